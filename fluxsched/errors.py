@@ -1,0 +1,53 @@
+"""Every error of fluxsched, in one tree.
+
+Two blames are kept apart: what a peer or a person did wrong (`InvalidValue`, `RemoteProtocolError`, `Refused`) is
+answered with its errno and text and the service lives on; what we did wrong (`LocalProtocolError`,
+`InvalidTransition`) is a bug and must surface. Texts name the value, the limit and the remedy.
+"""
+
+from __future__ import annotations
+
+import errno
+
+
+class FluxschedError(Exception):
+    """Root of the tree; `errnum` is what an RFC 3 error response carries, the text is its payload."""
+
+    errnum: int = errno.EINVAL
+
+    def __init__(self, message: str, errnum: int | None = None) -> None:
+        super().__init__(message)
+        if errnum is not None:
+            self.errnum = errnum
+
+
+class InvalidValue(FluxschedError, ValueError):
+    """A text, object or option that is not what its specification says (EINVAL)."""
+
+
+class LimitExceeded(InvalidValue):
+    """A value within its grammar but above one of our named limits."""
+
+
+class Refused(FluxschedError):
+    """A well-formed request that is not granted; carries its errno (EEXIST, EBUSY, EPERM, ENOENT, ...)."""
+
+
+class RemoteProtocolError(FluxschedError):
+    """The peer broke the protocol: answer EPROTO to that peer and live on."""
+
+    errnum = errno.EPROTO
+
+
+class LocalProtocolError(FluxschedError):
+    """We tried to break the protocol: a bug of ours, never caught outside the shell's last line."""
+
+    errnum = errno.EPROTO
+
+
+class InvalidTransition(LocalProtocolError):
+    """A state machine was given an event that its table does not list for its state."""
+
+
+class RPCError(FluxschedError):
+    """An error response that a client received; `errnum` and text are the peer's."""
