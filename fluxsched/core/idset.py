@@ -1,0 +1,258 @@
+"""Sets of ids (RFC 22) as one Python int used as a bit mask: a frozen value whose algebra runs at memory speed.
+
+Law: text and mask are converted in time linear in text and bits, never runs x bits. A run of ids `first..last` is
+`2**(last + 1) - 2**first`, so a whole set is *ends minus starts*: parsing collects the two, printing takes them apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+
+from fluxsched.errors import InvalidValue, LimitExceeded
+
+ID_MAX = 1 << 22
+"""The largest id: 32 times the largest machine we aim at, and at most 512 KiB a set, however short its text is."""
+
+CACHED_TEXT_CHARS = 64
+"""Texts up to this length are parsed once: core sets and small rank sets come again and again."""
+
+CACHED_TEXTS_MAX = 256
+"""Bounds the cache: at worst this many sets of ID_MAX bits, 128 MiB; in practice a few KiB."""
+
+SHOWN_CHARS = 40
+"""How much of an offending text an error repeats."""
+
+_NUMBER = "(?:0|[1-9][0-9]{0,6})"
+_RANGE = f"{_NUMBER}(?:-{_NUMBER})?"
+_WHOLE = re.compile(f"{_RANGE}(?:,{_RANGE})*", re.ASCII)
+_ONE_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?", re.ASCII)
+_NONZERO_BYTE = re.compile(rb"[^\0]", re.DOTALL)
+_BITS_OF_BYTE = tuple(tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Idset:
+    """A set of ids 0..ID_MAX; bit `i` of `mask` is id `i`. Immutable, hashable, ordered by inclusion."""
+
+    mask: int = 0
+
+    def __post_init__(self) -> None:
+        if self.mask < 0:
+            raise InvalidValue(f"idset mask {self.mask:#x} is negative: a set has finitely many ids")
+        if self.mask.bit_length() > ID_MAX + 1:
+            raise _too_large(self.mask.bit_length() - 1)
+
+    @classmethod
+    def parse(cls, text: str) -> Idset:
+        """The set that an RFC 22 text names: ascending ids and ranges, brackets optional, `""` and `[]` are empty.
+
+        Raises InvalidValue naming the part that is wrong, LimitExceeded for an id above ID_MAX.
+        """
+        if not isinstance(text, str):
+            raise InvalidValue(f"idset must be a string such as '0-3,7', not {type(text).__name__}")
+        return _parse_cached(text) if len(text) <= CACHED_TEXT_CHARS else _parse(text)
+
+    @classmethod
+    def of(cls, ids: Iterable[int]) -> Idset:
+        """The set of these ids, in any order, repeats allowed. Raises like `parse`."""
+        wanted = list(ids)
+        if not wanted:
+            return EMPTY
+        if min(wanted) < 0:
+            raise InvalidValue(f"id {min(wanted)} is negative: ids start at 0")
+        if max(wanted) > ID_MAX:
+            raise _too_large(max(wanted))
+        return _new(_gather(wanted, max(wanted)))
+
+    @classmethod
+    def span(cls, first: int, last: int) -> Idset:
+        """The ids `first` to `last`, both included. Raises InvalidValue when there are none, or like `parse`."""
+        if first < 0 or last < first:
+            raise InvalidValue(f"idset span {first}-{last} is empty or negative: give 0 <= first <= last")
+        if last > ID_MAX:
+            raise _too_large(last)
+        return _new((1 << last + 1) - (1 << first))
+
+    def __str__(self) -> str:
+        """The canonical RFC 22 text: ranges compressed, no brackets, `""` when empty."""
+        return ",".join([f"{first}-{last}" if last > first else str(first) for first, last in self.runs()])
+
+    def __repr__(self) -> str:
+        return f"Idset.parse({str(self)!r})"
+
+    def __len__(self) -> int:
+        return self.mask.bit_count()
+
+    def __bool__(self) -> bool:
+        return self.mask != 0
+
+    def __iter__(self) -> Iterator[int]:
+        """Ascending ids, in time linear in their number plus an eighth of a byte scan of the mask."""
+        lowest, top = (self.mask & -self.mask).bit_length() - 1, self.mask.bit_length()
+        if self.mask.bit_count() == top - lowest:
+            return iter(range(lowest, top))
+        return _bits(self.mask)
+
+    def __contains__(self, id: int) -> bool:
+        return id >= 0 and bool(self.mask >> id & 1)
+
+    def __or__(self, other: Idset) -> Idset:
+        return _new(self.mask | other.mask)
+
+    def __and__(self, other: Idset) -> Idset:
+        return _new(self.mask & other.mask)
+
+    def __sub__(self, other: Idset) -> Idset:
+        # five times faster than `x & ~y` at 10**6 ids: no negative number is ever made
+        return _new(self.mask ^ (self.mask & other.mask))
+
+    def __xor__(self, other: Idset) -> Idset:
+        return _new(self.mask ^ other.mask)
+
+    def __le__(self, other: Idset) -> bool:
+        """Whether every id is in `other` too."""
+        return self.mask & other.mask == self.mask
+
+    def __lt__(self, other: Idset) -> bool:
+        """Whether every id is in `other`, and `other` has more."""
+        return self.mask != other.mask and self.mask & other.mask == self.mask
+
+    def isdisjoint(self, other: Idset) -> bool:
+        """Whether no id is in both."""
+        return not self.mask & other.mask
+
+    def first(self, n: int) -> Idset:
+        """The `n` lowest ids, or all of them if there are fewer."""
+        mask = self.mask
+        if n <= 0 or not mask:
+            return EMPTY
+        low = ((1 << n) - 1) << (mask & -mask).bit_length() - 1 if n <= ID_MAX else mask
+        if low & mask == low:  # the usual case: they are one run
+            return _new(low)
+        if n >= mask.bit_count():
+            return self
+        return _new(mask & ((1 << _select(mask, n)) - 1))
+
+    def min(self) -> int:
+        """The lowest id. Raises ValueError if empty."""
+        if not self.mask:
+            raise ValueError("an empty idset has no lowest id")
+        return (self.mask & -self.mask).bit_length() - 1
+
+    def max(self) -> int:
+        """The highest id. Raises ValueError if empty."""
+        if not self.mask:
+            raise ValueError("an empty idset has no highest id")
+        return self.mask.bit_length() - 1
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Maximal runs of consecutive ids, ascending, as (first, last), both included."""
+        mask = self.mask
+        shifted = mask << 1
+        both = mask & shifted
+        return ((first, end - 1) for first, end in zip(_bits(mask ^ both), _bits(shifted ^ both), strict=True))
+
+    def nth(self, k: int) -> int:
+        """The id that has `k` lower ones in the set (0-based). Raises IndexError if there is none."""
+        if not 0 <= k < self.mask.bit_count():
+            raise IndexError(f"idset of {len(self)} ids has no id number {k}")
+        return _select(self.mask, k)
+
+    def index(self, id: int) -> int:
+        """How many ids of the set are lower than `id`, which need not be in the set."""
+        return (self.mask & ((1 << min(id, ID_MAX + 1)) - 1)).bit_count() if id > 0 else 0
+
+
+_allocate = object.__new__
+_set_mask = Idset.__dict__["mask"].__set__
+
+
+def _new(mask: int) -> Idset:
+    """A set of a mask known to be good: half the cost of the checking constructor, on the path of every operator."""
+    made = _allocate(Idset)
+    _set_mask(made, mask)
+    return made
+
+
+EMPTY = Idset()
+
+
+def _too_large(id: int | str) -> LimitExceeded:
+    return LimitExceeded(f"id {id} is above the limit of {ID_MAX}: ids are small numbers counted from 0")
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "...")
+
+
+def _bits(mask: int) -> Iterator[int]:
+    """Positions of the set bits, ascending: empty bytes are skipped in C, the others looked up in a table."""
+    data = mask.to_bytes((mask.bit_length() + 7) >> 3, "little")
+    positions = [match.start() for match in _NONZERO_BYTE.finditer(data)]
+    return chain.from_iterable([[at << 3 | bit for bit in _BITS_OF_BYTE[data[at]]] for at in positions])
+
+
+def _gather(positions: Iterable[int], highest: int) -> int:
+    """The mask with these bits set; one byte is touched a position."""
+    data = bytearray((highest >> 3) + 1)
+    for at in positions:
+        data[at >> 3] |= 1 << (at & 7)
+    return int.from_bytes(data, "little")
+
+
+def _select(mask: int, k: int) -> int:
+    """The position of the set bit above exactly `k` others: halving, so linear in the bits all in all."""
+    base, width = 0, mask.bit_length()
+    while width > 1:
+        half = width >> 1
+        low = mask & ((1 << half) - 1)
+        count = low.bit_count()
+        if k < count:
+            mask, width = low, half
+        else:
+            mask, width, base, k = mask >> half, width - half, base + half, k - count
+    return base
+
+
+def _parse(text: str) -> Idset:
+    body = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    if not body:
+        return EMPTY
+    if _WHOLE.fullmatch(body) is None:
+        raise _first_fault(body, text)
+    starts, ends, last = [], [], -1
+    for part in body.split(","):
+        low, dash, high = part.partition("-")
+        first = int(low)
+        if first <= last:
+            raise InvalidValue(f"idset {_shown(text)}: {part!r} does not come after {last}: ids must ascend, once each")
+        last = int(high) if dash else first
+        if dash and last <= first:
+            raise InvalidValue(f"idset {_shown(text)}: range {part!r} does not ascend")
+        if last > ID_MAX:
+            raise _too_large(last)
+        starts.append(first)
+        ends.append(last + 1)
+    return _new(_gather(ends, last + 1) - _gather(starts, last))
+
+
+_parse_cached = lru_cache(CACHED_TEXTS_MAX)(_parse)
+
+
+def _first_fault(body: str, text: str) -> InvalidValue:
+    """Says which part of a text outside the grammar is wrong, and how."""
+    for part in body.split(","):
+        match = _ONE_RANGE.fullmatch(part)
+        if match is None:
+            what = f"{_shown(part)} is neither an id nor a range such as 0-3" if part else "an id is missing at a comma"
+            return InvalidValue(f"idset {_shown(text)}: {what}")
+        for number in filter(None, match.groups()):
+            if len(number) > 1 and number[0] == "0":
+                return InvalidValue(f"idset {_shown(text)}: {_shown(number)} has leading zeros")
+            if len(number) > len(str(ID_MAX)):
+                return _too_large(_shown(number).strip("'"))
+    return InvalidValue(f"idset {_shown(text)} is not a list of ids and ranges such as 0-3,7")
