@@ -92,10 +92,8 @@ class Idset:
 
     def __iter__(self) -> Iterator[int]:
         """Ascending ids, in time linear in their number plus an eighth of a byte scan of the mask."""
-        lowest, top = (self.mask & -self.mask).bit_length() - 1, self.mask.bit_length()
-        if self.mask.bit_count() == top - lowest:
-            return iter(range(lowest, top))
-        return _bits(self.mask)
+        run = self._single_run()
+        return _bits(self.mask) if run is None else iter(range(run[0], run[1] + 1))
 
     def __contains__(self, id: int) -> bool:
         return id >= 0 and bool(self.mask >> id & 1)
@@ -151,10 +149,19 @@ class Idset:
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """Maximal runs of consecutive ids, ascending, as (first, last), both included."""
+        run = self._single_run()
+        if run is not None:
+            return iter((run,))
         mask = self.mask
         shifted = mask << 1
         both = mask & shifted
         return ((first, end - 1) for first, end in zip(_bits(mask ^ both), _bits(shifted ^ both), strict=True))
+
+    def _single_run(self) -> tuple[int, int] | None:
+        """The whole set as one run, if it is one: by far the most frequent shape of cores and of ranks."""
+        mask = self.mask
+        first, end = (mask & -mask).bit_length() - 1, mask.bit_length()
+        return (first, end - 1) if mask and mask.bit_count() == end - first else None
 
     def nth(self, k: int) -> int:
         """The id that has `k` lower ones in the set (0-based). Raises IndexError if there is none."""
