@@ -1,0 +1,221 @@
+"""Job constraints (RFC 31): which targets a job accepts, decided for all targets at once by set algebra.
+
+Law: a constraint is checked whole when it is parsed, within named limits; matching it can neither fail nor look at a
+single rank. Text for the command line (RFC 35) is compiled to the same JSON form first, by `core.query`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.query import parse_query
+from fluxsched.errors import InvalidValue, LimitExceeded
+
+DEPTH_MAX = 32
+"""Operators inside operators: people write three; bounds every recursion here."""
+
+TERMS_MAX = 1024
+"""Operators and values in all: bounds one match to a millisecond or so, the hosts named aside."""
+
+WEIGHT_MAX = HOSTS_MAX
+"""Hosts named, plus 64-byte words of rank sets, in all: some 20 MiB, however short the text that names them."""
+
+Value: TypeAlias = "str | Hostlist | Idset | Constraint"
+
+_ILLEGAL_IN_PROPERTY = re.compile("[!&'\"^`|()]")  # RFC 20
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One RFC 31 operator and its values: names, hostlists, idsets or further constraints. Hashable; use `parse`."""
+
+    operator: str
+    values: tuple[Value, ...]
+
+    @classmethod
+    def parse(cls, obj: object) -> Constraint:
+        """The constraint of an RFC 31 object; several operators in one object must all match.
+
+        Raises InvalidValue naming the part that is wrong, LimitExceeded above DEPTH_MAX, TERMS_MAX or WEIGHT_MAX.
+        """
+        return _Reader().constraint(obj, "constraint", 1)
+
+    def to_json(self) -> dict[str, object]:
+        """The RFC 31 object, `{}` for EVERYTHING; `parse` gives the same constraint back."""
+        if self == EVERYTHING:
+            return {}
+        values = [value.to_json() if isinstance(value, Constraint) else str(value) for value in self.values]
+        return {self.operator: values}
+
+    def __str__(self) -> str:
+        return _render(self)[0]
+
+    def match(self, ranks: Idset, properties: Mapping[str, Idset], hosts: Callable[[str], Idset]) -> Idset:
+        """The subset of `ranks` that this accepts; `properties` and `hosts` give the ranks of a name, in any superset.
+
+        A property `name@suffix` counts as `name` too (RFC 20).
+        """
+        found = ranks
+        match self.operator:
+            case "and":
+                for value in self.values:
+                    found = _constraint(value).match(found, properties, hosts)
+            case "or":
+                found = ranks if not self.values else EMPTY
+                for value in self.values:
+                    found |= _constraint(value).match(ranks, properties, hosts)
+            case "not":
+                for value in self.values:
+                    found = _constraint(value).match(found, properties, hosts)
+                found = ranks - found
+            case "properties":
+                for name in map(str, self.values):
+                    having = _having(name.removeprefix("^"), properties)
+                    found = found - having if name[0] == "^" else found & having
+            case _:
+                found = ranks & _named(self.values, hosts)
+        return found
+
+
+EVERYTHING = Constraint("and", ())
+"""Matches every rank: `{}`, `{"and": []}` and `{"or": []}`."""
+
+
+def parse_constraint_text(text: str) -> Constraint:
+    """The constraint that a person wrote, such as `ssd & !(gpu | host:node[0-3]) rank:0-3`. Raises like `parse`."""
+    return Constraint.parse(parse_query(text))
+
+
+def _constraint(value: Value) -> Constraint:
+    assert isinstance(value, Constraint), value  # the reader lets nothing else under and, or, not
+    return value
+
+
+def _having(name: str, properties: Mapping[str, Idset]) -> Idset:
+    found, prefix = properties.get(name, EMPTY), name + "@"
+    for other, ranks in properties.items():
+        if other.startswith(prefix):
+            found |= ranks
+    return found
+
+
+def _named(values: tuple[Value, ...], hosts: Callable[[str], Idset]) -> Idset:
+    found = EMPTY
+    for value in values:
+        if isinstance(value, Idset):
+            found |= value
+        elif isinstance(value, Hostlist):
+            for host in value:
+                found |= hosts(host)
+    return found
+
+
+def _render(constraint: Constraint) -> tuple[str, int]:
+    """Words for people, and how tightly they bind: 0 or, 1 and, 2 not and names."""
+    values = constraint.values
+    match constraint.operator:
+        case "hostlist":
+            return f"hosts {','.join(map(str, values)) or '(none)'}", 2
+        case "ranks":
+            return f"ranks {','.join(map(str, values)) or '(none)'}", 2
+        case "properties":
+            parts = [(re.sub(r"^\^", "not ", str(value)), 2) for value in values]
+        case _:
+            parts = [_render(_constraint(value)) for value in values]
+    if constraint.operator == "not":
+        inner, binding = _join(parts, "and")
+        return (f"not {inner}" if binding == 2 else f"not ({inner})", 2) if parts else ("nothing", 2)
+    return _join(parts, "or" if constraint.operator == "or" else "and")
+
+
+def _join(parts: list[tuple[str, int]], word: str) -> tuple[str, int]:
+    if not parts:
+        return "anything", 2
+    if len(parts) == 1:
+        return parts[0]
+    own = 0 if word == "or" else 1
+    return f" {word} ".join([text if binding > own else f"({text})" for text, binding in parts]), own
+
+
+class _Reader:
+    """Reads one constraint and keeps count of what it has cost so far."""
+
+    def __init__(self) -> None:
+        self._terms = 0
+        self._weight = 0
+
+    def constraint(self, obj: object, path: str, depth: int) -> Constraint:
+        if not isinstance(obj, Mapping):
+            raise InvalidValue(f"{path}: a constraint must be an object of operators, not {type(obj).__name__}")
+        if depth > DEPTH_MAX:
+            raise LimitExceeded(f"{path[:80]}...: nested deeper than the limit of {DEPTH_MAX} operators")
+        read = [self._operator(operator, values, path, depth) for operator, values in obj.items()]
+        whole = read[0] if len(read) == 1 else Constraint("and", tuple(read))
+        return EVERYTHING if whole.operator == "or" and not whole.values else whole
+
+    def _operator(self, operator: object, values: object, path: str, depth: int) -> Constraint:
+        read = _READERS.get(operator) if isinstance(operator, str) else None
+        if read is None:
+            raise InvalidValue(f"{path}: unknown operator {str(operator)[:40]!r}: use {', '.join(_READERS)}")
+        path = f"{path}.{operator}"
+        if not isinstance(values, (list, tuple)):
+            raise InvalidValue(f"{path}: values must be an array, not {type(values).__name__}")
+        self._terms += 1 + len(values)
+        if self._terms > TERMS_MAX:
+            raise LimitExceeded(f"{path}: the constraint has over {TERMS_MAX} operators and values, the limit")
+        return Constraint(str(operator), tuple([read(self, v, f"{path}[{at}]", depth) for at, v in enumerate(values)]))
+
+    def nested(self, value: object, path: str, depth: int) -> Value:
+        return self.constraint(value, path, depth + 1)
+
+    def property(self, value: object, path: str, depth: int) -> Value:
+        name = _text(value, path).removeprefix("^")
+        illegal = _ILLEGAL_IN_PROPERTY.search(name)
+        if not name or illegal:
+            what = f"has the illegal character {illegal[0]!r}" if illegal else "is empty"
+            raise InvalidValue(f"{path}: property name {name[:40]!r} {what}")
+        return str(value)
+
+    def hostlist(self, value: object, path: str, depth: int) -> Value:
+        text = _text(value, path)
+        try:
+            hosts = Hostlist.parse(text)
+        except InvalidValue as error:
+            raise type(error)(f"{path}: {error}") from None
+        self._weigh(len(hosts), path)
+        return hosts
+
+    def ranks(self, value: object, path: str, depth: int) -> Value:
+        text = _text(value, path)
+        try:
+            ranks = Idset.parse(text)
+        except InvalidValue as error:
+            raise type(error)(f"{path}: {error}") from None
+        self._weigh(ranks.mask.bit_length() // 512, path)
+        return ranks
+
+    def _weigh(self, weight: int, path: str) -> None:
+        self._weight += weight
+        if self._weight > WEIGHT_MAX:
+            raise LimitExceeded(f"{path}: the constraint names over {WEIGHT_MAX} hosts and ranks, the limit")
+
+
+_READERS: Mapping[str, Callable[[_Reader, object, str, int], Value]] = {
+    "properties": _Reader.property,
+    "hostlist": _Reader.hostlist,
+    "ranks": _Reader.ranks,
+    "not": _Reader.nested,
+    "or": _Reader.nested,
+    "and": _Reader.nested,
+}
+
+
+def _text(value: object, path: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidValue(f"{path}: must be a string, not {type(value).__name__}")
+    return value

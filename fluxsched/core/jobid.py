@@ -1,0 +1,124 @@
+"""Job ids (RFC 19 FLUIDs): 64-bit ints, their texts, and a generator that takes the time as an argument.
+
+Law: the text alone tells its encoding, in the order RFC 19 gives; a generator never repeats itself or goes back, even
+when its clock does. Of the encodings, `words` and emoji are not built: they get an error that says so.
+"""
+
+from __future__ import annotations
+
+import re
+
+from fluxsched.errors import InvalidValue, LimitExceeded
+
+JOBID_MAX = (1 << 64) - 1
+TIMESTAMP_BITS, GENERATOR_BITS, SEQUENCE_BITS = 40, 14, 10
+TIMESTAMP_MAX = (1 << TIMESTAMP_BITS) - 1
+GENERATOR_MAX = (1 << GENERATOR_BITS) - 1
+SEQUENCE_MAX = (1 << SEQUENCE_BITS) - 1
+
+TEXT_CHARS_MAX = 64
+"""The longest text looked at: the longest FLUID text, in words, is shorter."""
+
+_ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_VALUES = {digit: value for value, digit in enumerate(_ALPHABET)}
+_DOTHEX = re.compile(r"[0-9a-fA-F]{1,4}(?:\.[0-9a-fA-F]{1,4}){3}", re.ASCII)
+_HEX = re.compile(r"0x[0-9a-fA-F]+", re.ASCII)
+_DECIMAL = re.compile(r"[0-9]+", re.ASCII)
+
+
+def parse_jobid(text: str) -> int:
+    """The job id that a text in F58 (`ƒ` or `f`), dothex, hex (`0x`) or decimal names; outer spaces are ignored.
+
+    Raises InvalidValue for any other text, LimitExceeded above 64 bits (RFC 19, decoding rules).
+    """
+    if not isinstance(text, str):
+        raise InvalidValue(f"job id must be a string such as 'ƒ2JL', not {type(text).__name__}")
+    body = text.strip()
+    if not 0 < len(body) <= TEXT_CHARS_MAX:
+        raise InvalidValue(f"job id of {len(body)} characters: give 1 to {TEXT_CHARS_MAX}, such as 'ƒ2JL'")
+    id = _decode(body)
+    if id is None:
+        raise InvalidValue(f"job id {body!r} is not F58 (such as 'ƒ2JL'), dothex, 0x hex or decimal")
+    if id > JOBID_MAX:
+        raise LimitExceeded(f"job id {body!r} is above the limit of 64 bits")
+    return id
+
+
+def _decode(body: str) -> int | None:
+    if "." in body:
+        parts = body.split(".")
+        return int("".join(part.zfill(4) for part in parts), 16) if _DOTHEX.fullmatch(body) else None
+    if "-" in body:
+        return None  # the mnemonic words encoding
+    if body[0] in "ƒf":
+        return _decode_base58(body[1:])
+    if body.startswith("0x"):
+        return int(body, 16) if _HEX.fullmatch(body) else None
+    return int(body) if _DECIMAL.fullmatch(body) else None
+
+
+def _decode_base58(digits: str) -> int | None:
+    if not digits or not _VALUES.keys() >= set(digits):
+        return None
+    id = 0
+    for digit in digits:
+        id = id * 58 + _VALUES[digit]
+    return id
+
+
+def _checked(id: int) -> int:
+    if not 0 <= id <= JOBID_MAX:
+        raise InvalidValue(f"job id {id} is not in 0..2**64-1")
+    return id
+
+
+def format_f58(id: int, *, ascii: bool = False) -> str:
+    """RFC 19 F58, the usual form: `ƒ2JL`, or `f2JL` for terminals that know no ƒ."""
+    rest = _checked(id)
+    digits: list[str] = []
+    while rest or not digits:
+        rest, value = divmod(rest, 58)
+        digits.append(_ALPHABET[value])
+    return ("f" if ascii else "ƒ") + "".join(reversed(digits))
+
+
+def format_dothex(id: int) -> str:
+    """RFC 19 dothex: `0000.0000.0000.04d2`."""
+    digits = f"{_checked(id):016x}"
+    return ".".join([digits[at : at + 4] for at in range(0, 16, 4)])
+
+
+def format_hex(id: int) -> str:
+    """RFC 19 hex: `0x4d2`."""
+    return f"{_checked(id):#x}"
+
+
+class FluidGenerator:
+    """Makes ids of 40 bits of milliseconds since `epoch_ms`, 14 of `generator_id` and 10 of sequence.
+
+    Of two ids the later is always the greater. When a millisecond's 1,024 are used up the next one's are borrowed, and
+    a clock that goes back is waited for; so `last_id`, the highest one made before a restart, goes in to stay above it.
+    """
+
+    __slots__ = ("_epoch_ms", "_generator_id", "_sequence", "_timestamp_ms")
+
+    def __init__(self, generator_id: int, epoch_ms: int, last_id: int | None = None) -> None:
+        if not 0 <= generator_id <= GENERATOR_MAX:
+            raise InvalidValue(f"generator id {generator_id} is not in 0..{GENERATOR_MAX}")
+        self._generator_id = generator_id
+        self._epoch_ms = epoch_ms
+        self._timestamp_ms, self._sequence = -1, SEQUENCE_MAX
+        if last_id is not None:
+            self._timestamp_ms = _checked(last_id) >> (GENERATOR_BITS + SEQUENCE_BITS)
+
+    def next(self, now_ms: int) -> int:
+        """The next id at this time. Raises LimitExceeded 34 years after the epoch."""
+        timestamp_ms, sequence = max(now_ms - self._epoch_ms, 0), 0
+        if timestamp_ms <= self._timestamp_ms:
+            borrowed = self._sequence == SEQUENCE_MAX
+            timestamp_ms = self._timestamp_ms + borrowed
+            sequence = 0 if borrowed else self._sequence + 1
+        if timestamp_ms > TIMESTAMP_MAX:
+            raise LimitExceeded(f"{timestamp_ms} ms after the epoch is above {TIMESTAMP_MAX}, the limit: set a new epoch")
+        self._timestamp_ms, self._sequence = timestamp_ms, sequence
+        return (timestamp_ms << GENERATOR_BITS | self._generator_id) << SEQUENCE_BITS | sequence
