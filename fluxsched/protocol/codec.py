@@ -1,0 +1,159 @@
+"""Payloads to bytes and back: msgpack on ZeroMQ, JSON on the local socket, validated against the message's class.
+
+Law: nothing leaves `unpack` that is not what its class says, and what a class leaves open (R, jobspec, contexts) is a
+JSON value: string keys, JSON scalars, at most DEPTH_MAX deep. The one file to change when the library is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any, TypeVar, cast, overload
+
+import msgspec
+
+from fluxsched.errors import RemoteProtocolError
+
+DEPTH_MAX = 64
+"""Most containers inside one another: jobspecs need about ten, and recursive readers behind us stay safe."""
+
+T = TypeVar("T")
+
+_EMPTY_MAP = b"\x80"
+_SCALARS = frozenset((str, int, float, bool, type(None)))
+_encode = msgspec.msgpack.Encoder().encode
+_encode_json = msgspec.json.Encoder().encode
+_well_formed = msgspec.msgpack.Decoder(msgspec.Raw).decode
+
+
+def pack(value: object) -> bytes:
+    """The msgpack bytes of a message or of plain values."""
+    return _encode(value)
+
+
+def to_json(value: object) -> bytes:
+    """The JSON bytes of a message or of plain values; the local socket adds its NUL itself."""
+    return _encode_json(value)
+
+
+@overload
+def unpack(data: bytes | None, kind: type[T]) -> T: ...
+@overload
+def unpack(data: bytes | None, kind: object) -> Any: ...
+def unpack(data: bytes | None, kind: Any) -> Any:
+    """The value of `kind` (a message class, a union of them, `dict[str, Any]`, ...) that this payload is.
+
+    None and empty stand for `{}`: RFC 3 lets a sender leave out a payload that says nothing. Unknown keys are ignored.
+    Raises RemoteProtocolError naming the part that is wrong.
+    """
+    return _decoder(kind)(data or _EMPTY_MAP)
+
+
+@overload
+def from_json(data: bytes | None, kind: type[T]) -> T: ...
+@overload
+def from_json(data: bytes | None, kind: object) -> Any: ...
+def from_json(data: bytes | None, kind: Any) -> Any:
+    """Like `unpack` for JSON; one trailing NUL, as Flux sends it, is accepted."""
+    return _json_decoder(kind)((data or b"").removesuffix(b"\0") or b"{}")
+
+
+def check_well_formed(data: bytes | None) -> None:
+    """Refuse a payload that is not exactly one msgpack value: for relays, which bundle without looking inside.
+
+    Raises RemoteProtocolError.
+    """
+    if not data:
+        return
+    try:
+        _well_formed(data)
+    except RecursionError as exc:
+        raise _too_deep("payload") from exc
+    except msgspec.DecodeError as exc:
+        raise RemoteProtocolError(f"payload of {len(data)} bytes: {exc}") from exc
+
+
+@cache
+def _decoder(kind: Any) -> Callable[[bytes], Any]:
+    return _checked(kind, msgspec.msgpack.Decoder(kind).decode)
+
+
+@cache
+def _json_decoder(kind: Any) -> Callable[[bytes], Any]:
+    return _checked(kind, msgspec.json.Decoder(kind).decode)
+
+
+def _checked(kind: Any, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    name = getattr(kind, "__name__", None) or str(kind).replace("fluxsched.protocol.messages.", "")
+    is_open = _is_open(kind)
+
+    def checked(data: bytes) -> Any:
+        try:
+            value = decode(data)
+        except RecursionError as exc:
+            raise _too_deep(name) from exc
+        except UnicodeDecodeError as exc:
+            raise RemoteProtocolError(f"{name}: a string is not UTF-8: {exc.reason} at byte {exc.start}") from exc
+        except msgspec.MsgspecError as exc:
+            raise RemoteProtocolError(f"{name}: {exc}") from exc
+        if is_open:
+            _check_open(value, name)
+        return value
+
+    return checked
+
+
+def _is_open(kind: Any) -> bool:
+    """Whether some part of `kind` is declared as Any: only then can a sender put in more than the class names."""
+    found: list[Any] = [msgspec.inspect.type_info(kind)]
+    seen: list[Any] = []
+    while found:
+        info = found.pop()
+        if isinstance(info, msgspec.inspect.AnyType):
+            return True
+        if isinstance(info, (msgspec.inspect.Type, msgspec.inspect.Field)) and info not in seen:
+            seen.append(info)
+            for part in (getattr(info, field) for field in info.__struct_fields__):
+                found.extend(part if isinstance(part, tuple) else (part,))
+    return False
+
+
+def _check_open(value: object, name: str) -> None:
+    """Walk level by level, so that depth costs no stack: string keys, JSON scalars, at most DEPTH_MAX levels."""
+    level = [value]
+    for _ in range(DEPTH_MAX):
+        below: list[Any] = []
+        for item in level:
+            for part in _parts(item, name):
+                if type(part) not in _SCALARS:
+                    below.append(part)
+        if not below:
+            return
+        level = below
+    raise _too_deep(name)
+
+
+def _parts(item: Any, name: str) -> Iterable[Any]:
+    """What is directly inside a container; raises for what is no JSON container or has a key that is no string."""
+    kind = type(item)
+    if kind is dict:
+        for key in item:
+            if type(key) is not str:
+                raise _not_json(name, "a key", key)
+        return cast("Iterable[Any]", item.values())
+    if kind is list or kind is tuple:
+        return cast("Iterable[Any]", item)
+    if isinstance(item, msgspec.Struct):  # its own bytes fields are declared: no concern of ours
+        return [part for part in msgspec.structs.astuple(item) if type(part) is not bytes]
+    raise _not_json(name, "a value", item)
+
+
+def _not_json(name: str, what: str, part: object) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"{name}: {what} of type {type(part).__name__} ({part!r:.40}): keys are strings, and values are objects, "
+        "arrays, strings, numbers, true, false or null"
+    )
+
+
+def _too_deep(name: str) -> RemoteProtocolError:
+    return RemoteProtocolError(f"{name}: nested deeper than {DEPTH_MAX} levels: flatten it")

@@ -1,0 +1,132 @@
+"""Allocation (RFC 27): what the job manager and a scheduler say to each other."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from fluxsched.protocol.messages.common import (
+    IdsetText,
+    JobNumber,
+    JobspecObject,
+    Payload,
+    RObject,
+    Size,
+    Unsigned32,
+    WallTime,
+)
+
+SUCCESS = 0
+ANNOTATE = 1
+DENY = 2
+CANCEL = 3
+
+Priority = Annotated[int, Meta(ge=0, le=0xFFFFFFFF, description="0 holds the job, 4294967295 expedites it")]
+
+
+class HelloRequest(Payload, frozen=True):
+    """A scheduler's first words (RFC 27, Hello). `groups` is ours: whose queues it serves, absent for `default`."""
+
+    partial_ok: bool = msgspec.field(name="partial-ok", default=False)
+    groups: list[str] | None = None
+
+
+class HelloResponse(Payload, frozen=True):
+    """One job that holds resources (RFC 27, Hello). `R` is ours: in Flux the scheduler reads it from the KVS."""
+
+    id: JobNumber
+    priority: Priority
+    userid: Unsigned32
+    t_submit: WallTime
+    free: IdsetText | None = None
+    R: RObject | None = None
+
+
+class ReadyRequest(Payload, frozen=True):
+    """How many alloc requests the scheduler takes at once (RFC 27, Ready); `limit` in limited mode only."""
+
+    mode: Literal["limited", "unlimited"]
+    limit: Annotated[int, Meta(ge=1, le=2147483647)] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.mode == "limited") != (self.limit is not None):
+            raise ValueError("`limit` belongs to mode `limited`, and only to it")
+
+
+class ReadyResponse(Payload, frozen=True):
+    """The queue depth (RFC 27, Ready)."""
+
+    count: Size
+
+
+class AllocRequest(Payload, frozen=True):
+    """A job wants resources (RFC 27, Alloc). The environment is left out of `jobspec`; `t_submit` is today's usage."""
+
+    id: JobNumber
+    priority: Priority
+    userid: Unsigned32
+    jobspec: JobspecObject
+    t_submit: WallTime | None = None
+
+
+class AllocResponse(Payload, frozen=True):
+    """SUCCESS, ANNOTATE, DENY or CANCEL, by job id (RFC 27, Alloc). `R` comes with SUCCESS, `note` with DENY."""
+
+    id: JobNumber
+    type: Literal[0, 1, 2, 3]
+    R: RObject | None = None
+    annotations: dict[str, Any] | None = None
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.type == ANNOTATE and self.annotations is None:
+            raise ValueError("type 1 (annotate) needs `annotations`")
+
+
+class FreeRequest(Payload, frozen=True):
+    """These resources of the job are free again; `final` marks its last free (RFC 27, Free). No response."""
+
+    id: JobNumber
+    R: RObject
+    final: bool = False
+
+
+class SchedCancelRequest(Payload, frozen=True):
+    """Forget a waiting alloc request (RFC 27, Cancel); answered by a CANCEL to the alloc request."""
+
+    id: JobNumber
+
+
+class PrioritizeRequest(Payload, frozen=True):
+    """New priorities of waiting jobs, `[id, priority]` each (RFC 27, Prioritize). No response."""
+
+    jobs: list[tuple[JobNumber, Priority]]
+
+
+class ExpirationRequest(Payload, frozen=True):
+    """A running job's proposed end (RFC 27, Expiration); an integer in the RFC, a real in Flux: both are taken."""
+
+    id: JobNumber
+    expiration: WallTime
+
+
+class FeasibilityRequest(Payload, frozen=True):
+    """Could this jobspec ever run (`feasibility.check`)? Empty, or an error whose text says why not."""
+
+    jobspec: JobspecObject
+
+
+class WhyRequest(Payload, frozen=True):
+    """Why does this job wait (`sched.why`; ours)?"""
+
+    id: JobNumber
+
+
+class WhyResponse(Payload, frozen=True):
+    """The scheduler's answer in a user's words, and the earliest start it can promise, if any."""
+
+    id: JobNumber
+    reason: str
+    earliest: WallTime | None = None

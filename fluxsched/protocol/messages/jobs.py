@@ -1,0 +1,225 @@
+"""The job manager's service: submit, watch, steer and look up jobs (RFC 21)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from fluxsched.protocol.messages.common import (
+    EventObject,
+    HostlistText,
+    IdsetText,
+    Integer,
+    JobNumber,
+    JobspecObject,
+    Payload,
+    RObject,
+    Seconds,
+    Size,
+    Unsigned32,
+    WallTime,
+)
+
+URGENCY_DEFAULT = 16
+LIST_ENTRIES_DEFAULT = 1000
+
+WaitStatus = Annotated[int, Meta(ge=-1, le=0xFFFFFFFF, description="wait(2) status; -1: it never ran")]
+
+
+class SubmitRequest(Payload, frozen=True):
+    """Submit a job; `urgency` 0 holds it, 31 expedites it. Answered once the job is stored."""
+
+    jobspec: JobspecObject
+    urgency: Integer = URGENCY_DEFAULT
+    flags: Size = 0
+
+
+class SubmitResponse(Payload, frozen=True):
+    """The new job's id."""
+
+    id: JobNumber
+
+
+class WaitRequest(Payload, frozen=True):
+    """Answered when the job is inactive."""
+
+    id: JobNumber
+
+
+class WaitResponse(Payload, frozen=True):
+    """How the job ended; the exception is the one that ended it."""
+
+    id: JobNumber
+    success: bool
+    status: WaitStatus
+    errstr: str = ""
+    exception_type: str | None = None
+    exception_note: str | None = None
+
+
+class RaiseRequest(Payload, frozen=True):
+    """Raise an exception on a job (RFC 21, exception event); severity 0 is fatal."""
+
+    id: JobNumber
+    type: str
+    severity: Annotated[int, Meta(ge=0, le=7)]
+    note: str = ""
+
+
+class CancelRequest(Payload, frozen=True):
+    """Cancel a job: an exception of type `cancel`, severity 0."""
+
+    id: JobNumber
+    note: str = ""
+
+
+class KillRequest(Payload, frozen=True):
+    """Send a signal to all tasks of a running job."""
+
+    id: JobNumber
+    signum: Annotated[int, Meta(ge=1, le=64)]
+
+
+class UrgencyRequest(Payload, frozen=True):
+    """Set a job's urgency, 0 to 31 (RFC 21, urgency event)."""
+
+    id: JobNumber
+    urgency: Integer
+
+
+class UrgencyResponse(Payload, frozen=True):
+    """The urgency that the job had before."""
+
+    old: Integer
+
+
+class UpdateRequest(Payload, frozen=True):
+    """Change a job's attributes: dotted name to new value, such as `attributes.system.duration`."""
+
+    id: JobNumber
+    updates: dict[str, Any]
+
+
+class ListRequest(Payload, frozen=True):
+    """Which jobs to list; filters that are absent let everything pass. `since`: inactive after this time."""
+
+    ids: list[JobNumber] | None = None
+    states: list[str] | None = None
+    queue: str | None = None
+    name: str | None = None
+    user: Unsigned32 | None = None
+    max_entries: Size = LIST_ENTRIES_DEFAULT
+    since: WallTime | None = None
+
+
+class JobInfo(Payload, frozen=True, kw_only=True):
+    """One job as lists show it."""
+
+    id: JobNumber
+    state: str
+    name: str
+    userid: Unsigned32
+    urgency: Integer
+    t_submit: WallTime
+    ntasks: Size
+    duration: Seconds
+    priority: Unsigned32 | None = None
+    t_run: WallTime | None = None
+    t_cleanup: WallTime | None = None
+    t_inactive: WallTime | None = None
+    queue: str | None = None
+    nnodes: Size | None = None
+    ncores: Size | None = None
+    ranks: IdsetText | None = None
+    nodelist: HostlistText | None = None
+    expiration: WallTime | None = None
+    status: WaitStatus | None = None
+    success: bool | None = None
+    result: Literal["COMPLETED", "FAILED", "CANCELED", "TIMEOUT"] | None = None
+    exception: dict[str, Any] | None = None
+    annotations: dict[str, Any] = msgspec.field(default_factory=dict)
+    dependencies: list[str] = msgspec.field(default_factory=list)
+    command: list[str] = msgspec.field(default_factory=list)
+
+
+class ListResponse(Payload, frozen=True):
+    """The jobs that passed the filters, newest first."""
+
+    jobs: list[JobInfo]
+
+
+class LookupRequest(Payload, frozen=True):
+    """Ask for parts of a job's record."""
+
+    id: JobNumber
+    keys: list[Literal["jobspec", "R", "eventlog"]]
+
+
+class LookupResponse(Payload, frozen=True):
+    """The parts asked for; R is absent while there is none."""
+
+    id: JobNumber
+    jobspec: JobspecObject | None = None
+    R: RObject | None = None
+    eventlog: list[EventObject] | None = None
+
+
+class EventlogRequest(Payload, frozen=True):
+    """Stream a job's eventlog; with `follow` until the job is inactive."""
+
+    id: JobNumber
+    follow: bool = False
+
+
+class EventlogResponse(Payload, frozen=True):
+    """Events in order (RFC 18)."""
+
+    events: list[EventObject]
+
+
+class WatchRequest(Payload, frozen=True):
+    """Stream events of many jobs at once: of these ids, with these event names; absent means all."""
+
+    ids: list[JobNumber] | None = None
+    names: list[str] | None = None
+    history: bool = False
+
+
+class WatchResponse(Payload, frozen=True):
+    """Events as `[id, timestamp, name, context]`; `clean` also says status, success, result and errstr."""
+
+    events: list[tuple[JobNumber, WallTime, str, dict[str, Any]]]
+
+
+class OutputRequest(Payload, frozen=True):
+    """Stream what a job's tasks have written; with `follow` until the job has finished."""
+
+    id: JobNumber
+    follow: bool = False
+
+
+class OutputResponse(Payload, frozen=True):
+    """A piece of output; binary in msgpack, base64 in JSON."""
+
+    stream: Literal["stdout", "stderr"]
+    data: bytes
+    task: Size | None = None
+
+
+class WhyRequest(Payload, frozen=True):
+    """Why is this job not running (`job-manager.why`; ours)? Works in every state."""
+
+    id: JobNumber
+
+
+class WhyResponse(Payload, frozen=True):
+    """The answer in a user's words, and what it rests on."""
+
+    id: JobNumber
+    state: str
+    reason: str
+    queue: str | None = None
+    earliest: WallTime | None = None
+    annotations: dict[str, Any] = msgspec.field(default_factory=dict)

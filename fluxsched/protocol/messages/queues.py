@@ -1,0 +1,45 @@
+"""Queues of the job manager: enable or disable submission, start or stop allocation (names as Flux has them)."""
+
+from __future__ import annotations
+
+from fluxsched.protocol.messages.common import Payload
+
+
+class QueueListResponse(Payload, frozen=True):
+    """The named queues; empty when there is one anonymous queue."""
+
+    queues: list[str]
+
+
+class QueueStatusRequest(Payload, frozen=True):
+    """Ask for one queue; without a name for the anonymous one."""
+
+    name: str | None = None
+
+
+class QueueStatus(Payload, frozen=True):
+    """Whether the queue takes jobs and whether they are scheduled, with the reason if not."""
+
+    enable: bool
+    start: bool
+    name: str | None = None
+    enable_reason: str | None = None
+    start_reason: str | None = None
+
+
+class QueueEnableRequest(Payload, frozen=True):
+    """Let a queue (or `all`) take jobs, or no longer."""
+
+    enable: bool
+    name: str | None = None
+    reason: str | None = None
+    all: bool = False
+
+
+class QueueStartRequest(Payload, frozen=True):
+    """Let the jobs of a queue (or `all`) be scheduled, or no longer."""
+
+    start: bool
+    name: str | None = None
+    reason: str | None = None
+    all: bool = False

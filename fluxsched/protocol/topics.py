@@ -1,0 +1,169 @@
+"""Every topic of an instance: what it carries, what it answers, whose service it is.
+
+Law: a service answers no topic that is not here, and nothing is here that no page of `rfc/` explains (a test compares).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from fluxsched.protocol.messages import acquire, agents, alloc, jobs, modules, queues, resource
+from fluxsched.protocol.messages.common import (
+    AttrRequest,
+    AttrResponse,
+    CancelRequest,
+    Empty,
+    FreeForm,
+    InstanceInfo,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One method. `request` and `response` are what `codec.unpack` takes; `response` is None for NORESPONSE.
+
+    `plain` lists the classes of a second dialect of the responses, which a stream uses instead of `response`.
+    """
+
+    request: Any
+    response: Any
+    doc: str
+    service: str
+    streaming: bool = False
+    plain: tuple[type, ...] = ()
+
+    @property
+    def noresponse(self) -> bool:
+        """Whether nothing comes back."""
+        return self.response is None
+
+
+def _service(service: str, **methods: tuple[Any, ...]) -> dict[str, Topic]:
+    """Topics of one service from `method_name=(request, response, doc, streaming?, plain?)`."""
+    return {
+        f"{service}.{method.replace('_', '-')}": Topic(request, response, doc, service, *more)
+        for method, (request, response, doc, *more) in methods.items()
+    }
+
+
+_RESOURCE = _service(
+    "resource",
+    acquire=(
+        acquire.AcquireRequest,
+        acquire.AcquireResponse,
+        "acquire a group and follow it",
+        True,
+        (acquire.AcquireFirst, acquire.AcquireChange),
+    ),
+    acquire_cancel=(CancelRequest, None, "give an acquired group back"),
+    release=(acquire.ReleaseRequest, Empty, "shrunk targets are free"),
+    drain=(resource.DrainRequest, Empty, "take targets out of use"),
+    undrain=(resource.UndrainRequest, Empty, "put drained targets back to use"),
+    assign=(resource.AssignRequest, resource.MoveResponse, "move targets to a group"),
+    include=(resource.IncludeRequest, resource.MoveResponse, "move targets to their configured group"),
+    groups=(Empty, resource.GroupsResponse, "all groups and their acquirers"),
+    status=(Empty, resource.StatusResponse, "state of all targets"),
+    sched_status=(Empty, resource.SchedStatusResponse, "all, down and allocated resources"),
+    property_add=(resource.PropertyRequest, Empty, "add properties to targets"),
+    property_remove=(resource.PropertyRequest, Empty, "remove properties from targets"),
+    expiration_update=(resource.ExpirationUpdateRequest, Empty, "set the expiration of the instance's R"),
+    reload=(resource.ReloadRequest, Empty, "replace the inventory"),
+    journal=(Empty, resource.JournalResponse, "resource events, history first", True),
+    journal_cancel=(CancelRequest, None, "end a journal stream"),
+)
+
+_JOB_MANAGER = _service(
+    "job-manager",
+    submit=(jobs.SubmitRequest, jobs.SubmitResponse, "submit a job"),
+    wait=(jobs.WaitRequest, jobs.WaitResponse, "wait until a job is inactive"),
+    cancel=(jobs.CancelRequest, Empty, "cancel a job"),
+    kill=(jobs.KillRequest, Empty, "signal a job's tasks"),
+    urgency=(jobs.UrgencyRequest, jobs.UrgencyResponse, "set a job's urgency"),
+    update=(jobs.UpdateRequest, Empty, "change a job's attributes"),
+    list=(jobs.ListRequest, jobs.ListResponse, "list jobs"),
+    lookup=(jobs.LookupRequest, jobs.LookupResponse, "parts of a job's record"),
+    eventlog=(jobs.EventlogRequest, jobs.EventlogResponse, "one job's events", True),
+    eventlog_cancel=(CancelRequest, None, "end an eventlog stream"),
+    watch=(jobs.WatchRequest, jobs.WatchResponse, "many jobs' events", True),
+    watch_cancel=(CancelRequest, None, "end a watch stream"),
+    output=(jobs.OutputRequest, jobs.OutputResponse, "what a job's tasks write", True),
+    output_cancel=(CancelRequest, None, "end an output stream"),
+    why=(jobs.WhyRequest, jobs.WhyResponse, "why a job is not running"),
+    sched_hello=(alloc.HelloRequest, alloc.HelloResponse, "a scheduler presents itself", True),
+    sched_ready=(alloc.ReadyRequest, alloc.ReadyResponse, "a scheduler takes alloc requests"),
+    queue_list=(Empty, queues.QueueListResponse, "names of the queues"),
+    queue_status=(queues.QueueStatusRequest, queues.QueueStatus, "one queue's state"),
+    queue_enable=(queues.QueueEnableRequest, Empty, "let a queue take jobs, or not"),
+    queue_start=(queues.QueueStartRequest, Empty, "let a queue's jobs be scheduled, or not"),
+) | {
+    "job-manager.raise": Topic(jobs.RaiseRequest, Empty, "raise an exception on a job", "job-manager"),
+}
+
+_SCHED = _service(
+    "sched",
+    alloc=(alloc.AllocRequest, alloc.AllocResponse, "a job wants resources; matched by id, several responses"),
+    free=(alloc.FreeRequest, None, "a job's resources are free again"),
+    cancel=(alloc.SchedCancelRequest, None, "forget an alloc request"),
+    prioritize=(alloc.PrioritizeRequest, None, "new priorities of waiting jobs"),
+    expiration=(alloc.ExpirationRequest, Empty, "change a running job's end"),
+    why=(alloc.WhyRequest, alloc.WhyResponse, "why a job waits"),
+) | _service("feasibility", check=(alloc.FeasibilityRequest, Empty, "could this jobspec ever run"))
+
+_ADMIN = (
+    _service(
+        "module",
+        load=(modules.ModuleLoadRequest, modules.ModuleLoadResponse, "start a module"),
+        remove=(modules.ModuleRequest, Empty, "stop a module"),
+        reload=(modules.ModuleRequest, modules.ModuleLoadResponse, "stop a module and start it again"),
+        list=(Empty, modules.ModuleListResponse, "all modules"),
+        stats=(modules.ModuleRequest, FreeForm, "a module's figures"),
+    )
+    | _service(
+        "service",
+        add=(modules.ServiceRequest, Empty, "serve a topic's requests"),
+        remove=(modules.ServiceRequest, Empty, "serve them no longer"),
+    )
+    | _service(
+        "agent",
+        hello=(agents.AgentHello, agents.AgentWelcome, "an agent stands for targets"),
+        heartbeat=(agents.AgentHeartbeat, None, "an agent lives"),
+    )
+    | _service(
+        "instance",
+        info=(Empty, InstanceInfo, "where, whose and how far"),
+        ready=(Empty, InstanceInfo, "answered once agents are online and the scheduler is ready or has failed"),
+        stop=(Empty, Empty, "end the instance"),
+        goodbye=(Empty, None, "a peer leaves in good order"),
+    )
+    | _service("attr", get=(AttrRequest, AttrResponse, "one attribute"))
+    | _service("config", get=(Empty, FreeForm, "the configuration as an object"))
+)
+
+COMMON: Mapping[str, Topic] = MappingProxyType(
+    _service(
+        "NAME",
+        ping=(FreeForm, FreeForm, "the request comes back, with route, userid, rolemask and rank"),
+        stats_get=(Empty, FreeForm, "the service's figures"),
+        disconnect=(Empty, None, "made by the receiving side: a peer is lost"),
+    )
+)
+"""What every service answers; NAME stands for the service."""
+
+_OWN = _RESOURCE | _JOB_MANAGER | _SCHED | _ADMIN
+
+SERVICES = frozenset(topic.service for topic in _OWN.values())
+
+TOPICS: Mapping[str, Topic] = MappingProxyType(
+    _OWN
+    | {
+        name.replace("NAME", service, 1): Topic(
+            topic.request, topic.response, topic.doc, service, topic.streaming, topic.plain
+        )
+        for service in sorted(SERVICES)
+        for name, topic in COMMON.items()
+    }
+)
+"""Every topic by name, the common ones once for each service."""
