@@ -155,8 +155,7 @@ class _Reader:
         if depth > DEPTH_MAX:
             raise LimitExceeded(f"{path[:80]}...: nested deeper than the limit of {DEPTH_MAX} operators")
         read = [self._operator(operator, values, path, depth) for operator, values in obj.items()]
-        whole = read[0] if len(read) == 1 else Constraint("and", tuple(read))
-        return EVERYTHING if whole.operator == "or" and not whole.values else whole
+        return read[0] if len(read) == 1 else Constraint("and", tuple(read))
 
     def _operator(self, operator: object, values: object, path: str, depth: int) -> Constraint:
         read = _READERS.get(operator) if isinstance(operator, str) else None
@@ -168,6 +167,8 @@ class _Reader:
         self._terms += 1 + len(values)
         if self._terms > TERMS_MAX:
             raise LimitExceeded(f"{path}: the constraint has over {TERMS_MAX} operators and values, the limit")
+        if operator == "or" and not values:
+            return EVERYTHING
         return Constraint(str(operator), tuple([read(self, v, f"{path}[{at}]", depth) for at, v in enumerate(values)]))
 
     def nested(self, value: object, path: str, depth: int) -> Value:

@@ -55,7 +55,10 @@ def format_duration(duration_s: float) -> str:
 
 
 def _exact(text: str, duration_s: float) -> bool:
-    return _parse_text(text) == duration_s
+    try:
+        return _parse_text(text) == duration_s
+    except LimitExceeded:  # rounding up went beyond the largest double
+        return False
 
 
 def _too_long(text: str) -> LimitExceeded:

@@ -119,6 +119,6 @@ class FluidGenerator:
             timestamp_ms = self._timestamp_ms + borrowed
             sequence = 0 if borrowed else self._sequence + 1
         if timestamp_ms > TIMESTAMP_MAX:
-            raise LimitExceeded(f"{timestamp_ms} ms after the epoch is above {TIMESTAMP_MAX}, the limit: set a new epoch")
+            raise LimitExceeded(f"{timestamp_ms} ms after the epoch is above {TIMESTAMP_MAX}: set a new epoch")
         self._timestamp_ms, self._sequence = timestamp_ms, sequence
         return (timestamp_ms << GENERATOR_BITS | self._generator_id) << SEQUENCE_BITS | sequence

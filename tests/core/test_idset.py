@@ -1,0 +1,171 @@
+"""Idset against RFC 22's words and against Python's own sets."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxsched.core.idset import EMPTY, ID_MAX, Idset
+from fluxsched.errors import InvalidValue, LimitExceeded
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "rfc22_idset.json").read_text(encoding="utf-8"))
+
+small = st.sets(st.integers(0, 300), max_size=60)
+sparse = st.sets(st.integers(0, 70_000), max_size=40)
+ids = small | sparse
+
+
+@pytest.mark.parametrize(("text", "expected"), VECTORS["valid"])
+def test_parse_gives_the_ids(text: str, expected: list[int]) -> None:
+    assert list(Idset.parse(text)) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), VECTORS["canonical"])
+def test_print_is_canonical(text: str, expected: str) -> None:
+    assert str(Idset.parse(text)) == expected
+
+
+@pytest.mark.parametrize(("text", "named"), VECTORS["invalid"])
+def test_invalid_text_is_refused_and_the_part_named(text: str, named: str) -> None:
+    with pytest.raises(InvalidValue, match="idset") as caught:
+        Idset.parse(text)
+    assert named in str(caught.value)
+
+
+def test_a_fault_deep_in_a_long_text_is_named() -> None:
+    good = ",".join(str(2 * i) for i in range(1000))
+    assert len(Idset.parse(good)) == 1000
+    for tail, named in ((",7", "'7' does not come after 1998"), (",3000-", "'3000-'"), (",x", "'x'"), (",02", "'02'")):
+        with pytest.raises(InvalidValue, match=named):
+            Idset.parse(good + tail)
+
+
+@pytest.mark.parametrize("text", VECTORS["too_large"])
+def test_ids_above_the_limit_are_refused_not_expanded(text: str) -> None:
+    with pytest.raises(LimitExceeded, match=str(ID_MAX)):
+        Idset.parse(text)
+
+
+@pytest.mark.parametrize("thing", [None, 3, b"1", ["1"]])
+def test_only_text_is_parsed(thing: object) -> None:
+    with pytest.raises(InvalidValue, match="string"):
+        Idset.parse(thing)  # type: ignore[arg-type]
+
+
+def test_limits_of_the_other_constructors() -> None:
+    assert Idset.of([ID_MAX]).max() == Idset.span(ID_MAX, ID_MAX).max() == Idset(1 << ID_MAX).max() == ID_MAX
+    for build in (lambda: Idset.of([ID_MAX + 1]), lambda: Idset.span(0, ID_MAX + 1), lambda: Idset(1 << ID_MAX + 1)):
+        with pytest.raises(LimitExceeded, match=str(ID_MAX)):
+            build()
+    for wrong in (lambda: Idset.of([-1]), lambda: Idset.span(3, 2), lambda: Idset.span(-1, 2), lambda: Idset(-1)):
+        with pytest.raises(InvalidValue):
+            wrong()
+
+
+def test_empty() -> None:
+    assert not EMPTY
+    assert (len(EMPTY), str(EMPTY), list(EMPTY), list(EMPTY.runs())) == (0, "", [], [])
+    assert Idset.of([]) == Idset.parse("[]") == EMPTY
+    with pytest.raises(ValueError, match="empty"):
+        EMPTY.min()
+    with pytest.raises(ValueError, match="empty"):
+        EMPTY.max()
+    with pytest.raises(IndexError):
+        EMPTY.nth(0)
+
+
+def test_frozen_hashable_picklable() -> None:
+    value = Idset.parse("1-3")
+    with pytest.raises(AttributeError):
+        value.mask = 1  # type: ignore[misc]
+    assert {value: 1}[Idset.of([3, 2, 1, 1])] == 1
+    assert pickle.loads(pickle.dumps(value)) == value
+    assert repr(value) == "Idset.parse('1-3')"
+
+
+def test_membership_of_odd_ids() -> None:
+    value = Idset.parse("0,5")
+    assert 5 in value
+    assert -1 not in value
+    assert 10**12 not in value
+    assert value.index(10**12) == 2
+    assert value.index(-5) == 0
+    assert value.first(10**12) == value
+
+
+def test_large_sets_stay_linear() -> None:
+    every_second = Idset.of(range(0, 20_000, 2))
+    text = str(every_second)
+    assert text.startswith("0,2,4,")
+    assert Idset.parse(text) == every_second
+    assert len(Idset.span(0, 131_071)) == 131_072
+    assert str(Idset.span(0, 131_071)) == "0-131071"
+
+
+@given(ids)
+def test_parse_undoes_print(wanted: set[int]) -> None:
+    value = Idset.of(wanted)
+    assert list(value) == sorted(wanted)
+    assert len(value) == len(wanted)
+    assert Idset.parse(str(value)) == value
+    assert Idset.parse(f"[{value}]") == value
+    assert Idset.parse(",".join(map(str, sorted(wanted)))) == value
+
+
+@given(ids)
+def test_runs_are_maximal_and_ascend(wanted: set[int]) -> None:
+    runs = list(Idset.of(wanted).runs())
+    assert {id for first, last in runs for id in range(first, last + 1)} == wanted
+    assert all(last + 1 < first for (_, last), (first, _) in pairwise(runs))
+
+
+@given(ids, ids)
+def test_algebra_is_that_of_sets_and_leaves_operands_alone(left: set[int], right: set[int]) -> None:
+    a, b = Idset.of(left), Idset.of(right)
+    masks = a.mask, b.mask
+    assert set(a | b) == left | right
+    assert set(a & b) == left & right
+    assert set(a - b) == left - right
+    assert set(a ^ b) == left ^ right
+    assert (a <= b, a < b, a == b) == (left <= right, left < right, left == right)
+    assert (a >= b, a > b) == (left >= right, left > right)
+    assert a.isdisjoint(b) == left.isdisjoint(right)
+    assert (a.mask, b.mask) == masks
+
+
+@given(small, small, small)
+def test_set_laws(x: set[int], y: set[int], z: set[int]) -> None:
+    a, b, c = Idset.of(x), Idset.of(y), Idset.of(z)
+    assert a & (b | c) == (a & b) | (a & c)
+    assert a - (b | c) == (a - b) & (a - c)
+    assert (a - b) | (a & b) == a
+    assert a ^ b == (a | b) - (a & b)
+    assert (a & b) <= a <= (a | b)
+
+
+@given(ids, st.integers(-2, 70))
+def test_first_nth_and_index_agree_with_the_sorted_list(wanted: set[int], n: int) -> None:
+    value, ordered = Idset.of(wanted), sorted(wanted)
+    assert list(value.first(n)) == ordered[: max(n, 0)]
+    assert [value.nth(k) for k in range(len(value))] == ordered
+    assert [value.index(id) for id in ordered] == list(range(len(ordered)))
+    assert value.index(n) == sum(id < n for id in wanted)
+    if wanted:
+        assert (value.min(), value.max()) == (ordered[0], ordered[-1])
+
+
+@settings(max_examples=200)
+@given(st.text("0123456789,-[] x", max_size=12))
+def test_any_text_is_parsed_or_politely_refused(text: str) -> None:
+    try:
+        value = Idset.parse(text)
+    except InvalidValue:
+        return
+    assert Idset.parse(str(value)) == value
+    assert [int(number) for number in text.strip("[]").replace("-", ",").split(",") if number][:1] == list(value)[:1]

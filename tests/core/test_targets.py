@@ -1,0 +1,50 @@
+"""TARGETS of admin commands: idset or hostlist, all offenders named."""
+
+from __future__ import annotations
+
+import pytest
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.targets import parse_targets
+from fluxsched.errors import InvalidValue, LimitExceeded
+
+NODELIST = {"n0": Idset.parse("0"), "n1": Idset.parse("1-2"), "n10": Idset.parse("3")}
+RANKS = Idset.parse("0-3")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0", "0"), ("1-3", "1-3"), ("[0,2]", "0,2"), ("", ""), ("n1", "1-2"), ("n[0-1,10]", "0-3"), ("n10,n0,n0", "0,3")],
+)
+def test_ranks_or_hosts(text: str, expected: str) -> None:
+    assert str(parse_targets(text, NODELIST, RANKS)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("2-5,9", "ranks 4-5,9: the ranks here are 0-3"),
+        ("n[0-3],x", r"hosts n\[2-3\],x:"),
+        ("3,1", "'1' does not come after 3"),
+        ("n[", "brackets"),
+    ],
+)
+def test_all_offenders_are_named(text: str, named: str) -> None:
+    with pytest.raises(InvalidValue, match=named):
+        parse_targets(text, NODELIST, RANKS)
+
+
+def test_no_ranks_at_all() -> None:
+    with pytest.raises(InvalidValue, match="ranks here are none"):
+        parse_targets("0", {}, Idset())
+
+
+@pytest.mark.parametrize("text", ["0-4000000000", "n[0-999999999]"])
+def test_bombs_are_refused(text: str) -> None:
+    with pytest.raises(LimitExceeded):
+        parse_targets(text, NODELIST, RANKS)
+
+
+def test_only_text() -> None:
+    with pytest.raises(InvalidValue, match="string"):
+        parse_targets(3, NODELIST, RANKS)  # type: ignore[arg-type]
