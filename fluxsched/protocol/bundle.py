@@ -1,7 +1,8 @@
 """Many messages for one turn as one message, topic `bundle`: 55-60 % of an unbundled message's cost is its socket call.
 
 Law: order is kept, a bundle holds no bundle, and payloads pass through undecoded. Each message travels as
-`[type, topic, flags, aux1, matchtag, payload]`; userid, rolemask and route are those of the bundle itself.
+`[type, topic, flags, aux1, matchtag, payload]`; userid, rolemask and route are those of the bundle itself. What could
+spoil a bundle for its neighbours (a relayed payload that is no msgpack, a huge one) travels alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from fluxsched.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError
+from fluxsched.protocol.codec import is_well_formed
 from fluxsched.protocol.header import (
     CONTROL,
     NORESPONSE,
@@ -23,7 +25,7 @@ from fluxsched.protocol.header import (
     TOPIC_BYTES_MAX,
     Message,
     encode,
-    request,
+    make_request,
 )
 
 BUNDLE_TOPIC = "bundle"
@@ -57,28 +59,33 @@ _Packed = tuple[int, str, int, int, int, msgspec.Raw | str | None]
 def pack_bundle(messages: list[Message]) -> list[bytes]:
     """The frames of one bundle of `messages`, whose payloads must be well-formed msgpack (or error text).
 
-    Raises LimitExceeded above BUNDLE_MESSAGES_MAX or BUNDLE_BYTES_MAX: `pack_all` never does.
+    Raises LimitExceeded above BUNDLE_MESSAGES_MAX or BUNDLE_BYTES_MAX: `pack_bundles` never does.
     """
     if len(messages) > BUNDLE_MESSAGES_MAX:
         raise LimitExceeded(f"bundle of {len(messages)} messages, limit {BUNDLE_MESSAGES_MAX}: split it")
     payload = _encode([_item(message) for message in messages])
     if len(payload) > BUNDLE_BYTES_MAX:
         raise LimitExceeded(f"bundle of {len(payload)} bytes, limit {BUNDLE_BYTES_MAX}: split it")
-    return encode(request(BUNDLE_TOPIC, payload, matchtag=0, flags=NORESPONSE))
+    return encode(make_request(BUNDLE_TOPIC, payload, matchtag=0, flags=NORESPONSE))
 
 
-def pack_all(messages: Iterable[Message]) -> list[list[bytes]]:
-    """What to send for `messages`, in order: bundles within the limits, single messages as they are."""
+def pack_bundles(messages: Iterable[Message]) -> list[list[bytes]]:
+    """What to send for `messages`, in order: bundles within the limits, and alone what cannot share one."""
     sent: list[list[bytes]] = []
     batch: list[Message] = []
-    size = 0
+    room = BUNDLE_BYTES_MAX
     for message in messages:
-        grown = ITEM_OVERHEAD_BYTES + len(message.topic) * 4 + len(message.payload or b"")
-        if batch and (len(batch) == BUNDLE_MESSAGES_MAX or size + grown > BUNDLE_BYTES_MAX):
+        room -= ITEM_OVERHEAD_BYTES + len(message.topic) * 4 + len(message.payload or b"")
+        shares = _can_share(message)
+        if batch and (not shares or room < 0 or len(batch) == BUNDLE_MESSAGES_MAX):
             sent.append(_flush(batch))
-            batch, size = [], 0
-        batch.append(message)
-        size += grown
+            batch = []
+        if not batch:
+            room = BUNDLE_BYTES_MAX - ITEM_OVERHEAD_BYTES - len(message.topic) * 4 - len(message.payload or b"")
+        if shares:
+            batch.append(message)
+        else:
+            sent.append(encode(message))
     if batch:
         sent.append(_flush(batch))
     return sent
@@ -100,6 +107,16 @@ def unpack_bundle(message: Message) -> list[Message]:
     return [_message(message, *item) for item in items]
 
 
+def _can_share(message: Message) -> bool:
+    if message.type == CONTROL or not message.topic or message.topic == BUNDLE_TOPIC:
+        return False
+    return not message.payload or _is_text(message) or is_well_formed(message.payload)
+
+
+def _is_text(message: Message) -> bool:
+    return message.type == RESPONSE and message.aux1 != 0
+
+
 def _flush(batch: list[Message]) -> list[bytes]:
     return encode(batch[0]) if len(batch) == 1 else pack_bundle(batch)
 
@@ -109,8 +126,7 @@ def _item(message: Message) -> _Packed:
         raise LocalProtocolError(f"message type {message.type}, topic {message.topic!r} cannot travel in a bundle")
     payload: msgspec.Raw | str | None = None
     if message.payload:
-        is_text = message.type == RESPONSE and message.aux1
-        payload = message.payload.decode(errors="replace") if is_text else msgspec.Raw(message.payload)
+        payload = message.payload.decode(errors="replace") if _is_text(message) else msgspec.Raw(message.payload)
     return message.type, message.topic, message.flags & _INTENT, message.aux1, message.matchtag, payload
 
 

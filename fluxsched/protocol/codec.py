@@ -58,19 +58,13 @@ def from_json(data: bytes | None, kind: Any) -> Any:
     return _json_decoder(kind)((data or b"").removesuffix(b"\0") or b"{}")
 
 
-def check_well_formed(data: bytes | None) -> None:
-    """Refuse a payload that is not exactly one msgpack value: for relays, which bundle without looking inside.
-
-    Raises RemoteProtocolError.
-    """
-    if not data:
-        return
+def is_well_formed(data: bytes) -> bool:
+    """Whether this is exactly one msgpack value, not nested too deep to skip; says nothing of what is in it."""
     try:
         _well_formed(data)
-    except RecursionError as exc:
-        raise _too_deep("payload") from exc
-    except msgspec.DecodeError as exc:
-        raise RemoteProtocolError(f"payload of {len(data)} bytes: {exc}") from exc
+    except (RecursionError, msgspec.DecodeError):
+        return False
+    return True
 
 
 @cache

@@ -151,27 +151,27 @@ def decode(frames: Sequence[bytes]) -> Message:
     return Message(type_, topic, payload, flags, userid, rolemask, aux1, matchtag, route)
 
 
-def request(topic: str, payload: bytes | None = None, *, matchtag: int, flags: int = 0, nodeid: int = NODEID_ANY) -> (
-    Message
-):
+def make_request(
+    topic: str, payload: bytes | None = None, *, matchtag: int = MATCHTAG_NONE, flags: int = 0, nodeid: int = NODEID_ANY
+) -> Message:
     """A request; `matchtag` 0 when its answers are matched by their payload, or with NORESPONSE in `flags`."""
     framing = TOPIC | ROUTE if payload is None else TOPIC | ROUTE | PAYLOAD
     return Message(REQUEST, topic, payload, flags | framing, aux1=nodeid, matchtag=matchtag)
 
 
-def response(request: Message, payload: bytes | None = None) -> Message:
+def make_response(request: Message, payload: bytes | None = None) -> Message:
     """A success response to `request`: same topic, matchtag, route and STREAMING flag (RFC 3, RFC 6)."""
     return _answer(request, 0, payload)
 
 
-def error(request: Message, errnum: int, text: str = "") -> Message:
+def make_error(request: Message, errnum: int, text: str = "") -> Message:
     """An error response; `text` is for people and must not be needed by programs. ENODATA ends a good stream."""
     if errnum <= 0:
         raise ValueError(f"errnum {errnum} of an error response must be positive: 0 means success")
     return _answer(request, errnum, text.encode().replace(b"\0", b" ") if text else None)
 
 
-def event(topic: str, payload: bytes | None, sequence: int) -> Message:
+def make_event(topic: str, payload: bytes | None, sequence: int) -> Message:
     """An event, number `sequence` of its source."""
     framing = TOPIC if payload is None else TOPIC | PAYLOAD
     return Message(EVENT, topic, payload, framing, aux1=sequence)

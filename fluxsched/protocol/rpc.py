@@ -1,0 +1,121 @@
+"""Calls of one client: which response belongs to which request (RFC 6), without I/O.
+
+Law: a matchtag belongs to one call until its last response has come, even when nobody waits for it any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fluxsched.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, RPCError
+from fluxsched.protocol.codec import pack
+from fluxsched.protocol.header import NODEID_ANY, NORESPONSE, RESPONSE, STREAMING, Message, make_request
+from fluxsched.protocol.messages.common import CancelRequest
+
+IN_FLIGHT_MAX = 100_000
+"""Calls of one client that wait at once: 20,000 submits and as many waits fit five times over."""
+
+MATCHTAG_MAX = 0xFFFFFFFF
+
+TEXT_CHARS_MAX = 8192
+"""How much of a peer's error text is kept."""
+
+
+class Answer(NamedTuple):
+    """One response: for whom, what it says, and whether it was the last. A stream that went well ends with ENODATA."""
+
+    token: Any
+    payload: bytes | None
+    error: RPCError | None
+    done: bool
+
+
+@dataclass(slots=True)
+class _Call:
+    topic: str
+    token: Any
+    streaming: bool
+    is_wanted: bool = True
+
+
+class Calls:
+    """Makes requests and finds the token of each response; tokens are the caller's own (futures, callbacks, ids)."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, _Call] = {}
+        self._last = 0
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def start(
+        self,
+        topic: str,
+        payload: bytes | None = None,
+        streaming: bool = False,
+        token: Any = None,
+        *,
+        nodeid: int = NODEID_ANY,
+    ) -> Message:
+        """The request of a new call. Raises LimitExceeded at IN_FLIGHT_MAX calls."""
+        if len(self._calls) >= IN_FLIGHT_MAX:
+            raise LimitExceeded(
+                f"{topic}: {len(self._calls)} calls wait for responses, limit {IN_FLIGHT_MAX}: "
+                "receive some before starting more"
+            )
+        matchtag = self._tag()
+        self._calls[matchtag] = _Call(topic, token, streaming)
+        return make_request(topic, payload, matchtag=matchtag, flags=STREAMING if streaming else 0, nodeid=nodeid)
+
+    def receive(self, message: Message) -> Answer | None:
+        """Whose response this is; None when that call was abandoned. Raises RemoteProtocolError for a stray one."""
+        call = self._calls.get(message.matchtag)
+        if message.type != RESPONSE or call is None or call.topic != message.topic:
+            raise RemoteProtocolError(
+                f"message type {message.type}, topic {message.topic}, matchtag {message.matchtag}: no call waits for it"
+            )
+        errnum = message.aux1
+        # peers differ in the flag of a stream's last response: only an error ends a stream (RFC 6)
+        done = errnum != 0 or not call.streaming
+        if done:
+            del self._calls[message.matchtag]
+        if not call.is_wanted:
+            return None
+        if errnum:
+            return Answer(call.token, None, _failure(message), done)
+        return Answer(call.token, message.payload, None, done)
+
+    def cancel(self, matchtag: int, topic: str) -> Message:
+        """The request that ends the stream `matchtag` of `topic`; its last response (ENODATA) is still to come."""
+        return tell(f"{topic}-cancel", pack(CancelRequest(matchtag)))
+
+    def abandon(self, matchtag: int) -> None:
+        """Nobody waits for this call any more; its responses are swallowed until the last one."""
+        call = self._calls.get(matchtag)
+        if call is None:
+            raise LocalProtocolError(f"no call with matchtag {matchtag} waits: it cannot be abandoned")
+        call.is_wanted = False
+
+    def fail_all(self, errnum: int, text: str) -> list[Answer]:
+        """The connection is lost: the last answer of every call, oldest first."""
+        calls, self._calls = self._calls, {}
+        return [Answer(call.token, None, RPCError(text, errnum), True) for call in calls.values() if call.is_wanted]
+
+    def _tag(self) -> int:
+        tag = self._last
+        while True:
+            tag = tag + 1 if tag < MATCHTAG_MAX else 1  # 0 means: no matchtag
+            if tag not in self._calls:
+                self._last = tag
+                return tag
+
+
+def tell(topic: str, payload: bytes | None, *, nodeid: int = NODEID_ANY) -> Message:
+    """A request that wants no response."""
+    return make_request(topic, payload, flags=NORESPONSE, nodeid=nodeid)
+
+
+def _failure(message: Message) -> RPCError:
+    text = (message.payload or b"").removesuffix(b"\0").decode(errors="replace")[:TEXT_CHARS_MAX]
+    return RPCError(text or f"{message.topic}: error {message.errnum}", message.errnum)
