@@ -1,0 +1,25 @@
+"""Strict order: the first job that cannot start holds back everyone behind it, so nobody is ever overtaken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from fluxsched.sched.policy import PLACEMENT, WORST_FIT, Decision, Option, Pending, View, decide
+
+
+class Fifo:
+    """Priority order, then submit time; `placement` is how targets are chosen."""
+
+    name: ClassVar[str] = "fifo"
+    OPTIONS: ClassVar[Mapping[str, Option]] = {"placement": PLACEMENT}
+
+    def __init__(self, placement: str = WORST_FIT) -> None:
+        self._placement = placement
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        for job in view.queue:
+            decision = decide(job, view.place(job, self._placement))
+            yield decision
+            if isinstance(decision, Pending):
+                return

@@ -1,0 +1,56 @@
+"""Why a job waits or never starts, in the words of the person who asks (law 9's outcomes carry these texts).
+
+The scheduler is not told whether a target is drained, torpid or offline: all three are `down` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fluxsched.core.constraint import EVERYTHING
+from fluxsched.core.jobspec import Request
+from fluxsched.sched.pool import Choice, Pool
+
+
+def wish(request: Request) -> str:
+    """The request and its constraint: `4 nodes of 1 slot of 1 core with ssd`."""
+    text = str(request)
+    shown = str(request.constraint)
+    return text if request.constraint == EVERYTHING or shown in text else f"{text} with {shown}"
+
+
+def counted(n: int, thing: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
+
+
+def insufficient(pool: Pool, plan: Sequence[Choice], request: Request, found: int) -> str:
+    """What is missing now: `found` nodes (or slots) fit; the others that could ever fit are down or busy."""
+    per_node = request.slots.min if request.nodes is not None else 1
+    cores, gpus = per_node * request.cores, per_node * request.gpus
+    able = down = 0
+    for shelf, mask, _ in plan:
+        if shelf.fits_ever(cores, gpus):
+            able += mask.bit_count()
+            down += (mask & pool.down.mask).bit_count()
+    thing = "node" if request.nodes is not None else "slot"
+    parts = [f"{counted(found, thing)} {'fits' if found == 1 else 'fit'} now" if found else "none is free"]
+    if down:
+        parts.append(f"{counted(down, 'node')} {'is' if down == 1 else 'are'} down")
+    busy = able - down - found if request.nodes is not None else 0
+    if busy:
+        parts.append(f"{counted(busy, 'node')} {'is' if busy == 1 else 'are'} busy")
+    return f"needs {wish(request)}; {', '.join(parts)}"
+
+
+def infeasible(plan: Sequence[Choice], able: Sequence[Choice], request: Request, have: int) -> str:
+    """What is missing for good: `have` nodes (or slots) of the group could hold the request, on `able` shelves."""
+    if not plan:
+        return f"needs {wish(request)}; no node of the group matches"
+    if not able:
+        nodes = sorted({(choice.shelf.cores, choice.shelf.gpus) for choice in plan}, reverse=True)
+        cores, gpus = nodes[0]
+        size = counted(cores, "core") + (f" and {counted(gpus, 'gpu')}" if gpus else "")
+        return f"needs {wish(request)}; no node is large enough: the largest that matches has {size}"
+    thing = "such node" if request.nodes is not None else "such slot"
+    return f"needs {wish(request)}; the group has only {counted(have, thing)}"

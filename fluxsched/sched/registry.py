@@ -1,0 +1,140 @@
+"""Finding a policy by the text that a user wrote, and checking it at the door.
+
+Law: what is wrong with a plugin is said before it decides anything, by name: what it has and what it should have.
+A policy is named by one of ours, by an entry point of group `fluxsched.policies`, or by the file that holds it.
+
+    >>> make(*parse_spec("fifo:placement=best-fit")).name
+    'fifo'
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from types import ModuleType
+from typing import Any
+
+from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.sched.policies.fifo import Fifo
+from fluxsched.sched.policies.firstfit import FirstFit
+from fluxsched.sched.policy import Option, Policy
+
+ENTRY_POINT_GROUP = "fluxsched.policies"
+
+SPEC_CHARS_MAX = 4096
+"""A policy with its options is one line of a command; a longer text is a mistake."""
+
+OWN: Mapping[str, type[Policy]] = {Fifo.name: Fifo, FirstFit.name: FirstFit}
+
+
+def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
+    """`NAME:key=value,key=value` -> name and options, still as texts. Raises InvalidValue naming the part."""
+    if len(spec) > SPEC_CHARS_MAX:
+        raise LimitExceeded(f"a policy with its options takes {len(spec)} characters: the limit is {SPEC_CHARS_MAX}")
+    name, colon, rest = spec.partition(":")
+    if not name:
+        raise InvalidValue(f"{spec!r} names no policy: write NAME or NAME:key=value,key=value")
+    options: dict[str, str] = {}
+    for part in rest.split(",") if colon else ():
+        key, equals, value = part.partition("=")
+        if not key or not equals:
+            raise InvalidValue(f"policy {spec!r}: {part!r} is not key=value")
+        if key in options:
+            raise InvalidValue(f"policy {spec!r}: option {key!r} is given twice")
+        options[key] = value
+    return name, options
+
+
+def make(name: str, options: Mapping[str, str]) -> Policy:
+    """A policy ready to use. Raises InvalidValue naming the policy, the option and what is allowed."""
+    cls = find(name)
+    check_policy(cls)
+    policy: Policy = cls(**_values(cls, options))
+    return policy
+
+
+def find(name: str) -> type[Any]:
+    """The class: one of ours, else a file when the name has a `/` or ends in `.py`, else an entry point."""
+    if name in OWN:
+        return OWN[name]
+    if "/" in name or name.endswith(".py"):
+        return _in_file(name)
+    found = {point.value: point for point in entry_points(group=ENTRY_POINT_GROUP, name=name)}
+    if not found:
+        known = sorted({*OWN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+        raise InvalidValue(f"no policy {name!r}: there are {', '.join(known)}; a file is named with its '.py'")
+    if len(found) > 1:
+        raise InvalidValue(f"policy {name!r} is offered twice, by {' and '.join(sorted(found))}: remove one package")
+    (point,) = found.values()
+    try:
+        loaded: type[Any] = point.load()
+    except (ImportError, AttributeError, SyntaxError) as fault:
+        raise InvalidValue(f"policy {name!r}: {point.value} cannot be loaded: {fault}") from fault
+    return loaded
+
+
+def check_policy(cls: object) -> None:
+    """Raises InvalidValue that tells what the policy has and what it should have."""
+    if not isinstance(cls, type):
+        raise InvalidValue(f"policy {cls!r} is a {type(cls).__name__}; it should be a class")
+    name = getattr(cls, "name", None)
+    if not isinstance(name, str) or not name:
+        raise InvalidValue(f"policy {cls.__name__}: name is {name!r}; it should be a text such as 'fifo'")
+    options = getattr(cls, "OPTIONS", {})
+    if not isinstance(options, Mapping) or not all(isinstance(option, Option) for option in options.values()):
+        raise InvalidValue(f"policy {name!r}: OPTIONS should map names to Option(default, choices or parse, help)")
+    schedule = getattr(cls, "schedule", None)
+    if not callable(schedule):
+        raise InvalidValue(f"policy {name!r} has no method schedule; it should have schedule(self, view, now_s)")
+    has = [parameter.name for parameter in inspect.signature(schedule).parameters.values()]
+    if has[1:] != ["view", "now_s"]:
+        raise InvalidValue(f"policy {name!r}: schedule({', '.join(has)}) should be schedule(self, view, now_s)")
+
+
+def _values(cls: type[Any], options: Mapping[str, str]) -> dict[str, object]:
+    allowed: Mapping[str, Option] = getattr(cls, "OPTIONS", {})
+    unknown = sorted(options.keys() - allowed.keys())
+    if unknown:
+        having = f"it has {', '.join(sorted(allowed))}" if allowed else "it has none"
+        raise InvalidValue(f"policy {cls.name!r}: no option {', '.join(map(repr, unknown))}; {having}")
+    return {
+        key: _value(cls.name, key, options[key], option) if key in options else option.default
+        for key, option in allowed.items()
+    }
+
+
+def _value(policy: str, key: str, text: str, option: Option) -> object:
+    if option.choices and text not in option.choices:
+        raise InvalidValue(f"policy {policy!r}: {key}={text!r} should be one of {', '.join(option.choices)}")
+    try:
+        return option.parse(text) if option.parse else text
+    except ValueError as fault:
+        raise InvalidValue(f"policy {policy!r}: {key}={text!r}: {fault}; {option.help}".rstrip("; ")) from fault
+
+
+def _in_file(path: str) -> type[Any]:
+    """The one class of a file that has `name` and `schedule`."""
+    module = _load(path)
+    own = [thing for thing in vars(module).values() if isinstance(thing, type) and thing.__module__ == module.__name__]
+    policies = [cls for cls in own if hasattr(cls, "name") and hasattr(cls, "schedule")]
+    if len(policies) != 1:
+        names = ", ".join(cls.__name__ for cls in policies) or "none"
+        raise InvalidValue(f"{path} should hold one policy, a class with `name` and `schedule`; it has {names}")
+    return policies[0]
+
+
+def _load(path: str) -> ModuleType:
+    stem = path.rsplit("/", 1)[-1].removesuffix(".py")
+    spec = importlib.util.spec_from_file_location(f"fluxsched_policy_{stem}", path)
+    if spec is None or spec.loader is None:
+        raise InvalidValue(f"{path} is not a Python file: a policy file ends in '.py'")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickles look their module up there
+    try:
+        spec.loader.exec_module(module)
+    except (OSError, ImportError, SyntaxError) as fault:
+        raise InvalidValue(f"policy file {path} cannot be loaded: {fault}") from fault
+    return module

@@ -1,0 +1,349 @@
+"""The scheduler: events of the resource module and the job manager in, effects out (RFC 27, RFC 28 draft).
+
+Law: every event is applied whole or refused before anything changes; a pass asks the policy for one decision at a time
+and makes it real, or refuses it, before the next (law 2), so a pass may be dropped between any two. No clock, no I/O.
+
+What a peer got wrong raises RemoteProtocolError and changes nothing; a bad jobspec is denied with its reason. What a
+policy raises goes up as it is: everything committed so far stands, and was handed out as effects.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf, nextafter
+from types import MappingProxyType
+from typing import Any
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.errors import InvalidValue, LocalProtocolError, Refused, RemoteProtocolError
+from fluxsched.sched.decisions import Decision, Deny, Pending, Start
+from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Granted, Raise, Release
+from fluxsched.sched.grants import grant, grouped, parts_of
+from fluxsched.sched.group import Group
+from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.outcome import Part
+from fluxsched.sched.policy import Policy, Running, View
+from fluxsched.sched.queue import Waiting
+
+DEFAULT_GROUP = "default"
+
+REFUSALS_MAX = 1000
+"""Decisions refused in one pass: a policy that goes on deciding what no longer holds would never end its pass."""
+
+
+class Scheduler:
+    """One policy over the groups that it acquired; `queues` maps a queue's name to its group, else the first group."""
+
+    def __init__(
+        self, policy: Policy, groups: Sequence[str] = (DEFAULT_GROUP,), queues: Mapping[str, str] | None = None
+    ) -> None:
+        if not groups:
+            raise InvalidValue(f"a scheduler needs at least one group, such as {DEFAULT_GROUP!r}")
+        self._policy = policy
+        self._groups = {name: Group(name) for name in groups}
+        self._queues = dict(queues or {})
+        self._ledger = Ledger([group.pool for group in self._groups.values()])
+        self._counts = dict.fromkeys(("passes", "granted", "denied", "canceled", "refused"), 0)
+        if missing := sorted({*self._queues.values()} - self._groups.keys()):
+            raise InvalidValue(f"queues of groups {', '.join(missing)}, which this scheduler does not serve")
+
+    # ---- from the resource module
+
+    def grown(self, group: str, resources: ResourceSet, online: Idset, offline: Idset) -> list[Effect]:
+        """Targets join a group, the first time and later ones; the first time its queue is judged."""
+        at = self._group(group)
+        if online | offline != resources.ranks or online & offline:
+            raise RemoteProtocolError(f"grow of group {group!r}: each of ranks {resources.ranks} is online or offline")
+        for other in self._groups.values():
+            if twice := (other.pool.ranks | other.leaving) & resources.ranks if other is not at else EMPTY:
+                raise RemoteProtocolError(f"grow of group {group!r} names ranks {twice}, which {other.name!r} has")
+        first = not at.grown
+        at.grow(resources, online)
+        self._ledger.count_in(resources.ranks)
+        return self._deny(at) if first else []
+
+    def shrunk(self, group: str, targets: Idset, typed: bool) -> list[Effect]:
+        """Targets leave a group. Typed: jobs there end, idle ones are released now, the rest as they become free."""
+        at = self._group(group)
+        at.shrink(targets)
+        effects: list[Effect] = []
+        if typed:
+            at.leaving |= targets
+            for holding in self._ledger.holders(targets):
+                if not holding.doomed:
+                    holding.doomed = True
+                    effects.append(Raise(holding.jobid, f"targets {_mine(holding.parts, targets)} left the group"))
+            effects += self._release(at, targets - Idset.of(self._ledger.held(targets)))
+        return effects + self._deny(at)
+
+    def went_online(self, targets: Idset) -> list[Effect]:
+        """Targets may be used again; about those that are leaving nothing is said, so what is not ours is ignored."""
+        for group in self._groups.values():
+            if targets & group.pool.down:
+                group.pool.set_up(targets)
+                group.changed = True
+        return []
+
+    def went_offline(self, targets: Idset) -> list[Effect]:
+        """Nothing more is placed there; jobs there go on."""
+        for group in self._groups.values():
+            group.pool.set_down(targets)
+        return []
+
+    def updated(
+        self,
+        group: str,
+        expiration_s: float | None = None,
+        property_add: Mapping[str, Idset] | None = None,
+        property_remove: Mapping[str, Idset] | None = None,
+    ) -> list[Effect]:
+        """The end of the resources (wall time, seconds; 0.0 for none) or properties changed: the queue is judged."""
+        at = self._group(group)
+        if expiration_s is not None:
+            at.expiration_s = expiration_s
+            at.changed = True
+        if not property_add and not property_remove:
+            return []
+        at.describe(property_add or {}, property_remove or {})
+        return self._deny(at)
+
+    # ---- from the job manager
+
+    def hello(
+        self, jobid: int, priority: int, userid: int, t_submit_s: float, R: ResourceSet, free: Idset = EMPTY  # noqa: N803
+    ) -> list[Effect]:
+        """A job that runs already, with its R and the ranks that it has freed (RFC 27, partial release)."""
+        if unknown := free - R.ranks:
+            raise RemoteProtocolError(f"hello of job {jobid}: ranks {unknown} are freed, but R does not have them")
+        self._ledger.adopt(jobid, parts_of(R, free), R.expiration_s)
+        return []
+
+    def alloc(
+        self, jobid: int, priority: int, userid: int, t_submit_s: float, jobspec: Jobspec | Mapping[str, Any]
+    ) -> list[Effect]:
+        """A job asks for resources; it is denied at once if it can never have them."""
+        if jobid in self._ledger or any(jobid in group.queue for group in self._groups.values()):
+            raise RemoteProtocolError(f"alloc of job {jobid}: it waits or runs already")
+        try:
+            parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
+            group = self._group_of(parsed)
+            why = group.verdict(parsed.request)
+            if why is None:
+                group.queue.add(Waiting(jobid, priority, userid, t_submit_s, parsed.request, parsed.duration_s))
+        except InvalidValue as fault:
+            why = str(fault)
+        if why is not None:
+            self._counts["denied"] += 1
+            return [Denied(jobid, why)]
+        group.changed = True
+        return []
+
+    def cancel(self, jobid: int) -> list[Effect]:
+        """The request is withdrawn; nothing is said when it was answered before."""
+        for group in self._groups.values():
+            if group.forget(jobid):
+                group.changed = True
+                self._counts["canceled"] += 1
+                return [Canceled(jobid)]
+        return []
+
+    def prioritize(self, jobs: Iterable[tuple[int, int]]) -> list[Effect]:
+        """New priorities; jobs that no longer wait are of no matter."""
+        for jobid, priority in jobs:
+            for group in self._groups.values():
+                if group.queue.prioritize(jobid, priority):
+                    group.changed = True
+        return []
+
+    def free(self, jobid: int, R: ResourceSet, final: bool) -> list[Effect]:  # noqa: N803
+        """A job gives back all of R, which is a part of what it holds; `final` when that is the last of it."""
+        emptied = self._ledger.release(jobid, parts_of(R), final)
+        effects: list[Effect] = []
+        for group in self._groups.values():
+            group.changed = True
+            if group.leaving and emptied:
+                effects += self._release(group, group.leaving & Idset.of(emptied))
+        return effects
+
+    def expiration(self, jobid: int, expiration_s: float) -> list[Effect]:
+        """A running job is to end at another time (wall time, seconds; 0.0 for none). Raises Refused if it cannot."""
+        holding = self._ledger.get(jobid)
+        if holding is None:
+            raise Refused(f"expiration of job {jobid}: it holds nothing here", errno.ENOENT)
+        for group in self._groups.values():
+            end_s = group.expiration_s
+            if end_s and expiration_s > end_s and any(rank in group.pool.targets for rank in holding.parts):
+                raise Refused(f"expiration {expiration_s} of job {jobid} is after the end of its resources, {end_s}")
+        holding.expiration_s = expiration_s
+        for group in self._groups.values():
+            group.changed = True
+        return []
+
+    # ---- answers
+
+    def feasible(self, jobspec: Jobspec | Mapping[str, Any]) -> str | None:
+        """Why the job could never run, whatever the weather; None if it could, or before the first grow."""
+        try:
+            parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
+            return self._group_of(parsed).verdict(parsed.request)
+        except InvalidValue as fault:
+            return str(fault)
+
+    def why(self, jobid: int) -> str:
+        """Why a job waits, for its owner. Raises Refused for a job that is not known here."""
+        for group in self._groups.values():
+            job = group.queue.get(jobid)
+            if job is None:
+                continue
+            if not group.grown:
+                return f"waits for the resources of group {group.name!r} to be acquired"
+            if not job.priority:
+                return "is held: its priority is 0; raise its urgency"
+            ahead = group.queue.ahead_of(jobid)
+            return group.reasons.get(jobid) or f"waits its turn; {ahead} ahead of it in the queue"
+        if jobid in self._ledger:
+            return "holds resources"
+        raise Refused(f"job {jobid} neither waits nor holds anything here", errno.ENOENT)
+
+    def stats(self) -> dict[str, Any]:
+        """Numbers for people."""
+        groups = {
+            group.name: {
+                "targets": len(group.pool.ranks), "down": len(group.pool.down), "leaving": len(group.leaving),
+                "waiting": len(group.queue),
+            }
+            for group in self._groups.values()
+        }  # fmt: skip
+        running = {"running": len(self._ledger), "foreign": self._ledger.foreign()}
+        return {"policy": self._policy.name, **self._counts, **running, "groups": groups}
+
+    def resource_status(self) -> tuple[ResourceSet, ResourceSet, ResourceSet]:
+        """All that is counted, what of it is down, what of it is allocated; linear in the groups, for people."""
+        total = down = allocated = EMPTY_R
+        for group in self._groups.values():
+            pool = group.pool
+            counted = pool.resources
+            busy = [
+                Part(rank, target.all_cores ^ target.cores, target.all_gpus ^ target.gpus)
+                for rank, target in pool.targets.items()
+                if not target.idle
+            ]
+            total |= counted
+            down |= counted.restrict(pool.down)
+            allocated |= ResourceSet.build(grouped(busy), pool.source, 0.0, 0.0, None)
+        return total, down, allocated
+
+    def check(self) -> None:
+        """Asserts law 5 over everything, for tests and the simulator."""
+        self._ledger.check()
+        for group in self._groups.values():
+            assert group.leaving <= Idset.of(self._ledger.held(group.leaving)), "a target is free and not released"
+            assert not group.leaving & group.pool.ranks, "a leaving target is still counted"
+            assert group.reasons.keys() <= {job.jobid for job in group.queue.everyone()}, "a reason without a job"
+
+    # ---- the pass
+
+    def schedule(self, now_s: float) -> Iterator[Effect]:
+        """Runs the policy over the groups where something changed, and gives the effects of each decision as it falls.
+
+        `now_s` is wall time. May be taken in slices, or dropped between two effects: what is left is decided next time.
+        """
+        for group in self._groups.values():
+            ended = group.expiration_s and now_s >= group.expiration_s
+            if group.changed and group.grown and len(group.queue) and not ended:
+                yield from self._pass(group, now_s)
+
+    def _pass(self, group: Group, now_s: float) -> Iterator[Effect]:
+        self._counts["passes"] += 1
+        group.changed = False
+        view = View(group.queue, lambda: self._running(group), group.place)
+        refused, done = 0, False
+        try:
+            for decision in self._policy.schedule(view, now_s):
+                effect = self._apply(group, decision, now_s)
+                if effect is not None:
+                    yield effect
+                elif isinstance(decision, Start | Deny):
+                    refused += 1
+                    self._check_refusals(refused)
+            done = True
+        finally:
+            group.changed = group.changed or not done
+
+    def _check_refusals(self, refused: int) -> None:
+        self._counts["refused"] += 1
+        if refused > REFUSALS_MAX:
+            raise LocalProtocolError(
+                f"policy {self._policy.name!r}: over {REFUSALS_MAX} decisions refused in one pass; it should not start "
+                "or deny jobs that left the queue, nor use a fit for another request or of an earlier state"
+            )
+
+    def _apply(self, group: Group, decision: Decision, now_s: float) -> Effect | None:
+        """Makes one decision real; None when it was refused or changes nothing."""
+        match decision:
+            case Start():
+                return self._start(group, decision, now_s)
+            case Pending(jobid, reason):
+                if jobid not in group.queue or group.reasons.get(jobid) == reason:
+                    return None
+                group.reasons[jobid] = reason
+                return Annotated(jobid, {"sched": {"reason_pending": reason}})
+            case Deny(jobid, note):
+                if not group.forget(jobid):
+                    return None
+                self._counts["denied"] += 1
+                return Denied(jobid, note)
+
+    def _start(self, group: Group, start: Start, now_s: float) -> Granted | None:
+        job = group.queue.get(start.jobid)
+        if job is None:
+            return None
+        end_s = group.expiration_s
+        if job.duration_s:
+            own_s = max(now_s + job.duration_s, nextafter(now_s, inf))  # later than now, however short the job is
+            end_s = min(own_s, end_s) if end_s else own_s
+        granted = grant(start.fit, group.pool.source, now_s, end_s)
+        if self._ledger.commit(start, group.queue, group.pool, end_s) is None:
+            return None
+        self._counts["granted"] += 1
+        notes: dict[str, Any] = {"resource_summary": granted.summary()}
+        if group.reasons.pop(start.jobid, None) is not None:
+            notes["reason_pending"] = None
+        return Granted(start.jobid, granted.to_json(), {"sched": notes})
+
+    # ---- within
+
+    def _group(self, name: str) -> Group:
+        group = self._groups.get(name)
+        if group is None:
+            raise RemoteProtocolError(f"group {name!r} was not acquired: there are {', '.join(self._groups)}")
+        return group
+
+    def _group_of(self, jobspec: Jobspec) -> Group:
+        """The group whose queue the job is in; the job manager sends only jobs of queues that we serve."""
+        name = self._queues.get(jobspec.queue) if jobspec.queue is not None else None
+        return self._groups[name] if name is not None else next(iter(self._groups.values()))
+
+    def _deny(self, group: Group) -> list[Effect]:
+        denied = group.judge_all()
+        self._counts["denied"] += len(denied)
+        return list(denied)
+
+    def _release(self, group: Group, targets: Idset) -> list[Effect]:
+        if not targets:
+            return []
+        group.leaving -= targets
+        return [Release(group.name, targets)]
+
+    def _running(self, group: Group) -> Iterator[Running]:
+        ranks = group.pool.targets
+        for holding in self._ledger:
+            if any(rank in ranks for rank in holding.parts):
+                yield Running(holding.jobid, holding.expiration_s, MappingProxyType(holding.parts))
+
+
+def _mine(parts: Iterable[int], targets: Idset) -> Idset:
+    return Idset.of([rank for rank in parts if rank in targets])

@@ -1,0 +1,49 @@
+"""Two-level bit sets against Python's own sets."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxsched.sched.bits import WORD_BITS, Bits, ids_of, lowest
+
+IDS = st.integers(0, 3 * WORD_BITS)
+
+
+@given(st.lists(st.tuples(st.booleans(), IDS), max_size=60), st.sets(IDS, max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_bits_are_a_set(changes: list[tuple[bool, int]], others: set[int]) -> None:
+    bits, want = Bits(), set[int]()
+    for put, id in changes:
+        if put and id not in want:
+            bits.add(id)
+            want.add(id)
+        elif not put and id in want:
+            bits.remove(id)
+            want.remove(id)
+    other = Bits.of(sum(1 << id for id in others))
+    assert list(bits) == sorted(want)
+    assert len(bits) == len(want)
+    assert list(other) == sorted(others)
+    assert list(bits.common(other)) == sorted(want & others)
+    assert bits.count_common(other) == len(want & others)
+    assert all((id in bits) == (id in want) for id, _ in enumerate(range(0, 3 * WORD_BITS, 97)))
+
+
+def test_adding_twice_and_removing_nothing_are_bugs() -> None:
+    bits = Bits.of(0b101)
+    with pytest.raises(AssertionError, match="already"):
+        bits.add(2)
+    with pytest.raises(AssertionError, match="not in"):
+        bits.remove(1)
+    with pytest.raises(KeyError):
+        bits.remove(5 * WORD_BITS)
+    assert list(bits) == [0, 2]
+
+
+@given(st.integers(1, 1 << 70), st.data())
+@settings(max_examples=60, deadline=None)
+def test_lowest(mask: int, data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, mask.bit_count()))
+    assert list(ids_of(lowest(mask, n))) == list(ids_of(mask))[:n]

@@ -1,0 +1,113 @@
+"""The queue: its order, its changes, and iteration while it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxsched.core.jobspec import Request
+from fluxsched.errors import LimitExceeded, LocalProtocolError
+from fluxsched.sched.queue import CHUNK, Queue, Waiting
+
+RequestOf = Callable[..., Request]
+
+
+@pytest.fixture(scope="session")
+def waiting(request_of: RequestOf) -> Callable[..., Waiting]:
+    one = request_of()
+
+    def build(jobid: int, priority: int = 16, t_submit_s: float = 0.0) -> Waiting:
+        return Waiting(jobid, priority, 1000, t_submit_s, one, 0.0)
+
+    return build
+
+
+def ids(queue: Queue) -> list[int]:
+    return [job.jobid for job in queue]
+
+
+def test_higher_priority_then_earlier_submit_then_lower_id(waiting: Callable[..., Waiting]) -> None:
+    queue = Queue()
+    for job in (waiting(5, 16, 2.0), waiting(4, 16, 1.0), waiting(3, 16, 1.0), waiting(9, 17, 9.0)):
+        queue.add(job)
+    assert ids(queue) == [9, 3, 4, 5]
+    assert [queue.ahead_of(jobid) for jobid in (9, 3, 4, 5)] == [0, 1, 2, 3]
+
+
+def test_priority_0_is_held_and_comes_back(waiting: Callable[..., Waiting]) -> None:
+    queue = Queue()
+    queue.add(waiting(1))
+    queue.add(waiting(2, 0))
+    assert ids(queue) == [1]
+    assert [job.jobid for job in queue.everyone()] == [1, 2]
+    assert queue.prioritize(2, 31)
+    assert queue.prioritize(1, 0)
+    assert ids(queue) == [2]
+    assert not queue.prioritize(7, 1)
+
+
+def test_limit_is_polite(waiting: Callable[..., Waiting]) -> None:
+    queue = Queue(limit=2)
+    queue.add(waiting(1))
+    queue.add(waiting(2))
+    with pytest.raises(LimitExceeded, match="2 jobs wait"):
+        queue.add(waiting(3))
+    queue.remove(1)
+    queue.add(waiting(3))
+    assert ids(queue) == [2, 3]
+
+
+def test_adding_a_job_twice_is_a_bug(waiting: Callable[..., Waiting]) -> None:
+    queue = Queue()
+    queue.add(waiting(1))
+    with pytest.raises(LocalProtocolError):
+        queue.add(waiting(1, 3))
+
+
+def test_iteration_survives_every_change(waiting: Callable[..., Waiting]) -> None:
+    queue = Queue()
+    for jobid in range(3 * CHUNK):
+        queue.add(waiting(jobid))
+    met = []
+    for job in queue:
+        met.append(job.jobid)
+        if job.jobid < 100:
+            queue.remove(job.jobid)
+            queue.remove(job.jobid + 1)  # the next one is withdrawn meanwhile
+        if job.jobid == 10:
+            queue.prioritize(1000, 31)  # it has moved to before us
+            queue.prioritize(1002, 1)  # and this one to the very end
+    want = [*range(0, 100, 2), *range(100, 1000), 1001, *range(1003, 3 * CHUNK), 1002]
+    assert met == want
+
+
+CHANGES = st.lists(st.tuples(st.sampled_from("arp"), st.integers(0, 40), st.integers(0, 5)), max_size=80)
+
+
+@given(CHANGES)
+@settings(max_examples=60, deadline=None)
+def test_like_a_sorted_list(waiting: Callable[..., Waiting], changes: list[tuple[str, int, int]]) -> None:
+    queue, want = Queue(), dict[int, Waiting]()
+    for what, jobid, priority in changes:
+        if what == "a" and jobid not in want:
+            want[jobid] = waiting(jobid, priority, float(jobid % 3))
+            queue.add(want[jobid])
+        elif what == "r":
+            assert queue.remove(jobid) == want.pop(jobid, None)
+        elif what == "p" and queue.prioritize(jobid, priority):
+            want[jobid] = want[jobid]._replace(priority=priority)
+    in_order = sorted(want.values(), key=lambda job: (-job.priority, job.t_submit_s, job.jobid))
+    assert queue.everyone() == in_order
+    assert list(queue) == [job for job in in_order if job.priority]
+    assert [queue.ahead_of(job.jobid) for job in in_order] == list(range(len(in_order)))
+
+
+def test_many_chunks_keep_the_order(waiting: Callable[..., Waiting]) -> None:
+    queue = Queue()
+    for at in range(5 * CHUNK):
+        queue.add(waiting(at * 7919 % (5 * CHUNK)))
+    assert ids(queue) == list(range(5 * CHUNK))
+    assert queue.ahead_of(3 * CHUNK + 1) == 3 * CHUNK + 1
