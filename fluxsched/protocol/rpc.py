@@ -42,7 +42,8 @@ class _Call:
 class Calls:
     """Makes requests and finds the token of each response; tokens are the caller's own (futures, callbacks, ids)."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_flight_max: int = IN_FLIGHT_MAX) -> None:
+        self._in_flight_max = in_flight_max
         self._calls: dict[int, _Call] = {}
         self._last = 0
 
@@ -58,10 +59,10 @@ class Calls:
         *,
         nodeid: int = NODEID_ANY,
     ) -> Message:
-        """The request of a new call. Raises LimitExceeded at IN_FLIGHT_MAX calls."""
-        if len(self._calls) >= IN_FLIGHT_MAX:
+        """The request of a new call. Raises LimitExceeded at `in_flight_max` calls."""
+        if len(self._calls) >= self._in_flight_max:
             raise LimitExceeded(
-                f"{topic}: {len(self._calls)} calls wait for responses, limit {IN_FLIGHT_MAX}: "
+                f"{topic}: {len(self._calls)} calls wait for responses, limit {self._in_flight_max}: "
                 "receive some before starting more"
             )
         matchtag = self._tag()

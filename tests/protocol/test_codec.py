@@ -1,0 +1,100 @@
+"""The codec against bombs: what leaves it is a JSON value of bounded depth, whatever comes in."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgpack
+import pytest
+
+from fluxsched.errors import RemoteProtocolError
+from fluxsched.protocol import codec
+from fluxsched.protocol.messages import alloc, jobs, resource
+from fluxsched.protocol.messages.common import Empty
+
+
+def _nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = {"with": [value]}
+    return value
+
+
+@pytest.mark.parametrize("data", [None, b""])
+def test_no_payload_is_an_empty_object(data):
+    assert codec.unpack(data, Empty) == Empty()
+    assert codec.unpack(data, dict[str, Any]) == {}
+    assert codec.from_json(data, Empty) == Empty()
+
+
+def test_depth_up_to_the_limit_passes():
+    # the struct and its field are two levels, each step of `_nested` two more
+    fits = (codec.DEPTH_MAX - 2) // 2
+    assert codec.unpack(msgpack.packb({"jobspec": _nested(fits)}), jobs.SubmitRequest).jobspec == _nested(fits)
+    with pytest.raises(RemoteProtocolError, match=f"{codec.DEPTH_MAX} levels"):
+        codec.unpack(msgpack.packb({"jobspec": _nested(fits + 1)}), jobs.SubmitRequest)
+
+
+@pytest.mark.parametrize("levels", [1_000, sys.getrecursionlimit(), 100_000])
+def test_depth_bombs_are_refused(levels):
+    bomb = b"\x81\xa7jobspec" + b"\x81\xa1x" * levels + b"\xc0"
+    with pytest.raises(RemoteProtocolError, match="nested"):
+        codec.unpack(bomb, jobs.SubmitRequest)
+    with pytest.raises(RemoteProtocolError, match="nested"):
+        codec.from_json(b'{"jobspec":' + b'{"x":' * levels + b"0" + b"}" * levels + b"}", jobs.SubmitRequest)
+    with pytest.raises(RemoteProtocolError, match="nested"):
+        codec.unpack(b"\x81\xa5later" + b"\x91" * 100_000 + b"\xc0", Empty)
+
+
+@pytest.mark.parametrize("head", [b"\xdd", b"\xdf", b"\xdb", b"\xc6"])
+def test_promised_sizes_are_not_believed(head):
+    with pytest.raises(RemoteProtocolError, match="truncated"):
+        codec.unpack(b"\x81\xa7jobspec\x81\xa1x" + head + b"\xff\xff\xff\xff", jobs.SubmitRequest)
+
+
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [
+        (b"\x81\x01\x02", "a key of type int"),
+        (b"\x81\x92\x01\x02\x03", "a key of type tuple"),
+        (b"\x81\xa1x\xc4\x01\x00", "a value of type bytes"),
+        (b"\x81\xa1x\xd4\x05\x01", "a value of type Ext"),
+        (b"\x81\xa1x\xd6\xff\x01\x01\x01\x01", "a value of type datetime"),
+    ],
+)
+def test_what_json_cannot_say_is_refused(part, named):
+    with pytest.raises(RemoteProtocolError, match=named):
+        codec.unpack(b"\x82\xa2id\x01\xa1R\x81\xa1x" + part, alloc.FreeRequest)
+
+
+def test_open_parts_inside_typed_lists_are_checked_too():
+    bad = msgpack.packb({"events": [{"timestamp": 1.0, "name": "x", "context": {"x": {3: 4}}}]})
+    with pytest.raises(RemoteProtocolError, match="a key"):
+        codec.unpack(bad, resource.JournalResponse)
+    bad = msgpack.packb({"events": [[1, 2.0, "x", {"a": b"bytes"}]]})
+    with pytest.raises(RemoteProtocolError, match="a value"):
+        codec.unpack(bad, jobs.WatchResponse)
+
+
+def test_declared_bytes_pass():
+    out = jobs.OutputResponse("stdout", b"\xff\0", 3)
+    assert codec.unpack(codec.pack(out), jobs.OutputResponse) == out
+
+
+@pytest.mark.parametrize("data", [b"\xc1", b"\x80\x80", b"\x81", b"\x81\xa1x\xa2\xff\xff", b"\xff\xff"])
+def test_malformed_bytes_are_the_senders_fault(data):
+    with pytest.raises(RemoteProtocolError, match=r"^dict"):
+        codec.unpack(data, dict[str, Any])
+
+
+def test_malformed_json_is_the_senders_fault():
+    with pytest.raises(RemoteProtocolError, match=r"^ReadyResponse"):
+        codec.from_json(b'{"count":', alloc.ReadyResponse)
+
+
+def test_well_formed():
+    assert codec.is_well_formed(msgpack.packb({"a": [1, {}]}))
+    assert not codec.is_well_formed(b"")
+    assert not codec.is_well_formed(b"\x80\x80")
+    assert not codec.is_well_formed(b"\x91" * 100_000)

@@ -1,0 +1,116 @@
+"""Every message class: there and back in both encodings, read by a second hand, refused with the part named."""
+
+from __future__ import annotations
+
+import msgpack
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fluxsched.errors import RemoteProtocolError
+from fluxsched.protocol import codec, schema
+from fluxsched.protocol.messages import acquire, alloc, jobs, resource
+from fluxsched.protocol.messages.common import AttrResponse
+
+_FEW = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@_FEW
+@given(data=st.data())
+def test_there_and_back(message_class, values_of, data):
+    value = data.draw(values_of)
+    assert codec.unpack(codec.pack(value), message_class) == value
+
+
+@_FEW
+@given(data=st.data())
+def test_json_there_and_back(message_class, values_of, data):
+    value = data.draw(values_of)
+    if not any("inf" in repr(part) for part in msgspec.structs.astuple(value)):  # JSON has no infinity
+        assert codec.from_json(codec.to_json(value) + b"\0", message_class) == value
+
+
+@_FEW
+@given(data=st.data())
+def test_a_second_hand_reads_the_same(message_class, values_of, data):
+    value = data.draw(values_of)
+    seen = msgpack.unpackb(codec.pack(value))
+    assert isinstance(seen, dict)
+    assert codec.unpack(msgpack.packb(seen), message_class) == value
+
+
+def test_defaults_stay_off_the_wire(message_class):
+    fields = msgspec.structs.fields(message_class)
+    config = message_class.__struct_config__
+    if config.omit_defaults and config.tag is None and not any(field.required for field in fields):
+        assert codec.pack(message_class()) == b"\x80"
+
+
+def test_every_class_cites_what_it_is(message_class):
+    assert message_class.__doc__
+    assert message_class.__struct_config__.frozen
+
+
+def test_unknown_keys_are_ignored():
+    assert codec.unpack(msgpack.packb({"count": 3, "later": True}), alloc.ReadyResponse) == alloc.ReadyResponse(3)
+
+
+def test_wire_names_are_those_of_the_rfcs():
+    hello = alloc.HelloRequest(partial_ok=True, groups=["a"])
+    assert msgpack.unpackb(codec.pack(hello)) == {"partial-ok": True, "groups": ["a"]}
+    update = acquire.Update(expiration=2.0, property_add={"ssd": "0-1"}, property_remove={"old": "3"})
+    assert msgpack.unpackb(codec.pack(update)) == {
+        "type": "update",
+        "expiration": 2.0,
+        "property-add": {"ssd": "0-1"},
+        "property-remove": {"old": "3"},
+    }
+
+
+def test_stock_clients_get_the_keys_that_they_insist_on():
+    assert msgpack.unpackb(codec.pack(AttrResponse("4"))) == {"value": "4", "flags": 1}
+    assert msgpack.unpackb(codec.pack(resource.MoveResponse("0", ""))) == {"moved": "0", "leaving": "", "draining": ""}
+
+
+def test_integer_expirations_and_times_are_accepted():
+    assert codec.unpack(msgpack.packb({"id": 1, "expiration": 7}), alloc.ExpirationRequest).expiration == 7.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "named"),
+    [
+        (resource.DrainRequest, {}, "targets"),
+        (resource.DrainRequest, {"targets": 3}, r"\$\.targets"),
+        (acquire.AcquireResponse, {"type": "grew"}, "grew"),
+        (acquire.AcquireResponse, {"type": "grow", "resources": [], "online": "", "offline": ""}, r"\$\.resources"),
+        (alloc.AllocRequest, {"id": -1, "priority": 0, "userid": 0, "jobspec": {}}, r">= 0.*\$\.id"),
+        (alloc.AllocRequest, {"id": 1 << 63, "priority": 0, "userid": 0, "jobspec": {}}, r"\$\.id"),
+        (alloc.AllocResponse, {"id": 1, "type": 4}, r"\$\.type"),
+        (alloc.AllocResponse, {"id": 1, "type": 1}, "annotations"),
+        (alloc.PrioritizeRequest, {"jobs": [[1, 2], [3]]}, r"\$\.jobs\[1\]"),
+        (alloc.ReadyRequest, {"mode": "single"}, r"\$\.mode"),
+        (alloc.ReadyRequest, {"mode": "limited"}, "limit"),
+        (alloc.ReadyRequest, {"mode": "unlimited", "limit": 1}, "limit"),
+        (alloc.ExpirationRequest, {"id": 1, "expiration": float("nan")}, r"\$\.expiration"),
+        (alloc.ExpirationRequest, {"id": 1, "expiration": float("inf")}, r"\$\.expiration"),
+        (jobs.LookupRequest, {"id": 1, "keys": ["J"]}, r"\$\.keys\[0\]"),
+        (jobs.SubmitRequest, {"jobspec": {}, "urgency": "high"}, r"\$\.urgency"),
+        (jobs.KillRequest, {"id": 1, "signum": 0}, r"\$\.signum"),
+        (resource.StatusResponse, {"R": {}, "drain": {"0": {"timestamp": 1.0}}}, r"drain|reason"),
+        (resource.ReloadRequest, {"path": "/r", "R": {}}, "two sources"),
+        (acquire.AcquireRequest, {"accept": ["update"]}, "group"),
+    ],
+)
+def test_bad_input_names_the_part(kind, payload, named):
+    with pytest.raises(RemoteProtocolError, match=named):
+        codec.unpack(msgpack.packb(payload), kind)
+
+
+def test_the_message_names_its_class():
+    with pytest.raises(RemoteProtocolError, match=r"^DrainRequest: "):
+        codec.unpack(b"\x90", resource.DrainRequest)
+
+
+def test_there_are_classes_in_every_module():
+    assert all(schema.classes(module) for module in schema.MODULES)

@@ -1,0 +1,122 @@
+"""Which response belongs to which request: tags, streams, abandoned calls, strays, the limit, a lost connection."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from fluxsched.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, RPCError
+from fluxsched.protocol import codec, header, rpc
+from fluxsched.protocol.header import make_error, make_request, make_response
+from fluxsched.protocol.messages.common import CancelRequest
+from fluxsched.protocol.rpc import Answer, Calls, tell
+
+
+@pytest.fixture
+def calls() -> Calls:
+    return Calls()
+
+
+def test_one_response(calls):
+    one, two = (calls.start("attr.get", b"\x80", False, token) for token in ("one", "two"))
+    assert one.matchtag != two.matchtag
+    assert 0 not in (one.matchtag, two.matchtag)
+    assert calls.receive(make_response(two, b"\x81")) == Answer("two", b"\x81", None, True)
+    assert calls.receive(make_response(one)) == Answer("one", None, None, True)
+    assert len(calls) == 0
+
+
+def test_error_response(calls):
+    request = calls.start("attr.get", b"\x80", token="t")
+    answer = calls.receive(make_error(request, errno.ENOENT, "no such attribute"))
+    assert answer is not None
+    assert (answer.token, answer.done, answer.payload) == ("t", True, None)
+    assert isinstance(answer.error, RPCError)
+    assert (answer.error.errnum, str(answer.error)) == (errno.ENOENT, "no such attribute")
+
+
+def test_error_without_text_still_says_something(calls):
+    request = calls.start("attr.get")
+    answer = calls.receive(make_error(request, 5))
+    assert str(answer.error) == "attr.get: error 5"
+
+
+@pytest.mark.parametrize("flagged", [True, False])
+def test_a_stream_ends_with_an_error_only(calls, flagged):
+    request = calls.start("resource.journal", None, True, "s")
+    assert request.flags & header.STREAMING
+    response = make_response(request, b"\x80")
+    if not flagged:
+        response.flags &= ~header.STREAMING
+    assert calls.receive(response) == Answer("s", b"\x80", None, False)
+    end = calls.receive(make_error(request, errno.ENODATA))
+    assert (end.done, end.error.errnum) == (True, errno.ENODATA)
+    with pytest.raises(RemoteProtocolError, match="no call"):
+        calls.receive(response)
+
+
+def test_cancel_says_which_stream(calls):
+    request = calls.start("resource.journal", None, True)
+    cancel = calls.cancel(request.matchtag, request.topic)
+    assert (cancel.topic, cancel.matchtag) == ("resource.journal-cancel", 0)
+    assert cancel.flags & header.NORESPONSE
+    assert codec.unpack(cancel.payload, CancelRequest) == CancelRequest(request.matchtag)
+    assert len(calls) == 1
+
+
+def test_abandoned_calls_keep_their_tag_until_the_end(calls):
+    request = calls.start("resource.journal", None, True)
+    calls.abandon(request.matchtag)
+    assert calls.receive(make_response(request, b"\x80")) is None
+    assert len(calls) == 1
+    assert calls.receive(make_error(request, errno.ENODATA)) is None
+    assert len(calls) == 0
+    with pytest.raises(LocalProtocolError, match="abandoned"):
+        calls.abandon(request.matchtag)
+
+
+def test_strays_are_the_peers_fault(calls):
+    request = calls.start("attr.get")
+    strays = [
+        make_response(make_request("attr.get", matchtag=request.matchtag + 1)),
+        make_response(make_request("attr.set", matchtag=request.matchtag)),
+        make_request("attr.get", matchtag=request.matchtag),
+    ]
+    for stray in strays:
+        with pytest.raises(RemoteProtocolError, match="no call waits"):
+            calls.receive(stray)
+    assert len(calls) == 1
+
+
+def test_tags_wrap_and_skip_those_in_use(calls):
+    first, second = calls.start("a.b"), calls.start("a.b")
+    calls.receive(make_response(first))
+    calls._last = rpc.MATCHTAG_MAX - 1  # four billion calls later
+    tags = [calls.start("a.b").matchtag for _ in range(3)]
+    assert tags == [rpc.MATCHTAG_MAX, 1, 3]
+    assert second.matchtag == 2
+
+
+def test_limit():
+    assert Calls()._in_flight_max == rpc.IN_FLIGHT_MAX == 100_000
+    calls = Calls(in_flight_max=2)
+    calls.start("a.b")
+    calls.start("a.b")
+    with pytest.raises(LimitExceeded, match=r"a\.c: 2 calls wait.*limit 2"):
+        calls.start("a.c")
+
+
+def test_a_lost_connection_fails_what_is_wanted(calls):
+    calls.start("a.b", token=1)
+    calls.abandon(calls.start("a.b", token=2).matchtag)
+    calls.start("a.s", None, True, token=3)
+    failed = calls.fail_all(errno.ECONNRESET, "the instance is gone")
+    assert [(one.token, one.error.errnum, one.done) for one in failed] == [(1, 104, True), (3, 104, True)]
+    assert len(calls) == 0
+
+
+def test_tell_wants_no_response():
+    message = tell("instance.goodbye", None)
+    assert message.flags & header.NORESPONSE
+    assert message.matchtag == 0
