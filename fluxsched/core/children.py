@@ -1,0 +1,146 @@
+"""What one execution target controls: ids of cores, of GPUs and, one day, of other countables (RFC 20, `children`).
+
+Law: `Children` is a set of (kind, id) pairs; its algebra is the algebra of each kind's Idset. `Entry` gives the same
+children to a set of ranks, which is why a machine of equal targets costs one entry whatever its size.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jsontext import named, shown
+from fluxsched.errors import InvalidValue, LimitExceeded
+
+KINDS_MAX = 16
+"""Kinds of children a target may list: RFC 20 has two, and each further one is a new kind of hardware."""
+
+REMEMBERED_BELOW = 1 << 1024
+"""Masks of ids below 1024 are worth remembering while many are printed; hashing longer ones costs more."""
+
+Extra: TypeAlias = tuple[tuple[str, Idset], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """The cores and GPUs of a target by logical id; `extra` holds further kinds, sorted by name, none of them empty."""
+
+    cores: Idset = EMPTY
+    gpus: Idset = EMPTY
+    extra: Extra = ()
+
+    @classmethod
+    def parse(cls, obj: object) -> Children:
+        """From the `children` object of R_lite. Raises InvalidValue naming the kind whose idset is wrong."""
+        if not isinstance(obj, dict):
+            raise InvalidValue(f"children must be an object such as {{'core': '0-3'}}, not {type(obj).__name__}")
+        if len(obj) > KINDS_MAX:
+            raise LimitExceeded(f"children lists {len(obj)} kinds: the limit is {KINDS_MAX}")
+        if len(obj) == 2 and type(obj.get("core")) is type(obj.get("gpu")) is str:
+            try:  # the usual shape, without the detours below
+                return cls(Idset.parse(obj["core"]), Idset.parse(obj["gpu"]))
+            except InvalidValue:
+                pass  # found again, and named, below
+        found = {kind: _idset(kind, text) for kind, text in obj.items()}
+        cores, gpus = found.pop("core", EMPTY), found.pop("gpu", EMPTY)
+        return cls(cores, gpus, tuple(sorted([pair for pair in found.items() if pair[1]])) if found else ())
+
+    def to_json(self, texts: dict[int, str] | None = None) -> dict[str, str]:
+        """The `children` object of R_lite; `core` is always there, as RFC 20 asks, the other kinds when not empty.
+
+        `texts` is for who prints many: it keeps the text of masks already seen.
+        """
+        texts = {} if texts is None else texts
+        obj = {"core": text_of(self.cores, texts)}
+        if self.gpus.mask:
+            obj["gpu"] = text_of(self.gpus, texts)
+        for kind, ids in self.extra:
+            obj[kind] = text_of(ids, texts)
+        return obj
+
+    def kinds(self) -> Iterator[tuple[str, Idset]]:
+        """Every kind that is not empty with its ids, in R's words: core, gpu, then the others by name."""
+        if self.cores:
+            yield "core", self.cores
+        if self.gpus:
+            yield "gpu", self.gpus
+        yield from self.extra
+
+    def count(self, kind: str) -> int:
+        """How many ids of one kind (`core`, `gpu`, ...) there are."""
+        return next((len(ids) for name, ids in self.kinds() if name == kind), 0)
+
+    def mask_bits(self) -> int:
+        """What the masks take, in bits: the weight that R's limit counts."""
+        bits = self.cores.mask.bit_length() + self.gpus.mask.bit_length()
+        return bits + sum([ids.mask.bit_length() for _, ids in self.extra]) if self.extra else bits
+
+    def __str__(self) -> str:
+        """As resource summaries have it: `core[0-3],gpu0`."""
+        return ",".join([f"{kind}{bracketed(ids)}" for kind, ids in self.kinds()])
+
+    def __bool__(self) -> bool:
+        return bool(self.cores or self.gpus or self.extra)
+
+    def __or__(self, other: Children) -> Children:
+        return Children(self.cores | other.cores, self.gpus | other.gpus, _each(operator.or_, self.extra, other.extra))
+
+    def __and__(self, other: Children) -> Children:
+        return Children(self.cores & other.cores, self.gpus & other.gpus, _each(operator.and_, self.extra, other.extra))
+
+    def __sub__(self, other: Children) -> Children:
+        return Children(self.cores - other.cores, self.gpus - other.gpus, _each(operator.sub, self.extra, other.extra))
+
+    def __le__(self, other: Children) -> bool:
+        """Whether `other` has every child of this one."""
+        return not self - other
+
+
+class Entry(NamedTuple):
+    """The same children on every one of these ranks."""
+
+    ranks: Idset
+    children: Children
+
+    def __str__(self) -> str:
+        """`rank[0-1]/core[0-3],gpu0`, as `sched.resource_summary` has it."""
+        return f"rank{bracketed(self.ranks)}/{self.children}"
+
+
+def bracketed(ids: Idset) -> str:
+    """The text of a set behind a name: `0` for one id, else `[0-3,7]`."""
+    text = text_of(ids)
+    return text if text.isdigit() else f"[{text}]"
+
+
+def text_of(ids: Idset, texts: dict[int, str] | None = None) -> str:
+    """`str(ids)`, and cheap for one high id, which is what the ranks of most jobs are; `texts` remembers, if given."""
+    mask = ids.mask
+    if texts is not None and mask < REMEMBERED_BELOW:
+        text = texts.get(mask)
+        if text is None:
+            text = texts[mask] = text_of(ids)
+        return text
+    highest = mask.bit_length() - 1
+    return str(highest) if mask and mask == 1 << highest else str(ids)
+
+
+def _each(op: Callable[[Idset, Idset], Idset], left: Extra, right: Extra) -> Extra:
+    if not left and not right:
+        return ()
+    mine: Mapping[str, Idset] = dict(left)
+    theirs: Mapping[str, Idset] = dict(right)
+    both = ((kind, op(mine.get(kind, EMPTY), theirs.get(kind, EMPTY))) for kind in sorted(mine.keys() | theirs.keys()))
+    return tuple((kind, ids) for kind, ids in both if ids)
+
+
+def _idset(kind: object, text: object) -> Idset:
+    if type(kind) is not str or not kind:
+        raise InvalidValue(f"children: {shown(kind)} is not the name of a kind such as core or gpu")
+    try:
+        return Idset.parse(text)  # type: ignore[arg-type]  # it refuses what is not a string, by name
+    except InvalidValue as fault:
+        raise named(f"children.{kind[:40]}", fault) from None

@@ -1,0 +1,233 @@
+"""The fields of a jobspec around its resources (RFC 14, 25, 26): tasks, and the system attributes that we read.
+
+Law: a function takes JSON and gives the checked value, or raises InvalidValue that begins with the path of the part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fluxsched.core.count import COUNT_MAX, Count
+from fluxsched.core.duration import parse_duration
+from fluxsched.core.jsontext import named, shown
+from fluxsched.errors import InvalidValue, LimitExceeded
+
+DEPENDENCIES_MAX = 1024
+"""Dependencies of one job: each is an entry in the table of who waits for whom."""
+
+SECONDS_MAX = 1e11
+"""Three thousand years: a longer limit is in the wrong unit, and no limit is written as 0."""
+
+TASK_SLOT = "task"
+"""The slot label of the jobspecs that the command line makes, as Flux's own commands label it."""
+
+_TASK_KEYS = frozenset(("command", "slot", "count", "attributes", "distribution"))
+_STRING_OR_NULL = frozenset((str, type(None)))
+_COUNT_KEYS = ("per_slot", "total", "per_resource")
+
+TaskCount = tuple[int | None, int | None, tuple[str, int] | None]
+"""Tasks a slot, in all, or for each core or gpu: just one of them is set."""
+
+
+def check_top(raw: Mapping[str, Any]) -> None:
+    """The four keys that every jobspec has, and the version that is read here."""
+    for key in ("version", "resources", "tasks", "attributes"):
+        if key not in raw:
+            raise InvalidValue(f"jobspec has no {key}, which RFC 25 requires")
+    if type(raw["version"]) is not int or raw["version"] != 1:
+        raise InvalidValue(f"version must be 1 (RFC 25), not {shown(raw['version'])}")
+
+
+def system_of(attributes: object) -> dict[str, Any]:
+    """`attributes.system`, empty if there is none."""
+    if attributes is None:
+        return {}
+    if not isinstance(attributes, dict):
+        raise InvalidValue(f"attributes must be an object, not {type(attributes).__name__}")
+    unknown = attributes.keys() - {"system", "user"}
+    if unknown:
+        raise InvalidValue(f"attributes: unknown {', '.join(sorted(map(str, unknown)))[:80]}: it has system and user")
+    for key, value in attributes.items():
+        if not isinstance(value, dict):
+            raise InvalidValue(f"attributes.{key} must be an object, not {type(value).__name__}")
+    system: dict[str, Any] = attributes.get("system", {})
+    return system
+
+
+def parse_tasks(obj: object, label: str, gpus: int) -> tuple[tuple[str, ...], TaskCount]:
+    """The command and the task count of the one task, which refers to the one slot by its label."""
+    if not isinstance(obj, list | tuple) or len(obj) != 1 or not isinstance(obj[0], dict):
+        raise InvalidValue("tasks must be a list of one object (RFC 25)")
+    task = obj[0]
+    if not task.keys() <= _TASK_KEYS:
+        unknown = ", ".join(sorted(map(str, task.keys() - _TASK_KEYS)))
+        raise InvalidValue(f"tasks[0]: unknown {unknown[:80]}: a task has {', '.join(sorted(_TASK_KEYS))}")
+    if task.get("slot") != label:
+        raise InvalidValue(f"tasks[0].slot: {shown(task.get('slot'))} is not the label of the slot, {shown(label)}")
+    return _command(task.get("command")), _task_count(task.get("count"), gpus)
+
+
+def _command(obj: object) -> tuple[str, ...]:
+    path = "tasks[0].command"
+    words = [obj] if isinstance(obj, str) else obj
+    if not isinstance(words, list | tuple) or not words:
+        raise InvalidValue(f"{path} must be a list of strings that is not empty")
+    for at, word in enumerate(words):
+        if type(word) is not str or "\0" in word:
+            raise InvalidValue(f"{path}[{at}] must be a string without NUL")
+    if not words[0]:
+        raise InvalidValue(f"{path}[0] is empty: it must name a program")
+    return tuple(words)
+
+
+def _task_count(obj: object, gpus: int) -> TaskCount:
+    path = "tasks[0].count"
+    if not isinstance(obj, dict) or len(obj) != 1 or (key := next(iter(obj))) not in _COUNT_KEYS:
+        raise InvalidValue(f"{path} must be an object with one of {', '.join(_COUNT_KEYS)}")
+    value = obj[key]
+    if key != "per_resource":
+        number = _number(value, f"{path}.{key}")
+        return (number, None, None) if key == "per_slot" else (None, number, None)
+    if not isinstance(value, dict) or value.keys() != {"type", "count"}:
+        raise InvalidValue(f"{path}.per_resource must be an object with type and count")
+    if value["type"] not in (("core", "gpu") if gpus else ("core",)):
+        raise InvalidValue(f"{path}.per_resource.type: {shown(value['type'])} is not in the slot")
+    return None, None, (value["type"], _number(value["count"], f"{path}.per_resource.count"))
+
+
+def _number(value: object, path: str) -> int:
+    if type(value) is not int or value < 1:
+        raise InvalidValue(f"{path} must be an integer of 1 or more")
+    if value > COUNT_MAX:
+        raise LimitExceeded(f"{path} is above the limit of {COUNT_MAX}")
+    return value
+
+
+def seconds(obj: object, key: str) -> float:
+    """A time span of `attributes.system`, 0.0 if absent."""
+    if obj is None:
+        return 0.0
+    if isinstance(obj, bool) or not isinstance(obj, int | float) or not 0 <= obj <= SECONDS_MAX:
+        raise InvalidValue(
+            f"attributes.system.{key} must be a number of seconds within 0 and {SECONDS_MAX:.0f}; 0 sets no limit"
+        )
+    return float(obj)
+
+
+def run_duration(system: Mapping[str, Any]) -> float | None:
+    """How long a job of the `test` execution pretends to run (an RFC 23 duration), or None if it is to run really."""
+    obj = inner(system, "exec", "test").get("run_duration")
+    if obj is None:
+        return None
+    try:
+        return parse_duration(obj)
+    except InvalidValue as fault:
+        raise named("attributes.system.exec.test.run_duration", fault) from None
+
+
+def text(obj: Mapping[str, Any], key: str, within: str = "") -> str | None:
+    """A string without NUL and not empty, or None if absent."""
+    value = obj.get(key)
+    if value is not None and (type(value) is not str or not value or "\0" in value):
+        raise InvalidValue(f"attributes.system.{within}{key} must be a string that is not empty, without NUL")
+    return value
+
+
+def parse_environment(obj: object) -> dict[str, str | None]:
+    """Variables to set, or to unset where the value is None; such as an exec would take them."""
+    if obj is None:
+        return {}
+    path = "attributes.system.environment"
+    if not isinstance(obj, dict):
+        raise InvalidValue(f"{path} must be an object, not {type(obj).__name__}")
+    if not (set(map(type, obj)) <= {str} and set(map(type, obj.values())) <= _STRING_OR_NULL):
+        wrong = [str(k)[:40] for k, v in obj.items() if type(k) is not str or type(v) not in _STRING_OR_NULL]
+        raise InvalidValue(f"{path}: {', '.join(wrong[:20])} must be a string (to set) or null (to unset)")
+    names = "".join(obj)
+    if "" in obj or "=" in names or "\0" in names or "\0" in "".join(filter(None, obj.values())):
+        wrong = [k[:40] for k, v in obj.items() if not k or "=" in k or "\0" in k or (v and "\0" in v)]
+        raise InvalidValue(f"{path}: {', '.join(map(repr, wrong[:20]))} cannot be set: an empty name, a '=' or a NUL")
+    return obj
+
+
+def parse_dependencies(obj: object) -> tuple[Mapping[str, Any], ...]:
+    """The dependencies of RFC 26, each with scheme and value, others keys as they are."""
+    if obj is None:
+        return ()
+    path = "attributes.system.dependencies"
+    if not isinstance(obj, list | tuple):
+        raise InvalidValue(f"{path} must be a list, not {type(obj).__name__}")
+    if len(obj) > DEPENDENCIES_MAX:
+        raise LimitExceeded(f"{path} has {len(obj)} members: the limit is {DEPENDENCIES_MAX}")
+    for at, dependency in enumerate(obj):
+        if not isinstance(dependency, dict):
+            raise InvalidValue(f"{path}[{at}] must be an object with scheme and value (RFC 26)")
+        for key in ("scheme", "value"):
+            if type(dependency.get(key)) is not str or not dependency[key]:
+                raise InvalidValue(f"{path}[{at}].{key} must be a string that is not empty (RFC 26)")
+    return tuple(obj)
+
+
+def inner(system: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    """An object inside `attributes.system`, empty if it or one around it is absent."""
+    found: Mapping[str, Any] = system
+    for at, key in enumerate(keys):
+        below = found.get(key)
+        if below is None:
+            return _NOTHING
+        if not isinstance(below, dict):
+            raise InvalidValue(f"attributes.system.{'.'.join(keys[: at + 1])} must be an object")
+        found = below
+    return found
+
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+def file_of(output: Mapping[str, Any], stream: str) -> str | None:
+    """The file that a stream goes to (shell option `output.STREAM` of type `file`), or None if it goes elsewhere."""
+    obj = output.get(stream)
+    if obj is None:
+        return None
+    within = f"shell.options.output.{stream}"
+    if not isinstance(obj, dict):
+        raise InvalidValue(f"attributes.system.{within} must be an object")
+    if obj.get("type") != "file":
+        return None
+    path = text(obj, "path", f"{within}.")
+    if path is None:
+        raise InvalidValue(f"attributes.system.{within}.path is missing: the type is file")
+    return path
+
+
+def output_options(output: str | None, error: str | None) -> dict[str, Any] | None:
+    """The shell options that `file_of` reads, or None if both streams go elsewhere."""
+    streams = {"stdout": output, "stderr": error}
+    files = {stream: {"type": "file", "path": path} for stream, path in streams.items() if path is not None}
+    return {"options": {"output": files}} if files else None
+
+
+def layout(
+    ntasks: int | None, cores: int, gpus: int, nodes: int | str | Mapping[str, Any] | None, exclusive: bool
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """The `resources` of a slot a task, on `nodes` (any RFC 14 count) or anywhere, and the task count to go with it."""
+    leaves = [{"type": "core", "count": cores}] + ([{"type": "gpu", "count": gpus}] if gpus else [])
+    slot: dict[str, Any] = {"type": "slot", "count": ntasks or 1, "with": leaves, "label": TASK_SLOT}
+    if ntasks is not None and ntasks < 1:
+        raise InvalidValue(f"number of tasks must be 1 or more, not {ntasks}")
+    if nodes is None:
+        if exclusive:
+            raise InvalidValue("exclusive asks for whole nodes: say how many")
+        return [slot], {"per_slot": 1}
+    count = Count.parse(dict(nodes) if isinstance(nodes, Mapping) else nodes)
+    node: dict[str, Any] = {"type": "node", "count": count.to_json(), "with": [slot]}
+    if exclusive:
+        node["exclusive"] = True
+    if ntasks is None:
+        return [node], {"per_slot": 1}
+    if ntasks < count.min:
+        raise InvalidValue(f"{ntasks} tasks cannot be spread over {count} nodes: ask for fewer nodes or more tasks")
+    slot["count"] = -(-ntasks // count.min)
+    even = count.is_fixed and ntasks % count.min == 0
+    return [node], {"per_slot": 1} if even else {"total": ntasks}

@@ -1,0 +1,163 @@
+"""A job's specification (RFC 14 in the shape of RFC 25, V1) as a frozen value.
+
+Law: what came is kept untouched in `raw` and printed as it came; everything that this house acts on is checked once,
+here, and every error names the path of the part (`tasks[0].command[2]`). Keys of `attributes.system` that nobody here
+knows are let through, as RFC 14 asks; unknown keys elsewhere are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from fluxsched.core import jobfields
+from fluxsched.core.constraint import EVERYTHING, Constraint
+from fluxsched.core.count import Count
+from fluxsched.core.jsontext import check_shape, load_object, named
+from fluxsched.core.request import Request, parse_resources
+from fluxsched.errors import InvalidValue
+
+__all__ = ["Count", "Jobspec", "Request"]
+
+DEPTH_MAX = 32
+"""Nesting of a jobspec: RFC 25 needs ten levels, shell options and file archives (RFC 37) some more."""
+
+MEMBERS_MAX = 1 << 17
+"""Members of one jobspec in all: environment and arguments that an exec takes have some ten thousand at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jobspec:
+    """One program and what it needs. Durations are seconds; `duration_s` is 0.0 where the job sets no limit.
+
+    Of the three `ntasks_...` just one is set. `environment` gives None for a variable to be unset (RFC 14).
+    `ntasks_per_resource` is a type (`core`, `gpu`) and the tasks for each of them. `raw` must not be changed.
+    """
+
+    raw: dict[str, Any]
+    request: Request
+    slot_label: str
+    command: tuple[str, ...]
+    ntasks_per_slot: int | None
+    ntasks_total: int | None
+    ntasks_per_resource: tuple[str, int] | None
+    duration_s: float
+    queue: str | None
+    cwd: str | None
+    environment: Mapping[str, str | None]
+    dependencies: tuple[Mapping[str, Any], ...]
+    test_run_duration_s: float | None
+    output: str | None
+    error: str | None
+    job_name: str | None
+
+    @classmethod
+    def parse(cls, obj: Mapping[str, Any] | str | bytes) -> Jobspec:
+        """A version 1 jobspec from JSON text or object.
+
+        Raises InvalidValue naming the path of the part that is wrong, LimitExceeded above a named limit.
+        """
+        raw = load_object(obj, "jobspec")
+        check_shape(raw, "jobspec", depth_limit=DEPTH_MAX, items_limit=MEMBERS_MAX)
+        jobfields.check_top(raw)
+        system = jobfields.system_of(raw["attributes"])
+        request, label = parse_resources(raw["resources"], _constraint(system))
+        command, (per_slot, total, per_resource) = jobfields.parse_tasks(raw["tasks"], label, request.gpus)
+        shell = jobfields.inner(system, "shell", "options", "output")
+        return cls(
+            raw,
+            request,
+            label,
+            command,
+            per_slot,
+            total,
+            per_resource,
+            jobfields.seconds(system.get("duration"), "duration"),
+            jobfields.text(system, "queue"),
+            jobfields.text(system, "cwd"),
+            jobfields.parse_environment(system.get("environment")),
+            jobfields.parse_dependencies(system.get("dependencies")),
+            jobfields.run_duration(system),
+            jobfields.file_of(shell, "stdout"),
+            jobfields.file_of(shell, "stderr"),
+            jobfields.text(jobfields.inner(system, "job"), "name", "job."),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The jobspec as it came; not a copy."""
+        return self.raw
+
+    def ntasks(self, nslots: int) -> int:
+        """How many tasks run on an allocation of `nslots` slots."""
+        if self.ntasks_total is not None:
+            return self.ntasks_total
+        if self.ntasks_per_slot is not None:
+            return self.ntasks_per_slot * nslots
+        assert self.ntasks_per_resource is not None
+        kind, each = self.ntasks_per_resource
+        return each * nslots * (self.request.cores if kind == "core" else self.request.gpus)
+
+    @classmethod
+    def from_command(
+        cls,
+        command: Sequence[str],
+        *,
+        ntasks: int | None = None,
+        cores_per_task: int = 1,
+        gpus_per_task: int = 0,
+        nodes: int | str | Mapping[str, Any] | None = None,
+        exclusive: bool = False,
+        duration_s: float = 0.0,
+        queue: str | None = None,
+        cwd: str | None = None,
+        environment: Mapping[str, str | None] | None = None,
+        constraint: Constraint | Mapping[str, Any] | None = None,
+        dependencies: Sequence[Mapping[str, Any]] = (),
+        test_run_duration_s: float | None = None,
+        output: str | None = None,
+        error: str | None = None,
+        name: str | None = None,
+    ) -> Jobspec:
+        """What the command line makes: a slot a task, spread evenly over `nodes` if given (a count as in RFC 14).
+
+        Without `ntasks` it is one task, or one a node. Raises InvalidValue like `parse`, which it goes through.
+        """
+        if isinstance(constraint, Constraint):
+            constraint = constraint.to_json()
+        system: dict[str, Any] = {
+            "duration": duration_s,
+            "queue": queue,
+            "cwd": cwd,
+            "environment": None if environment is None else dict(environment),
+            "constraints": constraint or None,
+            "dependencies": [dict(dependency) for dependency in dependencies] or None,
+            "exec": None if test_run_duration_s is None else {"test": {"run_duration": _fsd(test_run_duration_s)}},
+            "shell": jobfields.output_options(output, error),
+            "job": None if name is None else {"name": name},
+        }
+        resources, count = jobfields.layout(ntasks, cores_per_task, gpus_per_task, nodes, exclusive)
+        return cls.parse(
+            {
+                "version": 1,
+                "resources": resources,
+                "tasks": [{"command": list(command), "slot": jobfields.TASK_SLOT, "count": count}],
+                "attributes": {"system": {key: value for key, value in system.items() if value is not None}},
+            }
+        )
+
+
+def _constraint(system: Mapping[str, Any]) -> Constraint:
+    obj = system.get("constraints")
+    if obj is None:
+        return EVERYTHING
+    try:
+        return Constraint.parse(obj)
+    except InvalidValue as fault:
+        raise named("attributes.system.constraints", fault) from None
+
+
+def _fsd(duration_s: float) -> str | float:
+    """A duration as RFC 23 text: repr keeps every digit."""
+    return f"{duration_s!r}s" if isfinite(duration_s) else duration_s

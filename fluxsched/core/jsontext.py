@@ -1,0 +1,88 @@
+"""JSON text into an object, with every way it can go wrong turned into one kind of error that names the document.
+
+R and jobspec come as text from files and the command line, as objects from the wire; both are bounded before they are
+believed. Depth is judged level by level, never by recursion, so no document can exhaust the stack.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from fluxsched.errors import InvalidValue, LimitExceeded
+
+TEXT_CHARS_MAX = 1 << 26
+"""64 Mi characters: an R of 131,072 different targets takes 10 Mi, a jobspec with embedded files (RFC 37) less."""
+
+SHOWN_CHARS = 40
+"""How much of an offending value an error repeats."""
+
+
+def load_object(source: Mapping[str, Any] | str | bytes, what: str) -> dict[str, Any]:
+    """The JSON object that `source` is or holds; a dict is returned as it is, not copied.
+
+    Raises InvalidValue, starting with `what`, for text that is not JSON or not an object, LimitExceeded above
+    TEXT_CHARS_MAX or when nested too deeply to be read.
+    """
+    if isinstance(source, dict):
+        return source
+    if isinstance(source, Mapping):
+        return dict(source)
+    if not isinstance(source, str | bytes):
+        raise InvalidValue(f"{what} must be a JSON object, not {type(source).__name__}")
+    if len(source) > TEXT_CHARS_MAX:
+        raise LimitExceeded(f"{what} of {len(source)} characters is above the limit of {TEXT_CHARS_MAX}")
+    obj = _load(source, what)
+    if not isinstance(obj, dict):
+        raise InvalidValue(f"{what} must be a JSON object, not {type(obj).__name__}")
+    return obj
+
+
+def check_shape(obj: dict[str, Any], what: str, *, depth_limit: int, items_limit: int) -> None:
+    """Refuse (LimitExceeded) an object nested deeper than `depth_limit` or of more than `items_limit` members in all.
+
+    Breadth first: the cost is a type test a member, and shared parts (which text cannot make) count as often as they
+    are reached, so they cannot multiply unseen.
+    """
+    level: list[Any] = [obj]
+    items = 0
+    for _ in range(depth_limit):
+        items += sum(map(len, level))
+        if items > items_limit:
+            raise LimitExceeded(f"{what} has more than {items_limit} members: the limit for one document")
+        level = [v for c in level for v in (c.values() if isinstance(c, dict) else c) if isinstance(v, _CONTAINERS)]
+        if not level:
+            return
+    raise LimitExceeded(f"{what} is nested deeper than the limit of {depth_limit} levels")
+
+
+def named(path: str, fault: InvalidValue) -> InvalidValue:
+    """The same fault, of the same class, with the path of the part that has it in front."""
+    return type(fault)(f"{path}: {fault}", fault.errnum)
+
+
+def shown(value: object) -> str:
+    """A wrong value in an error text: short scalars as they are, of everything else the type, whatever its size."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= SHOWN_CHARS else value[:SHOWN_CHARS] + "...")
+    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 10**SHOWN_CHARS):
+        return repr(value)
+    return f"of type {type(value).__name__}"
+
+
+_CONTAINERS = (dict, list, tuple)
+
+
+def _load(text: str | bytes, what: str) -> Any:
+    def refuse(constant: str) -> NoReturn:
+        raise InvalidValue(f"{what}: {constant} is not JSON: give a finite number")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except InvalidValue:
+        raise
+    except RecursionError:
+        raise LimitExceeded(f"{what} is nested too deeply to be read") from None
+    except ValueError as fault:
+        raise InvalidValue(f"{what} is not JSON: {fault}") from None

@@ -1,0 +1,258 @@
+"""R_lite, the list in the middle of R (RFC 20): from JSON to disjoint entries and back, and the cutting that set
+algebra on resources needs.
+
+Law: entries are disjoint in their ranks, differ in their children and are ordered by lowest rank; `merge` is the only
+place that makes them so. Everything is linear in the entries: nothing expands 131,072 equal targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from fluxsched.core.children import Children, Entry, text_of
+from fluxsched.core.idset import EMPTY, ID_MAX, Idset
+from fluxsched.core.idset import _new as idset_of_mask  # masks made here are good: half the cost of checking again
+from fluxsched.core.jsontext import named
+from fluxsched.errors import InvalidValue, LimitExceeded
+
+ENTRIES_MAX = 1 << 18
+"""Entries of one R_lite: twice the targets of the largest machine we aim at, each listed by itself."""
+
+MASK_BITS_MAX = 1 << 31
+"""256 MiB of masks for one R: 46,000 targets that all differ; more would be a few lines that eat the memory."""
+
+class Merged(NamedTuple):
+    """Entries as the law above wants them, and the union of their ranks."""
+
+    entries: tuple[Entry, ...]
+    ranks: Idset
+
+
+Part: TypeAlias = tuple[Idset | int, Children]
+"""One rank or several, and what each of them controls."""
+
+
+def merge(parts: Iterable[Part]) -> Merged:
+    """Join parts into entries.
+
+    A rank may come more than once if it brings other children each time (RFC 20 asks for no order and no uniqueness);
+    the same child twice raises InvalidValue, too much variety LimitExceeded.
+    """
+    parts = list(parts)
+    if len(parts) == 1:
+        ranks, children = parts[0]
+        ranks = idset_of_mask(1 << _checked(ranks)) if isinstance(ranks, int) else ranks
+        return Merged((Entry(ranks, children),), ranks) if ranks else Merged((), EMPTY)
+    gather = _Gather()
+    last: Children | None = None
+    for ranks, children in parts:
+        if children is not last:  # neighbours are mostly equal
+            bucket, last = gather.bucket(children), children
+        bucket.append(ranks)
+    return gather.merged()
+
+
+def parse_entries(obj: object) -> Merged:
+    """R_lite as a list of entries, or as one object as the examples of 2019 have it. Raises InvalidValue by path."""
+    gather = _Gather()
+    known: dict[object, list[Idset | int]] = {}
+    bits = 0
+    for at, item in enumerate(_items(obj)):
+        try:
+            ranks, children = _ranks(item["rank"]), item["children"]
+            bucket = known.get(key := tuple(children.items()))
+            if bucket is None:
+                made = Children.parse(children)
+                bits += made.mask_bits()
+                bucket = known[key] = gather.bucket(made)
+        except (KeyError, TypeError, AttributeError, InvalidValue) as fault:
+            raise _entry_fault(f"R_lite[{at}]", item, fault) from None
+        bucket.append(ranks)
+        if not isinstance(ranks, int):
+            bits += ranks.mask.bit_length()
+        if bits > MASK_BITS_MAX:
+            raise _too_varied()
+    return gather.merged()
+
+
+def print_entries(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """R_lite in its list form."""
+    texts: dict[int, str] = {}  # targets that differ still have the same few sets of cores
+    return [{"rank": text_of(entry.ranks), "children": entry.children.to_json(texts)} for entry in entries]
+
+
+def rlite_ranks(obj: Mapping[str, Any]) -> Idset:
+    """Only the ranks of an R that stays JSON: what the job manager records of each allocation.
+
+    Children, nodelist and the rest are not looked at. Raises InvalidValue naming the part.
+    """
+    try:
+        rlite = obj["execution"]["R_lite"]
+    except (KeyError, TypeError):
+        raise InvalidValue("R has no execution.R_lite, where its ranks are (RFC 20)") from None
+    single: list[int] = []
+    mask = 0
+    for at, item in enumerate(_items(rlite)):
+        try:
+            ranks = _ranks(item["rank"])
+        except (KeyError, TypeError, InvalidValue) as fault:
+            raise _entry_fault(f"R_lite[{at}]", item, fault) from None
+        if isinstance(ranks, int):
+            single.append(ranks)
+        else:
+            mask |= ranks.mask
+    if len(single) == 1:
+        return Idset(mask | 1 << single[0])
+    return Idset(mask | Idset.of(single).mask)
+
+
+def overlay(
+    left: Iterable[Entry], right_ranks: Idset, right_entry: Callable[[int], Entry]
+) -> Iterator[tuple[Idset, Children, Children | None]]:
+    """Cut `left` where the right side's children change: ranks, children there on the left, on the right (or None).
+
+    One step a pair of entries that really meet: neither rank by rank, nor all pairs.
+    """
+    for entry in left:
+        outside = entry.ranks - right_ranks
+        if outside:
+            yield outside, entry.children, None
+        rest = entry.ranks & right_ranks
+        while rest:
+            other = right_entry(rest.min())
+            common = rest & other.ranks
+            yield common, entry.children, other.children
+            rest = rest - common
+
+
+def in_order(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Entries with ranks, by lowest rank."""
+    return tuple(sorted((entry for entry in entries if entry.ranks), key=_lowest))
+
+
+def rank_list(ranks: Idset) -> str:
+    """Offending ranks for an error text, all of them: `rank 3` or `ranks 0-3,7`."""
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {ranks}"
+
+
+def lowest_bit(mask: int) -> int:
+    """The position of the lowest bit of a mask, -1 if there is none."""
+    return (mask & -mask).bit_length() - 1
+
+
+def _lowest(entry: Entry) -> int:
+    return lowest_bit(entry.ranks.mask)
+
+
+def _first(pair: tuple[int, Entry]) -> int:
+    return pair[0]
+
+
+def _checked(rank: int) -> int:
+    if not 0 <= rank <= ID_MAX:
+        raise LimitExceeded(f"rank {rank} is outside 0..{ID_MAX}: the limit of {ID_MAX} holds for every rank")
+    return rank
+
+
+def _too_varied() -> LimitExceeded:
+    return LimitExceeded(
+        f"R_lite has too many different entries of high ids: their masks take more than {MASK_BITS_MAX} bits; "
+        "give equal targets in one entry, and number ranks from 0"
+    )
+
+
+class _Gather:
+    """Ranks put in one bucket for each different Children, which then become the entries."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[object, tuple[Children, list[Idset | int]]] = {}
+
+    def bucket(self, children: Children) -> list[Idset | int]:
+        """Where to append the ranks of these children."""
+        key = (children.cores.mask, children.gpus.mask, children.extra)  # hashed and compared without Python code
+        found = self._buckets.get(key)
+        if found is None:
+            found = self._buckets[key] = (children, [])
+        return found[1]
+
+    def merged(self) -> Merged:
+        """The entries. A rank found in two buckets, or twice in one, is looked at rank by rank."""
+        union = bits = total = 0
+        found: list[tuple[int, Entry]] = []
+        for children, bucket in self._buckets.values():
+            lowest, ranks, given = _join(bucket)
+            union |= ranks.mask
+            total += given
+            bits += ranks.mask.bit_length()
+            if bits > MASK_BITS_MAX:
+                raise _too_varied()
+            if ranks.mask:
+                found.append((lowest, Entry(ranks, children)))
+        if total != union.bit_count():
+            parts = ((ranks, children) for children, bucket in self._buckets.values() for ranks in bucket)
+            return merge(_one_a_rank(parts))
+        found.sort(key=_first)
+        return Merged(tuple([entry for _, entry in found]), idset_of_mask(union))
+
+
+def _join(bucket: list[Idset | int]) -> tuple[int, Idset, int]:
+    """The lowest rank of a bucket (-1 if empty), all its ranks, and how many were given, repeats included."""
+    if len(bucket) == 1:
+        ranks = bucket[0]
+        if isinstance(ranks, int):
+            return ranks, idset_of_mask(1 << (ranks if 0 <= ranks <= ID_MAX else _checked(ranks))), 1
+        return lowest_bit(ranks.mask), ranks, len(ranks)
+    single = [ranks for ranks in bucket if isinstance(ranks, int)]
+    sets = [ranks for ranks in bucket if not isinstance(ranks, int)]
+    mask = Idset.of(single).mask
+    for ranks in sets:
+        mask |= ranks.mask
+    return lowest_bit(mask), idset_of_mask(mask), len(single) + sum(map(len, sets))
+
+
+def _one_a_rank(parts: Iterable[Part]) -> Iterable[Part]:
+    """The slow way, for a rank that is listed more than once: its children joined."""
+    joined: dict[int, Children] = {}
+    for ranks, children in parts:
+        for rank in [ranks] if isinstance(ranks, int) else ranks:
+            before = joined.get(rank)
+            if before is not None and (twice := before & children):
+                raise InvalidValue(f"rank {rank} is listed twice with {twice}: a child belongs to one entry")
+            joined[rank] = children if before is None else before | children
+    return joined.items()
+
+
+def _items(obj: object) -> Sequence[Any]:
+    if isinstance(obj, dict):
+        return (obj,)
+    if not isinstance(obj, list | tuple):
+        raise InvalidValue(f"execution.R_lite must be a list of entries, not {type(obj).__name__}")
+    if len(obj) > ENTRIES_MAX:
+        raise LimitExceeded(f"execution.R_lite has {len(obj)} entries: the limit is {ENTRIES_MAX}; merge equal targets")
+    return obj
+
+
+def _ranks(text: str) -> Idset | int:
+    """One rank as an int, which is cheaper by far than a set and the shape of most entries, or the set."""
+    if type(text) is str and len(text) < 7 and text.isdigit() and text.isascii() and (text[0] != "0" or text == "0"):
+        return int(text)
+    return Idset.parse(text)
+
+
+def _entry_fault(path: str, item: object, fault: Exception) -> InvalidValue:
+    """What is wrong with one entry, found out only once something is."""
+    if not isinstance(item, dict):
+        return InvalidValue(f"{path} must be an object with rank and children, not {type(item).__name__}")
+    missing = [key for key in ("rank", "children") if key not in item]
+    if missing:
+        return InvalidValue(f"{path} has no {missing[0]}, which RFC 20 requires")
+    try:
+        Idset.parse(item["rank"])
+    except InvalidValue as wrong:
+        return named(f"{path}.rank", wrong)
+    try:
+        Children.parse(item["children"])
+    except InvalidValue as wrong:
+        return named(path, wrong)
+    return InvalidValue(f"{path}: {fault}")
