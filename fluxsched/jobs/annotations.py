@@ -1,0 +1,39 @@
+"""A job's annotations and how an update changes them (RFC 27, Alloc Annotate).
+
+Law: a dictionary once handed out never changes; an update makes a new one along the changed path, so the `alloc`
+event may carry the job's dictionary without a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fluxsched.errors import LimitExceeded
+
+DEPTH_MAX = 8
+"""Levels of dictionaries: `sched.*` and `user.*` need two; the merge recurses, so it is bounded."""
+
+KEYS_MAX = 64
+"""Keys a level: a listing shows a handful, and every pending job may carry them in memory."""
+
+
+def merge(old: Mapping[str, Any], update: Mapping[str, Any], depth: int = 1) -> dict[str, Any]:
+    """`old` after `update`: null removes a key, dictionaries merge, everything else replaces.
+
+    A dictionary that is new is merged into an empty one, so its nulls are gone too. Raises LimitExceeded.
+    """
+    if depth > DEPTH_MAX:
+        raise LimitExceeded(f"annotations nest deeper than {DEPTH_MAX} levels: flatten them")
+    merged = dict(old)
+    for key, value in update.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, Mapping):
+            below = merged.get(key)
+            merged[key] = merge(below if isinstance(below, Mapping) else {}, value, depth + 1)
+        else:
+            merged[key] = value
+    if len(merged) > KEYS_MAX:
+        raise LimitExceeded(f"annotations would have {len(merged)} keys on one level, limit {KEYS_MAX}: remove some")
+    return merged

@@ -1,0 +1,142 @@
+"""What the job manager wants done: plain values that the shell performs in the order of the list.
+
+Law: *at once* may be done before the store has committed, *after commit* must wait for the Persist of the same list.
+Tuples rather than dataclasses: a job makes a dozen of them, and a tuple costs a quarter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+from fluxsched.core.idset import Idset
+
+Event = dict[str, Any]
+"""An RFC 18 event: timestamp, name, context?."""
+
+
+class Persist(NamedTuple):
+    """Store one stretch of a job's life as one row; publish its events to watchers after commit.
+
+    `jobspec` comes with the `submit` event only, `R` with `alloc` only. The last event is `clean` when the job ended.
+    """
+
+    jobid: int
+    events: list[Event]
+    jobspec: dict[str, Any] | None = None
+    R: dict[str, Any] | None = None
+
+
+class SchedAlloc(NamedTuple):
+    """Send sched.alloc (RFC 27), at once; the jobspec has no environment."""
+
+    scheduler: Hashable
+    jobid: int
+    priority: int
+    userid: int
+    t_submit: float
+    jobspec: dict[str, Any]
+
+
+class SchedFree(NamedTuple):
+    """Send sched.free (RFC 27), at once: the cores are already gone from the job manager's record."""
+
+    scheduler: Hashable
+    jobid: int
+    R: dict[str, Any]
+    final: bool
+
+
+class SchedCancel(NamedTuple):
+    """Send sched.cancel (RFC 27), at once; the request counts as outstanding until it is answered."""
+
+    scheduler: Hashable
+    jobid: int
+
+
+class SchedPrioritize(NamedTuple):
+    """Send sched.prioritize (RFC 27), at once: pairs of job id and priority."""
+
+    scheduler: Hashable
+    jobs: list[tuple[int, int]]
+
+
+class SchedExpiration(NamedTuple):
+    """Send sched.expiration (RFC 27), at once; the answer goes to `expiration_answered`. 0 means no end."""
+
+    scheduler: Hashable
+    jobid: int
+    expiration_s: float
+
+
+class Start(NamedTuple):
+    """Start the job's shells, after commit."""
+
+    jobid: int
+
+
+class Kill(NamedTuple):
+    """Signal the job's processes, after commit and after the job's Start; the executor escalates on its own."""
+
+    jobid: int
+    signum: int
+    why: str
+
+
+class Held(NamedTuple):
+    """The job now holds these targets; tell the resource module at once."""
+
+    jobid: int
+    ranks: Idset
+
+
+class Unheld(NamedTuple):
+    """The job no longer holds these targets; tell the resource module after commit."""
+
+    jobid: int
+    ranks: Idset
+
+
+class Annotated(NamedTuple):
+    """The job's annotations are now these (volatile, not stored until `alloc`)."""
+
+    jobid: int
+    annotations: dict[str, Any]
+
+
+class UpdateDone(NamedTuple):
+    """Answer the job-manager.update request for this job, after commit: `error` is None on success."""
+
+    jobid: int
+    error: str | None
+
+
+class WakeAt(NamedTuple):
+    """Call `due` at this wall time; an earlier wish for another time stays valid."""
+
+    at_s: float
+
+
+class SaveQueue(NamedTuple):
+    """Store the state of a queue, to be given to `queue_restore` after a restart."""
+
+    name: str | None
+    state: dict[str, Any]
+
+
+Effect = (
+    Persist
+    | SchedAlloc
+    | SchedFree
+    | SchedCancel
+    | SchedPrioritize
+    | SchedExpiration
+    | Start
+    | Kill
+    | Held
+    | Unheld
+    | Annotated
+    | UpdateDone
+    | WakeAt
+    | SaveQueue
+)

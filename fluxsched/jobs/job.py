@@ -1,0 +1,298 @@
+"""One job: its values, and how each event of its log changes them (RFC 21).
+
+Law: whatever the eventlog must be able to reproduce is changed by `apply` alone, live and in a replay alike, so a
+replay cannot come out differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import InvalidTransition
+from fluxsched.jobs.dependencies import Dependency, parse_dependency
+from fluxsched.jobs.effects import Event
+from fluxsched.jobs.line import Key
+from fluxsched.jobs.states import CLEANUP, EVENTS, FATAL, INACTIVE, NEW, RUN, SCHED, TRANSITIONS, State, step
+
+if TYPE_CHECKING:
+    from fluxsched.core.jobspec import Jobspec
+    from fluxsched.jobs.queues import Queue
+
+STORY_EVENTS = 64
+"""Events kept in memory a job, for errors and `job story`; the whole log is in the store."""
+
+HELD_PRIORITY = 0
+"""The priority that keeps a job from the scheduler (RFC 27's lowest)."""
+
+EXPEDITED_PRIORITY = 4294967295
+"""The highest priority (RFC 27)."""
+
+URGENCY_HOLD, URGENCY_DEFAULT, URGENCY_EXPEDITE = 0, 16, 31
+"""RFC 30's special urgencies."""
+
+# How far the request for resources is (RFC 27), as plain ints
+NO_REQUEST, WAITING, SENT, CANCELING = range(4)
+
+
+class Job:
+    """A job as the manager knows it. Only `apply` and the package's engine change it; everyone else reads."""
+
+    __slots__ = (
+        "R",
+        "annotations",
+        "command",
+        "dependencies",
+        "duration_s",
+        "exceptions",
+        "executing",
+        "expiration_asked_s",
+        "expiration_s",
+        "fatal",
+        "flags",
+        "freed",
+        "held",
+        "id",
+        "jobspec",
+        "name",
+        "ncores",
+        "nodelist",
+        "ntasks",
+        "overrides",
+        "priority",
+        "queue",
+        "ranks",
+        "raw",
+        "request",
+        "resources",
+        "started",
+        "starttime_s",
+        "state",
+        "status",
+        "story",
+        "t_cleanup",
+        "t_inactive",
+        "t_run",
+        "t_submit",
+        "urgency",
+        "userid",
+    )
+
+    def __init__(self, jobid: int, queue: Queue, jobspec: Jobspec | None) -> None:
+        self.id = jobid
+        self.queue = queue
+        self.jobspec = jobspec
+        self.raw: dict[str, Any] | None = None
+        self.name = ""
+        self.command: tuple[str, ...] = ()
+        self.ntasks = 1
+        self.duration_s = 0.0
+        if jobspec is not None:
+            self.raw = jobspec.raw
+            self.name = jobspec.job_name or ""
+            self.command = jobspec.command
+            self.duration_s = jobspec.duration_s
+        self.userid = 0
+        self.urgency = URGENCY_DEFAULT
+        self.priority = HELD_PRIORITY
+        self.flags = 0
+        self.state = NEW
+        self.t_submit = self.t_run = self.t_cleanup = self.t_inactive = 0.0
+        self.annotations: dict[str, Any] | None = None
+        self.dependencies: dict[str, Dependency] | None = None
+        self.overrides: dict[str, Any] | None = None
+        self.exceptions: list[Event] | None = None
+        self.fatal: dict[str, Any] | None = None
+        self.R: dict[str, Any] | None = None
+        self.resources: ResourceSet | None = None
+        self.ranks = self.held = self.freed = EMPTY
+        self.ncores = 0
+        self.nodelist: list[str] | None = None
+        self.starttime_s = self.expiration_s = 0.0
+        self.expiration_asked_s: float | None = None
+        self.started = False
+        self.executing = False
+        self.status: int | None = None
+        self.request = NO_REQUEST
+        self.story: list[Event] | None = []
+
+    @property
+    def success(self) -> bool:
+        """Whether it ended well: no fatal exception, status 0. Meaningful once the job is inactive."""
+        return self.fatal is None and self.status == 0
+
+    def key(self) -> Key:
+        """The job's place among those who wait: higher priority first, then earlier submit time, then lower id."""
+        return (-self.priority, self.t_submit, self.id)
+
+    def apply(self, event: Event) -> None:
+        """Let the event happen. Raises InvalidTransition, with the job's story, if the table does not list it."""
+        name, state = event["name"], self.state
+        kind = FATAL if name == "exception" and event["context"]["severity"] == 0 else name
+        target = TRANSITIONS[state].get(kind)
+        if target is None:
+            if kind in EVENTS:
+                self._refuse(kind)
+            target = state  # RFC 21: events beyond those listed may appear
+        handler = _HANDLERS.get(name)
+        if handler is not None:
+            handler(self, event)
+        if target is not state:
+            self._enter(target, event["timestamp"])
+        story = self.story
+        if story is not None:
+            story.append(event)
+            if len(story) > STORY_EVENTS:
+                del story[0]
+
+    def grant(self, R: dict[str, Any], ranks: Idset, ncores: int) -> None:  # noqa: N803 - RFC 20's name
+        """Note the resources that the coming `alloc` event gives (R itself is not in the eventlog)."""
+        execution = R["execution"]
+        self.R, self.ranks, self.ncores = R, ranks, ncores
+        self.nodelist = execution.get("nodelist")
+        self.starttime_s = float(execution.get("starttime") or 0.0)
+        self.expiration_s = float(execution.get("expiration") or 0.0)
+
+    def remainder(self, ranks: Idset) -> dict[str, Any]:
+        """The job's R for some of its ranks."""
+        assert self.R is not None
+        if ranks == self.ranks:
+            return self.R
+        if self.resources is None:
+            # parsed once: a job may release a thousand targets one by one
+            self.resources = ResourceSet.parse(self.R)
+        return self.resources.restrict(ranks).to_json()
+
+    def forget(self) -> None:
+        """Drop what only an active job needs: the store has it, and memory is speed (garbage collection)."""
+        self.jobspec = self.raw = self.R = self.resources = self.overrides = self.story = None
+        self.dependencies = None
+
+    def _enter(self, target: State, timestamp_s: float) -> None:
+        self.state = target
+        if target is RUN:
+            self.t_run = timestamp_s
+        elif target is CLEANUP:
+            self.t_cleanup = timestamp_s
+        elif target is INACTIVE:
+            self.t_inactive = timestamp_s
+
+    def _refuse(self, kind: str) -> None:
+        try:
+            step(self.state, kind)
+        except InvalidTransition as error:
+            story = [f"  {past['timestamp']:.6f} {past['name']} {past.get('context', '')}" for past in self.story or ()]
+            raise InvalidTransition("\n".join([f"job {self.id}: {error}", *story])) from None
+
+
+def priority_of(urgency: int) -> int:
+    """The priority that an urgency gives (as Flux's built-in plugin does): 0 holds, 31 expedites, else itself."""
+    return EXPEDITED_PRIORITY if urgency == URGENCY_EXPEDITE else urgency
+
+
+def with_path(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """`tree` with the value at a period-delimited path replaced; only dictionaries on the path are copied."""
+    key, _, rest = path.partition(".")
+    if not rest:
+        return {**tree, key: value}
+    below = tree.get(key)
+    return {**tree, key: with_path(below if isinstance(below, dict) else {}, rest, value)}
+
+
+def sched_jobspec(job: Job) -> dict[str, Any]:
+    """The jobspec for the scheduler (RFC 27): with all updates, without the environment."""
+    tree = job.raw
+    assert tree is not None
+    system = tree.get("attributes", {}).get("system", {})
+    if "environment" in system:
+        bare = {key: value for key, value in system.items() if key != "environment"}
+        tree = {**tree, "attributes": {**tree["attributes"], "system": bare}}
+    for path, value in (job.overrides or {}).items():
+        tree = with_path(tree, path, value)
+    return tree
+
+
+def _submit(job: Job, event: Event) -> None:
+    context = event["context"]
+    job.t_submit = event["timestamp"]
+    job.userid, job.urgency, job.flags = context["userid"], context["urgency"], context["flags"]
+
+
+def _urgency(job: Job, event: Event) -> None:
+    job.urgency = event["context"]["urgency"]
+
+
+def _priority(job: Job, event: Event) -> None:
+    job.priority = event["context"]["priority"]
+
+
+def _dependency_add(job: Job, event: Event) -> None:
+    description = event["context"]["description"]
+    job.dependencies = {**(job.dependencies or {}), description: parse_dependency(description)}
+
+
+def _dependency_remove(job: Job, event: Event) -> None:
+    if job.dependencies is not None:
+        job.dependencies.pop(event["context"]["description"], None)
+
+
+def _jobspec_update(job: Job, event: Event) -> None:
+    job.overrides = {**(job.overrides or {}), **event["context"]}
+    job.duration_s = float(event["context"].get("attributes.system.duration", job.duration_s))
+
+
+def _resource_update(job: Job, event: Event) -> None:
+    job.expiration_s = float(event["context"]["expiration"])
+    if job.R is not None:
+        # R is shared with what was stored and sent: replaced, never changed
+        job.R = with_path(job.R, "execution.expiration", job.expiration_s)
+        job.resources = None
+
+
+def _alloc(job: Job, event: Event) -> None:
+    job.held = job.ranks
+    job.annotations = event.get("context", {}).get("annotations", job.annotations)
+
+
+def _start(job: Job, event: Event) -> None:
+    job.started = True
+
+
+def _finish(job: Job, event: Event) -> None:
+    job.status = event["context"]["status"]
+
+
+def _release(job: Job, event: Event) -> None:
+    text = event["context"]["ranks"]
+    ranks = job.ranks if text == "all" else Idset.parse(text)
+    job.freed, job.held = job.freed | ranks, job.held - ranks
+
+
+def _exception(job: Job, event: Event) -> None:
+    if job.exceptions is None:
+        job.exceptions = []
+    job.exceptions.append(event)
+    if event["context"]["severity"] == 0:
+        job.dependencies = None
+        if job.fatal is None:
+            job.fatal = event["context"]  # RFC 21: the first one is the root cause
+        if job.state <= SCHED:
+            job.annotations = None  # RFC 27: discarded if the allocation fails
+
+
+_HANDLERS: Mapping[str, Callable[[Job, Event], None]] = {
+    "submit": _submit,
+    "urgency": _urgency,
+    "priority": _priority,
+    "dependency-add": _dependency_add,
+    "dependency-remove": _dependency_remove,
+    "jobspec-update": _jobspec_update,
+    "resource-update": _resource_update,
+    "alloc": _alloc,
+    "start": _start,
+    "finish": _finish,
+    "release": _release,
+    "exception": _exception,
+}

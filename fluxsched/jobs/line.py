@@ -1,0 +1,65 @@
+"""A priority line of job ids: who comes first, in O(log n), with changes of mind in O(1).
+
+Law: the heap may hold stale entries, the dictionary never does; an entry counts only if the dictionary holds that very
+tuple. Stale entries are swept before they outnumber the live ones by much.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+Key = tuple[float, ...]
+_Entry = tuple[Key, int]
+
+STALE_SLACK = 64
+"""Stale entries that are not worth a sweep."""
+
+
+class Line:
+    """Job ids by ascending key; pushing an id again gives it its new place."""
+
+    __slots__ = ("_heap", "_live")
+
+    def __init__(self) -> None:
+        self._heap: list[_Entry] = []
+        self._live: dict[int, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __contains__(self, jobid: int) -> bool:
+        return jobid in self._live
+
+    def push(self, jobid: int, key: Key) -> None:
+        """Put the job in its place, which replaces any earlier one."""
+        entry = (key, jobid)
+        self._live[jobid] = entry
+        heappush(self._heap, entry)
+        if len(self._heap) > 2 * len(self._live) + STALE_SLACK:
+            self._heap = list(self._live.values())
+            heapify(self._heap)
+
+    def discard(self, jobid: int) -> None:
+        """Take the job out, wherever it stands; nothing happens if it is not there."""
+        self._live.pop(jobid, None)
+        if not self._live:
+            self._heap.clear()
+
+    def head(self) -> _Entry | None:
+        """Key and id of the first job, or None."""
+        heap, live = self._heap, self._live
+        while heap:
+            entry = heap[0]
+            if live.get(entry[1]) is entry:
+                return entry
+            heappop(heap)
+        return None
+
+    def pop(self) -> int:
+        """Take out the first job. Raises IndexError when the line is empty."""
+        entry = self.head()
+        if entry is None:
+            raise IndexError("pop from an empty line")
+        heappop(self._heap)
+        del self._live[entry[1]]
+        return entry[1]

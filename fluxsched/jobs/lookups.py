@@ -1,0 +1,203 @@
+"""What may be asked about jobs: listings, results, reasons. Reads only.
+
+Law: nothing here changes a job; keys and words are those of job-manager.list's JobInfo.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fluxsched.jobs.job import HELD_PRIORITY, SENT, WAITING, Job
+from fluxsched.jobs.queues import Queue, QueueStatus
+from fluxsched.jobs.states import ACTIVE, DEPEND, INACTIVE, PENDING, SCHED, State
+
+if TYPE_CHECKING:
+    from fluxsched.core.jobspec import Jobspec
+    from fluxsched.jobs.engine import Engine
+
+LIST_MAX = 1000
+"""Jobs in one listing unless asked otherwise."""
+
+EVERY_STATE = ACTIVE | INACTIVE
+
+
+class Filter(NamedTuple):
+    """Which jobs a listing wants; None means all. `states` is a union of states, `since_s` compares t_inactive."""
+
+    ids: tuple[int, ...] | None = None
+    states: int = EVERY_STATE
+    queue: str | None = None
+    name: str | None = None
+    userid: int | None = None
+    max_entries: int = LIST_MAX
+    since_s: float = 0.0
+
+
+ALL_JOBS = Filter()
+
+
+class JobResult(NamedTuple):
+    """How a job ended; `status` is a wait status, -1 if nothing ran; `result` COMPLETED, FAILED, CANCELED, TIMEOUT."""
+
+    jobid: int
+    success: bool
+    status: int
+    result: str
+    errstr: str
+    exception_type: str | None
+    exception_note: str | None
+    t_inactive: float
+
+
+_RESULTS = {"cancel": "CANCELED", "timeout": "TIMEOUT", "timelimit": "TIMEOUT"}
+
+
+def result(job: Job) -> JobResult | None:
+    """The job's result; None until it is inactive."""
+    if job.state is not INACTIVE:
+        return None
+    fatal, status = job.fatal, job.status
+    kind = fatal["type"] if fatal else None
+    return JobResult(
+        jobid=job.id,
+        success=job.success,
+        status=-1 if status is None else status,
+        result="COMPLETED" if job.success else _RESULTS.get(kind or "", "FAILED"),
+        errstr=_error_text(fatal, status),
+        exception_type=kind,
+        exception_note=fatal["note"] if fatal else None,
+        t_inactive=job.t_inactive,
+    )
+
+
+def _error_text(fatal: dict[str, Any] | None, status: int | None) -> str:
+    if fatal is not None:
+        return f"exception {fatal['type']}: {fatal['note']}" if fatal["note"] else f"exception {fatal['type']}"
+    if not status:
+        return ""
+    signum = status & 0x7F
+    return f"ended by signal {signum}" if signum else f"exit code {status >> 8 & 0xFF}"
+
+
+def count_tasks(jobspec: Jobspec) -> int:
+    """How many tasks the jobspec asks for, at its smallest."""
+    request = jobspec.request
+    return jobspec.ntasks(request.slots.min * (request.nodes.min if request.nodes is not None else 1))
+
+
+def info(job: Job) -> dict[str, Any]:
+    """What a listing shows of a job; keys without a value yet are left out."""
+    found: dict[str, Any] = {
+        "id": job.id,
+        "state": job.state.name,
+        "name": job.name,
+        "userid": job.userid,
+        "urgency": job.urgency,
+        "priority": job.priority,
+        "t_submit": job.t_submit,
+        "ntasks": job.ntasks,
+        "duration": job.duration_s,
+        "annotations": job.annotations or {},
+        "dependencies": list(job.dependencies or ()),
+        "command": list(job.command),
+    }
+    optional = {
+        "queue": job.queue.name,
+        "t_run": job.t_run or None,
+        "t_cleanup": job.t_cleanup or None,
+        "t_inactive": job.t_inactive or None,
+        "status": job.status,
+        "exception": job.fatal,
+    }
+    if job.ranks:
+        optional |= {
+            "nnodes": len(job.ranks),
+            "ncores": job.ncores,
+            "ranks": str(job.ranks),
+            "nodelist": ",".join(job.nodelist or ()),
+            "expiration": job.expiration_s,
+        }
+    ended = result(job)
+    if ended is not None:
+        optional |= {"success": ended.success, "result": ended.result}
+    found.update((key, value) for key, value in optional.items() if value is not None)
+    return found
+
+
+def list_jobs(engine: Engine, wanted: Filter) -> list[dict[str, Any]]:
+    """The jobs wanted, newest first: active ones before those that have ended."""
+    found: list[dict[str, Any]] = []
+    for job in _candidates(engine, wanted):
+        if len(found) >= wanted.max_entries:
+            break
+        if _matches(job, wanted):
+            found.append(info(job))
+    return found
+
+
+def _candidates(engine: Engine, wanted: Filter) -> Iterator[Job]:
+    if wanted.ids is not None:
+        for jobid in wanted.ids:
+            job = engine.active.get(jobid) or engine.inactive.get(jobid)
+            if job is not None:
+                yield job
+        return
+    active = reversed(engine.active.values()) if wanted.states & ACTIVE else ()
+    ended = reversed(engine.inactive.values()) if wanted.states & INACTIVE else ()
+    yield from chain(active, ended)
+
+
+def _matches(job: Job, wanted: Filter) -> bool:
+    return (
+        bool(job.state & wanted.states)
+        and (wanted.queue is None or job.queue.name == wanted.queue)
+        and (wanted.name is None or job.name == wanted.name)
+        and (wanted.userid is None or job.userid == wanted.userid)
+        and (job.state is not INACTIVE or job.t_inactive >= wanted.since_s)
+    )
+
+
+def counts(engine: Engine) -> dict[str, int]:
+    """Jobs a state."""
+    found = Counter(job.state for job in engine.active.values())
+    return {state.name.lower(): found[state] for state in State if state & ACTIVE} | {"inactive": len(engine.inactive)}
+
+
+def queue_status(engine: Engine, queue: Queue) -> QueueStatus:
+    """RFC 33: a started queue that no scheduler serves is reported as stopped, blocked by `scheduler`."""
+    link = engine.links.serving(queue.group)
+    blocked = queue.started and (link is None or not link.ready)
+    return QueueStatus(
+        name=queue.name,
+        enable=queue.enabled,
+        enable_reason=queue.enable_reason,
+        start=queue.started and not blocked,
+        start_reason=f"no scheduler serves group {queue.group}" if blocked else queue.start_reason,
+        blocked="scheduler" if blocked else None,
+        active=queue.active,
+        running=queue.running,
+    )
+
+
+def why(engine: Engine, job: Job) -> str:
+    """What the job waits for, in words of its user; the scheduler's own reason if it has given one."""
+    if not job.state & PENDING:
+        ended = result(job)
+        return f"it is in state {job.state.name}" if ended is None else f"it has ended: {ended.errstr or 'success'}"
+    if job.state is DEPEND:
+        return f"waits for its dependencies: {', '.join(job.dependencies or ())}"
+    if job.priority == HELD_PRIORITY:
+        return "it is held: its urgency is 0"
+    queue = job.queue
+    if not queue.started:
+        return f"{queue.title} is stopped: {queue.start_reason}"
+    link = engine.links.serving(queue.group)
+    if link is None or not link.ready:
+        return f"no scheduler serves group {queue.group}"
+    if job.state is SCHED and job.request == WAITING:
+        return f"{len(link.outstanding)} jobs are with the scheduler already, its limit; this one comes later"
+    reason = (job.annotations or {}).get("sched", {}).get("reason_pending") if job.request == SENT else None
+    return str(reason) if reason else "the scheduler has not decided yet"

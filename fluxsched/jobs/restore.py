@@ -1,0 +1,102 @@
+"""Taking up the stored jobs after a restart of the instance.
+
+Law: the eventlog alone says how a job stood (RFC 21), R comes from beside it. Pending jobs wait on. What ran is an
+orphan: it holds its targets until the caller has killed or confirmed its processes and calls `exec_failed`. A job whose
+`finish` is stored has nothing left that runs: it is released and ends as it finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fluxsched.errors import FluxschedError, InvalidValue
+from fluxsched.jobs.effects import Effect, Event, Held
+from fluxsched.jobs.holdings import Grant, parse_grant
+from fluxsched.jobs.job import Job
+from fluxsched.jobs.lookups import count_tasks
+from fluxsched.jobs.queues import Queue
+from fluxsched.jobs.states import CLEANUP, DEPEND, INACTIVE, PRIORITY
+
+if TYPE_CHECKING:
+    from fluxsched.core.jobspec import Jobspec
+    from fluxsched.jobs.manager import JobManager
+
+Row = tuple[int, Sequence[Event], "Jobspec | None", "dict[str, Any] | None"]
+"""A stored job: id, all its events, the jobspec as stored with `submit`, R as stored with `alloc`."""
+
+
+class Restored(NamedTuple):
+    """What is to be done, and the jobs whose processes may still be there."""
+
+    effects: list[Effect]
+    orphans: tuple[int, ...]
+
+
+def replay(job: Job, events: Iterable[Event]) -> None:
+    """Let stored events happen to a new job. Raises InvalidValue naming job and event that cannot be."""
+    for event in events:
+        try:
+            job.apply(event)
+        except (FluxschedError, KeyError, TypeError, ValueError) as error:
+            name = event.get("name") if isinstance(event, dict) else event
+            raise InvalidValue(f"eventlog of job {job.id}: event {name!r}: {type(error).__name__}: {error}") from error
+
+
+def read(row: Row, queue: Queue) -> tuple[Job, Grant | None]:
+    """The job as its eventlog tells it, and what it was granted. Raises InvalidValue for a row that cannot be."""
+    jobid, events, jobspec, resources = row
+    job = Job(jobid, queue, jobspec)
+    if jobspec is not None:
+        job.ntasks = count_tasks(jobspec)
+    grant = None
+    if resources is not None:
+        grant = parse_grant(jobid, resources)
+        job.grant(resources, grant.ranks, grant.count("core"))
+    replay(job, events)
+    if not job.t_submit:
+        raise InvalidValue(f"eventlog of job {jobid} has no submit event")
+    if job.state is not INACTIVE and jobspec is None:
+        raise InvalidValue(f"job {jobid} is active, but its jobspec is not in the store")
+    if job.t_run and grant is None and job.state is not INACTIVE:
+        raise InvalidValue(f"job {jobid} has an alloc event, but its R is not in the store")
+    return job, grant
+
+
+def restore(manager: JobManager, rows: Iterable[Row], now_s: float) -> Restored:
+    """Take up the jobs of all rows, oldest first; the manager must be new."""
+    restored: list[Job] = []
+    manager._begin(now_s)
+    for row in rows:
+        job, grant = read(row, manager.queues.for_restored(row[2].queue if row[2] is not None else None))
+        if job.state is INACTIVE:
+            manager._keep_summary(job)
+            continue
+        manager._admit(job)
+        restored.append(job)
+        if grant is not None and job.held:
+            manager.holdings.take(job.id, grant)
+            if job.freed:
+                manager.holdings.give(job.id, job.freed)
+            job.executing = True
+            job.queue.running += 1
+            manager._out.append(Held(job.id, job.held))
+    orphans = [job.id for job in restored if not _resume(manager, job)]
+    manager._wake()
+    return Restored(manager._end(), tuple(orphans))
+
+
+def _resume(manager: JobManager, job: Job) -> bool:
+    """Go on where the log ended; False for an orphan."""
+    manager._log(job, "flux-restart")
+    if job.state is DEPEND:
+        manager._await_dependencies(job)
+    if job.state in (DEPEND, PRIORITY):
+        manager._advance(job)
+    elif job.held and job.status is not None:
+        manager._release(job, None)
+    elif job.held:
+        return False
+    elif job.state is CLEANUP:
+        manager._clean(job)
+    return True
