@@ -1,0 +1,106 @@
+"""Which endpoints may be bound or reached, and who owns an ipc path.
+
+A second bind silently steals a live ipc path, and a path stays behind when its owner is killed. So a path is owned
+by whoever holds the flock beside it: the kernel drops that lock with its process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import ipaddress
+import os
+import socket
+from pathlib import Path
+
+from fluxsched.errors import InvalidValue, Refused
+from fluxsched.transport.base import Disconnected
+
+IPC_PATH_BYTES_MAX = 107
+"""sun_path of a UNIX socket holds 108 bytes, one of them the closing NUL."""
+
+PROBE_TIMEOUT_S = 2.0
+"""A local listener accepts at once; one whose backlog stays full this long is as good as dead."""
+
+
+def ipc_path(endpoint: str) -> Path | None:
+    """The file of an `ipc://` endpoint, None for tcp. Every other endpoint is refused: InvalidValue."""
+    scheme, separator, rest = endpoint.partition("://")
+    if scheme == "ipc" and separator:
+        return _checked_path(endpoint, rest)
+    if scheme == "tcp" and separator:
+        _check_loopback(endpoint, rest)
+        return None
+    raise InvalidValue(f"endpoint {endpoint!r}: expected ipc:///PATH or tcp://127.0.0.1:PORT")
+
+
+def _checked_path(endpoint: str, path: str) -> Path:
+    if not path.startswith("/") or "\0" in path:
+        raise InvalidValue(f"endpoint {endpoint!r}: an ipc endpoint needs an absolute path, as in ipc:///run/x/uri")
+    if len(os.fsencode(path)) > IPC_PATH_BYTES_MAX:
+        raise InvalidValue(f"endpoint {endpoint!r}: path is longer than {IPC_PATH_BYTES_MAX} bytes, use a shorter one")
+    return Path(path)
+
+
+def _check_loopback(endpoint: str, address: str) -> None:
+    host, separator, port = address.rpartition(":")
+    if not separator or not (port == "*" or (port.isdecimal() and int(port) <= 65535)):
+        raise InvalidValue(f"endpoint {endpoint!r}: expected tcp://127.0.0.1:PORT, PORT 0-65535 or *")
+    loopback = host == "localhost"
+    with contextlib.suppress(ValueError):
+        loopback = loopback or ipaddress.IPv4Address(host).is_loopback
+    if not loopback:
+        raise InvalidValue(f"endpoint {endpoint!r}: tcp beyond loopback needs CURVE, not there yet; use 127.0.0.1")
+
+
+class PathClaim:
+    """Ownership of an ipc path from construction to `release`."""
+
+    __slots__ = ("_lock_fd", "path")
+
+    def __init__(self, path: Path) -> None:
+        """Refused (EADDRINUSE) while another server owns the path; its directory is made, mode 0700, if missing."""
+        self.path = path
+        lock_path = f"{path}.lock"
+        if path.exists() and not path.is_socket():  # bind would delete it
+            raise Refused(f"ipc path {path} exists and is not a socket: choose another one", errno.EEXIST)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock_fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise Refused(f"cannot claim ipc path {path}: {error}", error.errno) from error
+        try:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock_fd)
+            text = f"ipc path {path} is in use by another server: choose another one"
+            raise Refused(text, errno.EADDRINUSE) from error
+
+    def unlink(self) -> None:
+        """Take the path away, so that nobody finds a dead one. Only while the claim is held."""
+        self.path.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """Give the claim up. The lock file stays: removing it would let two servers lock two files."""
+        os.close(self._lock_fd)
+
+
+def check_listening(endpoint: str) -> None:
+    """Disconnected (ECONNREFUSED) if nothing listens: ZeroMQ itself would wait for ever."""
+    path = ipc_path(endpoint)
+    target: str | tuple[str, int]
+    if path is not None:
+        family, target = socket.AF_UNIX, str(path)
+    else:
+        host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+        if port == "*":
+            raise InvalidValue(f"endpoint {endpoint!r}: name the port to connect to")
+        family, target = socket.AF_INET, (host, int(port))
+    with socket.socket(family, socket.SOCK_STREAM) as trial:
+        trial.settimeout(PROBE_TIMEOUT_S)
+        try:
+            trial.connect(target)
+        except OSError as error:
+            text = f"nothing listens at {endpoint} ({error.strerror or error}): is the instance running?"
+            raise Disconnected(text, errno.ECONNREFUSED) from error

@@ -1,0 +1,263 @@
+"""The ZeroMQ sockets: options, whole messages in and out, edges, the monitor. The only file that imports zmq.
+
+How it stays fast and never hangs (all measured):
+- plain sockets on the loop; the socket's FD is edge-triggered and *any* send or receive may swallow its edge, so each
+  turn that used a socket ends with a look at EVENTS (`Pump.recheck`);
+- flags are plain ints and sends go to the backend class: the enum and the keyword checks cost more than the send;
+- parts are received as `Frame`s: cheaper than asking RCVMORE for each, and the frame names its connection (SRCFD).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import struct
+from collections.abc import Callable, Sequence
+
+import zmq
+from zmq.backend import Socket as _Backend
+
+from fluxsched.errors import LocalProtocolError, Refused
+from fluxsched.transport.base import NO_PARTS, PARTS_MAX, Waker
+from fluxsched.transport.endpoints import check_listening
+
+RECEIVE_MESSAGES_MAX = 100_000
+"""Unread messages of one peer before the kernel pushes back. Not less: when a peer with a full queue is killed,
+libzmq forgets what it has not read yet, and a client may have this many requests in flight."""
+
+SEND_MESSAGES_MAX = 512
+"""Messages within libzmq for one peer; more go to the outbox, which is counted in bytes. At 64 sends cost 5x more."""
+
+CLIENT_RECEIVE_MESSAGES_MAX = 1_000
+"""A client that does not read shall push back soon, so that the server sees it."""
+
+NEVER_MS = 864_000_000
+"""Ten days until a reconnect. Not -1: libzmq then throws away what arrived before the end and is not read yet."""
+
+BACKLOG = 4096
+"""Connections that may wait for accept: thousands of agents start in one instant."""
+
+HEARTBEAT_IVL_MS, HEARTBEAT_TIMEOUT_MS = 5_000, 30_000
+"""On tcp a peer may vanish without a word; libzmq's own threads answer these, however busy the peer is."""
+
+CLOSE_LINGER_MS = 200
+"""Time for the last messages to leave at close."""
+
+RETRY_S = 0.002
+"""Pause between looks at a full peer or an ending connection, should no edge tell."""
+
+ACCEPTED, DISCONNECTED = int(zmq.EVENT_ACCEPTED), int(zmq.EVENT_DISCONNECTED)
+CONNECT_FAILED = int(zmq.EVENT_CLOSED)
+
+Context = zmq.Context[zmq.Socket[bytes]]
+Frame = zmq.Frame
+
+_NOBLOCK = int(zmq.NOBLOCK)
+_MORE = int(zmq.SNDMORE) | _NOBLOCK
+_EVENTS, _SRCFD, _POLLIN = int(zmq.EVENTS), int(zmq.SRCFD), int(zmq.POLLIN)
+_EVENT = struct.Struct("=Hi")
+_send = _Backend.send
+
+
+def router(message_limit_bytes: int, *, heartbeat: bool, context: Context | None) -> Pump:
+    """A server's socket. ROUTER_MANDATORY, or messages to a full or lost peer vanish silently."""
+    pump = Pump(zmq.ROUTER, ACCEPTED | DISCONNECTED, context)
+    options: dict[zmq.SocketOption, int] = {
+        zmq.ROUTER_MANDATORY: 1,
+        # without handover a client that comes back at once under its own identity is never heard again
+        zmq.ROUTER_HANDOVER: 1,
+        zmq.RCVHWM: RECEIVE_MESSAGES_MAX,
+        zmq.SNDHWM: SEND_MESSAGES_MAX,
+        zmq.MAXMSGSIZE: message_limit_bytes,
+        zmq.BACKLOG: BACKLOG,
+    }
+    if heartbeat:
+        options |= {zmq.HEARTBEAT_IVL: HEARTBEAT_IVL_MS, zmq.HEARTBEAT_TIMEOUT: HEARTBEAT_TIMEOUT_MS}
+    pump.configure(options)
+    return pump
+
+
+def dealer(endpoint: str, context: Context | None) -> Pump:
+    """A client's socket, connected; Disconnected if nothing listens there. It does not reconnect."""
+    check_listening(endpoint)
+    pump = Pump(zmq.DEALER, DISCONNECTED | CONNECT_FAILED, context)
+    pump.configure(
+        {zmq.RECONNECT_IVL: NEVER_MS, zmq.SNDHWM: RECEIVE_MESSAGES_MAX, zmq.RCVHWM: CLIENT_RECEIVE_MESSAGES_MAX}
+    )
+    pump.connect(endpoint)
+    return pump
+
+
+def chose_identity(first: Frame) -> bool:
+    """True if the client that sent this frame chose its own identity, whatever the ROUTER calls it now."""
+    try:
+        return bool(first.get("Identity"))
+    except UnicodeDecodeError:
+        return True
+
+
+class Pump:
+    """One socket with its monitor; on an event loop once started."""
+
+    def __init__(self, kind: int, events: int, context: Context | None) -> None:
+        self.closed = False
+        self._owned = context is None
+        self._context: Context = context if context is not None else zmq.Context()
+        self._socket = self._context.socket(kind)
+        address = f"inproc://monitor-{id(self._socket)}"
+        self._socket.monitor(address, events)
+        self._monitor = self._context.socket(zmq.PAIR)
+        self._monitor.setsockopt(zmq.RCVHWM, 0)  # or a burst of connections would stop the I/O thread
+        self._monitor.connect(address)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake: Waker | None = None
+        self._check: Waker | None = None
+        self._flush: Callable[[], bool] = bool
+
+    def configure(self, options: dict[zmq.SocketOption, int]) -> None:
+        """Set socket options, before bind or connect."""
+        for option, value in options.items():
+            self._socket.setsockopt(option, value)
+
+    def bind(self, endpoint: str) -> str:
+        """The endpoint as bound, or Refused with the system's errno."""
+        try:
+            self._socket.bind(endpoint)
+        except zmq.ZMQError as error:
+            raise Refused(f"cannot bind {endpoint}: {error.strerror}", error.errno) from error
+        bound = self._socket.getsockopt(zmq.LAST_ENDPOINT)
+        return bound.rstrip(b"\0").decode() if isinstance(bound, bytes) else endpoint
+
+    def connect(self, endpoint: str) -> None:
+        """Start to connect."""
+        self._socket.connect(endpoint)
+
+    def start(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None], flush: Callable[[], bool]) -> None:
+        """Call `wake` for arrivals and ends; `flush` sends what was kept and is true if some is still kept."""
+        self._loop = loop
+        self._flush = flush
+        self._wake = Waker(loop, wake)
+        self._check = Waker(loop, self.recheck)
+        loop.add_reader(self._socket.fileno(), self.recheck)
+        loop.add_reader(self._monitor.fileno(), self._on_event)
+        self._check.soon()
+        self._wake.soon()
+
+    def recheck(self) -> None:
+        """Everything that an edge could have told, edge or not: full peers, then arrivals."""
+        full = self._flush()
+        if int(_Backend.get(self._socket, _EVENTS)) & _POLLIN:
+            self.nudge()
+        if full and self._check is not None:
+            self._check.later(RETRY_S)
+
+    def _on_event(self) -> None:
+        _Backend.get(self._monitor, _EVENTS)  # takes the edge; the events are read with the messages
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Ask for a receive in the next turn."""
+        if self._wake is not None:
+            self._wake.soon()
+
+    def nudge_later(self) -> None:
+        """Ask for a receive after RETRY_S."""
+        if self._wake is not None:
+            self._wake.later(RETRY_S)
+
+    def touched(self) -> None:
+        """To be called after a send, which may have swallowed an edge: look at EVENTS once this turn is over."""
+        if self._check is not None:
+            self._check.soon()
+
+    def now_s(self) -> float:
+        """The loop's clock; without a loop time stands still."""
+        return self._loop.time() if self._loop is not None else 0.0
+
+    def events(self) -> list[tuple[int, int]]:
+        """What the monitor has to tell since last asked: (event, descriptor)."""
+        events: list[tuple[int, int]] = []
+        with contextlib.suppress(zmq.Again):
+            while True:
+                events.append(_EVENT.unpack(self._monitor.recv(_NOBLOCK)))
+                self._monitor.recv(_NOBLOCK)
+        return events
+
+    def write(self, identity: bytes | None, frames: Sequence[bytes]) -> int:
+        """One message, whole or not at all: 0, or EAGAIN (full) or EHOSTUNREACH (gone)."""
+        if not frames:
+            raise LocalProtocolError(NO_PARTS)
+        sock = self._socket
+        try:
+            if identity is not None:
+                _send(sock, identity, _MORE)
+            for frame in frames[:-1]:
+                _send(sock, frame, _MORE)
+            _send(sock, frames[-1], _NOBLOCK)
+        except zmq.ZMQError as error:  # only ever at the first part
+            if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
+                raise
+            return error.errno
+        except TypeError:
+            if identity is not None or isinstance(frames[0], bytes):
+                _send(sock, b"", _NOBLOCK)  # ends the broken message, or the next one would be taken for its rest
+            raise
+        return 0
+
+    def read(self) -> tuple[Frame, bytes, int, list[bytes]] | None:
+        """A ROUTER's next message: first frame, identity, descriptor, parts. None: the socket ran dry."""
+        try:
+            first = self._socket.recv(_NOBLOCK, False)
+        except zmq.Again:
+            return None
+        return first, first.bytes, first.get(_SRCFD), self._rest(first)
+
+    def read_plain(self) -> list[bytes] | None:
+        """A DEALER's next message."""
+        try:
+            first = self._socket.recv(_NOBLOCK, False)
+        except zmq.Again:
+            return None
+        return [first.bytes, *self._rest(first)]
+
+    def _rest(self, first: zmq.Frame) -> list[bytes]:
+        """The parts that follow; those beyond PARTS_MAX + 1 are thrown away."""
+        recv = self._socket.recv
+        frames: list[bytes] = []
+        more = first.more
+        while more:
+            part = recv(_NOBLOCK, False)
+            if len(frames) <= PARTS_MAX:
+                frames.append(part.bytes)
+            more = part.more
+        return frames
+
+    def wait(self, timeout_ms: int | None) -> bool:
+        """Wait for a message or an event; False after `timeout_ms` (None: no limit)."""
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._monitor, zmq.POLLIN)
+        return bool(poller.poll(timeout_ms))
+
+    def wait_message(self, timeout_ms: int) -> bool:
+        """Wait for a message; False after `timeout_ms`."""
+        return bool(self._socket.poll(timeout_ms))
+
+    def close(self) -> None:
+        """Close; waits up to CLOSE_LINGER_MS, for a process may exit right after."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._loop is not None:
+            self._loop.remove_reader(self._socket.fileno())
+            self._loop.remove_reader(self._monitor.fileno())
+        for waker in (self._wake, self._check):
+            if waker is not None:
+                waker.stop()
+        self._wake = self._check = None
+        self._socket.disable_monitor()
+        self._monitor.close(0)
+        self._socket.close(CLOSE_LINGER_MS)
+        if self._owned:
+            self._context.term()

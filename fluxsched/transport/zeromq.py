@@ -1,0 +1,321 @@
+"""ZeroMQ: a ROUTER that knows its peers, a DEALER, and a blocking DEALER.
+
+EAGAIN is per peer while POLLOUT is per socket, so each peer has its own outbox, bounded in bytes; `roster` decides
+when a peer is lost; `sockets` is all that touches libzmq.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+from asyncio import AbstractEventLoop
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from fluxsched.errors import LimitExceeded
+from fluxsched.transport.base import (
+    MESSAGE_BYTES_MAX,
+    PARTS_MAX,
+    UNSENT_BYTES_MAX,
+    Arrived,
+    Disconnected,
+    Lost,
+    check_outgoing,
+    size_bytes,
+    slow_reader,
+)
+from fluxsched.transport.endpoints import PathClaim, ipc_path
+from fluxsched.transport.roster import Peer, Roster
+from fluxsched.transport.sockets import ACCEPTED, RECEIVE_MESSAGES_MAX, Context, Frame, chose_identity, dealer, router
+
+CLIENT_SETTLE_MS = 50
+"""After a client's connection ended, its last messages are handed over within this time."""
+
+
+class ZmqServer:
+    """A `Server` on a ROUTER at `ipc:///PATH` or `tcp://127.0.0.1:PORT` (PORT may be `*`)."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        unsent_limit_bytes: int = UNSENT_BYTES_MAX,
+        message_limit_bytes: int = MESSAGE_BYTES_MAX,
+        context: Context | None = None,
+    ) -> None:
+        """Refused (EADDRINUSE) if somebody else serves there, InvalidValue for an endpoint we do not bind."""
+        path = ipc_path(endpoint)
+        self._claim = PathClaim(path) if path is not None else None
+        self._pump = router(message_limit_bytes, heartbeat=path is None, context=context)
+        self.dropped = 0
+        self._unsent_limit_bytes = unsent_limit_bytes
+        self._roster = Roster()
+        self._full: set[Peer] = set()
+        try:
+            self.endpoint = self._pump.bind(endpoint)
+            if path is not None:
+                path.chmod(0o600)
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self, loop: AbstractEventLoop, wake: Callable[[], None]) -> None:
+        """See `Server.start`."""
+        self._pump.start(loop, wake, self._flush)
+
+    def receive(self, limit: int) -> list[Arrived | Lost]:
+        """See `Server.receive`."""
+        if self._pump.closed:
+            return []
+        self._follow()
+        roster = self._roster
+        if roster.ending:
+            roster.settle(self._pump.now_s())
+        arrivals: list[Arrived | Lost] = []
+        dry = self._drain(arrivals, limit)
+        if roster.ending:
+            arrivals += roster.losses(arrivals, dry, limit)
+            if roster.ending:
+                self._pump.nudge_later()
+        if not dry:
+            self._pump.nudge()
+        return arrivals
+
+    def _drain(self, arrivals: list[Arrived | Lost], limit: int) -> bool:
+        """Read up to `limit` messages; True if the socket ran dry."""
+        read = self._pump.read
+        by_identity = self._roster.by_identity
+        for _ in range(limit):
+            message = read()
+            if message is None:
+                return True
+            first, identity, fd, frames = message
+            peer = by_identity.get(identity)
+            if peer is None or peer.fd != fd or peer.reason is not None:
+                self._follow()
+                peer = self._adopt(first, identity, fd)
+            if len(frames) > PARTS_MAX:
+                self._cut(peer, f"message of more than {PARTS_MAX} parts")
+            else:
+                arrivals.append(Arrived(peer.name, frames))
+        return False
+
+    def _adopt(self, first: Frame, identity: bytes, fd: int) -> Peer:
+        former = self._roster.by_identity.get(identity)
+        peer = self._roster.adopt(identity, chose_identity(first), fd, self._pump.now_s())
+        if former is not None and former is not peer:
+            self._shut(former)
+        return peer
+
+    def _follow(self) -> None:
+        """Tell the roster what the monitor has seen."""
+        for event, fd in self._pump.events():
+            if event == ACCEPTED:
+                self._roster.accepted(fd)
+            else:
+                self._roster.disconnected(fd, self._pump.now_s())
+
+    def send(self, peer: bytes, frames: Sequence[bytes]) -> None:
+        """See `Server.send`."""
+        record = self._roster.by_name.get(peer)
+        if record is None or record.reason is not None:
+            self.dropped += 1
+        elif record.outbox or not self._try(record, frames):
+            self._keep(record, frames)
+        self._pump.touched()
+
+    def _try(self, record: Peer, frames: Sequence[bytes]) -> bool:
+        """Hand a message to libzmq; False if the peer is full. To a peer that is gone: counted as dropped."""
+        error = self._pump.write(record.identity, frames)
+        if error == errno.EHOSTUNREACH:
+            self.dropped += 1
+            self._roster.end(record, "connection closed", self._pump.now_s(), closed=True)
+            self._pump.nudge()
+        return error != errno.EAGAIN
+
+    def _keep(self, record: Peer, frames: Sequence[bytes]) -> None:
+        size = size_bytes(frames)
+        if record.unsent_bytes + size > self._unsent_limit_bytes:
+            self._cut(record, slow_reader(record.unsent_bytes + size, self._unsent_limit_bytes))
+            return
+        record.outbox.append(tuple(frames))
+        record.unsent_bytes += size
+        self._full.add(record)
+
+    def _flush(self) -> bool:
+        for record in list(self._full):
+            outbox = record.outbox
+            while outbox and self._try(record, outbox[0]):
+                if outbox:  # emptied if the peer turned out to be gone
+                    record.unsent_bytes -= size_bytes(outbox.popleft())
+            if not outbox:
+                self._full.discard(record)
+        return bool(self._full)
+
+    def drop(self, peer: bytes, reason: str) -> None:
+        """See `Server.drop`."""
+        record = self._roster.by_name.get(peer)
+        if record is not None:
+            self._cut(record, reason)
+
+    def _cut(self, record: Peer, reason: str) -> None:
+        self._follow()
+        if record.reason is None:
+            self._roster.end(record, reason, self._pump.now_s())
+            self._shut(record)
+            self._pump.nudge()
+
+    def _shut(self, record: Peer) -> None:
+        """Shut the peer's connection down under libzmq, which has no call for it."""
+        if self._roster.is_open(record):
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(record.fd)) as connection:
+                if os.fstat(connection.fileno()).st_ino == record.inode:
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def unsent_bytes(self, peer: bytes) -> int:
+        """See `Server.unsent_bytes`; what libzmq and the kernel hold is not counted."""
+        record = self._roster.by_name.get(peer)
+        return record.unsent_bytes if record is not None else 0
+
+    def peers(self) -> int:
+        """See `Server.peers`."""
+        return len(self._roster.by_name) - len(self._roster.ending)
+
+    def close(self) -> None:
+        """See `Server.close`."""
+        if self._pump.closed:
+            return
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            claim.unlink()
+        self._flush()
+        self._roster = Roster()
+        self._pump.close()
+        if claim is not None:
+            claim.release()
+
+
+class ZmqClient:
+    """A `Client` on a DEALER. Disconnected at once if nothing listens at `endpoint`."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        unsent_limit_bytes: int = UNSENT_BYTES_MAX,
+        message_limit_bytes: int = MESSAGE_BYTES_MAX,
+        context: Context | None = None,
+    ) -> None:
+        self._pump = dealer(endpoint, context)
+        self.endpoint = endpoint
+        self.lost: str | None = None
+        self._unsent_limit_bytes = unsent_limit_bytes
+        self._message_limit_bytes = message_limit_bytes
+        self._outbox: deque[Sequence[bytes]] = deque()
+        self._unsent_bytes = 0
+        self._ended_s: float | None = None
+
+    def start(self, loop: AbstractEventLoop, wake: Callable[[], None]) -> None:
+        """See `Client.start`."""
+        self._pump.start(loop, wake, self._flush)
+
+    def receive(self, limit: int) -> list[list[bytes]]:
+        """See `Client.receive`."""
+        if self._pump.closed:
+            return []
+        if self._pump.events() and self._ended_s is None:
+            self._ended_s = self._pump.now_s()
+        settled = self._ended_s is not None and self._pump.now_s() >= self._ended_s + CLIENT_SETTLE_MS / 1e3
+        messages, dry = self._drain(limit)
+        if not dry:
+            self._pump.nudge()
+        elif settled:
+            self.lost = "connection closed by the server"
+            self._outbox.clear()
+        elif self._ended_s is not None:
+            self._pump.nudge_later()
+        return messages
+
+    def _drain(self, limit: int) -> tuple[list[list[bytes]], bool]:
+        messages: list[list[bytes]] = []
+        for _ in range(limit):
+            message = self._pump.read_plain()
+            if message is None:
+                return messages, True
+            messages.append(message)
+        return messages, False
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """See `Client.send`; LimitExceeded when the server has not read for too long."""
+        check_outgoing(frames, self._message_limit_bytes)
+        if self._ended_s is not None or self._pump.closed:
+            return
+        if self._outbox or not self._try(frames):
+            size = size_bytes(frames)
+            if self._unsent_bytes + size > self._unsent_limit_bytes:
+                raise LimitExceeded(
+                    f"{self._unsent_bytes + size} bytes unsent, limit {self._unsent_limit_bytes}: "
+                    "the server does not read, wait for its answers before sending more"
+                )
+            self._outbox.append(tuple(frames))
+            self._unsent_bytes += size
+        self._pump.touched()
+
+    def _try(self, frames: Sequence[bytes]) -> bool:
+        return self._pump.write(None, frames) == 0
+
+    def _flush(self) -> bool:
+        while self._outbox and self._try(self._outbox[0]):
+            self._unsent_bytes -= size_bytes(self._outbox.popleft())
+        return bool(self._outbox)
+
+    def close(self) -> None:
+        """See `Client.close`."""
+        if not self._pump.closed:
+            self._flush()
+        self._pump.close()
+
+
+class BlockingClient:
+    """A client that waits, for commands. Every call raises Disconnected once the server is gone."""
+
+    def __init__(self, endpoint: str, *, message_limit_bytes: int = MESSAGE_BYTES_MAX) -> None:
+        self._pump = dealer(endpoint, None)
+        self.endpoint = endpoint
+        self._message_limit_bytes = message_limit_bytes
+        self._ended = False
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Send; LimitExceeded with RECEIVE_MESSAGES_MAX messages unsent."""
+        check_outgoing(frames, self._message_limit_bytes)
+        if self._has_ended():
+            raise self._gone()
+        if self._pump.write(None, frames):
+            raise LimitExceeded(f"{RECEIVE_MESSAGES_MAX} messages unsent: receive answers before sending more")
+
+    def receive(self, timeout_s: float | None = None) -> list[bytes] | None:
+        """The next message, or None after `timeout_s` (None: no limit)."""
+        message = self._pump.read_plain()
+        if message is None and not self._ended:
+            if not self._pump.wait(None if timeout_s is None else max(0, round(timeout_s * 1e3))):
+                return None
+            message = self._pump.read_plain()
+        if message is None and self._has_ended():
+            self._pump.wait_message(CLIENT_SETTLE_MS)
+            message = self._pump.read_plain()
+            if message is None:
+                raise self._gone()
+        return message
+
+    def _has_ended(self) -> bool:
+        self._ended = bool(self._pump.events()) or self._ended
+        return self._ended
+
+    def _gone(self) -> Disconnected:
+        return Disconnected(f"the server at {self.endpoint} closed the connection")
+
+    def close(self) -> None:
+        """End the connection; what was sent last gets a short time to leave."""
+        self._pump.close()

@@ -1,0 +1,300 @@
+"""What only real sockets can do: descriptors used again, identities that come back, paths, killed processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from fluxsched.errors import InvalidValue, Refused
+from fluxsched.transport.base import PARTS_MAX, Disconnected, Lost
+from fluxsched.transport.zeromq import BlockingClient, ZmqClient, ZmqServer
+
+LOSS_KNOWN_S = 0.5
+
+
+class Plain:
+    """Somebody else's client: a DEALER as pyzmq makes it."""
+
+    def __init__(self, server: Any, identity: bytes = b"") -> None:
+        self.context = zmq.Context()
+        self.socket = self.context.socket(zmq.DEALER)
+        if identity:
+            self.socket.setsockopt(zmq.IDENTITY, identity)
+        self.socket.connect(server.end.endpoint)
+
+    def send(self, *frames: bytes) -> None:
+        self.socket.send_multipart(frames)
+
+    def close(self) -> None:
+        self.socket.close(1000)
+        self.context.term()
+
+
+async def test_descriptors_used_again_at_once_never_confuse_peers(ipc: Any) -> None:
+    server = ipc.server()
+    for turn in range(40):
+        plain = Plain(server)
+        plain.send(b"", b"%d" % turn)
+        plain.close()
+    await server.until(lambda: len(server.lost) == 40)
+    assert [item.frames[1] for item in server.arrived] == [b"%d" % turn for turn in range(40)]
+    assert {item.peer for item in server.arrived} == {item.peer for item in server.lost}
+    for lost in server.lost:
+        (message,) = [item for item in server.arrived if item.peer == lost.peer]
+        assert server.items.index(message) < server.items.index(lost)
+    assert server.end.peers() == 0
+
+
+async def test_a_chosen_identity_that_comes_back_at_once_is_a_new_peer(ipc: Any) -> None:
+    server = ipc.server()
+    first = Plain(server, b"bob")
+    first.send(b"", b"one")
+    await server.until(lambda: server.arrived)
+    server.paused = True
+    first.close()
+    second = Plain(server, b"bob")
+    second.send(b"", b"two")
+    await asyncio.sleep(0.1)
+    server.resume()
+    await server.until(lambda: server.lost)
+    await server.until(lambda: len(server.arrived) == 2)
+    old, new = (item.peer for item in server.arrived)
+    assert old != new
+    assert server.lost == [Lost(old, "connection closed")]
+    server.send(new, [b"", b"welcome"])
+    assert second.socket.poll(2000)
+    assert second.socket.recv_multipart() == [b"", b"welcome"]
+    second.close()
+    await server.until(lambda: len(server.lost) == 2)
+    assert server.lost[1].peer == new
+    assert server.end.peers() == 0
+
+
+async def test_what_was_unread_when_an_identity_came_back_still_belongs_to_the_former_peer(ipc: Any) -> None:
+    server = ipc.server()
+    first = Plain(server, b"bob")
+    first.send(b"", b"0")
+    await server.until(lambda: server.arrived)
+    former = server.items[0].peer
+    for number in range(1, 50):
+        first.send(b"", b"%d" % number)
+    first.close()
+    second = Plain(server, b"bob")
+    second.send(b"", b"new")
+    time.sleep(0.1)  # the server is busy all the while
+    await server.until(lambda: server.lost)
+    await server.until(lambda: len(server.arrived) == 51)
+    assert [item.frames[1] for item in server.arrived if item.peer == former] == [b"%d" % n for n in range(50)]
+    assert server.items.index(server.lost[0]) > server.items.index(server.arrived[49])
+    assert server.lost == [Lost(former, "connection closed")]
+    second.close()
+
+
+async def test_an_identity_taken_by_a_second_living_client_ends_the_first(ipc: Any) -> None:
+    server = ipc.server()
+    first, second = Plain(server, b"bob"), None
+    first.socket.setsockopt(zmq.RECONNECT_IVL, -1)
+    first.send(b"", b"one")
+    await server.until(lambda: server.arrived)
+    second = Plain(server, b"bob")
+    second.send(b"", b"two")
+    await server.until(lambda: server.lost)
+    await server.until(lambda: len(server.arrived) == 2)
+    assert server.lost == [Lost(b"bob", "its identity came back on another connection")]
+    server.send(server.arrived[1].peer, [b"", b"yours"])
+    assert second.socket.poll(2000)
+    first.socket.close(0)
+    first.close()
+    second.close()
+
+
+async def test_a_killed_process_loses_nothing_that_it_had_sent(ipc: Any) -> None:
+    server = ipc.server()
+    server.paused = True
+    script = (
+        "import os, sys, time, zmq; s = zmq.Context().socket(zmq.DEALER); s.sndhwm = 0; s.connect(sys.argv[1])\n"
+        "for n in range(2500): s.send_multipart([b'', b'%d' % n])\n"
+        "time.sleep(0.3); os.kill(os.getpid(), 9)"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, server.end.endpoint)
+    await process.wait()
+    killed_s = time.monotonic()
+    server.resume()
+    await server.until(lambda: server.lost)
+    assert time.monotonic() - killed_s < LOSS_KNOWN_S
+    assert [item.frames[1] for item in server.items[:-1]] == [b"%d" % n for n in range(2500)]
+    assert server.items[-1] == Lost(server.items[0].peer, "connection closed")
+
+
+async def test_garbage_and_broken_handshakes_disturb_nobody(ipc: Any) -> None:
+    server, client, _ = await ipc.pair()
+    path = server.end.endpoint.removeprefix("ipc://")
+    for bad in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" + bytes(8) + b"\x7f\x03\x00", b"\xff" * 200):
+        with socket.socket(socket.AF_UNIX) as stranger:
+            stranger.connect(path)
+            stranger.sendall(bad)
+    await asyncio.sleep(0.05)
+    client.send([b"still here"])
+    await server.until(lambda: server.items)
+    assert [item.frames for item in server.items] == [[b"still here"]]
+    assert server.end.peers() == 1
+
+
+async def test_too_many_parts_end_their_sender(ipc: Any) -> None:
+    server, client, _ = await ipc.pair()
+    plain = Plain(server)
+    plain.socket.setsockopt(zmq.RECONNECT_IVL, -1)
+    plain.send(*[b""] * (PARTS_MAX + 1))
+    await server.until(lambda: server.items)
+    assert server.items[0].reason == f"message of more than {PARTS_MAX} parts"
+    plain.close()
+    client.send([b"fine"])
+    await server.until(lambda: server.arrived)
+
+
+async def test_a_frame_of_the_wrong_type_spoils_no_later_message(ipc: Any) -> None:
+    server, client, peer = await ipc.pair()
+    for frames in (["text"], [b"", "text"]):
+        with pytest.raises(TypeError):
+            server.send(peer, frames)
+        with pytest.raises(TypeError):
+            client.send(frames)
+    await server.until(lambda: server.items)
+    other, other_name = await ipc.known(server)
+    server.send(other_name, [b"whole"])
+    await other.until(lambda: other.items)
+    assert other.items == [[b"whole"]]
+    client.send([b"whole"])
+    await server.until(lambda: server.arrived and server.arrived[-1].frames == [b"whole"])
+
+
+async def test_many_clients_at_once(ipc: Any) -> None:
+    server = ipc.server()
+    server.on_item = lambda item: server.send(item.peer, item.frames)
+    clients = [ipc.client(server) for _ in range(60)]
+    for number, client in enumerate(clients):
+        client.send([b"%d" % number])
+    for number, client in enumerate(clients):
+        await client.until(lambda client=client: client.items)
+        assert client.items == [[b"%d" % number]]
+    for client in clients:
+        client.end.close()
+    server.on_item = None
+    await server.until(lambda: len(server.lost) == 60)
+    assert {item.peer for item in server.lost} == {item.peer for item in server.arrived}
+
+
+def test_a_second_server_is_refused_and_a_dead_path_is_taken_over(tmp_path: Path) -> None:
+    endpoint = f"ipc://{tmp_path}/run/s"
+    first = ZmqServer(endpoint)
+    with pytest.raises(Refused, match="in use by another server"):
+        ZmqServer(endpoint)
+    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "run" / "s").stat().st_mode & 0o777 == 0o600
+    first.close()
+    assert not (tmp_path / "run" / "s").exists()
+    with socket.socket(socket.AF_UNIX) as leftover:
+        leftover.bind(str(tmp_path / "run" / "s"))
+    ZmqServer(endpoint).close()
+
+
+def test_a_path_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis").write_text("years of work")
+    with pytest.raises(Refused, match="is not a socket"):
+        ZmqServer(f"ipc://{tmp_path}/thesis")
+    assert (tmp_path / "thesis").read_text() == "years of work"
+
+
+def test_a_tcp_port_in_use_is_refused() -> None:
+    server = ZmqServer("tcp://127.0.0.1:*")
+    with pytest.raises(Refused, match="cannot bind"):
+        ZmqServer(server.endpoint)
+    server.close()
+
+
+@pytest.mark.parametrize("make", [ZmqClient, BlockingClient])
+def test_a_dead_endpoint_is_an_error_at_once(make: Any, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as leftover:
+        leftover.bind(str(tmp_path / "dead"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    for endpoint in (f"ipc://{tmp_path}/dead", f"ipc://{tmp_path}/missing", f"tcp://127.0.0.1:{port}"):
+        with pytest.raises(Disconnected, match="nothing listens at"):
+            make(endpoint)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "text"),
+    [
+        ("tcp://10.0.0.1:5555", "needs CURVE"),
+        ("tcp://*:5555", "needs CURVE"),
+        ("tcp://example.org:1", "needs CURVE"),
+        ("tcp://127.0.0.1", "expected tcp"),
+        ("tcp://127.0.0.1:65536", "PORT 0-65535"),
+        ("tcp://127.0.0.1:http", "PORT 0-65535"),
+        ("ipc://relative", "absolute path"),
+        ("ipc://@abstract", "absolute path"),
+        ("ipc:///" + "x" * 107, "longer than 107 bytes"),
+        ("udp://127.0.0.1:1", "expected ipc"),
+        ("", "expected ipc"),
+    ],
+)
+def test_endpoints_that_we_do_not_bind(endpoint: str, text: str) -> None:
+    with pytest.raises(InvalidValue, match=text):
+        ZmqServer(endpoint)
+
+
+def test_a_client_must_name_the_port() -> None:
+    with pytest.raises(InvalidValue, match="name the port"):
+        ZmqClient("tcp://127.0.0.1:*")
+
+
+def test_the_blocking_client_asks_waits_and_notices_the_end(tmp_path: Path) -> None:
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        endpoint = f"ipc://{tmp_path}/s"
+        router.bind(endpoint)
+        client = BlockingClient(endpoint)
+        assert client.receive(0.01) is None
+        client.send([b"", b"ask"])
+        identity, *frames = router.recv_multipart()
+        assert frames == [b"", b"ask"]
+        answer = threading.Timer(0.02, router.send_multipart, [[identity, b"", b"answer"]])
+        answer.start()
+        assert client.receive() == [b"", b"answer"]
+        answer.join()
+        router.send_multipart([identity, b"last"])
+        assert client.receive(1.0) == [b"last"]
+        router.close(0)
+        with pytest.raises(Disconnected, match="closed the connection"):
+            client.receive(2.0)
+        with pytest.raises(Disconnected):
+            client.send([b"too late"])
+        client.close()
+
+
+def test_a_process_may_exit_right_after_close(tmp_path: Path) -> None:
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        endpoint = f"ipc://{tmp_path}/s"
+        router.bind(endpoint)
+        script = (
+            "import sys; from fluxsched.transport.zeromq import BlockingClient; c = BlockingClient(sys.argv[1])\n"
+            "for n in range(100): c.send([b'%d' % n])\n"
+            "c.close()"
+        )
+        environment = dict(os.environ)
+        subprocess.run([sys.executable, "-c", script, endpoint], check=True, timeout=10, env=environment)
+        received = []
+        while router.poll(200):
+            received.append(router.recv_multipart()[1])
+        assert received == [b"%d" % n for n in range(100)]
