@@ -181,7 +181,11 @@ class _Gather:
         union = bits = total = 0
         found: list[tuple[int, Entry]] = []
         for children, bucket in self._buckets.values():
-            lowest, ranks, given = _join(bucket)
+            lowest = bucket[0] if len(bucket) == 1 else None
+            if isinstance(lowest, int) and 0 <= lowest <= ID_MAX:  # a target like no other: many, where there are any
+                ranks, given = idset_of_mask(1 << lowest), 1
+            else:
+                lowest, ranks, given = _join(bucket)
             union |= ranks.mask
             total += given
             bits += ranks.mask.bit_length()
@@ -198,11 +202,6 @@ class _Gather:
 
 def _join(bucket: list[Idset | int]) -> tuple[int, Idset, int]:
     """The lowest rank of a bucket (-1 if empty), all its ranks, and how many were given, repeats included."""
-    if len(bucket) == 1:
-        ranks = bucket[0]
-        if isinstance(ranks, int):
-            return ranks, idset_of_mask(1 << (ranks if 0 <= ranks <= ID_MAX else _checked(ranks))), 1
-        return lowest_bit(ranks.mask), ranks, len(ranks)
     single = [ranks for ranks in bucket if isinstance(ranks, int)]
     sets = [ranks for ranks in bucket if not isinstance(ranks, int)]
     mask = Idset.of(single).mask
