@@ -1,0 +1,90 @@
+"""Being with a job until it ends: its output here, its end in words, its exit status as a shell has it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+import click
+
+from fluxsched.cli import show
+from fluxsched.cli.base import command_name
+from fluxsched.cli.options import Handle
+
+
+class OutputWriter:
+    """Writes what tasks write, at once and byte for byte; labelled, it waits for whole lines."""
+
+    def __init__(self, labelled: bool = False) -> None:
+        self.labelled = labelled
+        self._rest: dict[tuple[str, int], bytes] = {}
+
+    def write(self, piece: Mapping[str, Any]) -> None:
+        """One answer of job-manager.output."""
+        data = piece["data"]
+        data = data.encode() if isinstance(data, str) else data
+        stream, task = piece["stream"], piece.get("task") or 0
+        if self.labelled:
+            lines = (self._rest.pop((stream, task), b"") + data).split(b"\n")
+            self._rest[stream, task] = lines.pop()
+            data = b"".join(b"%d: %s\n" % (task, line) for line in lines)
+        _write(_stream(stream), data)
+
+    def finish(self) -> None:
+        """Write what came without a newline at its end."""
+        for (stream, task), rest in self._rest.items():
+            if rest:
+                _write(_stream(stream), b"%d: %s\n" % (task, rest))
+        self._rest.clear()
+
+
+def follow_output(handle: Handle, jobid: int, *, follow: bool, labelled: bool) -> None:
+    """Copy a job's output here; with `follow` until the job has finished."""
+    writer = OutputWriter(labelled)
+    for piece in handle.stream("job-manager.output", {"id": jobid, "follow": follow}):
+        writer.write(piece)
+    writer.finish()
+
+
+def attach(handle: Handle, jobid: int, *, labelled: bool) -> int:
+    """Follow a job to its end; its exit status."""
+    follow_output(handle, jobid, follow=True, labelled=labelled)
+    return report_end(handle.wait(jobid))
+
+
+def report_end(result: Mapping[str, Any]) -> int:
+    """Say on stderr why a job has failed, if it has; the exit status that it gives this command."""
+    if not result["success"]:
+        name = command_name(click.get_current_context())
+        click.echo(f"fluxsched: {name}: {show.jobid_text(result['id'])}: {end_text(result)}", err=True)
+    return exit_status(result)
+
+
+def end_text(result: Mapping[str, Any]) -> str:
+    """How a job ended, in words."""
+    if result.get("exception_type"):
+        note = result.get("exception_note")
+        return f"exception {result['exception_type']}{f': {note}' if note else ''}"
+    return result.get("errstr") or ("completed" if result["success"] else f"exit status {exit_status(result)}")
+
+
+def exit_status(result: Mapping[str, Any]) -> int:
+    """What a shell would say: 0..255, 128+n for signal n, 1 where the job failed without a status of its own."""
+    status = result["status"]
+    try:
+        code = os.waitstatus_to_exitcode(status) if status >= 0 else 1
+    except (ValueError, OverflowError):
+        code = 1
+    code = 128 - code if code < 0 else code
+    return code or (0 if result["success"] else 1)
+
+
+def _stream(name: str) -> BinaryIO:
+    return (sys.stderr if name == "stderr" else sys.stdout).buffer
+
+
+def _write(stream: BinaryIO, data: bytes) -> None:
+    stream.write(data)
+    stream.flush()

@@ -1,0 +1,125 @@
+"""`fluxsched start|stop|uri|ping|agent`: the life of an instance. Only these import `runtime.launch`, when they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fluxsched.cli import show
+from fluxsched.cli.base import Command
+from fluxsched.cli.options import FSD, Handle, connect, connected, json_option, uri_option
+
+STOP_TIMEOUT_S = 30.0
+"""Jobs are told to end, and killed if they do not: this takes a while."""
+
+PAD_BYTES_MAX = 1 << 20
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command("start", cls=Command, context_settings={"allow_interspersed_args": False})
+@click.option("--config", metavar="F", type=_FILE, help="Configuration (TOML): resources, groups, queues, limits.")
+@click.option("--R", "r_path", metavar="F", type=_FILE, help="Take the resources from an R file (RFC 20).")
+@click.option("--fake", metavar="SPEC", help="Made-up resources: 1000x64+4 is 1000 nodes of 64 cores and 4 GPUs.")
+@click.option("--test-size", metavar="N", type=click.IntRange(min=1), help="N targets that each are this machine.")
+@click.option("--scheduler", "schedulers", metavar="NAME|none", multiple=True,
+              help="A policy (fifo:placement=best-fit) or file; may be repeated. [default: configured, or fifo]")  # fmt: skip
+@click.option("--statedir", metavar="D", type=click.Path(file_okay=False, path_type=Path),
+              help="Keep the state there. [default: a temporary directory, removed at exit]")  # fmt: skip
+@click.option("--bind", metavar="URI", multiple=True, help="Listen there as well (tcp://127.0.0.1:*).")
+@click.option("--daemon", is_flag=True, help="Return once it is ready and print its URI; `fluxsched stop` ends it.")
+@click.option("-v", "--verbose", count=True, help="Say more on stderr.")
+@click.option("--trace", is_flag=True, help="Show each message as it passes on stderr.")
+@click.argument("command", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+def start(schedulers: tuple[str, ...], daemon: bool, command: tuple[str, ...], **options: Any) -> int:
+    """Start an instance on this machine's resources.
+
+    With COMMAND: run it inside and leave with its status. Without: a shell inside; the instance ends with it.
+    """
+    chosen = [name for name in ("--R", "--fake", "--test-size") if options[_PARAMETERS[name]] is not None]
+    if len(chosen) > 1:
+        raise click.UsageError(f"{' and '.join(chosen)} each say what the resources are: give one of them")
+    if daemon and command:
+        raise click.UsageError("--daemon returns at once, so it cannot run a command: submit it afterwards")
+    if "none" in schedulers and len(schedulers) > 1:
+        raise click.UsageError("--scheduler none and another scheduler exclude each other")
+    from fluxsched.runtime.launch import StartOptions, start, start_daemon
+
+    request = StartOptions(schedulers=schedulers, daemon=daemon, command=command, **options)
+    if daemon:
+        click.echo(start_daemon(request))
+        return 0
+    status: int = start(request)
+    return status
+
+
+_PARAMETERS = {"--R": "r_path", "--fake": "fake", "--test-size": "test_size"}
+
+
+def _located(uri: str | None) -> str:
+    """Where the instance is; fails now if nothing listens there."""
+    with connect(uri) as handle:
+        return handle.uri
+
+
+@click.command("stop", cls=Command)
+@click.option("--timeout", type=FSD, metavar="FSD", default=STOP_TIMEOUT_S, help="Give up after this. [default: 30s]")
+@uri_option
+def stop(uri: str | None, timeout: float) -> None:
+    """Stop an instance: its jobs are ended, its state is kept if it has a --statedir."""
+    where = _located(uri)
+    from fluxsched.runtime.launch import stop
+
+    stop(where, timeout)
+
+
+@click.command("uri", cls=Command)
+@json_option
+@connected
+def uri(handle: Handle, as_json: bool) -> None:
+    """Print where the instance listens, as FLUXSCHED_URI wants it; with --json all about it."""
+    if as_json:
+        show.print_json(handle.rpc("instance.info"))
+    else:
+        click.echo(handle.uri)
+
+
+@click.command("ping", cls=Command)
+@click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after N. [default: go on]")
+@click.option("-i", "--interval", type=FSD, metavar="FSD", default=1.0, show_default=True, help="Time between two.")
+@click.option("-p", "--pad", type=click.IntRange(0, PAD_BYTES_MAX), metavar="BYTES", default=0, help="Make it bigger.")
+@json_option
+@click.argument("service", default="instance")
+@connected
+def ping(handle: Handle, service: str, count: int | None, interval: float, pad: int, as_json: bool) -> None:
+    """Measure the way to SERVICE (such as resource or sched) and back."""
+    from fluxsched.runtime.clock import SystemClock, sleep
+
+    seq = 0
+    while count is None or seq < count:
+        if seq:
+            sleep(interval)
+        sent_s = SystemClock.monotonic_s()
+        answer = handle.rpc(f"{service}.ping", {"seq": seq, "pad": "p" * pad})
+        time_ms = (SystemClock.monotonic_s() - sent_s) * 1e3
+        if as_json:
+            show.print_stream([{**answer, "time_ms": round(time_ms, 3)}])
+        else:
+            show.flushed(f"{service}.ping pad={pad} seq={seq} time={time_ms:.3f} ms ({answer.get('route', '')})")
+        seq += 1
+
+
+@click.command("agent", cls=Command)
+@click.option("--host", metavar="NAME", help="The host to stand for. [default: this one]")
+@click.option("--ranks", metavar="IDSET", help="Only these of the host's targets.")
+@click.option("--heartbeat", "heartbeat_s", type=FSD, metavar="FSD", help="Time between two signs of life.")
+@uri_option
+def agent(uri: str | None, **options: Any) -> int:
+    """Stand for targets until ended: they are online while this runs, torpid when it falls silent."""
+    where = _located(uri)
+    from fluxsched.runtime.launch import agent
+
+    status: int = agent(where, **options)
+    return status

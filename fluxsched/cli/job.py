@@ -1,0 +1,180 @@
+"""`fluxsched job`: everything that looks into one job, or that Flux users look for below `job`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+import click
+
+from fluxsched.cli import show
+from fluxsched.cli.attach import attach as attach_to
+from fluxsched.cli.attach import follow_output
+from fluxsched.cli.base import Group
+from fluxsched.cli.events import EventPrinter, event_options
+from fluxsched.cli.jobs import cancel, each, kill, update, urgency, wait
+from fluxsched.cli.options import FSD, URGENCY, Handle, connected, jobid_argument, jobids_argument, json_option
+from fluxsched.core.jobid import format_dothex, format_f58, format_hex
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import Refused
+
+_FORMS: Mapping[str, Callable[[int], str]] = {
+    "dec": str,
+    "hex": format_hex,
+    "dothex": format_dothex,
+    "f58": show.jobid_text,
+    "f58plain": lambda jobid: format_f58(jobid, ascii=True),
+}
+
+
+@click.group("job", cls=Group)
+def job() -> None:
+    """Look into one job, and act on it."""
+
+
+for _same in (cancel, kill, update, urgency, wait):
+    job.add_command(_same)
+
+
+@job.command("info")
+@jobid_argument
+@click.argument("key", type=click.Choice(("jobspec", "R", "eventlog")), required=False)
+@json_option
+@connected
+def info(handle: Handle, jobid: int, key: str | None, as_json: bool) -> None:
+    """All that a list knows of a job; or one part of its record: jobspec, R, eventlog."""
+    if key is None:
+        found = handle.rpc("job-manager.list", {"ids": [jobid]})["jobs"]
+        if not found:
+            raise Refused(f"no such job: {show.jobid_text(jobid)}")
+        _print_job(found[0], as_json)
+        return
+    part = handle.rpc("job-manager.lookup", {"id": jobid, "keys": [key]}).get(key)
+    if part is None:
+        raise Refused(f"{show.jobid_text(jobid)} has no {key} (yet)")
+    if key == "eventlog" and not as_json:
+        show.print_stream(part)
+    else:
+        show.print_json(part)
+
+
+def _print_job(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        show.print_json(found)
+        return
+    readable = {**found, "id": show.jobid_text(found["id"])}
+    for key, value in readable.items():
+        is_time = key.startswith("t_") or key == "expiration"
+        if value in (None, "", [], {}) or (is_time and not value):
+            continue
+        text = show.time_text(value) if is_time else value if isinstance(value, str) else json.dumps(value)
+        click.echo(f"{key}: {text}")
+
+
+@job.command("eventlog")
+@click.option("-F", "--follow", is_flag=True, help="Go on until the job is inactive.")
+@event_options
+@jobid_argument
+@connected
+def eventlog(handle: Handle, jobid: int, printer: EventPrinter, follow: bool) -> None:
+    """A job's events (RFC 21)."""
+    for batch in handle.stream("job-manager.eventlog", {"id": jobid, "follow": follow}):
+        for event in batch["events"]:
+            printer.show(event)
+
+
+@job.command("wait-event")
+@click.option("-t", "--timeout", type=FSD, metavar="FSD", help="Fail after this time.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print the event.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the events before it, too.")
+@click.option("-c", "--count", type=click.IntRange(min=1), default=1, help="Wait for the event that often.")
+@event_options
+@jobid_argument
+@click.argument("event")
+@connected
+def wait_event(handle: Handle, jobid: int, event: str, timeout: float | None, quiet: bool, verbose: bool, count: int,
+               printer: EventPrinter) -> None:  # fmt: skip
+    """Wait until a job has had EVENT; fail if it ends without it."""
+    with printer.deadline(timeout):
+        for batch in handle.stream("job-manager.eventlog", {"id": jobid, "follow": True}):
+            for entry in batch["events"]:
+                count -= entry["name"] == event
+                if not quiet and (verbose or (entry["name"] == event and not count)):
+                    printer.show(entry)
+                if not count:
+                    return
+    raise Refused(f"{show.jobid_text(jobid)} has ended without {event!r}")
+
+
+@job.command("why")
+@jobid_argument
+@json_option
+@connected
+def why(handle: Handle, jobid: int, as_json: bool) -> None:
+    """Why a job is not running (or what else became of it), in words."""
+    answer = handle.rpc("job-manager.why", {"id": jobid})
+    if as_json:
+        show.print_json(answer)
+        return
+    click.echo(f"{answer['state']}: {answer['reason']}")
+    if answer.get("earliest"):
+        click.echo(f"earliest start: {show.time_text(answer['earliest'])}")
+
+
+@job.command("attach")
+@click.option("-l", "--label-io", is_flag=True, help="Put the task's number before each line.")
+@jobid_argument
+@connected
+def attach(handle: Handle, jobid: int, label_io: bool) -> int:
+    """Follow a job's output to its end and leave with its exit status; interrupting leaves the job alone."""
+    try:
+        return attach_to(handle, jobid, labelled=label_io)
+    except KeyboardInterrupt:
+        click.echo(f"detached: {show.jobid_text(jobid)} goes on", err=True)
+        raise
+
+
+@job.command("output")
+@click.option("-F", "--follow", is_flag=True, help="Go on until the job has finished.")
+@click.option("-l", "--label-io", is_flag=True, help="Put the task's number before each line.")
+@json_option
+@jobid_argument
+@connected
+def output(handle: Handle, jobid: int, follow: bool, label_io: bool, as_json: bool) -> None:
+    """What a job's tasks have written so far."""
+    if as_json:
+        show.print_stream(handle.stream("job-manager.output", {"id": jobid, "follow": follow}))
+    else:
+        follow_output(handle, jobid, follow=follow, labelled=label_io)
+
+
+@job.command("raise")
+@click.option("-t", "--type", "kind", default="cancel", show_default=True, help="The exception's type.")
+@click.option("-s", "--severity", type=click.IntRange(0, 7), default=0, show_default=True, help="0 ends the job.")
+@click.option("-m", "--message", "note", metavar="TEXT", default="", help="A note for the job's eventlog.")
+@jobids_argument()
+@connected
+def raise_exception(handle: Handle, jobids: tuple[int, ...], kind: str, severity: int, note: str) -> None:
+    """Raise an exception on jobs (RFC 21)."""
+    request = {"type": kind, "severity": severity, "note": note}
+    each(jobids, lambda jobid: handle.rpc("job-manager.raise", {"id": jobid, **request}))
+
+
+@job.command("id")
+@click.option("--to", "form", type=click.Choice(tuple(_FORMS)), default="dec", show_default=True)
+@jobids_argument()
+def convert_id(jobids: tuple[int, ...], form: str) -> None:
+    """Write job ids in another form (RFC 19)."""
+    for jobid in jobids:
+        click.echo(_FORMS[form](jobid))
+
+
+@job.command("submit")
+@click.option("--urgency", "urgency_value", type=URGENCY, default=16, metavar="N", help="0-31, hold or expedite.")
+@click.argument("file", type=click.File("r"), default="-")
+@connected
+def submit(handle: Handle, file: TextIO, urgency_value: int) -> None:
+    """Submit the jobspec (RFC 14, as JSON) that FILE holds, or stdin."""
+    jobspec = Jobspec.parse(file.read()).to_json()
+    click.echo(show.jobid_text(handle.submit_many([jobspec], urgency_value)[0]))

@@ -1,0 +1,121 @@
+"""Columns of `fluxsched jobs`, by the names that `flux jobs -o` knows them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from fluxsched.cli import show
+from fluxsched.cli.options import Table
+from fluxsched.cli.table import Field
+from fluxsched.core.jobid import format_dothex, format_f58, format_hex
+
+PENDING = ("NEW", "DEPEND", "PRIORITY", "SCHED")
+RUNNING = ("RUN", "CLEANUP")
+STATES = {
+    "pending": PENDING, "running": RUNNING, "active": PENDING + RUNNING, "inactive": ("INACTIVE",),
+    **{state.lower(): (state,) for state in PENDING + RUNNING},
+}  # fmt: skip
+RESULTS = {"completed": "CD", "failed": "F", "canceled": "CA", "timeout": "TO"}
+"""Names and abbreviations of how inactive jobs ended."""
+
+_ABBREVIATIONS = {"NEW": "N", "DEPEND": "D", "PRIORITY": "P", "SCHED": "S", "RUN": "R", "CLEANUP": "C", "INACTIVE": "I"}
+
+
+class JobRow(NamedTuple):
+    """A job as job-manager.list gives it, and the time at which it was asked."""
+
+    info: Mapping[str, Any]
+    now_s: float
+
+    def runtime_s(self) -> float:
+        """How long it has run, or ran."""
+        started_s = self.info.get("t_run")
+        ended_s = self.info.get("t_cleanup") or self.info.get("t_inactive") or self.now_s
+        return max(0.0, ended_s - started_s) if started_s else 0.0
+
+    def remaining_s(self) -> float:
+        """How long a running job may still run; 0 if nobody knows."""
+        expiration_s = self.info.get("expiration") or 0.0
+        return max(0.0, expiration_s - self.now_s) if expiration_s and self.info["state"] in RUNNING else 0.0
+
+    def status(self) -> str:
+        """The result if it has one, else the state."""
+        return str(self.info.get("result") or self.info["state"])
+
+    def status_abbrev(self) -> str:
+        """One or two letters."""
+        return RESULTS.get(self.status().lower()) or _ABBREVIATIONS.get(self.status(), "?")
+
+    def contextual_info(self) -> str:
+        """What one wants to know in this state: what it waits for, where it is, why it failed."""
+        sched = (self.info.get("annotations") or {}).get("sched") or {}
+        if self.info["state"] not in PENDING:
+            return str(self.info.get("nodelist") or self.exception())
+        if self.info.get("dependencies") and self.info["state"] == "DEPEND":
+            return f"depends:{','.join(self.info['dependencies'])}"
+        if self.info.get("priority") == 0 or self.info["urgency"] == 0:
+            return "held"
+        estimate_s = sched.get("t_estimate")
+        if estimate_s:
+            return f"eta:{show.duration_text(max(0.0, estimate_s - self.now_s))}"
+        return str(sched.get("reason_pending") or "")
+
+    def exception(self) -> str:
+        """Type and note of the exception that ended it."""
+        exception = self.info.get("exception") or {}
+        return ": ".join(str(exception[key]) for key in ("type", "note") if exception.get(key))
+
+
+def _of(key: str) -> Callable[[JobRow], object]:
+    return lambda row: row.info.get(key)
+
+
+def _colour(value: object) -> str | None:
+    return {"F": show.RED, "TO": show.RED, "CA": show.YELLOW, "FAILED": show.RED, "TIMEOUT": show.RED,
+            "CANCELED": show.YELLOW, "R": show.GREEN, "RUN": show.GREEN}.get(str(value))  # fmt: skip
+
+
+_AS_THEY_ARE = (
+    "queue", "name", "urgency", "priority", "state", "ntasks", "ncores", "nnodes", "ranks", "nodelist", "success",
+    "result", "userid", "duration", "expiration", "t_submit", "t_run", "t_cleanup", "t_inactive",
+)  # fmt: skip
+_HEADINGS = {"t_submit": "SUBMIT", "t_run": "RUN", "t_cleanup": "CLEANUP", "t_inactive": "INACTIVE", "urgency": "URG",
+             "priority": "PRI", "userid": "UID"}  # fmt: skip
+
+FIELDS = {
+    **{name: Field(_HEADINGS.get(name, name.upper()), _of(name)) for name in _AS_THEY_ARE},
+    "id": Field("JOBID", lambda row: row.info["id"]),
+    "id.dec": Field("JOBID", lambda row: row.info["id"]),
+    "id.f58": Field("JOBID", lambda row: show.jobid_text(row.info["id"])),
+    "id.f58plain": Field("JOBID", lambda row: format_f58(row.info["id"], ascii=True)),
+    "id.hex": Field("JOBID", lambda row: format_hex(row.info["id"])),
+    "id.dothex": Field("JOBID", lambda row: format_dothex(row.info["id"])),
+    "username": Field("USER", lambda row: show.user_name(row.info["userid"])),
+    "status": Field("STATUS", JobRow.status, _colour),
+    "status_abbrev": Field("ST", JobRow.status_abbrev, _colour),
+    "state_single": Field("S", lambda row: _ABBREVIATIONS.get(row.info["state"], "?")),
+    "runtime": Field("RUNTIME", JobRow.runtime_s),
+    "t_remaining": Field("REMAINING", JobRow.remaining_s),
+    "contextual_time": Field(
+        "TIME", lambda row: row.info["duration"] if row.info["state"] in PENDING else row.runtime_s()
+    ),
+    "contextual_info": Field("INFO", JobRow.contextual_info),
+    "exception": Field("EXCEPTION", JobRow.exception),
+    "dependencies": Field("DEPENDENCIES", lambda row: ",".join(row.info.get("dependencies") or ())),
+    "command": Field("COMMAND", lambda row: shlex.join(row.info.get("command") or ())),
+}
+
+_FIRST = "{id.f58:>12} ?:{queue:<8.8} +:{username:<8} {name:<10.10+}"
+JOBS = Table(
+    {
+        "default": f"{_FIRST} {{status_abbrev:>2.2}} {{ntasks:>6}} {{nnodes:>6h}} "
+        "{contextual_time!F:>8h} {contextual_info}",
+        "long": f"{_FIRST} {{status:>9.9}} {{ntasks:>6}} {{nnodes:>6h}} {{t_submit!d:%b%d %R::>12}} "
+        "{t_remaining!F:>12h} {contextual_time!F:>8h} {contextual_info}",
+        "deps": "{id.f58:>12} ?:{queue:<8.8} {name:<10.10+} {urgency:<3} {priority:<12} {state:<8.8} {dependencies}",
+        "endreason": f"{_FIRST} {{status_abbrev:>2.2}} {{t_inactive!d:%b%d %R::>12h}} {{exception}}",
+    },
+    FIELDS,
+)

@@ -1,0 +1,187 @@
+"""The options that describe a job, named as Flux has them, and the jobspec (RFC 25) that they make."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fluxsched.cli.options import FSD, URGENCY, Converted
+from fluxsched.core.constraint import Constraint, parse_constraint_text
+from fluxsched.core.duration import parse_duration
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import InvalidValue
+from fluxsched.runtime.clock import SystemClock
+
+FLAGS = {"debug": 2, "waitable": 4, "novalidate": 8}
+"""Names and bits of submit flags."""
+
+COPIES_MAX = 100_000
+"""As many jobs as one connection may have in flight."""
+
+
+def parse_flags(text: str) -> int:
+    """The mask of a comma separated list of FLAGS. Raises InvalidValue naming all that are unknown."""
+    names = [name for name in text.split(",") if name]
+    unknown = [name for name in names if name not in FLAGS]
+    if unknown:
+        raise InvalidValue(f"{', '.join(unknown)} is not among {', '.join(FLAGS)}")
+    return sum(FLAGS[name] for name in set(names))
+
+
+def parse_dependency(text: str) -> Mapping[str, str]:
+    """`afterok:JOBID` or `begin-time:WHEN` as RFC 26 has it."""
+    scheme, colon, value = text.partition(":")
+    if not colon or not value:
+        raise InvalidValue(f"dependency {text!r} is not SCHEME:VALUE, such as afterok:JOBID")
+    return {"scheme": scheme, "value": str(parse_begin_time(value)) if scheme == "begin-time" else value}
+
+
+def parse_begin_time(text: str) -> float:
+    """Seconds since the Unix epoch: from `+FSD`, seconds, or a date as in 2030-01-31T12:00."""
+    if text.startswith("+"):
+        return round(SystemClock.wall_s() + parse_duration(text[1:]), 3)
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise InvalidValue(f"begin time {text!r} is not +FSD, seconds since the epoch or a date and time") from None
+
+
+def parse_copies(text: str) -> Idset:
+    """The ids of `--cc`."""
+    ids = Idset.parse(text)
+    if not 0 < len(ids) <= COPIES_MAX:
+        raise InvalidValue(f"{text!r} makes {len(ids)} jobs: at least 1, at most {COPIES_MAX} at a time")
+    return ids
+
+
+_NATURAL = click.IntRange(min=0)
+_POSITIVE = click.IntRange(min=1)
+_JOB_OPTIONS = (
+    click.option("-N", "--nodes", type=_POSITIVE, metavar="N", help="Number of nodes."),
+    click.option("-n", "--ntasks", type=_POSITIVE, metavar="N", help="Number of tasks. [default: 1]"),
+    click.option("-c", "--cores-per-task", type=_POSITIVE, metavar="N", default=1, help="Cores for each task."),
+    click.option("-g", "--gpus-per-task", type=_NATURAL, metavar="N", default=0, help="GPUs for each task."),
+    click.option("-x", "--exclusive", is_flag=True, help="Whole nodes, shared with nobody."),
+    click.option("-t", "--time-limit", type=FSD, metavar="FSD", default=0.0, help="Time limit, such as 30s, 1.5h."),
+    click.option("-q", "--queue", metavar="NAME", help="The queue to submit to."),
+    click.option("--urgency", type=URGENCY, metavar="N", default=16, help="0-31, hold, default or expedite."),
+    click.option("--job-name", metavar="NAME", help="The job's name. [default: the command's]"),
+    click.option("--dependency", "dependencies", multiple=True, metavar="SCHEME:VALUE",
+                 type=Converted("dependency", parse_dependency), help="Such as afterok:JOBID; may be repeated."),
+    click.option("--begin-time", type=Converted("begin-time", parse_begin_time), metavar="WHEN",
+                 help="Not before +FSD from now, or a date and time."),
+    click.option("--requires", type=Converted("constraint", parse_constraint_text), metavar="CONSTRAINT",
+                 help="Such as 'ssd & !gpu' or 'host:node[0-3]'."),
+    click.option("--output", metavar="FILE", help="Write stdout of the tasks to FILE."),
+    click.option("--error", metavar="FILE", help="Write stderr of the tasks to FILE."),
+    click.option("--cwd", metavar="DIR", help="Working directory of the tasks. [default: this one]"),
+    click.option("--env", "env_rules", multiple=True, metavar="RULE",
+                 help="NAME=VALUE sets, -PATTERN removes, PATTERN brings back; in order, on top of this environment."),
+    click.option("--setattr", "attributes", multiple=True, metavar="KEY=VALUE",
+                 help="Set attributes.system.KEY (or user.KEY) of the jobspec; VALUE is JSON or text."),
+    click.option("--flags", type=Converted("flags", parse_flags), metavar="NAME,...", default=0,
+                 help=f"Submit flags: {', '.join(FLAGS)}."),
+    click.option("--dry-run", is_flag=True, help="Print the jobspec and submit nothing."),
+    click.argument("command", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED),
+)  # fmt: skip
+
+
+def job_options(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Add all options of a job, and its command."""
+    for option in reversed(_JOB_OPTIONS):
+        handler = option(handler)
+    return handler
+
+
+def build(options: Mapping[str, Any], copy: int | None = None) -> dict[str, Any]:
+    """The jobspec that the options ask for; `copy` takes the place of `{cc}` in command, name and files.
+
+    Raises InvalidValue for what does not make a job.
+    """
+
+    def filled(text: str | None) -> str | None:
+        return text if text is None or copy is None else text.replace("{cc}", str(copy))
+
+    environment = edited_environment(os.environ, options["env_rules"])
+    begin = options["begin_time"]
+    constraint: Constraint | None = options["requires"]
+    after = [] if begin is None else [{"scheme": "begin-time", "value": str(begin)}]
+    jobspec = Jobspec.from_command(
+        [filled(word) or "" for word in options["command"]],
+        ntasks=options["ntasks"],
+        cores_per_task=options["cores_per_task"],
+        gpus_per_task=options["gpus_per_task"],
+        nodes=options["nodes"],
+        exclusive=options["exclusive"],
+        duration_s=options["time_limit"],
+        queue=options["queue"],
+        cwd=os.path.abspath(options["cwd"] or os.getcwd()),
+        environment=environment if copy is None else {**environment, "FLUX_JOB_CC": str(copy)},
+        constraint=constraint,
+        dependencies=(*options["dependencies"], *after),
+        output=filled(options["output"]),
+        error=filled(options["error"]),
+        name=filled(options["job_name"]),
+    ).to_json()
+    if not options["attributes"]:
+        return jobspec
+    for attribute in options["attributes"]:
+        jobspec = with_attribute(jobspec, attribute)
+    return Jobspec.parse(jobspec).to_json()
+
+
+def edited_environment(base: Mapping[str, str], rules: Iterable[str]) -> dict[str, str]:
+    """The environment of a job: `base` with rules applied in order."""
+    made = dict(base)
+    for rule in rules:
+        name, equals, value = rule.partition("=")
+        if rule.startswith("-"):
+            made = {key: kept for key, kept in made.items() if not fnmatchcase(key, rule[1:])}
+        elif equals:
+            made[name] = value
+        else:
+            made |= {key: kept for key, kept in base.items() if fnmatchcase(key, rule)}
+    return made
+
+
+def with_attribute(jobspec: Mapping[str, Any], setting: str) -> dict[str, Any]:
+    """A copy of `jobspec` with one attribute set, as `flux submit --setattr` does; `^KEY=FILE` reads JSON from a file.
+
+    Without `=VALUE` it is set to 1. A key that starts with neither `system.`, `user.` nor a dot belongs to `system.`.
+    """
+    key, equals, text = setting.partition("=")
+    if key.startswith("^"):
+        key, value = key[1:], parse_value(Path(text).read_text())
+    else:
+        value = parse_value(text) if equals else 1
+    key = key[1:] if key.startswith(".") else key if key.startswith(("user.", "system.")) else f"system.{key}"
+    path = key.split(".")
+    if not all(path):
+        raise InvalidValue(f"--setattr {setting!r}: {key!r} is not a dotted key")
+    return _set(jobspec, ["attributes", *path], value)
+
+
+def parse_value(text: str) -> Any:
+    """JSON where it is JSON, else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _set(obj: Mapping[str, Any], path: list[str], value: object) -> dict[str, Any]:
+    inner = obj.get(path[0])
+    below = inner if isinstance(inner, Mapping) else {}
+    return {**obj, path[0]: _set(below, path[1:], value) if len(path) > 1 else value}

@@ -1,0 +1,50 @@
+"""`fluxsched`: the table of commands. Nothing is imported here but click: each command's module loads when it runs."""
+
+from __future__ import annotations
+
+import click
+
+from fluxsched import __version__
+from fluxsched.cli.base import Entry, Program
+
+SECTIONS = {
+    "Instance": {
+        "start": Entry("fluxsched.cli.instance:start", "Start an instance, with a command or a shell inside."),
+        "stop": Entry("fluxsched.cli.instance:stop", "Stop an instance."),
+        "uri": Entry("fluxsched.cli.instance:uri", "Print where the instance listens."),
+        "ping": Entry("fluxsched.cli.instance:ping", "Measure the way to a service and back."),
+        "agent": Entry("fluxsched.cli.instance:agent", "Stand for targets until ended: online while it runs."),
+        "module": Entry("fluxsched.cli.module:module", "Load, remove, reload and list scheduler modules."),
+    },
+    "Resources": {
+        "resource": Entry("fluxsched.cli.resource:resource", "Show, drain, exclude and move targets."),
+    },
+    "Jobs": {
+        "submit": Entry("fluxsched.cli.submit:submit", "Submit a job and print its id."),
+        "run": Entry("fluxsched.cli.submit:run", "Run a job here: its output and its exit status."),
+        "jobs": Entry("fluxsched.cli.jobs:jobs", "List jobs."),
+        "cancel": Entry("fluxsched.cli.jobs:cancel", "Cancel jobs."),
+        "kill": Entry("fluxsched.cli.jobs:kill", "Send a signal to running jobs."),
+        "urgency": Entry("fluxsched.cli.jobs:urgency", "Change a job's urgency, hold it or expedite it."),
+        "update": Entry("fluxsched.cli.jobs:update", "Change a job's attributes, such as its duration."),
+        "wait": Entry("fluxsched.cli.jobs:wait", "Wait for jobs to end and leave with their status."),
+        "job": Entry("fluxsched.cli.job:job", "Look into one job: info, eventlog, why, attach and more."),
+        "queue": Entry("fluxsched.cli.queue:queue", "Show, enable, disable, start and stop queues."),
+    },
+}
+
+EPILOG = """\b
+TARGETS are an idset of ranks (0-3,7) or a hostlist (node[0-3]) everywhere.
+The instance is the one that FLUXSCHED_URI or --uri names, else your newest.
+Exit status: 0, 1 refused or failed, 2 wrong usage, or the job's own.
+
+\b
+Completion for bash (zsh and fish alike):
+  eval "$(_FLUXSCHED_COMPLETE=bash_source fluxsched)"
+"""
+
+
+@click.group("fluxsched", cls=Program, sections=SECTIONS, epilog=EPILOG)
+@click.version_option(__version__, prog_name="fluxsched")
+def main() -> None:
+    """Resources and jobs of a machine: acquire, schedule, run, drain."""

@@ -1,0 +1,109 @@
+"""`fluxsched module`: scheduler modules come and go while jobs run on."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from fluxsched.cli import show
+from fluxsched.cli.base import Group
+from fluxsched.cli.options import Handle, Output, Table, connected, json_option, table_options
+from fluxsched.cli.table import Field
+
+_STATES = {0: "I", 1: "R", 2: "F", 3: "X"}
+"""Flux's letters: initialising, running, finalising, exited."""
+
+_FIRST = "{name:<16} {idle:>5} {state:>2} {sendqueue:>5} {recvqueue:>5} ?:{pid:>7} ?:{groups:<10}"
+LIST = Table(
+    {
+        "default": f"{_FIRST} {{services}} ?:{{error}}",
+        "long": f"{_FIRST} {{services:<12}} {{path}} ?:{{error}}",
+    },
+    {
+        "name": Field("MODULE", lambda row: row["name"]),
+        "path": Field("PATH", lambda row: row["path"]),
+        "idle": Field("IDLE", lambda row: row["idle"]),
+        "state": Field("S", lambda row: _STATES.get(row["status"], "?")),
+        "sendqueue": Field("SENDQ", lambda row: row["sendqueue"]),
+        "recvqueue": Field("RECVQ", lambda row: row["recvqueue"]),
+        "services": Field("SERVICE", lambda row: ",".join(row["services"])),
+        "pid": Field("PID", lambda row: row.get("pid")),
+        "groups": Field("GROUPS", lambda row: ",".join(row.get("groups") or ())),
+        "error": Field("ERROR", lambda row: row.get("error"), lambda value: show.RED if value else None),
+    },
+)
+
+_name = click.argument("name")
+
+
+@click.group("module", cls=Group)
+def module() -> None:
+    """Load, remove, reload and list modules."""
+
+
+def _specification(spec: str, options: tuple[str, ...]) -> str:
+    """`fifo` and `placement=best-fit` become one; a file is named so that the instance finds it."""
+    policy, colon, given = spec.partition(":")
+    if policy.endswith(".py"):
+        policy = os.path.abspath(policy)
+    joined = ",".join([given, *options] if given else options)
+    return f"{policy}:{joined}" if joined or colon else policy
+
+
+@module.command("load")
+@click.option("--name", metavar="NAME", help="What to call it. [default: the policy's name]")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Acquire this group; may be repeated.")
+@click.argument("spec")
+@click.argument("options", metavar="[OPTION=VALUE...]", nargs=-1)
+@json_option
+@connected
+def load(handle: Handle, spec: str, options: tuple[str, ...], name: str | None, groups: tuple[str, ...],
+         as_json: bool) -> None:  # fmt: skip
+    """Start a scheduler: SPEC is a policy (fifo, fifo:placement=best-fit) or a file (./mine.py)."""
+    request = {"spec": _specification(spec, options), **({"name": name} if name else {})}
+    answer = handle.rpc("module.load", {**request, "groups": list(groups)} if groups else request)
+    if as_json:
+        show.print_json(answer)
+
+
+@module.command("remove")
+@_name
+@connected
+def remove(handle: Handle, name: str) -> None:
+    """Stop a module; jobs that run go on."""
+    handle.rpc("module.remove", {"name": name})
+
+
+@module.command("reload")
+@_name
+@json_option
+@connected
+def reload(handle: Handle, name: str, as_json: bool) -> None:
+    """Stop a module and start it again; it finds the running jobs."""
+    answer = handle.rpc("module.reload", {"name": name})
+    if as_json:
+        show.print_json(answer)
+
+
+@module.command("list")
+@click.option("-l", "--long", "is_long", is_flag=True, help="The same as -o long.")
+@table_options(LIST)
+@connected
+def list_modules(handle: Handle, is_long: bool, output: Output) -> None:
+    """The modules, what they serve and whether they run."""
+    from fluxsched.cli.table import parse_format
+
+    if is_long:
+        output = output._replace(layout=parse_format(LIST.formats["long"], LIST.fields))
+    answer = handle.rpc("module.list")
+    output.show(answer, lambda shown: answer["mods"])
+
+
+@module.command("stats")
+@_name
+@click.option("--json", is_flag=True, expose_value=False, help="The figures are JSON anyway.")
+@connected
+def stats(handle: Handle, name: str) -> None:
+    """A module's figures, as JSON."""
+    show.print_json(handle.rpc("module.stats", {"name": name}))

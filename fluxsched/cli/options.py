@@ -1,0 +1,212 @@
+"""Options that commands share, and how a command reaches the instance.
+
+`connected` opens a handle for the handler, or the one that the context brings (`main(obj=connect)`): tests and programs
+that embed the commands put their own in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+import click
+
+from fluxsched.cli import show
+from fluxsched.cli.table import Field, Format, parse_format, print_table
+from fluxsched.errors import InvalidValue
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Handle(Protocol):
+    """What commands ask of `fluxsched.runtime.blocking.Handle`."""
+
+    uri: str
+
+    def rpc(self, topic: str, payload: dict[str, Any] | None = None) -> dict[str, Any]: ...
+
+    def stream(self, topic: str, payload: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]: ...
+
+    def submit_many(self, jobspecs: list[dict[str, Any]], urgency: int = 16) -> list[int]: ...
+
+    def wait(self, jobid: int) -> dict[str, Any]: ...
+
+
+def connect(uri: str | None) -> AbstractContextManager[Handle]:
+    """A handle to the instance: at `uri`, else where FLUXSCHED_URI or the run directory says."""
+    opener = click.get_current_context().obj
+    if opener is None:
+        from fluxsched.runtime.blocking import connect_sync as opener
+    handle: AbstractContextManager[Handle] = opener(uri)
+    return handle
+
+
+uri_option = click.option("--uri", metavar="URI", help="The instance. [default: FLUXSCHED_URI, else your newest]")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, as the instance answers it.")
+
+
+def connected(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--uri`; the handler gets an open handle as its first argument."""
+
+    @wraps(handler)
+    def run(*, uri: str | None, **arguments: Any) -> Any:
+        with connect(uri) as handle:
+            return handler(handle, **arguments)
+
+    return uri_option(run)
+
+
+class Table(NamedTuple):
+    """How one command's table may look: named formats, one of them `default`, over its fields."""
+
+    formats: Mapping[str, str]
+    fields: Mapping[str, Field]
+
+
+class Output(NamedTuple):
+    """What `--json`, `-o` and `-n` asked for."""
+
+    as_json: bool
+    layout: Format
+    fields: Mapping[str, Field]
+    header: bool
+
+    def show(self, answer: object, rows: Callable[[frozenset[str]], Sequence[Any]]) -> None:
+        """The answer itself as JSON, or the rows that `rows(names of fields)` makes of it."""
+        if self.as_json:
+            show.print_json(answer)
+        else:
+            print_table(rows(self.layout.names), self.layout, self.fields, header=self.header)
+
+
+def table_options(table: Table) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add `--json`, `-o` and `-n`; the handler gets them as `output`."""
+    names = ", ".join(table.formats)
+
+    def parse(ctx: click.Context, param: click.Parameter, value: str) -> Format:
+        try:
+            return parse_format(table.formats.get(value, value), table.fields)
+        except InvalidValue as error:
+            raise click.BadParameter(str(error), ctx, param) from None
+
+    def decorate(handler: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(handler)
+        def run(*args: Any, as_json: bool, layout: Format, no_header: bool, **arguments: Any) -> Any:
+            return handler(*args, output=Output(as_json, layout, table.fields, not no_header), **arguments)
+
+        for option in (
+            click.option("-n", "--no-header", is_flag=True, help="Print no line of headings."),
+            click.option(
+                "-o", "--format", "layout", metavar="FORMAT", default="default", callback=parse,
+                help=f"Columns, as '{{field:>8}} {{field}}', or one of: {names}.",
+            ),
+            json_option,
+        ):  # fmt: skip
+            run = option(run)
+        return run
+
+    return decorate
+
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # older click has no type arguments
+
+
+class Words(_ParamType):
+    """A comma separated list out of a fixed set; an error names all words that are not in it."""
+
+    name = "words"
+
+    def __init__(self, allowed: Sequence[str]) -> None:
+        self.allowed = tuple(allowed)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """Lower case words."""
+        if isinstance(value, tuple):
+            return value
+        words = tuple(word.strip().lower() for word in value.split(",") if word.strip())
+        unknown = [word for word in words if word not in self.allowed]
+        if unknown or not words:
+            self.fail(f"{', '.join(unknown) or 'nothing'} is not among {', '.join(self.allowed)}", param, ctx)
+        return words
+
+
+class Converted(_ParamType):
+    """A text that one of core's parsers reads; its InvalidValue is a usage error."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self.parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """What the parser returns."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.parse(value)
+        except (InvalidValue, ValueError) as error:
+            return self.fail(str(error), param, ctx)
+
+
+def _duration(text: str) -> float:
+    from fluxsched.core.duration import parse_duration
+
+    return parse_duration(text)
+
+
+def _jobid(text: str) -> int:
+    from fluxsched.core.jobid import parse_jobid
+
+    return parse_jobid(text)
+
+
+URGENCIES = {"hold": 0, "default": 16, "expedite": 31}
+
+
+def _urgency(text: str) -> int:
+    value = URGENCIES.get(text.lower(), text)
+    if not str(value).isdecimal() or not 0 <= int(value) <= 31:
+        raise InvalidValue(f"urgency {text!r} is not 0..31, {', '.join(URGENCIES)}")
+    return int(value)
+
+
+def _signal(text: str) -> int:
+    import signal
+
+    name = text.upper().removeprefix("SIG")
+    known = {each.name.removeprefix("SIG"): int(each) for each in signal.Signals}
+    if name in known:
+        return known[name]
+    if not text.isdecimal() or not 1 <= int(text) <= signal.NSIG - 1:
+        raise InvalidValue(f"{text!r} is not a signal: give a name such as TERM or a number 1..{signal.NSIG - 1}")
+    return int(text)
+
+
+FSD = Converted("fsd", _duration)
+JOBID = Converted("jobid", _jobid)
+URGENCY = Converted("urgency", _urgency)
+SIGNAL = Converted("signal", _signal)
+
+jobid_argument = click.argument("jobid", metavar="JOBID", type=JOBID)
+
+
+def jobids_argument(*, required: bool = True) -> Callable[[Function], Function]:
+    """The argument `JOBID...`; an error names every text that is not a job id."""
+
+    def parse(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[int, ...]:
+        ids, faults = [], []
+        for text in texts:
+            try:
+                ids.append(_jobid(text))
+            except InvalidValue as error:
+                faults.append(str(error))
+        if faults:
+            raise click.BadParameter("; ".join(faults), ctx, param)
+        return tuple(ids)
+
+    metavar = "JOBID..." if required else "[JOBID...]"
+    return click.argument("jobids", metavar=metavar, nargs=-1, required=required, callback=parse)

@@ -1,0 +1,130 @@
+"""`fluxsched queue`: whether queues take jobs (enable) and whether their jobs are scheduled (start)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from fluxsched.cli import show
+from fluxsched.cli.base import Group
+from fluxsched.cli.options import Handle, Output, Table, connected, json_option, table_options
+from fluxsched.cli.table import Field
+
+
+def _up_colour(value: object) -> str:
+    return show.GREEN if value in ("✔", "y") else show.RED
+
+
+def _reason(status: dict[str, Any]) -> Callable[[str], str]:
+    """Why something is off; what was said when it was turned on again matters to nobody."""
+    return lambda what: "" if status[what] else status.get(f"{what}_reason") or ""
+
+
+LIST = Table(
+    {"default": "{queue:<12} {enabled:>2} {started:>2} ?:{reason}"},
+    {
+        "queue": Field("QUEUE", lambda row: row.get("name") or "-"),
+        "enabled": Field("EN", lambda row: show.tick(row["enable"]), _up_colour),
+        "started": Field("ST", lambda row: show.tick(row["start"]), _up_colour),
+        "reason": Field("REASON", lambda row: "; ".join(filter(None, map(_reason(row), ("enable", "start"))))),
+    },
+)
+
+
+@click.group("queue", cls=Group)
+def queue() -> None:
+    """Show, enable, disable, start and stop queues."""
+
+
+def _asked(handle: Handle, name: str | None) -> list[dict[str, Any]]:
+    names = [name] if name else handle.rpc("job-manager.queue-list")["queues"]
+    return [handle.rpc("job-manager.queue-status", {"name": each} if each else {}) for each in names or [None]]
+
+
+_name = click.option("-q", "--queue", "name", metavar="NAME", help="Only this queue.")
+
+
+@queue.command("list")
+@_name
+@table_options(LIST)
+@connected
+def list_queues(handle: Handle, name: str | None, output: Output) -> None:
+    """The queues: EN is whether they take jobs, ST whether these are scheduled."""
+    queues = _asked(handle, name)
+    output.show({"queues": queues}, lambda shown: queues)
+
+
+@queue.command("status")
+@click.argument("argument", metavar="[NAME]", required=False)
+@_name
+@json_option
+@connected
+def status(handle: Handle, argument: str | None, name: str | None, as_json: bool) -> None:
+    """The queues in words, with the reason of what is off."""
+    queues = _asked(handle, argument or name)
+    if as_json:
+        show.print_json({"queues": queues})
+        return
+    for each in queues:
+        prefix = f"{each['name']}: " if each.get("name") else ""
+        for what, is_on, words, reason in (
+            ("Job submission", each["enable"], ("enabled", "disabled"), each.get("enable_reason")),
+            ("Scheduling", each["start"], ("started", "stopped"), each.get("start_reason")),
+        ):
+            why = f": {reason}" if reason and not is_on else ""
+            click.echo(f"{prefix}{what} is {words[not is_on]}{why}")
+
+
+def _which(with_reason: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def decorate(handler: Callable[..., Any]) -> Callable[..., Any]:
+        if with_reason:
+            handler = click.option("-m", "--message", metavar="TEXT", help="Why, for those who ask.")(handler)
+            handler = click.argument("reason", metavar="[REASON...]", nargs=-1)(handler)
+        handler = click.option("-a", "--all", "all_queues", is_flag=True, help="All queues.")(handler)
+        handler = click.option("-q", "--queue", "option", metavar="NAME", help="The queue, as an option.")(handler)
+        return click.argument("name", metavar="[NAME]", required=False)(handler)
+
+    return decorate
+
+
+def _set(handle: Handle, topic: str, request: dict[str, Any], name: str | None, option: str | None, *,
+         all_queues: bool, message: str | None = None, reason: tuple[str, ...] = ()) -> None:  # fmt: skip
+    if (name and option) or ((name or option) and all_queues):
+        raise click.UsageError("name one queue, or give --all")
+    why = message or " ".join(reason)
+    named = {"all": True} if all_queues else {"name": name or option} if name or option else {}
+    handle.rpc(topic, {**request, **named, **({"reason": why} if why else {})})
+
+
+@queue.command("enable")
+@_which(with_reason=False)
+@connected
+def enable(handle: Handle, **which: Any) -> None:
+    """Let a queue take jobs."""
+    _set(handle, "job-manager.queue-enable", {"enable": True}, **which)
+
+
+@queue.command("disable")
+@_which(with_reason=True)
+@connected
+def disable(handle: Handle, **which: Any) -> None:
+    """Let a queue take no more jobs; REASON is what the submitter is told."""
+    _set(handle, "job-manager.queue-enable", {"enable": False}, **which)
+
+
+@queue.command("start")
+@_which(with_reason=False)
+@connected
+def start(handle: Handle, **which: Any) -> None:
+    """Let the jobs of a queue be scheduled."""
+    _set(handle, "job-manager.queue-start", {"start": True}, **which)
+
+
+@queue.command("stop")
+@_which(with_reason=True)
+@connected
+def stop(handle: Handle, **which: Any) -> None:
+    """Start no more jobs of a queue; running ones go on."""
+    _set(handle, "job-manager.queue-start", {"start": False}, **which)

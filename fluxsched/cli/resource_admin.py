@@ -1,0 +1,199 @@
+"""`fluxsched resource drain|undrain|exclude|include|assign|property|reload`: what changes the state of targets.
+
+Moving targets ends the jobs on them. On a terminal that is said first, with the jobs by name, and asked; a script goes
+ahead. `--graceful` lets jobs end by themselves, so there is nothing to ask.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from fluxsched.cli import show
+from fluxsched.cli.base import Command, Group
+from fluxsched.cli.options import Handle, Output, Table, connected, json_option, table_options
+from fluxsched.cli.resource_rows import SHARED_FIELDS, STATUS_FIELDS, drain_list, property_rows
+from fluxsched.cli.table import Field
+from fluxsched.core.idset import Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.targets import parse_targets
+from fluxsched.errors import Refused
+
+JOBS_SHOWN_MAX = 10
+"""How many jobs a question names; the rest is a number."""
+
+DRAIN = Table(
+    {
+        "default": "{timestamp!d:%b%d %R::<12} {state:<9} ?:{user:<8} {reason:<30.30+} {nodelist}",
+        "long": "{timestamp!d:%FT%T::<19} {state:<9} ?:{user:<8} {ranks:<8} {reason:<30} {nodelist}",
+    },
+    STATUS_FIELDS,
+)
+PROPERTIES = Table(
+    {"default": "{property:<16} {nnodes:>6} {ranks:<8} {nodelist}"},
+    {"property": Field("PROPERTY", lambda row: row.labels["property"]), **SHARED_FIELDS},
+)
+
+_targets = click.argument("targets", metavar="TARGETS")
+_reason = click.argument("reason", metavar="[REASON...]", nargs=-1)
+
+
+def _graceful(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        json_option,
+        click.option("-y", "--yes", is_flag=True, help="Do not ask, even if jobs end by it."),
+        click.option("--graceful", is_flag=True, help="Drain now, move when no job holds the target."),
+    ):
+        function = option(function)
+    return function
+
+
+def _given(**values: object) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value not in (None, "", ())}
+
+
+@click.command("drain", cls=Command)
+@click.argument("targets", metavar="[TARGETS]", required=False)
+@_reason
+@click.option("-f", "--force", count=True, help="Replace the reason of what is drained already; twice: its time too.")
+@click.option("-u", "--update", is_flag=True, help="Drain the others; leave what is drained already as it is.")
+@table_options(DRAIN)
+@connected
+def drain(
+    handle: Handle, targets: str | None, reason: tuple[str, ...], force: int, update: bool, output: Output
+) -> None:
+    """Drain TARGETS: running jobs go on, no new one starts there. Without TARGETS: list what is drained.
+
+    The time of the drain, who did it and REASON are kept, also over a restart.
+    """
+    if update and force:
+        raise click.UsageError("--update keeps the old reason, --force replaces it: give one of them")
+    if targets is None:
+        if update or force:
+            raise click.UsageError("--update and --force need TARGETS")
+        answer = handle.rpc("resource.status")
+        output.show({"drain": answer.get("drain", {})}, lambda shown: drain_list(answer, shown))
+        return
+    mode = "update" if update else (None, "overwrite", "force-overwrite")[min(force, 2)]
+    handle.rpc("resource.drain", {"targets": targets, **_given(reason=" ".join(reason), mode=mode)})
+
+
+@click.command("undrain", cls=Command)
+@_targets
+@_reason
+@click.option("-f", "--force", count=True, help="Do not fail for what is not drained; twice as with drain.")
+@click.option("-u", "--update", is_flag=True, help="Do not fail for what is not drained.")
+@connected
+def undrain(handle: Handle, targets: str, reason: tuple[str, ...], force: int, update: bool) -> None:
+    """Let drained TARGETS be used again."""
+    if update and force:
+        raise click.UsageError("give one of --update and --force")
+    mode = "update" if update else (None, "overwrite", "force-overwrite")[min(force, 2)]
+    handle.rpc("resource.undrain", {"targets": targets, **_given(reason=" ".join(reason), mode=mode)})
+
+
+@click.command("exclude", cls=Command)
+@_targets
+@_graceful
+@connected
+def exclude(handle: Handle, targets: str, graceful: bool, yes: bool, as_json: bool) -> None:
+    """Take TARGETS away from every scheduler: they move to the group `exclude`, and jobs on them end at once."""
+    _move(handle, "resource.assign", {"targets": targets, "group": "exclude", "graceful": graceful}, yes, as_json)
+
+
+@click.command("include", cls=Command)
+@_targets
+@_graceful
+@connected
+def include(handle: Handle, targets: str, graceful: bool, yes: bool, as_json: bool) -> None:
+    """Give TARGETS back to the group that the configuration names for them, else `default`."""
+    _move(handle, "resource.include", {"targets": targets, "graceful": graceful}, yes, as_json)
+
+
+@click.command("assign", cls=Command)
+@_targets
+@click.argument("group", metavar="GROUP")
+@_graceful
+@connected
+def assign(handle: Handle, targets: str, group: str, graceful: bool, yes: bool, as_json: bool) -> None:
+    """Move TARGETS to GROUP, which is made if there is none of that name; jobs on them end at once."""
+    _move(handle, "resource.assign", {"targets": targets, "group": group, "graceful": graceful}, yes, as_json)
+
+
+def _move(handle: Handle, topic: str, request: dict[str, Any], yes: bool, as_json: bool) -> None:
+    if show.interactive() and not yes and not request["graceful"]:
+        _confirm(handle, request["targets"])
+    answer = handle.rpc(topic, request)
+    if as_json:
+        show.print_json(answer)
+        return
+    for state, then in (("moved", ""), ("leaving", ": once released"), ("draining", ": once no job holds them")):
+        if answer.get(state):
+            click.echo(f"{state} {answer[state]}{then}")
+
+
+def _confirm(handle: Handle, targets: str) -> None:
+    """Name the jobs that would end, and ask. Raises Refused when the answer is no."""
+    source = ResourceSet.parse(handle.rpc("resource.status")["R"])
+    ranks = parse_targets(targets, source.ranks_by_host, source.ranks)
+    listed = handle.rpc("job-manager.list", {"states": ["RUN"]})["jobs"]
+    ending = [each for each in listed if not Idset.parse(each.get("ranks") or "").isdisjoint(ranks)]
+    if not ending:
+        return
+    click.echo(f"This ends {show.plural(len(ending), 'job')} at once (--graceful would wait):", err=True)
+    for each in ending[:JOBS_SHOWN_MAX]:
+        click.echo(f"  {_named(each)}", err=True)
+    if len(ending) > JOBS_SHOWN_MAX:
+        click.echo(f"  and {len(ending) - JOBS_SHOWN_MAX} more", err=True)
+    if not click.confirm("Go ahead?", err=True):
+        raise Refused("nothing was moved", errno.ECANCELED)
+
+
+def _named(job: Mapping[str, Any]) -> str:
+    return f"{show.jobid_text(job['id'])} {job.get('name') or ''} on {job.get('nodelist') or job.get('ranks')}"
+
+
+@click.group("property", cls=Group)
+def properties() -> None:
+    """Add, remove and list properties of targets."""
+
+
+@properties.command("list")
+@table_options(PROPERTIES)
+@connected
+def property_list(handle: Handle, output: Output) -> None:
+    """Every property and the targets that have it."""
+    answer = handle.rpc("resource.status")
+    found = answer["R"]["execution"].get("properties", {})
+    output.show({"properties": found}, lambda shown: property_rows(answer))
+
+
+@properties.command("add")
+@click.argument("name")
+@_targets
+@connected
+def property_add(handle: Handle, name: str, targets: str) -> None:
+    """Give TARGETS the property NAME; a leading `+` keeps it out of the R of jobs."""
+    handle.rpc("resource.property-add", {"properties": {name: targets}})
+
+
+@properties.command("remove")
+@click.argument("name")
+@_targets
+@connected
+def property_remove(handle: Handle, name: str, targets: str) -> None:
+    """Take the property NAME away from TARGETS."""
+    handle.rpc("resource.property-remove", {"properties": {name: targets}})
+
+
+@click.command("reload", cls=Command)
+@click.argument("path", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.option("-f", "--force", is_flag=True, help="Also if targets vanish that cannot be taken away politely.")
+@connected
+def reload(handle: Handle, path: str | None, force: bool) -> None:
+    """Read the inventory anew: from the R file PATH, else from where it came. Hosts keep their drains and groups."""
+    handle.rpc("resource.reload", _given(path=path and os.path.abspath(path)) | ({"force": True} if force else {}))

@@ -1,0 +1,145 @@
+"""`fluxsched resource list|status|info|R|groups`: each asks once and shows the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from fluxsched.cli import show
+from fluxsched.cli.base import Command
+from fluxsched.cli.options import Handle, Output, Table, Words, connected, json_option, table_options
+from fluxsched.cli.resource_rows import (
+    LIST_FIELDS,
+    LIST_STATES,
+    STATUS_FIELDS,
+    STATUS_STATES,
+    Row,
+    list_rows,
+    scheduler_view,
+    status_rows,
+)
+from fluxsched.cli.table import Field
+from fluxsched.core.idset import Idset
+from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.targets import parse_targets
+
+LIST = Table(
+    {
+        "default": "{state:>10} {nnodes:>6} {ncores:>8} {ngpus:>8} {nodelist}",
+        "long": "{state:>10} ?:{properties:<10} {nnodes:>6} {ncores:>8} {ngpus:>8} {ranks:<8} {nodelist}",
+        "rlist": "{state:>10} {nnodes:>6} {ncores:>8} {ngpus:>8} {rlist}",
+    },
+    LIST_FIELDS,
+)
+STATUS = Table(
+    {
+        "default": "{state:>10} {up:>2} {nnodes:>6} {nodelist}",
+        "long": "{state:>10} {up:>2} {group:<8} {nnodes:>6} ?:{user:<8} ?:{reason:<30.30+} {ranks:<8} {nodelist}",
+    },
+    STATUS_FIELDS,
+)
+
+
+def _of(kind: str) -> Callable[[Any], object]:
+    return lambda row: row[0].get(kind)
+
+
+GROUPS = Table(
+    {"default": "{name:<10} {nnodes:>6} ?:{leaving:>8} ?:{incoming:>8} {acquired:<8} {ranks:<8} {nodelist}"},
+    {
+        "name": Field("GROUP", _of("name")),
+        "nnodes": Field("NNODES", lambda row: len(row[1])),
+        "leaving": Field("LEAVING", _of("leaving")),
+        "incoming": Field("INCOMING", _of("incoming")),
+        "acquired": Field("ACQUIRED", lambda row: (row[0].get("dialect") or "yes") if row[0].get("acquired") else "no"),
+        "acquirer": Field("ACQUIRER", _of("acquirer")),
+        "ranks": Field("RANKS", lambda row: str(row[1])),
+        "nodelist": Field("NODELIST", lambda row: str(row[2].hosts(row[1]).unique()) if row[2].nodelist else ""),
+    },
+)
+
+_INCLUDE = click.option("-i", "--include", metavar="TARGETS", help="Only these ranks or hosts.")
+
+
+def _states(allowed: tuple[str, ...], default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option("-s", "--states", metavar="STATE,...", type=Words(allowed), default=default, show_default=True,
+                        help=f"Only these of {', '.join(allowed)}.")  # fmt: skip
+
+
+def _only(rows: list[Row], include: str | None, whole: Mapping[str, Any]) -> list[Row]:
+    if include is None:
+        return rows
+    total = ResourceSet.parse(whole)
+    wanted = parse_targets(include, total.ranks_by_host, total.ranks)
+    return [Row(row.labels, row.ranks & wanted, row.source) for row in rows if row.ranks & wanted]
+
+
+@click.command("list", cls=Command)
+@_states(LIST_STATES, "free,allocated,down")
+@_INCLUDE
+@table_options(LIST)
+@connected
+def list_resources(handle: Handle, states: tuple[str, ...], include: str | None, output: Output) -> None:
+    """What schedulers see: free, allocated, down; excluded targets are not in it."""
+    answer = handle.rpc("resource.sched-status")
+    output.show(answer, lambda shown: _only(list_rows(answer, states, shown), include, answer["all"]))
+
+
+@click.command("status", cls=Command)
+@_states(STATUS_STATES, "all")
+@_INCLUDE
+@table_options(STATUS)
+@connected
+def status(handle: Handle, states: tuple[str, ...], include: str | None, output: Output) -> None:
+    """What the resource module knows of each target; `*` and the UP column tell what is offline."""
+    answer = handle.rpc("resource.status")
+    output.show(answer, lambda shown: _only(status_rows(answer, states, shown), include, answer["R"]))
+
+
+def _asked(handle: Handle, states: tuple[str, ...], include: str | None) -> ResourceSet:
+    answer = handle.rpc("resource.sched-status")
+    held = EMPTY_R
+    for state in states:
+        held |= scheduler_view(answer, state)
+    if include is None:
+        return held
+    total = ResourceSet.parse(answer["all"])
+    return held.restrict(parse_targets(include, total.ranks_by_host, total.ranks))
+
+
+@click.command("info", cls=Command)
+@_states(LIST_STATES, "all")
+@_INCLUDE
+@json_option
+@connected
+def info(handle: Handle, states: tuple[str, ...], include: str | None, as_json: bool) -> None:
+    """One line: how many nodes, cores and GPUs there are in the scheduler's view."""
+    held = _asked(handle, states, include)
+    counts = {"nnodes": len(held), "ncores": held.count("core"), "ngpus": held.count("gpu")}
+    if as_json:
+        show.print_json(counts)
+    else:
+        nouns = zip(counts.values(), ("Node", "Core", "GPU"), strict=True)
+        click.echo(", ".join(show.plural(count, noun) for count, noun in nouns))
+
+
+@click.command("R", cls=Command)
+@_states(LIST_STATES, "all")
+@_INCLUDE
+@click.option("--json", is_flag=True, expose_value=False, help="R is JSON anyway.")
+@connected
+def print_r(handle: Handle, states: tuple[str, ...], include: str | None) -> None:
+    """Print the resources in the scheduler's view as R (RFC 20)."""
+    show.print_json(_asked(handle, states, include).to_json())
+
+
+@click.command("groups", cls=Command)
+@table_options(GROUPS)
+@connected
+def groups(handle: Handle, output: Output) -> None:
+    """Groups, their targets, who has acquired them and in which dialect, and what is leaving or on its way in."""
+    answer = handle.rpc("resource.groups")
+    source = EMPTY_R if output.as_json else ResourceSet.parse(handle.rpc("resource.status")["R"])
+    output.show(answer, lambda shown: [(each, Idset.parse(each["targets"]), source) for each in answer["groups"]])

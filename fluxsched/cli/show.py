@@ -1,0 +1,107 @@
+"""From values to what people read: times, names, JSON. Text adapts to the terminal: no colour without one or with
+NO_COLOR, no florin sign or tick where the encoding has none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import click
+
+_UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
+
+GREEN, RED, YELLOW, DIM = "green", "red", "yellow", "bright_black"
+
+
+def colourful() -> bool:
+    """Whether stdout wants colour (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def interactive() -> bool:
+    """Whether a person sits in front who can answer a question."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def unicode_ok() -> bool:
+    """Whether stdout can carry more than ASCII."""
+    return (sys.stdout.encoding or "ascii").lower().replace("-", "").startswith("utf")
+
+
+def tick(is_up: bool) -> str:
+    """The UP column."""
+    if unicode_ok():
+        return "✔" if is_up else "✗"
+    return "y" if is_up else "n"
+
+
+def jobid_text(jobid: int) -> str:
+    """A job id as people see it: f58 (RFC 19)."""
+    from fluxsched.core.jobid import format_f58
+
+    return format_f58(jobid, ascii=not unicode_ok())
+
+
+def print_json(obj: object) -> None:
+    """One line of JSON; bytes become text."""
+    import json
+
+    click.echo(json.dumps(obj, ensure_ascii=not unicode_ok(), default=_plain))
+
+
+def print_stream(answers: Iterable[object]) -> None:
+    """One JSON a line, each as soon as it arrives, also into a pipe."""
+    for answer in answers:
+        print_json(answer)
+        sys.stdout.flush()
+
+
+def flushed(line: str) -> None:
+    """Print a line that must not wait in a buffer."""
+    click.echo(line)
+    sys.stdout.flush()
+
+
+def _plain(value: object) -> object:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def time_text(timestamp_s: float, style: str = "%Y-%m-%dT%H:%M:%S") -> str:
+    """Wall time in the local zone."""
+    return datetime.fromtimestamp(timestamp_s).strftime(style)
+
+
+def duration_text(duration_s: float) -> str:
+    """An FSD (RFC 23) short enough for a column, four digits of the largest unit that fits: `1.5m`, `2.333h`."""
+    if duration_s == float("inf"):
+        return "infinity"
+    for unit_s, unit in _UNITS:
+        if duration_s >= unit_s:
+            return f"{duration_s / unit_s:.4g}{unit}"
+    return f"{duration_s:.4g}s"
+
+
+def user_name(userid: int) -> str:
+    """The name of a user, or the number where the system has no name for it."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(userid).pw_name
+    except (KeyError, OverflowError):
+        return str(userid)
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def context_text(context: Mapping[str, Any]) -> str:
+    """An event's context as `key=value` words, as Flux prints eventlogs."""
+    import json
+
+    return "".join(f" {key}={json.dumps(value, ensure_ascii=False)}" for key, value in context.items())

@@ -1,0 +1,74 @@
+"""`fluxsched submit` and `fluxsched run`: a command becomes a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from fluxsched.cli import show
+from fluxsched.cli.attach import attach, report_end
+from fluxsched.cli.base import Command
+from fluxsched.cli.jobspec_options import build, job_options, parse_copies
+from fluxsched.cli.options import Converted, Handle, connect, json_option, uri_option
+from fluxsched.core.idset import Idset
+
+_COMMAND_LAST = {"allow_interspersed_args": False, "ignore_unknown_options": False}
+
+
+def _submit(handle: Handle, jobspecs: list[dict[str, Any]], options: dict[str, Any]) -> list[int]:
+    if not options["flags"]:
+        return handle.submit_many(jobspecs, options["urgency"])
+    requests = [{"jobspec": each, "urgency": options["urgency"], "flags": options["flags"]} for each in jobspecs]
+    return [int(handle.rpc("job-manager.submit", request)["id"]) for request in requests]
+
+
+@click.command("submit", cls=Command, context_settings=_COMMAND_LAST)
+@click.option("--cc", type=Converted("idset", parse_copies), metavar="IDSET",
+              help="One copy for each id; {cc} in command, name and files becomes the id.")  # fmt: skip
+@click.option("--wait", is_flag=True, help="Wait for the jobs to end; leave with the highest status.")
+@click.option("--quiet", is_flag=True, help="Do not print the job ids.")
+@json_option
+@uri_option
+@job_options
+def submit(cc: Idset | None, wait: bool, quiet: bool, as_json: bool, uri: str | None, dry_run: bool,
+           **options: Any) -> int:  # fmt: skip
+    """Submit a job and print its id.
+
+    Options come before COMMAND; what follows it is its own.
+    """
+    jobspecs = [build(options, copy) for copy in cc or (None,)]
+    if dry_run:
+        for jobspec in jobspecs:
+            show.print_json(jobspec)
+        return 0
+    with connect(uri) as handle:
+        ids = _submit(handle, jobspecs, options)
+        if as_json:
+            show.print_json({"ids": ids})
+        elif not quiet:
+            for jobid in ids:
+                show.flushed(show.jobid_text(jobid))
+        return max([report_end(handle.wait(jobid)) for jobid in ids]) if wait else 0
+
+
+@click.command("run", cls=Command, context_settings=_COMMAND_LAST)
+@click.option("-l", "--label-io", is_flag=True, help="Put the task's number before each line.")
+@uri_option
+@job_options
+def run(label_io: bool, uri: str | None, dry_run: bool, **options: Any) -> int:
+    """Run a job here: its output comes here, and this command leaves with its exit status.
+
+    Interrupting this command cancels the job.
+    """
+    jobspec = build(options)
+    if dry_run:
+        show.print_json(jobspec)
+        return 0
+    with connect(uri) as handle:
+        [jobid] = _submit(handle, [jobspec], options)
+        try:
+            return attach(handle, jobid, labelled=label_io)
+        except KeyboardInterrupt:
+            handle.rpc("job-manager.cancel", {"id": jobid, "note": "interrupted by user"})
+            raise

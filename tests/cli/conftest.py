@@ -1,0 +1,140 @@
+"""A handle that answers from a table, and a way to run one command line against it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fluxsched.cli.main import main
+
+
+class FakeHandle:
+    """Answers from `answers[topic]`: a dict, a list (a stream), an error to raise, or a function of the payload."""
+
+    uri = "ipc:///run/fluxsched/instance.sock"
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers = answers
+        self.calls: list[tuple[str, Any]] = []
+
+    def __enter__(self) -> FakeHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.calls.append(("close", None))
+
+    def rpc(self, topic: str, payload: dict[str, Any] | None = None) -> Any:
+        self.calls.append((topic, payload))
+        answer = self.answers[topic]
+        answer = answer(payload) if callable(answer) and not isinstance(answer, type) else answer
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def stream(self, topic: str, payload: dict[str, Any] | None = None) -> Iterator[Any]:
+        for answer in self.rpc(topic, payload):
+            if isinstance(answer, BaseException):
+                raise answer
+            yield answer
+
+    def submit_many(self, jobspecs: list[dict[str, Any]], urgency: int = 16) -> list[int]:
+        self.calls.append(("submit_many", (jobspecs, urgency)))
+        answer = self.answers.get("submit_many", range(1, len(jobspecs) + 1))
+        if isinstance(answer, BaseException):
+            raise answer
+        return list(answer)
+
+    def wait(self, jobid: int) -> Any:
+        return self.rpc("job-manager.wait", {"id": jobid})
+
+
+class Outcome:
+    """What a command line did."""
+
+    def __init__(self, result: Result, handle: FakeHandle) -> None:
+        self.code, self.out, self.err = result.exit_code, result.stdout, result.stderr
+        self.bytes_out = result.stdout_bytes
+        self.calls = [call for call in handle.calls if call[0] != "close"]
+
+
+Cli = Callable[..., Outcome]
+
+
+@pytest.fixture(autouse=True)
+def _quiet_surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.delenv("FLUXSCHED_URI", raising=False)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def cli() -> Cli:
+    """`cli("resource", "list", answers={...})` runs `fluxsched resource list`."""
+
+    def run(*args: str, answers: dict[str, Any] | None = None, stdin: str | None = None) -> Outcome:
+        handle = FakeHandle(answers or {})
+        result = CliRunner().invoke(main, list(args), input=stdin, obj=lambda uri: handle)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Outcome(result, handle)
+
+    return run
+
+
+def _r(lite: list[dict[str, Any]], nodelist: str, **properties: str) -> dict[str, Any]:
+    more = {"properties": properties} if properties else {}
+    return {
+        "version": 1,
+        "execution": {"R_lite": lite, "starttime": 0.0, "expiration": 0.0, "nodelist": [nodelist], **more},
+    }
+
+
+WHOLE = _r([{"rank": "0-3", "children": {"core": "0-3", "gpu": "0"}}], "node[0-3]", ssd="0-1")
+
+
+@pytest.fixture
+def sched_status() -> dict[str, Any]:
+    """Four nodes: two cores of node0 allocated, node3 down."""
+    return {
+        "all": WHOLE,
+        "down": _r([{"rank": "3", "children": {"core": "0-3", "gpu": "0"}}], "node3"),
+        "allocated": _r([{"rank": "0", "children": {"core": "0-1"}}], "node0"),
+    }
+
+
+@pytest.fixture
+def status() -> dict[str, Any]:
+    """Four nodes: 0 in use, 1 drained, 2 excluded, 3 draining and offline."""
+    return {
+        "R": WHOLE,
+        "drain": {
+            "3": {"timestamp": 1700000060.0, "reason": "", "state": "draining"},
+            "1": {"timestamp": 1700000000.0, "reason": "disk fails, replace", "user": "kim", "state": "drained"},
+        },
+        "online": "0-2",
+        "offline": "3",
+        "exclude": "2",
+        "torpid": "",
+        "groups": {"default": "0-1,3", "exclude": "2"},
+    }
+
+
+@pytest.fixture
+def job() -> Callable[..., dict[str, Any]]:
+    """A running job as job-manager.list has it; what is given replaces."""
+
+    def make(**given: Any) -> dict[str, Any]:
+        return {
+            "id": 5, "state": "RUN", "name": "sleep", "userid": 0, "urgency": 16, "t_submit": 1700000000.0, "ntasks": 4,
+            "duration": 60.0, "nnodes": 2, "t_run": 1700000010.0, "nodelist": "node[0-1]", "ranks": "0-1",
+            "command": ["sleep", "60"], **given,
+        }  # fmt: skip
+
+    return make

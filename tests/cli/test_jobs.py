@@ -1,0 +1,235 @@
+"""Commands on many jobs: jobs, cancel, kill, urgency, update, wait."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fluxsched.cli import jobs as jobs_module
+from fluxsched.errors import Refused, RPCError
+
+NOW_S = 1700000100.0
+
+
+@pytest.fixture(autouse=True)
+def _stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_module, "SystemClock", type("Clock", (), {"wall_s": staticmethod(lambda: NOW_S)}))
+
+
+@pytest.fixture
+def listing(job):
+    pending = {"t_run": None, "nodelist": None, "nnodes": None}
+    return {
+        "jobs": [
+            job(id=1, name="a-very-long-name", expiration=NOW_S + 30),
+            job(id=2, state="SCHED", annotations={"sched": {"reason_pending": "needs 4 nodes; 2 are busy"}}, **pending),
+            job(id=3, state="SCHED", annotations={"sched": {"t_estimate": NOW_S + 90}}, **pending),
+            job(id=4, state="PRIORITY", urgency=0, priority=0, **pending),
+            job(id=5, state="DEPEND", dependencies=["afterok:ƒ2"], **pending),
+            job(id=6, state="INACTIVE", result="COMPLETED", t_cleanup=1700000011.5, success=True),
+            job(id=7, state="INACTIVE", result="TIMEOUT", t_cleanup=1700000070.0, t_inactive=1700000071.0,
+                exception={"type": "timeout", "severity": 0, "note": "limit of 1m"}),
+            job(id=8, state="INACTIVE", result="CANCELED", exception={"type": "cancel", "note": "no"}, **pending),
+        ]
+    }  # fmt: skip
+
+
+TABLE = """\
+       JOBID USER     NAME       ST NTASKS NNODES     TIME INFO
+          ƒ2 root     a-very-lo+  R      4      2     1.5m node[0-1]
+          ƒ3 root     sleep       S      4      -       1m needs 4 nodes; 2 are busy
+          ƒ4 root     sleep       S      4      -       1m eta:1.5m
+          ƒ5 root     sleep       P      4      -       1m held
+          ƒ6 root     sleep       D      4      -       1m depends:afterok:ƒ2
+          ƒ7 root     sleep      CD      4      2     1.5s node[0-1]
+          ƒ8 root     sleep      TO      4      2       1m node[0-1]
+          ƒ9 root     sleep      CA      4      -        - cancel: no
+"""
+LONG = """\
+       JOBID USER     NAME          STATUS NTASKS NNODES       SUBMIT    REMAINING     TIME INFO
+          ƒ2 root     a-very-lo+       RUN      4      2  Nov14 22:13          30s     1.5m node[0-1]
+          ƒ8 root     sleep        TIMEOUT      4      2  Nov14 22:13            -       1m node[0-1]
+"""
+DEPS = """\
+       JOBID NAME       URG PRI          STATE    DEPENDENCIES
+          ƒ6 sleep      16               DEPEND   afterok:ƒ2
+"""
+REASONS = """\
+       JOBID USER     NAME       ST     INACTIVE EXCEPTION
+          ƒ8 root     sleep      TO  Nov14 22:14 timeout: limit of 1m
+"""
+
+
+def picked(listing, *ids: int) -> dict:
+    return {"job-manager.list": {"jobs": [each for each in listing["jobs"] if each["id"] in ids]}}
+
+
+def test_jobs(cli, listing) -> None:
+    done = cli("jobs", "-a", answers={"job-manager.list": listing})
+    assert (done.out, done.err, done.code) == (TABLE, "", 0)
+
+
+def test_named_formats(cli, listing) -> None:
+    assert cli("jobs", "-o", "long", answers=picked(listing, 1, 7)).out == LONG
+    assert cli("jobs", "-o", "deps", answers=picked(listing, 5)).out == DEPS
+    assert cli("jobs", "-o", "endreason", answers=picked(listing, 7)).out == REASONS
+
+
+def test_formats_of_job_ids(cli, listing) -> None:
+    layout = "{id} {id.dec} {id.f58plain} {id.hex} {id.dothex} {command}"
+    assert (
+        cli("jobs", "-n", "-o", layout, answers=picked(listing, 1)).out == "1 1 f2 0x1 0000.0000.0000.0001 sleep 60\n"
+    )
+
+
+def test_a_queue_column_appears_when_there_are_queues(cli, job) -> None:
+    out = cli("jobs", answers={"job-manager.list": {"jobs": [job(queue="batch")]}}).out
+    assert out.splitlines()[0].startswith("       JOBID QUEUE    USER ")
+
+
+@pytest.mark.parametrize(
+    ("args", "request_"),
+    [
+        ("", {"max_entries": 1000, "states": ["CLEANUP", "DEPEND", "NEW", "PRIORITY", "RUN", "SCHED"]}),
+        ("-A -c 5", {"max_entries": 5, "states": ["CLEANUP", "DEPEND", "NEW", "PRIORITY", "RUN", "SCHED"]}),
+        ("-a", {"max_entries": 1000}),
+        ("-f running", {"max_entries": 1000, "states": ["CLEANUP", "RUN"]}),
+        ("-f failed,timeout -c 3", {"max_entries": 100_000, "states": ["INACTIVE"]}),
+        ("-f inactive,sched -q batch", {"max_entries": 1000, "states": ["INACTIVE", "SCHED"], "queue": "batch"}),
+        ("-u root --name x --since 1m", {"max_entries": 1000, "user": 0, "name": "x", "since": NOW_S - 60}),
+        ("1 ƒ3", {"max_entries": 1000, "ids": [1, 2]}),
+    ],
+)
+def test_filters(cli, listing, args: str, request_: dict) -> None:
+    assert cli("jobs", *args.split(), answers={"job-manager.list": listing}).calls == [("job-manager.list", request_)]
+
+
+def test_results_are_filtered_here(cli, listing) -> None:
+    inactive = picked(listing, 6, 7, 8)
+    assert cli("jobs", "-n", "-o", "{id}", "-f", "timeout,canceled", answers=inactive).out == "7\n8\n"
+    assert cli("jobs", "-n", "-o", "{id}", "-f", "timeout,canceled", "-c", "1", answers=inactive).out == "7\n"
+
+
+def test_jobs_json(cli, listing) -> None:
+    assert json.loads(cli("jobs", "-a", "--json", answers={"job-manager.list": listing}).out) == listing
+
+
+def test_missing_jobs_are_all_named_after_those_found(cli, listing) -> None:
+    done = cli("jobs", "1", "98", "99", "-o", "{id}", answers=picked(listing, 1))
+    assert (done.code, done.out, done.err) == (1, "JOBID\n1\n", "fluxsched: jobs: no such job: ƒ2h, ƒ2i\n")
+
+
+@pytest.mark.parametrize("command", ["jobs", "cancel", "kill", "wait", "job raise"])
+def test_all_wrong_job_ids_are_named(cli, command: str) -> None:
+    done = cli(*command.split(), "5", "x!", "ƒ0")
+    assert (done.code, done.calls) == (2, [])
+    assert "'x!'" in done.err
+    assert "'ƒ0'" in done.err
+
+
+@pytest.mark.parametrize(
+    ("args", "calls"),
+    [
+        ("cancel 1 ƒ3", [("job-manager.cancel", {"id": 1}), ("job-manager.cancel", {"id": 2})]),
+        ("cancel -m enough 1", [("job-manager.cancel", {"id": 1, "note": "enough"})]),
+        ("kill 1", [("job-manager.kill", {"id": 1, "signum": 15})]),
+        ("kill -s SIGusr1 1", [("job-manager.kill", {"id": 1, "signum": 10})]),
+        ("kill -s 9 1", [("job-manager.kill", {"id": 1, "signum": 9})]),
+        ("urgency 1 hold", [("job-manager.urgency", {"id": 1, "urgency": 0})]),
+        ("urgency 1 20", [("job-manager.urgency", {"id": 1, "urgency": 20})]),
+        ("urgency 1 expedite", [("job-manager.urgency", {"id": 1, "urgency": 31})]),
+        ("update 1 duration=10m", [("job-manager.update", {"id": 1, "updates": {
+            "attributes.system.duration": 600.0}})]),
+        ("update 1 name=x queue=debug a.b=[1]", [("job-manager.update", {"id": 1, "updates": {
+            "attributes.system.job.name": "x", "attributes.system.queue": "debug", "attributes.system.a.b": [1]}})]),
+    ],
+)  # fmt: skip
+def test_what_is_sent(cli, args: str, calls: list) -> None:
+    answers = {f"job-manager.{topic}": {"old": 16} for topic in ("cancel", "kill", "urgency", "update")}
+    done = cli(*args.split(), answers=answers)
+    assert (done.out, done.err, done.code, done.calls) == ("", "", 0, calls)
+
+
+@pytest.mark.parametrize(
+    "args",
+    ["cancel", "cancel --all 5", "cancel -s run 5", "kill", "kill -s NOPE 5", "kill -s 0 5", "urgency 5",
+     "urgency 5 32",
+     "urgency 5 soon", "update 5", "update 5 duration", "update 5 duration=soon", "update 5 duration=+",
+     "wait", "wait --all 5", "jobs -f nope",
+     "jobs -c 0", "jobs --since yesterday", "jobs -u nobody-of-that-name", "jobs -o {nope}"],
+)  # fmt: skip
+def test_wrong_arguments(cli, args: str) -> None:
+    done = cli(*args.split())
+    assert (done.code, done.out) == (2, "")
+
+
+def test_every_job_that_refused_is_named_and_the_others_are_done(cli) -> None:
+    def cancel(request: dict) -> dict | Exception:
+        return {2: RPCError("no such job", 2), 3: Refused("ƒ4 is inactive")}.get(request["id"], {})
+
+    done = cli("cancel", "1", "2", "3", "4", answers={"job-manager.cancel": cancel})
+    assert (done.code, done.err) == (1, "fluxsched: cancel: ƒ3: no such job; ƒ4 is inactive\n")
+    assert [payload["id"] for topic, payload in done.calls] == [1, 2, 3, 4]
+
+
+def test_cancel_all(cli, listing) -> None:
+    answers = picked(listing, 1, 2) | {"job-manager.cancel": {}}
+    assert cli("cancel", "--all", answers=answers).out == "canceled 2 jobs\n"
+    done = cli("cancel", "--all", "-n", "-s", "pending", answers=answers)
+    assert done.out == "would cancel ƒ2\nwould cancel ƒ3\n"
+    assert done.calls == [
+        ("job-manager.list", {"max_entries": 100_000, "states": ["DEPEND", "NEW", "PRIORITY", "SCHED"]})
+    ]
+
+
+def test_urgency_tells_the_old_one(cli) -> None:
+    assert cli("urgency", "-v", "1", "default", answers={"job-manager.urgency": {"old": 3}}).out == "old urgency: 3\n"
+
+
+@pytest.mark.parametrize(("change", "want"), [("+1m", 120.0), ("-10s", 50.0)])
+def test_a_relative_duration(cli, listing, change: str, want: float) -> None:
+    answers = picked(listing, 1) | {"job-manager.update": {}}
+    done = cli("update", "1", f"duration={change}", answers=answers)
+    assert done.calls[-1][1]["updates"] == {"attributes.system.duration": want}
+
+
+def test_update_dry_run_and_no_duration(cli, job) -> None:
+    assert cli("update", "-n", "1", "duration=1h").out == '{"attributes.system.duration": 3600.0}\n'
+    done = cli("update", "1", "duration=+1h", answers={"job-manager.list": {"jobs": [job(duration=0.0)]}})
+    assert (done.code, done.err) == (1, "fluxsched: update: ƒ2 has no duration that +1h could change\n")
+
+
+def result(jobid: int, status: int = 0, **more: object) -> dict:
+    return {"id": jobid, "status": status, "success": status == 0 and not more, **more}
+
+
+@pytest.mark.parametrize(
+    ("status", "more", "code", "err"),
+    [
+        (0, {}, 0, ""),
+        (3 << 8, {"errstr": "exit code 3"}, 3, "exit code 3"),
+        (3 << 8, {}, 3, "exit status 3"),
+        (15, {"errstr": "Terminated"}, 143, "Terminated"),
+        (143 << 8, {"exception_type": "cancel", "exception_note": "by kim"}, 143, "exception cancel: by kim"),
+        (-1, {"exception_type": "alloc"}, 1, "exception alloc"),
+        (0, {"exception_type": "timeout"}, 1, "exception timeout"),
+        (0x7F, {}, 1, "exit status 1"),
+    ],
+)
+def test_wait_leaves_with_the_job_s_status(cli, status: int, more: dict, code: int, err: str) -> None:
+    done = cli("wait", "1", answers={"job-manager.wait": result(1, status, **more)})
+    assert (done.code, done.out, done.err) == (code, "", f"fluxsched: wait: ƒ2: {err}\n" if err else "")
+
+
+def test_wait_for_several(cli, listing) -> None:
+    def ended(request: dict) -> dict:
+        return result(request["id"], {1: 0, 2: 2 << 8}.get(request["id"], 1 << 8))
+
+    done = cli("wait", "-v", "1", "2", "3", answers={"job-manager.wait": ended})
+    assert (done.code, done.out) == (2, "ƒ2: completed\n")
+    assert done.err == "fluxsched: wait: ƒ3: exit status 2\nfluxsched: wait: ƒ4: exit status 1\n"
+    assert cli("wait", "--all", answers=picked(listing, 1) | {"job-manager.wait": ended}).code == 0
+    assert cli("wait", "--all", answers={"job-manager.list": {"jobs": []}}).code == 0
+    lines = cli("wait", "--json", "1", "2", answers={"job-manager.wait": ended}).out.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == [1, 2]

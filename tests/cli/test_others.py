@@ -1,0 +1,223 @@
+"""queue, module and the instance's own commands."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fluxsched.errors import FluxschedError, RPCError
+
+
+def queue_status(request: dict) -> dict:
+    off = request.get("name") == "debug"
+    return {"enable": True, "start": not off, "start_reason": "being mended", **request}
+
+
+QUEUES = {"job-manager.queue-list": {"queues": ["batch", "debug"]}, "job-manager.queue-status": queue_status}
+ANONYMOUS = {"job-manager.queue-list": {"queues": []}, "job-manager.queue-status": queue_status}
+
+
+@pytest.mark.parametrize(
+    ("args", "answers", "want"),
+    [
+        ("list", QUEUES, "QUEUE        EN ST REASON\nbatch         ✔  ✔\ndebug         ✔  ✗ being mended\n"),
+        ("list", ANONYMOUS, "QUEUE        EN ST\n-             ✔  ✔\n"),
+        ("list -q debug -n -o {queue}", QUEUES, "debug\n"),
+        ("status", ANONYMOUS, "Job submission is enabled\nScheduling is started\n"),
+        ("status debug", QUEUES, "debug: Job submission is enabled\ndebug: Scheduling is stopped: being mended\n"),
+        ("status -q batch", QUEUES, "batch: Job submission is enabled\nbatch: Scheduling is started\n"),
+    ],
+)
+def test_queues(cli, args: str, answers: dict, want: str) -> None:
+    assert cli("queue", *args.split(), answers=answers).out == want
+
+
+@pytest.mark.parametrize("command", ["list", "status"])
+def test_queues_json(cli, command: str) -> None:
+    found = json.loads(cli("queue", command, "--json", answers=QUEUES).out)
+    assert [each["name"] for each in found["queues"]] == ["batch", "debug"]
+
+
+@pytest.mark.parametrize(
+    ("args", "topic", "payload"),
+    [
+        ("enable", "enable", {"enable": True}),
+        ("enable batch", "enable", {"enable": True, "name": "batch"}),
+        ("disable -q batch", "enable", {"enable": False, "name": "batch"}),
+        ("disable --all -m later", "enable", {"enable": False, "all": True, "reason": "later"}),
+        ("disable batch being mended", "enable", {"enable": False, "name": "batch", "reason": "being mended"}),
+        ("start -a", "start", {"start": True, "all": True}),
+        ("stop batch", "start", {"start": False, "name": "batch"}),
+    ],
+)
+def test_queue_changes(cli, args: str, topic: str, payload: dict) -> None:
+    done = cli("queue", *args.split(), answers={f"job-manager.queue-{topic}": {}})
+    assert (done.out, done.code, done.calls) == ("", 0, [(f"job-manager.queue-{topic}", payload)])
+
+
+@pytest.mark.parametrize("args", ["queue enable --all batch", "queue stop -q a b", "queue", "queue enable batch why"])
+def test_wrong_queue_arguments(cli, args: str) -> None:
+    assert cli(*args.split()).code == 2
+
+
+MODULES = {
+    "mods": [
+        {"name": "fifo", "path": "fifo:placement=best-fit", "idle": 3, "status": 1,
+         "services": ["sched", "feasibility"],
+         "sendqueue": 0, "recvqueue": 2, "pid": 77, "groups": ["default", "debug"]},
+        {"name": "mine", "path": "/x/mine.py", "idle": 0, "status": 3, "services": [], "sendqueue": 0, "recvqueue": 0,
+         "error": "ZeroDivisionError"},
+    ]
+}  # fmt: skip
+MODULE_LIST = """\
+MODULE            IDLE  S SENDQ RECVQ     PID GROUPS        SERVICE           ERROR
+fifo                 3  R     0     2      77 default,debug sched,feasibility
+mine                 0  X     0     0                                         ZeroDivisionError
+"""
+
+
+def test_module_list(cli) -> None:
+    assert cli("module", "list", answers={"module.list": MODULES}).out == MODULE_LIST
+    assert "/x/mine.py" in cli("module", "list", "-l", answers={"module.list": MODULES}).out
+    assert json.loads(cli("module", "list", "--json", answers={"module.list": MODULES}).out) == MODULES
+
+
+@pytest.mark.parametrize(
+    ("args", "request_"),
+    [
+        ("fifo", {"spec": "fifo"}),
+        ("fifo placement=best-fit a=b", {"spec": "fifo:placement=best-fit,a=b"}),
+        ("fifo:x=1 y=2", {"spec": "fifo:x=1,y=2"}),
+        ("/x/mine.py:o=1", {"spec": "/x/mine.py:o=1"}),
+        ("--name two --group a --group b fifo", {"spec": "fifo", "name": "two", "groups": ["a", "b"]}),
+    ],
+)
+def test_module_load(cli, args: str, request_: dict) -> None:
+    done = cli("module", "load", *args.split(), answers={"module.load": {"name": "fifo", "pid": 7}})
+    assert (done.out, done.calls) == ("", [("module.load", request_)])
+
+
+def test_module_file_is_sent_absolute(cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = cli("module", "load", "./mine.py", "o=1", "--json", answers={"module.load": {"name": "mine", "pid": 7}})
+    assert done.calls[0][1] == {"spec": f"{tmp_path}/mine.py:o=1"}
+    assert done.out == '{"name": "mine", "pid": 7}\n'
+
+
+def test_module_remove_reload_stats(cli) -> None:
+    assert cli("module", "remove", "fifo", answers={"module.remove": {}}).calls == [("module.remove", {"name": "fifo"})]
+    assert cli("module", "reload", "fifo", answers={"module.reload": {"pid": 8}}).calls == [
+        ("module.reload", {"name": "fifo"})
+    ]
+    assert cli("module", "stats", "fifo", answers={"module.stats": {"jobs": {"n": 1}}}).out == '{"jobs": {"n": 1}}\n'
+    error = RPCError("policy 'nope': there is fifo, firstfit", 2)
+    done = cli("module", "load", "nope", answers={"module.load": error})
+    assert (done.code, done.err) == (1, "fluxsched: module load: policy 'nope': there is fifo, firstfit\n")
+
+
+def test_uri(cli) -> None:
+    assert cli("uri").out == "ipc:///run/fluxsched/instance.sock\n"
+    assert (
+        cli("uri", "--json", answers={"instance.info": {"uri": "x", "ready": True}}).out
+        == '{"uri": "x", "ready": true}\n'
+    )
+
+
+def test_ping(cli) -> None:
+    done = cli("ping", "-c", "2", "-i", "0", "-p", "3", "resource", answers={"resource.ping": {"route": "a!b"}})
+    assert done.calls == [("resource.ping", {"seq": seq, "pad": "ppp"}) for seq in (0, 1)]
+    first, second = done.out.splitlines()
+    assert first.startswith("resource.ping pad=3 seq=0 time=0.")
+    assert second.endswith(" ms (a!b)")
+    found = json.loads(cli("ping", "-c1", "--json", answers={"instance.ping": {"seq": 0}}).out)
+    assert found.keys() == {"seq", "time_ms"}
+    error = RPCError("No service matching nope.ping is registered", 38)
+    done = cli("ping", "nope", answers={"nope.ping": error})
+    assert (done.code, done.err) == (1, f"fluxsched: ping: {error}\n")
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list:
+    """What was asked of runtime.launch."""
+    asked: list = []
+
+    def note(name: str, answer: object):
+        def call(*args: object, **named: object) -> object:
+            asked.append((name, args, named))
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return call
+
+    launch = SimpleNamespace(
+        StartOptions=SimpleNamespace,
+        start=note("start", 3),
+        start_daemon=note("start_daemon", "ipc:///there"),
+        stop=note("stop", None),
+        agent=note("agent", 0),
+    )
+    monkeypatch.setitem(sys.modules, "fluxsched.runtime.launch", launch)
+    return asked
+
+
+def test_start_leaves_with_the_command_s_status(cli, launched: list, tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text("")
+    done = cli("start", "--config", str(config), "--test-size", "4", "--scheduler", "fifo:placement=best-fit",
+               "--statedir", "/s", "--bind", "tcp://127.0.0.1:*", "-vv", "--trace",
+               "--", "sleep", "--help")  # fmt: skip
+    assert (done.code, done.out) == (3, "")
+    [(name, (options,), _)] = launched
+    assert (name, vars(options)) == (
+        "start",
+        {
+            "config": config, "r_path": None, "fake": None, "test_size": 4, "schedulers": ("fifo:placement=best-fit",),
+            "statedir": Path("/s"), "bind": ("tcp://127.0.0.1:*",), "daemon": False, "verbose": 2, "trace": True,
+            "command": ("sleep", "--help"),
+        },
+    )  # fmt: skip
+
+
+def test_start_a_daemon(cli, launched: list) -> None:
+    assert cli("start", "--daemon", "--fake", "2x4").out == "ipc:///there\n"
+    assert (launched[0][0], launched[0][1][0].schedulers) == ("start_daemon", ())
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        ("--fake 2x4 --test-size 2", "--fake and --test-size each say"),
+        ("--daemon sleep 1", "--daemon returns at once"),
+        ("--scheduler none --scheduler fifo", "exclude each other"),
+        ("--R /no/such/file", "does not exist"),
+        ("--test-size 0", "--test-size"),
+    ],
+)
+def test_wrong_start_arguments(cli, launched: list, args: str, text: str) -> None:
+    done = cli("start", *args.split())
+    assert (done.code, launched) == (2, [])
+    assert text in done.err
+
+
+def test_start_that_fails(cli, launched: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(options: object) -> int:
+        raise FluxschedError("c.toml line 3: unknown key 'grops'")
+
+    monkeypatch.setattr(sys.modules["fluxsched.runtime.launch"], "start", fail)
+    done = cli("start")
+    assert (done.code, done.err) == (1, "fluxsched: start: c.toml line 3: unknown key 'grops'\n")
+
+
+def test_stop_and_agent(cli, launched: list) -> None:
+    where = "ipc:///run/fluxsched/instance.sock"
+    assert cli("stop", "--timeout", "5s").code == 0
+    assert cli("agent", "--host", "n1", "--ranks", "0-3", "--heartbeat", "200ms").code == 0
+    assert launched == [
+        ("stop", (where, 5.0), {}),
+        ("agent", (where,), {"host": "n1", "ranks": "0-3", "heartbeat_s": 0.2}),
+    ]

@@ -1,0 +1,200 @@
+"""The program as a whole: help, errors, exit statuses, completion, and what its start imports."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from fluxsched.cli import main as main_module
+from fluxsched.cli import resource as resource_module
+from fluxsched.cli.base import LazyGroup
+from fluxsched.cli.main import main
+from fluxsched.cli.resource import resource
+from fluxsched.errors import FluxschedError, LocalProtocolError, Refused
+
+HEAVY = {"asyncio", "hypothesis", "numpy", "zmq", "msgspec", "fluxsched.runtime.launch", "fluxsched.runtime.blocking"}
+
+
+def every_command(group: click.Group = main, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
+    """All commands there are, groups included."""
+    found = []
+    for name in group.list_commands(click.Context(group)):
+        command = group.load(name) if isinstance(group, LazyGroup) else group.commands[name]
+        found.append(((*path, name), command))
+        if isinstance(command, click.Group):
+            found += every_command(command, (*path, name))
+    return found
+
+
+COMMANDS = every_command()
+NAMES = [" ".join(path) for path, _ in COMMANDS]
+
+
+def test_all_commands_are_there() -> None:
+    wanted = """start stop uri ping agent submit run jobs cancel kill urgency update wait
+        resource list,resource status,resource info,resource R,resource drain,resource undrain,resource exclude
+        resource include,resource assign,resource groups,resource property,resource eventlog,resource acquire
+        resource reload,job info,job eventlog,job why,job raise,job kill,job wait-event,job attach,job output
+        queue status,queue enable,queue disable,queue start,queue stop,queue list
+        module load,module remove,module reload,module list,module stats"""
+    lines = wanted.splitlines()
+    names = lines[0].split() + [name.strip() for line in lines[1:] for name in line.split(",")]
+    assert set(names) <= set(NAMES)
+
+
+@pytest.mark.parametrize(("path", "command"), COMMANDS, ids=NAMES)
+def test_every_command_has_help_and_fits(cli, path: tuple[str, ...], command: click.Command) -> None:
+    done = cli(*path, "--help")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"Usage: fluxsched {' '.join(path)} ")
+    assert max(map(len, done.out.splitlines())) <= 80
+    assert command.help
+
+
+SHOWING = {
+    "resource list", "resource status", "resource info", "resource R", "resource groups", "resource eventlog",
+    "resource acquire", "resource drain", "resource property list", "jobs", "wait", "uri", "ping", "job info",
+    "job eventlog", "job why", "job output", "queue list", "queue status", "module list", "module stats",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(SHOWING))
+def test_what_shows_something_has_json(name: str) -> None:
+    command = dict(zip(NAMES, (command for _, command in COMMANDS), strict=True))[name]
+    assert "--json" in {text for param in command.params for text in param.opts}
+
+
+@pytest.mark.parametrize("module", [main_module, resource_module])
+def test_the_tables_name_what_exists(module) -> None:
+    for section in module.SECTIONS.values():
+        for name, entry in section.items():
+            group = main if module is main_module else resource
+            assert group.load(name).name == name, entry
+
+
+def test_help_shows_sections_exit_status_and_completion(cli) -> None:
+    out = cli("--help").out
+    assert "\nResources:\n  resource  Show, drain, exclude and move targets.\n" in out
+    assert 'eval "$(_FLUXSCHED_COMPLETE=bash_source fluxsched)"' in out
+    assert "Exit status: 0, 1 refused or failed, 2 wrong usage, or the job's own." in out
+    assert cli("--version").out.startswith("fluxsched, version ")
+
+
+def test_an_unknown_command_is_a_usage_error(cli) -> None:
+    done = cli("resource", "drian")
+    assert (done.code, done.out) == (2, "")
+    assert "No such command 'drian'" in done.err
+    assert cli("resource").code == cli().code == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "err"),
+    [
+        (FluxschedError("no instance found: start one"), 1, "fluxsched: resource info: no instance found: start one\n"),
+        (Refused("", 16), 1, "fluxsched: resource info: Device or resource busy\n"),
+        (FileNotFoundError(2, "No such file", "/x"), 1, "fluxsched: resource info: /x: No such file\n"),
+        (ConnectionResetError("gone"), 1, "fluxsched: resource info: gone\n"),
+        (KeyboardInterrupt(), 130, "\n"),
+    ],
+)
+def test_errors_become_text_and_status(cli, error: BaseException, code: int, err: str) -> None:
+    done = cli("resource", "info", answers={"resource.sched-status": error})
+    assert (done.code, done.out, done.err) == (code, "", err)
+
+
+def test_a_bug_of_ours_surfaces(cli) -> None:
+    with pytest.raises(LocalProtocolError):
+        cli("resource", "info", answers={"resource.sched-status": LocalProtocolError("a bug")})
+
+
+def test_uri_reaches_the_client_and_the_handle_is_closed() -> None:
+    from click.testing import CliRunner
+
+    opened = []
+
+    class Handle:
+        uri = "ipc:///x"
+
+        def __enter__(self) -> Handle:
+            return self
+
+        def __exit__(self, *exc: object) -> None:
+            opened.append("closed")
+
+    def connect(uri: str | None) -> Handle:
+        opened.append(uri)
+        return Handle()
+
+    assert CliRunner().invoke(main, ["uri", "--uri", "ipc:///y"], obj=connect).output == "ipc:///x\n"
+    assert CliRunner().invoke(main, ["uri"], obj=connect).exit_code == 0
+    assert opened == ["ipc:///y", "closed", None, "closed"]
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, timeout=30
+    )
+
+
+IMPORTS = """
+import sys
+from fluxsched.cli.main import main
+try:
+    main(sys.argv[1:] or %r)
+except SystemExit as end:
+    print(end.code, *sorted({"fluxsched.runtime.launch", *%r} & set(sys.modules)), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("args", ["--help", "resource status --help", "resource --help", "jobs --help", "start --help"])
+def test_nothing_heavy_is_imported_for_help(args: str) -> None:
+    done = python(IMPORTS % (args.split(), sorted(HEAVY)))
+    assert done.stderr == "0\n"
+    assert done.stdout.startswith("Usage: fluxsched")
+
+
+def test_help_of_the_program_imports_no_command() -> None:
+    done = python(
+        "import sys, fluxsched.cli.main; print(*sorted(m for m in sys.modules if m.startswith('fluxsched.cli.')))"
+    )
+    assert done.stdout == "fluxsched.cli.base fluxsched.cli.main\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "at", "want"),
+    [
+        ("fluxsched res", 1, "resource"),
+        ("fluxsched resource dra", 2, "drain"),
+        ("fluxsched resource list --sta", 3, "--states"),
+        ("fluxsched queue sto", 2, "stop"),
+        ("fluxsched job eventlog -T o", 4, "offset"),
+    ],
+)
+def test_completion(words: str, at: int, want: str) -> None:
+    done = python(
+        "from fluxsched.cli.main import main; main()",
+        _FLUXSCHED_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(at),
+    )  # fmt: skip
+    assert f"plain,{want}" in done.stdout.splitlines()
+
+
+def test_completion_script() -> None:
+    done = python("from fluxsched.cli.main import main; main()", _FLUXSCHED_COMPLETE="zsh_source")
+    assert "#compdef fluxsched" in done.stdout
+
+
+def test_a_reader_who_leaves_is_no_error(tmp_path: Path) -> None:
+    code = (
+        "from fluxsched.cli.main import main\n"
+        "import os, signal\n"
+        "signal.signal(signal.SIGPIPE, signal.SIG_IGN)\n"
+        "read, write = os.pipe(); os.close(read); os.dup2(write, 1)\n"
+        "main(['job', 'id', *['5'] * 20000])"
+    )
+    done = python(code)
+    assert (done.returncode, done.stderr) == (141, "")
