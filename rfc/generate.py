@@ -1,0 +1,84 @@
+"""Writes what is generated in this folder: schemas/*.json, the diagrams and the table of topics in the pages.
+
+Run `python rfc/generate.py` after changing a message class, a topic or a state table; with `--check` it only says what
+is out of date (exit status 1). Generated text stands between `<!-- generated: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from fluxsched.jobs.states import TRANSITIONS, State
+from fluxsched.protocol import acquire_client, acquire_server, schema
+from fluxsched.protocol.machine import diagram
+from fluxsched.protocol.topics import COMMON, TOPICS, Topic
+
+HERE = Path(__file__).parent
+_GENERATED = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def parts() -> dict[str, str]:
+    """Name to text of everything that the pages contain and that is generated."""
+    server, client = acquire_server.AcquireState.WAITING, acquire_client.ClientState.IDLE
+    return {
+        "acquire-server-typed": _mermaid(diagram(acquire_server.TYPED, server)),
+        "acquire-server-plain": _mermaid(diagram(acquire_server.PLAIN, server)),
+        "acquire-client-typed": _mermaid(diagram(acquire_client.TYPED, client)),
+        "acquire-client-plain": _mermaid(diagram(acquire_client.PLAIN, client)),
+        "job-states": _mermaid(diagram(TRANSITIONS, State.NEW)),
+        "topics": topic_table(),
+    }
+
+
+def own_topics() -> dict[str, Topic]:
+    """The topics that are not common to all services, and those as NAME.x."""
+    common = tuple(name.removeprefix("NAME") for name in COMMON)
+    return {name: topic for name, topic in TOPICS.items() if not name.endswith(common)} | dict(COMMON)
+
+
+def topic_table() -> str:
+    """All topics, one a line."""
+    lines = ["| topic | request | response | |", "|---|---|---|---|"]
+    for name, topic in own_topics().items():
+        response = "none" if topic.response is None else _names(topic.response, *topic.plain)
+        stream = ", a stream" if topic.streaming else ""
+        lines.append(f"| `{name}` | {_names(topic.request)} | {response}{stream} | {topic.doc} |")
+    return "\n".join(lines) + "\n"
+
+
+def with_parts(text: str) -> str:
+    """A page with its generated parts as they should be. Raises KeyError for a part that nobody makes."""
+    made = parts()
+    return _GENERATED.sub(lambda match: match[1] + made[match[2]] + match[3], text)
+
+
+def files() -> dict[Path, str]:
+    """Every file that this script writes, with the text that it should have."""
+    made = {HERE / "schemas" / name: schema.render(content) for name, content in schema.schemas().items()}
+    return made | {page: with_parts(page.read_text()) for page in sorted(HERE.glob("*.md"))}
+
+
+def main(arguments: list[str]) -> int:
+    """Write or, with `--check`, compare. Returns the exit status."""
+    stale = [path for path, text in files().items() if not path.exists() or path.read_text() != text]
+    for path in stale:
+        sys.stdout.write(f"{path.relative_to(HERE)}\n")
+        if "--check" not in arguments:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(files()[path])
+    return int(bool(stale) and "--check" in arguments)
+
+
+def _mermaid(text: str) -> str:
+    return f"```mermaid\n{text}```\n"
+
+
+def _names(*kinds: object) -> str:
+    found = [f"`{one.__name__}`" for kind in kinds for one in schema.classes_of(kind)]
+    return ", ".join(found) or "any object"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,174 @@
+"""The pages of rfc/: every example parses as its class, every topic and class is there, generated text is current."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from fluxsched.errors import RemoteProtocolError
+from fluxsched.protocol import codec, schema
+from fluxsched.protocol.messages.common import Empty
+from fluxsched.protocol.topics import COMMON, SERVICES, TOPICS
+
+RFC = Path(__file__).parents[2] / "rfc"
+PAGES = sorted(RFC.glob("*.md"))
+_EXAMPLE = re.compile(r"((?:<!-- message: [^\n]+ -->\n)+)```json\n(.*?)```", re.DOTALL)
+_TAG = re.compile(r"<!-- message: (\S+) (request|response) (\w+) -->")
+
+
+class Example(NamedTuple):
+    topic: str
+    direction: str
+    name: str
+    text: str
+
+
+def _examples() -> list[Example]:
+    return [
+        Example(*tag, text)
+        for page in PAGES
+        for tags, text in _EXAMPLE.findall(page.read_text())
+        for tag in _TAG.findall(tags)
+    ]
+
+
+def _kinds(topic: str, direction: str) -> dict[str, Any]:
+    """The classes that a topic may carry in this direction, by name."""
+    found = {**TOPICS, **COMMON}[topic]
+    declared = (found.request,) if direction == "request" else (found.response, *found.plain)
+    classes = {one.__name__: one for kind in declared for one in schema.classes_of(kind)}
+    return classes or {"FreeForm": dict[str, Any]}
+
+
+def _generate():
+    spec = importlib.util.spec_from_file_location("rfc_generate", RFC / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+EXAMPLES = _examples()
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.topic}-{example.direction}-{example.name}")
+def test_examples_parse_as_their_class(example):
+    kinds = _kinds(example.topic, example.direction)
+    assert example.name in kinds, f"{example.topic} {example.direction} is one of {', '.join(kinds)}"
+    kind = kinds[example.name]
+    value = codec.from_json(example.text.encode(), kind)
+    assert codec.unpack(codec.pack(value), kind) == value
+    if example.name != "FreeForm":
+        _same_keys(json.loads(example.text), value)
+
+
+def _same_keys(given: dict[str, Any], value: Any) -> None:
+    """An example has no key that its class does not know, down to the classes within it."""
+    fields = {field.encode_name: field.name for field in msgspec.structs.fields(value)}
+    tag = value.__struct_config__.tag_field
+    assert set(given) <= set(fields) | {tag}
+    for key in set(given) - {tag}:
+        part, inner = given[key], getattr(value, fields[key])
+        pairs = zip(part, inner, strict=True) if isinstance(inner, list) else [(part, inner)]
+        if isinstance(inner, dict):
+            pairs = [(part[name], one) for name, one in inner.items()]
+        for left, right in pairs:
+            if isinstance(right, msgspec.Struct):
+                _same_keys(left, right)
+
+
+def test_a_wrong_example_would_be_found():
+    kind = _kinds("resource.drain", "request")["DrainRequest"]
+    with pytest.raises(RemoteProtocolError):
+        codec.from_json(b'{"targets": 3}', kind)
+    with pytest.raises(AssertionError):
+        _same_keys({"targets": "3", "raison": "x"}, codec.from_json(b'{"targets": "3"}', kind))
+
+
+def _own_topics() -> list[str]:
+    common = tuple(name.removeprefix("NAME") for name in COMMON)
+    return [name for name in TOPICS if not name.endswith(common)] + list(COMMON)
+
+
+@pytest.mark.parametrize("topic", _own_topics())
+def test_every_topic_is_in_a_page_with_all_its_messages(topic):
+    pages = [page for page in PAGES if page.name != "README.md"]
+    assert any(f"`{topic}`" in page.read_text() for page in pages)
+    found = {**TOPICS, **COMMON}[topic]
+    shown = {(one.direction, one.name) for one in EXAMPLES if one.topic == topic}
+    for direction in ("request", "response"):
+        if direction == "response" and found.noresponse:
+            continue
+        needed = set(_kinds(topic, direction)) - {Empty.__name__}
+        assert {(direction, name) for name in needed} <= shown
+
+
+def test_every_class_is_on_some_topic():
+    carried = {
+        one for topic in TOPICS.values() for kind in (topic.request, topic.response, *topic.plain)
+        for one in schema.classes_of(kind)
+    }
+    within = {"GroupInfo", "DrainInfo", "ResourceEvent", "JobInfo", "ModuleInfo"}
+    assert {one.__name__ for one in set(schema.all_classes()) - carried} == within
+
+
+def test_no_page_speaks_of_a_topic_that_is_not():
+    services = "|".join(sorted(map(re.escape, SERVICES)))
+    known = {*TOPICS, *(name.replace("NAME", service) for name in COMMON for service in SERVICES)}
+    for page in PAGES:
+        named = set(re.findall(rf"`((?:{services})\.[a-z-]+)`", page.read_text()))
+        unknown = {name for name in named if name not in known}
+        assert unknown <= {"sched.resource_summary", "sched.reason_pending", "sched.t_estimate", "bundle.py"}, page.name
+
+
+def test_common_topics_are_there_for_each_service():
+    methods = ("ping", "stats-get", "disconnect")
+    assert all(f"{service}.{method}" in TOPICS for service in SERVICES for method in methods)
+    assert TOPICS["resource.disconnect"].noresponse
+    assert not TOPICS["resource.ping"].noresponse
+
+
+def test_generated_text_is_current():
+    stale = [path.name for path, text in _generate().files().items() if not path.exists() or path.read_text() != text]
+    assert not stale, "run `python rfc/generate.py`"
+
+
+def test_every_part_that_is_made_is_shown():
+    text = "".join(page.read_text() for page in PAGES)
+    assert all(f"<!-- generated: {name} -->" in text for name in _generate().parts())
+
+
+def test_schema_files_are_those_of_the_modules():
+    assert {path.name for path in (RFC / "schemas").glob("*.json")} == set(schema.schemas())
+
+
+def test_schemas_say_what_the_classes_say():
+    drain = schema.schemas()["resource.json"]["$defs"]["DrainRequest"]
+    assert drain["required"] == ["targets"]
+    assert set(drain["properties"]) == {"targets", "reason", "mode"}
+    grow = schema.schemas()["acquire.json"]["$defs"]["Grow"]
+    assert set(grow["required"]) == {"type", "resources", "online", "offline"}
+    acquire = schema.schemas()["topics.json"]["resource.acquire"]
+    assert acquire["streaming"] is True
+    assert {"$ref": "acquire.json#/$defs/AcquireFirst"} in acquire["response"]["anyOf"]
+    for name, topic in schema.schemas()["topics.json"].items():
+        assert topic["description"], name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (RFC / target).exists(), target
+
+
+def test_limits_in_the_wire_page_are_those_of_the_code():
+    text = (RFC / "wire.md").read_text()
+    for value, path in re.findall(r"\| ([\d,]+)(?: bytes| MiB)? \| `(\w+\.\w+)` \|", text):
+        module, constant = path.split(".")
+        actual = getattr(importlib.import_module(f"fluxsched.protocol.{module}"), constant)
+        assert int(value.replace(",", "")) in (actual, actual >> 20), path
