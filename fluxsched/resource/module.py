@@ -1,0 +1,364 @@
+"""The resource module: who owns which target, who may use it now, and who must hear about it (RFC 28, RFC 44).
+
+Law: every method checks everything first and raises without a change, or changes its state and returns effects for the
+shell to perform in order. Times are seconds since the epoch and come as arguments. What is asked and what follows from
+it (drain, move, arrival) are one step.
+
+Life: construct with the stored rows, `hold` for the jobs that still run, `start`, then anything.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.errors import InvalidValue, Refused
+from fluxsched.resource import status
+from fluxsched.resource.availability import Session, Sessions
+from fluxsched.resource.drain import Drains
+from fluxsched.resource.effects import Effect, Ended, Properties, RaiseJobs, Saved
+from fluxsched.resource.groups import DEFAULT, EXCLUDE, Groups, GroupView, check_configured, split
+from fluxsched.resource.holdings import Holdings
+from fluxsched.resource.inventory import Inventory, Targets
+from fluxsched.resource.journal import HISTORY_EVENTS_MAX, Outbox
+from fluxsched.resource.monitor import Monitor
+from fluxsched.resource.moves import Moves
+from fluxsched.resource.presence import Presence
+from fluxsched.resource.properties import Overlay
+from fluxsched.resource.reload import plan_reload, refuse_held
+from fluxsched.resource.restore import Restorer, settled_leftovers
+
+
+class MoveState(NamedTuple):
+    """How far a move is: done, leaving (shrunk or held), or drained and waiting for its jobs (graceful)."""
+
+    moved: Idset
+    leaving: Idset
+    draining: Idset
+
+
+class ResourceModule:
+    """The facade: one method a request or event, each returning its effects."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        groups: Mapping[str, Idset],
+        saved: Iterable[Saved] = (),
+        *,
+        now_s: float,
+        online: Idset = EMPTY,
+        history_events_max: int = HISTORY_EVENTS_MAX,
+    ) -> None:
+        rows = list(saved)
+        self.started_s = now_s
+        self.journal = out = Outbox((row.value for row in rows if row.table == "journal"), history_events_max)
+        self.targets = Targets(inventory)
+        self._groups = Groups(self.targets, groups)
+        self.targets.require(online, "start online")
+        self._monitor = Monitor(out, online)
+        self._drains = Drains(self.targets, out)
+        self._holdings = Holdings()
+        self._overlay = Overlay(self.targets, out)
+        self._sessions = Sessions(self.targets, self._groups, out)
+        self._moves = Moves(
+            self.targets, self._groups, self._sessions, self._holdings, self._drains, self._monitor, out
+        )
+        restorer = Restorer(self.targets, self._groups, self._drains, self._overlay, self._moves, out)
+        restorer.load(rows)
+        self._presence = Presence(
+            self.targets, self._groups, self._monitor, self._drains, self._moves, self._overlay, restorer, out
+        )
+        self.targets.replace(self._overlay.applied(self.resources, self.resources.ranks))
+
+    def start(self, now_s: float) -> list[Effect]:
+        """Begin, once the jobs that still run hold their targets: journal what there is, let stored moves go on."""
+        ranks = self.resources.ranks
+        context = {"ranks": str(ranks), "online": str(self._monitor.online), "nodelist": self.targets.nodelist(ranks)}
+        self.journal.post(now_s, "restart", context)
+        self.journal.post(now_s, "resource-define", {"method": self.targets.method})
+        self._drains.lift(self._groups.members[EXCLUDE], "excluded", None, now_s)
+        self._moves.settle(self._groups.moving, now_s)
+        self._drains.lift(settled_leftovers(self._drains, self._groups), "the move is over", None, now_s)
+        return self._done(ranks)
+
+    # ---- acquirers (RFC 28)
+
+    def acquire(
+        self, acquirer: Hashable, group: str | None, typed: bool, accept_update: bool = False
+    ) -> list[Effect]:
+        """Acquire a group; `group` is None in the plain dialect. Raises like `Sessions.open`: EPERM, ENOENT, EBUSY."""
+        self._sessions.open(acquirer, group, typed, accept_update, self._moves.usable)
+        return self._done(EMPTY)
+
+    def release(self, acquirer: Hashable, group: str, targets: Idset, now_s: float) -> list[Effect]:
+        """A typed acquirer gives leaving targets back. Raises RemoteProtocolError (EPROTO) naming those it may not."""
+        self._sessions.release(acquirer, group, targets)
+        self._moves.settle(targets, now_s)
+        return self._done(targets)
+
+    def disconnect(self, acquirer: Hashable, now_s: float, group: str | None = None) -> list[Effect]:
+        """A peer is lost, or cancels its acquire of `group`: its groups are free again, running jobs stay.
+
+        Jobs on what it had still to release are raised exceptions by the instance, since it cannot any more.
+        """
+        touched = EMPTY
+        for session in self._sessions.of(acquirer, group):
+            self._sessions.close(session)
+            self._raise_for(session)
+            self.journal.put(Ended(acquirer, errno.ENODATA, f"acquire of group {session.group!r} ended", session.group))
+            leaving = self._groups.leaving[session.group]
+            self._moves.settle(leaving, now_s)
+            touched |= leaving
+        return self._done(touched)
+
+    # ---- administration
+
+    def drain(
+        self, targets: Idset, reason: str | None, mode: str | None, user: str | None, now_s: float
+    ) -> list[Effect]:
+        """No new jobs on these targets. Raises like `Drains.drain`, naming all offenders, and does nothing then."""
+        self._drains.drain(targets, reason, mode, user, now_s, self._groups.members[EXCLUDE])
+        return self._done(EMPTY)
+
+    def undrain(
+        self, targets: Idset, reason: str | None, mode: str | None, user: str | None, now_s: float
+    ) -> list[Effect]:
+        """New jobs again. A graceful move that drained a target goes on all the same; assign it back to call it off."""
+        self._drains.undrain(targets, reason, mode, user, now_s)
+        return self._done(EMPTY)
+
+    def assign(
+        self, targets: Idset, group: str, now_s: float, graceful: bool = False, user: str | None = None
+    ) -> list[Effect]:
+        """Move targets to a group, which is made if there is none; without targets it is only made.
+
+        Graceful: those that a job holds are drained now and move when no job holds them; the drain made for it is
+        undone then. Raises InvalidValue naming all targets that are unknown or lost.
+        """
+        self.targets.require(targets, f"assign to group {group!r}")
+        self._groups.check_new(group)
+        if group not in self._groups:
+            self._groups.make(group)
+            self.journal.save("group", group, {})
+        self._assign(targets, group, graceful, user, now_s)
+        return self._done(targets)
+
+    def include(
+        self, targets: Idset, now_s: float, graceful: bool = False, user: str | None = None
+    ) -> list[Effect]:
+        """Return targets to their configured group, or to `default` if that is `exclude`. Raises like `assign`."""
+        self.targets.require(targets, "include")
+        for group, part in split(self._groups.configured, targets):
+            self._assign(part, DEFAULT if group == EXCLUDE else group, graceful, user, now_s)
+        return self._done(targets)
+
+    def property_add(self, properties: Properties, now_s: float) -> list[Effect]:
+        """Give targets properties. Raises InvalidValue naming all offenders."""
+        return self._change_properties(properties, True, now_s)
+
+    def property_remove(self, properties: Properties, now_s: float) -> list[Effect]:
+        """Take properties from targets. Raises InvalidValue naming all offenders, those without it among them."""
+        return self._change_properties(properties, False, now_s)
+
+    def set_expiration(self, expiration_s: float, now_s: float) -> list[Effect]:
+        """The resources end at another time (seconds since the epoch, 0 for never). Raises InvalidValue."""
+        before = self.resources
+        after = before.with_expiration(before.starttime_s, expiration_s)
+        if after.expiration_s != before.expiration_s:
+            self.targets.replace(after)
+            self._post_expiration(before, now_s)
+            self._sessions.update(before, after)
+        return self._done(EMPTY)
+
+    def reload(
+        self, inventory: Inventory, groups: Mapping[str, Idset], now_s: float, force: bool = False
+    ) -> list[Effect]:
+        """Another R and configuration; `groups` is in its ranks. Raises like `plan_reload`, and EBUSY unless forced."""
+        plan = plan_reload(self.targets, self._groups, inventory, groups)
+        if not force:
+            refuse_held(plan, self.targets, self._groups, self._holdings.held)
+        before = self.resources
+        self._presence.reload(plan, now_s)
+        self._post_expiration(before, now_s)
+        self._sessions.update(before, self.resources)
+        self.targets.method, self.targets.dynamic = inventory.method, inventory.dynamic
+        self.journal.post(now_s, "resource-define", {"method": inventory.method})
+        return self._done(self.resources.ranks)
+
+    # ---- targets come and go
+
+    def set_online(self, targets: Idset, now_s: float) -> list[Effect]:
+        """Their agents are there. Raises InvalidValue naming the unknown and the lost: those must be added first."""
+        self.targets.require(targets, "set online")
+        self._monitor.set_online(targets, now_s)
+        return self._done(EMPTY)
+
+    def set_offline(self, targets: Idset, now_s: float) -> list[Effect]:
+        """Their agents are gone. Raises InvalidValue naming unknown targets."""
+        self._require_seen(targets, "set offline")
+        self._monitor.set_offline(targets, now_s)
+        return self._done(EMPTY)
+
+    def set_torpid(self, targets: Idset, now_s: float) -> list[Effect]:
+        """Online, but silent for too long. Raises InvalidValue naming unknown targets."""
+        self._require_seen(targets, "set torpid")
+        self._monitor.set_torpid(targets, now_s)
+        return self._done(EMPTY)
+
+    def set_lively(self, targets: Idset, now_s: float) -> list[Effect]:
+        """Heard from again. Raises InvalidValue naming unknown targets."""
+        self._require_seen(targets, "set lively")
+        self._monitor.set_lively(targets, now_s)
+        return self._done(EMPTY)
+
+    def set_lost(self, targets: Idset, now_s: float) -> list[Effect]:
+        """Gone for good as far as we know: they leave to no group. Only in a dynamic inventory, else InvalidValue."""
+        self._require_seen(targets, "set lost")
+        if not self.targets.dynamic:
+            raise InvalidValue(f"cannot lose {self.targets.describe(targets)}: the inventory is not dynamic; reload it")
+        self._presence.lose(targets - self.targets.lost, now_s)
+        return self._done(targets)
+
+    def add_targets(
+        self, resources: ResourceSet, now_s: float, groups: Mapping[str, Idset] | None = None
+    ) -> list[Effect]:
+        """Targets that an agent brings: lost ones return with their old rank, others are new; offline until told.
+
+        `groups`: what the configuration says of new ones, in the ranks of `resources`. Known targets are no change.
+        Raises InvalidValue for a static inventory, Refused (EEXIST) naming all known ones that look different.
+        """
+        admission = self.targets.admit(resources)
+        admitted, present = admission.resources, self.targets.present
+        configured = check_configured(resources, groups or {})
+        joined = admitted.ranks - present
+        if joined and not self.targets.dynamic:
+            hosts = admitted.restrict(joined).nodelist
+            raise InvalidValue(f"cannot add {hosts}: the inventory is not dynamic; reload it")
+        if other := self.targets.changed(admitted) & present:
+            described = self.targets.describe(other)
+            raise Refused(f"cannot add {described}: there already, with other resources; reload them", errno.EEXIST)
+        self._groups.check_new(*configured)
+        if joined:
+            ours = {name: admission.ours(ranks) for name, ranks in configured.items()}
+            self._presence.join(admitted.restrict(joined), ours, now_s)
+        return self._done(joined)
+
+    # ---- jobs
+
+    def hold(self, jobid: int, targets: Idset) -> list[Effect]:
+        """A job holds these targets, from the moment its scheduler's success arrives."""
+        self._holdings.add(jobid, targets)
+        return []
+
+    def unhold(self, jobid: int, targets: Idset, now_s: float) -> list[Effect]:
+        """The stored `release` of a job names these targets. Raises LocalProtocolError if it does not hold them."""
+        freed = self._holdings.drop(jobid, targets) & self._groups.moving
+        if not freed:
+            return []
+        self._moves.settle(freed, now_s)
+        return self._done(freed)
+
+    # ---- reads
+
+    @property
+    def resources(self) -> ResourceSet:
+        """R of all targets ever seen, the lost ones included, so that their hosts can be named."""
+        return self.targets.resources
+
+    @property
+    def lost(self) -> Idset:
+        """The lost targets."""
+        return self.targets.lost
+
+    @property
+    def held(self) -> Idset:
+        """What jobs hold."""
+        return self._holdings.held
+
+    def usable(self, group: str) -> Idset:
+        """The targets of a group that are online, lively and not drained. Raises Refused (ENOENT)."""
+        return self._groups.targets_of(group) & self._moves.usable
+
+    def targets_of_group(self, name: str) -> Idset:
+        """The targets of a group without those that leave it. Raises Refused (ENOENT)."""
+        return self._groups.targets_of(name)
+
+    def group_of(self, target: int) -> str | None:
+        """Who owns a target, also while it leaves; None when it is lost and gone."""
+        return self._groups.group_of(target)
+
+    def foreign(self, groups: Iterable[str], targets: Idset) -> Idset:
+        """Those of `targets` that a scheduler of these groups must not give to a job: they are somebody else's."""
+        for name in groups:
+            targets -= self._groups.owned(name)
+        return targets
+
+    def move_state(self, targets: Idset) -> MoveState:
+        """How far the move of these targets is."""
+        leaving, draining = targets & self._groups.all_leaving, targets & self._groups.waiting
+        return MoveState(targets - leaving - draining, leaving, draining)
+
+    def groups(self) -> list[GroupView]:
+        """All groups, for people."""
+        return status.groups(self._groups, self._sessions)
+
+    def status(self) -> dict[str, Any]:
+        """The values of a `resource.status` response: ResourceSet, idsets, drain lines by idset."""
+        return status.status(self.targets, self._groups, self._monitor, self._drains, self._holdings)
+
+    def sched_status(self, allocated: ResourceSet = EMPTY_R) -> dict[str, ResourceSet]:
+        """The values of `resource.sched-status`; what is allocated, down to the core, is the job manager's to say."""
+        return status.sched_status(self.targets, self._groups, self._moves.usable, allocated)
+
+    def check(self) -> None:
+        """Assert the laws on the whole state (design.md, law 5): for tests and the simulator."""
+        self._groups.check()
+        self._holdings.check()
+        self._sessions.check(self._moves.usable)
+        assert self._drains.drained.isdisjoint(self._groups.members[EXCLUDE]), "an excluded target is drained"
+        assert self._monitor.torpid <= self._monitor.online <= self.targets.present, "an absent target is online"
+
+    # ---- within
+
+    def _done(self, touched: Idset) -> list[Effect]:
+        self._moves.finish(touched)
+        return self.journal.take()
+
+    def _require_seen(self, targets: Idset, purpose: str) -> None:
+        self.targets.require(targets - self.targets.lost, purpose)
+
+    def _raise_for(self, session: Session) -> None:
+        jobids = self._holdings.raise_once(session.owing)
+        if jobids:
+            held = session.owing & self._holdings.held
+            note = f"{self.targets.describe(held)} left group {session.group!r} and its scheduler is gone"
+            self.journal.put(RaiseJobs(held, jobids, note))
+
+    def _assign(self, targets: Idset, group: str, graceful: bool, user: str | None, now_s: float) -> None:
+        for rank, name in self._groups.assign(targets, group):
+            self.journal.save("assign", self.targets.key(rank), None if name is None else {"group": name})
+        news = self._news(targets, group, graceful)
+        if news:
+            nodelist = self.targets.nodelist(news)
+            context = {"idset": str(news), "nodelist": nodelist, "group": group, "graceful": graceful}
+            self.journal.post(now_s, "assign", context if user is None else context | {"user": user})
+        self._moves.to(group, targets, graceful, user, now_s)
+
+    def _news(self, targets: Idset, group: str, graceful: bool) -> Idset:
+        """Targets for which being assigned changes anything."""
+        news = targets - self._groups.goals[group]
+        return news if graceful else news | (targets & self._groups.waiting)
+
+    def _change_properties(self, properties: Properties, add: bool, now_s: float) -> list[Effect]:
+        before = self.resources
+        self._overlay.change(properties, add, now_s)
+        self._sessions.update(before, self.resources)
+        return self._done(EMPTY)
+
+    def _post_expiration(self, before: ResourceSet, now_s: float) -> None:
+        if self.resources.expiration_s != before.expiration_s:
+            self.journal.post(now_s, "resource-update", {"expiration": self.resources.expiration_s})

@@ -1,0 +1,53 @@
+"""Who answers: online or offline, lively or torpid (RFC 44).
+
+Law: only a change is an event. Torpid is said of targets that are online: one that goes offline stops being torpid, and
+one that comes back is lively.
+"""
+
+from __future__ import annotations
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.resource.journal import Outbox
+
+
+class Monitor:
+    """Two sets and their events; callers have checked that the targets exist."""
+
+    def __init__(self, out: Outbox, online: Idset = EMPTY) -> None:
+        self.online = online
+        self.torpid = EMPTY
+        self._out = out
+
+    @property
+    def available(self) -> Idset:
+        """Online and lively."""
+        return self.online - self.torpid
+
+    def set_online(self, targets: Idset, now_s: float) -> None:
+        """Those of them that were offline are online now."""
+        joined = targets - self.online
+        self.online |= joined
+        self._post("online", joined, now_s)
+
+    def set_offline(self, targets: Idset, now_s: float) -> None:
+        """Those of them that were online are offline now."""
+        left = targets & self.online
+        self.online -= left
+        self._post("offline", left, now_s)
+        self.set_lively(left, now_s)
+
+    def set_torpid(self, targets: Idset, now_s: float) -> None:
+        """Those of them that are online have not been heard from for a while."""
+        silent = (targets & self.online) - self.torpid
+        self.torpid |= silent
+        self._post("torpid", silent, now_s)
+
+    def set_lively(self, targets: Idset, now_s: float) -> None:
+        """Those of them that were torpid have been heard from."""
+        heard = targets & self.torpid
+        self.torpid -= heard
+        self._post("lively", heard, now_s)
+
+    def _post(self, name: str, targets: Idset, now_s: float) -> None:
+        if targets:
+            self._out.post(now_s, name, {"idset": str(targets)})

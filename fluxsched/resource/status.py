@@ -1,0 +1,49 @@
+"""What people and tools see of the resource module: `resource.status`, `resource.sched-status`, groups.
+
+Law: reading changes nothing, and equal lines are merged; the shapes are those of Flux, with our own keys beside them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.resource.availability import Sessions
+from fluxsched.resource.drain import Drains
+from fluxsched.resource.groups import EXCLUDE, Groups, GroupView
+from fluxsched.resource.holdings import Holdings
+from fluxsched.resource.inventory import Targets
+from fluxsched.resource.monitor import Monitor
+
+
+def status(
+    targets: Targets, groups: Groups, monitor: Monitor, drains: Drains, holdings: Holdings
+) -> dict[str, Any]:
+    """R with the lost targets (so that their hosts can be named), the drain lines, and a set for every state."""
+    return {
+        "R": targets.resources,
+        "drain": drains.report(targets.present, holdings.held),
+        "online": monitor.online,
+        "offline": targets.present - monitor.online,
+        "exclude": groups.members[EXCLUDE],
+        "torpid": monitor.torpid,
+        "lost": targets.lost,
+        "groups": dict(groups.members),
+    }
+
+
+def sched_status(targets: Targets, groups: Groups, usable: Idset, allocated: ResourceSet) -> dict[str, ResourceSet]:
+    """All that schedulers may get (not excluded, not lost), what of it is down, and what is allocated."""
+    everything = targets.resources.restrict(targets.present - groups.members[EXCLUDE])
+    return {"all": everything, "down": everything.without(usable), "allocated": allocated}
+
+
+def groups(groups: Groups, sessions: Sessions) -> list[GroupView]:
+    """Every group, in the order in which they came to be."""
+    views = []
+    for name in groups.names:
+        session = sessions.get(name)
+        dialect = None if session is None else "typed" if session.typed else "plain"
+        views.append(groups.view(name, None if session is None else session.acquirer, dialect))
+    return views
