@@ -1,3 +1,66 @@
-"""fluxsched: a Flux-style resource module and pluggable schedulers for HPC."""
+"""fluxsched: a Flux-style resource module and pluggable schedulers for HPC.
+
+The names listed in `__all__` are the public ones. They are imported when first used, so that a command starts fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fluxsched.core.hostlist import Hostlist
+    from fluxsched.core.idset import Idset
+    from fluxsched.core.jobid import format_f58, parse_jobid
+    from fluxsched.core.jobspec import Jobspec
+    from fluxsched.core.resources import ResourceSet
+    from fluxsched.errors import FluxschedError, RPCError
+    from fluxsched.runtime.blocking import connect_sync
+    from fluxsched.runtime.client import connect
+    from fluxsched.runtime.instance import Instance
+    from fluxsched.runtime.launch import StartOptions, settings_of
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "FluxschedError": "fluxsched.errors",
+    "Hostlist": "fluxsched.core.hostlist",
+    "Idset": "fluxsched.core.idset",
+    "Instance": "fluxsched.runtime.instance",
+    "Jobspec": "fluxsched.core.jobspec",
+    "RPCError": "fluxsched.errors",
+    "ResourceSet": "fluxsched.core.resources",
+    "StartOptions": "fluxsched.runtime.launch",
+    "connect": "fluxsched.runtime.client",
+    "connect_sync": "fluxsched.runtime.blocking",
+    "format_f58": "fluxsched.core.jobid",
+    "parse_jobid": "fluxsched.core.jobid",
+    "settings_of": "fluxsched.runtime.launch",
+}
+
+__all__ = [
+    "FluxschedError",
+    "Hostlist",
+    "Idset",
+    "Instance",
+    "Jobspec",
+    "RPCError",
+    "ResourceSet",
+    "StartOptions",
+    "connect",
+    "connect_sync",
+    "format_f58",
+    "parse_jobid",
+    "settings_of",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'fluxsched' has no attribute {name!r}; its public names are in fluxsched.__all__")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

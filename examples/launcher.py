@@ -1,0 +1,38 @@
+"""A launcher that embeds the resource module: an instance in its own process, without a scheduler of ours.
+
+It hands whole targets to its launches itself and keeps to what the module says is online.
+"""
+
+import asyncio
+
+import fluxsched
+
+
+async def main() -> None:
+    options = fluxsched.StartOptions(fake="4x8", schedulers=("none",))
+    async with fluxsched.Instance(fluxsched.settings_of(options)) as instance, fluxsched.connect(instance.uri) as h:
+        stream = h.stream("resource.acquire", {"group": "default"})
+        free = fluxsched.Idset()
+        async for message in stream:
+            match message["type"]:
+                case "grow":
+                    free = fluxsched.Idset.parse(message["online"])
+                    print("acquired", fluxsched.ResourceSet.parse(message["resources"]).summary())
+                    for launch in ("web", "database"):
+                        target = free.first(1)
+                        free -= target
+                        print(f"launch {launch} on target {target}, {len(free)} left")
+                    await h.drain("3", "disk is full")
+                case "offline":
+                    free -= fluxsched.Idset.parse(message["targets"])
+                    print(f"target {message['targets']} went offline, {len(free)} left")
+                    await h.rpc("resource.assign", {"targets": "2", "group": "spare"})
+                case "shrink":
+                    leaving = fluxsched.Idset.parse(message["targets"])
+                    free -= leaving
+                    await h.rpc("resource.release", {"group": "default", "targets": str(leaving)})
+                    print(f"target {leaving} was taken away and released, {len(free)} left")
+                    stream.cancel()
+
+
+asyncio.run(main())

@@ -1,0 +1,161 @@
+"""The synchronous client: what the command line and scripts use. One connection, no threads, no asyncio."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections import deque
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any
+
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import FluxschedError, RPCError
+from fluxsched.protocol import codec
+from fluxsched.protocol.bundle import BUNDLE_TOPIC, pack_bundles, unpack_bundle
+from fluxsched.protocol.header import NORESPONSE, RESPONSE, Message, decode, encode, make_request
+from fluxsched.protocol.rpc import Answer, Calls
+from fluxsched.runtime.paths import find_uri
+from fluxsched.transport.zeromq import BlockingClient
+
+TIMEOUT_S = 60.0
+"""How long a plain request waits for its answer; an instance answers within milliseconds."""
+
+
+class Pending:
+    """Answers that have arrived for one call and were not taken yet."""
+
+    __slots__ = ("answers", "matchtag", "topic")
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.matchtag = 0
+        self.answers: deque[Answer] = deque()
+
+
+class Handle:
+    """A connection to an instance; use it as a context manager."""
+
+    def __init__(self, uri: str | None = None) -> None:
+        self.uri = find_uri(uri)
+        self._client = BlockingClient(self.uri)
+        self._calls = Calls()
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection; streams and waits of it end too."""
+        with contextlib.suppress(FluxschedError):
+            self._client.send(encode(make_request("instance.goodbye", None, flags=NORESPONSE)))
+        self._client.close()
+
+    def rpc(
+        self, topic: str, payload: dict[str, Any] | None = None, *, timeout_s: float | None = TIMEOUT_S
+    ) -> dict[str, Any]:
+        """One request, one answer; `RPCError` carries the peer's errno and text."""
+        pending = self._start(topic, payload)
+        answer = self._next(pending, timeout_s)
+        if answer.error is not None:
+            raise answer.error
+        return _object(answer)
+
+    def stream(
+        self, topic: str, payload: dict[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """The answers of a streaming request until ENODATA; leaving the loop early cancels the stream."""
+        pending = self._start(topic, payload, streaming=True)
+        done = False
+        try:
+            while True:
+                answer = self._next(pending, timeout_s)
+                if answer.error is not None:
+                    done = True
+                    if answer.error.errnum == errno.ENODATA:
+                        return
+                    raise answer.error
+                yield _object(answer)
+        finally:
+            if not done:
+                with contextlib.suppress(FluxschedError):
+                    self._client.send(encode(self._calls.cancel(pending.matchtag, topic)))
+
+    def submit(self, jobspec: Jobspec | dict[str, Any], urgency: int = 16) -> int:
+        """Submit one job; its id, once the job is on disk."""
+        return self.submit_many([jobspec], urgency)[0]
+
+    def submit_many(self, jobspecs: Iterable[Jobspec | dict[str, Any]], urgency: int = 16) -> list[int]:
+        """Submit several jobs at once; their ids in order. The first refusal is raised when all were answered."""
+        calls, messages = [], []
+        for jobspec in jobspecs:
+            body = jobspec.to_json() if isinstance(jobspec, Jobspec) else jobspec
+            pending = Pending("job-manager.submit")
+            message = self._calls.start(
+                pending.topic, codec.pack({"jobspec": body, "urgency": urgency}), token=pending
+            )
+            pending.matchtag = message.matchtag
+            calls.append(pending)
+            messages.append(message)
+        self._send(messages)
+        answers = [self._next(pending, TIMEOUT_S) for pending in calls]
+        for answer in answers:
+            if answer.error is not None:
+                raise answer.error
+        return [int(_object(answer)["id"]) for answer in answers]
+
+    def wait(self, jobid: int, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """The result of a job once it is inactive (WaitResponse)."""
+        return self.rpc("job-manager.wait", {"id": jobid}, timeout_s=timeout_s)
+
+    def cancel(self, jobid: int, note: str = "") -> None:
+        """Cancel a job."""
+        self.rpc("job-manager.raise", {"id": jobid, "type": "cancel", "severity": 0, "note": note})
+
+    def drain(self, targets: str, reason: str | None = None, mode: str | None = None) -> None:
+        """Drain targets, given as idset or hostlist."""
+        payload = {"targets": targets, "reason": reason, "mode": mode}
+        self.rpc("resource.drain", {key: value for key, value in payload.items() if value is not None})
+
+    def undrain(self, targets: str, reason: str | None = None) -> None:
+        """Give drained targets back."""
+        self.rpc("resource.undrain", {"targets": targets} | ({} if reason is None else {"reason": reason}))
+
+    def _start(self, topic: str, payload: dict[str, Any] | None, *, streaming: bool = False) -> Pending:
+        pending = Pending(topic)
+        data = None if payload is None else codec.pack(payload)
+        message = self._calls.start(topic, data, streaming=streaming, token=pending)
+        pending.matchtag = message.matchtag
+        self._send([message])
+        return pending
+
+    def _send(self, messages: list[Message]) -> None:
+        if len(messages) == 1:
+            self._client.send(encode(messages[0]))
+            return
+        for frames in pack_bundles(messages):
+            self._client.send(frames)
+
+    def _next(self, pending: Pending, timeout_s: float | None) -> Answer:
+        while not pending.answers:
+            frames = self._client.receive(timeout_s)
+            if frames is None:
+                raise RPCError(f"{pending.topic}: no answer from {self.uri} within {timeout_s} s", errno.ETIMEDOUT)
+            message = decode(frames)
+            for one in unpack_bundle(message) if message.topic == BUNDLE_TOPIC else (message,):
+                if one.type == RESPONSE and (answer := self._calls.receive(one)) is not None:
+                    answer.token.answers.append(answer)
+        return pending.answers.popleft()
+
+
+def _object(answer: Answer) -> dict[str, Any]:
+    return codec.unpack(answer.payload, dict)
+
+
+def connect_sync(uri: str | None = None) -> Handle:
+    """Connect to an instance: `with fluxsched.connect_sync() as h: h.submit(...)`."""
+    return Handle(uri)

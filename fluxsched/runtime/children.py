@@ -1,0 +1,28 @@
+"""Child processes of the instance: their end arrives as an event, through a pidfd on the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+
+class ExitWatch:
+    """Calls `ended` once when process `pid` (a child) has ended; it is left for the owner to reap."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, pid: int, ended: Callable[[], None]) -> None:
+        self._loop = loop
+        self._fd = os.pidfd_open(pid)
+        self._ended = ended
+        loop.add_reader(self._fd, self._ready)
+
+    def _ready(self) -> None:
+        self.close()
+        self._ended()
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,289 @@
+"""Reading an instance's configuration: TOML into checked values, every fault with file, line and key.
+
+The tables: `[resource]` (with `[[resource.config]]` and `[resource.groups]`), `[queues.NAME]` and `[policy]` in the
+form of RFC 33 with our `group`, `[[scheduler]]`, `[exec]`. Law: a key that we do not act upon is refused, since a limit
+or an access rule that is silently ignored is worse than none.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from fluxsched.core.constraint import Constraint
+from fluxsched.core.hostlist import Hostlist
+from fluxsched.core.idset import Idset
+from fluxsched.core.rfields import LOCAL_PREFIX, check_property
+from fluxsched.errors import InvalidValue
+from fluxsched.jobs.queues import QueueConfig
+from fluxsched.resource.groups import DEFAULT, EXCLUDE, GROUPS_MAX, check_name
+from fluxsched.runtime.config_values import (
+    HEARTBEAT_S,
+    KILL_TIMEOUT_S,
+    NO_LIMIT,
+    OFFLINE_HEARTBEATS,
+    TORPID_HEARTBEATS,
+    Config,
+    Defaults,
+    HostEntry,
+    Limits,
+    QueueSettings,
+    ResourceConfig,
+    SchedulerSettings,
+)
+from fluxsched.runtime.files import read_text
+from fluxsched.runtime.toml_reader import Document, Table
+
+__all__ = [
+    "Config",
+    "Defaults",
+    "HostEntry",
+    "Limits",
+    "QueueSettings",
+    "ResourceConfig",
+    "SchedulerSettings",
+    "load_config",
+    "parse_config",
+    "queue_configs",
+]
+
+CONFIG_BYTES_MAX = 1 << 24
+"""A file with an entry of its own for each of 131,072 hosts takes 10 MiB."""
+
+QUEUES_MAX = 256
+"""Every scheduling pass looks at each queue; a site has a handful."""
+
+SCHEDULERS_MAX = 64
+"""Each is a process of its own."""
+
+HEARTBEAT_MIN_S = 0.02
+"""Below it the heartbeats are the load."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def load_config(path: Path) -> Config:
+    """The configuration in a file. Raises InvalidValue with a line for each fault: `site.toml:12: [resource] ...`."""
+    return parse_config(read_text(path, "configuration", CONFIG_BYTES_MAX), str(path))
+
+
+def parse_config(text: str, name: str) -> Config:
+    """The configuration in a text; `name` is its file's, from which a relative `path` counts. Raises InvalidValue."""
+    document = Document(text, name)
+    root = document.root
+    resource = _resource(root.table("resource"), Path(name).parent)
+    groups = {DEFAULT, *resource.groups}
+    policy = root.table("policy")
+    limits, defaults = _policy(policy, with_queue=True)
+    queues = _queues(root.table("queues"), groups, limits, defaults)
+    if defaults.queue is not None and defaults.queue not in queues:
+        system = policy.table("jobspec").table("defaults").table("system")
+        system.fault("queue", f"queue {defaults.queue!r} is not configured; there are: {', '.join(queues) or 'none'}")
+    schedulers = _schedulers(root, groups)
+    kill_timeout_s = _exec(root.table("exec"))
+    root.done()
+    document.check()
+    return Config(name, resource, queues, schedulers, kill_timeout_s, defaults, limits, document.raw, document.lines)
+
+
+def queue_configs(config: Config | None) -> dict[str | None, QueueConfig]:
+    """The queues for the job manager; None names the anonymous queue of a configuration that has no named ones."""
+    if config is None:
+        return {}
+    found: dict[str | None, QueueConfig] = {name: _queue_config(one) for name, one in config.queues.items()}
+    if not found and (config.limits, config.defaults) != (Limits(), Defaults()):
+        anonymous = QueueSettings("", limits=config.limits, default_duration_s=config.defaults.duration_s)
+        found[None] = _queue_config(anonymous)
+    return found
+
+
+def _queue_config(one: QueueSettings) -> QueueConfig:
+    sizes = (one.limits.nodes_min, one.limits.nodes_max, one.limits.cores_max, one.limits.gpus_max)
+    return QueueConfig(
+        one.name or None,
+        one.group,
+        Constraint.parse({"properties": list(one.requires)}) if one.requires else None,
+        one.limits.duration_s or 0.0,
+        one.default_duration_s or 0.0,
+        *[None if size == NO_LIMIT else size for size in sizes],
+    )
+
+
+def _resource(table: Table, directory: Path) -> ResourceConfig:
+    path = table.text("path")
+    if path is not None and "config" in table:
+        table.fault("path", "give either path or [[resource.config]], not both")
+    entries = tuple(_entry(entry) for entry in table.tables("config"))
+    exclude = table.text("exclude") or ""
+    groups = _groups(table.table("groups"))
+    if EXCLUDE in groups and "exclude" in table:
+        table.fault("exclude", f"is [resource.groups] {EXCLUDE} too, which is the same group: give one of them")
+    exclude = groups.pop(EXCLUDE, exclude)
+    heartbeat_s, torpid_after_s, offline_after_s = _silence(table)
+    lost_after_s = table.duration_s("lost-after")
+    table.done()
+    return ResourceConfig(
+        str(directory / path) if path is not None else None,
+        entries,
+        exclude,
+        groups,
+        heartbeat_s,
+        torpid_after_s,
+        offline_after_s,
+        lost_after_s if lost_after_s is not None and math.isfinite(lost_after_s) else None,
+    )
+
+
+def _entry(table: Table) -> HostEntry:
+    hosts = table.text("hosts", Hostlist.parse)
+    if "hosts" not in table:
+        table.fault(None, "has no hosts, the hostlist that its other keys are about")
+    cores, gpus = table.text("cores", Idset.parse), table.text("gpus", Idset.parse)
+    properties = table.texts("properties", check_property)
+    if not {"cores", "gpus", "properties"} & {key for key in ("cores", "gpus", "properties") if key in table}:
+        table.fault(None, "has none of cores, gpus and properties: it says nothing of its hosts")
+    table.done()
+    return HostEntry(hosts or "", cores or "", gpus or "", properties)
+
+
+def _groups(table: Table) -> dict[str, str]:
+    groups: dict[str, str] = {}
+    for name in table.names(GROUPS_MAX):
+        text = table.text(name)
+        if name == DEFAULT:
+            table.fault(name, "cannot be configured: it owns the targets that no other group names")
+        elif table.accepts(name, check_name, name) and text is not None:
+            groups[name] = text
+    return groups
+
+
+def _silence(table: Table) -> tuple[float, float, float]:
+    """Heartbeat, torpid-after and offline-after in seconds, in this order of size."""
+    heartbeat_s = table.duration_s("heartbeat")
+    if heartbeat_s is None:
+        heartbeat_s = HEARTBEAT_S
+    elif not HEARTBEAT_MIN_S <= heartbeat_s < math.inf:
+        table.fault("heartbeat", f"{heartbeat_s:g} s is not between {HEARTBEAT_MIN_S:g} s and infinity")
+        heartbeat_s = HEARTBEAT_S
+    torpid_s, offline_s = table.duration_s("torpid-after"), table.duration_s("offline-after")
+    if offline_s is None:
+        offline_s = max(OFFLINE_HEARTBEATS * heartbeat_s, torpid_s or 0.0)
+    if torpid_s is None:
+        torpid_s = min(TORPID_HEARTBEATS * heartbeat_s, offline_s)
+    for key, after_s in (("torpid-after", torpid_s), ("offline-after", offline_s)):
+        if key in table and after_s <= heartbeat_s:
+            table.fault(key, f"{after_s:g} s is not above the heartbeat of {heartbeat_s:g} s: every pause would count")
+    if torpid_s > offline_s:
+        table.fault("torpid-after", f"{torpid_s:g} s is above offline-after, {offline_s:g} s: torpid comes first")
+    return heartbeat_s, torpid_s, offline_s
+
+
+def _policy(table: Table, *, with_queue: bool) -> tuple[Limits, Defaults]:
+    """A `policy` table; only the global one can name the default queue."""
+    limits = table.table("limits")
+    size = limits.table("job-size")
+    most, least = size.table("max"), size.table("min")
+    limit = Limits(
+        _unlimited_as_zero(limits.duration_s("duration")),
+        least.integer("nnodes", NO_LIMIT),
+        most.integer("nnodes", NO_LIMIT),
+        most.integer("ncores", NO_LIMIT),
+        most.integer("ngpus", NO_LIMIT),
+    )
+    jobspec = table.table("jobspec")
+    defaults = jobspec.table("defaults")
+    system = defaults.table("system")
+    duration_s = _unlimited_as_zero(system.duration_s("duration"))
+    default = Defaults(duration_s, system.text("queue") if with_queue else None)
+    for read in (least, most, size, limits, system, defaults, jobspec, table):
+        read.done()
+    return limit, default
+
+
+def _unlimited_as_zero(duration_s: float | None) -> float | None:
+    return 0.0 if duration_s == math.inf else duration_s
+
+
+def _queues(table: Table, groups: set[str], limits: Limits, defaults: Defaults) -> dict[str, QueueSettings]:
+    found = {}
+    for name in table.names(QUEUES_MAX):
+        one = _queue(name, table.table(name), groups, limits, defaults)
+        if table.accepts(name, _check_name, name):
+            found[name] = one
+    return found
+
+
+def _queue(name: str, table: Table, groups: set[str], limits: Limits, defaults: Defaults) -> QueueSettings:
+    group = table.text("group") or DEFAULT
+    _check_group(table, "group", group, groups)
+    requires = table.texts("requires", _check_required)
+    hosts = table.text("hosts", Hostlist.parse)
+    if hosts is not None and "requires" in table:
+        table.fault("hosts", "and requires cannot both be given (RFC 33): hosts alone says who the members are")
+    own, own_defaults = _policy(table.table("policy"), with_queue=False)
+    duration_s = own_defaults.duration_s if own_defaults.duration_s is not None else defaults.duration_s
+    merged = _merged(own, limits)
+    if merged.duration_s and duration_s and duration_s > merged.duration_s:
+        table.fault(None, f"its default duration of {duration_s:g} s is above its limit of {merged.duration_s:g} s")
+    table.done()
+    return QueueSettings(name, group, requires if hosts is None else (LOCAL_PREFIX + name,), hosts, merged, duration_s)
+
+
+def _merged(own: Limits, general: Limits) -> Limits:
+    """What the queue says, and where it says nothing, what holds for all."""
+    chosen = [(getattr(own, each.name), getattr(general, each.name)) for each in fields(Limits)]
+    return Limits(*[general if mine is None else mine for mine, general in chosen])
+
+
+def _schedulers(root: Table, groups: set[str]) -> tuple[SchedulerSettings, ...]:
+    found: list[SchedulerSettings] = []
+    served: dict[str, int] = {}
+    for at, table in enumerate(root.tables("scheduler")):
+        if at >= SCHEDULERS_MAX:
+            table.fault(None, f"is above the limit of {SCHEDULERS_MAX} schedulers")
+            break
+        policy, name = table.text("policy", _check_policy), table.text("name", _check_name)
+        if "policy" not in table:
+            table.fault(None, 'has no policy, such as policy = "fifo"')
+        if name is not None and name in {one.name for one in found}:
+            table.fault("name", f"two schedulers are named {name!r}")
+        mine = table.texts("groups")
+        for group in mine or (DEFAULT,):
+            _check_group(table, "groups" if mine else None, group, groups)
+            if group in served:
+                text = f"group {group!r} is served by scheduler number {served[group] + 1} already: one a group"
+                table.fault("groups" if mine else None, text)
+            served.setdefault(group, at)
+        table.done()
+        found.append(SchedulerSettings(policy or "", name, mine))
+    return tuple(found)
+
+
+def _exec(table: Table) -> float:
+    kill_timeout_s = table.duration_s("kill-timeout")
+    table.done()
+    return KILL_TIMEOUT_S if kill_timeout_s is None else kill_timeout_s
+
+
+def _check_group(table: Table, key: str | None, group: str, groups: set[str]) -> None:
+    if group == EXCLUDE:
+        table.fault(key, f"nobody can acquire group {EXCLUDE!r}")
+    elif group not in groups:
+        known = ", ".join(sorted(groups))
+        table.fault(key, f"group {group!r} is not in [resource.groups]; there are: {known} (it may be empty there)")
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidValue(f"name {name!r} must be at most 64 letters, digits, '.', '_' and '-', the first no sign")
+
+
+def _check_policy(spec: str) -> None:
+    if not spec.partition(":")[0]:
+        raise InvalidValue(f"{spec!r} names no policy: write NAME or NAME:key=value,key=value")
+
+
+def _check_required(name: str) -> None:
+    Constraint.parse({"properties": [name]})

@@ -1,0 +1,123 @@
+"""What a configuration says, as frozen values; `runtime.config` reads them from TOML.
+
+Law: every value here has been checked as far as the text alone allows. What needs the targets (do the hosts exist, do
+groups overlap) is checked by `runtime.sources`, which asks `Config.where` for the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluxsched.runtime.toml_lines import Lines
+
+HEARTBEAT_S = 2.0
+"""As in Flux's overlay: a handful of messages a second for a thousand hosts."""
+
+TORPID_HEARTBEATS = 3
+"""Silence of so many heartbeats makes a target torpid, unless `torpid-after` says otherwise."""
+
+OFFLINE_HEARTBEATS = 10
+"""Silence of so many heartbeats makes a target offline, unless `offline-after` says otherwise."""
+
+KILL_TIMEOUT_S = 5.0
+"""From SIGTERM to SIGKILL (the default that Flux has)."""
+
+NO_LIMIT = -1
+"""In job-size limits: none, also where the global policy has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostEntry:
+    """One `[[resource.config]]`: hosts (RFC 29) with the idsets of their cores and GPUs, and their properties."""
+
+    hosts: str
+    cores: str = ""
+    gpus: str = ""
+    properties: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceConfig:
+    """`[resource]`: where R comes from (`path` or `entries`, or neither), groups as texts, and when silence counts."""
+
+    path: str | None = None
+    entries: tuple[HostEntry, ...] = ()
+    exclude: str = ""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """Without `exclude`, which has its own field wherever the file names it."""
+    heartbeat_s: float = HEARTBEAT_S
+    torpid_after_s: float = TORPID_HEARTBEATS * HEARTBEAT_S
+    offline_after_s: float = OFFLINE_HEARTBEATS * HEARTBEAT_S
+    lost_after_s: float | None = None
+    """Seconds offline until a discovered target counts as lost; None: never."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`policy.limits` (RFC 33). None: not set; a duration of 0 and a size of NO_LIMIT: no limit."""
+
+    duration_s: float | None = None
+    nodes_min: int | None = None
+    nodes_max: int | None = None
+    cores_max: int | None = None
+    gpus_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """`policy.jobspec.defaults.system` (RFC 33); a duration of 0 is none."""
+
+    duration_s: float | None = None
+    queue: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """One `[queues.NAME]` (RFC 33); limits and default duration are the queue's own or else the global ones."""
+
+    name: str
+    group: str = "default"
+    requires: tuple[str, ...] = ()
+    """Properties that its jobs need; with `hosts`, the membership property `+NAME`."""
+    hosts: str | None = None
+    """Its members (RFC 29, or `all`), which get the property `+NAME`."""
+    limits: Limits = Limits()
+    default_duration_s: float | None = None
+
+    @property
+    def duration_limit_s(self) -> float | None:
+        """The longest job it takes, None or 0 for any."""
+        return self.limits.duration_s
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSettings:
+    """One `[[scheduler]]`: a policy with its options, its module name (None: the policy's) and the groups it serves."""
+
+    policy: str
+    name: str | None = None
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A whole configuration; without a file everything has its default."""
+
+    name: str = ""
+    resource: ResourceConfig = ResourceConfig()
+    queues: Mapping[str, QueueSettings] = field(default_factory=dict)
+    schedulers: tuple[SchedulerSettings, ...] = ()
+    kill_timeout_s: float = KILL_TIMEOUT_S
+    defaults: Defaults = Defaults()
+    limits: Limits = Limits()
+    raw: dict[str, Any] = field(default_factory=dict)
+    """The file as JSON, for `config.get`."""
+    lines: Lines | None = field(default=None, compare=False, repr=False)
+
+    def where(self, table: str, key: str | int | None = None) -> str:
+        """`file:line` of a key in a table named by its dotted path, for error texts."""
+        path: tuple[str | int, ...] = tuple(table.split("."))
+        line = self.lines.of(path if key is None else (*path, key)) if self.lines is not None else 1
+        return f"{self.name}:{line}"

@@ -1,0 +1,66 @@
+"""What every executor is given and what it says back.
+
+An executor never touches job state: it starts, signals and reports. `finished` is said only when nothing of the job
+is left alive, because the resources count as free from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobspec import Jobspec
+
+
+@dataclass(frozen=True, slots=True)
+class JobLaunch:
+    """A job that is to run now."""
+
+    jobid: int
+    jobspec: Jobspec
+    R: Mapping[str, Any]
+    """The job's resources as JSON (RFC 20)."""
+    environment: Mapping[str, str]
+    """Variables that the instance adds (FLUXSCHED_URI and the like)."""
+    spool: Path
+    """Directory with one directory a job for what its tasks print."""
+    cores: Sequence[Idset] | None
+    """The processing units of each core id of this machine; None runs tasks unpinned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """Where an executor reports to; each is called in a turn."""
+
+    started: Callable[[int], None]
+    finished: Callable[[int, int], None]
+    """(jobid, wait status): nothing of the job is alive any more."""
+    failed: Callable[[int, str], None]
+    """(jobid, note): the job could not be started; nothing of it is alive."""
+    record: Callable[[int, object | None, Callable[[], None]], None]
+    """(jobid, processes or None, then): keep what identifies the processes, call `then` once it is on disk."""
+
+
+class Executor(Protocol):
+    """Runs jobs in one particular way."""
+
+    def start(self, job: JobLaunch) -> None:
+        """Begin; FluxschedError when it cannot even be tried."""
+        ...
+
+    def kill(self, jobid: int, signum: int) -> None:
+        """Signal all tasks of the job; a terminating signal is followed by SIGKILL after the grace time."""
+        ...
+
+    def close(self) -> None:
+        """Kill what runs and wait for it."""
+        ...
+
+
+def spool_directory(spool: Path, jobid: int) -> Path:
+    """Where a job's stdout and stderr go when the jobspec names no file."""
+    return spool / format_f58(jobid, ascii=True)

@@ -1,0 +1,336 @@
+"""An instance of its own: resource module, job manager, executors and module host on one loop.
+
+    async with Instance(settings) as instance:      # running; instance.uri is where clients connect
+        ...
+
+This file only puts the parts together, in the order in which they depend on each other; each part's own file says
+what it does. The order of the end-of-turn hooks is the order of the data: publish, store, flush.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import gc
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from fluxsched import __version__
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import FluidGenerator
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import FluxschedError
+from fluxsched.jobs.holdings import Holdings
+from fluxsched.jobs.manager import JobManager
+from fluxsched.protocol.header import Message
+from fluxsched.protocol.messages.common import InstanceInfo
+from fluxsched.protocol.messages.resource import ReloadRequest
+from fluxsched.resource.inventory import Inventory
+from fluxsched.resource.module import ResourceModule
+from fluxsched.runtime import log as logs
+from fluxsched.runtime.clock import Clock, SystemClock, generator_id
+from fluxsched.runtime.config import Config, queue_configs
+from fluxsched.runtime.exec.base import Reports
+from fluxsched.runtime.exec.local import LocalExecutor
+from fluxsched.runtime.exec.procs import clear_orphans
+from fluxsched.runtime.exec.timed import TimedExecutor
+from fluxsched.runtime.paths import SOCKET_NAME, URI_VARIABLE, make_run_directory, write_info
+from fluxsched.runtime.restore import Restored, read_store
+from fluxsched.runtime.router import Router
+from fluxsched.runtime.services.agents import AgentService
+from fluxsched.runtime.services.instance import InstanceService
+from fluxsched.runtime.services.jobs import JobService
+from fluxsched.runtime.services.jobshell import JobShell
+from fluxsched.runtime.services.jobstreams import JobStreams
+from fluxsched.runtime.services.modules import ModuleService
+from fluxsched.runtime.services.resource import ResourceService
+from fluxsched.runtime.services.scheduling import SchedulingService
+from fluxsched.runtime.sources import Sources
+from fluxsched.runtime.store import Store
+from fluxsched.runtime.turns import Turns
+from fluxsched.runtime.waiting import end_jobs, until
+from fluxsched.transport.base import Server
+from fluxsched.transport.zeromq import ZmqServer
+
+log = logs.logger("instance")
+
+DATABASE_NAME = "state.sqlite"
+GC_THRESHOLD = 100_000
+"""Allocations between collections: messages make no cycles, so collecting rarely costs nothing."""
+ORPHANS_S = 5.0
+"""How long a restart waits for processes of a killed predecessor to be gone (seconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an instance is made of."""
+
+    sources: Sources
+    reload: Callable[[ReloadRequest], Sources]
+    config: Config = field(default_factory=Config)
+    statedir: Path | None = None
+    schedulers: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (("fifo", None, ()),)
+    """(policy spec, module name or None, groups) of each scheduler module to load."""
+    bind: tuple[str, ...] = ()
+    """Further endpoints (loopback tcp)."""
+    verbose: int = 0
+    trace: Callable[[str, Message], None] | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    servers: tuple[Server, ...] = ()
+    """Ready-made transports instead of the ipc socket (in-memory ones for tests)."""
+
+
+class Instance:
+    """A running instance; `ended` completes when it stops, with None or with the error that stopped it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.run_directory = make_run_directory()
+        logs.setup(self.run_directory / "log", settings.verbose)
+        self.turns = Turns(settings.clock)
+        self.ended: asyncio.Future[FluxschedError | None] = asyncio.get_running_loop().create_future()
+        self.turns.failed = self._fail
+        self._loading = 0
+        self._ready = False
+        self._started_s = settings.clock.wall_s()
+        state = settings.statedir or self.run_directory
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = lock_state(state)
+        self.store = Store(state / DATABASE_NAME, self.turns)
+        self.store.failed = self._fail
+        self.servers = settings.servers or self._bind()
+        self.uri = self.servers[0].endpoint
+        self.router = Router(self.turns, list(self.servers), settings.trace)
+        self._spool = state / "jobs"
+        self._spool.mkdir(mode=0o700, exist_ok=True)
+        restored = read_store(self.store)
+        self._compose(restored)
+        self._restore(restored)
+
+    def _bind(self) -> tuple[Server, ...]:
+        endpoints = (f"ipc://{self.run_directory / SOCKET_NAME}", *self.settings.bind)
+        return tuple(ZmqServer(endpoint) for endpoint in endpoints)
+
+    def _compose(self, restored: Restored) -> None:
+        sources, config = self.settings.sources, self.settings.config
+        now_s = self.settings.clock.wall_s()
+        module = ResourceModule(sources.inventory, sources.groups, restored.saved, now_s=now_s)
+        manager = JobManager(queue_configs(config), default_queue=config.default_queue)
+        self.shell = JobShell(manager, self.router, self.store, self.turns, self._spool)
+        self.resource = ResourceService(
+            module, self.router, self.store, self.turns, self.shell.raise_jobs, self._reload
+        )
+        self.resource.allocated = lambda: allocated(manager.holdings, module.resources)
+        self.shell.held = lambda jobid, ranks: self.resource.perform(module.hold(jobid, ranks))
+        self.shell.unheld = lambda jobid, ranks: self.resource.perform(module.unhold(jobid, ranks, self.turns.wall_s))
+        self.scheduling = SchedulingService(self.shell, self.router)
+        self.scheduling.foreign = module.foreign
+        self.jobs = JobService(
+            self.shell, self.scheduling, self.router, self.store, self.turns, self._fluids(restored)
+        )
+        self.streams = JobStreams(self.shell, self.router, self.store, self.turns)
+        queues = {queue.name: queue.group for queue in manager.queues if queue.name is not None}
+        self.modules = ModuleService(
+            self.router, self.scheduling, self.turns, self.run_directory, lambda: self.uri, queues
+        )
+        self.agents = AgentService(self.resource, self.router, self.turns, config.resource, sources.inventory.dynamic)
+        self.agents.on_change.append(self._check_ready)
+        self.instance = InstanceService(self.router, self.info, config.raw, self.stop)
+        self._common_services()
+        self._executors()
+        self.turns.at_end(self.store.flush)
+        self.turns.at_end(self.router.flush)
+
+    def _fluids(self, restored: Restored) -> FluidGenerator:
+        if restored.epoch_ms is None:
+            restored.epoch_ms = int(self._started_s * 1000)
+            self.store.add("saved", ("instance", "epoch_ms", msgspec.json.encode(restored.epoch_ms)))
+        return FluidGenerator(generator_id(), restored.epoch_ms, last_id=restored.last_jobid)
+
+    def _common_services(self) -> None:
+        stats: dict[str, Callable[[], dict[str, Any]]] = {
+            "resource": self.resource.report,
+            "job-manager": lambda: {"jobs": self.shell.manager.counts()},
+            "instance": self.report,
+        }
+        self.modules.builtin.update(stats)
+        self.instance.serve_common(stats)
+        self.instance.set_attributes(
+            {
+                "rank": "0",
+                "size": str(len(self.resource.module.resources.ranks)),
+                "instance-level": os.environ.get("FLUXSCHED_LEVEL", "0"),
+                "security.owner": str(os.getuid()),
+                "broker.starttime": str(self._started_s),
+                "hostlist": str(self.resource.module.resources.nodelist),
+                "rundir": str(self.run_directory),
+                "local-uri": self.uri,
+                "version": __version__,
+            }
+        )
+
+    def _executors(self) -> None:
+        shell, config = self.shell, self.settings.config
+        reports = Reports(shell.started, shell.finished, shell.exec_failed, shell.record_process)
+        shell.executors = {
+            "local": LocalExecutor(self.turns, reports, config.kill_timeout_s),
+            "test": TimedExecutor(self.turns, reports),
+        }
+        level = int(os.environ.get("FLUXSCHED_LEVEL", "0")) + 1
+        shell.environment = {URI_VARIABLE: self.uri, "FLUXSCHED_LEVEL": str(level)}
+        topology = self.settings.sources.topology
+        if topology is not None and not self.settings.sources.made_up:
+            shell.cores = list(topology.cores)
+
+    def _restore(self, restored: Restored) -> None:
+        """Make the dead instance's state ours: nothing of a job may live before its targets count as free."""
+        notes = clear_orphans(restored.processes, ORPHANS_S)
+        shell, manager, now_s = self.shell, self.shell.manager, self.settings.clock.wall_s()
+        for name, state in restored.queues.items():
+            manager.queue_restore(name or None, state)
+        found = manager.restore(restored.jobs, now_s)
+        shell.perform(found.effects)
+        self.resource.perform(self.resource.module.start(now_s))
+        for jobid in found.orphans:
+            reason = notes.get(jobid, "no process of the job was left")
+            shell.perform(manager.exec_failed(jobid, f"the instance was restarted; {reason}", now_s))
+        for jobid in restored.processes:
+            self.store.remove("process", (jobid,))
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Instance:
+        loop = asyncio.get_running_loop()
+        self.router.start()
+        for server in self.servers:
+            server.start(loop, self.turns.wake)
+        self._embed_agent()
+        self.turns.start(loop)
+        for spec, name, groups in self.settings.schedulers:
+            self._loading += 1
+            self.modules.load(spec, name, groups, self._loaded)
+        write_info(self.run_directory, msgspec.to_builtins(self.info()))
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD)
+        self._check_ready()
+        return self
+
+    def _embed_agent(self) -> None:
+        """Made-up targets are online at once; of real ones the instance stands for those of its own host."""
+        sources = self.settings.sources
+        resources = self.resource.module.resources
+        if sources.made_up or sources.topology is None:
+            here = resources.ranks if sources.made_up else EMPTY
+        else:
+            here = resources.ranks_of(sources.topology.host)
+        if sources.inventory.method == "job-info":
+            here = resources.ranks
+        self.agents.embed(here)
+
+    def _loaded(self, error: str | None) -> None:
+        self._loading -= 1
+        self._check_ready()
+
+    def _check_ready(self) -> None:
+        """Ready: every target that is ours to stand for is online, every scheduler is ready or has failed."""
+        if not self._ready and self._loading == 0:
+            self._ready = True
+            self.instance.became_ready()
+
+    async def ready(self) -> None:
+        """Wait until jobs can be run: the schedulers are ready or have failed."""
+        await until(self.turns, lambda: self._ready or self.ended.done())
+
+    def info(self) -> InstanceInfo:
+        """What `instance.info` answers."""
+        return InstanceInfo(
+            uri=self.uri,
+            rundir=str(self.run_directory),
+            statedir=None if self.settings.statedir is None else str(self.settings.statedir),
+            pid=os.getpid(),
+            version=__version__,
+            size=len(self.resource.module.resources.ranks),
+            owner=os.getuid(),
+            starttime=self._started_s,
+            ready=self._ready,
+            state="run",
+        )
+
+    def report(self) -> dict[str, Any]:
+        """What `instance.stats-get` shows."""
+        return {
+            "turns": self.turns.count,
+            "peers": len(self.router.peers),
+            "messages_received": self.router.received,
+            "messages_sent": self.router.sent,
+            "commits": self.store.commits,
+        }
+
+    def _reload(self, wanted: ReloadRequest) -> tuple[Inventory, Mapping[str, Idset]]:
+        sources = self.settings.reload(wanted)
+        return sources.inventory, sources.groups
+
+    def check(self) -> None:
+        """Assert law 5 over the whole state: for tests."""
+        module, manager = self.resource.module, self.shell.manager
+        module.check()
+        manager.check()
+        held = EMPTY
+        for job in manager.active.values():
+            held |= job.held
+        assert held <= module.held, f"jobs hold {held}, the resource module counts {module.held}"
+
+    def stop(self) -> None:
+        """End the instance; `ended` completes."""
+        self.jobs.accepting = False
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _fail(self, exc: BaseException) -> None:
+        log.critical("the instance ends: %s", exc, exc_info=exc)
+        if not self.ended.done():
+            error = exc if isinstance(exc, FluxschedError) else FluxschedError(f"{type(exc).__name__}: {exc}")
+            self.ended.set_result(error)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Leave cleanly: modules end, running jobs are killed and their end is stored, the run directory goes."""
+        self.stop()
+        await end_jobs(self.shell, self.store)
+        self.modules.close()
+        for executor in self.shell.executors.values():
+            executor.close()
+        self.router.flush()
+        self.turns.stop()
+        for server in self.servers:
+            server.close()
+        self.store.close()
+        os.close(self._lock)
+        shutil.rmtree(self.run_directory, ignore_errors=True)
+
+
+def lock_state(state: Path) -> int:
+    """Hold the state directory for this process; a second instance on it is refused."""
+    fd = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise FluxschedError(f"state directory {state} is used by another instance: stop it or name another") from None
+    return fd
+
+
+def allocated(holdings: Holdings, resources: ResourceSet) -> ResourceSet:
+    """What jobs hold, core by core, out of all `resources`."""
+    return ResourceSet.build(holdings.entries(), resources, resources.starttime_s, resources.expiration_s, None)

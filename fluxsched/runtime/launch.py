@@ -1,0 +1,241 @@
+"""Start, stop and stand in for: what `fluxsched start`, `stop` and `agent` call."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import shlex
+import signal
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fluxsched.core.jobid import parse_jobid
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import FluxschedError, RPCError
+from fluxsched.protocol.messages.resource import ReloadRequest
+from fluxsched.runtime import log as logs
+from fluxsched.runtime.blocking import Handle
+from fluxsched.runtime.clock import SystemClock, sleep
+from fluxsched.runtime.config import Config, load_config
+from fluxsched.runtime.discover import discover
+from fluxsched.runtime.instance import Instance, Settings
+from fluxsched.runtime.paths import URI_VARIABLE
+from fluxsched.runtime.sources import Sources, build_inventory
+from fluxsched.runtime.tracing import printer
+
+STOP_POLL_S = 0.02
+DAEMON_START_S = 60.0
+"""How long a daemon may take to come up before its starter gives up (seconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """The options of `fluxsched start`."""
+
+    config: Path | None = None
+    r_path: Path | None = None
+    fake: str | None = None
+    schedulers: tuple[str, ...] = ()
+    test_size: int | None = None
+    statedir: Path | None = None
+    command: tuple[str, ...] = ()
+    daemon: bool = False
+    bind: tuple[str, ...] = ()
+    verbose: int = 0
+    trace: bool = False
+
+
+def settings_of(options: StartOptions) -> Settings:
+    """Everything an instance needs, with all errors of config and sources found before anything starts."""
+    config = load_config(options.config) if options.config is not None else Config()
+    enclosing = enclosing_resources() if not (options.r_path or options.fake or options.test_size) else None
+
+    def sources(config: Config, r_path: Path | None) -> Sources:
+        return build_inventory(
+            config,
+            r_path=r_path,
+            fake=options.fake,
+            test_size=options.test_size,
+            enclosing=enclosing,
+            topology=discover,
+        )
+
+    def reload(wanted: ReloadRequest) -> Sources:
+        again = load_config(options.config) if options.config is not None else Config()
+        path = Path(wanted.path) if wanted.path else options.r_path
+        if wanted.path:
+            return build_inventory(
+                again, r_path=path, fake=None, test_size=None, enclosing=None, topology=discover
+            )
+        return sources(again, path)
+
+    return Settings(
+        sources=sources(config, options.r_path),
+        reload=reload,
+        config=config,
+        statedir=options.statedir,
+        schedulers=schedulers_of(options, config),
+        bind=options.bind,
+        verbose=options.verbose,
+        trace=printer(sys.stderr) if options.trace else None,
+    )
+
+
+def schedulers_of(options: StartOptions, config: Config) -> tuple[tuple[str, str | None, tuple[str, ...]], ...]:
+    """`--scheduler` decides for the group default; without it the config does, else fifo."""
+    if "none" in options.schedulers:
+        return ()
+    if options.schedulers:
+        return tuple((spec, None, ()) for spec in options.schedulers)
+    if config.schedulers:
+        return tuple((one.policy, one.name, one.groups) for one in config.schedulers)
+    return (("fifo", None, ()),)
+
+
+def enclosing_resources() -> ResourceSet | None:
+    """The R of the job that this process runs in, when an instance of ours encloses it."""
+    uri, jobid = os.environ.get(URI_VARIABLE), os.environ.get("FLUX_JOB_ID")
+    if not uri or not jobid:
+        return None
+    with Handle(uri) as handle:
+        found = handle.rpc("job-manager.lookup", {"id": parse_jobid(jobid), "keys": ["R"]})
+    return ResourceSet.parse(found["R"])
+
+
+def start(options: StartOptions) -> int:
+    """Run an instance in this process until its command ends, or it is stopped; the exit status."""
+    return asyncio.run(_run(settings_of(options), options, None))
+
+
+async def _run(settings: Settings, options: StartOptions, tell: Any) -> int:
+    loop = asyncio.get_running_loop()
+    async with Instance(settings) as instance:
+        for signum in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(signum, instance.stop)
+        await instance.ready()
+        if tell is not None:
+            tell(instance.uri)
+        status = 0
+        if options.daemon:
+            await instance.ended
+        else:
+            status = await _command(instance, options.command)
+        error = instance.ended.result() if instance.ended.done() else None
+    if error is not None:
+        raise error
+    return status
+
+
+async def _command(instance: Instance, command: tuple[str, ...]) -> int:
+    """Run the initial program inside the instance; its exit status, as shells give it."""
+    words = list(command) or [os.environ.get("SHELL", "/bin/sh")]
+    environment = {**os.environ, **instance.shell.environment}
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
+    try:
+        process = await asyncio.create_subprocess_exec(*words, env=environment)
+    except OSError as exc:
+        reason = os.strerror(exc.errno or 0)
+        raise FluxschedError(f"cannot run {shlex.join(words)}: {reason}", exc.errno or errno.ENOENT) from exc
+    leaving = asyncio.ensure_future(process.wait())
+    both: list[asyncio.Future[Any]] = [leaving, instance.ended]
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    if not leaving.done():
+        process.terminate()
+        await leaving
+    status = leaving.result()
+    return status if status >= 0 else 128 - status
+
+
+def start_daemon(options: StartOptions) -> str:
+    """Start an instance in the background; its uri, once it is ready."""
+    settings = settings_of(options)
+    read_end, write_end = os.pipe()
+    if os.fork() == 0:
+        os.close(read_end)
+        _daemonize(settings, options, write_end)
+    os.close(write_end)
+    with os.fdopen(read_end) as file:
+        answer = json.loads(file.read() or '{"error": "the instance ended before it was ready; see its log"}')
+    os.wait()
+    if "error" in answer:
+        raise FluxschedError(str(answer["error"]))
+    return str(answer["uri"])
+
+
+def _daemonize(settings: Settings, options: StartOptions, tell_fd: int) -> None:
+    """In the child: leave the terminal, run, and never return."""
+    os.setsid()
+    if os.fork() != 0:
+        os._exit(0)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+
+    def tell(uri: str) -> None:
+        os.write(tell_fd, json.dumps({"uri": uri}).encode())
+        os.close(tell_fd)
+
+    status = 1
+    try:
+        status = asyncio.run(_run(settings, replace(options, daemon=True), tell))
+    except Exception as exc:  # the daemon's last line: its starter must hear why
+        try:
+            os.write(tell_fd, json.dumps({"error": str(exc)}).encode())
+        except OSError:
+            logs.logger("instance").critical("%s", exc)
+    finally:
+        os._exit(status)
+
+
+def stop(uri: str, timeout_s: float = 30.0) -> None:
+    """Stop the instance at `uri` and wait until its process is gone."""
+    clock = SystemClock()
+    with Handle(uri) as handle:
+        pid = int(handle.rpc("instance.info")["pid"])
+        handle.rpc("instance.stop")
+    until_s = clock.monotonic_s() + timeout_s
+    while _alive(pid):
+        if clock.monotonic_s() > until_s:
+            raise FluxschedError(f"instance {uri} (process {pid}) did not end within {timeout_s:g} s", errno.ETIMEDOUT)
+        sleep(STOP_POLL_S)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def agent(uri: str, *, host: str | None, ranks: str | None, heartbeat_s: float | None) -> int:
+    """Stand for this machine's targets until killed; 1 when the instance goes away."""
+    topology = discover()
+    name = host or topology.host
+    resources = replace_host(topology.resources(), name)
+    with Handle(uri) as handle:
+        hello: dict[str, Any] = {"host": name, "R": resources.to_json(), "heartbeat_s": heartbeat_s or 0.0}
+        if ranks is not None:
+            hello["ranks"] = ranks
+        welcome = handle.rpc("agent.hello", hello)
+        sys.stderr.write(f"agent of {name}: stands for targets {welcome['targets']}\n")
+        sequence = 0
+        while True:
+            sleep(heartbeat_s or float(welcome["interval_s"]))
+            sequence += 1
+            try:
+                handle.rpc("agent.heartbeat", {"seq": sequence})
+            except RPCError as exc:
+                raise FluxschedError(f"agent of {name}: {exc}", exc.errnum) from exc
+
+
+def replace_host(resources: ResourceSet, host: str) -> ResourceSet:
+    """The same resources under another host name (for agents that stand for a pretended host)."""
+    found = resources.to_json()
+    found["execution"]["nodelist"] = [host]
+    return ResourceSet.parse(found)
+

@@ -1,0 +1,32 @@
+"""The instance's log: one line an event, to a file in the run directory and, when asked, to stderr."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+
+def setup(path: Path | None, verbose: int) -> None:
+    """Send warnings and worse to stderr (all with `verbose`), and everything of note to the file `path`."""
+    root = logging.getLogger("fluxsched")
+    root.setLevel(logging.DEBUG if verbose > 1 else logging.INFO)
+    root.propagate = False
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+        handler.close()
+    terminal = logging.StreamHandler(sys.stderr)
+    terminal.setLevel(logging.DEBUG if verbose > 1 else logging.INFO if verbose else logging.WARNING)
+    terminal.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    root.addHandler(terminal)
+    if path is not None:
+        file = logging.FileHandler(path, encoding="utf-8")
+        file.setFormatter(logging.Formatter(FORMAT))
+        root.addHandler(file)
+
+
+def logger(name: str) -> logging.Logger:
+    """The logger of one part, `fluxsched.NAME`."""
+    return logging.getLogger(f"fluxsched.{name}")

@@ -1,0 +1,76 @@
+"""Where an instance lives on this machine, and how a client finds it.
+
+Each instance has a run directory (mode 0700) with its socket, its log and `instance.json`. A client looks at
+`FLUXSCHED_URI` first and then for the newest live instance of this user.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from fluxsched.errors import FluxschedError
+
+URI_VARIABLE = "FLUXSCHED_URI"
+SOCKET_NAME = "instance.sock"
+INFO_NAME = "instance.json"
+PREFIX = "fluxsched-"
+UNIX_PATH_BYTES_MAX = 107
+"""What `sun_path` holds; a longer run directory cannot have a socket in it."""
+
+
+def base_directory() -> Path:
+    """The directory below which this user's run directories are made."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.access(runtime, os.W_OK):
+        return Path(runtime)
+    return Path(tempfile.gettempdir())
+
+
+def make_run_directory() -> Path:
+    """A new private run directory."""
+    path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getuid()}-", dir=base_directory()))
+    if len(str(path / SOCKET_NAME).encode()) > UNIX_PATH_BYTES_MAX:
+        path.rmdir()
+        raise FluxschedError(
+            f"run directory {path} is too long for a socket (limit {UNIX_PATH_BYTES_MAX} bytes): set XDG_RUNTIME_DIR"
+        )
+    return path
+
+
+def write_info(run_directory: Path, info: dict[str, Any]) -> None:
+    """Leave word of a running instance for `find_uri`; replaced in one step."""
+    draft = run_directory / f".{INFO_NAME}"
+    draft.write_text(json.dumps(info))
+    draft.replace(run_directory / INFO_NAME)
+
+
+def read_info(run_directory: Path) -> dict[str, Any] | None:
+    """What a running instance wrote; None when there is none or its process is gone."""
+    try:
+        info = json.loads((run_directory / INFO_NAME).read_text())
+        os.kill(int(info["pid"]), 0)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return info if isinstance(info, dict) else None
+
+
+def find_uri(uri: str | None = None) -> str:
+    """The instance to talk to: `uri`, else FLUXSCHED_URI, else this user's newest live instance."""
+    if uri or (uri := os.environ.get(URI_VARIABLE)):
+        return uri
+    found = []
+    for path in base_directory().glob(f"{PREFIX}{os.getuid()}-*"):
+        if (path.stat().st_uid == os.getuid()) and (info := read_info(path)) is not None:
+            found.append((float(info.get("starttime", 0.0)), str(info["uri"])))
+    if not found:
+        raise FluxschedError(
+            "no fluxsched instance found: start one with `fluxsched start`, "
+            f"or name a running one with --uri or {URI_VARIABLE}",
+            errno.ENOENT,
+        )
+    return max(found)[1]

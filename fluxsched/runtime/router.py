@@ -1,0 +1,365 @@
+"""Routes RFC 3 messages between peers and services, one outbox a peer, flushed once a turn.
+
+A peer that has sent a bundle gets bundles; to all others messages go one by one (wire.md section 2). Handlers never
+wait: they answer at once, later (`Request.respond` after a commit), or not at all. A handler's `FluxschedError` is
+the sender's error response; any other exception is a bug and ends the instance.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, TypeVar
+
+from fluxsched.errors import FluxschedError, RemoteProtocolError
+from fluxsched.protocol import codec
+from fluxsched.protocol.bundle import BUNDLE_TOPIC, pack_bundles, unpack_bundle
+from fluxsched.protocol.header import (
+    CONTROL,
+    NORESPONSE,
+    REQUEST,
+    RESPONSE,
+    ROLE_OWNER,
+    STREAMING,
+    Message,
+    decode,
+    encode,
+    make_error,
+    make_request,
+    make_response,
+)
+from fluxsched.runtime.log import logger
+from fluxsched.runtime.turns import Turns
+from fluxsched.transport.base import Arrived, Lost, Server
+
+T = TypeVar("T")
+Handler = Callable[["Request"], None]
+Answered = Callable[[Message | None], None]
+"""Takes the response to a call of ours; None when the peer was lost before it answered."""
+
+IN_FLIGHT_PEER_MAX = 200_000
+"""Open streams of one peer: a client may have 20,000 submits and as many waits open, ten times over."""
+SERVICES_PEER_MAX = 64
+"""Services one peer may register: module processes need two or three."""
+
+log = logger("router")
+
+
+class Peer:
+    """One connection: who it is, what it was sent and what it has open."""
+
+    __slots__ = ("bundles", "identity", "name", "outbox", "server", "services", "streams", "userid")
+
+    def __init__(self, server: Server, identity: bytes, userid: int) -> None:
+        self.server = server
+        self.identity = identity
+        self.userid = userid
+        self.name = identity.hex()
+        self.outbox: list[Message] = []
+        self.bundles = False
+        self.streams: dict[int, Request] = {}
+        self.services: set[str] = set()
+
+
+class Request:
+    """A request on its way; answer it exactly once, or stream and end it."""
+
+    __slots__ = ("message", "on_end", "peer", "router")
+
+    def __init__(self, router: Router, peer: Peer, message: Message) -> None:
+        self.router = router
+        self.peer = peer
+        self.message = message
+        self.on_end: Callable[[], None] | None = None
+
+    @property
+    def topic(self) -> str:
+        """The request's topic."""
+        return self.message.topic
+
+    @property
+    def userid(self) -> int:
+        """The authenticated user of the peer."""
+        return self.peer.userid
+
+    @property
+    def streaming(self) -> bool:
+        """Whether the requester asked for a stream."""
+        return bool(self.message.flags & STREAMING)
+
+    def payload(self, kind: type[T]) -> T:
+        """The payload decoded and validated as `kind`; EPROTO names the part that is wrong."""
+        return codec.unpack(self.message.payload, kind)
+
+    def respond(self, payload: object = None) -> None:
+        """Send one response: the only one, or the next of a stream."""
+        if not self.message.flags & NORESPONSE:
+            data = None if payload is None else codec.pack(payload)
+            self.router.send(self.peer, make_response(self.message, data))
+
+    def error(self, errnum: int, text: str = "") -> None:
+        """End the request with an error response (ENODATA ends a stream that went well)."""
+        self.peer.streams.pop(self.message.matchtag, None)
+        if not self.message.flags & NORESPONSE:
+            self.router.send(self.peer, make_error(self.message, errnum, text))
+
+    def open_stream(self, on_end: Callable[[], None]) -> None:
+        """Keep the request open; `on_end` runs once when the peer cancels it or is lost."""
+        if not self.streaming:
+            raise RemoteProtocolError(f"{self.topic}: the request needs the streaming flag")
+        if self.message.matchtag in self.peer.streams:
+            raise RemoteProtocolError(f"{self.topic}: matchtag {self.message.matchtag} is in use by another stream")
+        if len(self.peer.streams) >= IN_FLIGHT_PEER_MAX:
+            raise FluxschedError(f"{self.topic}: more than {IN_FLIGHT_PEER_MAX} open streams; end some", errno.EMFILE)
+        self.on_end = on_end
+        self.peer.streams[self.message.matchtag] = self
+
+    def finish(self) -> None:
+        """End a stream that went well."""
+        self.error(errno.ENODATA)
+
+
+class Router:
+    """Peers on one side, services on the other."""
+
+    def __init__(
+        self, turns: Turns, servers: list[Server], trace: Callable[[str, Message], None] | None = None
+    ) -> None:
+        self.turns = turns
+        self.peers: dict[tuple[Server, bytes], Peer] = {}
+        self._servers = servers
+        self._handlers: dict[str, Handler] = {}
+        self._services: set[str] = set()
+        self._remote: dict[str, Peer] = {}
+        self._calls: dict[int, tuple[Peer, Answered]] = {}
+        self._tag = 0
+        self._dirty: dict[Peer, None] = {}
+        self._on_lost: list[Callable[[Peer], None]] = []
+        self._on_response: dict[str, Callable[[Peer, Message], None]] = {}
+        self._trace = trace
+        self.received = self.sent = 0
+
+    # -- set-up -------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take part in the turns: drain the servers at the start, flush the outboxes at the end."""
+        for server in self._servers:
+            self.turns.source(lambda limit, server=server: self._take(server, limit))  # type: ignore[misc]
+
+    def serve(self, handlers: Mapping[str, Handler]) -> None:
+        """Register handlers by topic, `SERVICE.METHOD`."""
+        for topic, handler in handlers.items():
+            self._handlers[topic] = handler
+            self._services.add(topic.split(".", 1)[0])
+
+    def on_lost(self, call: Callable[[Peer], None]) -> None:
+        """Be told once of every lost peer, after all that it had sent was handled and its streams were ended."""
+        self._on_lost.append(call)
+
+    def on_response(self, topic: str, call: Callable[[Peer, Message], None]) -> None:
+        """Take the responses to requests that we send under `topic` without a matchtag (RFC 27)."""
+        self._on_response[topic] = call
+
+    def register(self, service: str, peer: Peer) -> None:
+        """Let `peer` serve `service` until it is lost or unregisters (service.add)."""
+        if service in self._services or service in self._remote:
+            raise FluxschedError(f"service {service!r} is already registered", errno.EEXIST)
+        if len(peer.services) >= SERVICES_PEER_MAX:
+            raise FluxschedError(f"a peer may register {SERVICES_PEER_MAX} services at most", errno.EMFILE)
+        self._remote[service] = peer
+        peer.services.add(service)
+
+    def unregister(self, service: str, peer: Peer) -> None:
+        """End what `register` began."""
+        if self._remote.get(service) is not peer:
+            raise FluxschedError(f"service {service!r} is not registered by this peer", errno.ENOENT)
+        del self._remote[service]
+        peer.services.discard(service)
+
+    # -- sending ------------------------------------------------------------------------------------------------
+
+    def send(self, peer: Peer, message: Message) -> None:
+        """Put a message into the peer's outbox; it leaves at the end of the turn."""
+        peer.outbox.append(message)
+        self._dirty[peer] = None
+        self.turns.wake()
+
+    def request(self, peer: Peer, topic: str, payload: object) -> None:
+        """Send a request without a matchtag (`sched.alloc` and its like)."""
+        self.send(peer, make_request(topic, codec.pack(payload)))
+
+    def call(self, peer: Peer, topic: str, payload: bytes | None, answered: Answered) -> None:
+        """Send `peer` a request of the instance's own; `answered` runs once."""
+        self._tag = self._tag % 0x7FFFFFFF + 1
+        self._calls[self._tag] = (peer, answered)
+        self.send(peer, make_request(topic, payload, matchtag=self._tag))
+
+    def forward(self, request: Request, peer: Peer) -> None:
+        """Have `peer` answer `request`; the answer goes back under the requester's own matchtag."""
+        original = request.message
+        if original.flags & NORESPONSE:
+            self.send(peer, make_request(original.topic, original.payload, flags=NORESPONSE))
+            return
+
+        def answered(answer: Message | None) -> None:
+            if answer is None:
+                request.error(errno.ENOSYS, f"{request.topic}: its service went away before it answered")
+                return
+            back = make_response(original, answer.payload)
+            back.aux1 = answer.errnum
+            self.send(request.peer, back)
+
+        self.call(peer, original.topic, original.payload, answered)
+
+    def unsent_bytes(self, peer: Peer) -> int:
+        """Bytes that the peer has not taken yet; streams hold back and merge while there are any."""
+        return peer.server.unsent_bytes(peer.identity)
+
+    def flush(self) -> None:
+        """End-of-turn hook: each outbox leaves as few frames as its peer accepts."""
+        dirty, self._dirty = self._dirty, {}
+        for peer in dirty:
+            messages, peer.outbox = peer.outbox, []
+            self.sent += len(messages)
+            if self._trace is not None:
+                for message in messages:
+                    self._trace(f"-> {peer.name}", message)
+            if peer.bundles and len(messages) > 1:
+                for frames in pack_bundles(messages):
+                    peer.server.send(peer.identity, frames)
+            else:
+                for message in messages:
+                    peer.server.send(peer.identity, encode(message))
+
+    # -- receiving ----------------------------------------------------------------------------------------------
+
+    def _take(self, server: Server, limit: int) -> int:
+        arrivals = server.receive(limit)
+        for arrival in arrivals:
+            if isinstance(arrival, Arrived):
+                self._arrived(server, arrival)
+            else:
+                self._lost(server, arrival)
+        return len(arrivals)
+
+    def _peer(self, server: Server, identity: bytes) -> Peer:
+        peer = self.peers.get((server, identity))
+        if peer is None:
+            peer = self.peers[server, identity] = Peer(server, identity, os.getuid())
+        return peer
+
+    def _arrived(self, server: Server, arrival: Arrived) -> None:
+        peer = self._peer(server, arrival.peer)
+        try:
+            message = decode(arrival.frames)
+            messages = unpack_bundle(message) if message.topic == BUNDLE_TOPIC else (message,)
+        except RemoteProtocolError as exc:
+            log.warning("peer %s sent a malformed message: %s", peer.name, exc)
+            self.send(peer, Message(type=RESPONSE, topic="", payload=str(exc).encode(), aux1=exc.errnum))
+            return
+        if len(messages) != 1 or messages[0] is not message:
+            peer.bundles = True
+        for one in messages:
+            self.received += 1
+            if self._trace is not None:
+                self._trace(f"<- {peer.name}", one)
+            self._dispatch(peer, one)
+
+    def _dispatch(self, peer: Peer, message: Message) -> None:
+        if message.type == REQUEST:
+            request = Request(self, peer, message)
+            try:
+                self._handle(request)
+            except FluxschedError as exc:
+                peer.streams.pop(message.matchtag, None)
+                request.error(exc.errnum, str(exc))
+        elif message.type == RESPONSE:
+            self._answer(peer, message)
+        elif message.type != CONTROL:
+            log.warning("peer %s sent a message of type %d, which only the instance sends", peer.name, message.type)
+
+    def _handle(self, request: Request) -> None:
+        message = request.message
+        if message.nodeid not in (0, 0xFFFFFFFF):
+            raise FluxschedError(f"no such rank: {message.nodeid}; this instance has rank 0", errno.EHOSTUNREACH)
+        message.userid, message.rolemask = request.peer.userid, ROLE_OWNER
+        handler = self._handlers.get(message.topic)
+        if handler is not None:
+            handler(request)
+            return
+        service = message.topic.split(".", 1)[0]
+        if message.topic.endswith("-cancel"):
+            self._cancel(request)
+        elif service in self._remote:
+            self.forward(request, self._remote[service])
+        elif service in self._services:
+            raise FluxschedError(f"Unknown service method '{message.topic}'", errno.ENOSYS)
+        else:
+            raise FluxschedError(f"No service matching {message.topic} is registered", errno.ENOSYS)
+
+    def _cancel(self, request: Request) -> None:
+        tag = request.payload(dict).get("matchtag")
+        stream = request.peer.streams.get(tag) if isinstance(tag, int) else None
+        if stream is not None and stream.topic == request.topic.removesuffix("-cancel"):
+            self.end_stream(stream)
+
+    def end_stream(self, stream: Request) -> None:
+        """End a stream at its peer's wish: its owner hears of it, the peer gets ENODATA."""
+        on_end, stream.on_end = stream.on_end, None
+        stream.finish()
+        if on_end is not None:
+            on_end()
+
+    def _answer(self, peer: Peer, message: Message) -> None:
+        if message.matchtag:
+            owner, answered = self._calls.get(message.matchtag, (None, None))
+            if owner is peer and answered is not None:
+                del self._calls[message.matchtag]
+                answered(message)
+            return
+        call = self._on_response.get(message.topic)
+        if call is None:
+            log.warning("peer %s answered %r, which nobody asked", peer.name, message.topic)
+            return
+        try:
+            call(peer, message)
+        except FluxschedError as exc:
+            log.error("peer %s: %s: %s; it is cut off", peer.name, message.topic, exc)
+            self.drop(peer, str(exc))
+
+    def drop(self, peer: Peer, reason: str) -> None:
+        """Cut a peer off; its loss is handled like any other."""
+        peer.server.drop(peer.identity, reason)
+        self.turns.wake()
+
+    def _lost(self, server: Server, lost: Lost) -> None:
+        peer = self.peers.pop((server, lost.peer), None)
+        if peer is None:
+            return
+        log.info("peer %s is gone: %s", peer.name, lost.reason)
+        self._dirty.pop(peer, None)
+        for service in peer.services:
+            self._remote.pop(service, None)
+        streams, peer.streams = peer.streams, {}
+        for stream in streams.values():
+            on_end, stream.on_end = stream.on_end, None
+            if on_end is not None:
+                on_end()
+        for tag in [tag for tag, (owner, _) in self._calls.items() if owner is peer]:
+            self._calls.pop(tag)[1](None)
+        for call in self._on_lost:
+            call(peer)
+
+
+def ping_answer(request: Request, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What every service answers to `NAME.ping`: the request's payload with route, user and rank."""
+    answer = dict(request.payload(dict))
+    answer.update(route=request.peer.name, userid=request.userid, rolemask=ROLE_OWNER, rank=0)
+    answer.update(extra or {})
+    return answer
+
+
+def forget(table: MutableMapping[Any, Any], key: object) -> None:
+    """Drop `key` from a table of streams, if it is still there."""
+    table.pop(key, None)

@@ -1,0 +1,274 @@
+"""The scheduler module as a process: acquires its groups, says hello, and drives `sched.Scheduler`.
+
+    acquire every group -> first grow of each -> hello (running jobs) -> ready -> alloc, free, ... in turns
+
+Nothing is judged before the first grow (RFC 28). An error answer to acquire, release, hello or ready is logged and
+ends the module; so does an exception of the policy. The instance reports it, and a new module goes on from hello.
+The host knows messages and turns; what is scheduled where is the `sched` package's business.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import FluxschedError, RemoteProtocolError, RPCError
+from fluxsched.protocol import codec
+from fluxsched.protocol.acquire_client import AcquireClient, Grown, Shrunk, Updated, WentOffline, WentOnline
+from fluxsched.protocol.bundle import BUNDLE_TOPIC, pack_bundles, unpack_bundle
+from fluxsched.protocol.header import NORESPONSE, REQUEST, RESPONSE, Message, decode, make_error, make_response
+from fluxsched.protocol.messages import alloc as msg
+from fluxsched.protocol.messages.acquire import ReleaseRequest
+from fluxsched.protocol.messages.jobs import RaiseRequest
+from fluxsched.protocol.rpc import Answer, Calls
+from fluxsched.runtime.log import logger
+from fluxsched.runtime.turns import Turns
+from fluxsched.sched import effects as effect
+from fluxsched.sched.scheduler import Scheduler
+from fluxsched.transport.base import Client
+
+log = logger("sched")
+
+Handler = Callable[[Message], None]
+
+
+class SchedulerHost:
+    """Joins one `Scheduler` to an instance over one connection."""
+
+    def __init__(self, client: Client, scheduler: Scheduler, groups: tuple[str, ...], turns: Turns, name: str) -> None:
+        self.scheduler = scheduler
+        self.name = name
+        self.ended: str | None = None
+        self.on_end: Callable[[str], None] | None = None
+        self._client = client
+        self._turns = turns
+        self._calls = Calls()
+        self._outbox: list[Message] = []
+        self._acquires = {group: AcquireClient(group) for group in groups}
+        self._waiting = set(groups)
+        self._ready = False
+        self._handlers: dict[str, Handler] = {
+            "sched.alloc": self._alloc,
+            "sched.free": self._free,
+            "sched.cancel": self._cancel,
+            "sched.prioritize": self._prioritize,
+            "sched.expiration": self._expiration,
+            "sched.why": self._why,
+            "feasibility.check": self._feasibility,
+            f"{name}.stats-get": self._stats,
+            f"{name}.ping": self._ping,
+        }
+        turns.source(self._take)
+        turns.at_end(self._schedule)
+        turns.at_end(self._flush)
+
+    def start(self) -> None:
+        """Begin the conversation: register the module's own service name, then acquire."""
+        self._rpc("service.add", {"service": self.name}, lambda answer: None)
+        for group, session in self._acquires.items():
+            self._rpc(
+                "resource.acquire",
+                session.request(),
+                lambda answer, group=group: self._acquired(group, answer),  # type: ignore[misc]
+                streaming=True,
+            )
+        self._turns.wake()
+
+    # -- the conversation ---------------------------------------------------------------------------------------
+
+    def _acquired(self, group: str, answer: Answer) -> None:
+        if answer.error is not None:
+            raise FluxschedError(f"resource.acquire of group {group!r}: {answer.error}", answer.error.errnum)
+        for change in self._acquires[group].receive(answer.payload or b""):
+            match change:
+                case Grown(resources, online, offline):
+                    self._perform(self.scheduler.grown(group, ResourceSet.parse(resources), online, offline))
+                case Shrunk(targets):
+                    self._perform(self.scheduler.shrunk(group, targets, typed=True))
+                case WentOnline(targets):
+                    self._perform(self.scheduler.went_online(targets))
+                case WentOffline(targets):
+                    self._perform(self.scheduler.went_offline(targets))
+                case Updated():
+                    self._perform(
+                        self.scheduler.updated(group, change.expiration_s, change.property_add, change.property_remove)
+                    )
+        if group in self._waiting:
+            self._waiting.discard(group)
+            if not self._waiting:
+                hello = msg.HelloRequest(partial_ok=True, groups=list(self._acquires))
+                self._rpc("job-manager.sched-hello", hello, self._hello, streaming=True)
+
+    def _hello(self, answer: Answer) -> None:
+        if answer.error is not None and answer.error.errnum == errno.ENODATA:
+            self._rpc("job-manager.sched-ready", msg.ReadyRequest(mode="unlimited"), self._became_ready)
+            return
+        if answer.error is not None:
+            raise FluxschedError(f"job-manager.sched-hello: {answer.error}", answer.error.errnum)
+        job = codec.unpack(answer.payload, msg.HelloResponse)
+        if job.R is None:
+            raise RemoteProtocolError(f"hello of job {job.id} carries no R")
+        resources, free = ResourceSet.parse(job.R), Idset.parse(job.free or "")
+        self._perform(self.scheduler.hello(job.id, job.priority, job.userid, job.t_submit, resources, free))
+
+    def _became_ready(self, answer: Answer) -> None:
+        if answer.error is not None:
+            raise FluxschedError(f"job-manager.sched-ready: {answer.error}", answer.error.errnum)
+        self._ready = True
+        log.info(
+            "%s is ready: policy %s, groups %s, %d jobs waiting",
+            self.name,
+            self.scheduler.policy.name,
+            ", ".join(self._acquires),
+            codec.unpack(answer.payload, msg.ReadyResponse).count,
+        )
+
+    # -- requests of the instance -------------------------------------------------------------------------------
+
+    def _alloc(self, message: Message) -> None:
+        job = codec.unpack(message.payload, msg.AllocRequest)
+        try:
+            jobspec = Jobspec.parse(job.jobspec)
+        except FluxschedError as exc:
+            self._respond_alloc(job.id, msg.DENY, note=str(exc))
+            return
+        self._perform(self.scheduler.alloc(job.id, job.priority, job.userid, job.t_submit or 0.0, jobspec))
+
+    def _free(self, message: Message) -> None:
+        job = codec.unpack(message.payload, msg.FreeRequest)
+        self._perform(self.scheduler.free(job.id, ResourceSet.parse(job.R), job.final))
+
+    def _cancel(self, message: Message) -> None:
+        self._perform(self.scheduler.cancel(codec.unpack(message.payload, msg.SchedCancelRequest).id))
+
+    def _prioritize(self, message: Message) -> None:
+        self._perform(self.scheduler.prioritize(codec.unpack(message.payload, msg.PrioritizeRequest).jobs))
+
+    def _expiration(self, message: Message) -> None:
+        wanted = codec.unpack(message.payload, msg.ExpirationRequest)
+        self._perform(self.scheduler.expiration(wanted.id, float(wanted.expiration)))
+        self._send(make_response(message, None))
+
+    def _why(self, message: Message) -> None:
+        wanted = codec.unpack(message.payload, msg.WhyRequest)
+        answer = msg.WhyResponse(id=wanted.id, reason=self.scheduler.why(wanted.id))
+        self._send(make_response(message, codec.pack(answer)))
+
+    def _feasibility(self, message: Message) -> None:
+        wanted = codec.unpack(message.payload, msg.FeasibilityRequest)
+        note = self.scheduler.feasible(Jobspec.parse(wanted.jobspec))
+        if note is not None:
+            raise FluxschedError(note)
+        self._send(make_response(message, None))
+
+    def _stats(self, message: Message) -> None:
+        self._send(make_response(message, codec.pack(self.scheduler.stats())))
+
+    def _ping(self, message: Message) -> None:
+        answer = codec.unpack(message.payload, dict[str, Any])
+        answer.update(route=self.name, rank=0, userid=message.userid)
+        self._send(make_response(message, codec.pack(answer)))
+
+    # -- effects ------------------------------------------------------------------------------------------------
+
+    def _perform(self, effects: list[Any]) -> None:
+        for one in effects:
+            match one:
+                case effect.Granted():
+                    self._respond_alloc(one.jobid, msg.SUCCESS, R=one.R, annotations=dict(one.annotations))
+                case effect.Annotated():
+                    self._respond_alloc(one.jobid, msg.ANNOTATE, annotations=dict(one.annotations))
+                case effect.Denied():
+                    self._respond_alloc(one.jobid, msg.DENY, note=one.note)
+                case effect.Canceled():
+                    self._respond_alloc(one.jobid, msg.CANCEL)
+                case effect.Release():
+                    released = ReleaseRequest(group=one.group, targets=str(one.targets))
+                    self._rpc("resource.release", released, self._released)
+                case effect.Raise():
+                    raised = RaiseRequest(id=one.jobid, type="exec", severity=0, note=one.note)
+                    self._rpc("job-manager.raise", raised, self._raised)
+
+    def _released(self, answer: Answer) -> None:
+        if answer.error is not None:
+            raise FluxschedError(f"resource.release: {answer.error}", answer.error.errnum)
+
+    def _raised(self, answer: Answer) -> None:
+        if answer.error is not None:
+            log.info("job-manager.raise: %s", answer.error)
+
+    def _respond_alloc(self, jobid: int, kind: Literal[0, 1, 2, 3], **rest: Any) -> None:
+        answer = msg.AllocResponse(id=jobid, type=kind, **rest)
+        self._send(Message(type=RESPONSE, topic="sched.alloc", payload=codec.pack(answer)))
+
+    def _schedule(self) -> None:
+        """End-of-turn hook: one pass for all that arrived in the turn."""
+        if self._ready and self.ended is None:
+            try:
+                for one in self.scheduler.schedule(self._turns.wall_s):
+                    self._perform([one])
+            except Exception as exc:
+                log.exception("policy %s failed", self.scheduler.policy.name)
+                self.end(f"policy {self.scheduler.policy.name!r} raised {type(exc).__name__}: {exc}")
+
+    # -- messages -----------------------------------------------------------------------------------------------
+
+    def _rpc(self, topic: str, payload: Any, done: Callable[[Answer], None], *, streaming: bool = False) -> None:
+        self._send(self._calls.start(topic, codec.pack(payload), streaming=streaming, token=done))
+
+    def _send(self, message: Message) -> None:
+        self._outbox.append(message)
+        self._turns.wake()
+
+    def _flush(self) -> None:
+        messages, self._outbox = self._outbox, []
+        if messages and self._client.lost is None:
+            for frames in pack_bundles(messages):
+                self._client.send(frames)
+
+    def _take(self, limit: int) -> int:
+        arrivals = self._client.receive(limit)
+        for frames in arrivals:
+            if self.ended is not None:
+                break
+            message = decode(frames)
+            for one in unpack_bundle(message) if message.topic == BUNDLE_TOPIC else (message,):
+                self._receive(one)
+        if self._client.lost is not None and self.ended is None:
+            self.end(f"the instance is gone: {self._client.lost}")
+        return len(arrivals)
+
+    def _receive(self, message: Message) -> None:
+        if message.type == RESPONSE:
+            answer = self._calls.receive(message)
+            if answer is None:
+                return
+            try:
+                answer.token(answer)
+            except (FluxschedError, msgspec.MsgspecError) as exc:
+                log.error("%s", exc)
+                self.end(str(exc))
+        elif message.type == REQUEST:
+            try:
+                handler = self._handlers.get(message.topic)
+                if handler is None:
+                    raise RPCError(f"Unknown service method '{message.topic}'", errno.ENOSYS)
+                handler(message)
+            except FluxschedError as exc:
+                log.warning("%s: %s", message.topic, exc)
+                if message.matchtag and not message.flags & NORESPONSE:
+                    self._send(make_error(message, exc.errnum, str(exc)))
+
+    def end(self, reason: str) -> None:
+        """Stop; `on_end` tells whoever runs the host."""
+        if self.ended is None:
+            self.ended = reason
+            if self.on_end is not None:
+                self.on_end(reason)
+

@@ -1,0 +1,153 @@
+"""The `agent` service: target agents say that their targets are alive.
+
+A heartbeat in time keeps a target online and lively; silence makes it torpid, then offline; the agent's disconnect
+makes it offline at once. In a dynamic inventory an unknown host that says hello becomes a new target, and one that
+stays offline too long is lost. The embedded agent of an instance of its own needs no heartbeat: it is the instance.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import Refused
+from fluxsched.protocol.messages.agents import AgentHeartbeat, AgentHello, AgentWelcome
+from fluxsched.runtime.config import ResourceConfig
+from fluxsched.runtime.log import logger
+from fluxsched.runtime.router import Peer, Request, Router
+from fluxsched.runtime.services.resource import ResourceService
+from fluxsched.runtime.turns import Turns
+
+log = logger("agent")
+AGENTS_MAX = 1 << 20
+"""Agents of one instance: one a target at the largest machine."""
+
+
+class Agent:
+    """One connected agent: its targets and when it was last heard (monotonic seconds)."""
+
+    __slots__ = ("heard_s", "host", "offline", "targets", "torpid")
+
+    def __init__(self, host: str, targets: Idset, heard_s: float) -> None:
+        self.host = host
+        self.targets = targets
+        self.heard_s = heard_s
+        self.torpid = False
+        self.offline = False
+
+
+class AgentService:
+    """Serves `agent.*` and watches the silence."""
+
+    def __init__(
+        self, resource: ResourceService, router: Router, turns: Turns, settings: ResourceConfig, dynamic: bool
+    ) -> None:
+        self._resource = resource
+        self._module = resource.module
+        self._turns = turns
+        self._settings = settings
+        self._dynamic = dynamic
+        self._agents: dict[Peer, Agent] = {}
+        self._gone: dict[str, float] = {}
+        self._sweeping = False
+        self.embedded: Idset = EMPTY
+        self.on_change: list[Callable[[], None]] = []
+        router.serve({"agent.hello": self._hello, "agent.heartbeat": self._heartbeat})
+        router.on_lost(self._lost)
+
+    def embed(self, targets: Idset) -> None:
+        """The instance itself stands for these targets from now on."""
+        self.embedded |= targets
+        self._resource.perform(self._module.set_online(targets, self._turns.wall_s))
+
+    def _hello(self, request: Request) -> None:
+        wanted = request.payload(AgentHello)
+        if request.peer in self._agents:
+            raise Refused(f"this connection already stands for host {self._agents[request.peer].host}", errno.EEXIST)
+        if len(self._agents) >= AGENTS_MAX:
+            raise Refused(f"{AGENTS_MAX} agents are connected, which is the limit", errno.EMFILE)
+        targets = self._targets_of(wanted)
+        taken = Idset()
+        for agent in self._agents.values():
+            taken |= agent.targets & targets
+        taken |= self.embedded & targets
+        if taken:
+            raise Refused(f"targets {taken} of host {wanted.host} have an agent already", errno.EEXIST)
+        self._agents[request.peer] = Agent(wanted.host, targets, self._turns.clock.monotonic_s())
+        request.peer.name = f"agent-{wanted.host}"
+        self._gone.pop(wanted.host, None)
+        self._resource.perform(self._module.set_lively(targets, self._turns.wall_s))
+        self._resource.perform(self._module.set_online(targets, self._turns.wall_s))
+        request.respond(AgentWelcome(targets=str(targets), interval_s=self._settings.heartbeat_s))
+        log.info("agent of %s stands for targets %s", wanted.host, targets)
+        self._watch_silence()
+        self._changed()
+
+    def _targets_of(self, wanted: AgentHello) -> Idset:
+        known = self._module.resources.ranks_of(wanted.host)
+        if self._dynamic and wanted.R is not None and not (known - self._module.lost):
+            self._resource.perform(self._module.add_targets(ResourceSet.parse(wanted.R), self._turns.wall_s))
+            known = self._module.resources.ranks_of(wanted.host)
+        if not known:
+            raise Refused(
+                f"host {wanted.host!r} has no targets in this instance; known hosts: {self._module.resources.nodelist}",
+                errno.ENOENT,
+            )
+        if wanted.ranks is None:
+            return known
+        targets = Idset.parse(wanted.ranks)
+        if targets - known or not targets:
+            raise Refused(f"targets {wanted.ranks} are not all on host {wanted.host}, which has {known}", errno.EINVAL)
+        return targets
+
+    def _heartbeat(self, request: Request) -> None:
+        request.payload(AgentHeartbeat)
+        agent = self._agents.get(request.peer)
+        if agent is None:
+            raise Refused("agent.heartbeat: say agent.hello first", errno.EPROTO)
+        agent.heard_s = self._turns.clock.monotonic_s()
+        now_s = self._turns.wall_s
+        if agent.torpid:
+            agent.torpid = False
+            self._resource.perform(self._module.set_lively(agent.targets, now_s))
+        if agent.offline:
+            agent.offline = False
+            self._resource.perform(self._module.set_online(agent.targets, now_s))
+
+    def _watch_silence(self) -> None:
+        if not self._sweeping and (self._agents or self._gone):
+            self._sweeping = True
+            self._turns.after(self._settings.heartbeat_s / 2, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeping = False
+        monotonic_s, now_s = self._turns.clock.monotonic_s(), self._turns.wall_s
+        for agent in self._agents.values():
+            silence_s = monotonic_s - agent.heard_s
+            if silence_s >= self._settings.offline_after_s and not agent.offline:
+                agent.offline = True
+                self._resource.perform(self._module.set_offline(agent.targets, now_s))
+            elif silence_s >= self._settings.torpid_after_s and not agent.torpid:
+                agent.torpid = True
+                self._resource.perform(self._module.set_torpid(agent.targets, now_s))
+        lost_after_s = self._settings.lost_after_s
+        if self._dynamic and lost_after_s is not None:
+            for host in [host for host, since_s in self._gone.items() if monotonic_s - since_s >= lost_after_s]:
+                del self._gone[host]
+                self._resource.perform(self._module.set_lost(self._module.resources.ranks_of(host), now_s))
+        self._watch_silence()
+
+    def _lost(self, peer: Peer) -> None:
+        agent = self._agents.pop(peer, None)
+        if agent is None:
+            return
+        self._resource.perform(self._module.set_offline(agent.targets, self._turns.wall_s))
+        self._gone[agent.host] = self._turns.clock.monotonic_s()
+        self._watch_silence()
+        self._changed()
+
+    def _changed(self) -> None:
+        for call in self.on_change:
+            call()

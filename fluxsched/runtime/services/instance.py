@@ -1,0 +1,73 @@
+"""The instance itself as a service: info, ready, stop, attributes, config, and `ping`/`stats-get` of each service."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+from fluxsched.errors import Refused
+from fluxsched.protocol.messages.common import AttrRequest, AttrResponse, InstanceInfo
+from fluxsched.runtime.router import Request, Router, ping_answer
+
+
+class InstanceService:
+    """Serves `instance.*`, `attr.get`, `config.get` and the two questions that every service answers."""
+
+    def __init__(
+        self, router: Router, info: Callable[[], InstanceInfo], config: dict[str, Any], stop: Callable[[], None]
+    ) -> None:
+        self._router = router
+        self._info = info
+        self._stop = stop
+        self._config = config
+        self._waiting: list[Request] = []
+        self._attributes: dict[str, str] = {}
+        router.serve(
+            {
+                "instance.info": lambda request: request.respond(self._info()),
+                "instance.ready": self._ready,
+                "instance.stop": self._stop_request,
+                "instance.goodbye": lambda request: router.drop(request.peer, "said goodbye"),
+                "attr.get": self._attr_get,
+                "config.get": lambda request: request.respond(self._config),
+            }
+        )
+
+    def set_attributes(self, attributes: dict[str, str]) -> None:
+        """What `attr.get` answers."""
+        self._attributes.update(attributes)
+
+    def serve_common(self, services: dict[str, Callable[[], dict[str, Any]]]) -> None:
+        """`NAME.ping` and `NAME.stats-get` of the built-in services."""
+        for name, stats in services.items():
+            self._router.serve(
+                {
+                    f"{name}.ping": lambda request: request.respond(ping_answer(request)),
+                    f"{name}.stats-get": lambda request, stats=stats: request.respond(stats()),  # type: ignore[misc]
+                }
+            )
+
+    def _ready(self, request: Request) -> None:
+        """Answer once the agents are online and the schedulers are ready or have failed."""
+        if self._info().ready:
+            request.respond(self._info())
+        else:
+            self._waiting.append(request)
+
+    def became_ready(self) -> None:
+        """Tell those who wait."""
+        waiting, self._waiting = self._waiting, []
+        for request in waiting:
+            request.respond(self._info())
+
+    def _stop_request(self, request: Request) -> None:
+        request.respond()
+        self._stop()
+
+    def _attr_get(self, request: Request) -> None:
+        name = request.payload(AttrRequest).name
+        value = self._attributes.get(name)
+        if value is None:
+            raise Refused(f"attribute {name!r} is unknown; known: {', '.join(sorted(self._attributes))}", errno.ENOENT)
+        request.respond(AttrResponse(value=value))

@@ -1,0 +1,66 @@
+"""Job records as messages: filters for listings, wait answers, and what the store knows of a job."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fluxsched.errors import InvalidValue
+from fluxsched.jobs.lookups import EVERY_STATE, Filter, JobResult
+from fluxsched.jobs.states import VIRTUAL_STATES, State
+from fluxsched.protocol.messages.jobs import ListRequest, WaitResponse
+from fluxsched.runtime.store import Store
+
+STATES: dict[str, int] = {**State.__members__, **VIRTUAL_STATES, "ALL": EVERY_STATE}
+"""State names, RFC 21's virtual ones among them, as `job-manager.list` accepts them."""
+LIST_ENTRIES_MAX = 100_000
+"""Jobs in one list answer; more are asked for in pieces by `since`."""
+
+
+def list_filter(wanted: ListRequest) -> Filter:
+    """What a list request selects."""
+    states = 0
+    for name in wanted.states or ("ALL",):
+        if name.upper() not in STATES:
+            raise InvalidValue(f"job state {name!r} is unknown; known: {', '.join(STATES)}")
+        states |= STATES[name.upper()]
+    return Filter(
+        ids=None if wanted.ids is None else tuple(wanted.ids),
+        states=states,
+        queue=wanted.queue,
+        name=wanted.name,
+        userid=wanted.user,
+        max_entries=min(wanted.max_entries or LIST_ENTRIES_MAX, LIST_ENTRIES_MAX),
+        since_s=wanted.since or 0.0,
+    )
+
+
+def wait_response(result: JobResult) -> WaitResponse:
+    """The answer to `job-manager.wait`; a job that never ran has the wait status of `exit 1`."""
+    return WaitResponse(
+        id=result.jobid,
+        success=result.success,
+        status=result.status if result.status >= 0 else 1 << 8,
+        errstr=result.errstr,
+        exception_type=result.exception_type,
+        exception_note=result.exception_note,
+    )
+
+
+def clean_context(result: JobResult) -> dict[str, Any]:
+    """What a watcher learns with the `clean` event."""
+    answer = wait_response(result)
+    return {"status": answer.status, "success": answer.success, "result": result.result, "errstr": answer.errstr}
+
+
+def stored_job(store: Store, jobid: int) -> dict[str, Any] | None:
+    """A job's log, jobspec and R as they are on disk; None when the store does not know it."""
+    rows = store.read("SELECT events, jobspec, R FROM job_log WHERE jobid = ? ORDER BY seq", (jobid,))
+    if not rows:
+        return None
+    found: dict[str, Any] = {"eventlog": [], "jobspec": None, "R": None}
+    for events, jobspec, resources in rows:
+        found["eventlog"] += json.loads(events)
+        found["jobspec"] = json.loads(jobspec) if jobspec is not None else found["jobspec"]
+        found["R"] = json.loads(resources) if resources is not None else found["R"]
+    return found

@@ -1,0 +1,195 @@
+"""The `job-manager` service as users see it: submit, raise, urgency, update, list, lookup, why, queues."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import msgspec
+
+from fluxsched.core.jobid import FluidGenerator, format_f58
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import InvalidValue, Refused
+from fluxsched.jobs.job import SENT
+from fluxsched.protocol import codec
+from fluxsched.protocol.header import Message
+from fluxsched.protocol.messages import alloc, queues
+from fluxsched.protocol.messages import jobs as msg
+from fluxsched.runtime.router import Request, Router
+from fluxsched.runtime.services.jobinfo import list_filter, stored_job
+from fluxsched.runtime.services.jobshell import JobShell
+from fluxsched.runtime.services.scheduling import SchedulingService
+from fluxsched.runtime.store import Store
+from fluxsched.runtime.turns import Turns
+
+
+class JobService:
+    """Serves `job-manager.*` except what schedulers and streams ask."""
+
+    def __init__(
+        self,
+        shell: JobShell,
+        scheduling: SchedulingService,
+        router: Router,
+        store: Store,
+        turns: Turns,
+        fluids: FluidGenerator,
+    ) -> None:
+        self._shell = shell
+        self._manager = shell.manager
+        self._scheduling = scheduling
+        self._router = router
+        self._store = store
+        self._turns = turns
+        self._fluids = fluids
+        self.accepting = True
+        router.serve(self._handlers())
+
+    def _handlers(self) -> dict[str, Callable[[Request], None]]:
+        return {
+            "job-manager.submit": self._submit,
+            "job-manager.raise": self._raise,
+            "job-manager.cancel": self._cancel,
+            "job-manager.kill": self._kill,
+            "job-manager.urgency": self._urgency,
+            "job-manager.update": self._update,
+            "job-manager.list": self._list,
+            "job-manager.lookup": self._lookup,
+            "job-manager.why": self._why,
+            "job-manager.queue-list": self._queue_list,
+            "job-manager.queue-status": self._queue_status,
+            "job-manager.queue-enable": self._queue_enable,
+            "job-manager.queue-start": self._queue_start,
+        }
+
+    def _submit(self, request: Request) -> None:
+        if not self.accepting:
+            raise Refused("the instance is shutting down and accepts no jobs", errno.ESHUTDOWN)
+        wanted = request.payload(msg.SubmitRequest)
+        jobspec = Jobspec.parse(wanted.jobspec)
+        jobid = self._fluids.next(int(self._turns.wall_s * 1000))
+        self._shell.perform(
+            self._manager.submit(
+                jobid,
+                jobspec,
+                userid=request.userid,
+                urgency=wanted.urgency,
+                flags=wanted.flags,
+                now_s=self._turns.wall_s,
+            )
+        )
+        self._answer(request, msg.SubmitResponse(jobid))
+
+    def _raise(self, request: Request) -> None:
+        wanted = request.payload(msg.RaiseRequest)
+        self._raise_exception(request, wanted.id, wanted.type, wanted.severity, wanted.note)
+
+    def _cancel(self, request: Request) -> None:
+        wanted = request.payload(msg.CancelRequest)
+        self._raise_exception(request, wanted.id, "cancel", 0, wanted.note)
+
+    def _raise_exception(self, request: Request, jobid: int, kind: str, severity: int, note: str) -> None:
+        self._shell.perform(
+            self._manager.raise_exception(jobid, kind, severity, note, request.userid, self._turns.wall_s)
+        )
+        self._answer(request)
+
+    def _kill(self, request: Request) -> None:
+        wanted = request.payload(msg.KillRequest)
+        self._shell.perform(self._manager.kill(wanted.id, wanted.signum, self._turns.wall_s))
+        self._answer(request)
+
+    def _urgency(self, request: Request) -> None:
+        wanted = request.payload(msg.UrgencyRequest)
+        old = self._manager.job(wanted.id).urgency
+        self._shell.perform(
+            self._manager.set_urgency(wanted.id, wanted.urgency, request.userid, self._turns.wall_s)
+        )
+        self._answer(request, msg.UrgencyResponse(old))
+
+    def _update(self, request: Request) -> None:
+        wanted = request.payload(msg.UpdateRequest)
+        effects = self._manager.update(wanted.id, wanted.updates, request.userid, self._turns.wall_s)
+        self._shell.updates.setdefault(wanted.id, []).append(request)
+        self._shell.perform(effects)
+
+    def _list(self, request: Request) -> None:
+        found = self._manager.listing(list_filter(request.payload(msg.ListRequest)))
+        request.respond({"jobs": found})
+
+    def _lookup(self, request: Request) -> None:
+        wanted = request.payload(msg.LookupRequest)
+        unknown = [key for key in wanted.keys if key not in ("jobspec", "R", "eventlog")]
+        if unknown:
+            raise InvalidValue(f"unknown keys {', '.join(unknown)}; a job has jobspec, R and eventlog")
+
+        def answer() -> None:
+            found = stored_job(self._store, wanted.id)
+            if found is None:
+                request.error(errno.ENOENT, f"job {format_f58(wanted.id)} is unknown")
+                return
+            request.respond(msg.LookupResponse(id=wanted.id, **{key: found[key] for key in wanted.keys}))
+
+        self._shell.after_commit(answer)
+
+    def _why(self, request: Request) -> None:
+        jobid = request.payload(msg.WhyRequest).id
+        job = self._manager.job(jobid)
+        answer = msg.WhyResponse(
+            id=jobid,
+            state=job.state.name,
+            reason=self._manager.why(jobid),
+            queue=job.queue.name,
+            annotations=job.annotations or {},
+        )
+        peer = self._scheduling.scheduler_of(job.queue.group)
+        if job.request != SENT or peer is None:
+            request.respond(answer)
+            return
+
+        def answered(message: Message | None) -> None:
+            """The scheduler's own words, where it has some."""
+            if message is None or message.errnum:
+                request.respond(answer)
+            else:
+                found = codec.unpack(message.payload, alloc.WhyResponse)
+                request.respond(msgspec.structs.replace(answer, reason=found.reason, earliest=found.earliest))
+
+        self._router.call(peer, "sched.why", codec.pack(alloc.WhyRequest(id=jobid)), answered)
+
+    # -- queues -------------------------------------------------------------------------------------------------
+
+    def _queue_list(self, request: Request) -> None:
+        request.respond(queues.QueueListResponse(queues=self._manager.queues.names()))
+
+    def _queue_status(self, request: Request) -> None:
+        wanted = request.payload(queues.QueueStatusRequest).name
+        status = self._manager.queue_status(wanted)[0]
+        request.respond(
+            queues.QueueStatus(
+                name=status.name,
+                enable=status.enable,
+                enable_reason=status.enable_reason or None,
+                start=status.start,
+                start_reason=status.start_reason or None,
+            )
+        )
+
+    def _queue_enable(self, request: Request) -> None:
+        wanted = request.payload(queues.QueueEnableRequest)
+        self._shell.perform(
+            self._manager.queue_enable(wanted.name, wanted.enable, wanted.reason, all_queues=wanted.all)
+        )
+        self._answer(request)
+
+    def _queue_start(self, request: Request) -> None:
+        wanted = request.payload(queues.QueueStartRequest)
+        effects = self._manager.queue_start(
+            wanted.name, wanted.start, wanted.reason, all_queues=wanted.all, now_s=self._turns.wall_s
+        )
+        self._shell.perform(effects)
+        self._answer(request)
+
+    def _answer(self, request: Request, payload: object = None) -> None:
+        self._shell.after_commit(lambda: request.respond(payload))
+

@@ -1,0 +1,269 @@
+"""Performs what the job manager decides: rows to the store, words to the schedulers, processes to the executors.
+
+A turn's effects that must wait for the disk (starts, answers, news for watchers) are gathered and registered as one
+after-commit callback at the end of the turn. What schedulers are told goes out at once: the log is in order, so a
+crash forgets the later before the earlier.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from fluxsched.core.idset import Idset
+from fluxsched.errors import FluxschedError
+from fluxsched.jobs import effects as effect
+from fluxsched.jobs.manager import JobManager
+from fluxsched.protocol import codec
+from fluxsched.protocol.messages import alloc as msg
+from fluxsched.runtime.exec.base import Executor, JobLaunch
+from fluxsched.runtime.log import logger
+from fluxsched.runtime.router import Peer, Request, Router
+from fluxsched.runtime.store import Store
+from fluxsched.runtime.turns import Timer, Turns
+
+log = logger("jobs")
+Publish = Callable[[int, list[dict[str, Any]]], None]
+_encode = msgspec.json.encode
+
+
+class JobShell:
+    """The job manager with its hands: the only place that performs its effects."""
+
+    def __init__(self, manager: JobManager, router: Router, store: Store, turns: Turns, spool: Path) -> None:
+        self.manager = manager
+        self.spool = spool
+        self.publish: list[Publish] = []
+        self.held: Callable[[int, Idset], None] = lambda jobid, ranks: None
+        self.unheld: Callable[[int, Idset], None] = lambda jobid, ranks: None
+        self.executors: dict[str, Executor] = {}
+        self.environment: dict[str, str] = {}
+        self.cores: list[Idset] | None = None
+        self.updates: dict[int, list[Request]] = {}
+        self._running: dict[int, Executor] = {}
+        self._limits: dict[int, Timer] = {}
+        self._router = router
+        self._store = store
+        self.turns = turns
+        self._after: list[Callable[[], None]] = []
+        self._news: list[tuple[int, list[dict[str, Any]]]] = []
+        self._due: Timer | None = None
+        self._due_at_s = 0.0
+        turns.at_end(self._end_turn)
+
+    @property
+    def now_s(self) -> float:
+        """Wall time of this turn (seconds since the epoch)."""
+        return self.turns.wall_s
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Run `call` once what this turn decided is on disk."""
+        self._after.append(call)
+        self.turns.wake()
+
+    def _end_turn(self) -> None:
+        if not (self._after or self._news):
+            return
+        after, self._after = self._after, []
+        news, self._news = self._news, []
+
+        def committed() -> None:
+            for jobid, events in news:
+                for publish in self.publish:
+                    publish(jobid, events)
+            for call in after:
+                call()
+
+        self._store.after_commit(committed)
+
+    # -- effects ------------------------------------------------------------------------------------------------
+
+    def perform(self, effects: Iterable[Any]) -> None:
+        """Perform effects in order."""
+        for one in effects:
+            self._performers[type(one)](self, one)
+
+    def _persist(self, one: effect.Persist) -> None:
+        ended = any(event["name"] == "clean" for event in one.events)
+        self._store.add(
+            "job_log",
+            (
+                one.jobid,
+                1 if ended else None,
+                _encode(one.events),
+                None if one.jobspec is None else _encode(one.jobspec),
+                None if one.R is None else _encode(one.R),
+            ),
+        )
+        self._news.append((one.jobid, one.events))
+        if ended:
+            self._ended(one.jobid)
+
+    def _sched_alloc(self, one: effect.SchedAlloc) -> None:
+        request = msg.AllocRequest(
+            id=one.jobid, priority=one.priority, userid=one.userid, t_submit=one.t_submit, jobspec=one.jobspec
+        )
+        self._router.request(_peer(one), "sched.alloc", request)
+
+    def _sched_free(self, one: effect.SchedFree) -> None:
+        self._router.request(_peer(one), "sched.free", msg.FreeRequest(id=one.jobid, R=one.R, final=one.final))
+
+    def _sched_cancel(self, one: effect.SchedCancel) -> None:
+        self._router.request(_peer(one), "sched.cancel", msg.SchedCancelRequest(id=one.jobid))
+
+    def _sched_prioritize(self, one: effect.SchedPrioritize) -> None:
+        self._router.request(_peer(one), "sched.prioritize", msg.PrioritizeRequest(jobs=list(one.jobs)))
+
+    def _sched_expiration(self, one: effect.SchedExpiration) -> None:
+        payload = codec.pack(msg.ExpirationRequest(id=one.jobid, expiration=one.expiration_s))
+
+        def answered(answer: Any) -> None:
+            error = "the scheduler went away" if answer is None else None
+            if answer is not None and answer.errnum not in (0, errno.ENOSYS):
+                error = (answer.payload or b"refused").decode(errors="replace")
+            self.perform(self.manager.expiration_answered(one.jobid, error, self.now_s))
+            self._arm_limit(one.jobid)
+
+        self._router.call(_peer(one), "sched.expiration", payload, answered)
+
+    def _held(self, one: effect.Held) -> None:
+        self.held(one.jobid, one.ranks)
+
+    def _unheld(self, one: effect.Unheld) -> None:
+        self.after_commit(lambda: self.unheld(one.jobid, one.ranks))
+
+    def _start(self, one: effect.Start) -> None:
+        self.after_commit(lambda: self._launch(one.jobid))
+
+    def _kill(self, one: effect.Kill) -> None:
+        self.after_commit(lambda: self._signal(one.jobid, one.signum))
+
+    def _signal(self, jobid: int, signum: int) -> None:
+        executor = self._running.get(jobid)
+        if executor is not None:
+            executor.kill(jobid, signum)
+
+    def _annotated(self, one: effect.Annotated) -> None:
+        """Annotations are volatile: listings read them from the job, nothing is stored."""
+
+    def _update_done(self, one: effect.UpdateDone) -> None:
+        for request in self.updates.pop(one.jobid, ()):
+            if one.error is None:
+                self.after_commit(request.respond)
+            else:
+                request.error(errno.EINVAL, one.error)
+
+    def _save_queue(self, one: effect.SaveQueue) -> None:
+        self._store.add("saved", ("queue", one.name or "", _encode(one.state)))
+
+    def _wake_at(self, one: effect.WakeAt) -> None:
+        if self._due is not None and self._due.call is not None:
+            if self._due_at_s <= one.at_s:
+                return
+            self._due.cancel()
+        self._due_at_s = one.at_s
+        self._due = self.turns.after(one.at_s - self.turns.clock.wall_s(), self._timers_due)
+
+    def _timers_due(self) -> None:
+        self.perform(self.manager.due(self.turns.clock.wall_s()))
+
+    _performers: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
+        effect.Persist: _persist,
+        effect.SchedAlloc: _sched_alloc,
+        effect.SchedFree: _sched_free,
+        effect.SchedCancel: _sched_cancel,
+        effect.SchedPrioritize: _sched_prioritize,
+        effect.SchedExpiration: _sched_expiration,
+        effect.Held: _held,
+        effect.Unheld: _unheld,
+        effect.Start: _start,
+        effect.Kill: _kill,
+        effect.WakeAt: _wake_at,
+        effect.Annotated: _annotated,
+        effect.UpdateDone: _update_done,
+        effect.SaveQueue: _save_queue,
+    }
+
+    # -- execution ----------------------------------------------------------------------------------------------
+
+    def _launch(self, jobid: int) -> None:
+        job = self.manager.job(jobid)
+        jobspec = job.jobspec
+        assert jobspec is not None, "a job that is to start has its jobspec"
+        assert job.R is not None, "a job that is to start has its R"
+        executor = self.executors["test" if jobspec.test_run_duration_s is not None else "local"]
+        self._running[jobid] = executor
+        try:
+            executor.start(
+                JobLaunch(
+                    jobid=jobid,
+                    jobspec=jobspec,
+                    R=job.R,
+                    environment=self.environment,
+                    spool=self.spool,
+                    cores=self.cores,
+                )
+            )
+        except FluxschedError as exc:
+            self.exec_failed(jobid, str(exc))
+            return
+        self._arm_limit(jobid)
+
+    def _arm_limit(self, jobid: int) -> None:
+        timer = self._limits.pop(jobid, None)
+        if timer is not None:
+            timer.cancel()
+        if jobid not in self._running:
+            return
+        expiration_s = self.manager.job(jobid).expiration_s
+        if expiration_s > 0.0:
+            self._limits[jobid] = self.turns.after(
+                expiration_s - self.turns.clock.wall_s(), lambda: self._limit_reached(jobid)
+            )
+
+    def _limit_reached(self, jobid: int) -> None:
+        self._limits.pop(jobid, None)
+        self.perform(
+            self.manager.raise_exception(jobid, "timeout", 0, "resource allocation expired", None, self.now_s)
+        )
+
+    def started(self, jobid: int) -> None:
+        """An executor says that the job's tasks run."""
+        self.perform(self.manager.started(jobid, self.now_s))
+
+    def finished(self, jobid: int, status: int) -> None:
+        """An executor says that all tasks have ended and nothing of them is left."""
+        self._running.pop(jobid, None)
+        self.perform(self.manager.finished(jobid, status, self.now_s, release=True))
+
+    def exec_failed(self, jobid: int, note: str) -> None:
+        """An executor could not start the job."""
+        self._running.pop(jobid, None)
+        self.perform(self.manager.exec_failed(jobid, note, self.now_s))
+
+    def _ended(self, jobid: int) -> None:
+        timer = self._limits.pop(jobid, None)
+        if timer is not None:
+            timer.cancel()
+
+    def record_process(self, jobid: int, record: object | None, then: Callable[[], None]) -> None:
+        """Keep (or forget) which processes are a job's, then go on (kill -9 of the instance must find them)."""
+        if record is None:
+            self._store.remove("process", (jobid,))
+        else:
+            self._store.add("process", (jobid, _encode(record)))
+        self.after_commit(then)
+
+    def raise_jobs(self, jobids: Iterable[int], note: str) -> None:
+        """Fatal exceptions in the instance's own name."""
+        for jobid in jobids:
+            self.perform(self.manager.raise_exception(jobid, "exec", 0, note, None, self.now_s))
+
+
+def _peer(one: Any) -> Peer:
+    peer: Peer = one.scheduler
+    return peer

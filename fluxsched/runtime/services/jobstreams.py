@@ -1,0 +1,222 @@
+"""Streams about jobs: `watch` (all events), `eventlog` (one job), `output` (its stdout and stderr) and `wait`.
+
+News is published after it is on disk; a watcher never sees what a crash could take back.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, Literal
+
+from fluxsched.core.jobid import format_f58
+from fluxsched.errors import Refused
+from fluxsched.protocol.messages import jobs as msg
+from fluxsched.runtime.exec.base import spool_directory
+from fluxsched.runtime.router import Request, Router, forget
+from fluxsched.runtime.services.jobinfo import clean_context, list_filter, stored_job, wait_response
+from fluxsched.runtime.services.jobshell import JobShell
+from fluxsched.runtime.store import Store
+from fluxsched.runtime.turns import Turns
+
+StreamName = Literal["stdout", "stderr"]
+STREAM_NAMES: tuple[StreamName, ...] = ("stdout", "stderr")
+
+WATCH_EVENTS_MAX = 1024
+"""Events in one watch response."""
+OUTPUT_CHUNK_BYTES = 64 * 1024
+"""Bytes of output in one response."""
+OUTPUT_TURN_CHUNKS = 16
+"""Responses one follower gets at a time, so that a job that floods its output does not starve others."""
+OUTPUT_POLL_S = 0.02
+"""How often a followed file is looked at."""
+
+
+class Follower:
+    """One `output` stream: which files, and how far it has read."""
+
+    __slots__ = ("follow", "jobid", "offsets", "paths", "request")
+
+    def __init__(self, request: Request, jobid: int, follow: bool, paths: dict[StreamName, Path]) -> None:
+        self.request = request
+        self.jobid = jobid
+        self.follow = follow
+        self.paths = paths
+        self.offsets = dict.fromkeys(paths, 0)
+
+
+class JobStreams:
+    """Serves the streams of `job-manager`."""
+
+    def __init__(self, shell: JobShell, router: Router, store: Store, turns: Turns) -> None:
+        self._shell = shell
+        self._manager = shell.manager
+        self._router = router
+        self._store = store
+        self._turns = turns
+        self._watchers: dict[Request, tuple[frozenset[int] | None, frozenset[str] | None]] = {}
+        self._logs: defaultdict[int, dict[Request, None]] = defaultdict(dict)
+        self._waits: defaultdict[int, dict[Request, None]] = defaultdict(dict)
+        self._followers: dict[Request, Follower] = {}
+        self._polling = False
+        self._news: list[tuple[int, float, str, dict[str, Any]]] = []
+        router.serve(
+            {
+                "job-manager.watch": self._watch,
+                "job-manager.eventlog": self._eventlog,
+                "job-manager.output": self._output,
+                "job-manager.wait": self._wait,
+            }
+        )
+        router.on_lost(lambda peer: self._forget_waits(peer))
+        shell.publish.append(self._publish)
+        turns.at_end(self._flush)
+
+    # -- watch --------------------------------------------------------------------------------------------------
+
+    def _watch(self, request: Request) -> None:
+        wanted = request.payload(msg.WatchRequest)
+        request.open_stream(lambda: forget(self._watchers, request))
+        ids = None if wanted.ids is None else frozenset(wanted.ids)
+        names = None if wanted.names is None else frozenset(wanted.names)
+        self._watchers[request] = (ids, names)
+        if wanted.history:
+            self._shell.after_commit(lambda: self._tell_history(request, ids))
+
+    def _tell_history(self, request: Request, ids: frozenset[int] | None) -> None:
+        """What has happened so far to the jobs that are in memory, job by job."""
+        wanted = list_filter(msg.ListRequest(ids=None if ids is None else sorted(ids), max_entries=0))
+        news = []
+        for job in self._manager.listing(wanted):
+            found = stored_job(self._store, job["id"])
+            news += [self._event(job["id"], event) for event in (found or {}).get("eventlog", ())]
+        if request in self._watchers:
+            self._tell(request, news)
+
+    def _publish(self, jobid: int, events: list[dict[str, Any]]) -> None:
+        if self._watchers:
+            self._news += [self._event(jobid, event) for event in events]
+        for request in self._logs.get(jobid, ()):
+            request.respond(msg.EventlogResponse(events))
+        if events[-1]["name"] == "clean":
+            self._inactive(jobid)
+
+    def _event(self, jobid: int, event: dict[str, Any]) -> tuple[int, float, str, dict[str, Any]]:
+        context = event.get("context") or {}
+        if event["name"] == "clean":
+            result = self._manager.wait_result(jobid)
+            assert result is not None, "a clean job has a result"
+            context = clean_context(result)
+        return (jobid, event["timestamp"], event["name"], context)
+
+    def _flush(self) -> None:
+        """End-of-turn hook: each watcher gets a turn's events in as few responses as fit."""
+        news, self._news = self._news, []
+        if news:
+            for request in list(self._watchers):
+                self._tell(request, news)
+
+    def _tell(self, request: Request, news: list[tuple[int, float, str, dict[str, Any]]]) -> None:
+        ids, names = self._watchers[request]
+        if ids is not None or names is not None:
+            news = [one for one in news if (ids is None or one[0] in ids) and (names is None or one[2] in names)]
+        for start in range(0, len(news), WATCH_EVENTS_MAX):
+            request.respond(msg.WatchResponse(news[start : start + WATCH_EVENTS_MAX]))
+
+    # -- one job's log ------------------------------------------------------------------------------------------
+
+    def _eventlog(self, request: Request) -> None:
+        wanted = request.payload(msg.EventlogRequest)
+        request.open_stream(lambda: forget(self._logs[wanted.id], request))
+
+        def begin() -> None:
+            found = stored_job(self._store, wanted.id)
+            if found is None:
+                request.error(errno.ENOENT, f"job {format_f58(wanted.id)} is unknown")
+                return
+            request.respond(msg.EventlogResponse(found["eventlog"]))
+            if wanted.follow and found["eventlog"][-1]["name"] != "clean":
+                self._logs[wanted.id][request] = None
+            else:
+                request.finish()
+
+        self._shell.after_commit(begin)
+
+    def _inactive(self, jobid: int) -> None:
+        for request in self._logs.pop(jobid, ()):
+            request.finish()
+        waits = self._waits.pop(jobid, ())
+        if waits:
+            result = self._manager.wait_result(jobid)
+            assert result is not None, "a clean job has a result"
+            answer = wait_response(result)
+            for request in waits:
+                request.respond(answer)
+
+    # -- wait ---------------------------------------------------------------------------------------------------
+
+    def _wait(self, request: Request) -> None:
+        jobid = request.payload(msg.WaitRequest).id
+        result = self._manager.wait_result(jobid)
+        if result is None:
+            self._waits[jobid][request] = None
+        else:
+            self._shell.after_commit(lambda: request.respond(wait_response(result)))
+
+    def _forget_waits(self, peer: Any) -> None:
+        for jobid in list(self._waits):
+            waits = self._waits[jobid]
+            for request in [request for request in waits if request.peer is peer]:
+                del waits[request]
+            if not waits:
+                del self._waits[jobid]
+
+    # -- output -------------------------------------------------------------------------------------------------
+
+    def _output(self, request: Request) -> None:
+        wanted = request.payload(msg.OutputRequest)
+        self._manager.job(wanted.id)
+        directory = spool_directory(self._shell.spool, wanted.id)
+        paths = {name: directory / name for name in STREAM_NAMES}
+        follower = Follower(request, wanted.id, wanted.follow, paths)
+        request.open_stream(lambda: forget(self._followers, request))
+        self._followers[request] = follower
+        self._poll()
+
+    def _poll(self) -> None:
+        self._polling = False
+        for follower in list(self._followers.values()):
+            self._feed(follower)
+        if self._followers and not self._polling:
+            self._polling = True
+            self._turns.after(OUTPUT_POLL_S, self._poll)
+
+    def _feed(self, follower: Follower) -> None:
+        complete = not follower.follow or self._manager.wait_result(follower.jobid) is not None
+        if self._router.unsent_bytes(follower.request.peer):
+            return
+        for name, path in follower.paths.items():
+            for _ in range(OUTPUT_TURN_CHUNKS):
+                data = _read(path, follower.offsets[name])
+                if not data:
+                    break
+                follower.offsets[name] += len(data)
+                follower.request.respond(msg.OutputResponse(stream=name, data=data))
+            else:
+                complete = False
+        if complete:
+            del self._followers[follower.request]
+            follower.request.finish()
+
+
+def _read(path: Path, offset: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(OUTPUT_CHUNK_BYTES)
+    except FileNotFoundError:
+        return b""
+    except OSError as exc:
+        raise Refused(f"cannot read {path.name} of the job: {os.strerror(exc.errno or 0)}") from exc

@@ -1,0 +1,320 @@
+"""The `module` service: scheduler modules as processes of their own, loaded, removed, reloaded and watched.
+
+A module that ends, by a crash or by an exception of its plugin, takes nothing with it: its loss is reported, its
+resources stay with the running jobs, and a reload goes on from hello.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.protocol import codec
+from fluxsched.protocol.header import Message
+from fluxsched.protocol.messages.modules import (
+    ModuleInfo,
+    ModuleListResponse,
+    ModuleLoadRequest,
+    ModuleLoadResponse,
+    ModuleRequest,
+    ServiceRequest,
+)
+from fluxsched.runtime.children import ExitWatch
+from fluxsched.runtime.log import logger
+from fluxsched.runtime.router import Peer, Request, Router, forget
+from fluxsched.runtime.services.scheduling import DEFAULT_GROUP, SchedulingService
+from fluxsched.runtime.turns import Timer, Turns
+
+log = logger("module")
+
+MODULES_MAX = 64
+"""Modules of one instance; each is a process."""
+TERMINATE_S = 5.0
+"""How long a module may take to leave after SIGTERM before it is killed (seconds)."""
+LAST_WORDS_BYTES = 4096
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+STATUS_INIT, STATUS_RUNNING, STATUS_FINALIZING, STATUS_EXITED = 0, 1, 2, 3
+"""Module status numbers as Flux's `module.list` has them."""
+
+
+class Module:
+    """One scheduler module: its process, its connection and how it ended."""
+
+    def __init__(self, name: str, spec: str, groups: tuple[str, ...], since_s: float) -> None:
+        self.name = name
+        self.spec = spec
+        self.groups = groups
+        self.since_s = since_s
+        self.process: subprocess.Popen[bytes] | None = None
+        self.watch: ExitWatch | None = None
+        self.peer: Peer | None = None
+        self.status = STATUS_INIT
+        self.error: str | None = None
+        self.on_ready: list[Callable[[str | None], None]] = []
+        self.on_exit: list[Callable[[], None]] = []
+        self.killer: Timer | None = None
+        self.reported = False
+
+
+class ModuleService:
+    """Serves `module.*` and `service.*`."""
+
+    def __init__(
+        self,
+        router: Router,
+        scheduling: SchedulingService,
+        turns: Turns,
+        directory: Path,
+        uri: Callable[[], str],
+        queues: Mapping[str, str],
+    ) -> None:
+        self.modules: dict[str, Module] = {}
+        self._router = router
+        self._scheduling = scheduling
+        self._turns = turns
+        self._directory = directory
+        self._uri = uri
+        self._queues = queues
+        self.builtin: dict[str, Callable[[], dict[str, object]]] = {}
+        router.serve(
+            {
+                "module.load": self._load_request,
+                "module.remove": self._remove_request,
+                "module.reload": self._reload_request,
+                "module.list": self._list,
+                "module.stats": self._stats,
+                "service.add": self._service_add,
+                "service.remove": self._service_remove,
+            }
+        )
+        scheduling.on_ready.append(self._check_ready)
+
+    # -- loading ------------------------------------------------------------------------------------------------
+
+    def load(
+        self, spec: str, name: str | None, groups: tuple[str, ...], ready: Callable[[str | None], None]
+    ) -> Module:
+        """Start a module; `ready` gets None once it serves its groups, else the reason why it never did."""
+        groups = groups or (DEFAULT_GROUP,)
+        name = name or default_name(spec, groups)
+        if NAME.fullmatch(name) is None:
+            raise InvalidValue(f"module name {name!r} is not 1 to 64 letters, digits, '_', '.' or '-'")
+        present = self.modules.get(name)
+        if name in self.builtin or (present is not None and present.status != STATUS_EXITED):
+            raise Refused(f"module {name!r} is already loaded; give another --name", errno.EEXIST)
+        if len(self.modules) >= MODULES_MAX:
+            raise Refused(f"{MODULES_MAX} modules are loaded, which is the limit; remove one", errno.EMFILE)
+        for group in groups:
+            for other in self.modules.values():
+                if group in other.groups and other.status != STATUS_EXITED:
+                    raise Refused(f"group {group!r} is served by module {other.name!r}; remove it first", errno.EBUSY)
+        module = Module(name, spec, groups, self._turns.wall_s)
+        module.on_ready.append(ready)
+        self._spawn(module)
+        self.modules[name] = module
+        return module
+
+    def _spawn(self, module: Module) -> None:
+        command = [sys.executable, "-m", "fluxsched.runtime.schedmain", "--uri", self._uri(), "--name", module.name]
+        command += [part for group in module.groups for part in ("--group", group)]
+        serves = [f"{queue}={group}" for queue, group in self._queues.items() if group in module.groups]
+        command += [part for pair in serves for part in ("--queue", pair)]
+        with self._log_path(module.name).open("ab") as output:
+            module.process = subprocess.Popen(
+                [*command, module.spec], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+        loop = asyncio.get_running_loop()
+        module.watch = ExitWatch(loop, module.process.pid, lambda: self._turns.post(lambda: self._exited(module)))
+
+    def _log_path(self, name: str) -> Path:
+        return self._directory / f"{name}.log"
+
+    def _check_ready(self) -> None:
+        for module in self.modules.values():
+            if module.status == STATUS_INIT and module.peer is not None and self._scheduling.is_ready(module.peer):
+                module.status = STATUS_RUNNING
+                self._tell_ready(module, None)
+
+    def _tell_ready(self, module: Module, error: str | None) -> None:
+        calls, module.on_ready = module.on_ready, []
+        for call in calls:
+            call(error)
+
+    def _exited(self, module: Module) -> None:
+        assert module.process is not None
+        status = module.process.wait()
+        expected = module.status == STATUS_FINALIZING
+        module.status = STATUS_EXITED
+        if module.killer is not None:
+            module.killer.cancel()
+        if not expected:
+            module.error = self._last_words(module) or f"exit status {status}"
+            log.error(
+                "module %s ended: %s; running jobs go on, `fluxsched module reload %s` starts it again",
+                module.name,
+                module.error,
+                module.name,
+            )
+        self._tell_ready(module, module.error or "removed before it was ready")
+        calls, module.on_exit = module.on_exit, []
+        for call in calls:
+            call()
+
+    def _last_words(self, module: Module) -> str:
+        try:
+            text = self._log_path(module.name).read_bytes()[-LAST_WORDS_BYTES:].decode(errors="replace").strip()
+        except OSError:
+            return ""
+        return text.splitlines()[-1] if text else ""
+
+    def _load_request(self, request: Request) -> None:
+        wanted = request.payload(ModuleLoadRequest)
+        self._answer_when_ready(request, wanted.spec, wanted.name, tuple(wanted.groups))
+
+    def _answer_when_ready(self, request: Request, spec: str, name: str | None, groups: tuple[str, ...]) -> None:
+        def ready(error: str | None) -> None:
+            if error is None:
+                assert module.process is not None
+                request.respond(ModuleLoadResponse(name=module.name, pid=module.process.pid))
+            else:
+                self.modules.pop(module.name, None)
+                request.error(errno.ENOEXEC, f"module {module.name}: {error}")
+
+        module = self.load(spec, name, groups, ready)
+
+    # -- removal ------------------------------------------------------------------------------------------------
+
+    def remove(self, name: str, gone: Callable[[], None]) -> None:
+        """End a module; `gone` is called when its process has ended."""
+        module = self._module(name)
+        if module.status == STATUS_EXITED:
+            del self.modules[name]
+            gone()
+            return
+        assert module.process is not None
+        module.on_exit += [lambda: forget(self.modules, name), gone]
+        if module.status != STATUS_FINALIZING:
+            module.status = STATUS_FINALIZING
+            module.process.terminate()
+            module.killer = self._turns.after(TERMINATE_S, module.process.kill)
+
+    def _module(self, name: str) -> Module:
+        module = self.modules.get(name)
+        if module is None:
+            known = ", ".join(self.modules) or "none"
+            built_in = " (it is a part of the instance)" if name in self.builtin else ""
+            raise Refused(f"no module {name!r} can be unloaded{built_in}; loaded: {known}", errno.ENOENT)
+        return module
+
+    def _remove_request(self, request: Request) -> None:
+        self.remove(request.payload(ModuleRequest).name, lambda: request.respond())
+
+    def _reload_request(self, request: Request) -> None:
+        module = self._module(request.payload(ModuleRequest).name)
+
+        def again() -> None:
+            try:
+                self._answer_when_ready(request, module.spec, module.name, module.groups)
+            except FluxschedError as exc:
+                request.error(exc.errnum, str(exc))
+
+        self.remove(module.name, again)
+
+    def close(self) -> None:
+        """End all modules and wait for them (at the end of the instance)."""
+        running = [m for m in self.modules.values() if m.process is not None and m.status != STATUS_EXITED]
+        for module in running:
+            module.status = STATUS_FINALIZING
+            if module.watch is not None:
+                module.watch.close()
+            assert module.process is not None
+            module.process.terminate()
+        for module in running:
+            assert module.process is not None
+            try:
+                module.process.wait(TERMINATE_S)
+            except subprocess.TimeoutExpired:
+                module.process.kill()
+                module.process.wait()
+
+    # -- reading and services -----------------------------------------------------------------------------------
+
+    def _list(self, request: Request) -> None:
+        mods = [
+            ModuleInfo(
+                name=name,
+                path="builtin",
+                idle=0,
+                status=STATUS_RUNNING,
+                services=[name],
+                sendqueue=0,
+                recvqueue=0,
+                pid=os.getpid(),
+            )
+            for name in sorted(self.builtin)
+        ]
+        for module in self.modules.values():
+            mods.append(
+                ModuleInfo(
+                    name=module.name,
+                    path=module.spec,
+                    idle=0,
+                    status=module.status,
+                    services=["sched", *sorted(module.peer.services)] if module.peer else [],
+                    sendqueue=len(module.peer.outbox) if module.peer else 0,
+                    recvqueue=0,
+                    pid=module.process.pid if module.process else None,
+                    groups=list(module.groups),
+                    error=module.error,
+                )
+            )
+        request.respond(ModuleListResponse(mods=mods))
+
+    def _stats(self, request: Request) -> None:
+        name = request.payload(ModuleRequest).name
+        if name in self.builtin:
+            request.respond(self.builtin[name]())
+            return
+        peer = self._module(name).peer
+        if peer is None:
+            raise Refused(f"module {name!r} is not running", errno.EAGAIN)
+        self._router.call(
+            peer,
+            f"{name}.stats-get",
+            None,
+            lambda answer: self._stats_answer(request, name, answer),
+        )
+
+    def _stats_answer(self, request: Request, name: str, answer: object) -> None:
+        if not isinstance(answer, Message) or answer.errnum:
+            request.error(errno.EIO, f"module {name!r} did not answer")
+        else:
+            request.respond(codec.unpack(answer.payload, dict))
+
+    def _service_add(self, request: Request) -> None:
+        service = request.payload(ServiceRequest).service
+        module = self.modules.get(service)
+        if module is None or module.status != STATUS_INIT or module.peer is not None:
+            raise Refused(f"service {service!r}: only modules that this instance loads may add services", errno.EPERM)
+        self._router.register(service, request.peer)
+        request.peer.name = service
+        module.peer = request.peer
+        request.respond()
+
+    def _service_remove(self, request: Request) -> None:
+        self._router.unregister(request.payload(ServiceRequest).service, request.peer)
+        request.respond()
+
+
+def default_name(spec: str, groups: tuple[str, ...]) -> str:
+    """`fifo:placement=best-fit` is module sched-fifo; for group debug it is sched-fifo-debug."""
+    base = Path(spec.split(":", 1)[0]).name.removesuffix(".py")
+    name = base if base.startswith("sched-") else f"sched-{base}"
+    return "-".join([name, *(group for group in groups if group != DEFAULT_GROUP)])

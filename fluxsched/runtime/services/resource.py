@@ -1,0 +1,344 @@
+"""The `resource` service: RFC 28 in both dialects, drain, groups, properties, status and the RFC 44 journal.
+
+Translates requests into calls of `resource.ResourceModule` and performs its effects: streams through one
+`AcquireServer` session an acquirer, rows through the store, and every answer after the store (law 3).
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import pwd
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, Literal, cast
+
+import msgspec
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.targets import parse_targets
+from fluxsched.errors import RemoteProtocolError
+from fluxsched.protocol.acquire_server import AcquireServer
+from fluxsched.protocol.messages.acquire import AcquireRequest, ReleaseRequest
+from fluxsched.protocol.messages.resource import (
+    AssignRequest,
+    DrainInfo,
+    DrainRequest,
+    ExpirationUpdateRequest,
+    GroupInfo,
+    GroupsResponse,
+    IncludeRequest,
+    JournalResponse,
+    MoveResponse,
+    PropertyRequest,
+    ReloadRequest,
+    SchedStatusResponse,
+    StatusResponse,
+    UndrainRequest,
+)
+from fluxsched.resource import effects as effect
+from fluxsched.resource.groups import GroupView
+from fluxsched.resource.inventory import Inventory
+from fluxsched.resource.module import ResourceModule
+from fluxsched.runtime.log import logger
+from fluxsched.runtime.router import Peer, Request, Router, forget
+from fluxsched.runtime.store import Store
+from fluxsched.runtime.turns import Turns
+
+log = logger("resource")
+
+JOURNAL_BATCH_EVENTS = 512
+"""Events in one journal response: a history of thousands stays far below the message limit."""
+SLOW_READER_RETRY_S = 0.02
+"""How long a stream whose peer has unsent bytes waits before it looks again; meanwhile its changes merge."""
+
+
+class Acquirer:
+    """One `resource.acquire` stream: the request that it answers and the session that words the answers."""
+
+    __slots__ = ("group", "request", "session")
+
+    def __init__(self, request: Request, session: AcquireServer, group: str | None) -> None:
+        self.request = request
+        self.session = session
+        self.group = group
+
+
+class ResourceService:
+    """Serves `resource.*`; other services reach the module through it."""
+
+    def __init__(
+        self,
+        module: ResourceModule,
+        router: Router,
+        store: Store,
+        turns: Turns,
+        raise_jobs: Callable[[Iterable[int], str], None],
+        reload: Callable[[ReloadRequest], tuple[Inventory, Mapping[str, Idset]]],
+    ) -> None:
+        self.module = module
+        self.allocated: Callable[[], ResourceSet] = lambda: EMPTY_R
+        self._router = router
+        self._store = store
+        self._turns = turns
+        self._raise_jobs = raise_jobs
+        self._reload = reload
+        self._acquirers: dict[Hashable, Acquirer] = {}
+        self._journal: dict[Request, None] = {}
+        self._news: list[dict[str, Any]] = []
+        router.serve(self._handlers())
+        turns.at_end(self.publish)
+
+    def _handlers(self) -> dict[str, Callable[[Request], None]]:
+        return {
+            "resource.acquire": self._acquire,
+            "resource.release": self._release,
+            "resource.drain": self._drain,
+            "resource.undrain": self._undrain,
+            "resource.assign": self._assign,
+            "resource.include": self._include,
+            "resource.groups": self._groups,
+            "resource.status": self._status,
+            "resource.sched-status": self._sched_status,
+            "resource.property-add": self._property_add,
+            "resource.property-remove": self._property_remove,
+            "resource.expiration-update": self._expiration_update,
+            "resource.reload": self._reload_request,
+            "resource.journal": self._journal_stream,
+        }
+
+    # -- acquisition --------------------------------------------------------------------------------------------
+
+    def _acquire(self, request: Request) -> None:
+        wanted = request.payload(AcquireRequest)
+        raw = request.payload(dict)
+        if not request.streaming:
+            raise RemoteProtocolError("resource.acquire: the request needs the streaming flag")
+        if raw and wanted.group is None:
+            raise RemoteProtocolError("resource.acquire: 'group' is missing; send no payload for the plain dialect")
+        typed = wanted.group is not None
+        accept_update = "update" in wanted.accept
+        session = AcquireServer(typed=typed, accept_update=accept_update)
+        acquirer = Acquirer(request, session, wanted.group)
+        request.open_stream(lambda: self._end_acquirer(request))
+        self._acquirers[request] = acquirer
+        try:
+            effects = self.module.acquire(request, wanted.group, typed, accept_update)
+        except Exception:
+            del self._acquirers[request]
+            raise
+        self.perform(effects)
+
+    def _end_acquirer(self, request: Request) -> None:
+        if self._acquirers.pop(request, None) is not None:
+            self.perform(self.module.disconnect(request, self._turns.wall_s))
+
+    def _release(self, request: Request) -> None:
+        wanted = request.payload(ReleaseRequest)
+        targets = Idset.parse(wanted.targets)
+        acquirer = self._acquirer_of(request.peer, wanted.group)
+        if acquirer is None:
+            raise RemoteProtocolError(
+                f"resource.release: group {wanted.group!r} targets {wanted.targets}: not acquired by this peer"
+            )
+        self.perform(self.module.release(acquirer.request, wanted.group, targets, self._turns.wall_s))
+        self._answer(request)
+
+    def _acquirer_of(self, peer: Peer, group: str) -> Acquirer | None:
+        for acquirer in self._acquirers.values():
+            if acquirer.request.peer is peer and acquirer.group == group:
+                return acquirer
+        return None
+
+    # -- administration -----------------------------------------------------------------------------------------
+
+    def targets(self, text: str) -> Idset:
+        """Targets from an idset or a hostlist; all offenders are named."""
+        resources = self.module.resources
+        return parse_targets(text, resources.ranks_by_host, resources.ranks)
+
+    def _drain(self, request: Request) -> None:
+        wanted = request.payload(DrainRequest)
+        self.perform(
+            self.module.drain(
+                self.targets(wanted.targets), wanted.reason, wanted.mode, user_name(request.userid), self._turns.wall_s
+            )
+        )
+        self._answer(request)
+
+    def _undrain(self, request: Request) -> None:
+        wanted = request.payload(UndrainRequest)
+        self.perform(
+            self.module.undrain(
+                self.targets(wanted.targets), wanted.reason, wanted.mode, user_name(request.userid), self._turns.wall_s
+            )
+        )
+        self._answer(request)
+
+    def _assign(self, request: Request) -> None:
+        wanted = request.payload(AssignRequest)
+        self._move(request, self.targets(wanted.targets), wanted.group, wanted.graceful)
+
+    def _include(self, request: Request) -> None:
+        wanted = request.payload(IncludeRequest)
+        self._move(request, self.targets(wanted.targets), None, wanted.graceful)
+
+    def _move(self, request: Request, targets: Idset, group: str | None, graceful: bool) -> None:
+        now_s, user = self._turns.wall_s, user_name(request.userid)
+        if group is None:
+            self.perform(self.module.include(targets, now_s, graceful=graceful, user=user))
+        else:
+            self.perform(self.module.assign(targets, group, now_s, graceful=graceful, user=user))
+        state = self.module.move_state(targets)
+        self._answer(request, MoveResponse(str(state.moved), str(state.leaving), str(state.draining)))
+
+    def _property_add(self, request: Request) -> None:
+        self.perform(self.module.property_add(self._properties(request), self._turns.wall_s))
+        self._answer(request)
+
+    def _property_remove(self, request: Request) -> None:
+        self.perform(self.module.property_remove(self._properties(request), self._turns.wall_s))
+        self._answer(request)
+
+    def _properties(self, request: Request) -> dict[str, Idset]:
+        properties = request.payload(PropertyRequest).properties
+        return {name: self.targets(text) for name, text in properties.items()}
+
+    def _expiration_update(self, request: Request) -> None:
+        self.set_expiration(request.payload(ExpirationUpdateRequest).expiration)
+        self._answer(request)
+
+    def set_expiration(self, expiration_s: float) -> None:
+        """Change when the whole resource set ends (seconds since the epoch, 0 for never)."""
+        self.perform(self.module.set_expiration(expiration_s, self._turns.wall_s))
+
+    def _reload_request(self, request: Request) -> None:
+        wanted = request.payload(ReloadRequest)
+        inventory, groups = self._reload(wanted)
+        self.perform(self.module.reload(inventory, groups, self._turns.wall_s, force=wanted.force))
+        self._answer(request)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def _status(self, request: Request) -> None:
+        status = self.module.status()
+        drain = {
+            str(entry.targets): DrainInfo(entry.timestamp_s, entry.reason, entry.user, entry.state)
+            for entry in status["drain"]
+        }
+        sets = {name: str(status[name]) for name in ("online", "offline", "exclude", "torpid", "lost")}
+        groups = {name: str(targets) for name, targets in status["groups"].items()}
+        request.respond(StatusResponse(R=status["R"].to_json(), drain=drain, groups=groups, **sets))
+
+    def _sched_status(self, request: Request) -> None:
+        status = self.module.sched_status(self.allocated())
+        request.respond(SchedStatusResponse(**{name: resources.to_json() for name, resources in status.items()}))
+
+    def _groups(self, request: Request) -> None:
+        request.respond(GroupsResponse([_group_info(group) for group in self.module.groups()]))
+
+    def _journal_stream(self, request: Request) -> None:
+        request.open_stream(lambda: forget(self._journal, request))
+        batch: list[dict[str, Any]] = []
+        for event in self.module.journal.events:
+            if "R" in event or len(batch) >= JOURNAL_BATCH_EVENTS:
+                if batch:
+                    request.respond({"events": batch})
+                batch = []
+            batch.append(event)
+            if "R" in event:
+                request.respond({"events": batch})
+                batch = []
+        if batch:
+            request.respond({"events": batch})
+        request.respond(JournalResponse(events=[]))
+        self._journal[request] = None
+
+    # -- effects ------------------------------------------------------------------------------------------------
+
+    def perform(self, effects: Iterable[Any]) -> None:
+        """Perform what the module decided, in order."""
+        for one in effects:
+            match one:
+                case effect.ToAcquirer(acquirer=key, change=change):
+                    self._to_acquirer(key, change)
+                case effect.Journal(event=event):
+                    kept = {key: value for key, value in event.items() if key != "R"}
+                    self._store.add("journal", (msgspec.json.encode(kept),))
+                    self._news.append(event)
+                case effect.Save(table=table, key=key, value=None):
+                    self._store.remove("saved", (table, key))
+                case effect.Save(table=table, key=key, value=value):
+                    self._store.add("saved", (table, key, msgspec.json.encode(value)))
+                case effect.RaiseJobs(jobids=jobids, note=note):
+                    self._raise_jobs(jobids, note)
+                case effect.Ended(acquirer=key, errnum=errnum, text=text):
+                    if (acquirer := self._acquirers.pop(key, None)) is not None:
+                        acquirer.request.error(errnum, text)
+        self._turns.wake()
+
+    def _to_acquirer(self, key: Hashable, change: Any) -> None:
+        acquirer = self._acquirers.get(key)
+        if acquirer is None:
+            return
+        session = acquirer.session
+        match change:
+            case effect.First(resources=resources, online=online, offline=offline):
+                session.first(resources.to_json(), online, offline)
+            case effect.Grow(resources=resources, online=online, offline=offline):
+                session.grow(resources.to_json(), online, offline)
+            case effect.Shrink(targets=targets):
+                session.shrink(targets)
+            case effect.Availability(online=online, offline=offline):
+                session.availability(online, offline)
+            case effect.Update():
+                session.update(change.expiration_s, change.property_add, change.property_remove)
+
+    def publish(self) -> None:
+        """End-of-turn hook: word what has gathered; a stream whose peer is slow waits and merges."""
+        for acquirer in self._acquirers.values():
+            if not acquirer.session.pending:
+                continue
+            if self._router.unsent_bytes(acquirer.request.peer):
+                self._turns.after(SLOW_READER_RETRY_S, self._turns.wake)
+                continue
+            for message in acquirer.session.take():
+                acquirer.request.respond(message)
+        if self._news:
+            news, self._news = self._news, []
+            for request in self._journal:
+                request.respond({"events": news})
+
+    def _answer(self, request: Request, payload: object = None) -> None:
+        """Answer once all that was decided so far is on disk."""
+        self._store.after_commit(lambda: request.respond(payload))
+
+    def report(self) -> dict[str, Any]:
+        """What `resource.stats-get` shows."""
+        return {
+            "acquirers": len(self._acquirers),
+            "journal_streams": len(self._journal),
+            "targets": len(self.module.resources.ranks),
+            "journal_events": len(self.module.journal.events),
+        }
+
+
+def user_name(userid: int) -> str:
+    """A user's name for people to read; the number when the machine does not know it."""
+    try:
+        return pwd.getpwuid(userid).pw_name
+    except KeyError:
+        return getpass.getuser() if userid == os.getuid() else str(userid)
+
+
+def _group_info(group: GroupView) -> GroupInfo:
+    acquirer = group.acquirer.peer.name if isinstance(group.acquirer, Request) else None
+    return GroupInfo(
+        name=group.name,
+        targets=str(group.targets),
+        leaving=str(group.leaving),
+        incoming=str(group.incoming),
+        acquired=acquirer is not None,
+        dialect=cast("Literal['typed', 'plain'] | None", group.dialect),
+        acquirer=acquirer,
+    )

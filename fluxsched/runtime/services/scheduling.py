@@ -1,0 +1,146 @@
+"""The job manager's side of RFC 27: hello, ready, and what a scheduler answers to `sched.alloc`.
+
+`sched.*` goes to the connection that said hello for the group. An error response to alloc or free, a grant that
+breaks law 5, or the peer's loss suspends scheduling for its groups until somebody says hello again.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import rlite_ranks
+from fluxsched.errors import FluxschedError, Refused, RemoteProtocolError
+from fluxsched.protocol import codec
+from fluxsched.protocol.header import Message
+from fluxsched.protocol.messages import alloc as msg
+from fluxsched.runtime.log import logger
+from fluxsched.runtime.router import Peer, Request, Router
+from fluxsched.runtime.services.jobshell import JobShell
+
+log = logger("jobs")
+DEFAULT_GROUP = "default"
+
+
+class SchedulingService:
+    """Who schedules which group, and the translation of their answers."""
+
+    def __init__(self, shell: JobShell, router: Router) -> None:
+        self._shell = shell
+        self._router = router
+        self._groups: dict[Peer, tuple[str, ...]] = {}
+        self._ready: set[Peer] = set()
+        self.on_ready: list[Callable[[], None]] = []
+        self.foreign: Callable[[Iterable[str], Idset], Idset] = lambda groups, targets: EMPTY
+        router.serve(
+            {
+                "job-manager.sched-hello": self._hello,
+                "job-manager.sched-ready": self._sched_ready,
+                "feasibility.check": self._feasibility,
+                "sched.why": self._sched_why,
+            }
+        )
+        router.on_response("sched.alloc", self._answer)
+        router.on_response("sched.free", self._answer)
+        router.on_lost(self._lost)
+
+    def ready(self, groups: tuple[str, ...]) -> bool:
+        """Whether a scheduler is ready for every one of `groups`."""
+        served = {group for peer in self._ready for group in self._groups[peer]}
+        return set(groups) <= served
+
+    def is_ready(self, peer: Peer) -> bool:
+        """Whether this peer has said hello and ready."""
+        return peer in self._ready
+
+    def scheduler_of(self, group: str) -> Peer | None:
+        """The connection that serves a group's queues."""
+        for peer, groups in self._groups.items():
+            if group in groups:
+                return peer
+        return None
+
+    def groups_of(self, peer: Peer) -> tuple[str, ...]:
+        """The groups that a connection said hello for."""
+        return self._groups.get(peer, ())
+
+    def _hello(self, request: Request) -> None:
+        wanted = request.payload(msg.HelloRequest)
+        if not request.streaming:
+            raise RemoteProtocolError("job-manager.sched-hello: the request needs the streaming flag")
+        groups = tuple(wanted.groups) if wanted.groups is not None else (DEFAULT_GROUP,)
+        items = self._shell.manager.hello(request.peer, groups, partial_ok=wanted.partial_ok)
+        self._groups[request.peer] = groups
+        for item in items:
+            request.respond(
+                msg.HelloResponse(
+                    id=item.jobid,
+                    priority=item.priority,
+                    userid=item.userid,
+                    t_submit=item.t_submit,
+                    free=str(item.free),
+                    R=item.R,
+                )
+            )
+        request.finish()
+
+    def _sched_ready(self, request: Request) -> None:
+        wanted = request.payload(msg.ReadyRequest)
+        if request.peer not in self._groups:
+            raise RemoteProtocolError("job-manager.sched-ready: say job-manager.sched-hello first")
+        if wanted.mode not in ("limited", "unlimited"):
+            raise RemoteProtocolError(f"job-manager.sched-ready: mode {wanted.mode!r} is not limited or unlimited")
+        if wanted.mode == "limited" and (wanted.limit is None or not 1 <= wanted.limit <= 0x7FFFFFFF):
+            raise RemoteProtocolError(f"job-manager.sched-ready: limit {wanted.limit} is not in 1..2147483647")
+        limit = wanted.limit if wanted.mode == "limited" else None
+        count, effects = self._shell.manager.ready(request.peer, limit, self._shell.now_s)
+        self._ready.add(request.peer)
+        request.respond(msg.ReadyResponse(count=count))
+        self._shell.perform(effects)
+        for call in self.on_ready:
+            call()
+
+    def _answer(self, peer: Peer, message: Message) -> None:
+        if message.errnum:
+            text = (message.payload or b"").decode(errors="replace")
+            raise FluxschedError(f"error answer {message.errnum}: {text}", message.errnum)
+        if peer not in self._groups:
+            raise RemoteProtocolError("an answer of a peer that has not said hello")
+        answer = codec.unpack(message.payload, msg.AllocResponse)
+        manager, now_s = self._shell.manager, self._shell.now_s
+        if answer.type == msg.SUCCESS:
+            if answer.R is None:
+                raise RemoteProtocolError(f"success for job {answer.id} carries no R")
+            foreign = self.foreign(self._groups[peer], rlite_ranks(answer.R))
+            if foreign:
+                raise RemoteProtocolError(f"job {answer.id} was granted targets {foreign}, which are not its groups'")
+            effects = manager.alloc_granted(peer, answer.id, answer.R, answer.annotations, now_s)
+        elif answer.type == msg.ANNOTATE:
+            effects = manager.alloc_annotated(peer, answer.id, answer.annotations or {}, now_s)
+        elif answer.type == msg.DENY:
+            effects = manager.alloc_denied(peer, answer.id, answer.note or "", now_s)
+        else:
+            effects = manager.alloc_canceled(peer, answer.id, now_s)
+        self._shell.perform(effects)
+
+    def _feasibility(self, request: Request) -> None:
+        jobspec = Jobspec.parse(request.payload(msg.FeasibilityRequest).jobspec)
+        queue = self._shell.manager.queues.for_submit(jobspec.queue)
+        self._forward(request, queue.group)
+
+    def _sched_why(self, request: Request) -> None:
+        job = self._shell.manager.job(request.payload(msg.WhyRequest).id)
+        self._forward(request, job.queue.group)
+
+    def _forward(self, request: Request, group: str) -> None:
+        peer = self.scheduler_of(group)
+        if peer is None:
+            raise Refused(f"no scheduler serves group {group!r}; load one with `fluxsched module load`", errno.ENOSYS)
+        self._router.forward(request, peer)
+
+    def _lost(self, peer: Peer) -> None:
+        self._ready.discard(peer)
+        if self._groups.pop(peer, None) is not None:
+            self._shell.perform(self._shell.manager.scheduler_lost(peer, self._shell.now_s))

@@ -1,0 +1,249 @@
+"""Where the resources of an instance come from: a file, the configuration, an enclosing job, this machine, or nowhere.
+
+Law: what the command line names replaces what the configuration names; groups, exclude and the members of queues are
+then looked up among the targets that there are, and everything that does not fit is named at once, with its line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fluxsched.core.children import Children, Entry
+from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jsontext import TEXT_CHARS_MAX
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.rfields import LOCAL_PREFIX
+from fluxsched.core.rlite import merge
+from fluxsched.core.targets import parse_targets
+from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.resource.groups import EXCLUDE
+from fluxsched.resource.inventory import Inventory, describe
+from fluxsched.runtime.config_values import Config, HostEntry, ResourceConfig
+from fluxsched.runtime.discover import Topology
+from fluxsched.runtime.files import read_text
+
+FAKE_CORES_MAX = 1 << 12
+"""Cores of one made-up target: the largest machines have 1,024 hardware threads."""
+
+FAKE_GPUS_MAX = 1 << 8
+"""GPUs of one made-up target."""
+
+_FAKE = re.compile(r"([0-9]{1,9})x([0-9]{1,9})(?:\+([0-9]{1,9}))?", re.ASCII)
+_CONFIGURED, _DISCOVERED, _ENCLOSED = "configuration", "dynamic-discovery", "job-info"  # RFC 44's methods
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The inventory and what belongs to it.
+
+    `groups` are the configured ones and `exclude`, without `default`. `real`: every target stands for this machine.
+    `made_up`: the targets are nowhere, so they are online from the start, and what runs there runs here, unpinned.
+    `topology` is this machine, with cores numbered as the inventory numbers them; None for made-up targets.
+    """
+
+    inventory: Inventory
+    groups: dict[str, Idset]
+    real: bool
+    made_up: bool
+    topology: Topology | None
+
+
+def build_inventory(
+    config: Config | None,
+    *,
+    r_path: Path | None = None,
+    fake: str | None = None,
+    test_size: int | None = None,
+    enclosing: ResourceSet | None = None,
+    topology: Callable[[], Topology],
+) -> Sources:
+    """The resources that these options, else the configuration, else an enclosing job's R, else this machine give.
+
+    Raises InvalidValue naming what is wrong: all unknown and all doubly owned targets, with `file:line` of each group.
+    """
+    config = config or Config()
+    _check_exclusive({"--R": r_path, "--fake": fake, "--test-size": test_size})
+    if fake is not None:
+        found = Sources(Inventory(fake_resources(fake), _CONFIGURED), {}, real=False, made_up=True, topology=None)
+    elif test_size is not None:
+        here = topology()
+        found = Sources(Inventory(here.resources(test_size), _CONFIGURED), {}, real=True, made_up=False, topology=here)
+    elif r_path is not None:
+        found = _described(read_resources(r_path), topology())
+    elif config.resource.path is not None or config.resource.entries:
+        found = _described(_configured(config), topology())
+    elif enclosing is not None:
+        found = _enclosed(enclosing, topology())
+    else:
+        here = topology()
+        inventory = Inventory(here.resources(), _DISCOVERED, dynamic=True)
+        found = Sources(inventory, {}, real=True, made_up=False, topology=here)
+    resources = found.inventory.resources
+    inventory = replace(found.inventory, resources=_with_queue_members(config, resources))
+    return replace(found, inventory=inventory, groups=resolve_groups(config, resources))
+
+
+def fake_resources(spec: str) -> ResourceSet:
+    """R of made-up targets: `1000x64+4` is 1,000 hosts, fake[0-999], of 64 cores and 4 GPUs each. Raises InvalidValue."""
+    match = _FAKE.fullmatch(spec)
+    if match is None:
+        raise InvalidValue(f"--fake {spec[:40]!r} is not HOSTSxCORES or HOSTSxCORES+GPUS, such as 1000x64+4")
+    hosts, cores, gpus = (int(number or 0) for number in match.groups())
+    for what, value, lowest, limit in (
+        ("hosts", hosts, 1, HOSTS_MAX),
+        ("cores a host", cores, 1, FAKE_CORES_MAX),
+        ("GPUs a host", gpus, 0, FAKE_GPUS_MAX),
+    ):
+        if not lowest <= value <= limit:
+            raise LimitExceeded(f"--fake {spec}: {value} {what} is not within {lowest}..{limit}")
+    children = Children(Idset.span(0, cores - 1), Idset.span(0, gpus - 1) if gpus else EMPTY)
+    return ResourceSet((Entry(Idset.span(0, hosts - 1), children),), Hostlist.parse(f"fake[0-{hosts - 1}]"))
+
+
+def read_resources(path: Path) -> ResourceSet:
+    """The R in a file, with hosts and at least one target. Raises InvalidValue naming the file and what is wrong."""
+    try:
+        resources = ResourceSet.parse(read_text(path, "R", TEXT_CHARS_MAX))
+    except InvalidValue as fault:
+        text = str(fault)
+        raise type(fault)(text if str(path) in text else f"{path}: {text}", fault.errnum) from None
+    if not resources:
+        raise InvalidValue(f"{path}: R has no targets: R_lite is empty")
+    if len(resources.nodelist) != len(resources):
+        raise InvalidValue(f"{path}: R has no nodelist, so the hosts of its targets are not known (RFC 20)")
+    return replace(resources.job_view(), nslots=None)
+
+
+def resources_of_entries(entries: tuple[HostEntry, ...]) -> ResourceSet:
+    """R of `[[resource.config]]`: a host's rank is its place among all hosts; entries about the same host add up.
+
+    Raises InvalidValue naming all hosts that no entry gives a core.
+    """
+    rank_of: dict[str, int] = {}
+    children: list[Children] = []
+    properties: dict[str, Idset] = {}
+    for entry in entries:
+        mine = Children(Idset.parse(entry.cores), Idset.parse(entry.gpus))
+        ranks = []
+        for host in Hostlist.parse(entry.hosts).unique():
+            rank = rank_of.setdefault(host, len(children))
+            ranks.append(rank)
+            if rank == len(children):
+                children.append(mine)
+            else:
+                children[rank] |= mine
+        for name in entry.properties:
+            properties[name] = properties.get(name, EMPTY) | Idset.of(ranks)
+    if len(rank_of) > HOSTS_MAX:
+        raise LimitExceeded(f"[[resource.config]]: {len(rank_of)} hosts are above the limit of {HOSTS_MAX}")
+    hosts = Hostlist(tuple(rank_of))
+    if idle := [host for host, owned in zip(hosts, children, strict=True) if not owned.cores]:
+        raise InvalidValue(f"[[resource.config]]: no entry gives hosts {Hostlist.of(idle)} any cores")
+    made = ResourceSet(merge(enumerate(children)).entries, hosts)
+    for name, ranks_with in properties.items():
+        made = made.add_property(name, ranks_with)
+    return made
+
+
+def resolve_groups(config: Config, resources: ResourceSet) -> dict[str, Idset]:
+    """The configured groups, `exclude` always among them, as ranks.
+
+    Raises InvalidValue with a line for each fault: unknown targets, or targets that an earlier group has.
+    """
+    groups: dict[str, Idset] = {}
+    wheres: dict[str, str] = {}
+    faults: list[str] = []
+    for name, text, where in _group_texts(config):
+        try:
+            ranks = _targets(text, resources)
+        except InvalidValue as fault:
+            faults.append(f"{where} {name}: {fault}")
+            continue
+        for other, owned in groups.items():
+            if twice := ranks & owned:
+                both = f"{describe(resources, twice)} in group {other!r} too ({wheres[other].partition(' ')[0]})"
+                faults.append(f"{where} {name}: {both}: a target belongs to one group")
+        groups[name], wheres[name] = ranks, where
+    if faults:
+        raise InvalidValue("\n".join(faults))
+    return {EXCLUDE: EMPTY, **groups}
+
+
+def _group_texts(config: Config) -> Iterator[tuple[str, str, str]]:
+    """Each group with its text and its place: `site.toml:12: [resource.groups]`."""
+    settings: ResourceConfig = config.resource
+    for name, text in settings.groups.items():
+        yield name, text, f"{config.where('resource.groups', name)}: [resource.groups]"
+    if settings.exclude:
+        short = config.where("resource", EXCLUDE)
+        inside = EXCLUDE in config.raw.get("resource", {}).get("groups", {})
+        long = config.where("resource.groups", EXCLUDE)
+        yield EXCLUDE, settings.exclude, f"{long}: [resource.groups]" if inside else f"{short}: [resource]"
+
+
+def _targets(text: str, resources: ResourceSet) -> Idset:
+    return parse_targets(text, resources.ranks_by_host, resources.ranks)
+
+
+def _with_queue_members(config: Config, resources: ResourceSet) -> ResourceSet:
+    """With the membership property `+NAME` on the hosts of each queue that lists its hosts (RFC 33)."""
+    faults = []
+    for name, queue in config.queues.items():
+        if queue.hosts is None:
+            continue
+        try:
+            ranks = resources.ranks if queue.hosts == "all" else _targets(queue.hosts, resources)
+            if not ranks:
+                raise InvalidValue("names no host (RFC 33 asks for at least one)")
+            resources = resources.add_property(LOCAL_PREFIX + name, ranks)
+        except InvalidValue as fault:
+            faults.append(f"{config.where(f'queues.{name}', 'hosts')}: [queues.{name}] hosts: {fault}")
+    if faults:
+        raise InvalidValue("\n".join(faults))
+    return resources
+
+
+def _configured(config: Config) -> ResourceSet:
+    path = config.resource.path
+    try:
+        return resources_of_entries(config.resource.entries) if path is None else read_resources(Path(path))
+    except InvalidValue as fault:
+        where = config.where("resource", "config" if path is None else "path")
+        raise type(fault)(f"{where}: {'' if path is None else '[resource] path: '}{fault}", fault.errnum) from None
+
+
+def _described(resources: ResourceSet, here: Topology) -> Sources:
+    """Targets as somebody wrote them down; ours are those that have this machine's name."""
+    local = resources.ranks_of(here.host)
+    fitting = all(entry.children.cores <= here.core_ids for entry in resources.restrict(local).entries)
+    real = bool(local) and local == resources.ranks
+    topology = here if fitting else replace(here, cores=())
+    return Sources(Inventory(resources, _CONFIGURED), {}, real, made_up=False, topology=topology)
+
+
+def _enclosed(enclosing: ResourceSet, here: Topology) -> Sources:
+    """The R of the job that we run in, as ranks from 0.
+
+    The job is bound to its cores, so what we may use are these, in order, if there are as many; else (a made-up target
+    of the enclosing instance, several targets) they cannot be told apart and are not pinned once more.
+    """
+    if not enclosing:
+        raise InvalidValue("the enclosing job's R has no targets")
+    resources = replace(enclosing.job_view().rerank(), nslots=None)
+    cores = EMPTY
+    for entry in resources.entries:
+        cores |= entry.children.cores
+    ours = resources.ranks_of(here.host) == resources.ranks
+    bound = ours and len(cores) == len(here.cores)
+    topology = here.numbered(cores) if bound else None
+    return Sources(Inventory(resources, _ENCLOSED), {}, real=ours, made_up=not bound, topology=topology)
+
+
+def _check_exclusive(options: dict[str, object]) -> None:
+    given = [name for name, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise InvalidValue(f"{' and '.join(given)} exclude each other: each replaces all resources")

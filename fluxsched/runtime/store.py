@@ -1,0 +1,165 @@
+"""The store: one SQLite file, one writer thread, group commit (law 3: answer after store).
+
+What a turn wants kept is appended with `add`; `after_commit` callbacks wait for the transaction that carries it and
+run in a later turn. While one transaction is being written, the next one gathers: an idle store commits at once, a
+busy one in large groups. Readers use a connection of their own.
+"""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fluxsched.errors import FluxschedError
+from fluxsched.runtime.turns import Turns
+
+SCHEMA_VERSION = 1
+ROWS_PER_INSERT = 64
+"""Rows in one INSERT: the writer thread holds the interpreter's lock in few, short pieces."""
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS saved (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, event BLOB);
+CREATE TABLE IF NOT EXISTS job_log (
+    seq INTEGER PRIMARY KEY, jobid INTEGER, ended INTEGER, events BLOB, jobspec BLOB, R BLOB);
+CREATE INDEX IF NOT EXISTS job_log_jobid ON job_log (jobid);
+CREATE INDEX IF NOT EXISTS job_log_ended ON job_log (jobid) WHERE ended;
+CREATE TABLE IF NOT EXISTS process (jobid INTEGER PRIMARY KEY, value BLOB);
+"""
+
+INSERTS: dict[str, tuple[str, int]] = {
+    "saved": ("INSERT OR REPLACE INTO saved (kind, key, value) VALUES ", 3),
+    "journal": ("INSERT INTO journal (event) VALUES ", 1),
+    "job_log": ("INSERT INTO job_log (jobid, ended, events, jobspec, R) VALUES ", 5),
+    "process": ("INSERT OR REPLACE INTO process (jobid, value) VALUES ", 2),
+}
+DELETES = {
+    "saved": "DELETE FROM saved WHERE kind = ? AND key = ?",
+    "process": "DELETE FROM process WHERE jobid = ?",
+    "journal": "DELETE FROM journal WHERE seq <= (SELECT max(seq) FROM journal) - ?",
+}
+
+Row = tuple[str, bool, tuple[Any, ...]]
+Done = Callable[[], None]
+
+
+class Store:
+    """Group commit over SQLite, in the file `path`."""
+
+    def __init__(self, path: Path | str, turns: Turns) -> None:
+        self._path = str(path)
+        self._turns = turns
+        self._rows: list[Row] = []
+        self._callbacks: list[Done] = []
+        self._busy = False
+        self._work: queue.SimpleQueue[tuple[list[Row], list[Done]] | None] = queue.SimpleQueue()
+        self.commits = 0
+        self.failed: Callable[[BaseException], None] | None = None
+        self._reader = self._open()
+        self._reader.executescript(SCHEMA)
+        version = self._reader.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, SCHEMA_VERSION):
+            raise FluxschedError(
+                f"state in {self._path} has format {version}, this fluxsched reads {SCHEMA_VERSION}: "
+                "start with another --statedir, or with the version that wrote it"
+            )
+        self._reader.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        self._reader.commit()
+        self._thread = threading.Thread(target=self._write, name="fluxsched-store", daemon=True)
+        self._thread.start()
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+        except sqlite3.Error as exc:
+            raise FluxschedError(f"cannot open the state in {self._path}: {exc}") from exc
+        return connection
+
+    def add(self, table: str, values: tuple[Any, ...]) -> None:
+        """Have one row written with the next transaction."""
+        self._rows.append((table, False, values))
+
+    def remove(self, table: str, key: tuple[Any, ...]) -> None:
+        """Have the rows under `key` deleted with the next transaction, in order with what was added."""
+        self._rows.append((table, True, key))
+
+    def after_commit(self, done: Done) -> None:
+        """Run `done` in a turn once everything added so far is on disk; at once if it already is."""
+        if not self._rows and not self._busy:
+            done()
+            return
+        self._callbacks.append(done)
+
+    def flush(self) -> None:
+        """End-of-turn hook: hand what has gathered to the writer unless it is still busy."""
+        if self._busy or not (self._rows or self._callbacks):
+            return
+        self._busy = True
+        self._work.put((self._rows, self._callbacks))
+        self._rows, self._callbacks = [], []
+
+    def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Rows of a point query; sees what has been committed."""
+        return self._reader.execute(sql, parameters).fetchall()
+
+    def close(self) -> None:
+        """Write what is left, then close; callbacks of the last transaction are not run."""
+        self._work.put((self._rows, []))
+        self._rows = []
+        self._work.put(None)
+        self._thread.join()
+        self._reader.close()
+
+    def _committed(self, callbacks: list[Done]) -> None:
+        self._busy = False
+        self.commits += 1
+        for done in callbacks:
+            done()
+
+    def _write(self) -> None:
+        connection = self._open()
+        while (work := self._work.get()) is not None:
+            rows, callbacks = work
+            try:
+                if rows:
+                    connection.execute("BEGIN IMMEDIATE")
+                    for sql, values in _statements(rows):
+                        connection.execute(sql, values)
+                    connection.execute("COMMIT")
+            except sqlite3.Error as exc:
+                error = FluxschedError(f"cannot write the state in {self._path}: {exc}")
+                if self.failed is not None:
+                    self._turns.post_threadsafe(lambda error=error: self.failed(error))  # type: ignore[misc]
+                break
+            self._turns.post_threadsafe(lambda callbacks=callbacks: self._committed(callbacks))  # type: ignore[misc]
+        connection.close()
+
+
+def _statements(rows: Iterable[Row]) -> Iterable[tuple[str, tuple[Any, ...]]]:
+    """Consecutive rows of one table joined into multi-row INSERTs; deletes as they come."""
+    table = ""
+    gathered: list[tuple[Any, ...]] = []
+    for name, delete, values in rows:
+        if delete or name != table or len(gathered) >= ROWS_PER_INSERT:
+            if gathered:
+                yield _insert(table, gathered)
+            gathered = []
+        if delete:
+            yield DELETES[name], values
+        else:
+            table = name
+            gathered.append(values)
+    if gathered:
+        yield _insert(table, gathered)
+
+
+def _insert(table: str, rows: list[tuple[Any, ...]]) -> tuple[str, tuple[Any, ...]]:
+    sql, width = INSERTS[table]
+    one = "(" + ",".join("?" * width) + ")"
+    return sql + ",".join([one] * len(rows)), tuple(value for row in rows for value in row)

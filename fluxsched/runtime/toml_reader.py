@@ -1,0 +1,192 @@
+"""Taking a TOML document apart so that every fault in it is found in one go, each with its line.
+
+Law: what a reader asks for is what is known; whatever nobody asked for is an unknown key. A fault is noted and the
+reader goes on with a default, as a compiler does; `Document.check` raises them all at the end.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+from fluxsched.core.duration import parse_duration
+from fluxsched.core.jsontext import check_shape
+from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.runtime.toml_lines import Lines, Path
+
+DEPTH_MAX = 16
+"""Tables inside tables: the deepest that we know has seven levels."""
+
+MEMBERS_MAX = 1 << 20
+"""Keys and array items in all: several for each of 131,072 hosts that all differ."""
+
+FAULTS_SHOWN_MAX = 20
+"""Nobody mends more at a time, and one mistake can make hundreds."""
+
+_WORDS = {bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "an array", dict: "a table"}
+_AT_LINE = re.compile(r" \(at line ([0-9]+), column ([0-9]+)\)$")
+
+
+class Document:
+    """One TOML text, its lines, and the faults found so far."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.name = name
+        self.lines = Lines(text)
+        self.raw = _load(text, name)
+        self._faults: list[tuple[int, str]] = []
+
+    @property
+    def root(self) -> Table:
+        """The table that all others are in."""
+        return Table(self, (), self.raw)
+
+    def where(self, path: Path) -> str:
+        """`file:line` of a key."""
+        return f"{self.name}:{self.lines.of(path)}"
+
+    def fault(self, path: Path, text: str) -> None:
+        """Note what is wrong with a key or a table."""
+        self._faults.append((self.lines.of(path), text))
+
+    def check(self) -> None:
+        """Raise InvalidValue with all faults, a line each, in the order of the file."""
+        faults = [f"{self.name}:{line}: {text}" for line, text in sorted(self._faults)]
+        if len(faults) > FAULTS_SHOWN_MAX:
+            more = len(faults) - FAULTS_SHOWN_MAX
+            faults[FAULTS_SHOWN_MAX:] = [f"{self.name}: and {more} more faults; mend these first"]
+        if faults:
+            raise InvalidValue("\n".join(faults))
+
+
+class Table:
+    """One table being read; `done` reports what it has and nobody asked for."""
+
+    def __init__(self, document: Document, path: Path, obj: dict[str, Any]) -> None:
+        self.path = path
+        self._document = document
+        self._obj = obj
+        self._asked: set[str] = set()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._obj
+
+    def fault(self, key: str | None, text: str) -> None:
+        """Note what is wrong with a key of this table, or with the table (None)."""
+        place = f"{_title(self.path)} {'' if key is None else f'{key}: '}".lstrip()
+        self._document.fault(self.path if key is None else (*self.path, key), place + text)
+
+    def text(self, key: str, parse: Callable[[str], object] | None = None) -> str | None:
+        """A string that `parse`, if given, accepts; None if it is not there or is wrong."""
+        value = self._get(key, str)
+        return value if value is not None and self.accepts(key, parse, value) else None
+
+    def texts(self, key: str, parse: Callable[[str], object] | None = None) -> tuple[str, ...]:
+        """An array of strings, each of which `parse`, if given, accepts."""
+        found = []
+        for at, value in enumerate(self._get(key, list) or ()):
+            if not isinstance(value, str):
+                self.fault(key, f"item {at} must be a string, not {_word(value)}")
+            elif self.accepts(key, parse, value):
+                found.append(value)
+        return tuple(found)
+
+    def integer(self, key: str, lowest: int) -> int | None:
+        """An integer of at least `lowest`."""
+        value = self._get(key, int)
+        if value is not None and value < lowest:
+            self.fault(key, f"{value} is below {lowest}, the lowest value allowed")
+            return None
+        return value
+
+    def duration_s(self, key: str) -> float | None:
+        """A duration (RFC 23: a string with a unit, or a number of seconds), in seconds; `infinity` is math.inf."""
+        value = self._get(key, str, int, float)
+        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+            if value is not None:
+                self.fault(key, f"{value} is no duration: write 'infinity' or a text such as '1.5h'")
+            return None
+        try:
+            return parse_duration(value)
+        except InvalidValue as fault:
+            self.fault(key, str(fault))
+            return None
+
+    def table(self, key: str) -> Table:
+        """A table below this one, empty if it is not there."""
+        return Table(self._document, (*self.path, key), self._get(key, dict) or {})
+
+    def tables(self, key: str) -> list[Table]:
+        """An array of tables (`[[...]]`)."""
+        found = []
+        for at, value in enumerate(self._get(key, list) or ()):
+            if isinstance(value, dict):
+                found.append(Table(self._document, (*self.path, key, at), value))
+            else:
+                self.fault(key, f"item {at} must be a table, not {_word(value)}")
+        return found
+
+    def names(self, limit: int) -> list[str]:
+        """All keys, for a table whose keys are names that the site chose."""
+        if len(self._obj) > limit:
+            self.fault(None, f"{len(self._obj)} names are above the limit of {limit}")
+            self._asked.update(self._obj)
+            return []
+        return list(self._obj)
+
+    def accepts(self, key: str, parse: Callable[[str], object] | None, value: str) -> bool:
+        """Whether `parse` takes the value; what it says otherwise is noted."""
+        try:
+            if parse is not None:
+                parse(value)
+        except InvalidValue as fault:
+            self.fault(key, str(fault))
+            return False
+        return True
+
+    def done(self) -> None:
+        """Everything has been asked for: the rest is unknown."""
+        known = sorted(self._asked)
+        for key in self._obj.keys() - self._asked:
+            close = difflib.get_close_matches(key, known, 1)
+            hint = f", did you mean {close[0]!r}?" if close else ""
+            text = f"{_title(self.path)} unknown key {key!r}; known keys: {', '.join(known)}{hint}"
+            self._document.fault((*self.path, key), text.lstrip())
+
+    def _get(self, key: str, *kinds: type) -> Any:
+        self._asked.add(key)
+        value = self._obj.get(key)
+        if value is None or (isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))):
+            return value
+        self.fault(key, f"must be {' or '.join(_WORDS[kind] for kind in kinds)}, not {_word(value)}")
+        return None
+
+
+def _title(path: Path) -> str:
+    """The table as its header has it: `[resource.groups]`, `[[scheduler]]`, nothing for the root."""
+    dotted = ".".join([key for key in path if isinstance(key, str)])
+    if not dotted:
+        return ""
+    return f"[[{dotted}]]" if isinstance(path[-1], int) else f"[{dotted}]"
+
+
+def _word(value: object) -> str:
+    return _WORDS.get(type(value), "a date or time")
+
+
+def _load(text: str, name: str) -> dict[str, Any]:
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as fault:
+        said = str(fault)
+        at = _AT_LINE.search(said)
+        line = int(at[1]) if at else text.count("\n") + 1
+        raise InvalidValue(f"{name}:{line}: not TOML: {_AT_LINE.sub('', said)}") from None
+    except RecursionError:
+        raise LimitExceeded(f"{name} is nested too deeply to be read") from None
+    check_shape(raw, name, depth_limit=DEPTH_MAX, items_limit=MEMBERS_MAX)
+    return raw

@@ -1,0 +1,152 @@
+"""The shell's heartbeat: everything that happens, happens in a turn.
+
+A turn takes what has arrived (at most `TURN_EVENTS_MAX` events or `TURN_S` seconds of it), applies it, then runs
+the end-of-turn hooks once, in order: publish, store, flush. Whoever gets news from outside (a socket, a child
+process, the writer thread) only calls `post` or `wake`; nothing is handled in the middle of something else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable
+
+from fluxsched.runtime.clock import Clock
+
+TURN_EVENTS_MAX = 2048
+"""Events a turn takes before it flushes: large enough to bundle, small enough that nobody waits 20 ms."""
+TURN_S = 0.005
+"""Time a turn spends on posted events before it flushes (seconds)."""
+
+Source = Callable[[int], int]
+
+
+class Timer:
+    """A handle for one delayed call; `cancel()` is idempotent."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        """Make the timer do nothing when it comes due."""
+        self.call = None
+
+
+class Turns:
+    """Runs turns on an asyncio loop; one timer heap with one loop timer."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.wall_s = clock.wall_s()
+        self.count = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._posted: deque[Callable[[], None]] = deque()
+        self._sources: list[Source] = []
+        self._hooks: list[Callable[[], None]] = []
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._sequence = itertools.count()
+        self._scheduled = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at_s = 0.0
+        self.failed: Callable[[BaseException], None] | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to run turns on `loop`."""
+        self._loop = loop
+        self.wake()
+
+    def stop(self) -> None:
+        """Run no further turns."""
+        self._loop = None
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    def source(self, take: Source) -> None:
+        """Register what a turn drains: `take(limit)` handles up to `limit` events and says how many it did."""
+        self._sources.append(take)
+
+    def at_end(self, hook: Callable[[], None]) -> None:
+        """Register a hook that every turn runs once at its end, in order of registration."""
+        self._hooks.append(hook)
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Have `call` run in the next turn (from the loop's own thread)."""
+        self._posted.append(call)
+        self.wake()
+
+    def post_threadsafe(self, call: Callable[[], None]) -> None:
+        """The same from another thread."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self.post, call)
+
+    def wake(self) -> None:
+        """Make sure that a turn comes soon."""
+        if not self._scheduled and self._loop is not None:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def after(self, delay_s: float, call: Callable[[], None]) -> Timer:
+        """Run `call` in a turn, `delay_s` seconds from now at the earliest."""
+        timer = Timer(call)
+        due_s = self.clock.monotonic_s() + max(0.0, delay_s)
+        heapq.heappush(self._timers, (due_s, next(self._sequence), timer))
+        self._arm()
+        return timer
+
+    def _arm(self) -> None:
+        while self._timers and self._timers[0][2].call is None:
+            heapq.heappop(self._timers)
+        if self._loop is None or not self._timers:
+            return
+        due_s = self._timers[0][0]
+        if self._alarm is not None:
+            if self._alarm_at_s <= due_s:
+                return
+            self._alarm.cancel()
+        self._alarm_at_s = due_s
+        self._alarm = self._loop.call_later(max(0.0, due_s - self.clock.monotonic_s()), self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self.wake()
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        if self._loop is None:
+            return
+        try:
+            self._run()
+        except Exception as exc:  # the shell's last line: a bug ends the instance, with its story
+            if self.failed is None:
+                raise
+            self.failed(exc)
+
+    def _run(self) -> None:
+        self.count += 1
+        self.wall_s = self.clock.wall_s()
+        until_s = self.clock.monotonic_s() + TURN_S
+        more = False
+        for take in self._sources:
+            more |= take(TURN_EVENTS_MAX) >= TURN_EVENTS_MAX
+        self._fire(self.clock.monotonic_s())
+        while self._posted:
+            self._posted.popleft()()
+            if self.clock.monotonic_s() > until_s:
+                break
+        for hook in self._hooks:
+            hook()
+        if more or self._posted:
+            self.wake()
+        self._arm()
+
+    def _fire(self, now_s: float) -> None:
+        while self._timers and self._timers[0][0] <= now_s:
+            timer = heapq.heappop(self._timers)[2]
+            call, timer.call = timer.call, None
+            if call is not None:
+                call()
