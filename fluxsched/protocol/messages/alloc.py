@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -18,10 +18,10 @@ from fluxsched.protocol.messages.common import (
     WallTime,
 )
 
-SUCCESS = 0
-ANNOTATE = 1
-DENY = 2
-CANCEL = 3
+SUCCESS: Final = 0
+ANNOTATE: Final = 1
+DENY: Final = 2
+CANCEL: Final = 3
 
 Priority = Annotated[int, Meta(ge=0, le=0xFFFFFFFF, description="0 holds the job, 4294967295 expedites it")]
 
