@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from fluxsched.core.children import Entry
+from fluxsched.core.children import Children, Entry
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.rlite import parse_entries
 from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError
@@ -117,6 +117,17 @@ class Holdings:
         for part in self._parts.get(jobid, ()):
             held |= part.ranks
         return held
+
+    def entries(self) -> list[tuple[int, Children]]:
+        """All that jobs hold, by rank: what `resource.sched-status` calls allocated."""
+        found: dict[int, dict[str, Idset]] = {}
+        for kind, busy in self._busy.items():
+            for rank, mask in busy.items():
+                found.setdefault(rank, {})[kind] = Idset(mask)
+        return [
+            (rank, Children(kinds.pop("core", EMPTY), kinds.pop("gpu", EMPTY), tuple(sorted(kinds.items()))))
+            for rank, kinds in sorted(found.items())
+        ]
 
     def check(self) -> None:
         """Assert that nothing is held twice and that the masks are the sum of what the jobs hold."""
