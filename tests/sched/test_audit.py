@@ -1,0 +1,210 @@
+"""An auditor that sees only what goes in and out: the books of the job manager and the resource module.
+
+It shares no code with the ledger. A hypothesis machine drives a whole scheduler; the auditor asserts law 5 at every
+message, and that what the scheduler calls allocated is what is out. A scheduler that skips one free is caught.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.effects import Canceled, Denied, Effect, Granted, Raise, Release
+from fluxsched.sched.policies.fifo import Fifo
+from fluxsched.sched.policies.firstfit import FirstFit
+from fluxsched.sched.policy import BEST_FIT, WORST_FIT, Policy
+from fluxsched.sched.pool import Pool
+from fluxsched.sched.scheduler import Scheduler
+
+RANKS, CORES = 6, 3
+
+
+def targets(ranks: Idset) -> ResourceSet:
+    lite = [{"rank": str(ranks), "children": {"core": f"0-{CORES - 1}"}}] if ranks else []
+    execution = {"R_lite": lite, "starttime": 0.0, "expiration": 0.0, "nodelist": [f"n[{ranks}]" if ranks else ""]}
+    return ResourceSet.parse({"version": 1, "execution": execution})
+
+
+class Auditor:
+    """Who was granted which core, which targets are ours, up, and leaving."""
+
+    def __init__(self) -> None:
+        self.out: dict[tuple[int, int], int] = {}
+        self.waiting: set[int] = set()
+        self.doomed: set[int] = set()
+        self.ours = self.up = self.leaving = EMPTY
+
+    def sees(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Granted(jobid, granted):
+                    self.waiting.remove(jobid)
+                    self.granted(jobid, ResourceSet.parse(granted))
+                case Denied(jobid) | Canceled(jobid):
+                    self.waiting.remove(jobid)
+                case Release(_, released):
+                    assert released <= self.leaving, "released what is not leaving, or twice"
+                    assert not released & self.busy, "released what a job holds"
+                    self.leaving -= released
+                case Raise(jobid):
+                    assert jobid in self.out.values(), "raised on a job that holds nothing"
+                    assert jobid not in self.doomed, "raised twice"
+                    self.doomed.add(jobid)
+
+    def granted(self, jobid: int, resources: ResourceSet) -> None:
+        assert resources.ranks <= self.up & self.ours, "granted what is down or not ours"
+        for core in cores_of(resources):
+            assert core not in self.out, f"{core} granted to {jobid}, held by {self.out[core]}"
+            self.out[core] = jobid
+
+    def freed(self, resources: ResourceSet) -> None:
+        for core in cores_of(resources):
+            del self.out[core]
+
+    @property
+    def busy(self) -> Idset:
+        return Idset.of({rank for rank, _ in self.out})
+
+    def audits(self, scheduler: Scheduler) -> None:
+        total, down, allocated = scheduler.resource_status()
+        assert total.ranks == self.ours
+        assert down.ranks == self.ours - self.up
+        assert set(cores_of(allocated)) == {core for core in self.out if core[0] in self.ours}, "the books differ"
+        assert self.leaving <= self.busy, "a target was not released when it became free"
+        doomed = {jobid for (rank, _), jobid in self.out.items() if rank in self.leaving}
+        assert doomed <= self.doomed, "a job on a leaving target was not told"
+
+
+def cores_of(resources: ResourceSet) -> list[tuple[int, int]]:
+    return [(rank, core) for entry in resources.entries for rank in entry.ranks for core in entry.children.cores]
+
+
+SETS = st.sets(st.integers(0, RANKS - 1), min_size=1).map(Idset.of)
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """Jobs and targets come and go; after each event a pass, or no pass."""
+
+    policy: Policy = FirstFit(BEST_FIT)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scheduler, self.auditor = Scheduler(self.policy), Auditor()
+        self.held: dict[int, ResourceSet] = {}
+        self.jobid = 0
+
+    def did(self, effects: list[Effect]) -> None:
+        self.auditor.sees(effects)
+        for effect in effects:
+            if isinstance(effect, Granted):
+                self.held[effect.jobid] = ResourceSet.parse(effect.R)
+
+    @rule(ranks=SETS, down=SETS)
+    def grow(self, ranks: Idset, down: Idset) -> None:
+        new = ranks - self.auditor.ours - self.auditor.leaving
+        self.auditor.ours |= new
+        self.auditor.up = (self.auditor.up - new) | (new - down)
+        self.did(self.scheduler.grown("default", targets(new), new - down, new & down))
+
+    @rule(ranks=SETS)
+    def shrink(self, ranks: Idset) -> None:
+        leaving = ranks & self.auditor.ours
+        self.auditor.ours -= leaving
+        self.auditor.leaving |= leaving
+        self.did(self.scheduler.shrunk("default", leaving, True))
+
+    @rule(ranks=SETS, up=st.booleans())
+    def weather(self, ranks: Idset, up: bool) -> None:
+        ranks &= self.auditor.ours
+        self.auditor.up = self.auditor.up | ranks if up else self.auditor.up - ranks
+        self.did((self.scheduler.went_online if up else self.scheduler.went_offline)(ranks))
+
+    @rule(nodes=st.none() | st.integers(1, 3), cores=st.integers(1, 3), whole=st.booleans(), priority=st.integers(0, 3))
+    def submit(self, nodes: int | None, cores: int, whole: bool, priority: int) -> None:
+        self.jobid += 1
+        self.auditor.waiting.add(self.jobid)
+        spec = Jobspec.from_command(
+            ["true"], ntasks=nodes or 2, nodes=nodes, cores_per_task=cores, exclusive=whole and nodes is not None
+        )
+        self.did(self.scheduler.alloc(self.jobid, priority, 1000, 0.0, spec))
+
+    @rule()
+    def run(self) -> None:
+        self.did(list(self.scheduler.schedule(1.0)))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.held)
+    def free(self, data: st.DataObject) -> None:
+        jobid = data.draw(st.sampled_from(sorted(self.held)))
+        held = self.held.pop(jobid)
+        part = held.restrict(held.ranks.first(data.draw(st.integers(1, len(held)))))
+        if rest := held.ranks - part.ranks:
+            self.held[jobid] = held.restrict(rest)
+        self.auditor.freed(part)
+        self.did(self.scheduler.free(jobid, part, not rest))
+
+    @rule(data=st.data(), priority=st.integers(0, 3), cancel=st.booleans())
+    @precondition(lambda self: self.jobid)
+    def change(self, data: st.DataObject, priority: int, cancel: bool) -> None:
+        jobid = data.draw(st.integers(1, self.jobid))
+        self.did(self.scheduler.cancel(jobid) if cancel else self.scheduler.prioritize([(jobid, priority)]))
+
+    @rule()
+    def reload(self) -> None:
+        """The scheduler is gone and a new one says hello; what was leaving comes back no more."""
+        self.scheduler = Scheduler(self.policy)
+        self.auditor.waiting.clear()
+        self.auditor.leaving = EMPTY
+        foreign = Idset.of({rank for rank, _ in self.auditor.out}) - self.auditor.ours
+        up, ours = self.auditor.up & self.auditor.ours, self.auditor.ours
+        self.did(self.scheduler.grown("default", targets(ours), up, ours - up))
+        for jobid, held in self.held.items():
+            self.did(self.scheduler.hello(jobid, 16, 1000, 0.0, held))
+        assert self.scheduler.stats()["foreign"] == sum(bool(held.ranks & foreign) for held in self.held.values())
+
+    @invariant()
+    def books_agree(self) -> None:
+        self.scheduler.check()
+        self.auditor.audits(self.scheduler)
+
+
+class FifoMachine(SchedulerMachine):
+    policy = Fifo(WORST_FIT)
+
+
+SchedulerMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+FifoMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)
+TestFirstFit = SchedulerMachine.TestCase
+TestFifo = FifoMachine.TestCase
+
+
+def test_the_auditor_catches_a_skipped_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutation: `give` forgets rank 1, so the cores freed there stay allocated."""
+    give = Pool.give
+
+    def forgetful(pool: Pool, rank: int, *masks: Any) -> None:
+        if rank != 1:
+            give(pool, rank, *masks)
+
+    scheduler, auditor = Scheduler(Fifo()), Auditor()
+    auditor.ours = auditor.up = Idset.parse("0-1")
+    scheduler.grown("default", targets(auditor.ours), auditor.ours, EMPTY)
+    auditor.waiting.add(1)
+    scheduler.alloc(1, 16, 1000, 0.0, Jobspec.from_command(["true"], nodes=2))
+    (granted,) = scheduler.schedule(1.0)
+    auditor.sees([granted])
+    auditor.audits(scheduler)
+    assert isinstance(granted, Granted)
+    monkeypatch.setattr(Pool, "give", forgetful)
+    whole = ResourceSet.parse(granted.R)
+    auditor.freed(whole)
+    scheduler.free(1, whole, True)
+    with pytest.raises(AssertionError, match="the books differ"):
+        auditor.audits(scheduler)

@@ -1,0 +1,194 @@
+"""The ledger: nothing twice, nothing lost; and a mutation that a check must catch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobspec import Request
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import RemoteProtocolError
+from fluxsched.sched.decisions import Start
+from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.outcome import Fits, Part
+from fluxsched.sched.placing import place
+from fluxsched.sched.pool import Pool
+from fluxsched.sched.queue import Queue, Waiting
+from fluxsched.sched.shelf import BEST_FIT
+
+MakeR = Callable[..., ResourceSet]
+RequestOf = Callable[..., Request]
+
+
+class Desk:
+    """A ledger with one pool of four 4-core targets and one queue."""
+
+    def __init__(self, resources: ResourceSet) -> None:
+        self.pool, self.queue = Pool(), Queue()
+        self.pool.add(resources, resources.ranks)
+        self.ledger = Ledger([self.pool])
+
+    def wait(self, jobid: int, request: Request) -> Start:
+        self.queue.add(Waiting(jobid, 16, 1000, 0.0, request, 0.0))
+        fit = place(self.pool, request, BEST_FIT)
+        assert isinstance(fit, Fits)
+        return Start(jobid, fit)
+
+    def commit(self, start: Start) -> bool:
+        return self.ledger.commit(start, self.queue, self.pool, 0.0) is not None
+
+
+@pytest.fixture
+def desk(make_r: MakeR) -> Iterator[Desk]:
+    made = Desk(make_r("0-3", 4))
+    yield made
+    made.ledger.check()
+
+
+def test_double_grant_is_refused(desk: Desk, request_of: RequestOf) -> None:
+    first, second = desk.wait(1, request_of(cores=4)), desk.wait(2, request_of(cores=4))
+    assert first.fit == second.fit  # both were placed before either was committed
+    assert desk.commit(first)
+    assert not desk.commit(second)
+    assert not desk.commit(first)
+    assert 1 not in desk.queue
+    assert 2 in desk.queue
+    assert [holding.jobid for holding in desk.ledger.holders(Idset.parse("0-3"))] == [1]
+
+
+@pytest.mark.parametrize("event", ["canceled", "down", "shrunk"])
+def test_stale_decisions_are_refused(desk: Desk, request_of: RequestOf, event: str) -> None:
+    start = desk.wait(1, request_of())
+    if event == "canceled":
+        desk.queue.remove(1)
+    elif event == "down":
+        desk.pool.set_down(Idset.parse("0"))
+    else:
+        desk.pool.remove(Idset.parse("0"))
+    assert not desk.commit(start)
+    assert len(desk.ledger) == 0
+
+
+def test_a_fit_of_another_request_is_refused(desk: Desk, request_of: RequestOf) -> None:
+    small, large = desk.wait(1, request_of()), desk.wait(2, request_of(cores=4))
+    assert not desk.commit(Start(1, large.fit))
+    assert not desk.commit(Start(2, Fits(large.fit.request, (), 1)))
+    assert not desk.commit(Start(2, Fits(large.fit.request, large.fit.parts * 2, 1)))
+    assert desk.commit(small)
+
+
+def test_partial_then_final_free(desk: Desk, request_of: RequestOf) -> None:
+    desk.commit(desk.wait(1, request_of(nodes=3, cores=2)))
+    assert desk.ledger.release(1, [Part(0, 3, 0), Part(2, 3, 0)], False) == [0, 2]
+    desk.ledger.check()
+    assert 1 in desk.ledger
+    assert desk.ledger.release(1, [Part(1, 3, 0)], True) == [1]
+    assert 1 not in desk.ledger
+    assert all(target.idle for target in desk.pool.targets.values())
+
+
+def test_a_rank_is_emptied_by_its_last_holder(desk: Desk, request_of: RequestOf) -> None:
+    for jobid in (1, 2):
+        desk.commit(desk.wait(jobid, request_of(cores=2)))
+    assert desk.ledger.release(1, [Part(0, 0b0011, 0)], True) == []
+    assert desk.ledger.release(2, [Part(0, 0b1100, 0)], True) == [0]
+
+
+BAD_FREES = [
+    (1, [Part(3, 3, 0)], False, "ranks 3"),  # a foreign rank
+    (1, [Part(0, 3, 0), Part(3, 3, 0)], False, "ranks 3"),  # one of two
+    (1, [Part(0, 1, 0)], False, "ranks 0"),  # not the whole of it
+    (1, [Part(0, 7, 0)], False, "ranks 0"),  # more than it holds
+    (1, [Part(0, 3, 0)], True, "ranks 1 would stay"),  # final, and something left
+    (7, [Part(0, 3, 0)], True, "job 7: it holds nothing"),  # an unknown job
+]
+
+
+@pytest.mark.parametrize(("jobid", "parts", "final", "words"), BAD_FREES)
+def test_bad_frees_change_nothing(
+    desk: Desk, request_of: RequestOf, jobid: int, parts: list[Part], final: bool, words: str
+) -> None:
+    desk.commit(desk.wait(1, request_of(nodes=2, cores=2)))
+    with pytest.raises(RemoteProtocolError, match=words):
+        desk.ledger.release(jobid, parts, final)
+    desk.ledger.check()
+    assert desk.ledger.release(1, [Part(0, 3, 0), Part(1, 3, 0)], True) == [0, 1]
+
+
+def test_double_free(desk: Desk, request_of: RequestOf) -> None:
+    desk.commit(desk.wait(1, request_of(nodes=2, cores=2)))
+    desk.ledger.release(1, [Part(0, 3, 0)], False)
+    with pytest.raises(RemoteProtocolError, match="ranks 0"):
+        desk.ledger.release(1, [Part(0, 3, 0)], False)
+    desk.ledger.release(1, [Part(1, 3, 0)], True)
+    with pytest.raises(RemoteProtocolError, match="freed before"):
+        desk.ledger.release(1, [Part(1, 3, 0)], True)
+    assert desk.ledger.release(1, [], True) == []  # a final mark without ranks is of no matter
+
+
+def test_hello_adopts_and_foreign_parts_are_not_counted(desk: Desk, make_r: MakeR) -> None:
+    desk.ledger.adopt(1, [Part(3, 0b11, 0), Part(9, 0b11, 0)], 0.0)
+    assert desk.ledger.foreign() == 1
+    assert desk.pool.targets[3].cores == 0b1100
+    desk.ledger.check()
+    assert desk.ledger.release(1, [Part(9, 0b11, 0)], False) == [9]
+    assert desk.ledger.foreign() == 0
+    assert desk.ledger.release(1, [Part(3, 0b11, 0)], True) == [3]
+
+
+def test_cores_that_a_target_does_not_have_are_foreign(desk: Desk) -> None:
+    desk.ledger.adopt(1, [Part(0, 0b110000, 1)], 0.0)
+    assert desk.pool.targets[0].idle
+    desk.ledger.release(1, [Part(0, 0b110000, 1)], True)
+
+
+def test_hello_that_holds_twice_is_refused(desk: Desk) -> None:
+    desk.ledger.adopt(1, [Part(0, 0b11, 0), Part(9, 1, 0)], 0.0)
+    for part in (Part(0, 0b10, 0), Part(9, 1, 0)):
+        with pytest.raises(RemoteProtocolError, match=f"jobs 1 and 2 both hold rank {part.rank}"):
+            desk.ledger.adopt(2, [Part(1, 1, 0), part], 0.0)
+    with pytest.raises(RemoteProtocolError, match="twice"):
+        desk.ledger.adopt(1, [Part(1, 1, 0)], 0.0)
+    assert desk.pool.targets[1].idle
+
+
+def test_foreign_holdings_count_once_their_target_is_grown(desk: Desk, make_r: MakeR) -> None:
+    desk.ledger.adopt(1, [Part(9, 0b11, 0)], 0.0)
+    nine = make_r("9", 4)
+    desk.pool.add(nine, nine.ranks)
+    desk.ledger.count_in(nine.ranks)
+    assert desk.pool.targets[9].cores == 0b1100
+    desk.ledger.check()
+    desk.ledger.release(1, [Part(9, 0b11, 0)], True)
+    assert desk.pool.targets[9].idle
+
+
+def test_check_catches_a_skipped_free(make_r: MakeR, request_of: RequestOf) -> None:
+    class Forgetful(Pool):
+        def give(self, rank: int, cores: int, gpus: int) -> None:
+            if rank != 1:
+                super().give(rank, cores, gpus)
+
+    desk = Desk(make_r("0-3", 4))
+    pool = Forgetful()
+    pool.add(make_r("0-3", 4), Idset.parse("0-3"))
+    desk.pool, desk.ledger = pool, Ledger([pool])
+    desk.commit(desk.wait(1, request_of(nodes=2)))
+    desk.ledger.release(1, [Part(0, 1, 0)], False)
+    desk.ledger.check()
+    desk.ledger.release(1, [Part(1, 1, 0)], True)
+    with pytest.raises(AssertionError, match="rank 1"):
+        desk.ledger.check()
+
+
+def test_check_catches_a_core_held_twice(make_r: MakeR, request_of: RequestOf) -> None:
+    desk = Desk(make_r("0-3", 4))
+    desk.commit(desk.wait(1, request_of()))
+    desk.commit(desk.wait(2, request_of()))
+    (one, two) = desk.ledger
+    two.parts[0] = one.parts[0]
+    with pytest.raises(AssertionError, match="held twice"):
+        desk.ledger.check()
+    assert desk.ledger.holders(EMPTY) == []

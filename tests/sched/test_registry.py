@@ -1,0 +1,155 @@
+"""Policies by name, by file, and what is said at the door; the newcomer's file in examples/ is one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.sched.policies.fifo import Fifo
+from fluxsched.sched.policies.firstfit import FirstFit
+from fluxsched.sched.policy import Option
+from fluxsched.sched.registry import SPEC_CHARS_MAX, check_policy, find, make, parse_spec
+
+NEWCOMER = Path(__file__).parents[2] / "examples" / "policy_smallest.py"
+NEWCOMER_LINES_MAX = 25
+
+
+def test_parse_spec() -> None:
+    assert parse_spec("fifo") == ("fifo", {})
+    assert parse_spec("fifo:placement=best-fit,x=y=z") == ("fifo", {"placement": "best-fit", "x": "y=z"})
+    assert parse_spec("./a/b.py:n=1") == ("./a/b.py", {"n": "1"})
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [("", "names no policy"), (":a=b", "names no policy"), ("fifo:", "key=value"), ("fifo:a", "'a' is not key=value"),
+     ("fifo:=1", "'=1'"), ("fifo:a=1,,b=2", "'' is not"), ("fifo:a=1,a=2", "'a' is given twice")],
+)  # fmt: skip
+def test_bad_specs_name_the_part(bad: str, words: str) -> None:
+    with pytest.raises(InvalidValue, match=words):
+        parse_spec(bad)
+
+
+def test_a_spec_has_a_limit() -> None:
+    with pytest.raises(LimitExceeded, match=str(SPEC_CHARS_MAX)):
+        parse_spec("x" * (SPEC_CHARS_MAX + 1))
+
+
+def test_ours_are_found_by_name() -> None:
+    assert find("fifo") is Fifo
+    assert isinstance(make("firstfit", {"placement": "best-fit"}), FirstFit)
+    for cls in (Fifo, FirstFit):
+        check_policy(cls)
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(InvalidValue, match=r"no policy 'fofi': there are .*fifo, firstfit"):
+        make("fofi", {})
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(InvalidValue, match="placement='bestest' should be one of worst-fit, best-fit"):
+        make("fifo", {"placement": "bestest"})
+    with pytest.raises(InvalidValue, match="no option 'depth', 'width'; it has placement"):
+        make("fifo", {"width": "1", "depth": "1"})
+
+
+class Wrong:
+    name = "wrong"
+
+    def schedule(self, view: object) -> None: ...
+
+
+class Nameless:
+    def schedule(self, view: object, now_s: float) -> None: ...
+
+
+class Bare:
+    name = "bare"
+
+
+class Loose:
+    name = "loose"
+    OPTIONS = {"a": 1}  # noqa: RUF012
+
+    def schedule(self, view: object, now_s: float) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("cls", "words"),
+    [
+        (Wrong, r"policy 'wrong': schedule\(self, view\) should be schedule\(self, view, now_s\)"),
+        (Nameless, "Nameless: name is None"),
+        (Bare, "'bare' has no method schedule"),
+        (Loose, "'loose': OPTIONS should map"),
+        (Fifo(), "should be a class"),
+    ],
+)
+def test_the_check_says_what_it_has_and_should_have(cls: object, words: str) -> None:
+    with pytest.raises(InvalidValue, match=words):
+        check_policy(cls)
+
+
+PARSED = """
+from dataclasses import dataclass
+from fluxsched.sched.policy import Option
+
+@dataclass
+class Deep:
+    depth: int
+    name = "deep"
+    OPTIONS = {"depth": Option(3, parse=int, help="a number")}
+    def schedule(self, view, now_s):
+        yield from ()
+"""
+
+
+def test_options_with_a_parser_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "deep.py"
+    path.write_text("from __future__ import annotations\n" + PARSED)
+    made: Any = make(str(path), {"depth": "7"})
+    assert made.depth == 7
+    assert make(str(path), {}).OPTIONS["depth"] == Option(3, parse=int, help="a number")
+    with pytest.raises(InvalidValue, match=r"depth='x'.*a number"):
+        make(str(path), {"depth": "x"})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("x = 1", "it has none"), ("def (", "cannot be loaded"), ("import no_such_thing_at_all", "no_such_thing"),
+     ("class A:\n name='a'\n def schedule(self): ...\nclass B(A): ...", "it has A, B")],
+)  # fmt: skip
+def test_bad_files(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text(text)
+    with pytest.raises(InvalidValue, match=words):
+        make(str(path), {})
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="cannot be loaded"):
+        make(str(tmp_path / "none.py"), {})
+    with pytest.raises(InvalidValue, match=r"ends in '\.py'"):
+        make(str(tmp_path / "none.txt"), {})
+
+
+def test_the_newcomers_policy(
+    bench_of: Any, make_r: Callable[..., ResourceSet], spec: Callable[..., dict[str, Any]]
+) -> None:
+    assert len(NEWCOMER.read_text().splitlines()) <= NEWCOMER_LINES_MAX
+    bench = bench_of(make(*parse_spec(f"{NEWCOMER}:placement=best-fit")))
+    bench.grow(make_r("0-1"))
+    for jobid, cores in ((1, 4), (2, 2), (3, 1), (4, 3)):
+        bench.submit(jobid, spec(cores=cores))
+    bench.run()
+    assert {jobid: held.summary() for jobid, held in bench.granted.items()} == {
+        3: "rank0/core0", 2: "rank0/core[1-2]", 4: "rank1/core[0-2]",
+    }  # fmt: skip
+    bench.free(4)
+    bench.run()
+    assert 1 in bench.granted

@@ -1,0 +1,198 @@
+"""The scheduler's side of allocation (RFC 27): answers to alloc, free, cancel, prioritize, expiration, feasibility."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
+from fluxsched.sched.effects import Annotated, Canceled, Denied, Granted
+from fluxsched.sched.policies.fifo import Fifo
+from fluxsched.sched.queue import Queue
+from fluxsched.sched.scheduler import Scheduler
+
+MakeR = Callable[..., ResourceSet]
+Spec = Callable[..., dict[str, Any]]
+
+
+def test_a_grant_says_everything(bench: Any, make_r: MakeR, spec: Spec) -> None:
+    bench.grow(make_r("0-1", 4, 2, ssd="0", **{"+local": "0"}))
+    bench.submit(1, spec(nslots=2, cores=2, gpus=1, duration=30.0))
+    (granted,) = bench.run()
+    assert granted == Granted(
+        1,
+        {
+            "version": 1,
+            "execution": {
+                "R_lite": [{"rank": "0", "children": {"core": "0-3", "gpu": "0-1"}}],
+                "starttime": 100.0,
+                "expiration": 130.0,
+                "nodelist": ["n0"],
+                "properties": {"ssd": "0"},
+                "nslots": 2,
+            },
+        },
+        {"sched": {"resource_summary": "rank0/core[0-3],gpu[0-1]"}},
+    )
+
+
+def test_free_makes_room_for_the_next(bench: Any, make_r: MakeR, spec: Spec) -> None:
+    bench.grow(make_r("0"))
+    bench.submit(1, spec(cores=4))
+    bench.submit(2, spec(cores=4))
+    assert [type(effect) for effect in bench.run()] == [Granted, Annotated]
+    assert bench.run() == []
+    bench.free(1)
+    (granted,) = bench.run()
+    assert granted.annotations["sched"] == {"resource_summary": "rank0/core[0-3]", "reason_pending": None}
+    with pytest.raises(RemoteProtocolError, match="freed before"):
+        bench.scheduler.free(1, bench.granted[2], True)
+
+
+def test_pending_reasons_are_annotated_only_when_they_change(bench: Any, make_r: MakeR, spec: Spec) -> None:
+    bench.grow(make_r("0-2"))
+    bench.submit(1, spec(nodes=1, exclusive=True))
+    bench.submit(2, spec(nodes=1, exclusive=True))
+    bench.submit(3, spec(nodes=3, exclusive=True))
+    reason = "needs 3 exclusive nodes of 1 slot of 1 core; 1 node fits now, 2 nodes are busy"
+    assert bench.run()[2:] == [Annotated(3, {"sched": {"reason_pending": reason}})]
+    assert bench.scheduler.why(3) == reason
+    bench.submit(4, spec())
+    assert bench.run() == []  # a pass was run, and there is nothing new to say
+    assert bench.scheduler.why(4) == "waits its turn; 1 ahead of it in the queue"
+    bench.did(bench.scheduler.went_offline(Idset.parse("2")))
+    bench.free(1)
+    (annotated,) = bench.run()
+    assert "1 node fits now, 1 node is down, 1 node is busy" in annotated.annotations["sched"]["reason_pending"]
+
+
+BAD_SPECS: list[tuple[Any, str]] = [
+    ({}, "jobspec"),
+    ("{", "JSON"),
+    ([], "object"),
+    ({"version": 1, "resources": [{"type": "rack", "count": 1}], "tasks": [], "attributes": {}}, "rack"),
+]
+
+
+@pytest.mark.parametrize(("bad", "words"), BAD_SPECS)
+def test_a_bad_jobspec_is_denied_and_the_module_lives_on(
+    bench: Any, make_r: MakeR, spec: Spec, bad: Any, words: str
+) -> None:
+    bench.grow(make_r("0"))
+    (denied,) = bench.submit(1, bad)
+    assert isinstance(denied, Denied)
+    assert words in denied.note
+    assert bench.scheduler.feasible(bad) == denied.note
+    bench.submit(2, spec())
+    assert isinstance(bench.run()[0], Granted)
+
+
+def test_a_job_alloced_twice_is_the_senders_fault(bench: Any, make_r: MakeR, spec: Spec) -> None:
+    bench.grow(make_r("0"))
+    bench.submit(1, spec())
+    for _ in range(2):
+        with pytest.raises(RemoteProtocolError, match="job 1"):
+            bench.submit(1, spec())
+        bench.run()
+
+
+def test_a_full_queue_denies_politely(bench: Any, make_r: MakeR, spec: Spec) -> None:
+    bench.grow(make_r("0"))
+    bench.scheduler._groups["default"].queue = Queue(limit=1)
+    bench.submit(1, spec())
+    (denied,) = bench.submit(2, spec())
+    assert denied == Denied(2, "the queue is full: 1 jobs wait; submit again when some have started")
+
+
+def test_cancel_answers_only_who_waits(bench: Any, make_r: MakeR, spec: Spec) -> None:
+    bench.grow(make_r("0"))
+    bench.submit(1, spec(cores=4))
+    bench.submit(2, spec(cores=4))
+    bench.run()
+    assert bench.did(bench.scheduler.cancel(2)) == [Canceled(2)]
+    assert bench.did(bench.scheduler.cancel(2)) == []
+    assert bench.did(bench.scheduler.cancel(1)) == []  # its success is on the way: the job manager frees it
+
+
+def test_cancel_of_a_blocked_head_lets_others_pass(bench: Any, make_r: MakeR, spec: Spec) -> None:
+    bench.grow(make_r("0-1"))
+    bench.submit(1, spec(nodes=1, exclusive=True))
+    bench.submit(2, spec(nodes=2, exclusive=True))
+    bench.submit(3, spec(nodes=1, exclusive=True))
+    bench.run()
+    assert set(bench.granted) == {1}
+    bench.did(bench.scheduler.cancel(2))
+    assert [effect.jobid for effect in bench.run()] == [3]
+
+
+def test_prioritize_reorders_holds_and_ignores_who_is_gone(bench: Any, make_r: MakeR, spec: Spec) -> None:
+    bench.grow(make_r("0"))
+    for jobid in (1, 2, 3):
+        bench.submit(jobid, spec(cores=4))
+    bench.did(bench.scheduler.prioritize([(3, 31), (1, 0), (99, 5)]))
+    assert [effect.jobid for effect in bench.run()] == [3, 2]
+    assert "held" in bench.scheduler.why(1)
+    bench.did(bench.scheduler.prioritize([(1, 4294967295), (2, 0)]))
+    bench.free(3)
+    assert [effect.jobid for effect in bench.run()] == [1]
+
+
+def test_expiration_of_a_running_job(bench: Any, make_r: MakeR, spec: Spec) -> None:
+    bench.grow(make_r("0", expiration=500.0))
+    bench.submit(1, spec(duration=10.0))
+    bench.run()
+    assert bench.did(bench.scheduler.expiration(1, 200.0)) == []
+    with pytest.raises(Refused, match="after the end"):
+        bench.scheduler.expiration(1, 501.0)
+    with pytest.raises(Refused, match="job 2"):
+        bench.scheduler.expiration(2, 200.0)
+    (running,) = bench.scheduler._running(bench.scheduler._groups["default"])
+    assert running.expiration_s == 200.0
+
+
+def test_feasibility_ignores_weather_and_load(bench: Any, make_r: MakeR, spec: Spec) -> None:
+    bench.grow(make_r("0-3"), offline="0-3")
+    assert bench.scheduler.feasible(spec(nodes=4, cores=4)) is None
+    assert bench.scheduler.feasible(Jobspec.parse(spec(nodes=4, cores=4))) is None
+    assert "only 4 such nodes" in (bench.scheduler.feasible(spec(nodes=5)) or "")
+    bench.did(bench.scheduler.shrunk("default", Idset.parse("0"), True))
+    assert bench.scheduler.feasible(spec(nodes=4)) is not None
+
+
+def test_status_and_stats(bench: Any, make_r: MakeR, spec: Spec) -> None:
+    bench.grow(make_r("0-3", 4, 1), offline="3")
+    bench.submit(1, spec(cores=2, gpus=1))
+    bench.submit(2, spec(nodes=4))
+    bench.submit(3, spec(nodes=5))
+    bench.run()
+    total, down, allocated = bench.scheduler.resource_status()
+    assert [part.summary() for part in (total, down, allocated)] == [
+        "rank[0-3]/core[0-3],gpu0",
+        "rank3/core[0-3],gpu0",
+        "rank0/core[0-1],gpu0",
+    ]
+    stats = bench.scheduler.stats()
+    assert stats["policy"] == "fifo"
+    assert (stats["granted"], stats["denied"], stats["running"]) == (1, 1, 1)
+    assert stats["groups"] == {"default": {"targets": 4, "down": 1, "leaving": 0, "waiting": 1}}
+
+
+def test_why_of_others(bench: Any, make_r: MakeR, spec: Spec) -> None:
+    bench.grow(make_r("0"))
+    bench.submit(1, spec())
+    bench.run()
+    assert bench.scheduler.why(1) == "holds resources"
+    with pytest.raises(Refused, match="job 9"):
+        bench.scheduler.why(9)
+
+
+def test_groups_are_checked_when_it_is_made() -> None:
+    with pytest.raises(InvalidValue, match="at least one group"):
+        Scheduler(Fifo(), ())
+    with pytest.raises(InvalidValue, match="groups b"):
+        Scheduler(Fifo(), ("a",), {"q": "b"})
