@@ -105,13 +105,12 @@ class DependencyIndex:
         """Whether any job waits for this one."""
         return antecedent in self._waiting
 
-    def add(self, jobid: int, dependency: Dependency) -> bool:
-        """Remember an open dependency; True if its time is now the next one due."""
+    def add(self, jobid: int, dependency: Dependency) -> None:
+        """Remember an open dependency."""
         if dependency.antecedent:
             self._waiting.setdefault(dependency.antecedent, {}).setdefault(jobid, []).append(dependency)
-            return False
-        heappush(self._times, (dependency.at_s, jobid, dependency))
-        return self._times[0][1] == jobid
+        else:
+            heappush(self._times, (dependency.at_s, jobid, dependency))
 
     def forget(self, jobid: int, dependencies: Iterable[Dependency]) -> None:
         """The job waits no longer. Its times stay in the heap and mean nothing when they come."""

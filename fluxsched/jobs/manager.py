@@ -219,7 +219,8 @@ class JobManager(SchedulerSide):
     # -- time and store
 
     def due(self, now_s: float) -> list[Effect]:
-        """Begin-times up to now have come."""
+        """Begin-times up to now have come; called too early, it asks to be called again."""
+        self._woken_at_s = None
         self._begin(now_s)
         for found in self._dependencies.due(now_s):
             self._decide(found)

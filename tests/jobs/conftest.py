@@ -1,0 +1,170 @@
+"""A world around the job manager for its tests: a store that keeps what is persisted, and a check after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.jobs.effects import Effect, Held, Kill, Persist, SchedAlloc, SchedFree, Start, Unheld
+from fluxsched.jobs.job import Job
+from fluxsched.jobs.manager import JobManager
+from fluxsched.jobs.states import State
+
+USER = 1000
+
+
+def make_spec(**options: Any) -> Jobspec:
+    return Jobspec.from_command(["true"], **options)
+
+
+def make_r(
+    rank: str = "0", cores: str = "0", *, starttime_s: float = 10.0, expiration_s: float = 0.0
+) -> dict[str, Any]:
+    ranks = Idset.parse(rank)
+    return {
+        "version": 1,
+        "execution": {
+            "R_lite": [{"rank": rank, "children": {"core": cores}}],
+            "nodelist": [f"node{rank_id}" for rank_id in ranks],
+            "starttime": starttime_s,
+            "expiration": expiration_s,
+        },
+    }
+
+
+class World:
+    """The manager, its clock, and everything that its effects have done so far."""
+
+    def __init__(self, queues: dict[str, Any] | None = None, **options: Any) -> None:
+        self.manager = JobManager(queues, **options)
+        self.now_s = 100.0
+        self.stored: dict[int, dict[str, Any]] = {}
+        self.held: dict[int, Idset] = {}
+        self.last: list[Effect] = []
+
+    def do(self, method: str, *args: Any, **options: Any) -> list[Effect]:
+        """Call the manager a second later, apply its effects, and check everything."""
+        self.now_s += 1.0
+        effects = getattr(self.manager, method)(*args, **options, now_s=self.now_s)
+        return self.perform(effects)
+
+    def perform(self, effects: list[Effect]) -> list[Effect]:
+        persisted: set[int] = set()
+        for effect in effects:
+            if isinstance(effect, Persist):
+                assert effect.jobid not in persisted, "two rows for one stretch"
+                persisted.add(effect.jobid)
+                self._store(effect)
+            elif isinstance(effect, Start | Kill | Unheld):
+                assert effect.jobid in persisted or isinstance(effect, Kill), "an effect before its reason is stored"
+            self._hold(effect)
+        self.manager.check()
+        for jobid, ranks in self.held.items():
+            assert self.manager.job(jobid).held == ranks
+        self.last = effects
+        return effects
+
+    def _store(self, effect: Persist) -> None:
+        row = self.stored.setdefault(effect.jobid, {"events": [], "jobspec": None, "R": None})
+        row["events"] += effect.events
+        row["jobspec"] = effect.jobspec or row["jobspec"]
+        row["R"] = effect.R or row["R"]
+
+    def _hold(self, effect: Effect) -> None:
+        if isinstance(effect, Held):
+            self.held[effect.jobid] = effect.ranks
+        elif isinstance(effect, Unheld):
+            self.held[effect.jobid] -= effect.ranks
+            if not self.held[effect.jobid]:
+                del self.held[effect.jobid]
+
+    def submit(self, jobid: int = 1, spec: Jobspec | None = None, **options: Any) -> list[Effect]:
+        return self.do("submit", jobid, spec or make_spec(), userid=USER, **options)
+
+    def scheduler(self, name: str = "sched", groups: tuple[str, ...] = ("default",), limit: int | None = None) -> Any:
+        hello = self.manager.hello(name, groups)
+        self.now_s += 1.0
+        count, effects = self.manager.ready(name, limit, self.now_s)
+        self.perform(effects)
+        return hello, count, effects
+
+    def grant(self, jobid: int = 1, R: dict[str, Any] | None = None, scheduler: str = "sched") -> list[Effect]:  # noqa: N803
+        return self.do("alloc_granted", scheduler, jobid, R or make_r(str(jobid)), None)
+
+    def run(self, jobid: int = 1, R: dict[str, Any] | None = None, scheduler: str = "sched", **options: Any) -> None:  # noqa: N803
+        """Submit, grant and start a job."""
+        self.submit(jobid, **options)
+        self.grant(jobid, R, scheduler)
+        self.do("started", jobid)
+
+    def end(self, jobid: int = 1, status: int = 0) -> list[Effect]:
+        return self.do("finished", jobid, status, release=True)
+
+    def job(self, jobid: int = 1) -> Job:
+        return self.manager.job(jobid)
+
+    def state(self, jobid: int = 1) -> State:
+        return self.job(jobid).state
+
+    def names(self, jobid: int = 1) -> list[str]:
+        """The names of the job's stored events."""
+        return [event["name"] for event in self.stored[jobid]["events"]]
+
+    def contexts(self, jobid: int, name: str) -> list[dict[str, Any]]:
+        return [event.get("context", {}) for event in self.stored[jobid]["events"] if event["name"] == name]
+
+    def rows(self) -> list[Any]:
+        """What the store would give back after a restart, oldest first."""
+        stored = sorted(self.stored.items())
+        return [(jobid, row["events"], Jobspec.parse(row["jobspec"]), row["R"]) for jobid, row in stored]
+
+    def sent(self) -> list[int]:
+        """The jobs whose alloc requests were among the last effects, in order."""
+        return [effect.jobid for effect in self.last if isinstance(effect, SchedAlloc)]
+
+    def freed(self) -> list[SchedFree]:
+        return [effect for effect in self.last if isinstance(effect, SchedFree)]
+
+    def of(self, kind: type) -> list[Any]:
+        return [effect for effect in self.last if isinstance(effect, kind)]
+
+
+@pytest.fixture
+def spec() -> Callable[..., Jobspec]:
+    return make_spec
+
+
+@pytest.fixture
+def r_of() -> Callable[..., dict[str, Any]]:
+    return make_r
+
+
+@pytest.fixture
+def new_world() -> Iterator[Callable[..., World]]:
+    worlds: list[World] = []
+
+    def make(*args: Any, **options: Any) -> World:
+        worlds.append(World(*args, **options))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.manager.check()
+
+
+@pytest.fixture
+def world(new_world: Callable[..., World]) -> World:
+    """A world with one anonymous queue and a scheduler that is ready for everything."""
+    made = new_world()
+    made.scheduler()
+    return made
+
+
+@pytest.fixture
+def alone(new_world: Callable[..., World]) -> World:
+    """A world without a scheduler."""
+    return new_world()
