@@ -50,6 +50,11 @@ class Scheduler:
         if missing := sorted({*self._queues.values()} - self._groups.keys()):
             raise InvalidValue(f"queues of groups {', '.join(missing)}, which this scheduler does not serve")
 
+    @property
+    def policy(self) -> Policy:
+        """The policy that decides."""
+        return self._policy
+
     # ---- from the resource module
 
     def grown(self, group: str, resources: ResourceSet, online: Idset, offline: Idset) -> list[Effect]:
@@ -113,7 +118,13 @@ class Scheduler:
     # ---- from the job manager
 
     def hello(
-        self, jobid: int, priority: int, userid: int, t_submit_s: float, R: ResourceSet, free: Idset = EMPTY  # noqa: N803
+        self,
+        jobid: int,
+        priority: int,
+        userid: int,
+        t_submit_s: float,
+        R: ResourceSet,  # noqa: N803
+        free: Idset = EMPTY,
     ) -> list[Effect]:
         """A job that runs already, with its R and the ranks that it has freed (RFC 27, partial release)."""
         if unknown := free - R.ranks:

@@ -161,6 +161,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """The scheduler is gone and a new one says hello; what was leaving comes back no more."""
         self.scheduler = Scheduler(self.policy)
         self.auditor.waiting.clear()
+        self.auditor.doomed.clear()  # the new one cannot know whom the old one told
         self.auditor.leaving = EMPTY
         foreign = Idset.of({rank for rank, _ in self.auditor.out}) - self.auditor.ours
         up, ours = self.auditor.up & self.auditor.ours, self.auditor.ours
