@@ -31,7 +31,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--bind", metavar="URI", multiple=True, help="Listen there as well (tcp://127.0.0.1:*).")
 @click.option("--daemon", is_flag=True, help="Return once it is ready and print its URI; `fluxsched stop` ends it.")
 @click.option("-v", "--verbose", count=True, help="Say more on stderr.")
-@click.option("--trace", is_flag=True, help="Show each message as it passes on stderr.")
+@click.option("--trace", metavar="[TOPICS]", is_flag=False, flag_value="",
+              help="Show each message as it passes on stderr: all, or of topics with these beginnings.")  # fmt: skip
 @click.argument("command", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 def start(schedulers: tuple[str, ...], daemon: bool, command: tuple[str, ...], **options: Any) -> int:
     """Start an instance on this machine's resources.

@@ -37,7 +37,7 @@ class Engine:
 
     def __init__(
         self,
-        queues: Mapping[str, QueueConfig] | None = None,
+        queues: Mapping[str | None, QueueConfig] | None = None,
         *,
         default_queue: str | None = None,
         active_max: int = JOBS_ACTIVE_MAX,

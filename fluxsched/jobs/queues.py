@@ -140,7 +140,7 @@ class Queue:
 class Queues:
     """All queues by name: either the anonymous one, or named ones."""
 
-    def __init__(self, configs: Mapping[str, QueueConfig], default: str | None = None) -> None:
+    def __init__(self, configs: Mapping[str | None, QueueConfig], default: str | None = None) -> None:
         self._queues: dict[str | None, Queue] = {}
         for name, config in configs.items():
             self._queues[name] = Queue(config)

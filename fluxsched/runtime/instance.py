@@ -122,7 +122,7 @@ class Instance:
         sources, config = self.settings.sources, self.settings.config
         now_s = self.settings.clock.wall_s()
         module = ResourceModule(sources.inventory, sources.groups, restored.saved, now_s=now_s)
-        manager = JobManager(queue_configs(config), default_queue=config.default_queue)
+        manager = JobManager(queue_configs(config), default_queue=config.defaults.queue)
         self.shell = JobShell(manager, self.router, self.store, self.turns, self._spool)
         self.resource = ResourceService(
             module, self.router, self.store, self.turns, self.shell.raise_jobs, self._reload
@@ -224,14 +224,11 @@ class Instance:
 
     def _embed_agent(self) -> None:
         """Made-up targets are online at once; of real ones the instance stands for those of its own host."""
-        sources = self.settings.sources
-        resources = self.resource.module.resources
-        if sources.made_up or sources.topology is None:
-            here = resources.ranks if sources.made_up else EMPTY
+        sources, resources = self.settings.sources, self.resource.module.resources
+        if sources.made_up or sources.real or sources.topology is None:
+            here = resources.ranks
         else:
             here = resources.ranks_of(sources.topology.host)
-        if sources.inventory.method == "job-info":
-            here = resources.ranks
         self.agents.embed(here)
 
     def _loaded(self, error: str | None) -> None:

@@ -46,7 +46,8 @@ class StartOptions:
     daemon: bool = False
     bind: tuple[str, ...] = ()
     verbose: int = 0
-    trace: bool = False
+    trace: str | None = None
+    """Show messages on stderr: of the topics with these beginnings (comma-separated), all when empty."""
 
 
 def settings_of(options: StartOptions) -> Settings:
@@ -81,7 +82,7 @@ def settings_of(options: StartOptions) -> Settings:
         schedulers=schedulers_of(options, config),
         bind=options.bind,
         verbose=options.verbose,
-        trace=printer(sys.stderr) if options.trace else None,
+        trace=None if options.trace is None else printer(sys.stderr, tuple(options.trace.split(","))),
     )
 
 

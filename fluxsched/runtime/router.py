@@ -38,6 +38,8 @@ Handler = Callable[["Request"], None]
 Answered = Callable[[Message | None], None]
 """Takes the response to a call of ours; None when the peer was lost before it answered."""
 
+MALFORMED_TOPIC = "malformed"
+"""Topic of the error response to a message whose own topic could not be read."""
 IN_FLIGHT_PEER_MAX = 200_000
 """Open streams of one peer: a client may have 20,000 submits and as many waits open, ten times over."""
 SERVICES_PEER_MAX = 64
@@ -256,7 +258,7 @@ class Router:
             messages = unpack_bundle(message) if message.topic == BUNDLE_TOPIC else (message,)
         except RemoteProtocolError as exc:
             log.warning("peer %s sent a malformed message: %s", peer.name, exc)
-            self.send(peer, Message(type=RESPONSE, topic="", payload=str(exc).encode(), aux1=exc.errnum))
+            self.send(peer, Message(type=RESPONSE, topic=MALFORMED_TOPIC, payload=str(exc).encode(), aux1=exc.errnum))
             return
         if len(messages) != 1 or messages[0] is not message:
             peer.bundles = True

@@ -205,7 +205,7 @@ class SchedulerHost:
 
     def _respond_alloc(self, jobid: int, kind: Literal[0, 1, 2, 3], **rest: Any) -> None:
         answer = msg.AllocResponse(id=jobid, type=kind, **rest)
-        self._send(Message(type=RESPONSE, topic="sched.alloc", payload=codec.pack(answer)))
+        self._send(Message(type=RESPONSE, topic="sched.alloc", payload=codec.pack(answer), aux1=0))
 
     def _schedule(self) -> None:
         """End-of-turn hook: one pass for all that arrived in the turn."""
@@ -220,7 +220,7 @@ class SchedulerHost:
     # -- messages -----------------------------------------------------------------------------------------------
 
     def _rpc(self, topic: str, payload: Any, done: Callable[[Answer], None], *, streaming: bool = False) -> None:
-        self._send(self._calls.start(topic, codec.pack(payload), streaming=streaming, token=done))
+        self._send(self._calls.start(topic, None if payload is None else codec.pack(payload), streaming=streaming, token=done))
 
     def _send(self, message: Message) -> None:
         self._outbox.append(message)

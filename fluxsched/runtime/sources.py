@@ -82,13 +82,19 @@ def build_inventory(
         here = topology()
         inventory = Inventory(here.resources(), _DISCOVERED, dynamic=True)
         found = Sources(inventory, {}, real=True, made_up=False, topology=here)
-    resources = found.inventory.resources
-    inventory = replace(found.inventory, resources=_with_queue_members(config, resources))
-    return replace(found, inventory=inventory, groups=resolve_groups(config, resources))
+    faults: list[str] = []
+    groups = _groups(config, found.inventory.resources, faults)
+    resources = _with_queue_members(config, found.inventory.resources, faults)
+    if faults:
+        raise InvalidValue("\n".join(faults))
+    return replace(found, inventory=replace(found.inventory, resources=resources), groups=groups)
 
 
 def fake_resources(spec: str) -> ResourceSet:
-    """R of made-up targets: `1000x64+4` is 1,000 hosts, fake[0-999], of 64 cores and 4 GPUs each. Raises InvalidValue."""
+    """R of made-up targets: `1000x64+4` is 1,000 hosts, fake[0-999], each of 64 cores and 4 GPUs.
+
+    Raises InvalidValue for what is no such text, LimitExceeded naming the number that is out of range.
+    """
     match = _FAKE.fullmatch(spec)
     if match is None:
         raise InvalidValue(f"--fake {spec[:40]!r} is not HOSTSxCORES or HOSTSxCORES+GPUS, such as 1000x64+4")
@@ -105,7 +111,10 @@ def fake_resources(spec: str) -> ResourceSet:
 
 
 def read_resources(path: Path) -> ResourceSet:
-    """The R in a file, with hosts and at least one target. Raises InvalidValue naming the file and what is wrong."""
+    """The R in a file, which must have hosts and at least one target; another instance's `+` properties are dropped.
+
+    Raises InvalidValue naming the file and what is wrong.
+    """
     try:
         resources = ResourceSet.parse(read_text(path, "R", TEXT_CHARS_MAX))
     except InvalidValue as fault:
@@ -136,11 +145,13 @@ def resources_of_entries(entries: tuple[HostEntry, ...]) -> ResourceSet:
                 children.append(mine)
             else:
                 children[rank] |= mine
+        if len(rank_of) > HOSTS_MAX:
+            raise LimitExceeded(f"[[resource.config]]: {len(rank_of)} hosts are above the limit of {HOSTS_MAX}")
         for name in entry.properties:
             properties[name] = properties.get(name, EMPTY) | Idset.of(ranks)
-    if len(rank_of) > HOSTS_MAX:
-        raise LimitExceeded(f"[[resource.config]]: {len(rank_of)} hosts are above the limit of {HOSTS_MAX}")
     hosts = Hostlist(tuple(rank_of))
+    if not hosts:
+        raise InvalidValue("[[resource.config]]: no entry names a host")
     if idle := [host for host, owned in zip(hosts, children, strict=True) if not owned.cores]:
         raise InvalidValue(f"[[resource.config]]: no entry gives hosts {Hostlist.of(idle)} any cores")
     made = ResourceSet(merge(enumerate(children)).entries, hosts)
@@ -149,14 +160,13 @@ def resources_of_entries(entries: tuple[HostEntry, ...]) -> ResourceSet:
     return made
 
 
-def resolve_groups(config: Config, resources: ResourceSet) -> dict[str, Idset]:
+def _groups(config: Config, resources: ResourceSet, faults: list[str]) -> dict[str, Idset]:
     """The configured groups, `exclude` always among them, as ranks.
 
-    Raises InvalidValue with a line for each fault: unknown targets, or targets that an earlier group has.
+    Adds a line for each fault: unknown targets, or targets that an earlier group has.
     """
     groups: dict[str, Idset] = {}
     wheres: dict[str, str] = {}
-    faults: list[str] = []
     for name, text, where in _group_texts(config):
         try:
             ranks = _targets(text, resources)
@@ -168,8 +178,6 @@ def resolve_groups(config: Config, resources: ResourceSet) -> dict[str, Idset]:
                 both = f"{describe(resources, twice)} in group {other!r} too ({wheres[other].partition(' ')[0]})"
                 faults.append(f"{where} {name}: {both}: a target belongs to one group")
         groups[name], wheres[name] = ranks, where
-    if faults:
-        raise InvalidValue("\n".join(faults))
     return {EXCLUDE: EMPTY, **groups}
 
 
@@ -189,9 +197,8 @@ def _targets(text: str, resources: ResourceSet) -> Idset:
     return parse_targets(text, resources.ranks_by_host, resources.ranks)
 
 
-def _with_queue_members(config: Config, resources: ResourceSet) -> ResourceSet:
+def _with_queue_members(config: Config, resources: ResourceSet, faults: list[str]) -> ResourceSet:
     """With the membership property `+NAME` on the hosts of each queue that lists its hosts (RFC 33)."""
-    faults = []
     for name, queue in config.queues.items():
         if queue.hosts is None:
             continue
@@ -202,8 +209,6 @@ def _with_queue_members(config: Config, resources: ResourceSet) -> ResourceSet:
             resources = resources.add_property(LOCAL_PREFIX + name, ranks)
         except InvalidValue as fault:
             faults.append(f"{config.where(f'queues.{name}', 'hosts')}: [queues.{name}] hosts: {fault}")
-    if faults:
-        raise InvalidValue("\n".join(faults))
     return resources
 
 

@@ -10,17 +10,18 @@ from fluxsched.errors import FluxschedError
 from fluxsched.protocol import codec
 from fluxsched.protocol.header import REQUEST, Message
 
-PAYLOAD_CHARS_MAX = 160
+PAYLOAD_CHARS_MAX = 220
 """Payload text shown of one message; an R of a large machine would fill the screen."""
 ERROR_FLAG = "error"
 
 
-def printer(out: TextIO) -> Callable[[str, Message], None]:
-    """A tracer that writes one line a message: direction and peer, kind, topic, payload."""
+def printer(out: TextIO, beginnings: tuple[str, ...] = ("",)) -> Callable[[str, Message], None]:
+    """A tracer: one line a message whose topic has one of these beginnings: direction, peer, kind, topic, payload."""
 
     def trace(direction: str, message: Message) -> None:
-        out.write(describe(direction, message) + "\n")
-        out.flush()
+        if message.topic.startswith(beginnings):
+            out.write(describe(direction, message) + "\n")
+            out.flush()
 
     return trace
 
@@ -28,7 +29,7 @@ def printer(out: TextIO) -> Callable[[str, Message], None]:
 def describe(direction: str, message: Message) -> str:
     """One line for one message."""
     kind = "request " if message.type == REQUEST else "response"
-    text = f"{direction:<22} {kind} {message.topic:<26} "
+    text = f"{direction:<16} {kind} {message.topic:<24} "
     if message.type != REQUEST and message.errnum:
         return text + f"{ERROR_FLAG} {message.errnum} {(message.payload or b'').decode(errors='replace')}".rstrip()
     return text + payload_text(message.payload)

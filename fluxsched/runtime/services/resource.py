@@ -6,6 +6,7 @@ Translates requests into calls of `resource.ResourceModule` and performs its eff
 
 from __future__ import annotations
 
+import errno
 import getpass
 import os
 import pwd
@@ -17,9 +18,9 @@ import msgspec
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.targets import parse_targets
-from fluxsched.errors import RemoteProtocolError
-from fluxsched.protocol.acquire_server import AcquireServer
-from fluxsched.protocol.messages.acquire import AcquireRequest, ReleaseRequest
+from fluxsched.errors import LimitExceeded, RemoteProtocolError
+from fluxsched.protocol.acquire_server import AcquireServer, read_acquire
+from fluxsched.protocol.messages.acquire import ReleaseRequest
 from fluxsched.protocol.messages.resource import (
     AssignRequest,
     DrainInfo,
@@ -110,12 +111,7 @@ class ResourceService:
     # -- acquisition --------------------------------------------------------------------------------------------
 
     def _acquire(self, request: Request) -> None:
-        wanted = request.payload(AcquireRequest)
-        raw = request.payload(dict)
-        if not request.streaming:
-            raise RemoteProtocolError("resource.acquire: the request needs the streaming flag")
-        if raw and wanted.group is None:
-            raise RemoteProtocolError("resource.acquire: 'group' is missing; send no payload for the plain dialect")
+        wanted = read_acquire(request.message)
         typed = wanted.group is not None
         accept_update = "update" in wanted.accept
         session = AcquireServer(typed=typed, accept_update=accept_update)
@@ -281,7 +277,13 @@ class ResourceService:
         acquirer = self._acquirers.get(key)
         if acquirer is None:
             return
-        session = acquirer.session
+        try:
+            self._tell(acquirer.session, change)
+        except LimitExceeded as exc:
+            acquirer.request.error(errno.EOVERFLOW, str(exc))
+            self._turns.post(lambda: self._end_acquirer(acquirer.request))
+
+    def _tell(self, session: AcquireServer, change: Any) -> None:
         match change:
             case effect.First(resources=resources, online=online, offline=offline):
                 session.first(resources.to_json(), online, offline)

@@ -1,0 +1,97 @@
+"""The main job on real input, in under a minute: an instance on this machine's own resources, every message shown.
+
+    python examples/tour.py
+
+It discovers the machine, runs real commands as jobs, drains the target while a job runs, moves it between two groups
+(a shrink, a release and a grow happen), and leaves cleanly. Lines that begin with `->` and `<-` are the messages as
+they pass the instance; `--quiet` leaves them out.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TRACED = ("resource.", "sched.", "job-manager.sched", "job-manager.raise", "module.")
+FLUXSCHED = str(Path(sys.executable).with_name("fluxsched"))
+
+
+def say(text: str) -> None:
+    print(f"\n\033[1m== {text}\033[0m" if sys.stdout.isatty() else f"\n== {text}", flush=True)
+
+
+def run(command: str, *, check: bool = True) -> str:
+    """Show a command, run it, show what it prints."""
+    print(f"$ {command}", flush=True)
+    words = [FLUXSCHED if word == "fluxsched" else word for word in shlex.split(command)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30)
+    print(done.stdout, end="", flush=True)
+    time.sleep(0.05)  # the instance's own lines about this command come first, then the next command
+    if check and done.returncode != 0:
+        sys.exit(f"tour: {command!r} left with {done.returncode}")
+    return done.stdout.strip()
+
+
+def tour() -> None:
+    """What happens inside the instance."""
+    say("What this machine has, and that a scheduler acquired it")
+    run("fluxsched resource list")
+    run("fluxsched resource R")
+    run("fluxsched module list")
+
+    say("Real commands run as jobs")
+    run("fluxsched run hostname")
+    run("fluxsched run -n1 sh -c 'echo task $FLUX_TASK_RANK of $FLUX_JOB_SIZE, cores $(nproc)'")
+    run("fluxsched run sh -c 'exit 3'", check=False)
+
+    say("An admin drains the target while a job runs: the job goes on, new ones wait and say why")
+    sleeper = run("fluxsched submit sleep 1.5")
+    run("fluxsched resource drain 0 'fan is noisy'")
+    run("fluxsched resource drain")
+    waiting = run("fluxsched submit true")
+    run(f"fluxsched job why {waiting}")
+    run(f"fluxsched wait {sleeper}")
+    run("fluxsched resource drain")
+    run("fluxsched resource undrain 0")
+    run(f"fluxsched wait {waiting}")
+
+    say("A second group with a scheduler of its own")
+    run("fluxsched resource assign '' debug")
+    run("fluxsched module load firstfit --group debug")
+    run("fluxsched resource groups")
+
+    say("The target moves to group debug: shrink, an end for the job on it, release, grow")
+    doomed = run("fluxsched submit sleep 60")
+    run(f"fluxsched job wait-event {doomed} start")
+    run("fluxsched resource assign 0 debug")
+    run(f"fluxsched wait {doomed}", check=False)
+    run("fluxsched resource groups")
+
+    say("And back")
+    run("fluxsched resource include 0")
+    run("fluxsched run echo home again")
+    run("fluxsched jobs -a")
+    run("fluxsched resource eventlog")
+
+
+def main() -> int:
+    if os.environ.get("FLUXSCHED_TOUR"):
+        tour()
+        return 0
+    begin_s = time.monotonic()
+    trace = [] if "--quiet" in sys.argv[1:] else [f"--trace={','.join(TRACED)}"]
+    say("An instance on the resources of this machine")
+    command = [FLUXSCHED, "start", *trace, "--", sys.executable, __file__]
+    print("$", shlex.join(["fluxsched", *command[1:]]), flush=True)
+    environment = {name: value for name, value in os.environ.items() if name not in ("FLUXSCHED_URI", "FLUX_JOB_ID")}
+    status = subprocess.run(command, env={**environment, "FLUXSCHED_TOUR": "1"}).returncode
+    say(f"The instance has left with status {status}, after {time.monotonic() - begin_s:.0f} s")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
