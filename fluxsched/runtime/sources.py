@@ -22,7 +22,7 @@ from fluxsched.core.targets import parse_targets
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.resource.groups import EXCLUDE
 from fluxsched.resource.inventory import Inventory, describe
-from fluxsched.runtime.config_values import Config, HostEntry, ResourceConfig
+from fluxsched.runtime.config_values import Config, HostEntry
 from fluxsched.runtime.discover import Topology
 from fluxsched.runtime.files import read_text
 
@@ -134,7 +134,7 @@ def resources_of_entries(entries: tuple[HostEntry, ...]) -> ResourceSet:
     """
     rank_of: dict[str, int] = {}
     children: list[Children] = []
-    properties: dict[str, Idset] = {}
+    properties: dict[str, list[int]] = {}
     for entry in entries:
         mine = Children(Idset.parse(entry.cores), Idset.parse(entry.gpus))
         ranks = []
@@ -148,15 +148,15 @@ def resources_of_entries(entries: tuple[HostEntry, ...]) -> ResourceSet:
         if len(rank_of) > HOSTS_MAX:
             raise LimitExceeded(f"[[resource.config]]: {len(rank_of)} hosts are above the limit of {HOSTS_MAX}")
         for name in entry.properties:
-            properties[name] = properties.get(name, EMPTY) | Idset.of(ranks)
+            properties.setdefault(name, []).extend(ranks)
     hosts = Hostlist(tuple(rank_of))
     if not hosts:
         raise InvalidValue("[[resource.config]]: no entry names a host")
     if idle := [host for host, owned in zip(hosts, children, strict=True) if not owned.cores]:
         raise InvalidValue(f"[[resource.config]]: no entry gives hosts {Hostlist.of(idle)} any cores")
     made = ResourceSet(merge(enumerate(children)).entries, hosts)
-    for name, ranks_with in properties.items():
-        made = made.add_property(name, ranks_with)
+    for name, having in properties.items():
+        made = made.add_property(name, Idset.of(having))
     return made
 
 
@@ -167,30 +167,29 @@ def _groups(config: Config, resources: ResourceSet, faults: list[str]) -> dict[s
     """
     groups: dict[str, Idset] = {}
     wheres: dict[str, str] = {}
-    for name, text, where in _group_texts(config):
+    for name, text, where, table in _group_texts(config):
         try:
             ranks = _targets(text, resources)
         except InvalidValue as fault:
-            faults.append(f"{where} {name}: {fault}")
+            faults.append(f"{where}: {table} {name}: {fault}")
             continue
         for other, owned in groups.items():
             if twice := ranks & owned:
-                both = f"{describe(resources, twice)} in group {other!r} too ({wheres[other].partition(' ')[0]})"
-                faults.append(f"{where} {name}: {both}: a target belongs to one group")
+                both = f"{describe(resources, twice)} in group {other!r} too ({wheres[other]})"
+                faults.append(f"{where}: {table} {name}: {both}: a target belongs to one group")
         groups[name], wheres[name] = ranks, where
     return {EXCLUDE: EMPTY, **groups}
 
 
-def _group_texts(config: Config) -> Iterator[tuple[str, str, str]]:
-    """Each group with its text and its place: `site.toml:12: [resource.groups]`."""
-    settings: ResourceConfig = config.resource
+def _group_texts(config: Config) -> Iterator[tuple[str, str, str, str]]:
+    """Each group with its text and its place: `site.toml:12`, `[resource.groups]`."""
+    settings = config.resource
     for name, text in settings.groups.items():
-        yield name, text, f"{config.where('resource.groups', name)}: [resource.groups]"
+        yield name, text, config.where("resource.groups", name), "[resource.groups]"
     if settings.exclude:
-        short = config.where("resource", EXCLUDE)
-        inside = EXCLUDE in config.raw.get("resource", {}).get("groups", {})
-        long = config.where("resource.groups", EXCLUDE)
-        yield EXCLUDE, settings.exclude, f"{long}: [resource.groups]" if inside else f"{short}: [resource]"
+        short = "exclude" in config.raw.get("resource", {})
+        table = "resource" if short else "resource.groups"
+        yield EXCLUDE, settings.exclude, config.where(table, EXCLUDE), f"[{table}]"
 
 
 def _targets(text: str, resources: ResourceSet) -> Idset:

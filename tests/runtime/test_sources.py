@@ -1,0 +1,285 @@
+"""Sources: each way resources come in, which one wins, and groups looked up among the targets there are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from fluxsched.core.hostlist import HOSTS_MAX
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.runtime.config import Config, HostEntry, parse_config
+from fluxsched.runtime.discover import TEST_SIZE_MAX, Topology
+from fluxsched.runtime.sources import build_inventory, fake_resources, read_resources, resources_of_entries
+
+HERE = Topology("me", (Idset.parse("0,2"), Idset.parse("1,3")), ("0000:01:00.0",), "hwloc")
+R_TEXT = json.dumps(
+    {
+        "version": 1,
+        "execution": {
+            "R_lite": [{"rank": "0-3", "children": {"core": "0-1"}}],
+            "nodelist": ["node[0-2],me"],
+            "properties": {"ssd": "1", "+other": "2"},
+            "nslots": 4,
+        },
+    }
+)
+
+
+def here() -> Topology:
+    return HERE
+
+
+def unasked() -> Topology:
+    raise AssertionError("this machine does not matter here")
+
+
+def texts(sets: Mapping[str, Idset]) -> dict[str, str]:
+    return {name: str(ids) for name, ids in sets.items()}
+
+
+def test_discovery_is_the_last_resort_and_dynamic() -> None:
+    found = build_inventory(None, topology=here)
+    assert (found.inventory.method, found.inventory.dynamic) == ("dynamic-discovery", True)
+    assert found.inventory.resources.summary() == "rank0/core[0-1],gpu0"
+    assert (found.real, found.made_up, found.topology, found.groups) == (True, False, HERE, {"exclude": EMPTY})
+
+
+def test_made_up_targets() -> None:
+    found = build_inventory(None, fake="1000x64+4", topology=unasked)
+    assert found.inventory.resources.summary() == "rank[0-999]/core[0-63],gpu[0-3]"
+    assert str(found.inventory.resources.nodelist) == "fake[0-999]"
+    assert (found.inventory.method, found.inventory.dynamic) == ("configuration", False)
+    assert (found.real, found.made_up, found.topology) == (False, True, None)
+    assert str(fake_resources("1x1").nodelist) == "fake0"
+
+
+@pytest.mark.parametrize(
+    "spec", ["", "4", "4x", "x4", "4x4+", "-1x4", "4X4", "4x4+1 ", "٤x4", "4x4x4", "9" * 10 + "x1", "1e3x4"]
+)
+def test_a_text_that_is_no_made_up_machine(spec: str) -> None:
+    with pytest.raises(InvalidValue, match="is not HOSTSxCORES or HOSTSxCORES"):
+        build_inventory(None, fake=spec, topology=unasked)
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        (f"{HOSTS_MAX + 1}x1", f"{HOSTS_MAX + 1} hosts is not within 1..{HOSTS_MAX}"),
+        ("0x4", "0 hosts is not within"),
+        ("4x0", "0 cores a host is not within"),
+        ("4x4097", "4097 cores a host is not within 1..4096"),
+        ("1x1+257", "257 GPUs a host is not within 0..256"),
+    ],
+)
+def test_limits_of_made_up_machines(spec: str, told: str) -> None:
+    with pytest.raises(LimitExceeded, match=told):
+        fake_resources(spec)
+
+
+def test_several_targets_that_stand_for_this_machine() -> None:
+    found = build_inventory(None, test_size=4, topology=here)
+    assert found.inventory.resources.summary() == "rank[0-3]/core[0-1],gpu0"
+    assert str(found.inventory.resources.ranks_of("me")) == "0-3"
+    assert (found.real, found.made_up, found.inventory.dynamic, found.topology) == (True, False, False, HERE)
+    for n in (0, -1, TEST_SIZE_MAX + 1):
+        with pytest.raises(InvalidValue, match=f"{n} targets"):
+            build_inventory(None, test_size=n, topology=here)
+
+
+def test_resources_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "R.json"
+    path.write_text(R_TEXT)
+    found = build_inventory(None, r_path=path, topology=here)
+    resources = found.inventory.resources
+    assert (resources.summary(), resources.nslots, list(resources.properties)) == ("rank[0-3]/core[0-1]", None, ["ssd"])
+    assert (found.inventory.method, found.real, found.made_up, found.topology) == ("configuration", False, False, HERE)
+
+
+def test_cores_that_this_machine_does_not_have_are_not_pinned(tmp_path: Path) -> None:
+    path = tmp_path / "R.json"
+    path.write_text(R_TEXT.replace('"0-1"', '"0-63"'))
+    found = build_inventory(None, r_path=path, topology=here)
+    assert found.topology is not None
+    assert (found.topology.host, found.topology.cores) == ("me", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "R is not JSON"),
+        ("[]", "must be a JSON object"),
+        ('{"version": 2}', "version must be 1"),
+        (R_TEXT.replace("node[0-2],me", "me"), "nodelist names 1 hosts for 4 ranks"),
+        (json.dumps({"version": 1, "execution": {"R_lite": []}}), "R has no targets"),
+        (
+            json.dumps({"version": 1, "execution": {"R_lite": [{"rank": "0", "children": {"core": "0"}}]}}),
+            "R has no nodelist",
+        ),
+    ],
+)
+def test_a_file_with_bad_resources_is_named(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "R.json"
+    path.write_text(text)
+    with pytest.raises(InvalidValue, match="R.json: .*" + told.replace("[", r"\[")):
+        read_resources(path)
+    config = parse_config('[resource]\n\npath = "R.json"', str(tmp_path / "s.toml"))
+    with pytest.raises(InvalidValue, match=r"s\.toml:3: \[resource\] path: .*R\.json: .*" + told.replace("[", r"\[")):
+        build_inventory(config, topology=here)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="cannot be read: No such file"):
+        build_inventory(None, r_path=tmp_path / "none", topology=here)
+
+
+def test_the_configuration_names_a_file(tmp_path: Path) -> None:
+    (tmp_path / "R.json").write_text(R_TEXT)
+    config = parse_config('resource.path = "R.json"', str(tmp_path / "s.toml"))
+    assert build_inventory(config, enclosing=HERE.resources(), topology=here).inventory.resources.count("node") == 4
+
+
+ENTRIES = (
+    HostEntry("a[0-3],b", "0-3"),
+    HostEntry("b,c", "4-7", "0-1", ("gpu",)),
+    HostEntry("a[1-2],c,c", properties=("ssd", "gpu")),
+)
+
+
+def test_entries_about_the_same_host_add_up() -> None:
+    resources = resources_of_entries(ENTRIES)
+    assert resources.summary() == "rank[0-3]/core[0-3] rank4/core[0-7],gpu[0-1] rank5/core[4-7],gpu[0-1]"
+    assert str(resources.nodelist) == "a[0-3],b,c"
+    assert texts(resources.properties) == {"gpu": "1-2,4-5", "ssd": "1-2,5"}
+    assert ResourceSet.parse(resources.to_json()) == resources
+
+
+@pytest.mark.parametrize(
+    ("entries", "told"),
+    [
+        ((HostEntry("a", "0"), HostEntry("b[0-1],a", properties=("x",))), r"no entry gives hosts b\[0-1\] any cores"),
+        ((HostEntry("", "0"),), "no entry names a host"),
+        ((HostEntry(f"a[1-{HOSTS_MAX}]", "0"), HostEntry("b", "0")), f"{HOSTS_MAX + 1} hosts are above the limit"),
+    ],
+)
+def test_entries_that_make_no_machine(entries: tuple[HostEntry, ...], told: str) -> None:
+    with pytest.raises(InvalidValue, match=told):
+        resources_of_entries(entries)
+
+
+SITE = """\
+[[resource.config]]
+hosts = "node[0-9]"
+cores = "0-3"
+
+[resource]
+exclude = "9"
+
+[resource.groups]
+batch = "node[0-3]"
+debug = "4,6"
+
+[queues.batch]
+hosts = "node[0-1]"
+
+[queues.any]
+hosts = "all"
+"""
+
+
+def test_groups_and_queue_members_of_the_configuration() -> None:
+    found = build_inventory(parse_config(SITE, "s.toml"), enclosing=HERE.resources(), topology=here)
+    assert texts(found.groups) == {"batch": "0-3", "debug": "4,6", "exclude": "9"}
+    assert texts(found.inventory.resources.properties) == {"+batch": "0-1", "+any": "0-9"}
+    assert (found.inventory.method, found.real, found.made_up) == ("configuration", False, False)
+
+
+def test_groups_hold_when_the_resources_are_replaced() -> None:
+    config = parse_config(SITE.replace("node", "fake"), "s.toml")
+    found = build_inventory(config, fake="20x2", topology=unasked)
+    assert texts(found.groups) == {"batch": "0-3", "debug": "4,6", "exclude": "9"}
+
+
+def test_every_group_and_queue_with_unknown_targets_is_named() -> None:
+    config = parse_config(SITE, "s.toml")
+    with pytest.raises(InvalidValue) as caught:
+        build_inventory(config, fake="5x2", topology=unasked)
+    assert str(caught.value).splitlines() == [
+        "s.toml:9: [resource.groups] batch: unknown hosts node[0-3]: give hosts of this instance, or ranks",
+        "s.toml:10: [resource.groups] debug: unknown ranks 6: the ranks here are 0-4",
+        "s.toml:6: [resource] exclude: unknown ranks 9: the ranks here are 0-4",
+        "s.toml:13: [queues.batch] hosts: unknown hosts node[0-1]: give hosts of this instance, or ranks",
+    ]
+
+
+def test_groups_that_overlap_name_line_targets_and_both_groups() -> None:
+    text = SITE.replace('"4,6"', '"2-4"').replace('exclude = "9"', 'exclude = "node[4,0]"')
+    with pytest.raises(InvalidValue) as caught:
+        build_inventory(parse_config(text, "s.toml"), topology=here)
+    assert str(caught.value).splitlines() == [
+        "s.toml:10: [resource.groups] debug: ranks 2-3 (node[2-3]) in group 'batch' too (s.toml:9): a target belongs "
+        "to one group",
+        "s.toml:6: [resource] exclude: rank 0 (node0) in group 'batch' too (s.toml:9): a target belongs to one group",
+        "s.toml:6: [resource] exclude: rank 4 (node4) in group 'debug' too (s.toml:10): a target belongs to one group",
+    ]
+
+
+def test_exclude_among_the_groups_has_its_own_line() -> None:
+    config = parse_config('[resource.groups]\nexclude = "7"', "s.toml")
+    with pytest.raises(InvalidValue, match=r"^s\.toml:2: \[resource\.groups\] exclude: unknown ranks 7"):
+        build_inventory(config, fake="5x2", topology=unasked)
+
+
+def test_a_queue_needs_a_host() -> None:
+    with pytest.raises(InvalidValue, match=r"s\.toml:2: \[queues\.a\] hosts: names no host"):
+        build_inventory(parse_config('[queues.a]\nhosts = ""', "s.toml"), fake="5x2", topology=unasked)
+
+
+def test_entries_that_are_wrong_have_a_line() -> None:
+    config = parse_config('\n[[resource.config]]\nhosts = "a"\nproperties = ["x"]', "s.toml")
+    with pytest.raises(InvalidValue, match=r"^s\.toml:2: \[\[resource\.config\]\]: no entry gives hosts a any cores"):
+        build_inventory(config, topology=here)
+
+
+def job_r(ranks: str, cores: str, nodelist: str) -> ResourceSet:
+    entry = {"rank": ranks, "children": {"core": cores}}
+    execution = {"R_lite": [entry], "nodelist": [nodelist], "nslots": 2, "starttime": 1.0, "expiration": 99.0}
+    return ResourceSet.parse({"version": 1, "execution": execution})
+
+
+def test_the_enclosing_job_is_reranked_and_keeps_its_cores_and_its_end() -> None:
+    found = build_inventory(Config(), enclosing=job_r("7", "3,5", "me"), topology=here)
+    resources = found.inventory.resources
+    assert (resources.summary(), resources.nslots, resources.expiration_s) == ("rank0/core[3,5]", None, 99.0)
+    assert (found.inventory.method, found.inventory.dynamic) == ("job-info", False)
+    assert (found.real, found.made_up) == (True, False)
+    assert found.topology is not None
+    assert (found.topology.cores[3], found.topology.cores[5]) == HERE.cores
+
+
+@pytest.mark.parametrize(
+    ("enclosing", "summary", "real"),
+    [
+        (job_r("4-5", "0-63", "fake[4-5]"), "rank[0-1]/core[0-63]", False),
+        (job_r("3", "0-1", "other"), "rank0/core[0-1]", False),
+        (job_r("3", "0-2", "me"), "rank0/core[0-2]", True),
+    ],
+)
+def test_an_enclosing_job_whose_cores_are_not_to_be_told_here(enclosing: ResourceSet, summary: str, real: bool) -> None:
+    found = build_inventory(None, enclosing=enclosing, topology=here)
+    assert found.inventory.resources.summary() == summary
+    assert (found.real, found.made_up, found.topology) == (real, True, None)
+
+
+def test_an_enclosing_job_without_targets() -> None:
+    with pytest.raises(InvalidValue, match="no targets"):
+        build_inventory(None, enclosing=EMPTY_R, topology=here)
+
+
+def test_only_one_source_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="--R and --fake exclude each other"):
+        build_inventory(None, r_path=tmp_path, fake="1x1", topology=here)
