@@ -211,6 +211,8 @@ class ResourceSet:
 
     def restrict(self, ranks: Idset) -> ResourceSet:
         """Only these ranks; those that are not here are of no matter."""
+        if self.ranks <= ranks:
+            return self
         kept = in_order(Entry(entry.ranks & ranks, entry.children) for entry in self.entries)
         return self._cut(kept, self.ranks & ranks)
 

@@ -10,6 +10,7 @@ import errno
 import getpass
 import os
 import pwd
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Literal, cast
 
@@ -50,6 +51,8 @@ log = logger("resource")
 
 JOURNAL_BATCH_EVENTS = 512
 """Events in one journal response: a history of thousands stays far below the message limit."""
+PRINTS_KEPT = 4
+"""Resource sets whose JSON is kept: the whole, and what a few groups acquired."""
 SLOW_READER_RETRY_S = 0.02
 """How long a stream whose peer has unsent bytes waits before it looks again; meanwhile its changes merge."""
 
@@ -87,6 +90,7 @@ class ResourceService:
         self._acquirers: dict[Hashable, Acquirer] = {}
         self._journal: dict[Request, None] = {}
         self._news: list[dict[str, Any]] = []
+        self._prints: deque[tuple[ResourceSet, dict[str, Any]]] = deque(maxlen=PRINTS_KEPT)
         router.serve(self._handlers())
         turns.at_end(self.publish)
 
@@ -224,11 +228,11 @@ class ResourceService:
         }
         sets = {name: str(status[name]) for name in ("online", "offline", "exclude", "torpid", "lost")}
         groups = {name: str(targets) for name, targets in status["groups"].items()}
-        request.respond(StatusResponse(R=status["R"].to_json(), drain=drain, groups=groups, **sets))
+        request.respond(StatusResponse(R=self._printed(status["R"]), drain=drain, groups=groups, **sets))
 
     def _sched_status(self, request: Request) -> None:
         status = self.module.sched_status(self.allocated())
-        request.respond(SchedStatusResponse(**{name: resources.to_json() for name, resources in status.items()}))
+        request.respond(SchedStatusResponse(**{name: self._printed(resources) for name, resources in status.items()}))
 
     def _groups(self, request: Request) -> None:
         request.respond(GroupsResponse([_group_info(group) for group in self.module.groups()]))
@@ -286,15 +290,24 @@ class ResourceService:
     def _tell(self, session: AcquireServer, change: Any) -> None:
         match change:
             case effect.First(resources=resources, online=online, offline=offline):
-                session.first(resources.to_json(), online, offline)
+                session.first(self._printed(resources), online, offline)
             case effect.Grow(resources=resources, online=online, offline=offline):
-                session.grow(resources.to_json(), online, offline)
+                session.grow(self._printed(resources), online, offline)
             case effect.Shrink(targets=targets):
                 session.shrink(targets)
             case effect.Availability(online=online, offline=offline):
                 session.availability(online, offline)
             case effect.Update():
                 session.update(change.expiration_s, change.property_add, change.property_remove)
+
+    def _printed(self, resources: ResourceSet) -> dict[str, Any]:
+        """R as JSON, kept for the sets printed last: 16,384 different targets take 25 ms, and all ask for the same."""
+        for known, printed in self._prints:
+            if known is resources:
+                return printed
+        printed = resources.to_json()
+        self._prints.append((resources, printed))
+        return printed
 
     def publish(self) -> None:
         """End-of-turn hook: word what has gathered; a stream whose peer is slow waits and merges."""
