@@ -1,0 +1,359 @@
+"""The house's layers and style, enforced: each rule reads the sources by `ast` and says where, what and what to do.
+
+A rule is a function from one source to its violations, each a line `path:line: what is wrong and what to do`. Every
+rule is also shown a snippet that breaks it, so that a rule that has gone blind fails here. Exceptions are named in the
+tables below with their reason; an entry that nothing needs any more is a failure too.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TREES = ("fluxsched", "tests", "examples", "benchmarks", "rfc")
+
+# Who may import whom inside fluxsched; every package may import itself. "" stands for fluxsched/__init__.py.
+MAY_IMPORT = {
+    "": {"core", "errors", "runtime"},
+    "errors": set(),
+    "core": {"errors"},
+    "protocol": {"core", "errors"},
+    "resource": {"core", "errors"},
+    "jobs": {"core", "errors"},
+    "sched": {"core", "errors"},
+    "transport": {"errors"},
+    "runtime": {"core", "errors", "jobs", "protocol", "resource", "sched", "transport"},
+    "cli": {"core", "errors", "runtime.blocking", "runtime.clock", "runtime.launch"},
+}
+PURE = ("errors", "core", "protocol", "resource", "jobs", "sched")
+CLOCKS = {"random", "secrets", "time", "uuid"}
+IMPURE = CLOCKS | {"asyncio", "logging", "os", "socket", "sqlite3", "subprocess", "threading", "zmq"}
+ZMQ_HOME = "fluxsched/transport/sockets.py"
+CLOCK_HOME = "fluxsched/runtime/clock.py"
+
+FILE_LINES_MAX = 400  # what is longer holds two concerns
+FUNCTION_LINES_MAX = 60  # one screen
+
+LONG_FUNCTIONS: dict[str, str] = {}  # "path:function" -> reason
+BROAD_EXCEPT = {
+    "fluxsched/runtime/launch.py:_daemonize": "the daemon's last line: its starter must hear why",
+    "fluxsched/runtime/turns.py:_turn": "the shell's last line: a bug ends the instance, with its story",
+    "fluxsched/runtime/schedhost.py:_schedule": "a plugin's bug ends the scheduler and is reported, not the instance",
+}
+MAGIC = {"fluxsched/core/idset.py:object.__new__": "half the cost of every set operation, on all hot paths (its _new)"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One Python file: its path from the repository's top, and its text."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @property
+    def package(self) -> str | None:
+        """The package of fluxsched that it belongs to ("" for the top), None outside."""
+        parts = self.path.removesuffix(".py").split("/")
+        if parts[0] != "fluxsched":
+            return None
+        return "" if parts[1] == "__init__" else parts[1]
+
+    def at(self, line: int, what: str) -> str:
+        return f"{self.path}:{line}: {what}"
+
+
+Rule = Callable[[Source], Iterator[str]]
+
+
+def imports(source: Source) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of every import, also inside functions; `from a import b` names both a and a.b."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{'.' * node.level}{node.module or ''}.{alias.name}") for alias in node.names)
+
+
+def functions(source: Source) -> Iterator[tuple[ast.AST, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Every function with what it stands in."""
+    for parent in ast.walk(source.tree):
+        for node in ast.iter_child_nodes(parent):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield parent, node
+
+
+def layers(source: Source) -> Iterator[str]:
+    """Packages import only what the table allows; siblings never import each other."""
+    if source.package is None:
+        return
+    allowed = MAY_IMPORT.get(source.package)
+    if allowed is None:
+        yield source.at(1, f"package {source.package!r} is not in the table: say in MAY_IMPORT what it may import")
+        return
+    for line, name in imports(source):
+        if name.startswith("."):
+            yield source.at(line, f"relative import {name!r}: write it in full, so that the layer is seen")
+        top, _, inner = name.partition(".")
+        if top != "fluxsched" or inner == "__version__":
+            continue
+        package = inner.split(".")[0]
+        if package != source.package and not any(f"{inner}.".startswith(f"{entry}.") for entry in allowed):
+            yield source.at(
+                line, f"{source.package or 'the top'} imports {name}: it may import {', '.join(sorted(allowed))}"
+                " (pass the value in from runtime instead)"
+            )  # fmt: skip
+
+
+def purity(source: Source) -> Iterator[str]:
+    """Pure packages know no clock, chance, process, thread, file descriptor or socket."""
+    if source.package in PURE:
+        for line, name in imports(source):
+            if name.split(".")[0] in IMPURE:
+                yield source.at(line, f"pure package imports {name}: take it as an argument or return an effect")
+
+
+def policies(source: Source) -> Iterator[str]:
+    """A policy sees core and its view, never the ledger."""
+    if source.path.startswith("fluxsched/sched/policies/"):
+        for line, name in imports(source):
+            if name.startswith("fluxsched.") and not name.startswith(("fluxsched.core.", "fluxsched.sched.policy.")):
+                yield source.at(line, f"a policy imports {name}: it may import core and sched.policy")
+
+
+def one_zmq(source: Source) -> Iterator[str]:
+    """ZeroMQ is known in one file."""
+    if source.package is not None and source.path != ZMQ_HOME:
+        for line, name in imports(source):
+            if name.split(".")[0] == "zmq":
+                yield source.at(line, f"imports {name}: only {ZMQ_HOME} may; use its names")
+
+
+def one_clock(source: Source) -> Iterator[str]:
+    """Time and chance enter in one file."""
+    if source.package is None or source.path == CLOCK_HOME:
+        return
+    for line, name in imports(source):
+        if name.split(".")[0] in CLOCKS:
+            yield source.at(line, f"imports {name}: only {CLOCK_HOME} may; take a Clock or `now_s`")
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name("datetime" | "date"), attr="now" | "utcnow" | "today")):
+                yield source.at(node.lineno, f"{ast.unparse(node.func)}() reads the clock: take a Clock or `now_s`")
+
+
+def file_size(source: Source) -> Iterator[str]:
+    """No file is longer than its limit."""
+    lines = source.text.count("\n")
+    if lines > FILE_LINES_MAX:
+        yield source.at(lines, f"{lines} lines, the limit is {FILE_LINES_MAX}: split it by concern")
+
+
+def function_size(source: Source) -> Iterator[str]:
+    """No function is longer than a screen, unless its reason is in the table."""
+    for _, node in functions(source):
+        lines = (node.end_lineno or node.lineno) - node.lineno + 1
+        if lines > FUNCTION_LINES_MAX and f"{source.path}:{node.name}" not in LONG_FUNCTIONS:
+            yield source.at(node.lineno, f"{node.name} has {lines} lines, the limit is {FUNCTION_LINES_MAX}: split it")
+
+
+def opening(source: Source) -> Iterator[str]:
+    """Every file opens with a docstring."""
+    if not ast.get_docstring(source.tree):
+        yield source.at(1, "no docstring at the top: say the file's concern and its law")
+
+
+def docstrings(source: Source) -> Iterator[str]:
+    """Public functions and classes of fluxsched say what they mean."""
+    if source.package is None:
+        return
+    for node in source.tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            overload = any("overload" in ast.unparse(line) for line in node.decorator_list)
+            if not node.name.startswith("_") and not overload and not ast.get_docstring(node):
+                yield source.at(node.lineno, f"public {node.name} has no docstring: meaning, units, errors, source")
+
+
+def no_print(source: Source) -> Iterator[str]:
+    """Only commands talk to people on stdout."""
+    if source.package not in (None, "cli"):
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+                yield source.at(node.lineno, "print outside cli: log, or return the text")
+
+
+def broad_except(source: Source) -> Iterator[str]:
+    """Nothing swallows every exception; to clean up and raise again is fine."""
+    for node, name in _handlers(source):
+        caught = ast.unparse(node.type) if node.type else ""
+        again = isinstance(node.body[-1], ast.Raise)
+        if re.search(r"^$|\b(Base)?Exception\b", caught) and not again and f"{source.path}:{name}" not in BROAD_EXCEPT:
+            yield source.at(node.lineno, f"`except {caught or ':'}` in {name}: name the errors, or raise again")
+
+
+def _handlers(source: Source) -> Iterator[tuple[ast.ExceptHandler, str]]:
+    """Every except clause of fluxsched, with the innermost function around it."""
+    if source.package is None:
+        return
+    around: dict[ast.AST, str] = {}
+    for _, function in functions(source):  # outer ones come first, inner ones overwrite
+        around |= dict.fromkeys(ast.walk(function), function.name)
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ExceptHandler):
+            yield node, around.get(node, "the module")
+
+
+def no_todo(source: Source) -> Iterator[str]:
+    """Unfinished work belongs into an issue."""
+    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+        if token.type == tokenize.COMMENT and re.search(r"\b(TODO|FIXME|XXX|HACK)\b", token.string):
+            yield source.at(token.start[0], f"{token.string.strip()!r}: do it, or open an issue and drop the note")
+
+
+def no_magic(source: Source) -> Iterator[str]:
+    """No metaclass, __init_subclass__, object.__new__, global or mutable default."""
+    if source.package is None:
+        return
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.ClassDef(keywords=keywords) if any(keyword.arg == "metaclass" for keyword in keywords):
+                yield source.at(node.lineno, f"class {node.name} has a metaclass: write the table out")
+            case ast.FunctionDef(name="__init_subclass__" | "__new__"):
+                yield source.at(node.lineno, f"{node.name}: use a plain constructor or a function")
+            case ast.Attribute(ast.Name("object"), "__new__") if f"{source.path}:object.__new__" not in MAGIC:
+                yield source.at(node.lineno, "object.__new__: use the constructor")
+            case ast.Global():
+                yield source.at(node.lineno, f"global {', '.join(node.names)}: pass it in, there are no singletons")
+    for _, function in functions(source):
+        for default in [*function.args.defaults, *filter(None, function.args.kw_defaults)]:
+            if re.match(r"[\[{]|(list|dict|set|bytearray|deque|defaultdict)\(", ast.unparse(default)):
+                yield source.at(default.lineno, f"{function.name} has a mutable default: use None or a frozen value")
+
+
+def no_side_effects(source: Source) -> Iterator[str]:
+    """To import a module of fluxsched does nothing but define names."""
+    if source.package is None:
+        return
+    for node in source.tree.body:
+        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        command = source.package == "cli" and isinstance(node, ast.Expr | ast.For)  # a click group is told its commands
+        if isinstance(node, ast.Expr | ast.For | ast.While | ast.With | ast.Delete) and not text and not command:
+            yield source.at(node.lineno, "code that runs at import: put it into a function")
+
+
+RULES: tuple[Rule, ...] = (
+    layers, purity, policies, one_zmq, one_clock, file_size, function_size, opening, docstrings, no_print, broad_except,
+    no_todo, no_magic, no_side_effects,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sources() -> list[Source]:
+    files = sorted(file for tree in TREES for file in (ROOT / tree).rglob("*.py"))
+    return [Source(file.relative_to(ROOT).as_posix(), file.read_text()) for file in files]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_house_keeps(rule: Rule, sources: list[Source]) -> None:
+    violations = [violation for source in sources for violation in rule(source)]
+    assert not violations, f"{rule.__doc__}\n" + "\n".join(violations)
+
+
+BREAKS = [
+    (layers, "fluxsched/sched/a.py", "from fluxsched.jobs.job import Job"),
+    (layers, "fluxsched/jobs/a.py", "def f():\n    import fluxsched.resource.drain"),
+    (layers, "fluxsched/core/a.py", "from fluxsched.protocol import codec"),
+    (layers, "fluxsched/transport/a.py", "from fluxsched.core.idset import Idset"),
+    (layers, "fluxsched/runtime/a.py", "from fluxsched.cli.base import main"),
+    (layers, "fluxsched/cli/a.py", "from fluxsched.runtime.instance import Instance"),
+    (layers, "fluxsched/cli/a.py", "from fluxsched.runtime import client"),
+    (layers, "fluxsched/cli/a.py", "from fluxsched import connect"),
+    (layers, "fluxsched/cli/a.py", "from fluxsched.runtime.launcher import x"),
+    (layers, "fluxsched/errors.py", "from fluxsched.core.idset import Idset"),
+    (layers, "fluxsched/jobs/a.py", "from .job import Job"),
+    (layers, "fluxsched/extra/a.py", "import re"),
+    (purity, "fluxsched/core/a.py", "import os.path"),
+    (purity, "fluxsched/sched/a.py", "def f():\n    from time import monotonic"),
+    (policies, "fluxsched/sched/policies/a.py", "from fluxsched.sched.ledger import Ledger"),
+    (one_zmq, "fluxsched/transport/zeromq.py", "from zmq.backend import Socket"),
+    (one_zmq, "fluxsched/runtime/a.py", "import zmq"),
+    (one_clock, "fluxsched/runtime/a.py", "import time"),
+    (one_clock, "fluxsched/cli/a.py", "from random import random"),
+    (one_clock, "fluxsched/cli/a.py", "from datetime import datetime\nprint(datetime.now())"),
+    (file_size, "tests/a.py", '"""Long."""\n' + "x = 1\n" * FILE_LINES_MAX),
+    (function_size, "tests/a.py", "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX),
+    (function_size, "tests/a.py", "class A:\n async def f(self):\n" + "  x = 1\n" * FUNCTION_LINES_MAX),
+    (opening, "examples/a.py", "# a comment\nx = 1"),
+    (docstrings, "fluxsched/jobs/a.py", "def f(): ..."),
+    (docstrings, "fluxsched/jobs/a.py", "class A:\n    x = 1"),
+    (no_print, "fluxsched/runtime/a.py", "print(1)"),
+    (broad_except, "fluxsched/runtime/a.py", "try:\n    f()\nexcept:\n    pass"),
+    (broad_except, "fluxsched/runtime/turns.py", "def other():\n try:\n  f()\n except Exception as exc:\n  g()"),
+    (broad_except, "fluxsched/cli/a.py", "try:\n    f()\nexcept (OSError, BaseException):\n    pass"),
+    (no_todo, "tests/a.py", "x = 1  # TO" "DO later"),
+    (no_magic, "fluxsched/core/a.py", "class A(metaclass=B):\n    pass"),
+    (no_magic, "fluxsched/core/a.py", "class A:\n    def __init_subclass__(cls): ..."),
+    (no_magic, "fluxsched/core/a.py", "a = object.__new__(A)"),
+    (no_magic, "fluxsched/core/a.py", "def f(a, *, b=[]): ..."),
+    (no_magic, "fluxsched/core/a.py", "def f(a=dict()): ..."),
+    (no_magic, "fluxsched/core/a.py", "def f():\n    global a\n    a = 1"),
+    (no_side_effects, "fluxsched/core/a.py", "register(1)"),
+    (no_side_effects, "fluxsched/core/a.py", "for a in b:\n    c[a] = 1"),
+]  # fmt: skip
+
+KEEPS = [
+    (layers, "fluxsched/cli/a.py", "from fluxsched import __version__\nfrom fluxsched.runtime.launch import x"),
+    (layers, "fluxsched/runtime/a.py", "from fluxsched import protocol, sched\nimport fluxsched.transport.base"),
+    (layers, "examples/a.py", "import fluxsched.cli.main"),
+    (purity, "fluxsched/runtime/a.py", "import os"),
+    (one_zmq, ZMQ_HOME, "import zmq"),
+    (one_clock, CLOCK_HOME, "import time, random"),
+    (one_clock, "fluxsched/cli/a.py", "from datetime import datetime\nprint(datetime.fromtimestamp(1.0))"),
+    (docstrings, "fluxsched/jobs/a.py", "def _f(): ...\nclass A:\n    '''Said.'''\n    def f(self): ..."),
+    (no_print, "fluxsched/cli/a.py", "print(1)"),
+    (broad_except, "fluxsched/runtime/a.py", "try:\n    f()\nexcept BaseException:\n    g()\n    raise"),
+    (no_todo, "tests/a.py", "x = 'TO" "DO'"),
+    (no_magic, "fluxsched/core/a.py", "def f(a=(), b=None): ..."),
+    (no_side_effects, "fluxsched/core/a.py", "'''Doc.'''\nx = f(1)\n'''What x is.'''\nif x:\n    import y"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), BREAKS)
+def test_a_rule_sees_what_breaks_it(rule: Rule, path: str, text: str) -> None:
+    found = list(rule(Source(path, text)))
+    assert len(found) == 1
+    assert re.match(rf"{path}:\d+: .+", found[0])
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), KEEPS)
+def test_a_rule_is_quiet_about_what_keeps_it(rule: Rule, path: str, text: str) -> None:
+    assert list(rule(Source(path, text))) == []
+
+
+def test_every_rule_is_shown_a_violation() -> None:
+    assert {rule for rule, _, _ in BREAKS} == set(RULES)
+
+
+def test_the_homes_of_zmq_and_time_are_used_and_no_exception_is_stale(sources: list[Source]) -> None:
+    used = {source.path: {name.split(".")[0] for _, name in imports(source)} for source in sources}
+    assert "zmq" in used[ZMQ_HOME]
+    assert {"time", "random"} <= used[CLOCK_HOME]
+    handlers = {f"{source.path}:{name}" for source in sources for _, name in _handlers(source)}
+    assert BROAD_EXCEPT.keys() <= handlers, "an entry of BROAD_EXCEPT is no longer needed: delete it"
+    names = {f"{source.path}:{node.name}" for source in sources for _, node in functions(source)}
+    magic = {f"{source.path}:object.__new__" for source in sources if "object.__new__" in source.text}
+    assert MAGIC.keys() <= magic, "an entry of MAGIC is no longer needed: delete it"
+    assert LONG_FUNCTIONS.keys() <= names, "an entry of LONG_FUNCTIONS is no longer needed: delete it"
+    assert {source.package for source in sources} - {None} == set(MAY_IMPORT)
