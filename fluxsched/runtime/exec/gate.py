@@ -1,0 +1,109 @@
+"""Tasks that exist but do not run yet: a small shell each, waiting at one pipe until the gate opens.
+
+Law: nothing of the user's runs before `open`. The instance holds the only writing end, so that its death, by
+whatever means, is end-of-file for the waiting shells, and they leave unrun. All tasks are one process group, whose
+number is the first task's process id. What the shell cannot pass on, variables whose names are no shell names, is
+handed over by env(1).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Mapping, Sequence
+
+SHELL = b"/bin/sh"
+WAIT = b'read -r go || exit 125; exec "$@" </dev/null'
+"""Standard input is the gate; a command that is not found or cannot be run ends as shells do: 127 or 126."""
+WAIT_THERE = b'read -r go || exit 125; cd -- "$1" || exit 126; shift; exec "$@" </dev/null'
+NAME = b"fluxsched"
+"""What the shell's own messages begin with."""
+ENV = b"/usr/bin/env"
+SHELL_NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
+SHELL_OWN = frozenset((b"IFS", b"LINENO", b"OPTIND", b"PPID"))
+"""Variables that a shell sets for itself instead of passing them on."""
+DEFAULTED = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGCHLD,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+"""Signals that this process or its parent may ignore, and that a task expects to act as usual."""
+
+
+class Gate:
+    """The waiting tasks of one job. Owns the descriptors it is given; `close` is idempotent."""
+
+    def __init__(self, command: Sequence[bytes], cwd: str | None, stdout: int, stderr: int) -> None:
+        self.pids: list[int] = []
+        self._streams = [stdout, stderr]
+        self._read = self._write = -1
+        self._command = command
+        self._begin = [SHELL, b"-c", WAIT, NAME]
+        if cwd is not None:
+            self._begin = [SHELL, b"-c", WAIT_THERE, NAME, cwd.encode("utf-8", "surrogateescape")]
+        self._read, self._write = os.pipe()
+
+    @property
+    def pgid(self) -> int:
+        """The job's process group; 0 before there is a task."""
+        return self.pids[0] if self.pids else 0
+
+    def spawn(self, environment: Mapping[bytes, bytes], odd: Sequence[bytes]) -> int:
+        """One more waiting task; its process id. `odd` is what `odd_names` says of its environment."""
+        handed = [ENV, b"--", *[name + b"=" + environment[name] for name in odd]] if odd else []
+        pid = os.posix_spawn(
+            SHELL,
+            [*self._begin, *handed, *self._command],
+            environment,
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, self._read, 0),
+                (os.POSIX_SPAWN_DUP2, self._streams[0], 1),
+                (os.POSIX_SPAWN_DUP2, self._streams[1], 2),
+            ],
+            setpgroup=self.pgid,
+            setsigmask=(),
+            setsigdef=DEFAULTED,
+        )
+        self.pids.append(pid)
+        return pid
+
+    def say(self, text: str) -> None:
+        """A line of ours in the job's stderr."""
+        with contextlib.suppress(OSError):
+            os.write(self._streams[1], f"fluxsched: {text}\n".encode())
+
+    def complete(self) -> None:
+        """All tasks have been spawned: keep only the writing end of the gate."""
+        for fd in (*self._streams, self._read):
+            if fd >= 0:
+                os.close(fd)
+        self._streams, self._read = [], -1
+
+    def open(self) -> None:
+        """Let every task run; those that were killed while they waited are of no matter."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._write, b"\n" * len(self.pids))
+        self.close()
+
+    def close(self) -> None:
+        """Give up all descriptors: tasks that still wait leave unrun."""
+        self.complete()
+        if self._write >= 0:
+            os.close(self._write)
+            self._write = -1
+
+
+def odd_names(environment: Mapping[bytes, bytes]) -> list[bytes]:
+    """The variables that a shell would not pass on."""
+    return [name for name in environment if name in SHELL_OWN or not SHELL_NAME.fullmatch(name)]

@@ -1,0 +1,309 @@
+"""The `local` executor: tasks are processes of this machine.
+
+Law: a task runs only after what identifies its process is on disk, and `finished` is said only when nothing of the
+job's process group is alive. The order that makes both true: spawn behind a gate, record, open the gate, watch the
+tasks one after the other, and when all have ended, kill the rest of the group while the first task, unreaped, still
+keeps the group's number from being given to anybody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import Refused
+from fluxsched.runtime.children import ExitWatch
+from fluxsched.runtime.clock import sleep
+from fluxsched.runtime.exec import procs
+from fluxsched.runtime.exec.base import JobLaunch, Reports
+from fluxsched.runtime.exec.gate import Gate, odd_names
+from fluxsched.runtime.exec.layout import Block, blocks, processing_units
+from fluxsched.runtime.exec.output import open_streams
+from fluxsched.runtime.turns import Timer, Turns
+
+ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT))
+"""Signals that ask a task to end; SIGKILL follows if it does not."""
+SPAWN_SLICE = 16
+"""Tasks spawned before other events get their turn: some 15 ms of work."""
+LOOK_S = 0.005
+"""How soon the death of killed processes is looked for (seconds), at first; see LOOK_MAX_S."""
+LOOK_MAX_S = 0.25
+"""How seldom it is looked for at last: what the kernel holds in an uninterruptible wait may take long."""
+CLOSE_S = 5.0
+"""How long `close` waits for killed processes to be gone (seconds)."""
+NO_GPUS = b"-1"
+"""The CUDA_VISIBLE_DEVICES of who was given no GPU, as Flux has it: an empty one would show all to some programs."""
+
+
+class Run:
+    """A job's processes, from the first one until the last is dead."""
+
+    __slots__ = ("ended", "gate", "grace", "jobid", "look_s", "open", "reaped", "status", "todo", "watch", "watched")
+
+    def __init__(self, jobid: int, gate: Gate, todo: Iterator[None]) -> None:
+        self.jobid = jobid
+        self.gate = gate
+        self.todo: Iterator[None] | None = todo
+        self.watched = 0
+        self.watch: ExitWatch | None = None
+        self.grace: Timer | None = None
+        self.open = False
+        self.ended = False
+        self.reaped = False
+        self.status = 0
+        self.look_s = LOOK_S
+
+    def signal(self, signum: int) -> None:
+        """Send a signal to the whole group; only while its first task is not reaped."""
+        if self.gate.pids and not self.reaped:
+            # who is not there or not ours to signal is no error: the look for survivors decides
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.gate.pgid, signum)
+
+    def settle(self) -> None:
+        """Stop watching and timing."""
+        if self.watch is not None:
+            self.watch.close()
+        if self.grace is not None:
+            self.grace.cancel()
+        self.watch = self.grace = None
+
+    def reap(self, options: int = 0) -> None:
+        """Take the tasks' wait statuses, the first task's last; `status` becomes the highest."""
+        if not self.reaped:
+            self.reaped = True
+            for pid in reversed(self.gate.pids):
+                self.status = max(self.status, os.waitpid(pid, options)[1])
+
+
+class LocalExecutor:
+    """Runs jobs as process groups. Starting one costs a posix_spawn a task, and no thread."""
+
+    def __init__(self, turns: Turns, reports: Reports, kill_timeout_s: float) -> None:
+        self._turns = turns
+        self._reports = reports
+        self._kill_timeout_s = kill_timeout_s
+        self._runs: dict[int, Run] = {}
+        self._boot_id = procs.boot_id()
+        self._enclosing = os.environ.get(procs.PATH_VARIABLE, "")
+        self._environment = dict(os.environb)
+
+    # -- start --------------------------------------------------------------------------------------------------
+
+    def start(self, job: JobLaunch) -> None:
+        """Spawn the tasks behind their gate. Raises FluxschedError, with nothing left, when that is not possible."""
+        resources = ResourceSet.parse(job.R)
+        tasks = blocks(job.jobspec, resources)
+        cwd = _directory(job.jobspec.cwd)
+        gate = _gate(job, cwd)
+        run = Run(job.jobid, gate, self._spawn(job, gate, tasks))
+        self._runs[job.jobid] = run
+        error = self._advance(run)
+        if error is not None:
+            self._destroy(run)
+            raise Refused(error)
+
+    def _advance(self, run: Run) -> str | None:
+        """Spawn a slice of the tasks; with the last one the job is put on record. A note if it failed."""
+        assert run.todo is not None, "tasks are spawned until there are none"
+        try:
+            for _ in range(SPAWN_SLICE):
+                next(run.todo)
+        except StopIteration:
+            return self._spawned(run)
+        except OSError as exc:
+            return f"cannot start task {len(run.gate.pids)}: {os.strerror(exc.errno or 0)}"
+        self._turns.post(lambda: self._continue(run))
+        return None
+
+    def _continue(self, run: Run) -> None:
+        if self._runs.get(run.jobid) is run:
+            error = self._advance(run)
+            if error is not None:
+                self._destroy(run)
+                self._reports.failed(run.jobid, error)
+
+    def _spawn(self, job: JobLaunch, gate: Gate, tasks: list[Block]) -> Iterator[None]:
+        """Spawn task after task, one a step."""
+        environment = self._job_environment(job, tasks)
+        odd = odd_names(environment)
+        unpinned: list[int] = []
+        for block in tasks:
+            pinned = None if job.cores is None else processing_units(block.children.cores, list(job.cores))
+            gpus = ",".join(map(str, block.children.gpus)).encode() or NO_GPUS
+            for local in range(block.ntasks):
+                own = {
+                    b"FLUX_TASK_RANK": str(block.first + local).encode(),
+                    b"FLUX_TASK_LOCAL_ID": str(local).encode(),
+                    b"CUDA_VISIBLE_DEVICES": gpus,
+                }
+                pid = gate.spawn({**environment, **own}, odd)
+                if job.cores is not None and not _pin(pid, pinned):
+                    unpinned.append(block.first + local)
+                yield
+        if unpinned:
+            gate.say(f"{len(unpinned)} of the tasks run unpinned: this machine does not have all cores of R")
+
+    def _job_environment(self, job: JobLaunch, tasks: list[Block]) -> dict[bytes, bytes]:
+        """What all tasks have in common: the instance's own, changed by the jobspec, and ours on top."""
+        environment = dict(self._environment)
+        for name, value in job.jobspec.environment.items():
+            if value is None:
+                environment.pop(_bytes(name), None)
+            else:
+                environment[_bytes(name)] = _bytes(value)
+        ours = {
+            **job.environment,
+            procs.PATH_VARIABLE: procs.job_path(job.jobid, self._enclosing),
+            "FLUX_JOB_ID": format_f58(job.jobid),
+            "FLUX_JOB_SIZE": str(sum(block.ntasks for block in tasks)),
+            "FLUX_JOB_NNODES": str(len(tasks)),
+        }
+        environment |= {_bytes(name): _bytes(value) for name, value in ours.items()}
+        return environment
+
+    def _spawned(self, run: Run) -> str | None:
+        run.todo = None
+        run.gate.complete()
+        jobid = run.jobid
+        path = procs.job_path(jobid, self._enclosing)
+        record = procs.identity(run.gate.pgid, self._boot_id, path)
+        if record is None:
+            return "its first task vanished while it waited to run"
+        self._watch(run)
+        self._reports.record(jobid, record, lambda: self._recorded(run))
+        return None
+
+    def _recorded(self, run: Run) -> None:
+        """The record is on disk: let the tasks run."""
+        if self._runs.get(run.jobid) is not run:
+            return
+        run.gate.open()
+        run.open = True
+        self._reports.started(run.jobid)
+        if run.ended:
+            self._turns.post(lambda: self._sweep(run))
+
+    # -- end ----------------------------------------------------------------------------------------------------
+
+    def _watch(self, run: Run) -> None:
+        """Watch the first task that has not ended: when there is none, all have."""
+        run.watch = None
+        pids = run.gate.pids
+        while run.watched < len(pids):
+            pid = pids[run.watched]
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                try:
+                    loop = asyncio.get_running_loop()
+                    run.watch = ExitWatch(loop, pid, lambda: self._turns.post(lambda: self._ended(run)))
+                except OSError:  # out of descriptors: look again later
+                    self._turns.after(LOOK_MAX_S, lambda: self._ended(run))
+                return
+            run.watched += 1
+        run.ended = True
+        if run.open:
+            self._sweep(run)
+
+    def _ended(self, run: Run) -> None:
+        if self._runs.get(run.jobid) is run and not run.ended:
+            self._watch(run)
+
+    def _sweep(self, run: Run) -> None:
+        """All tasks have ended: kill what they left in the group, then reap them."""
+        if self._runs.get(run.jobid) is not run:
+            return
+        run.settle()
+        run.signal(signal.SIGKILL)
+        run.reap()
+        self._look(run)
+
+    def _look(self, run: Run) -> None:
+        """Finished as soon as nobody of the group is alive."""
+        jobid = run.jobid
+        if self._runs.get(jobid) is not run:
+            return
+        if procs.group_living(run.gate.pgid):
+            self._turns.after(run.look_s, lambda: self._look(run))
+            run.look_s = min(2 * run.look_s, LOOK_MAX_S)
+            return
+        del self._runs[jobid]
+        self._reports.record(jobid, None, _nothing)
+        self._reports.finished(jobid, run.status)
+
+    # -- kill ---------------------------------------------------------------------------------------------------
+
+    def kill(self, jobid: int, signum: int) -> None:
+        """Signal the group of the job; one that is asked to end and does not is killed after the grace time."""
+        run = self._runs.get(jobid)
+        if run is None or run.ended:
+            return
+        run.signal(signum)
+        if run.todo is not None and (signum in ENDING or signum == signal.SIGKILL):
+            run.todo = iter(())
+        if signum in ENDING and run.grace is None:
+            run.grace = self._turns.after(self._kill_timeout_s, lambda: self.kill(jobid, signal.SIGKILL))
+
+    def _destroy(self, run: Run) -> None:
+        """Kill and reap tasks that have not run: a waiting shell is dead at once."""
+        self._runs.pop(run.jobid, None)
+        run.settle()
+        run.gate.close()
+        run.signal(signal.SIGKILL)
+        run.reap()
+
+    def close(self) -> None:
+        """Kill all jobs and wait until nobody is alive, up to CLOSE_S; nothing is reported."""
+        runs, self._runs = list(self._runs.values()), {}
+        for run in runs:
+            run.settle()
+            run.gate.close()
+            run.signal(signal.SIGKILL)
+        clock = self._turns.clock
+        until_s = clock.monotonic_s() + CLOSE_S
+        for run in runs:
+            while run.gate.pids and procs.group_living(run.gate.pgid) and clock.monotonic_s() < until_s:
+                sleep(LOOK_S)
+            run.reap(os.WNOHANG)
+
+
+def _directory(cwd: str | None) -> str | None:
+    if cwd is None:
+        return None
+    path = os.path.abspath(cwd)
+    if not os.path.isdir(_bytes(path)):
+        raise Refused(f"the job's working directory {cwd!r} is not there (or is no directory)")
+    return path
+
+
+def _gate(job: JobLaunch, cwd: str | None) -> Gate:
+    stdout, stderr = open_streams(job, cwd)
+    try:
+        return Gate([_bytes(word) for word in job.jobspec.command], cwd, stdout, stderr)
+    except OSError as exc:
+        os.close(stdout)
+        os.close(stderr)
+        raise Refused(f"cannot start the job: {os.strerror(exc.errno or 0)}", exc.errno) from exc
+
+
+def _pin(pid: int, units: set[int] | None) -> bool:
+    """Bind a waiting task to processing units; False if the kernel has none of them for us."""
+    if not units:
+        return units is not None
+    try:
+        os.sched_setaffinity(pid, units)
+    except OSError:
+        return False
+    return True
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _nothing() -> None:
+    """What follows the removal of a record."""
