@@ -304,7 +304,8 @@ class Instance:
     async def close(self) -> None:
         """Leave cleanly: modules end, running jobs are killed and their end is stored, the run directory goes."""
         self.stop()
-        await end_jobs(self.shell, self.store)
+        if self.ended.result() is None:
+            await end_jobs(self.shell, self.store)
         self.modules.close()
         for executor in self.shell.executors.values():
             executor.close()

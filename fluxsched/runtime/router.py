@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, TypeVar
 
@@ -40,6 +41,10 @@ Answered = Callable[[Message | None], None]
 
 MALFORMED_TOPIC = "malformed"
 """Topic of the error response to a message whose own topic could not be read."""
+RECEIVE_MAX = 64
+"""Frames taken from a socket at a time; each may be a bundle of many messages."""
+SLICE_MESSAGES = 16
+"""Messages handled between two looks at the clock."""
 IN_FLIGHT_PEER_MAX = 200_000
 """Open streams of one peer: a client may have 20,000 submits and as many waits open, ten times over."""
 SERVICES_PEER_MAX = 64
@@ -51,7 +56,7 @@ log = logger("router")
 class Peer:
     """One connection: who it is, what it was sent and what it has open."""
 
-    __slots__ = ("bundles", "identity", "name", "outbox", "server", "services", "streams", "userid")
+    __slots__ = ("bundles", "dropped", "identity", "name", "outbox", "server", "services", "streams", "userid")
 
     def __init__(self, server: Server, identity: bytes, userid: int) -> None:
         self.server = server
@@ -60,6 +65,7 @@ class Peer:
         self.name = identity.hex()
         self.outbox: list[Message] = []
         self.bundles = False
+        self.dropped: str | None = None
         self.streams: dict[int, Request] = {}
         self.services: set[str] = set()
 
@@ -134,6 +140,7 @@ class Router:
         self._handlers: dict[str, Handler] = {}
         self._services: set[str] = set()
         self._remote: dict[str, Peer] = {}
+        self._inbox: deque[tuple[Peer, Message | Lost]] = deque()
         self._calls: dict[int, tuple[Peer, Answered]] = {}
         self._tag = 0
         self._dirty: dict[Peer, None] = {}
@@ -146,8 +153,7 @@ class Router:
 
     def start(self) -> None:
         """Take part in the turns: drain the servers at the start, flush the outboxes at the end."""
-        for server in self._servers:
-            self.turns.source(lambda limit, server=server: self._take(server, limit))  # type: ignore[misc]
+        self.turns.source(self._take)
 
     def serve(self, handlers: Mapping[str, Handler]) -> None:
         """Register handlers by topic, `SERVICE.METHOD`."""
@@ -236,14 +242,28 @@ class Router:
 
     # -- receiving ----------------------------------------------------------------------------------------------
 
-    def _take(self, server: Server, limit: int) -> int:
-        arrivals = server.receive(limit)
-        for arrival in arrivals:
-            if isinstance(arrival, Arrived):
-                self._arrived(server, arrival)
-            else:
-                self._lost(server, arrival)
-        return len(arrivals)
+    def _take(self, until_s: float) -> bool:
+        """Handle what has arrived, a bundle message by message, until the turn's time is up."""
+        inbox, monotonic_s = self._inbox, self.turns.clock.monotonic_s
+        while inbox or self._refill():
+            for _ in range(min(SLICE_MESSAGES, len(inbox))):
+                peer, message = inbox.popleft()
+                if isinstance(message, Lost):
+                    self._lost(peer, message)
+                else:
+                    self._dispatch(peer, message)
+            if monotonic_s() >= until_s:
+                return True
+        return False
+
+    def _refill(self) -> bool:
+        for server in self._servers:
+            for arrival in server.receive(RECEIVE_MAX):
+                if isinstance(arrival, Arrived):
+                    self._arrived(server, arrival)
+                elif (peer := self.peers.get((server, arrival.peer))) is not None:
+                    self._inbox.append((peer, arrival))
+        return bool(self._inbox)
 
     def _peer(self, server: Server, identity: bytes) -> Peer:
         peer = self.peers.get((server, identity))
@@ -262,13 +282,12 @@ class Router:
             return
         if len(messages) != 1 or messages[0] is not message:
             peer.bundles = True
-        for one in messages:
-            self.received += 1
-            if self._trace is not None:
-                self._trace(f"<- {peer.name}", one)
-            self._dispatch(peer, one)
+        self.received += len(messages)
+        self._inbox.extend([(peer, one) for one in messages])
 
     def _dispatch(self, peer: Peer, message: Message) -> None:
+        if self._trace is not None:
+            self._trace(f"<- {peer.name}", message)
         if message.type == REQUEST:
             request = Request(self, peer, message)
             try:
@@ -332,13 +351,12 @@ class Router:
 
     def drop(self, peer: Peer, reason: str) -> None:
         """Cut a peer off; its loss is handled like any other."""
+        peer.dropped = reason
         peer.server.drop(peer.identity, reason)
         self.turns.wake()
 
-    def _lost(self, server: Server, lost: Lost) -> None:
-        peer = self.peers.pop((server, lost.peer), None)
-        if peer is None:
-            return
+    def _lost(self, peer: Peer, lost: Lost) -> None:
+        del self.peers[peer.server, peer.identity]
         log.info("peer %s is gone: %s", peer.name, lost.reason)
         self._dirty.pop(peer, None)
         for service in peer.services:

@@ -220,7 +220,8 @@ class SchedulerHost:
     # -- messages -----------------------------------------------------------------------------------------------
 
     def _rpc(self, topic: str, payload: Any, done: Callable[[Answer], None], *, streaming: bool = False) -> None:
-        self._send(self._calls.start(topic, None if payload is None else codec.pack(payload), streaming=streaming, token=done))
+        data = None if payload is None else codec.pack(payload)
+        self._send(self._calls.start(topic, data, streaming=streaming, token=done))
 
     def _send(self, message: Message) -> None:
         self._outbox.append(message)
@@ -232,17 +233,17 @@ class SchedulerHost:
             for frames in pack_bundles(messages):
                 self._client.send(frames)
 
-    def _take(self, limit: int) -> int:
-        arrivals = self._client.receive(limit)
-        for frames in arrivals:
-            if self.ended is not None:
-                break
-            message = decode(frames)
+    def _take(self, until_s: float) -> bool:
+        """Handle what has arrived, one frame (a bundle mostly) after the other, until the turn's time is up."""
+        while self.ended is None and (arrivals := self._client.receive(1)):
+            message = decode(arrivals[0])
             for one in unpack_bundle(message) if message.topic == BUNDLE_TOPIC else (message,):
                 self._receive(one)
+            if self._turns.clock.monotonic_s() >= until_s:
+                return True
         if self._client.lost is not None and self.ended is None:
             self.end(f"the instance is gone: {self._client.lost}")
-        return len(arrivals)
+        return False
 
     def _receive(self, message: Message) -> None:
         if message.type == RESPONSE:

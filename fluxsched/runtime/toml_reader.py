@@ -97,7 +97,7 @@ class Table:
 
     def integer(self, key: str, lowest: int) -> int | None:
         """An integer of at least `lowest`."""
-        value = self._get(key, int)
+        value: int | None = self._get(key, int)
         if value is not None and value < lowest:
             self.fault(key, f"{value} is below {lowest}, the lowest value allowed")
             return None

@@ -1,7 +1,7 @@
 """The shell's heartbeat: everything that happens, happens in a turn.
 
-A turn takes what has arrived (at most `TURN_EVENTS_MAX` events or `TURN_S` seconds of it), applies it, then runs
-the end-of-turn hooks once, in order: publish, store, flush. Whoever gets news from outside (a socket, a child
+A turn takes what has arrived, `TURN_S` seconds of it at most, applies it, then runs the end-of-turn hooks once, in
+order: publish, store, flush. Whoever gets news from outside (a socket, a child
 process, the writer thread) only calls `post` or `wake`; nothing is handled in the middle of something else.
 """
 
@@ -15,12 +15,10 @@ from collections.abc import Callable
 
 from fluxsched.runtime.clock import Clock
 
-TURN_EVENTS_MAX = 2048
-"""Events a turn takes before it flushes: large enough to bundle, small enough that nobody waits 20 ms."""
 TURN_S = 0.005
-"""Time a turn spends on posted events before it flushes (seconds)."""
+"""Time a turn spends on events before it flushes (seconds): enough to bundle, and nobody waits 20 ms."""
 
-Source = Callable[[int], int]
+Source = Callable[[float], bool]
 
 
 class Timer:
@@ -66,7 +64,7 @@ class Turns:
             self._alarm.cancel()
 
     def source(self, take: Source) -> None:
-        """Register what a turn drains: `take(limit)` handles up to `limit` events and says how many it did."""
+        """Register what a turn drains: `take(until_s)` handles events until then and says whether there are more."""
         self._sources.append(take)
 
     def at_end(self, hook: Callable[[], None]) -> None:
@@ -132,7 +130,7 @@ class Turns:
         until_s = self.clock.monotonic_s() + TURN_S
         more = False
         for take in self._sources:
-            more |= take(TURN_EVENTS_MAX) >= TURN_EVENTS_MAX
+            more |= take(until_s)
         self._fire(self.clock.monotonic_s())
         while self._posted:
             self._posted.popleft()()

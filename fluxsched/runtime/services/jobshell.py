@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from fluxsched.core.idset import Idset
+from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs import effects as effect
 from fluxsched.jobs.manager import JobManager
@@ -227,9 +228,7 @@ class JobShell:
 
     def _limit_reached(self, jobid: int) -> None:
         self._limits.pop(jobid, None)
-        self.perform(
-            self.manager.raise_exception(jobid, "timeout", 0, "resource allocation expired", None, self.now_s)
-        )
+        self._raise(jobid, "timeout", "resource allocation expired")
 
     def started(self, jobid: int) -> None:
         """An executor says that the job's tasks run."""
@@ -261,7 +260,16 @@ class JobShell:
     def raise_jobs(self, jobids: Iterable[int], note: str) -> None:
         """Fatal exceptions in the instance's own name."""
         for jobid in jobids:
-            self.perform(self.manager.raise_exception(jobid, "exec", 0, note, None, self.now_s))
+            self._raise(jobid, "exec", note)
+
+    def _raise(self, jobid: int, kind: str, note: str) -> None:
+        """A job that has ended meanwhile, or has as many exceptions as it may have, needs no further one."""
+        try:
+            effects = self.manager.raise_exception(jobid, kind, 0, note, None, self.now_s)
+        except FluxschedError as exc:
+            log.info("job %s: no %s exception: %s", format_f58(jobid), kind, exc)
+            return
+        self.perform(effects)
 
 
 def _peer(one: Any) -> Peer:

@@ -155,7 +155,8 @@ class ModuleService:
         if module.killer is not None:
             module.killer.cancel()
         if not expected:
-            module.error = self._last_words(module) or f"exit status {status}"
+            cut_off = module.peer.dropped if module.peer is not None else None
+            module.error = cut_off or self._last_words(module) or f"exit status {status}"
             log.error(
                 "module %s ended: %s; running jobs go on, `fluxsched module reload %s` starts it again",
                 module.name,
