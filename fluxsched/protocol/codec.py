@@ -23,6 +23,7 @@ _EMPTY_MAP = b"\x80"
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 _encode = msgspec.msgpack.Encoder().encode
 _encode_json = msgspec.json.Encoder().encode
+_decode_map = msgspec.msgpack.Decoder(dict[str, Any]).decode
 _well_formed = msgspec.msgpack.Decoder(msgspec.Raw).decode
 
 
@@ -47,6 +48,14 @@ def unpack(data: bytes | None, kind: Any) -> Any:
     Raises RemoteProtocolError naming the part that is wrong.
     """
     return _decoder(kind)(data or _EMPTY_MAP)
+
+
+def unpack_answer(data: bytes | None) -> dict[str, Any]:
+    """A response as a client sees it that does not name a class: a map, in which binary (a job's output) may occur."""
+    try:
+        return _decode_map(data or _EMPTY_MAP)
+    except (RecursionError, msgspec.MsgspecError) as exc:
+        raise RemoteProtocolError(f"answer: {exc}") from exc
 
 
 @overload

@@ -57,7 +57,7 @@ class Moves:
         home = targets & members[goal] & groups.waiting
         groups.waiting -= home
         self._drains.lift(self._drains.made_for_move(home), "the move was called off", user, now_s)
-        moving = (targets - groups.all_leaving - members[goal]) & self._targets.present
+        moving = targets - groups.all_leaving - members[goal]
         if graceful:
             self._drains.drain_for_move(moving & self._holdings.held, goal, user, now_s)
             groups.waiting |= moving

@@ -153,7 +153,7 @@ class Handle:
 
 
 def _object(answer: Answer) -> dict[str, Any]:
-    return codec.unpack(answer.payload, dict)
+    return codec.unpack_answer(answer.payload)
 
 
 def connect_sync(uri: str | None = None) -> Handle:

@@ -62,7 +62,7 @@ class Stream:
             if answer.error.errnum == errno.ENODATA:
                 raise StopAsyncIteration
             raise answer.error
-        return codec.unpack(answer.payload, dict)
+        return codec.unpack_answer(answer.payload)
 
     def cancel(self) -> None:
         """Ask the instance to end the stream; it ends with what was already under way."""
@@ -106,7 +106,7 @@ class Handle:
             raise RPCError(f"{topic}: no answer from {self.uri} within {timeout_s} s", errno.ETIMEDOUT) from None
         if answer.error is not None:
             raise answer.error
-        return codec.unpack(answer.payload, dict)
+        return codec.unpack_answer(answer.payload)
 
     def stream(self, topic: str, payload: dict[str, Any] | None = None) -> Stream:
         """A streaming request: `async for answer in h.stream(...)`; `.cancel()` ends it."""

@@ -156,7 +156,9 @@ class ResourceMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.acquirers)
     @rule(data=st.data())
     def lose_acquirer(self, data):
-        acquirer = self.some(data)
+        self.drop(self.some(data))
+
+    def drop(self, acquirer):
         raised = set(self.world.raised)
         expected = {job for job, held in self.world.jobs.items() if held & acquirer.sent_owing} - raised
         del self.world.acquirers[acquirer.name]
@@ -191,19 +193,28 @@ class ResourceMachine(RuleBasedStateMachine):
 
     # ---- jobs
 
-    @precondition(lambda self: any(acquirer.free for acquirer in self.world.acquirers.values()))
-    @rule(data=st.data(), size=st.integers(1, 3))
-    def start_job(self, data, size):
+    @precondition(lambda self: self.world.acquirers)
+    @rule(data=st.data(), sizes=st.lists(st.integers(1, 3), min_size=1, max_size=3), late=st.booleans())
+    def start_jobs(self, data, sizes, late):
         """An acquirer allocates what it believes to be free; its success arrives, and the instance checks it."""
         acquirer = self.some(data)
-        targets = set(sorted(acquirer.free)[:size])
-        if not targets:
-            return
-        jobid, self.next_job = self.next_job, self.next_job + 1
-        if self.module.foreign([acquirer.group], Idset.of(targets)):
-            assert acquirer.inbox, "a plain acquirer that has read everything used what is not its own"
+        if not late:
+            acquirer.read(len(acquirer.inbox))
+        for size in sizes:
+            targets = set(sorted(acquirer.free)[:size])
+            if targets and self.success(acquirer, targets):
+                self.start_job(acquirer, targets)
+
+    def success(self, acquirer, targets):
+        """Whether the instance takes it; only a plain acquirer that is late may be wrong, it has no release."""
+        foreign = self.module.foreign([acquirer.group], Idset.of(targets))
+        if foreign:
             assert not acquirer.typed, "a typed acquirer lost a target that it had not released"
-            return
+            assert acquirer.inbox, "a plain acquirer that has read everything used what is not its own"
+        return not foreign
+
+    def start_job(self, acquirer, targets):
+        jobid, self.next_job = self.next_job, self.next_job + 1
         self.world.jobs[jobid] = targets
         acquirer.busy[jobid] = targets
         self.world.perform(self.module.hold(jobid, Idset.of(targets)))
@@ -235,14 +246,22 @@ class ResourceMachine(RuleBasedStateMachine):
             self.world.owners.pop(rank, None)
         self.boot()
 
-    @initialize()
-    def begin(self):
-        self.judge()
+    @initialize(typed=st.booleans(), sizes=st.lists(st.integers(1, 2), max_size=3), gone=st.booleans())
+    def begin(self, typed, sizes, gone):
+        """A machine at work: somebody has acquired default and started jobs, and is perhaps gone."""
+        self.acquire("default", typed)
+        (acquirer,) = self.world.acquirers.values()
+        acquirer.read(1)
+        for size in sizes:
+            if targets := set(sorted(acquirer.free)[:size]):
+                self.start_job(acquirer, targets)
+        if gone:
+            self.drop(acquirer)
 
     @invariant()
     def judge(self):
         self.world.check(self.module)
 
 
-ResourceMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+ResourceMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestResourceMachine = ResourceMachine.TestCase

@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from fluxsched.errors import InvalidValue, LocalProtocolError, Refused
+from fluxsched.resource.effects import Saved
 from fluxsched.resource.inventory import Inventory
 
 
@@ -77,6 +78,21 @@ def test_returned_before_it_was_released_it_must_still_be(start, r):
     assert h.add(r("0", "node0")) == []
     assert h.release("S", "default", "0") == []
     assert h.unhold(1, "0") == ["S: grow 0 up  down 0"]
+
+
+def test_returned_to_a_group_that_nobody_has_acquired_it_is_home(start, r):
+    h = start(dynamic=True)
+    h.hold(1, "0")
+    h.set("lost", "0")
+    h.add(r("0", "node0"))
+    assert h.acquire("S", "default") == ["S: first 0-7 up 1-7 down 0"]
+
+
+def test_a_new_host_that_is_excluded_is_not_drained(start, r):
+    drained = Saved("drain", "new0", {"timestamp": 1.0, "reason": "old", "user": None})
+    h = start(saved=[drained], dynamic=True)
+    h.add(r("0", "new0"), groups={"exclude": "0"})
+    assert (h.members("exclude"), h.drained(), h.rows) == ("8", {}, {})
 
 
 def test_returned_with_other_cores_it_grows_with_them(start, r):
