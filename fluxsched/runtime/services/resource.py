@@ -223,8 +223,13 @@ class ResourceService:
     def _status(self, request: Request) -> None:
         status = self.module.status()
         drain = {
-            str(entry.targets): DrainInfo(entry.timestamp_s, entry.reason, entry.user, entry.state)
-            for entry in status["drain"]
+            str(targets): DrainInfo(
+                timestamp=line.timestamp_s,
+                reason=line.reason or "",
+                user=line.user,
+                state=cast("Literal['drained', 'draining']", line.state),
+            )
+            for targets, line in status["drain"].items()
         }
         sets = {name: str(status[name]) for name in ("online", "offline", "exclude", "torpid", "lost")}
         groups = {name: str(targets) for name, targets in status["groups"].items()}
