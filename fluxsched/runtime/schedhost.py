@@ -24,7 +24,6 @@ from fluxsched.protocol.acquire_client import AcquireClient, Grown, Shrunk, Upda
 from fluxsched.protocol.bundle import BUNDLE_TOPIC, pack_bundles, unpack_bundle
 from fluxsched.protocol.header import NORESPONSE, REQUEST, RESPONSE, Message, decode, make_error, make_response
 from fluxsched.protocol.messages import alloc as msg
-from fluxsched.protocol.messages.acquire import ReleaseRequest
 from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.rpc import Answer, Calls
 from fluxsched.runtime.log import logger
@@ -189,8 +188,7 @@ class SchedulerHost:
                 case effect.Canceled():
                     self._respond_alloc(one.jobid, msg.CANCEL)
                 case effect.Release():
-                    released = ReleaseRequest(group=one.group, targets=str(one.targets))
-                    self._rpc("resource.release", released, self._released)
+                    self._rpc("resource.release", self._acquires[one.group].release(one.targets), self._released)
                 case effect.Raise():
                     raised = RaiseRequest(id=one.jobid, type="exec", severity=0, note=one.note)
                     self._rpc("job-manager.raise", raised, self._raised)
