@@ -50,6 +50,7 @@ class Session:
     def shrink(self, targets: Idset) -> Change | None:
         """Targets that start to leave the group; None if it never heard of them."""
         leaving = targets & self.told
+        self.told -= leaving
         self.up -= leaving
         if self.typed:
             self.owing |= leaving
