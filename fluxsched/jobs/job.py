@@ -91,7 +91,7 @@ class Job:
         self.duration_s = 0.0
         if jobspec is not None:
             self.raw = jobspec.raw
-            self.name = jobspec.job_name or ""
+            self.name = jobspec.job_name or jobspec.command[0].rsplit("/", 1)[-1]
             self.command = jobspec.command
             self.duration_s = jobspec.duration_s
         self.userid = 0

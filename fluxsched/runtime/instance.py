@@ -211,6 +211,7 @@ class Instance:
         self.router.start()
         for server in self.servers:
             server.start(loop, self.turns.wake)
+        self.turns.wall_s = self.settings.clock.wall_s()
         self._embed_agent()
         self.turns.start(loop)
         for spec, name, groups in self.settings.schedulers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from typing import Any, TextIO
@@ -12,7 +13,6 @@ from fluxsched.protocol.header import REQUEST, Message
 
 PAYLOAD_CHARS_MAX = 220
 """Payload text shown of one message; an R of a large machine would fill the screen."""
-ERROR_FLAG = "error"
 
 
 def printer(out: TextIO, beginnings: tuple[str, ...] = ("",)) -> Callable[[str, Message], None]:
@@ -30,8 +30,10 @@ def describe(direction: str, message: Message) -> str:
     """One line for one message."""
     kind = "request " if message.type == REQUEST else "response"
     text = f"{direction:<16} {kind} {message.topic:<24} "
+    if message.type != REQUEST and message.errnum == errno.ENODATA:
+        return text + "(end of stream)"
     if message.type != REQUEST and message.errnum:
-        return text + f"{ERROR_FLAG} {message.errnum} {(message.payload or b'').decode(errors='replace')}".rstrip()
+        return text + f"error {message.errnum}: {(message.payload or b'').decode(errors='replace')}".rstrip()
     return text + payload_text(message.payload)
 
 

@@ -1,9 +1,9 @@
 """The `local` executor: tasks are processes of this machine.
 
 Law: a task runs only after what identifies its process is on disk, and `finished` is said only when nothing of the
-job's process group is alive. The order that makes both true: spawn behind a gate, record, open the gate, watch the
-tasks one after the other, and when all have ended, kill the rest of the group while the first task, unreaped, still
-keeps the group's number from being given to anybody else.
+job is alive. The order that makes both true: spawn behind a gate, record, open the gate, watch the tasks one after the
+other, and when all have ended, kill the rest of the process group while the first task, unreaped, still keeps the
+group's number from being given to anybody else; then the strays, who left the group.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from fluxsched.runtime.exec.base import JobLaunch, Reports
 from fluxsched.runtime.exec.gate import Gate, odd_names
 from fluxsched.runtime.exec.layout import Block, blocks, processing_units
 from fluxsched.runtime.exec.output import open_streams
+from fluxsched.runtime.exec.strays import Strays
 from fluxsched.runtime.turns import Timer, Turns
 
 ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT))
@@ -43,10 +44,24 @@ NO_GPUS = b"-1"
 class Run:
     """A job's processes, from the first one until the last is dead."""
 
-    __slots__ = ("ended", "gate", "grace", "jobid", "look_s", "open", "reaped", "status", "todo", "watch", "watched")
+    __slots__ = (
+        "ended",
+        "gate",
+        "grace",
+        "jobid",
+        "look_s",
+        "open",
+        "path",
+        "reaped",
+        "status",
+        "todo",
+        "watch",
+        "watched",
+    )
 
-    def __init__(self, jobid: int, gate: Gate, todo: Iterator[None]) -> None:
+    def __init__(self, jobid: int, path: str, gate: Gate, todo: Iterator[None]) -> None:
         self.jobid = jobid
+        self.path = path
         self.gate = gate
         self.todo: Iterator[None] | None = todo
         self.watched = 0
@@ -89,6 +104,8 @@ class LocalExecutor:
         self._reports = reports
         self._kill_timeout_s = kill_timeout_s
         self._runs: dict[int, Run] = {}
+        self._pids: set[int] = set()
+        self._strays = Strays(turns.clock)
         self._boot_id = procs.boot_id()
         self._enclosing = os.environ.get(procs.PATH_VARIABLE, "")
         self._environment = dict(os.environb)
@@ -97,11 +114,13 @@ class LocalExecutor:
 
     def start(self, job: JobLaunch) -> None:
         """Spawn the tasks behind their gate. Raises FluxschedError, with nothing left, when that is not possible."""
+        self._strays.adopt()
         resources = ResourceSet.parse(job.R)
         tasks = blocks(job.jobspec, resources)
         cwd = _directory(job.jobspec.cwd)
         gate = _gate(job, cwd)
-        run = Run(job.jobid, gate, self._spawn(job, gate, tasks))
+        path = procs.job_path(job.jobid, self._enclosing)
+        run = Run(job.jobid, path, gate, self._spawn(job, path, gate, tasks))
         self._runs[job.jobid] = run
         error = self._advance(run)
         if error is not None:
@@ -128,9 +147,9 @@ class LocalExecutor:
                 self._destroy(run)
                 self._reports.failed(run.jobid, error)
 
-    def _spawn(self, job: JobLaunch, gate: Gate, tasks: list[Block]) -> Iterator[None]:
+    def _spawn(self, job: JobLaunch, path: str, gate: Gate, tasks: list[Block]) -> Iterator[None]:
         """Spawn task after task, one a step."""
-        environment = self._job_environment(job, tasks)
+        environment = self._job_environment(job, path, tasks)
         odd = odd_names(environment)
         unpinned: list[int] = []
         for block in tasks:
@@ -143,13 +162,14 @@ class LocalExecutor:
                     b"CUDA_VISIBLE_DEVICES": gpus,
                 }
                 pid = gate.spawn({**environment, **own}, odd)
+                self._pids.add(pid)
                 if job.cores is not None and not _pin(pid, pinned):
                     unpinned.append(block.first + local)
                 yield
         if unpinned:
             gate.say(f"{len(unpinned)} of the tasks run unpinned: this machine does not have all cores of R")
 
-    def _job_environment(self, job: JobLaunch, tasks: list[Block]) -> dict[bytes, bytes]:
+    def _job_environment(self, job: JobLaunch, path: str, tasks: list[Block]) -> dict[bytes, bytes]:
         """What all tasks have in common: the instance's own, changed by the jobspec, and ours on top."""
         environment = dict(self._environment)
         for name, value in job.jobspec.environment.items():
@@ -159,7 +179,7 @@ class LocalExecutor:
                 environment[_bytes(name)] = _bytes(value)
         ours = {
             **job.environment,
-            procs.PATH_VARIABLE: procs.job_path(job.jobid, self._enclosing),
+            procs.PATH_VARIABLE: path,
             "FLUX_JOB_ID": format_f58(job.jobid),
             "FLUX_JOB_SIZE": str(sum(block.ntasks for block in tasks)),
             "FLUX_JOB_NNODES": str(len(tasks)),
@@ -170,13 +190,11 @@ class LocalExecutor:
     def _spawned(self, run: Run) -> str | None:
         run.todo = None
         run.gate.complete()
-        jobid = run.jobid
-        path = procs.job_path(jobid, self._enclosing)
-        record = procs.identity(run.gate.pgid, self._boot_id, path)
+        record = procs.identity(run.gate.pgid, self._boot_id, run.path)
         if record is None:
             return "its first task vanished while it waited to run"
         self._watch(run)
-        self._reports.record(jobid, record, lambda: self._recorded(run))
+        self._reports.record(run.jobid, record, lambda: self._recorded(run))
         return None
 
     def _recorded(self, run: Run) -> None:
@@ -219,15 +237,15 @@ class LocalExecutor:
             return
         run.settle()
         run.signal(signal.SIGKILL)
-        run.reap()
+        self._reap(run)
         self._look(run)
 
     def _look(self, run: Run) -> None:
-        """Finished as soon as nobody of the group is alive."""
+        """Finished as soon as nobody of the job is alive."""
         jobid = run.jobid
         if self._runs.get(jobid) is not run:
             return
-        if procs.group_living(run.gate.pgid):
+        if self._survives(run):
             self._turns.after(run.look_s, lambda: self._look(run))
             run.look_s = min(2 * run.look_s, LOOK_MAX_S)
             return
@@ -235,10 +253,21 @@ class LocalExecutor:
         self._reports.record(jobid, None, _nothing)
         self._reports.finished(jobid, run.status)
 
+    def _survives(self, run: Run) -> bool:
+        """Whether anybody of a reaped job is alive; strays are killed on the way, group members have been."""
+        pgid = run.gate.pgid
+        if procs.group_living(pgid):
+            return True
+        return self._strays.kill(run.path, self._pids)
+
+    def _reap(self, run: Run, options: int = 0) -> None:
+        run.reap(options)
+        self._pids.difference_update(run.gate.pids)
+
     # -- kill ---------------------------------------------------------------------------------------------------
 
     def kill(self, jobid: int, signum: int) -> None:
-        """Signal the group of the job; one that is asked to end and does not is killed after the grace time."""
+        """Signal the process group of the job; one that is asked to end and does not is killed after the grace time."""
         run = self._runs.get(jobid)
         if run is None or run.ended:
             return
@@ -254,7 +283,7 @@ class LocalExecutor:
         run.settle()
         run.gate.close()
         run.signal(signal.SIGKILL)
-        run.reap()
+        self._reap(run)
 
     def close(self) -> None:
         """Kill all jobs and wait until nobody is alive, up to CLOSE_S; nothing is reported."""
@@ -266,9 +295,9 @@ class LocalExecutor:
         clock = self._turns.clock
         until_s = clock.monotonic_s() + CLOSE_S
         for run in runs:
-            while run.gate.pids and procs.group_living(run.gate.pgid) and clock.monotonic_s() < until_s:
+            while run.gate.pids and self._survives(run) and clock.monotonic_s() < until_s:
                 sleep(LOOK_S)
-            run.reap(os.WNOHANG)
+            self._reap(run, os.WNOHANG)
 
 
 def _directory(cwd: str | None) -> str | None:

@@ -1,0 +1,100 @@
+"""Processes that left their job's process group (setsid, daemons, what a nested instance ran): found and killed too.
+
+Law: this process is the reaper of its orphaned descendants, so that whatever outlives its parents becomes a child of
+ours and cannot hide; the job path in its environment says whose it is. Only who wipes that from its environment too
+goes free. Children that others of this process wait for are left to them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+from collections.abc import Container
+
+from fluxsched.runtime.clock import Clock
+from fluxsched.runtime.exec import procs
+
+PR_SET_CHILD_SUBREAPER = 36
+"""prctl(2); since Linux 3.4."""
+UNCLAIMED_S = 10.0
+"""A dead child that nobody has reaped for so long (seconds) is an orphan: who waits for a child reaps it at once."""
+_TASKS = "/proc/self/task"
+
+
+class Other:
+    """A child of this process that no executor spawned."""
+
+    __slots__ = ("dead", "due_s", "path")
+
+    def __init__(self, path: str | None, due_s: float) -> None:
+        self.path = path
+        self.due_s = due_s
+        self.dead = False
+
+
+class Strays:
+    """The children of this process that nobody here spawned."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._others: dict[int, Other] = {}
+        self._reaper = False
+
+    def adopt(self) -> None:
+        """Become the reaper of orphaned descendants; where the kernel refuses, strays stay unfound."""
+        if not self._reaper:
+            self._reaper = True
+            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def kill(self, path: str, spawned: Container[int]) -> bool:
+        """Kill what belongs to the job of this path, except children that were `spawned`; False if none is alive.
+
+        What the killed leave behind in turn is found by calling again, until the answer is False.
+        """
+        others = [pid for pid in _children() if pid not in spawned]
+        now_s = self._clock.monotonic_s()
+        self._others = {
+            pid: self._others.get(pid) or Other(procs.path_of(pid), now_s + UNCLAIMED_S) for pid in others
+        }
+        alive = False
+        for pid, other in self._others.items():
+            if procs.is_within(other.path, path):
+                alive |= _kill(pid)
+            elif now_s >= other.due_s:
+                _reap_unclaimed(pid, other, now_s)
+        return alive
+
+
+def _kill(pid: int) -> bool:
+    """Kill a child, or reap it if it is dead; whether it was alive."""
+    stat = procs.stat_of(pid)
+    if stat is not None and stat.alive:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+        return True
+    _reap(pid)
+    return False
+
+
+def _reap_unclaimed(pid: int, other: Other, now_s: float) -> None:
+    stat = procs.stat_of(pid)
+    dead = stat is not None and not stat.alive
+    if dead and other.dead:
+        _reap(pid)
+    other.dead, other.due_s = dead, now_s + UNCLAIMED_S
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def _children() -> list[int]:
+    """All children of this process; none where the kernel does not list them."""
+    found: list[int] = []
+    for task in os.listdir(_TASKS):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"{_TASKS}/{task}/children", "rb") as file:
+            found += map(int, file.read().split())
+    return found
