@@ -193,6 +193,7 @@ class Instance:
         """Make the dead instance's state ours: nothing of a job may live before its targets count as free."""
         notes = clear_orphans(restored.processes, ORPHANS_S)
         shell, manager, now_s = self.shell, self.shell.manager, self.settings.clock.wall_s()
+        self.turns.wall_s = now_s  # what happens before the first turn is not older than the start
         for name, state in restored.queues.items():
             manager.queue_restore(name or None, state)
         found = manager.restore(restored.jobs, now_s)
