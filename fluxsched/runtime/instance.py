@@ -37,6 +37,7 @@ from fluxsched.resource.module import ResourceModule
 from fluxsched.runtime import log as logs
 from fluxsched.runtime.clock import Clock, SystemClock, generator_id
 from fluxsched.runtime.config import Config, queue_configs
+from fluxsched.runtime.enclosing import Enclosing
 from fluxsched.runtime.exec.base import Reports
 from fluxsched.runtime.exec.local import LocalExecutor
 from fluxsched.runtime.exec.procs import clear_orphans
@@ -76,6 +77,8 @@ class Settings:
     reload: Callable[[ReloadRequest], Sources]
     config: Config = field(default_factory=Config)
     statedir: Path | None = None
+    enclosing: Enclosing | None = None
+    """The job that gave the resources, if one did."""
     schedulers: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (("fifo", None, ()),)
     """(policy spec, module name or None, groups) of each scheduler module to load."""
     bind: tuple[str, ...] = ()
@@ -99,6 +102,7 @@ class Instance:
         self.turns.failed = self._fail
         self._loading = 0
         self._ready = False
+        self._following: asyncio.Future[None] | None = None
         self._started_s = settings.clock.wall_s()
         state = settings.statedir or self.run_directory
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -218,11 +222,16 @@ class Instance:
         for spec, name, groups in self.settings.schedulers:
             self._loading += 1
             self.modules.load(spec, name, groups, self._loaded)
+        if self.settings.enclosing is not None:
+            self._following = asyncio.ensure_future(self.settings.enclosing.follow(self._expires))
         write_info(self.run_directory, msgspec.to_builtins(self.info()))
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
         self._check_ready()
         return self
+
+    def _expires(self, expiration_s: float) -> None:
+        self.turns.post(lambda: self.resource.set_expiration(expiration_s))
 
     def _embed_agent(self) -> None:
         """Made-up targets are online at once; of real ones the instance stands for those of its own host."""
@@ -308,6 +317,8 @@ class Instance:
         self.stop()
         if self.ended.result() is None:
             await end_jobs(self.shell, self.store)
+        if self._following is not None:
+            self._following.cancel()
         self.modules.close()
         for executor in self.shell.executors.values():
             executor.close()

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fluxsched.core.jobid import parse_jobid
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, RPCError
 from fluxsched.protocol.messages.resource import ReloadRequest
@@ -22,8 +21,8 @@ from fluxsched.runtime.blocking import Handle
 from fluxsched.runtime.clock import SystemClock, sleep
 from fluxsched.runtime.config import Config, load_config
 from fluxsched.runtime.discover import discover
+from fluxsched.runtime.enclosing import enclosing_job
 from fluxsched.runtime.instance import Instance, Settings
-from fluxsched.runtime.paths import URI_VARIABLE
 from fluxsched.runtime.sources import Sources, build_inventory
 from fluxsched.runtime.tracing import printer
 
@@ -53,7 +52,9 @@ class StartOptions:
 def settings_of(options: StartOptions) -> Settings:
     """Everything an instance needs, with all errors of config and sources found before anything starts."""
     config = load_config(options.config) if options.config is not None else Config()
-    enclosing = enclosing_resources() if not (options.r_path or options.fake or options.test_size) else None
+    explicit = options.r_path or options.fake or options.test_size or config.resource.path or config.resource.entries
+    enclosing = None if explicit else enclosing_job()
+    enclosed = None if enclosing is None else enclosing.resources()
 
     def sources(config: Config, r_path: Path | None) -> Sources:
         return build_inventory(
@@ -61,7 +62,7 @@ def settings_of(options: StartOptions) -> Settings:
             r_path=r_path,
             fake=options.fake,
             test_size=options.test_size,
-            enclosing=enclosing,
+            enclosing=enclosed,
             topology=discover,
         )
 
@@ -79,6 +80,7 @@ def settings_of(options: StartOptions) -> Settings:
         reload=reload,
         config=config,
         statedir=options.statedir,
+        enclosing=enclosing,
         schedulers=schedulers_of(options, config),
         bind=options.bind,
         verbose=options.verbose,
@@ -95,16 +97,6 @@ def schedulers_of(options: StartOptions, config: Config) -> tuple[tuple[str, str
     if config.schedulers:
         return tuple((one.policy, one.name, one.groups) for one in config.schedulers)
     return (("fifo", None, ()),)
-
-
-def enclosing_resources() -> ResourceSet | None:
-    """The R of the job that this process runs in, when an instance of ours encloses it."""
-    uri, jobid = os.environ.get(URI_VARIABLE), os.environ.get("FLUX_JOB_ID")
-    if not uri or not jobid:
-        return None
-    with Handle(uri) as handle:
-        found = handle.rpc("job-manager.lookup", {"id": parse_jobid(jobid), "keys": ["R"]})
-    return ResourceSet.parse(found["R"])
 
 
 def start(options: StartOptions) -> int:

@@ -302,7 +302,7 @@ class ModuleService:
     def _service_add(self, request: Request) -> None:
         service = request.payload(ServiceRequest).service
         module = self.modules.get(service)
-        if module is None or module.status != STATUS_INIT or module.peer is not None:
+        if module is None or module.status not in (STATUS_INIT, STATUS_RUNNING):
             raise Refused(f"service {service!r}: only modules that this instance loads may add services", errno.EPERM)
         self._router.register(service, request.peer)
         request.peer.name = service
