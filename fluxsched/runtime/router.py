@@ -22,20 +22,18 @@ from fluxsched.protocol.header import (
     REQUEST,
     RESPONSE,
     ROLE_OWNER,
-    STREAMING,
     Message,
     decode,
     encode,
-    make_error,
     make_request,
-    make_response,
 )
 from fluxsched.runtime.log import logger
+from fluxsched.runtime.peers import Peer, Request
 from fluxsched.runtime.turns import Turns
 from fluxsched.transport.base import Arrived, Lost, Server
 
 T = TypeVar("T")
-Handler = Callable[["Request"], None]
+Handler = Callable[[Request], None]
 Answered = Callable[[Message | None], None]
 """Takes the response to a call of ours; None when the peer was lost before it answered."""
 
@@ -46,86 +44,11 @@ RECEIVE_MAX = 64
 SLICE_MESSAGES = 16
 """Messages handled between two looks at the clock."""
 IN_FLIGHT_PEER_MAX = 200_000
-"""Open streams of one peer: a client may have 20,000 submits and as many waits open, ten times over."""
+"""Unanswered requests of one peer: a client may have 20,000 submits and as many waits open, five times over."""
 SERVICES_PEER_MAX = 64
 """Services one peer may register: module processes need two or three."""
 
 log = logger("router")
-
-
-class Peer:
-    """One connection: who it is, what it was sent and what it has open."""
-
-    __slots__ = ("bundles", "dropped", "identity", "name", "outbox", "server", "services", "streams", "userid")
-
-    def __init__(self, server: Server, identity: bytes, userid: int) -> None:
-        self.server = server
-        self.identity = identity
-        self.userid = userid
-        self.name = identity.hex()
-        self.outbox: list[Message] = []
-        self.bundles = False
-        self.dropped: str | None = None
-        self.streams: dict[int, Request] = {}
-        self.services: set[str] = set()
-
-
-class Request:
-    """A request on its way; answer it exactly once, or stream and end it."""
-
-    __slots__ = ("message", "on_end", "peer", "router")
-
-    def __init__(self, router: Router, peer: Peer, message: Message) -> None:
-        self.router = router
-        self.peer = peer
-        self.message = message
-        self.on_end: Callable[[], None] | None = None
-
-    @property
-    def topic(self) -> str:
-        """The request's topic."""
-        return self.message.topic
-
-    @property
-    def userid(self) -> int:
-        """The authenticated user of the peer."""
-        return self.peer.userid
-
-    @property
-    def streaming(self) -> bool:
-        """Whether the requester asked for a stream."""
-        return bool(self.message.flags & STREAMING)
-
-    def payload(self, kind: type[T]) -> T:
-        """The payload decoded and validated as `kind`; EPROTO names the part that is wrong."""
-        return codec.unpack(self.message.payload, kind)
-
-    def respond(self, payload: object = None) -> None:
-        """Send one response: the only one, or the next of a stream."""
-        if not self.message.flags & NORESPONSE:
-            data = None if payload is None else codec.pack(payload)
-            self.router.send(self.peer, make_response(self.message, data))
-
-    def error(self, errnum: int, text: str = "") -> None:
-        """End the request with an error response (ENODATA ends a stream that went well)."""
-        self.peer.streams.pop(self.message.matchtag, None)
-        if not self.message.flags & NORESPONSE:
-            self.router.send(self.peer, make_error(self.message, errnum, text))
-
-    def open_stream(self, on_end: Callable[[], None]) -> None:
-        """Keep the request open; `on_end` runs once when the peer cancels it or is lost."""
-        if not self.streaming:
-            raise RemoteProtocolError(f"{self.topic}: the request needs the streaming flag")
-        if self.message.matchtag in self.peer.streams:
-            raise RemoteProtocolError(f"{self.topic}: matchtag {self.message.matchtag} is in use by another stream")
-        if len(self.peer.streams) >= IN_FLIGHT_PEER_MAX:
-            raise FluxschedError(f"{self.topic}: more than {IN_FLIGHT_PEER_MAX} open streams; end some", errno.EMFILE)
-        self.on_end = on_end
-        self.peer.streams[self.message.matchtag] = self
-
-    def finish(self) -> None:
-        """End a stream that went well."""
-        self.error(errno.ENODATA)
 
 
 class Router:
@@ -189,9 +112,10 @@ class Router:
 
     def send(self, peer: Peer, message: Message) -> None:
         """Put a message into the peer's outbox; it leaves at the end of the turn."""
-        peer.outbox.append(message)
-        self._dirty[peer] = None
-        self.turns.wake()
+        if not peer.gone:
+            peer.outbox.append(message)
+            self._dirty[peer] = None
+            self.turns.wake()
 
     def request(self, peer: Peer, topic: str, payload: object) -> None:
         """Send a request without a matchtag (`sched.alloc` and its like)."""
@@ -214,9 +138,7 @@ class Router:
             if answer is None:
                 request.error(errno.ENOSYS, f"{request.topic}: its service went away before it answered")
                 return
-            back = make_response(original, answer.payload)
-            back.aux1 = answer.errnum
-            self.send(request.peer, back)
+            request.relay(answer)
 
         self.call(peer, original.topic, original.payload, answered)
 
@@ -261,7 +183,8 @@ class Router:
             for arrival in server.receive(RECEIVE_MAX):
                 if isinstance(arrival, Arrived):
                     self._arrived(server, arrival)
-                elif (peer := self.peers.get((server, arrival.peer))) is not None:
+                elif (peer := self.peers.pop((server, arrival.peer), None)) is not None:
+                    peer.gone = True  # from here on its name may be somebody else's
                     self._inbox.append((peer, arrival))
         return bool(self._inbox)
 
@@ -289,11 +212,10 @@ class Router:
         if self._trace is not None:
             self._trace(f"<- {peer.name}", message)
         if message.type == REQUEST:
-            request = Request(self, peer, message)
+            request = Request(self.send, peer, message)
             try:
                 self._handle(request)
             except FluxschedError as exc:
-                peer.streams.pop(message.matchtag, None)
                 request.error(exc.errnum, str(exc))
         elif message.type == RESPONSE:
             self._answer(peer, message)
@@ -302,6 +224,8 @@ class Router:
 
     def _handle(self, request: Request) -> None:
         message = request.message
+        if request.peer.in_flight > IN_FLIGHT_PEER_MAX:
+            raise FluxschedError(f"{IN_FLIGHT_PEER_MAX} requests wait already: wait for some answers", errno.EMFILE)
         if message.nodeid not in (0, 0xFFFFFFFF):
             raise FluxschedError(f"no such rank: {message.nodeid}; this instance has rank 0", errno.EHOSTUNREACH)
         message.userid, message.rolemask = request.peer.userid, ROLE_OWNER
@@ -310,7 +234,7 @@ class Router:
             handler(request)
             return
         service = message.topic.split(".", 1)[0]
-        if message.topic.endswith("-cancel"):
+        if message.topic.endswith("-cancel") and message.topic.removesuffix("-cancel") in self._handlers:
             self._cancel(request)
         elif service in self._remote:
             self.forward(request, self._remote[service])
@@ -337,17 +261,24 @@ class Router:
             owner, answered = self._calls.get(message.matchtag, (None, None))
             if owner is peer and answered is not None:
                 del self._calls[message.matchtag]
-                answered(message)
+                if not self._accept(peer, message, lambda: answered(message)):
+                    answered(None)
             return
         call = self._on_response.get(message.topic)
         if call is None:
             log.warning("peer %s answered %r, which nobody asked", peer.name, message.topic)
             return
+        self._accept(peer, message, lambda: call(peer, message))
+
+    def _accept(self, peer: Peer, message: Message, take: Callable[[], None]) -> bool:
+        """Whether an answer was fit to be taken; who answers nonsense is cut off: its state is not ours to guess."""
         try:
-            call(peer, message)
+            take()
         except FluxschedError as exc:
             log.error("peer %s: %s: %s; it is cut off", peer.name, message.topic, exc)
             self.drop(peer, str(exc))
+            return False
+        return True
 
     def drop(self, peer: Peer, reason: str) -> None:
         """Cut a peer off; its loss is handled like any other."""
@@ -356,7 +287,6 @@ class Router:
         self.turns.wake()
 
     def _lost(self, peer: Peer, lost: Lost) -> None:
-        del self.peers[peer.server, peer.identity]
         log.info("peer %s is gone: %s", peer.name, lost.reason)
         self._dirty.pop(peer, None)
         for service in peer.services:

@@ -16,7 +16,8 @@ from fluxsched.errors import Refused
 from fluxsched.protocol.messages.agents import AgentHeartbeat, AgentHello, AgentWelcome
 from fluxsched.runtime.config import ResourceConfig
 from fluxsched.runtime.log import logger
-from fluxsched.runtime.router import Peer, Request, Router
+from fluxsched.runtime.peers import Peer, Request
+from fluxsched.runtime.router import Router
 from fluxsched.runtime.services.resource import ResourceService
 from fluxsched.runtime.turns import Turns
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from fluxsched.errors import Refused
 from fluxsched.protocol.messages.common import AttrRequest, AttrResponse, InstanceInfo
-from fluxsched.runtime.router import Request, Router, ping_answer
+from fluxsched.runtime.peers import Request
+from fluxsched.runtime.router import Router, ping_answer
 
 
 class InstanceService:

@@ -15,7 +15,8 @@ from fluxsched.protocol import codec
 from fluxsched.protocol.header import Message
 from fluxsched.protocol.messages import alloc, queues
 from fluxsched.protocol.messages import jobs as msg
-from fluxsched.runtime.router import Request, Router
+from fluxsched.runtime.peers import Request
+from fluxsched.runtime.router import Router
 from fluxsched.runtime.services.jobinfo import list_filter, stored_job
 from fluxsched.runtime.services.jobshell import JobShell
 from fluxsched.runtime.services.scheduling import SchedulingService

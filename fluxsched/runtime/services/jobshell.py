@@ -23,7 +23,8 @@ from fluxsched.protocol import codec
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.runtime.exec.base import Executor, JobLaunch
 from fluxsched.runtime.log import logger
-from fluxsched.runtime.router import Peer, Request, Router
+from fluxsched.runtime.peers import Peer, Request
+from fluxsched.runtime.router import Router
 from fluxsched.runtime.store import Store
 from fluxsched.runtime.turns import Timer, Turns
 

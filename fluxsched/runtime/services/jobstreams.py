@@ -15,7 +15,8 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.errors import Refused
 from fluxsched.protocol.messages import jobs as msg
 from fluxsched.runtime.exec.base import spool_directory
-from fluxsched.runtime.router import Request, Router, forget
+from fluxsched.runtime.peers import Request
+from fluxsched.runtime.router import Router, forget
 from fluxsched.runtime.services.jobinfo import clean_context, list_filter, stored_job, wait_response
 from fluxsched.runtime.services.jobshell import JobShell
 from fluxsched.runtime.store import Store

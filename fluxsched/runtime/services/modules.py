@@ -28,7 +28,8 @@ from fluxsched.protocol.messages.modules import (
 )
 from fluxsched.runtime.children import ExitWatch
 from fluxsched.runtime.log import logger
-from fluxsched.runtime.router import Peer, Request, Router, forget
+from fluxsched.runtime.peers import Peer, Request
+from fluxsched.runtime.router import Router, forget
 from fluxsched.runtime.services.scheduling import DEFAULT_GROUP, SchedulingService
 from fluxsched.runtime.turns import Timer, Turns
 

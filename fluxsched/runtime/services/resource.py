@@ -43,7 +43,8 @@ from fluxsched.resource.groups import GroupView
 from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
 from fluxsched.runtime.log import logger
-from fluxsched.runtime.router import Peer, Request, Router, forget
+from fluxsched.runtime.peers import Peer, Request
+from fluxsched.runtime.router import Router, forget
 from fluxsched.runtime.store import Store
 from fluxsched.runtime.turns import Turns
 

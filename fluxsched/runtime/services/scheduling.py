@@ -17,7 +17,8 @@ from fluxsched.protocol import codec
 from fluxsched.protocol.header import Message
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.runtime.log import logger
-from fluxsched.runtime.router import Peer, Request, Router
+from fluxsched.runtime.peers import Peer, Request
+from fluxsched.runtime.router import Router
 from fluxsched.runtime.services.jobshell import JobShell
 
 log = logger("jobs")
