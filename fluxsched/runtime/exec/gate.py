@@ -15,9 +15,10 @@ import signal
 from collections.abc import Mapping, Sequence
 
 SHELL = b"/bin/sh"
-WAIT = b'read -r go || exit 125; exec "$@" </dev/null'
-"""Standard input is the gate; a command that is not found or cannot be run ends as shells do: 127 or 126."""
-WAIT_THERE = b'read -r go || exit 125; cd -- "$1" || exit 126; shift; exec "$@" </dev/null'
+WAIT = b'read -r go || exit 125; exec </dev/null; exec "$@"'
+"""Standard input is the gate; a command that is not found or cannot be run ends as shells do: 127 or 126. The two
+execs cannot be one: some shells would keep the gate open, as a saved descriptor, in the command."""
+WAIT_THERE = b'read -r go || exit 125; exec </dev/null; cd -- "$1" || exit 126; shift; exec "$@"'
 NAME = b"fluxsched"
 """What the shell's own messages begin with."""
 ENV = b"/usr/bin/env"

@@ -24,7 +24,7 @@ from fluxsched.runtime.exec.base import JobLaunch, Reports
 from fluxsched.runtime.exec.gate import Gate, odd_names
 from fluxsched.runtime.exec.layout import Block, blocks, processing_units
 from fluxsched.runtime.exec.output import open_streams
-from fluxsched.runtime.exec.strays import Strays
+from fluxsched.runtime.exec.strays import Strays, reap_group
 from fluxsched.runtime.turns import Timer, Turns
 
 ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT))
@@ -258,6 +258,8 @@ class LocalExecutor:
         pgid = run.gate.pgid
         if procs.group_living(pgid):
             return True
+        if pgid not in self._pids:  # else the number is that of a task again, or not reaped yet
+            reap_group(pgid)
         return self._strays.kill(run.path, self._pids)
 
     def _reap(self, run: Run, options: int = 0) -> None:

@@ -139,10 +139,10 @@ def _clear(left: dict[int, Mapping[str, Any]], timeout_s: float) -> dict[int, st
         late = clock.monotonic_s() >= until_s
         for jobid, record in list(left.items()):
             found = _of_job(table, record)
+            for pid in found:
+                kill_exactly(pid, table[pid][0].start_ticks)
+            killed[jobid].update(found)
             if found and not late:
-                for pid in found:
-                    kill_exactly(pid, table[pid][0].start_ticks)
-                killed[jobid].update(found)
                 continue
             notes[jobid] = _note(killed[jobid], found, timeout_s)
             del left[jobid]

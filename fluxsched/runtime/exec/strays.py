@@ -12,6 +12,7 @@ import ctypes
 import os
 import signal
 from collections.abc import Container
+from pathlib import Path
 
 from fluxsched.runtime.clock import Clock
 from fluxsched.runtime.exec import procs
@@ -47,6 +48,8 @@ class Strays:
         if not self._reaper:
             self._reaper = True
             ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # inherited: wait statuses would be lost
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def kill(self, path: str, spawned: Container[int]) -> bool:
         """Kill what belongs to the job of this path, except children that were `spawned`; False if none is alive.
@@ -65,6 +68,13 @@ class Strays:
             elif now_s >= other.due_s:
                 _reap_unclaimed(pid, other, now_s)
         return alive
+
+
+def reap_group(pgid: int) -> None:
+    """Reap the dead members of a process group that have become children of ours."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-pgid, os.WNOHANG)[0]:
+            pass
 
 
 def _kill(pid: int) -> bool:
@@ -95,6 +105,6 @@ def _children() -> list[int]:
     """All children of this process; none where the kernel does not list them."""
     found: list[int] = []
     for task in os.listdir(_TASKS):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"{_TASKS}/{task}/children", "rb") as file:
-            found += map(int, file.read().split())
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found += map(int, Path(_TASKS, task, "children").read_bytes().split())
     return found

@@ -1,0 +1,348 @@
+"""Real processes: a task runs gated, pinned and in its group, and nothing of a job outlives the word `finished`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import FluxschedError
+from fluxsched.runtime.clock import SystemClock
+from fluxsched.runtime.exec import procs
+from fluxsched.runtime.exec.base import JobLaunch, Reports, spool_directory
+from fluxsched.runtime.exec.local import LocalExecutor
+from fluxsched.runtime.turns import Turns
+
+WAIT_S = 15.0
+GRACE_S = 0.1
+FOREVER = "exec sleep 300"
+
+
+class Shop:
+    """An executor, what it reports, and a store that commits when it is told to (at once, unless `held`)."""
+
+    def __init__(self, directory: Path) -> None:
+        self.spool = directory / "spool"
+        self.turns = Turns(SystemClock())
+        self.said: list[tuple[Any, ...]] = []
+        self.records: dict[int, Any] = {}
+        self.held: list[Callable[[], None]] | None = None
+        reports = Reports(
+            lambda jobid: self.said.append(("started", jobid)),
+            lambda jobid, status: self.said.append(("finished", jobid, status)),
+            lambda jobid, note: self.said.append(("failed", jobid, note)),
+            self._record,
+        )
+        self.executor = LocalExecutor(self.turns, reports, GRACE_S)
+        self.turns.start(asyncio.get_running_loop())
+
+    def _record(self, jobid: int, record: object | None, then: Callable[[], None]) -> None:
+        if record is None:
+            del self.records[jobid]
+        else:
+            self.records[jobid] = record
+        if self.held is None:
+            self.turns.post(then)
+        else:
+            self.held.append(then)
+
+    def commit(self) -> None:
+        assert self.held is not None
+        held, self.held = self.held, None
+        for then in held:
+            self.turns.post(then)
+
+    def start(self, command: list[str] | str, jobid: int = 1, **options: Any) -> None:
+        words = ["sh", "-c", command] if isinstance(command, str) else command
+        ntasks, ranks = options.pop("ntasks", 1), options.pop("ranks", 1)
+        children = {"core": str(Idset.span(0, ntasks // ranks - 1)), **options.pop("children", {})}
+        execution = {
+            "R_lite": [{"rank": str(Idset.span(0, ranks - 1)), "children": children}],
+            "nodelist": [",".join(f"a{rank}" for rank in range(ranks))],
+            "starttime": 0,
+            "expiration": 0,
+            "nslots": ntasks,
+        }
+        cores, extra = options.pop("cores", None), options.pop("extra", {})
+        jobspec = Jobspec.from_command(words, ntasks=ntasks, **options)
+        self.executor.start(
+            JobLaunch(jobid, jobspec, {"version": 1, "execution": execution}, extra, self.spool, cores)
+        )
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while not condition():
+                await asyncio.sleep(0.002)
+
+    async def finished(self, jobid: int = 1) -> int:
+        """The wait status, after a look at the order of the reports."""
+        await self.until(lambda: any(word == ("finished", jobid) for word in [said[:2] for said in self.said]))
+        mine = [said for said in self.said if said[1] == jobid]
+        assert [said[0] for said in mine] == ["started", "finished"]
+        assert jobid not in self.records, "a job that has finished is off the record"
+        return int(mine[1][2])
+
+    async def run(self, command: list[str] | str, **options: Any) -> int:
+        self.start(command, **options)
+        return await self.finished()
+
+    def text(self, stream: str = "stdout", jobid: int = 1) -> str:
+        return (spool_directory(self.spool, jobid) / stream).read_text(encoding="utf-8")
+
+    def lines(self) -> list[str]:
+        return sorted(self.text().splitlines())
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
+    shop = Shop(tmp_path)
+    descriptors = os.listdir("/proc/self/fd")
+    yield shop
+    shop.executor.close()
+    assert os.listdir("/proc/self/fd") == descriptors, "every descriptor is given back"
+    shop.turns.stop()
+
+
+def is_alive(pid: int) -> bool:
+    stat = procs.stat_of(pid)
+    return stat is not None and stat.alive
+
+
+# -- what tasks get
+
+
+async def test_a_task_knows_who_it_is(shop: Shop) -> None:
+    say = 'echo "$FLUX_TASK_RANK $FLUX_TASK_LOCAL_ID $FLUX_JOB_SIZE $FLUX_JOB_NNODES $FLUX_JOB_ID $EXTRA"'
+    assert await shop.run(say, ntasks=4, ranks=2, extra={"EXTRA": "x y"}) == 0
+    assert shop.lines() == [f"{rank} {rank % 2} 4 2 ƒ2 x y" for rank in range(4)]
+
+
+async def test_the_environment_is_the_instances_changed_by_the_jobspec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEPT", "1")
+    monkeypatch.setenv("GONE", "1")
+    monkeypatch.setenv("FLUXSCHED_JOB_PATH", "fOuter")
+    shop = Shop(tmp_path)
+    odd = {"BASH_FUNC_module%%": "() { :; }", "a.b": "-n", "IFS": ":"}
+    environment = {"GONE": None, "KEPT": "2", "LATIN": "ƒ\udcff", "FLUX_JOB_ID": "lie", **odd}
+    assert await shop.run(["env", "-0"], environment=environment) == 0
+    data = (spool_directory(shop.spool, 1) / "stdout").read_bytes()
+    found = dict(pair.partition(b"=")[::2] for pair in data.split(b"\0") if pair)
+    assert b"GONE" not in found
+    assert (found[b"KEPT"], found[b"LATIN"], found[b"FLUX_JOB_ID"]) == (b"2", b"\xc6\x92\xff", "ƒ2".encode())
+    assert found[b"FLUXSCHED_JOB_PATH"] == b"fOuter/f2"
+    assert {name: found[name.encode()].decode() for name in odd} == odd
+    shop.executor.close()
+
+
+async def test_a_task_has_default_signals_no_input_its_own_group_and_no_descriptor_of_ours(shop: Shop) -> None:
+    look = 'cat; ls /proc/self/fd; grep -E "SigBlk|SigIgn" /proc/self/status; cut -d" " -f5 /proc/$$/stat; echo $$'
+    assert await shop.run(look) == 0
+    lines = shop.text().splitlines()
+    assert lines[:4] == ["0", "1", "2", "3"]  # 3 is that of ls itself
+    assert [int(line.split()[1], 16) for line in lines[4:6]] == [0, 0]
+    assert lines[6] == lines[7]
+
+
+async def test_gpus_are_the_allocated_ones_or_none(shop: Shop) -> None:
+    say = 'echo "$CUDA_VISIBLE_DEVICES"'
+    await shop.run(say, children={"gpu": "1,3"}, gpus_per_task=2)
+    shop.start(say, jobid=2)
+    await shop.finished(2)
+    assert (shop.text(), shop.text(jobid=2)) == ("1,3\n", "-1\n")
+
+
+CPUS = "grep Cpus_allowed_list /proc/self/status | cut -f2"
+
+
+async def test_tasks_are_pinned_to_the_cores_of_their_rank(shop: Shop) -> None:
+    unit = max(os.sched_getaffinity(0))
+    assert await shop.run(CPUS, cores=[Idset.of([unit])]) == 0
+    assert (shop.text(), shop.text("stderr")) == (f"{unit}\n", "")
+
+
+@pytest.mark.parametrize("cores", [[], [Idset.of([1023])] * 2], ids=["core not here", "refused by the kernel"])
+async def test_what_cannot_be_pinned_runs_unpinned_and_says_so_once(shop: Shop, cores: list[Idset]) -> None:
+    assert await shop.run(CPUS, ntasks=2, cores=cores) == 0
+    mine = Idset.of(os.sched_getaffinity(0))
+    assert [Idset.parse(line) for line in shop.lines()] == [mine, mine]
+    assert shop.text("stderr").count("\n") == 1
+    assert "2 of the tasks run unpinned" in shop.text("stderr")
+
+
+# -- where it runs and prints
+
+
+async def test_cwd_is_the_jobspecs(shop: Shop, tmp_path: Path) -> None:
+    there = tmp_path / "a dir"
+    there.mkdir()
+    assert await shop.run(["pwd"], cwd=str(there)) == 0
+    assert shop.text() == f"{there}\n"
+
+
+async def test_a_missing_cwd_fails_the_job_with_nothing_left(shop: Shop, tmp_path: Path) -> None:
+    with pytest.raises(FluxschedError, match=r"working directory .*nowhere"):
+        shop.start(["true"], cwd=str(tmp_path / "nowhere"))
+    assert shop.said == []
+
+
+async def test_output_goes_to_files_named_by_template_relative_to_cwd(shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "my-ƒ2.out").write_text("old and long\n", encoding="utf-8")
+    options = {"cwd": str(tmp_path), "output": "{{name}}-{{id}}.out", "error": "{{jobid.dec}}.err", "name": "my"}
+    assert await shop.run("echo out; echo err >&2", **options) == 0
+    assert (tmp_path / "my-ƒ2.out").read_text(encoding="utf-8") == "out\n"
+    assert (tmp_path / "1.err").read_text(encoding="utf-8") == "err\n"
+    assert not shop.spool.exists()
+
+
+async def test_a_file_that_cannot_be_opened_fails_the_job_without_blocking(shop: Shop, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(FluxschedError, match=r"cannot open .*fifo"):
+        shop.start(["true"], error=str(tmp_path / "fifo"))
+    with pytest.raises(FluxschedError, match=r"cannot open .*No such file"):
+        shop.start(["true"], output=str(tmp_path / "no" / "file"))
+
+
+async def test_output_can_be_followed_while_the_job_runs(shop: Shop) -> None:
+    shop.start(f"echo early; {FOREVER}")
+    await shop.until(lambda: bool(shop.said) and shop.text() == "early\n")
+    shop.executor.kill(1, signal.SIGKILL)
+    assert await shop.finished() == signal.SIGKILL
+
+
+# -- how it ends
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [(["sh", "-c", "exit 3"], 3), (["no-such-program"], 127), (["/etc/passwd"], 126), (["/"], 126)],
+)
+async def test_exit_codes_are_those_of_a_shell(shop: Shop, command: list[str], code: int) -> None:
+    assert os.waitstatus_to_exitcode(await shop.run(command)) == code
+    assert bool(shop.text("stderr")) == (code > 3)
+
+
+async def test_death_by_signal_is_a_wait_status(shop: Shop) -> None:
+    assert await shop.run("kill -SEGV $$") & 0x7F == signal.SIGSEGV
+
+
+async def test_the_jobs_status_is_the_highest_and_the_others_go_on(shop: Shop) -> None:
+    assert await shop.run("[ $FLUX_TASK_RANK = 0 ] && exit 7; echo on; exit $FLUX_TASK_RANK", ntasks=3) == 7 << 8
+    assert shop.lines() == ["on", "on"]
+
+
+async def test_many_tasks_start_together(shop: Shop) -> None:
+    assert await shop.run("echo $FLUX_TASK_RANK", ntasks=40, ranks=2) == 0
+    assert sorted(map(int, shop.lines())) == list(range(40))
+
+
+async def test_arguments_that_exec_refuses_fail_the_job_with_nothing_left(shop: Shop) -> None:
+    with pytest.raises(FluxschedError, match="cannot start task 0"):
+        shop.start(["true", "x" * (1 << 20)])
+    assert not shop.said
+    assert not shop.records
+
+
+# -- nothing outlives it
+
+
+async def test_what_tasks_leave_in_their_group_is_killed_before_finished(shop: Shop) -> None:
+    assert await shop.run("(trap '' TERM HUP; exec sleep 300) & echo $!") == 0
+    assert not is_alive(int(shop.text()))
+
+
+async def test_strays_that_left_the_group_are_killed_before_finished(shop: Shop, tmp_path: Path) -> None:
+    leave = (
+        f"setsid sh -c 'sleep 300 & echo $! $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pids; wait' & "
+        f"until [ -e {tmp_path}/pids ]; do sleep 0.01; done"
+    )
+    assert await shop.run(leave) == 0
+    assert [is_alive(int(pid)) for pid in (tmp_path / "pids").read_text().split()] == [False, False]
+
+
+async def test_children_that_others_wait_for_are_left_alone(shop: Shop) -> None:
+    other = await asyncio.create_subprocess_exec("sh", "-c", "read x; exit 5", stdin=asyncio.subprocess.PIPE)
+    assert await shop.run(["true"]) == 0
+    await other.communicate(b"\n")
+    assert other.returncode == 5
+
+
+async def test_a_task_that_ends_on_sigterm_is_not_killed(shop: Shop) -> None:
+    shop.start("trap 'exit 4' TERM; echo ready; while :; do sleep 0.01; done")
+    await shop.until(lambda: bool(shop.said) and bool(shop.text()))
+    shop.executor.kill(1, signal.SIGTERM)
+    assert await shop.finished() == 4 << 8
+
+
+async def test_a_task_that_ignores_sigterm_is_killed_after_the_grace(shop: Shop) -> None:
+    shop.start("trap '' TERM; echo ready; while :; do sleep 0.01; done")
+    await shop.until(lambda: bool(shop.said) and bool(shop.text()))
+    begun_s = shop.turns.clock.monotonic_s()
+    shop.executor.kill(1, signal.SIGTERM)
+    shop.executor.kill(1, signal.SIGTERM)
+    assert await shop.finished() == signal.SIGKILL
+    assert shop.turns.clock.monotonic_s() - begun_s >= GRACE_S
+
+
+async def test_other_signals_are_only_passed_on(shop: Shop) -> None:
+    shop.start("trap 'echo usr' USR1; echo ready; while :; do sleep 0.01; done")
+    await shop.until(lambda: bool(shop.said) and bool(shop.text()))
+    shop.executor.kill(1, signal.SIGUSR1)
+    shop.executor.kill(99, signal.SIGKILL)
+    await shop.until(lambda: "usr" in shop.text())
+    await asyncio.sleep(1.5 * GRACE_S)
+    assert [said[0] for said in shop.said] == ["started"]
+
+
+# -- the gate
+
+
+async def test_nothing_runs_before_the_record_is_on_disk(shop: Shop) -> None:
+    shop.held = []
+    shop.start(["echo", "ran"])
+    record = shop.records[1]
+    await asyncio.sleep(0.02)
+    assert (shop.text(), shop.said, is_alive(record["pid"])) == ("", [], True)
+    shop.commit()
+    assert await shop.finished() == 0
+    assert shop.text() == "ran\n"
+
+
+async def test_a_job_killed_at_the_gate_never_runs_but_is_reported_in_order(shop: Shop) -> None:
+    shop.held = []
+    shop.start(["echo", "ran"])
+    shop.executor.kill(1, signal.SIGTERM)
+    await shop.until(lambda: not is_alive(shop.records[1]["pid"]))
+    shop.commit()
+    assert await shop.finished() == signal.SIGTERM
+    assert shop.text() == ""
+
+
+async def test_a_job_killed_while_its_tasks_are_spawned_never_runs(shop: Shop) -> None:
+    shop.start(["echo", "ran"], ntasks=100)
+    shop.executor.kill(1, signal.SIGTERM)
+    assert await shop.finished() == signal.SIGTERM
+    assert shop.text() == ""
+
+
+async def test_close_kills_running_gated_and_half_spawned_jobs_without_a_word(shop: Shop) -> None:
+    shop.start(f"trap '' TERM; setsid sleep 300 & echo $!; {FOREVER}", jobid=1)
+    await shop.until(lambda: bool(shop.said) and bool(shop.text()))
+    shop.held = []
+    shop.start(FOREVER, jobid=2)
+    shop.start(FOREVER, jobid=3, ntasks=40)
+    said = list(shop.said)
+    pids = [int(shop.text()), shop.records[1]["pid"], shop.records[2]["pid"]]
+    shop.executor.close()
+    shop.commit()
+    await asyncio.sleep(0.02)
+    assert [is_alive(pid) for pid in pids] == [False] * 3
+    assert shop.said == said
