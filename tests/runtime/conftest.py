@@ -67,17 +67,28 @@ class Second:
         self.socket.connect(uri)
         self._tag = 0
         self._answers: defaultdict[int, deque[Answer]] = defaultdict(deque)
+        self.requests: deque[Answer] = deque()
+        """What the instance asks of us."""
 
-    def send(self, topic: str, payload: Any = None, *, tag: int | None = None, flags: int = 0, nodeid: int = ANY) -> int:
+    def send(
+        self, topic: str, payload: Any = None, *, tag: int | None = None, flags: int = 0, nodeid: int = ANY
+    ) -> int:
         """Send a request; its matchtag, a new one unless `tag` is given."""
         if tag is None:
             self._tag += 1
             tag = self._tag
+        self._put(REQUEST, topic, payload, flags, nodeid, tag)
+        return tag
+
+    def answer(self, topic: str, payload: Any = None, *, tag: int = 0, errnum: int = 0) -> None:
+        """Answer a request of the instance's (`sched.alloc` and its like)."""
+        self._put(RESPONSE, topic, payload, 0, errnum, tag)
+
+    def _put(self, kind: int, topic: str, payload: Any, flags: int, aux1: int, tag: int) -> None:
         flags |= TOPIC | ROUTE | (PAYLOAD if payload is not None else 0)
         data = payload if isinstance(payload, bytes) else msgpack.packb(payload)
-        header = HEADER.pack(MAGIC, VERSION, REQUEST, flags, ANY, 0, nodeid, tag)
+        header = HEADER.pack(MAGIC, VERSION, kind, flags, ANY, 0, aux1, tag)
         self.socket.send_multipart([b"", topic.encode(), *([data] if payload is not None else []), header])
-        return tag
 
     def open(self, topic: str, payload: Any = None, **options: Any) -> int:
         """Begin a stream; its matchtag."""
@@ -94,9 +105,10 @@ class Second:
             _, _, kind, flags, _, _, errnum, tag = HEADER.unpack(header)
             if not flags & PAYLOAD:
                 topic, payload = payload, b""
-            assert kind == RESPONSE
-            decoded = payload.decode() if errnum else msgpack.unpackb(payload) if payload else None
-            self._answers[tag].append(Answer(errnum, decoded, topic.decode(), tag, flags))
+            text = kind == RESPONSE and errnum
+            decoded = payload.decode() if text else msgpack.unpackb(payload) if payload else None
+            found = Answer(errnum, decoded, topic.decode(), tag, flags)
+            (self.requests if kind == REQUEST else self._answers[tag]).append(found)
 
     def waiting(self, tag: int) -> list[Any]:
         """Payloads that have come for `tag` and were not taken; they are taken here."""
@@ -113,6 +125,14 @@ class Second:
                     await asyncio.sleep(POLL_S)
         return self._answers[tag].popleft()
 
+    async def request(self, timeout_s: float = WAIT_S) -> Answer:
+        """The next request of the instance."""
+        async with asyncio.timeout(timeout_s):
+            while not self.requests:
+                self.read()
+                await asyncio.sleep(POLL_S)
+        return self.requests.popleft()
+
     async def call(self, topic: str, payload: Any = None, **options: Any) -> Answer:
         """One request, one answer."""
         return await self.next(self.send(topic, payload, **options))
@@ -128,6 +148,25 @@ class Second:
         answer = await self.call(topic, payload, **options)
         assert answer.errnum, answer
         return answer.errnum, answer.payload
+
+    async def schedule(self, *groups: str) -> dict[str, int]:
+        """Become the scheduler of groups: acquire them, say hello and ready; the stream of each group."""
+        streams = {group: self.open("resource.acquire", {"group": group}) for group in groups}
+        hello = self.open("job-manager.sched-hello", {"partial-ok": True, "groups": list(groups)})
+        while (await self.next(hello)).errnum == 0:
+            pass
+        await self.ok("job-manager.sched-ready", {"mode": "unlimited"})
+        return streams
+
+    async def grant(self, ranks: str, hosts: str) -> int:
+        """Give the next job that asks core 0 of some ranks; its id."""
+        asked = await self.request()
+        assert asked.topic == "sched.alloc"
+        rlite = [{"rank": ranks, "children": {"core": "0"}}]
+        execution = {"R_lite": rlite, "nodelist": [hosts], "starttime": 0.0, "expiration": 0.0}
+        resources = {"version": 1, "execution": execution}
+        self.answer("sched.alloc", {"id": asked.payload["id"], "type": 0, "R": resources})
+        return int(asked.payload["id"])
 
     async def settle(self) -> None:
         """Until everything that was sent before has been handled and what it caused has been told."""
