@@ -16,7 +16,8 @@ async def main() -> None:
         await h.cancel(sleeper, "enough slept")
         result = await h.wait(sleeper)
         print(fluxsched.format_f58(result["id"]), result["errstr"])
-        print("drained:", [(targets, line["reason"]) for targets, line in (await h.rpc("resource.status"))["drain"].items()])
+        drained = (await h.rpc("resource.status"))["drain"]
+        print("drained:", [(targets, line["reason"]) for targets, line in drained.items()])
 
 
 asyncio.run(main())

@@ -1,0 +1,59 @@
+"""What tests of whole programs share: a way to run them as a person does, apart from any other instance."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TIMEOUT_S = 60.0
+"""Far above what any program here takes, so that a slow machine does not fail; a hang does."""
+
+
+class Done(NamedTuple):
+    """How a program ended; `text` is stdout and stderr, in order."""
+
+    status: int
+    text: str
+
+
+def environment(runtime: Path) -> dict[str, str]:
+    """Ours without traces of an enclosing instance; `fluxsched` and `python` are those that run the tests."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FLUX", "COV_"))}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
+    return {**kept, "PATH": path, "XDG_RUNTIME_DIR": str(runtime), "LC_ALL": "C.UTF-8", "PYTHONUTF8": "1"}
+
+
+@pytest.fixture
+def program() -> Iterator[Callable[..., Done]]:
+    """Runs a command at the repository's top; no process and no run directory of it may remain."""
+    runtime = Path(tempfile.mkdtemp(prefix="fx-"))  # short: a socket's path has 107 bytes
+
+    def run(*words: str, timeout_s: float = TIMEOUT_S) -> Done:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT,
+            env=environment(runtime), start_new_session=True,
+        )  # fmt: skip
+        try:
+            text, _ = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            text, _ = process.communicate()
+            pytest.fail(f"{words} was still running after {timeout_s} s; it had printed:\n{text}")
+        left = sorted(path.name for path in runtime.iterdir())
+        assert not left, f"{words} left {left} behind, and printed:\n{text}"
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)
+        return Done(process.returncode, text)
+
+    yield run
+    shutil.rmtree(runtime)

@@ -1,0 +1,78 @@
+"""Every file of examples/ is run for real, as examples/README.md says, and says what it should.
+
+The commands are read from that page's table, so that what people are told to type is what is tested.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+PAGE = (EXAMPLES / "README.md").read_text()
+COMMANDS = dict(re.findall(r"^\| `([a-z_]+\.py)`.*\| `([^`]+)` \|$", PAGE, re.MULTILINE))
+
+EXIT_CODES = r"ƒ\w+ success\nƒ\w+ exit code 1\nƒ\w+ exit code 2\n"
+CLIENT = EXIT_CODES + r"ƒ\w+ exception cancel: enough slept\ndrained: \[\('1', 'from Python'\)\]\n"
+
+# What each prints, as a pattern of all of it.
+PRINTS = {
+    "policy_smallest.py": r"[\w.-]+\n",
+    "acquire_client.py": r"grow \{'online': '0-3', 'offline': ''\}\noffline \{'targets': '1'\}\n",
+    "client_async.py": CLIENT,
+    "client_sync.py": CLIENT,
+    "drain_by_script.py": r"0,3 +drained +\w+ +fan speed below limit\n",
+    "launcher.py": (
+        r"acquired rank\[0-3\]/core\[0-7\]\n"
+        r"launch web on target 0, 3 left\nlaunch database on target 1, 2 left\n"
+        r"target 3 went offline, 1 left\ntarget 2 was taken away and released, 0 left\n"
+    ),
+}
+# What the tour shows, in this order: the mission of the project in one run.
+TOUR = (
+    "resource.acquire         {\"group\":\"default\"",
+    '{"type":"grow","resources":',
+    "$ fluxsched run hostname",
+    "sched.alloc ",
+    "task 0 of 1",
+    "exit code 3",
+    '{"type":"offline","targets":"0"}',
+    "draining",
+    "SCHED: needs 1 slot of 1 core",
+    '{"type":"online","targets":"0"}',
+    '{"type":"shrink","targets":"0"}',
+    "job-manager.raise",
+    'resource.release         {"group":"default","targets":"0"}',
+    "sched-firstfit-debug response resource.acquire         {\"type\":\"grow\"",
+    "exception exec: targets 0 left the group",
+    "\nhome again\n",
+    "The instance has left with status 0",
+)
+LINES_MAX = {"policy_smallest.py": 25, "acquire_client.py": 45}
+
+
+@pytest.mark.parametrize("name", sorted(PRINTS))
+def test_the_example_prints_what_it_should(program: Callable[..., tuple[int, str]], name: str) -> None:
+    status, text = program(*shlex.split(COMMANDS[name]))
+    assert status == 0, text
+    assert re.fullmatch(PRINTS[name], text), text
+
+
+def test_the_tour_shows_the_whole_way(program: Callable[..., tuple[int, str]]) -> None:
+    status, text = program(*shlex.split(COMMANDS["tour.py"]))
+    assert status == 0, text
+    place = 0
+    for words in TOUR:
+        found = text.find(words, place)
+        assert found >= 0, f"{words!r} does not come after the others in:\n{text}"
+        place = found + len(words)
+
+
+def test_the_page_names_every_example_and_they_are_short() -> None:
+    files = {path.name: path.read_text().count("\n") for path in EXAMPLES.glob("*.py")}
+    assert set(COMMANDS) == set(files) == {*PRINTS, "tour.py"}
+    assert {name: files[name] for name, lines in LINES_MAX.items() if files[name] > lines} == {}
