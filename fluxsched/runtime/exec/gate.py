@@ -15,31 +15,17 @@ import signal
 from collections.abc import Mapping, Sequence
 
 SHELL = b"/bin/sh"
-WAIT = b'read -r go || exit 125; exec </dev/null; exec "$@"'
-"""Standard input is the gate; a command that is not found or cannot be run ends as shells do: 127 or 126. The two
-execs cannot be one: some shells would keep the gate open, as a saved descriptor, in the command."""
-WAIT_THERE = b'read -r go || exit 125; exec </dev/null; cd -- "$1" || exit 126; shift; exec "$@"'
+WAIT = b'read -r go || exit 125; exec "$@" </dev/null'
+"""Standard input is the gate; a command that is not found or cannot be run ends as shells do: 127 or 126."""
+WAIT_THERE = b'read -r go || exit 125; cd -- "$1" || exit 126; shift; exec "$@" </dev/null'
 NAME = b"fluxsched"
 """What the shell's own messages begin with."""
 ENV = b"/usr/bin/env"
 SHELL_NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 SHELL_OWN = frozenset((b"IFS", b"LINENO", b"OPTIND", b"PPID"))
 """Variables that a shell sets for itself instead of passing them on."""
-DEFAULTED = (
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGTERM,
-    signal.SIGPIPE,
-    signal.SIGXFSZ,
-    signal.SIGCHLD,
-    signal.SIGTSTP,
-    signal.SIGTTIN,
-    signal.SIGTTOU,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
-"""Signals that this process or its parent may ignore, and that a task expects to act as usual."""
+DEFAULTED = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
+"""Signals that this process or its parent may ignore (Python does SIGPIPE); for a task all act as usual."""
 
 
 class Gate:
@@ -103,6 +89,14 @@ class Gate:
         if self._write >= 0:
             os.close(self._write)
             self._write = -1
+
+
+def seal_descriptors() -> None:
+    """Keep from tasks what this process inherited itself; what Python opens is never passed on."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                os.set_inheritable(int(name), False)
 
 
 def odd_names(environment: Mapping[bytes, bytes]) -> list[bytes]:

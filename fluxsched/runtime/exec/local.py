@@ -21,7 +21,7 @@ from fluxsched.runtime.children import ExitWatch
 from fluxsched.runtime.clock import sleep
 from fluxsched.runtime.exec import procs
 from fluxsched.runtime.exec.base import JobLaunch, Reports
-from fluxsched.runtime.exec.gate import Gate, odd_names
+from fluxsched.runtime.exec.gate import Gate, odd_names, seal_descriptors
 from fluxsched.runtime.exec.layout import Block, blocks, processing_units
 from fluxsched.runtime.exec.output import open_streams
 from fluxsched.runtime.exec.strays import Strays, reap_group
@@ -106,6 +106,7 @@ class LocalExecutor:
         self._runs: dict[int, Run] = {}
         self._pids: set[int] = set()
         self._strays = Strays(turns.clock)
+        self._prepared = False
         self._boot_id = procs.boot_id()
         self._enclosing = os.environ.get(procs.PATH_VARIABLE, "")
         self._environment = dict(os.environb)
@@ -114,7 +115,10 @@ class LocalExecutor:
 
     def start(self, job: JobLaunch) -> None:
         """Spawn the tasks behind their gate. Raises FluxschedError, with nothing left, when that is not possible."""
-        self._strays.adopt()
+        if not self._prepared:
+            self._prepared = True
+            self._strays.adopt()
+            seal_descriptors()
         resources = ResourceSet.parse(job.R)
         tasks = blocks(job.jobspec, resources)
         cwd = _directory(job.jobspec.cwd)

@@ -41,15 +41,12 @@ class Strays:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._others: dict[int, Other] = {}
-        self._reaper = False
 
     def adopt(self) -> None:
         """Become the reaper of orphaned descendants; where the kernel refuses, strays stay unfound."""
-        if not self._reaper:
-            self._reaper = True
-            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-            if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # inherited: wait statuses would be lost
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # inherited: wait statuses would be lost
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def kill(self, path: str, spawned: Container[int]) -> bool:
         """Kill what belongs to the job of this path, except children that were `spawned`; False if none is alive.
