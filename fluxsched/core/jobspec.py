@@ -8,7 +8,7 @@ knows are let through, as RFC 14 asks; unknown keys elsewhere are refused.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
@@ -52,6 +52,15 @@ class Jobspec:
     output: str | None
     error: str | None
     job_name: str | None
+    _bare: dict[str, Any] | None = field(default=None, init=False, compare=False, repr=False)
+
+    @property
+    def bare(self) -> dict[str, Any]:
+        """The jobspec without its environment, as RFC 27 allows it for the scheduler; made once, not to be changed."""
+        if self._bare is None:
+            object.__setattr__(self, "_bare", _without_environment(self.raw))
+        assert self._bare is not None
+        return self._bare
 
     @classmethod
     def parse(cls, obj: Mapping[str, Any] | str | bytes) -> Jobspec:
@@ -161,3 +170,11 @@ def _constraint(system: Mapping[str, Any]) -> Constraint:
 def _fsd(duration_s: float) -> str | float:
     """A duration as RFC 23 text: repr keeps every digit."""
     return f"{duration_s!r}s" if isfinite(duration_s) else duration_s
+
+
+def _without_environment(raw: dict[str, Any]) -> dict[str, Any]:
+    system = raw["attributes"].get("system") or {}
+    if "environment" not in system:
+        return raw
+    kept = {key: value for key, value in system.items() if key != "environment"}
+    return {**raw, "attributes": {**raw["attributes"], "system": kept}}

@@ -203,12 +203,8 @@ def with_path(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 def sched_jobspec(job: Job) -> dict[str, Any]:
     """The jobspec for the scheduler (RFC 27): with all updates, without the environment."""
-    tree = job.raw
-    assert tree is not None
-    system = tree.get("attributes", {}).get("system", {})
-    if "environment" in system:
-        bare = {key: value for key, value in system.items() if key != "environment"}
-        tree = {**tree, "attributes": {**tree["attributes"], "system": bare}}
+    assert job.jobspec is not None
+    tree = job.jobspec.bare
     for path, value in (job.overrides or {}).items():
         tree = with_path(tree, path, value)
     return tree

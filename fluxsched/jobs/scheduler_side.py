@@ -7,9 +7,10 @@ that still waits is taken even if its request was being cancelled (queue stopped
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
+from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue, RemoteProtocolError
 from fluxsched.jobs.annotations import merge
 from fluxsched.jobs.effects import Annotated, Effect, SchedFree, UpdateDone
@@ -81,10 +82,16 @@ class SchedulerSide(Engine):
         R: dict[str, Any],  # noqa: N803 - RFC 20's name
         annotations: Mapping[str, Any] | None,
         now_s: float,
+        foreign: Callable[[Iterable[str], Idset], Idset] | None = None,
     ) -> list[Effect]:
-        """SUCCESS. Raises RemoteProtocolError if R is wrong or a core of it is held (law 5: both jobs are named)."""
+        """SUCCESS. Raises RemoteProtocolError if R is wrong or a core of it is held (law 5: both jobs are named).
+
+        `foreign` says which of the targets granted are not those of the scheduler's groups.
+        """
         link, job = self._outstanding(scheduler, jobid)
         grant = parse_grant(jobid, R)
+        if foreign is not None and (others := foreign(link.groups, grant.ranks)):
+            raise RemoteProtocolError(f"job {jobid} was granted targets {others}, which are not its scheduler's")
         if job.state is not SCHED:
             self._begin(now_s)
             self._answered(link, job)

@@ -76,6 +76,19 @@ def is_well_formed(data: bytes) -> bool:
     return True
 
 
+def with_raw(kind: type[msgspec.Struct], field: str) -> Any:
+    """The class `kind` with one field left undecoded: for who knows its bytes already (`Raw`, valid in this codec)."""
+    fields: list[Any] = []
+    for one in msgspec.structs.fields(kind):
+        options: dict[str, Any] = {"name": one.encode_name}
+        if one.default is not msgspec.NODEFAULT:
+            options["default"] = one.default
+        elif one.default_factory is not msgspec.NODEFAULT:
+            options["default_factory"] = one.default_factory
+        fields.append((one.name, msgspec.Raw if one.name == field else one.type, msgspec.field(**options)))
+    return msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True)
+
+
 @cache
 def _decoder(kind: Any) -> Callable[[bytes], Any]:
     return _checked(kind, msgspec.msgpack.Decoder(kind).decode)

@@ -27,6 +27,7 @@ from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.rpc import Answer, Calls
 from fluxsched.runtime.log import logger
+from fluxsched.runtime.specs import Specs
 from fluxsched.runtime.turns import Turns
 from fluxsched.sched import effects as effect
 from fluxsched.sched.scheduler import Scheduler
@@ -35,6 +36,7 @@ from fluxsched.transport.base import Client
 log = logger("sched")
 
 Handler = Callable[[Message], None]
+ALLOC = codec.with_raw(msg.AllocRequest, "jobspec")
 
 
 class SchedulerHost:
@@ -48,6 +50,7 @@ class SchedulerHost:
         self._client = client
         self._turns = turns
         self._calls = Calls()
+        self._specs = Specs()
         self._outbox: list[Message] = []
         self._acquires = {group: AcquireClient(group) for group in groups}
         self._waiting = set(groups)
@@ -131,9 +134,9 @@ class SchedulerHost:
     # -- requests of the instance -------------------------------------------------------------------------------
 
     def _alloc(self, message: Message) -> None:
-        job = codec.unpack(message.payload, msg.AllocRequest)
+        job = codec.unpack(message.payload, ALLOC)
         try:
-            jobspec = Jobspec.parse(job.jobspec)
+            jobspec = self._specs.read(job.jobspec)
         except FluxschedError as exc:
             self._respond_alloc(job.id, msg.DENY, note=str(exc))
             return

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import msgspec
 
 from fluxsched.core.jobid import FluidGenerator, format_f58
-from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.jobs.job import SENT
 from fluxsched.protocol import codec
@@ -20,8 +19,11 @@ from fluxsched.runtime.router import Router
 from fluxsched.runtime.services.jobinfo import list_filter, stored_job
 from fluxsched.runtime.services.jobshell import JobShell
 from fluxsched.runtime.services.scheduling import SchedulingService
+from fluxsched.runtime.specs import Specs
 from fluxsched.runtime.store import Store
 from fluxsched.runtime.turns import Turns
+
+SUBMIT = codec.with_raw(msg.SubmitRequest, "jobspec")
 
 
 class JobService:
@@ -43,6 +45,7 @@ class JobService:
         self._store = store
         self._turns = turns
         self._fluids = fluids
+        self._specs = Specs()
         self.accepting = True
         router.serve(self._handlers())
 
@@ -66,8 +69,8 @@ class JobService:
     def _submit(self, request: Request) -> None:
         if not self.accepting:
             raise Refused("the instance is shutting down and accepts no jobs", errno.ESHUTDOWN)
-        wanted = request.payload(msg.SubmitRequest)
-        jobspec = Jobspec.parse(wanted.jobspec)
+        wanted = request.payload(SUBMIT)
+        jobspec = self._specs.read(wanted.jobspec)
         jobid = self._fluids.next(int(self._turns.wall_s * 1000))
         self._shell.perform(
             self._manager.submit(

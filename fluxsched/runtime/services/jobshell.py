@@ -25,11 +25,13 @@ from fluxsched.runtime.exec.base import Executor, JobLaunch
 from fluxsched.runtime.log import logger
 from fluxsched.runtime.peers import Peer, Request
 from fluxsched.runtime.router import Router
+from fluxsched.runtime.specs import Made
 from fluxsched.runtime.store import Store
 from fluxsched.runtime.turns import Timer, Turns
 
 log = logger("jobs")
 Publish = Callable[[int, list[dict[str, Any]]], None]
+ALLOC = codec.with_raw(msg.AllocRequest, "jobspec")
 _encode = msgspec.json.encode
 
 
@@ -53,6 +55,8 @@ class JobShell:
         self.turns = turns
         self._after: list[Callable[[], None]] = []
         self._news: list[tuple[int, list[dict[str, Any]]]] = []
+        self._texts: Made[bytes] = Made(_encode)
+        self._packed: Made[msgspec.Raw] = Made(lambda jobspec: msgspec.Raw(codec.pack(jobspec)))
         self._due: Timer | None = None
         self._due_at_s = 0.0
         turns.at_end(self._end_turn)
@@ -90,14 +94,14 @@ class JobShell:
             self._performers[type(one)](self, one)
 
     def _persist(self, one: effect.Persist) -> None:
-        ended = any(event["name"] == "clean" for event in one.events)
+        ended = one.events[-1]["name"] == "clean"
         self._store.add(
             "job_log",
             (
                 one.jobid,
                 1 if ended else None,
                 _encode(one.events),
-                None if one.jobspec is None else _encode(one.jobspec),
+                None if one.jobspec is None else self._texts.of(one.jobspec),
                 None if one.R is None else _encode(one.R),
             ),
         )
@@ -106,8 +110,12 @@ class JobShell:
             self._ended(one.jobid)
 
     def _sched_alloc(self, one: effect.SchedAlloc) -> None:
-        request = msg.AllocRequest(
-            id=one.jobid, priority=one.priority, userid=one.userid, t_submit=one.t_submit, jobspec=one.jobspec
+        request = ALLOC(
+            id=one.jobid,
+            priority=one.priority,
+            userid=one.userid,
+            t_submit=one.t_submit,
+            jobspec=self._packed.of(one.jobspec),
         )
         self._router.request(_peer(one), "sched.alloc", request)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.resources import rlite_ranks
 from fluxsched.errors import FluxschedError, Refused, RemoteProtocolError
 from fluxsched.protocol import codec
 from fluxsched.protocol.header import Message
@@ -114,10 +113,7 @@ class SchedulingService:
         if answer.type == msg.SUCCESS:
             if answer.R is None:
                 raise RemoteProtocolError(f"success for job {answer.id} carries no R")
-            foreign = self.foreign(self._groups[peer], rlite_ranks(answer.R))
-            if foreign:
-                raise RemoteProtocolError(f"job {answer.id} was granted targets {foreign}, which are not its groups'")
-            effects = manager.alloc_granted(peer, answer.id, answer.R, answer.annotations, now_s)
+            effects = manager.alloc_granted(peer, answer.id, answer.R, answer.annotations, now_s, self.foreign)
         elif answer.type == msg.ANNOTATE:
             effects = manager.alloc_annotated(peer, answer.id, answer.annotations or {}, now_s)
         elif answer.type == msg.DENY:
