@@ -11,12 +11,11 @@ from typing import Any
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.jobs.restore import Row
 from fluxsched.resource.effects import Saved
+from fluxsched.runtime.services.journal import STORED_EVENTS_MAX
 from fluxsched.runtime.store import Store
 
 INACTIVE_RESTORED_MAX = 10_000
 """Inactive jobs that a restart reads back for `jobs -a`; older ones stay in the store for lookups."""
-JOURNAL_RESTORED_MAX = 10_000
-"""Events of the resource journal that a restart reads back."""
 
 
 @dataclass(slots=True)
@@ -42,7 +41,7 @@ def read_store(store: Store) -> Restored:
             found.epoch_ms = int(decoded)
         else:
             found.saved.append(Saved(kind, key, decoded))
-    journal = store.read("SELECT event FROM journal ORDER BY seq DESC LIMIT ?", (JOURNAL_RESTORED_MAX,))
+    journal = store.read("SELECT event FROM journal ORDER BY seq DESC LIMIT ?", (STORED_EVENTS_MAX,))
     found.saved += [Saved("journal", "", json.loads(event)) for (event,) in reversed(journal)]
     found.processes = {jobid: json.loads(value) for jobid, value in store.read("SELECT jobid, value FROM process")}
     found.last_jobid = store.read("SELECT coalesce(max(jobid), 0) FROM job_log")[0][0]

@@ -1,4 +1,4 @@
-"""Targets go from group to group over real sockets, with jobs on them and schedulers that vanish (design.md, Groups)."""
+"""Targets go from group to group over real sockets, with jobs on them and schedulers that vanish (design, Groups)."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def test_a_plain_acquirer_is_left_when_no_job_holds(world, timed):
 
 
 async def test_a_scheduler_ends_jobs_on_a_move_and_judges_again(world, timed, eventually):
-    """The real module: shrink, exception, free, release; a grow for the other group's module starts what waits there."""
+    """The real module: shrink, exception, free, release; the grow of the other group starts what waits there."""
     site = await world.instance(
         config="[queues.batch]\n[queues.other]\ngroup='b'\n[resource.groups]\nb='host3'\n"
         "[[resource.config]]\nhosts='host[0-3]'\ncores='0-3'\n"

@@ -121,15 +121,15 @@ class ReloadRequest(Payload, frozen=True):
 
 
 class ResourceEvent(Payload, frozen=True):
-    """One event of the journal (RFC 44); `R` comes with `resource-define`."""
+    """One event of the journal (RFC 44)."""
 
     timestamp: WallTime
     name: str
     context: dict[str, Any] | None = None
-    R: RObject | None = None
 
 
 class JournalResponse(Payload, frozen=True):
-    """Events in order; an empty list marks the step from history to live."""
+    """Events in order; an empty list marks the step from history to live. `R` comes with a `resource-define` event."""
 
     events: list[ResourceEvent]
+    R: RObject | None = None

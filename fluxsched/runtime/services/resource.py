@@ -30,7 +30,6 @@ from fluxsched.protocol.messages.resource import (
     GroupInfo,
     GroupsResponse,
     IncludeRequest,
-    JournalResponse,
     MoveResponse,
     PropertyRequest,
     ReloadRequest,
@@ -44,14 +43,13 @@ from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
 from fluxsched.runtime.log import logger
 from fluxsched.runtime.peers import Peer, Request
-from fluxsched.runtime.router import Router, forget
+from fluxsched.runtime.router import Router
+from fluxsched.runtime.services.journal import JournalService
 from fluxsched.runtime.store import Store
-from fluxsched.runtime.turns import Turns
+from fluxsched.runtime.turns import Timer, Turns
 
 log = logger("resource")
 
-JOURNAL_BATCH_EVENTS = 512
-"""Events in one journal response: a history of thousands stays far below the message limit."""
 PRINTS_KEPT = 4
 """Resource sets whose JSON is kept: the whole, and what a few groups acquired."""
 SLOW_READER_RETRY_S = 0.02
@@ -89,9 +87,11 @@ class ResourceService:
         self._raise_jobs = raise_jobs
         self._reload = reload
         self._acquirers: dict[Hashable, Acquirer] = {}
-        self._journal: dict[Request, None] = {}
-        self._news: list[dict[str, Any]] = []
+        self._journal = JournalService(
+            router, store, lambda: module.journal.events, lambda: self._printed(module.resources)
+        )
         self._prints: deque[tuple[ResourceSet, dict[str, Any]]] = deque(maxlen=PRINTS_KEPT)
+        self._retry: Timer | None = None
         router.serve(self._handlers())
         turns.at_end(self.publish)
 
@@ -110,7 +110,6 @@ class ResourceService:
             "resource.property-remove": self._property_remove,
             "resource.expiration-update": self._expiration_update,
             "resource.reload": self._reload_request,
-            "resource.journal": self._journal_stream,
         }
 
     # -- acquisition --------------------------------------------------------------------------------------------
@@ -243,23 +242,6 @@ class ResourceService:
     def _groups(self, request: Request) -> None:
         request.respond(GroupsResponse([_group_info(group) for group in self.module.groups()]))
 
-    def _journal_stream(self, request: Request) -> None:
-        request.open_stream(lambda: forget(self._journal, request))
-        batch: list[dict[str, Any]] = []
-        for event in self.module.journal.events:
-            if "R" in event or len(batch) >= JOURNAL_BATCH_EVENTS:
-                if batch:
-                    request.respond({"events": batch})
-                batch = []
-            batch.append(event)
-            if "R" in event:
-                request.respond({"events": batch})
-                batch = []
-        if batch:
-            request.respond({"events": batch})
-        request.respond(JournalResponse(events=[]))
-        self._journal[request] = None
-
     # -- effects ------------------------------------------------------------------------------------------------
 
     def perform(self, effects: Iterable[Any]) -> None:
@@ -269,9 +251,7 @@ class ResourceService:
                 case effect.ToAcquirer(acquirer=key, change=change):
                     self._to_acquirer(key, change)
                 case effect.Journal(event=event):
-                    kept = {key: value for key, value in event.items() if key != "R"}
-                    self._store.add("journal", (msgspec.json.encode(kept),))
-                    self._news.append(event)
+                    self._journal.add(event)
                 case effect.Save(table=table, key=key, value=None):
                     self._store.remove("saved", (table, key))
                 case effect.Save(table=table, key=key, value=value):
@@ -321,14 +301,16 @@ class ResourceService:
             if not acquirer.session.pending:
                 continue
             if self._router.unsent_bytes(acquirer.request.peer):
-                self._turns.after(SLOW_READER_RETRY_S, self._turns.wake)
+                self._retry_later()
                 continue
             for message in acquirer.session.take():
                 acquirer.request.respond(message)
-        if self._news:
-            news, self._news = self._news, []
-            for request in self._journal:
-                request.respond({"events": news})
+        self._journal.publish()
+
+    def _retry_later(self) -> None:
+        """One timer for all: each turn that finds somebody slow must not make another one."""
+        if self._retry is None or self._retry.call is None:
+            self._retry = self._turns.after(SLOW_READER_RETRY_S, self._turns.wake)
 
     def _answer(self, request: Request, payload: object = None) -> None:
         """Answer once all that was decided so far is on disk."""

@@ -1,0 +1,89 @@
+"""`resource.journal` (RFC 44): each event to the store and to whoever reads along, the history first.
+
+Law: a reader gets every event once, in order: what the history has told is not told again as news. A `resource-define`
+event travels alone, with R beside it. The store keeps what the history keeps, and one more, which shows a restart that
+something was cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from fluxsched.resource.journal import HISTORY_EVENTS_MAX
+from fluxsched.runtime.peers import Request
+from fluxsched.runtime.router import Router, forget
+from fluxsched.runtime.store import Store
+
+BATCH_EVENTS = 512
+"""Events in one response: a history of thousands stays far below the message limit."""
+STORED_EVENTS_MAX = HISTORY_EVENTS_MAX + 1
+"""Events in the store after it was pruned."""
+PRUNE_EVENTS = 1024
+"""How many more there may be before it is pruned again."""
+
+Event = dict[str, Any]
+
+
+class JournalService:
+    """The streams, the news of this turn, and the rows."""
+
+    def __init__(
+        self, router: Router, store: Store, history: Callable[[], Iterable[Event]], resources: Callable[[], Event]
+    ) -> None:
+        self._store = store
+        self._history = history
+        self._resources = resources
+        self._streams: dict[Request, None] = {}
+        self._news: list[Event] = []
+        self._stored = PRUNE_EVENTS
+        router.serve({"resource.journal": self._open})
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def add(self, event: Event) -> None:
+        """An event that the history has already."""
+        self._news.append(event)
+        self._store.add("journal", (msgspec.json.encode(event),))
+        self._stored += 1
+        if self._stored > PRUNE_EVENTS:
+            self._stored = 0
+            self._store.remove("journal", (STORED_EVENTS_MAX,))
+
+    def publish(self) -> None:
+        """Tell the readers what is new."""
+        news, self._news = self._news, []
+        if news:
+            for request in self._streams:
+                self._tell(request, news)
+
+    def _open(self, request: Request) -> None:
+        request.open_stream(lambda: forget(self._streams, request))
+        self.publish()
+        self._tell(request, self._history())
+        request.respond({"events": []})
+        self._streams[request] = None
+
+    def _tell(self, request: Request, events: Iterable[Event]) -> None:
+        for batch in batches(events):
+            defines = batch[0]["name"] == "resource-define"
+            request.respond({"events": batch, "R": self._resources()} if defines else {"events": batch})
+
+
+def batches(events: Iterable[Event]) -> Iterator[list[Event]]:
+    """Events in lists of BATCH_EVENTS at most, `resource-define` in one of its own."""
+    batch: list[Event] = []
+    for event in events:
+        alone = event["name"] == "resource-define"
+        if batch and (alone or len(batch) == BATCH_EVENTS):
+            yield batch
+            batch = []
+        batch.append(event)
+        if alone:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
