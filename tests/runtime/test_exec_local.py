@@ -255,6 +255,14 @@ async def test_arguments_that_exec_refuses_fail_the_job_with_nothing_left(shop: 
     assert not shop.records
 
 
+async def test_what_is_no_text_fails_the_job_with_nothing_left(shop: Shop) -> None:
+    with pytest.raises(FluxschedError, match="lone surrogate"):
+        shop.start(["true", "\ud800"])
+    with pytest.raises(FluxschedError, match="lone surrogate"):
+        shop.start(["true"], environment={"A": "\ud800"})
+    assert not shop.said
+
+
 # -- nothing outlives it
 
 

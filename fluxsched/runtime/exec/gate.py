@@ -14,6 +14,8 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 
+from fluxsched.runtime.exec.environment import system_bytes
+
 SHELL = b"/bin/sh"
 WAIT = b'read -r go || exit 125; exec "$@" </dev/null'
 """Standard input is the gate; a command that is not found or cannot be run ends as shells do: 127 or 126."""
@@ -38,7 +40,7 @@ class Gate:
         self._command = command
         self._begin = [SHELL, b"-c", WAIT, NAME]
         if cwd is not None:
-            self._begin = [SHELL, b"-c", WAIT_THERE, NAME, cwd.encode("utf-8", "surrogateescape")]
+            self._begin = [SHELL, b"-c", WAIT_THERE, NAME, system_bytes(cwd)]
         self._read, self._write = os.pipe()
 
     @property

@@ -6,6 +6,7 @@ touches the machine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from fluxsched.core.idset import Idset
@@ -76,7 +77,7 @@ def _room(request: Request, part: Children) -> int:
     return max(1, min(fits, default=1))
 
 
-def processing_units(cores: Idset, topology: list[Idset]) -> set[int] | None:
+def processing_units(cores: Idset, topology: Sequence[Idset]) -> set[int] | None:
     """The PUs of these core ids, or None if one of them is not a core of this machine."""
     if cores and cores.max() >= len(topology):
         return None

@@ -12,15 +12,16 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from fluxsched.core.jobid import format_f58
+from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import Refused
 from fluxsched.runtime.children import ExitWatch
 from fluxsched.runtime.clock import sleep
 from fluxsched.runtime.exec import procs
 from fluxsched.runtime.exec.base import JobLaunch, Reports
+from fluxsched.runtime.exec.environment import job_environment, system_bytes, task_environment
 from fluxsched.runtime.exec.gate import Gate, odd_names, seal_descriptors
 from fluxsched.runtime.exec.layout import Block, blocks, processing_units
 from fluxsched.runtime.exec.output import open_streams
@@ -37,8 +38,6 @@ LOOK_MAX_S = 0.25
 """How seldom it is looked for at last: what the kernel holds in an uninterruptible wait may take long."""
 CLOSE_S = 5.0
 """How long `close` waits for killed processes to be gone (seconds)."""
-NO_GPUS = b"-1"
-"""The CUDA_VISIBLE_DEVICES of who was given no GPU, as Flux has it: an empty one would show all to some programs."""
 
 
 class Run:
@@ -121,10 +120,10 @@ class LocalExecutor:
             seal_descriptors()
         resources = ResourceSet.parse(job.R)
         tasks = blocks(job.jobspec, resources)
-        cwd = _directory(job.jobspec.cwd)
-        gate = _gate(job, cwd)
         path = procs.job_path(job.jobid, self._enclosing)
-        run = Run(job.jobid, path, gate, self._spawn(job, path, gate, tasks))
+        environment = job_environment(self._environment, job, path, tasks)
+        gate = _gate(job, _directory(job.jobspec.cwd))
+        run = Run(job.jobid, path, gate, _spawn(job.cores, environment, gate, tasks, self._pids))
         self._runs[job.jobid] = run
         error = self._advance(run)
         if error is not None:
@@ -150,46 +149,6 @@ class LocalExecutor:
             if error is not None:
                 self._destroy(run)
                 self._reports.failed(run.jobid, error)
-
-    def _spawn(self, job: JobLaunch, path: str, gate: Gate, tasks: list[Block]) -> Iterator[None]:
-        """Spawn task after task, one a step."""
-        environment = self._job_environment(job, path, tasks)
-        odd = odd_names(environment)
-        unpinned: list[int] = []
-        for block in tasks:
-            pinned = None if job.cores is None else processing_units(block.children.cores, list(job.cores))
-            gpus = ",".join(map(str, block.children.gpus)).encode() or NO_GPUS
-            for local in range(block.ntasks):
-                own = {
-                    b"FLUX_TASK_RANK": str(block.first + local).encode(),
-                    b"FLUX_TASK_LOCAL_ID": str(local).encode(),
-                    b"CUDA_VISIBLE_DEVICES": gpus,
-                }
-                pid = gate.spawn({**environment, **own}, odd)
-                self._pids.add(pid)
-                if job.cores is not None and not _pin(pid, pinned):
-                    unpinned.append(block.first + local)
-                yield
-        if unpinned:
-            gate.say(f"{len(unpinned)} of the tasks run unpinned: this machine does not have all cores of R")
-
-    def _job_environment(self, job: JobLaunch, path: str, tasks: list[Block]) -> dict[bytes, bytes]:
-        """What all tasks have in common: the instance's own, changed by the jobspec, and ours on top."""
-        environment = dict(self._environment)
-        for name, value in job.jobspec.environment.items():
-            if value is None:
-                environment.pop(_bytes(name), None)
-            else:
-                environment[_bytes(name)] = _bytes(value)
-        ours = {
-            **job.environment,
-            procs.PATH_VARIABLE: path,
-            "FLUX_JOB_ID": format_f58(job.jobid),
-            "FLUX_JOB_SIZE": str(sum(block.ntasks for block in tasks)),
-            "FLUX_JOB_NNODES": str(len(tasks)),
-        }
-        environment |= {_bytes(name): _bytes(value) for name, value in ours.items()}
-        return environment
 
     def _spawned(self, run: Run) -> str | None:
         run.todo = None
@@ -310,19 +269,37 @@ def _directory(cwd: str | None) -> str | None:
     if cwd is None:
         return None
     path = os.path.abspath(cwd)
-    if not os.path.isdir(_bytes(path)):
+    if not os.path.isdir(system_bytes(path)):
         raise Refused(f"the job's working directory {cwd!r} is not there (or is no directory)")
     return path
 
 
 def _gate(job: JobLaunch, cwd: str | None) -> Gate:
+    command = [system_bytes(word) for word in job.jobspec.command]
     stdout, stderr = open_streams(job, cwd)
     try:
-        return Gate([_bytes(word) for word in job.jobspec.command], cwd, stdout, stderr)
+        return Gate(command, cwd, stdout, stderr)
     except OSError as exc:
         os.close(stdout)
         os.close(stderr)
         raise Refused(f"cannot start the job: {os.strerror(exc.errno or 0)}", exc.errno) from exc
+
+
+def _spawn(
+    cores: Sequence[Idset] | None, environment: dict[bytes, bytes], gate: Gate, tasks: list[Block], pids: set[int]
+) -> Iterator[None]:
+    """Spawn task after task, pinned if `cores` are known, one a step; each process id goes into `pids`."""
+    odd = odd_names(environment)
+    unpinned = 0
+    for block in tasks:
+        units = None if cores is None else processing_units(block.children.cores, cores)
+        for local in range(block.ntasks):
+            pid = gate.spawn(task_environment(environment, block, local), odd)
+            pids.add(pid)
+            unpinned += cores is not None and not _pin(pid, units)
+            yield
+    if unpinned:
+        gate.say(f"{unpinned} of the tasks run unpinned: this machine does not have all cores of R")
 
 
 def _pin(pid: int, units: set[int] | None) -> bool:
@@ -334,10 +311,6 @@ def _pin(pid: int, units: set[int] | None) -> bool:
     except OSError:
         return False
     return True
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
 
 
 def _nothing() -> None:

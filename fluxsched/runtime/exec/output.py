@@ -15,6 +15,7 @@ from fluxsched.core.jobid import format_dothex, format_f58, format_hex
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused
 from fluxsched.runtime.exec.base import JobLaunch, spool_directory
+from fluxsched.runtime.exec.environment import system_bytes
 
 FILE_MODE = 0o666
 SPOOL_MODE = 0o600
@@ -78,7 +79,7 @@ def _open(template: str | None, spooled: Path, job: JobLaunch, cwd: str | None) 
     try:
         if template is None:
             return os.open(path, SPOOL_FLAGS, SPOOL_MODE)
-        fd = os.open(os.path.join(cwd or "", path).encode("utf-8", "surrogateescape"), USER_FLAGS, FILE_MODE)
+        fd = os.open(system_bytes(os.path.join(cwd or "", path)), USER_FLAGS, FILE_MODE)
         os.set_blocking(fd, True)
     except OSError as exc:
         raise _refused("open", path, exc) from exc

@@ -1,0 +1,58 @@
+"""What a task finds in its environment, in the bytes that the kernel takes.
+
+Law: first the instance's own variables, then what the jobspec sets or unsets, then what the instance adds, then what
+makes a task know itself (FLUX_...); the later wins, so that no jobspec can pretend to be another job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fluxsched.core.jobid import format_f58
+from fluxsched.errors import InvalidValue
+from fluxsched.runtime.exec.base import JobLaunch
+from fluxsched.runtime.exec.layout import Block
+from fluxsched.runtime.exec.procs import PATH_VARIABLE
+
+NO_GPUS = b"-1"
+"""The CUDA_VISIBLE_DEVICES of who was given no GPU, as Flux has it: an empty one would show all to some programs."""
+
+
+def system_bytes(text: str) -> bytes:
+    """UTF-8, with what Python smuggled in as lone surrogates as the bytes it was.
+
+    Raises InvalidValue for other lone surrogates: they are no text at all.
+    """
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise InvalidValue(f"{text[:80]!r} of the jobspec has a lone surrogate: no program can be given it") from None
+
+
+def job_environment(base: Mapping[bytes, bytes], job: JobLaunch, path: str, tasks: list[Block]) -> dict[bytes, bytes]:
+    """What all tasks of a job have in common; `base` is the instance's own environment, `path` the job's path."""
+    environment = dict(base)
+    for name, value in job.jobspec.environment.items():
+        if value is None:
+            environment.pop(system_bytes(name), None)
+        else:
+            environment[system_bytes(name)] = system_bytes(value)
+    ours = {
+        **job.environment,
+        PATH_VARIABLE: path,
+        "FLUX_JOB_ID": format_f58(job.jobid),
+        "FLUX_JOB_SIZE": str(sum(block.ntasks for block in tasks)),
+        "FLUX_JOB_NNODES": str(len(tasks)),
+    }
+    environment |= {system_bytes(name): system_bytes(value) for name, value in ours.items()}
+    return environment
+
+
+def task_environment(common: Mapping[bytes, bytes], block: Block, local: int) -> dict[bytes, bytes]:
+    """The environment of the task with local id `local` on the target of `block`."""
+    return {
+        **common,
+        b"FLUX_TASK_RANK": str(block.first + local).encode(),
+        b"FLUX_TASK_LOCAL_ID": str(local).encode(),
+        b"CUDA_VISIBLE_DEVICES": ",".join(map(str, block.children.gpus)).encode() or NO_GPUS,
+    }
