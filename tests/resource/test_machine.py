@@ -132,7 +132,8 @@ class ResourceMachine(RuleBasedStateMachine):
         target = data.draw(st.sampled_from(sorted(self.world.lost)))
         self.world.lost.discard(target)
         self.world.asleep.discard(f"n{target}")
-        assert self.call("add_targets", make_r({target}), self.now_s)
+        groups = {name: Idset.of([target]) for name, ranks in CONFIG.items() if target in ranks}
+        assert self.call("add_targets", make_r({target}), self.now_s, groups)
         assert self.module.resources.host(target) == f"n{target}"
 
     # ---- acquirers
