@@ -15,7 +15,7 @@ import gc
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -144,7 +144,7 @@ class Instance:
         self.modules = ModuleService(
             self.router, self.scheduling, self.turns, self.run_directory, lambda: self.uri, queues
         )
-        self.agents = AgentService(self.resource, self.router, self.turns, config.resource, sources.inventory.dynamic)
+        self.agents = AgentService(self.resource, self.router, self.turns, config.resource)
         self.agents.on_change.append(self._check_ready)
         self.instance = InstanceService(self.router, self.info, config.raw, self.stop)
         self._common_services()
@@ -189,9 +189,12 @@ class Instance:
         }
         level = int(os.environ.get("FLUXSCHED_LEVEL", "0")) + 1
         shell.environment = {URI_VARIABLE: self.uri, "FLUXSCHED_LEVEL": str(level)}
-        topology = self.settings.sources.topology
-        if topology is not None and not self.settings.sources.made_up:
-            shell.cores = list(topology.cores)
+        self._pin(self.settings.sources)
+
+    def _pin(self, sources: Sources) -> None:
+        """Bind what runs here to its cores, where the targets have the cores of this machine."""
+        pinned = sources.topology is not None and not sources.made_up
+        self.shell.cores = list(sources.topology.cores) if sources.topology is not None and pinned else None
 
     def _restore(self, restored: Restored) -> None:
         """Make the dead instance's state ours: nothing of a job may live before its targets count as free."""
@@ -217,7 +220,7 @@ class Instance:
         for server in self.servers:
             server.start(loop, self.turns.wake)
         self.turns.wall_s = self.settings.clock.wall_s()
-        self._embed_agent()
+        self._embed_agent(self.settings.sources)
         self.turns.start(loop)
         for spec, name, groups in self.settings.schedulers:
             self._loading += 1
@@ -233,14 +236,14 @@ class Instance:
     def _expires(self, expiration_s: float) -> None:
         self.turns.post(lambda: self.resource.set_expiration(expiration_s))
 
-    def _embed_agent(self) -> None:
+    def _embed_agent(self, sources: Sources) -> None:
         """Made-up targets are online at once; of real ones the instance stands for those of its own host."""
-        sources, resources = self.settings.sources, self.resource.module.resources
+        module = self.resource.module
         if sources.made_up or sources.real or sources.topology is None:
-            here = resources.ranks
+            here = module.resources.ranks
         else:
-            here = resources.ranks_of(sources.topology.host)
-        self.agents.embed(here)
+            here = module.resources.ranks_of(sources.topology.host)
+        self.agents.embed(here - module.lost)
 
     def _loaded(self, error: str | None) -> None:
         self._loading -= 1
@@ -281,9 +284,15 @@ class Instance:
             "commits": self.store.commits,
         }
 
-    def _reload(self, wanted: ReloadRequest) -> tuple[Inventory, Mapping[str, Idset]]:
+    def _reload(self, wanted: ReloadRequest) -> tuple[Inventory, Mapping[str, Idset], Callable[[], None]]:
+        """What a reload finds, and what is to be done once the resource module has accepted it."""
         sources = self.settings.reload(wanted)
-        return sources.inventory, sources.groups
+
+        def accepted() -> None:
+            self._pin(sources)
+            self._embed_agent(sources)
+
+        return replace(sources.inventory, method="reload"), sources.groups, accepted
 
     def check(self) -> None:
         """Assert law 5 over the whole state: for tests."""

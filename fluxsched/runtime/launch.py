@@ -68,12 +68,11 @@ def settings_of(options: StartOptions) -> Settings:
 
     def reload(wanted: ReloadRequest) -> Sources:
         again = load_config(options.config) if options.config is not None else Config()
-        path = Path(wanted.path) if wanted.path else options.r_path
-        if wanted.path:
-            return build_inventory(
-                again, r_path=path, fake=None, test_size=None, enclosing=None, topology=discover
-            )
-        return sources(again, path)
+        if wanted.R is not None:
+            return build_inventory(again, given=ResourceSet.parse(wanted.R), topology=discover)
+        if wanted.path is not None:
+            return build_inventory(again, r_path=Path(wanted.path), topology=discover)
+        return sources(again, options.r_path)
 
     return Settings(
         sources=sources(config, options.r_path),

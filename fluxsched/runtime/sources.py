@@ -59,15 +59,19 @@ def build_inventory(
     fake: str | None = None,
     test_size: int | None = None,
     enclosing: ResourceSet | None = None,
+    given: ResourceSet | None = None,
     topology: Callable[[], Topology],
 ) -> Sources:
     """The resources that these options, else the configuration, else an enclosing job's R, else this machine give.
 
+    `given` is an R that somebody sent, taken like a file's, instead of all of these.
     Raises InvalidValue naming what is wrong: all unknown and all doubly owned targets, with `file:line` of each group.
     """
     config = config or Config()
     _check_exclusive({"--R": r_path, "--fake": fake, "--test-size": test_size})
-    if fake is not None:
+    if given is not None:
+        found = _described(usable_resources(given, "R"), topology())
+    elif fake is not None:
         found = Sources(Inventory(fake_resources(fake), _CONFIGURED), {}, real=False, made_up=True, topology=None)
     elif test_size is not None:
         here = topology()
@@ -120,10 +124,15 @@ def read_resources(path: Path) -> ResourceSet:
     except InvalidValue as fault:
         text = str(fault)
         raise type(fault)(text if str(path) in text else f"{path}: {text}", fault.errnum) from None
+    return usable_resources(resources, f"{path}: R")
+
+
+def usable_resources(resources: ResourceSet, name: str) -> ResourceSet:
+    """An R from outside, which must have hosts and at least one target; `+` properties are dropped."""
     if not resources:
-        raise InvalidValue(f"{path}: R has no targets: R_lite is empty")
+        raise InvalidValue(f"{name} has no targets: R_lite is empty")
     if len(resources.nodelist) != len(resources):
-        raise InvalidValue(f"{path}: R has no nodelist, so the hosts of its targets are not known (RFC 20)")
+        raise InvalidValue(f"{name} has no nodelist, so the hosts of its targets are not known (RFC 20)")
     return replace(resources.job_view(), nslots=None)
 
 

@@ -42,14 +42,11 @@ class Agent:
 class AgentService:
     """Serves `agent.*` and watches the silence."""
 
-    def __init__(
-        self, resource: ResourceService, router: Router, turns: Turns, settings: ResourceConfig, dynamic: bool
-    ) -> None:
+    def __init__(self, resource: ResourceService, router: Router, turns: Turns, settings: ResourceConfig) -> None:
         self._resource = resource
         self._module = resource.module
         self._turns = turns
         self._settings = settings
-        self._dynamic = dynamic
         self._agents: dict[Peer, Agent] = {}
         self._gone: dict[str, float] = {}
         self._sweeping = False
@@ -88,7 +85,7 @@ class AgentService:
 
     def _targets_of(self, wanted: AgentHello) -> Idset:
         known = self._module.resources.ranks_of(wanted.host)
-        if self._dynamic and wanted.R is not None and not (known - self._module.lost):
+        if self._module.targets.dynamic and wanted.R is not None and not (known - self._module.lost):
             self._resource.perform(self._module.add_targets(ResourceSet.parse(wanted.R), self._turns.wall_s))
             known = self._module.resources.ranks_of(wanted.host)
         if not known:
@@ -134,7 +131,7 @@ class AgentService:
                 agent.torpid = True
                 self._resource.perform(self._module.set_torpid(agent.targets, now_s))
         lost_after_s = self._settings.lost_after_s
-        if self._dynamic and lost_after_s is not None:
+        if self._module.targets.dynamic and lost_after_s is not None:
             for host in [host for host, since_s in self._gone.items() if monotonic_s - since_s >= lost_after_s]:
                 del self._gone[host]
                 self._resource.perform(self._module.set_lost(self._module.resources.ranks_of(host), now_s))

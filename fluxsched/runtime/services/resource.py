@@ -50,6 +50,9 @@ from fluxsched.runtime.turns import Timer, Turns
 
 log = logger("resource")
 
+Reload = Callable[[ReloadRequest], tuple[Inventory, Mapping[str, Idset], Callable[[], None]]]
+"""Finds another inventory and its groups; the callable is for when they have been taken over."""
+
 PRINTS_KEPT = 4
 """Resource sets whose JSON is kept: the whole, and what a few groups acquired."""
 SLOW_READER_RETRY_S = 0.02
@@ -77,7 +80,7 @@ class ResourceService:
         store: Store,
         turns: Turns,
         raise_jobs: Callable[[Iterable[int], str], None],
-        reload: Callable[[ReloadRequest], tuple[Inventory, Mapping[str, Idset]]],
+        reload: Reload,
     ) -> None:
         self.module = module
         self.allocated: Callable[[], ResourceSet] = lambda: EMPTY_R
@@ -214,8 +217,9 @@ class ResourceService:
 
     def _reload_request(self, request: Request) -> None:
         wanted = request.payload(ReloadRequest)
-        inventory, groups = self._reload(wanted)
+        inventory, groups, accepted = self._reload(wanted)
         self.perform(self.module.reload(inventory, groups, self._turns.wall_s, force=wanted.force))
+        accepted()
         self._answer(request)
 
     # -- reading ------------------------------------------------------------------------------------------------
