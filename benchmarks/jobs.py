@@ -31,10 +31,10 @@ async def one_run(uri: str, jobs: int, window: int) -> float:
         done = 0
         sent = 0
         begin_s = time.perf_counter()
-        answers: list[asyncio.Task[int]] = []
+        answers: list[asyncio.Future[bytes | None]] = []
         while done < jobs:
             while sent < jobs and sent - done < window:
-                answers.append(asyncio.ensure_future(h.submit(JOBSPEC)))
+                answers.append(h.call("job-manager.submit", {"jobspec": JOBSPEC}))
                 sent += 1
             message = await anext(events)
             done += len(message["events"])

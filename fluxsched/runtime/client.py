@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Any
 
@@ -28,7 +28,7 @@ RECEIVE_MAX = 1024
 
 
 class Stream:
-    """Answers of one call, in order; `async for` ends on ENODATA."""
+    """Answers of one streaming call, in order; `async for` ends on ENODATA."""
 
     def __init__(self, handle: Handle, topic: str, matchtag: int) -> None:
         self._handle = handle
@@ -79,7 +79,7 @@ class Handle:
         self._client = client
         self._outbox: list[Message] = []
         self._flushing = False
-        self._open: dict[int, Stream] = {}
+        self._open: dict[int, Callable[[Answer], None]] = {}
 
     async def __aenter__(self) -> Handle:
         if self._client is None:
@@ -99,18 +99,33 @@ class Handle:
         self, topic: str, payload: dict[str, Any] | None = None, *, timeout_s: float | None = TIMEOUT_S
     ) -> dict[str, Any]:
         """One request, one answer; `RPCError` carries the peer's errno and text."""
-        call = self._start(topic, payload, streaming=False)
+        future = self.call(topic, payload)
         try:
-            answer = await asyncio.wait_for(call.next(), timeout_s)
+            payload_bytes = await (future if timeout_s is None else asyncio.wait_for(future, timeout_s))
         except TimeoutError:
             raise RPCError(f"{topic}: no answer from {self.uri} within {timeout_s} s", errno.ETIMEDOUT) from None
-        if answer.error is not None:
-            raise answer.error
-        return codec.unpack_answer(answer.payload)
+        return codec.unpack_answer(payload_bytes)
+
+    def call(self, topic: str, payload: dict[str, Any] | None = None) -> asyncio.Future[bytes | None]:
+        """One request under way: a future of the answer's payload, to be awaited with thousands of others."""
+        future: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+
+        def put(answer: Answer) -> None:
+            if future.done():
+                return
+            if answer.error is not None:
+                future.set_exception(answer.error)
+            else:
+                future.set_result(answer.payload)
+
+        self._send(topic, payload, put, streaming=False)
+        return future
 
     def stream(self, topic: str, payload: dict[str, Any] | None = None) -> Stream:
         """A streaming request: `async for answer in h.stream(...)`; `.cancel()` ends it."""
-        return self._start(topic, payload, streaming=True)
+        message = self._send(topic, payload, lambda answer: stream.put(answer), streaming=True)
+        stream = Stream(self, topic, message.matchtag)
+        return stream
 
     async def submit(self, jobspec: Jobspec | dict[str, Any], urgency: int = 16) -> int:
         """Submit one job; its id, once the job is on disk."""
@@ -118,8 +133,14 @@ class Handle:
         return int((await self.rpc("job-manager.submit", {"jobspec": body, "urgency": urgency}))["id"])
 
     async def submit_many(self, jobspecs: Iterable[Jobspec | dict[str, Any]], urgency: int = 16) -> list[int]:
-        """Submit several jobs; their ids in order."""
-        return list(await asyncio.gather(*(self.submit(jobspec, urgency) for jobspec in jobspecs)))
+        """Submit several jobs, bundled; their ids in order. The first refusal is raised when all were answered."""
+        bodies = [jobspec.to_json() if isinstance(jobspec, Jobspec) else jobspec for jobspec in jobspecs]
+        calls = [self.call("job-manager.submit", {"jobspec": body, "urgency": urgency}) for body in bodies]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return [int(codec.unpack_answer(answer)["id"]) for answer in answers]  # type: ignore[arg-type]
 
     async def wait(self, jobid: int) -> dict[str, Any]:
         """The result of a job once it is inactive (WaitResponse)."""
@@ -142,12 +163,14 @@ class Handle:
         """Give drained targets back."""
         await self.rpc("resource.undrain", {"targets": targets} | ({} if reason is None else {"reason": reason}))
 
-    def _start(self, topic: str, payload: dict[str, Any] | None, *, streaming: bool) -> Stream:
+    def _send(
+        self, topic: str, payload: dict[str, Any] | None, put: Callable[[Answer], None], *, streaming: bool
+    ) -> Message:
         data = None if payload is None else codec.pack(payload)
-        message = self.calls.start(topic, data, streaming=streaming)
-        stream = self._open[message.matchtag] = Stream(self, topic, message.matchtag)
+        message = self.calls.start(topic, data, streaming=streaming, token=put)
+        self._open[message.matchtag] = put
         self.post(message)
-        return stream
+        return message
 
     def post(self, message: Message) -> None:
         """Send with whatever else this turn of the loop sends."""
@@ -174,20 +197,18 @@ class Handle:
             for one in unpack_bundle(message) if message.topic == BUNDLE_TOPIC else (message,):
                 if one.type != RESPONSE or (answer := self.calls.receive(one)) is None:
                     continue
-                stream = self._open.get(one.matchtag)
-                if stream is not None:
-                    stream.put(answer)
-                    if answer.done:
-                        del self._open[one.matchtag]
+                if answer.done:
+                    self._open.pop(one.matchtag, None)
+                answer.token(answer)
         if self._client.lost is not None:
             self._lost()
 
     def _lost(self) -> None:
         reason = "the connection is closed" if self._client is None else self._client.lost
         error = RPCError(f"the instance at {self.uri} is gone: {reason}", errno.ECONNRESET)
-        streams, self._open = self._open, {}
-        for stream in streams.values():
-            stream.put(Answer(token=None, payload=None, error=error, done=True))
+        waiting, self._open = self._open, {}
+        for put in waiting.values():
+            put(Answer(token=None, payload=None, error=error, done=True))
 
 
 def connect(uri: str | None = None) -> Handle:
