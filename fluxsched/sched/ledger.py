@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from fluxsched.core.idset import Idset
-from fluxsched.errors import RemoteProtocolError
+from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.decisions import Start
-from fluxsched.sched.outcome import Part
+from fluxsched.sched.outcome import Block, Part, blocks_of
 from fluxsched.sched.pool import Pool
 from fluxsched.sched.queue import Queue, Waiting
 
@@ -27,6 +27,11 @@ class Holding:
         self.parts = parts
         self.expiration_s = expiration_s
         self.doomed = False  # a fatal exception was raised on it, for a shrunk target
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The parts, word by word: what trials take."""
+        return blocks_of((rank, cores, gpus) for rank, (cores, gpus) in self.parts.items())
 
 
 class Ledger:
@@ -63,6 +68,8 @@ class Ledger:
 
     def commit(self, start: Start, queue: Queue, pool: Pool, expiration_s: float) -> Waiting | None:
         """Makes one decision real, or refuses it (None) because the world has moved on or the fit is not the job's."""
+        if pool.trying:
+            raise LocalProtocolError(f"start of job {start.jobid} inside a trial: end the trial, then yield")
         job, fit = queue.get(start.jobid), start.fit
         if job is None or not fit.parts or start.jobid in self._holdings:
             return None

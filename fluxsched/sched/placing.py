@@ -7,10 +7,11 @@ A target gets as many slots as fit on it, so a job touches few. Exclusive reques
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 
+from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.sched import reasons
 from fluxsched.sched.bits import Bits, lowest
@@ -19,19 +20,42 @@ from fluxsched.sched.pool import Choice, Pool
 from fluxsched.sched.shelf import WALKS, Shelf, Walk
 
 Plan = tuple[Choice, ...]
+First = Mapping[int, tuple[int, int]] | None
 
 
 def place(pool: Pool, request: Request, placement: str) -> Outcome:
     """What the request comes to on what is free now, in the order of `placement` (BEST_FIT or WORST_FIT)."""
     plan = pool.plan(request.constraint)
-    if request.nodes is None:
-        parts, nslots, found = _by_slots(pool, plan, request, WALKS[placement])
-    else:
-        parts, nslots, found = _by_nodes(pool, plan, request, request.nodes, WALKS[placement])
+    parts, nslots, found = _search(pool, plan, request, WALKS[placement])
     if parts:
         return Fits(request, parts, nslots)
     never = infeasible(pool, request)
     return Insufficient(reasons.insufficient(pool, plan, request, found)) if never is None else Infeasible(never)
+
+
+def find(pool: Pool, request: Request, placement: str, first: First = None) -> Fits | None:
+    """Where the request fits now, or None. `first` maps ranks to the ids there that are chosen before all others."""
+    plan = pool.plan(request.constraint)
+    if first:
+        wanted = Idset.of(first).mask
+        plan = (*_restricted(plan, wanted), *_restricted(plan, ~wanted))
+    parts, nslots, _ = _search(pool, plan, request, WALKS[placement], first)
+    return Fits(request, parts, nslots) if parts else None
+
+
+def _search(
+    pool: Pool, plan: Plan, request: Request, walk: Walk, first: First = None
+) -> tuple[tuple[Part, ...], int, int]:
+    """Parts, number of slots, and, when there are no parts, how many nodes (or slots) would fit now."""
+    if request.nodes is None:
+        return _by_slots(pool, plan, request, walk, first)
+    return _by_nodes(pool, plan, request, request.nodes, walk, first)
+
+
+def _restricted(plan: Plan, ranks: int) -> Iterator[Choice]:
+    for shelf, mask, _ in plan:
+        if mask & ranks:
+            yield Choice(shelf, mask & ranks, Bits.of(mask & ranks))
 
 
 def infeasible(pool: Pool, request: Request) -> str | None:
@@ -58,7 +82,9 @@ def slots_on(request: Request, cores: int, gpus: int) -> int:
     return min(by_cores, gpus // request.gpus) if request.gpus else by_cores
 
 
-def _by_slots(pool: Pool, plan: Plan, request: Request, walk: Walk) -> tuple[tuple[Part, ...], int, int]:
+def _by_slots(
+    pool: Pool, plan: Plan, request: Request, walk: Walk, first: First
+) -> tuple[tuple[Part, ...], int, int]:
     """Parts, number of slots, and, when there are no parts, how many slots would fit now."""
     slots = request.slots
     if slots.max == 1:
@@ -69,10 +95,10 @@ def _by_slots(pool: Pool, plan: Plan, request: Request, walk: Walk) -> tuple[tup
         if wanted is None:
             return (), 0, free
     parts, left = [], wanted or 0
-    for rank in _in_order(plan, request, 1, walk):
+    for rank in _in_order(plan, request, 1, walk, first):
         target = pool.targets[rank]
         fitting = min(left, slots_on(request, target.cores.bit_count(), target.gpus.bit_count()))
-        parts.append(_part(pool, rank, request, fitting))
+        parts.append(_part(pool, rank, request, fitting, first))
         left -= fitting
         if not left:
             return tuple(parts), wanted or 0, 0
@@ -80,7 +106,7 @@ def _by_slots(pool: Pool, plan: Plan, request: Request, walk: Walk) -> tuple[tup
 
 
 def _by_nodes(
-    pool: Pool, plan: Plan, request: Request, nodes: Count, walk: Walk
+    pool: Pool, plan: Plan, request: Request, nodes: Count, walk: Walk, first: First
 ) -> tuple[tuple[Part, ...], int, int]:
     """Parts, number of slots, and, when there are no parts, how many nodes would fit now."""
     per_node: int | None = request.slots.largest(_most_slots(plan, request))
@@ -91,8 +117,8 @@ def _by_nodes(
         else:
             found = _weigh(plan, request, per_node, lambda cores, gpus: 1)
             wanted = nodes.largest(found)
-        ranks = islice(_in_order(plan, request, per_node, walk), wanted or 0)
-        parts = tuple([_part(pool, rank, request, per_node) for rank in ranks])
+        ranks = islice(_in_order(plan, request, per_node, walk, first), wanted or 0)
+        parts = tuple([_part(pool, rank, request, per_node, first) for rank in ranks])
         if parts:
             return parts, len(parts) * per_node, 0
         if per_node == request.slots.min:
@@ -106,12 +132,22 @@ def _most_slots(plan: Plan, request: Request) -> int:
     return max((slots_on(request, choice.shelf.cores, choice.shelf.gpus) for choice in plan), default=0)
 
 
-def _part(pool: Pool, rank: int, request: Request, slots: int) -> Part:
+def _part(pool: Pool, rank: int, request: Request, slots: int, first: First) -> Part:
     target = pool.targets[rank]
     if request.exclusive:
         return Part(rank, target.all_cores, target.all_gpus)
     cores, gpus = request.cores * slots, request.gpus * slots
+    if first and rank in first:
+        return Part(rank, _chosen(target.cores, cores, first[rank][0]), _chosen(target.gpus, gpus, first[rank][1]))
     return Part(rank, lowest(target.cores, cores), lowest(target.gpus, gpus) if gpus else 0)
+
+
+def _chosen(free: int, n: int, first: int) -> int:
+    """The `n` lowest of what is free, those in `first` before the others."""
+    early = free & first
+    if early.bit_count() >= n:
+        return lowest(early, n) if n else 0
+    return early | lowest(free ^ early, n - early.bit_count())
 
 
 def _weigh(plan: Plan, request: Request, slots: int, weight: Callable[[int, int], int]) -> int:
@@ -129,13 +165,16 @@ def _least(shelf: Shelf, needs: tuple[int, int], exclusive: bool) -> tuple[int, 
     return (max(shelf.cores, needs[0]), max(shelf.gpus, needs[1])) if exclusive else needs
 
 
-def _in_order(plan: Plan, request: Request, slots: int, walk: Walk) -> Iterator[int]:
+def _in_order(plan: Plan, request: Request, slots: int, walk: Walk, first: First) -> Iterator[int]:
     """Ranks where `slots` slots fit now, in the order of the placement; ties over shelves go to the lowest rank."""
     needs = amount(request, slots)
     if len(plan) == 1:
         shelf, _, only = plan[0]
         return _along(walk(shelf, *_least(shelf, needs, request.exclusive)), only)
     streams = [_keyed(walk(shelf, *_least(shelf, needs, request.exclusive)), only) for shelf, _, only in plan]
+    if first:
+        early = [stream for stream, choice in zip(streams, plan, strict=True) if choice.mask & Idset.of(first).mask]
+        return (rank for _, rank in chain(merge(*early), merge(*streams[len(early) :])))
     return (rank for _, rank in merge(*streams))
 
 

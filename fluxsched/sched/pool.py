@@ -63,6 +63,7 @@ class Pool:
         self.targets: dict[int, Target] = {}
         self.down = EMPTY
         self.generation = 0
+        self.trying = False  # a trial is open: nothing may be committed
         self._ranks = EMPTY
         self._source = EMPTY_R
         self._shelves: dict[tuple[int, int, tuple[str, ...]], Shelf] = {}

@@ -1,0 +1,136 @@
+"""Running jobs by the time at which they are to end, with running sums of what each will give back.
+
+Law: adding and removing cost O(log n) and move at most one chunk; the question "from when on will so much have been
+given back" skips whole chunks by their sums. Jobs without an end (`math.inf`) come last and are never waited for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from itertools import accumulate, chain
+from math import inf
+from operator import itemgetter
+from typing import NamedTuple
+
+from fluxsched.errors import LocalProtocolError
+
+CHUNK = 256
+"""Endings a chunk at rest (at most twice that): 40 chunks at 10,000 running jobs, so both levels stay short."""
+
+
+class Ending(NamedTuple):
+    """`end_s` is wall time in seconds, `math.inf` for none; `weight` counts what the job gives back then."""
+
+    end_s: float
+    jobid: int
+    weight: int
+
+
+class Endings:
+    """A sorted list in chunks; iterating gives the earliest first, jobs that end together by job id."""
+
+    def __init__(self) -> None:
+        self._by_job: dict[int, Ending] = {}
+        self._chunks: list[list[Ending]] = []
+        self._lasts: list[Ending] = []
+        self._sums: list[int] = []
+        self.weight = 0
+
+    def __len__(self) -> int:
+        return len(self._by_job)
+
+    def __contains__(self, jobid: int) -> bool:
+        return jobid in self._by_job
+
+    def __iter__(self) -> Iterator[Ending]:
+        """From the earliest; nothing may be added or removed meanwhile."""
+        return chain.from_iterable(self._chunks)
+
+    def get(self, jobid: int) -> Ending | None:
+        return self._by_job.get(jobid)
+
+    def add(self, jobid: int, end_s: float, weight: int) -> None:
+        """A job begins. Raises LocalProtocolError if it is here already."""
+        if jobid in self._by_job:
+            raise LocalProtocolError(f"job {jobid} is among the running jobs already")
+        ending = self._by_job[jobid] = Ending(end_s, jobid, weight)
+        self.weight += weight
+        chunks, lasts, sums = self._chunks, self._lasts, self._sums
+        if not chunks:
+            chunks.append([ending])
+            lasts.append(ending)
+            sums.append(weight)
+            return
+        at = min(bisect_left(lasts, ending), len(chunks) - 1)
+        chunk = chunks[at]
+        insort(chunk, ending)
+        sums[at] += weight
+        if len(chunk) > 2 * CHUNK:
+            self._split(at)
+        else:
+            lasts[at] = chunk[-1]
+
+    def remove(self, jobid: int) -> Ending | None:
+        """A job is over, or holds nothing any more; None if it is not here."""
+        ending = self._by_job.pop(jobid, None)
+        if ending is None:
+            return None
+        self.weight -= ending.weight
+        at = bisect_left(self._lasts, ending)
+        chunk = self._chunks[at]
+        del chunk[bisect_left(chunk, ending)]
+        if chunk:
+            self._lasts[at] = chunk[-1]
+            self._sums[at] -= ending.weight
+        else:
+            del self._chunks[at], self._lasts[at], self._sums[at]
+        return ending
+
+    def change(self, jobid: int, end_s: float | None = None, weight: int | None = None) -> bool:
+        """Another end or weight (part of the job was freed); False if the job is not here."""
+        old = self.remove(jobid)
+        if old is None:
+            return False
+        self.add(jobid, old.end_s if end_s is None else end_s, old.weight if weight is None else weight)
+        return True
+
+    def when(self, weight: int) -> float:
+        """The earliest end by which jobs give back `weight` in all, those that end together included; `inf` if never.
+
+        0 or less is given back already: `-inf`.
+        """
+        if weight <= 0:
+            return -inf
+        left = weight
+        for at, total in enumerate(self._sums):
+            if left > total:
+                left -= total
+                continue
+            chunk = self._chunks[at]
+            return chunk[bisect_left(list(accumulate(map(_weight, chunk))), left)].end_s
+        return inf
+
+    def given_by(self, end_s: float) -> int:
+        """How much all jobs that end at `end_s` or before give back."""
+        after = Ending(end_s, _AFTER_ALL_JOBIDS, 0)
+        at = bisect_left(self._lasts, after)
+        total = sum(self._sums[:at])
+        if at < len(self._chunks):
+            chunk = self._chunks[at]
+            total += sum(map(_weight, chunk[: bisect_left(chunk, after)]))
+        return total
+
+    def _split(self, at: int) -> None:
+        chunk = self._chunks[at]
+        rest = chunk[CHUNK:]
+        del chunk[CHUNK:]
+        moved = sum(map(_weight, rest))
+        self._chunks.insert(at + 1, rest)
+        self._lasts[at : at + 1] = [chunk[-1], rest[-1]]
+        self._sums[at : at + 1] = [self._sums[at] - moved, moved]
+
+
+_weight = itemgetter(2)
+_AFTER_ALL_JOBIDS = 1 << 64
+"""Job ids have 64 bits (RFC 19)."""

@@ -1,0 +1,153 @@
+"""Trials: everything is undone, reservations are kept free, and EASY's counting rule holds on one-core targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobspec import Count, Request
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import LocalProtocolError
+from fluxsched.sched.decisions import Start
+from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.outcome import Fits, Insufficient, blocks_of, parts_in
+from fluxsched.sched.placing import place
+from fluxsched.sched.pool import Pool
+from fluxsched.sched.queue import Queue, Waiting
+from fluxsched.sched.shelf import BEST_FIT, WORST_FIT
+from fluxsched.sched.trial import Trial
+
+MakeR = Callable[..., ResourceSet]
+RequestOf = Callable[..., Request]
+
+
+@pytest.fixture
+def pool(make_r: MakeR) -> Pool:
+    made = Pool()
+    made.add(make_r("0-3", 4, 2), Idset.parse("0-3"))
+    return made
+
+
+def state(pool: Pool) -> list[tuple[int, int, int]]:
+    return [(rank, pool.targets[rank].cores, pool.targets[rank].gpus) for rank in pool.ranks]
+
+
+def start(pool: Pool, request: Request, placement: str = BEST_FIT) -> Fits:
+    fit = place(pool, request, placement)
+    assert isinstance(fit, Fits)
+    for part in fit.parts:
+        pool.take(*part)
+    return fit
+
+
+def test_leaving_undoes_everything(pool: Pool, request_of: RequestOf) -> None:
+    job = start(pool, request_of(nodes=2, cores=3, gpus=1))
+    before = state(pool)
+    with suppress(KeyError), Trial(pool) as trial:
+        trial.give(job.blocks)
+        mark = trial.mark()
+        fit = trial.find(request_of(nodes=4, cores=4), WORST_FIT)
+        assert fit is not None
+        trial.take(fit.blocks)
+        assert trial.find(request_of(), WORST_FIT) is None
+        trial.back(mark)
+        assert trial.find(request_of(nodes=4, cores=4), WORST_FIT) is not None
+        raise KeyError
+    assert state(pool) == before
+    assert isinstance(place(pool, request_of(nodes=4, cores=4), BEST_FIT), Insufficient)
+
+
+def test_what_the_pool_does_not_count_is_passed_over(pool: Pool) -> None:
+    with Trial(pool) as trial:
+        trial.take([(0, 1, 0b11, 0)])
+        trial.give([(0, 1, 0b110011, 0), (0, 1 << 77, 1, 0)])
+        assert state(pool)[0] == (0, 0b1111, 0b11)
+        trial.take([(0, 1, 1, 0)])
+        with pytest.raises(LocalProtocolError, match="not free"):
+            trial.take([(0, 1, 1, 0)])
+    assert state(pool)[0] == (0, 0b1111, 0b11)
+
+
+def test_what_is_reserved_is_avoided(pool: Pool, request_of: RequestOf) -> None:
+    start(pool, request_of(nodes=1, cores=4))
+    before = state(pool)
+    reserved = blocks_of([(0, 0b1111, 0), (1, 0b1111, 0b11), (2, 0b0011, 0)])  # rank 0 is busy: nothing to keep there
+    with Trial(pool) as trial:
+        fit = trial.find(request_of(slots=6), BEST_FIT, avoid=reserved)
+        assert fit is not None
+        assert {part.rank: part.cores for part in fit.parts} == {2: 0b1100, 3: 0b1111}
+        outcome = trial.place(request_of(slots=7), BEST_FIT, avoid=reserved)
+        assert isinstance(outcome, Insufficient)
+        assert "reserved for a job ahead" in outcome.why
+        assert isinstance(trial.place(request_of(slots=7), BEST_FIT), Fits)
+    assert state(pool) == before
+
+
+def test_a_reservation_prefers_what_is_busy_now(pool: Pool, request_of: RequestOf) -> None:
+    start(pool, request_of(nodes=1, cores=1))
+    job = start(pool, request_of(slots=3, cores=2), BEST_FIT)  # rank 0: cores 1-2, rank 1: cores 0-3
+    with Trial(pool) as trial:
+        trial.give(job.blocks)
+        fit = trial.find(request_of(slots=2, cores=2), WORST_FIT, prefer_given=True)
+        assert fit is not None
+        assert {part.rank: part.cores for part in fit.parts} == {1: 0b1111}
+        fit = trial.find(request_of(nodes=Count.fixed(3), cores=2), WORST_FIT, prefer_given=True)
+        assert fit is not None
+        assert {part.rank: part.cores for part in fit.parts} == {0: 0b0110, 1: 0b0011, 2: 0b0011}
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 12), st.integers(0, 3), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_one_core_targets_follow_the_counting_rule(
+    make_r: MakeR, targets: int, busy: int, head: int, early: int, by_node: bool
+) -> None:
+    """What may run past the shadow time is `free at the shadow - needed by the head`, whatever the ranks."""
+    busy, head = min(busy, targets), min(head, targets)
+    pool = Pool()
+    pool.add(make_r(f"0-{targets - 1}" if targets > 1 else "0", 1), Idset.span(0, targets - 1))
+
+    def ask(n: int) -> Request:
+        return Request(Count.fixed(n)) if by_node else Request(slots=Count.fixed(n))
+
+    jobs = [start(pool, ask(n)) for n in (min(early, busy), busy - min(early, busy)) if n]
+    if targets - busy >= head:
+        return  # the head starts: nothing to reserve
+    with Trial(pool) as trial:
+        free = targets - busy
+        for job in jobs:
+            trial.give(job.blocks)
+            free += len(job.parts)
+            fit = trial.find(ask(head), WORST_FIT, prefer_given=True)
+            assert (fit is not None) == (free >= head)
+            if fit is not None:
+                break
+    assert fit is not None
+    extra = min(free - head, targets - busy)
+    with Trial(pool) as trial:
+        assert extra == 0 or trial.find(ask(extra), BEST_FIT, avoid=fit.blocks) is not None
+        assert trial.find(ask(extra + 1), BEST_FIT, avoid=fit.blocks) is None
+
+
+def test_nothing_is_committed_inside(pool: Pool, request_of: RequestOf) -> None:
+    queue, ledger, request = Queue(), Ledger([pool]), request_of()
+    queue.add(Waiting(1, 16, 1000, 0.0, request, 0.0))
+    fit = place(pool, request, BEST_FIT)
+    assert isinstance(fit, Fits)
+    with Trial(pool) as trial:
+        with pytest.raises(LocalProtocolError, match="inside a trial"):
+            ledger.commit(Start(1, fit), queue, pool, 0.0)
+        with pytest.raises(LocalProtocolError, match="is open"), Trial(pool):
+            pass
+        assert trial.find(request, BEST_FIT) is not None
+    assert ledger.commit(Start(1, fit), queue, pool, 0.0) is not None
+
+
+@given(st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 3), st.integers(0, 1)), unique_by=lambda p: p[0]))
+@settings(max_examples=40, deadline=None)
+def test_blocks_and_parts_say_the_same(parts: list[tuple[int, int, int]]) -> None:
+    assert sorted(parts_in(blocks_of(parts))) == sorted(parts)
