@@ -171,7 +171,17 @@ class Scheduler:
 
     def free(self, jobid: int, R: ResourceSet, final: bool) -> list[Effect]:  # noqa: N803
         """A job gives back all of R, which is a part of what it holds; `final` when that is the last of it."""
-        emptied = self._ledger.release(jobid, parts_of(R), final)
+        return self._freed(self._ledger.release(jobid, parts_of(R), final))
+
+    def free_all(self, jobid: int) -> list[Effect]:
+        """A job gives back all that it holds: a final `free` of its whole R, for a caller that has no use for R."""
+        holding = self._ledger.get(jobid)
+        if holding is None:
+            raise RemoteProtocolError(f"free of job {jobid}: it holds nothing here, or was freed before")
+        parts = [Part(rank, cores, gpus) for rank, (cores, gpus) in holding.parts.items()]
+        return self._freed(self._ledger.release(jobid, parts, True))
+
+    def _freed(self, emptied: list[int]) -> list[Effect]:
         effects: list[Effect] = []
         for group in self._groups.values():
             group.changed = True
