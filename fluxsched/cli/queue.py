@@ -81,20 +81,28 @@ def _which(with_reason: bool) -> Callable[[Callable[..., Any]], Callable[..., An
     def decorate(handler: Callable[..., Any]) -> Callable[..., Any]:
         if with_reason:
             handler = click.option("-m", "--message", metavar="TEXT", help="Why, for those who ask.")(handler)
-            handler = click.argument("reason", metavar="[REASON...]", nargs=-1)(handler)
+            handler = click.argument("words", metavar="[NAME] [REASON...]", nargs=-1)(handler)
+        else:
+            handler = click.argument("words", metavar="[NAME]", nargs=-1)(handler)
         handler = click.option("-a", "--all", "all_queues", is_flag=True, help="All queues.")(handler)
-        handler = click.option("-q", "--queue", "option", metavar="NAME", help="The queue, as an option.")(handler)
-        return click.argument("name", metavar="[NAME]", required=False)(handler)
+        return click.option("-q", "--queue", "option", metavar="NAME", help="The queue, as an option.")(handler)
 
     return decorate
 
 
-def _set(handle: Handle, topic: str, request: dict[str, Any], name: str | None, option: str | None, *,
-         all_queues: bool, message: str | None = None, reason: tuple[str, ...] = ()) -> None:  # fmt: skip
-    if (name and option) or ((name or option) and all_queues):
+def _set(handle: Handle, topic: str, request: dict[str, Any], words: tuple[str, ...], option: str | None, *,
+         all_queues: bool, message: str | None = None) -> None:  # fmt: skip
+    """`words` begin with the queue's name unless the options say which; those after it are the reason."""
+    if option and all_queues:
         raise click.UsageError("name one queue, or give --all")
-    why = message or " ".join(reason)
-    named = {"all": True} if all_queues else {"name": name or option} if name or option else {}
+    name = option
+    if words and not option and not all_queues and handle.rpc("job-manager.queue-list")["queues"]:
+        name, words = words[0], words[1:]
+    is_off = False in request.values()
+    if words and not is_off:
+        raise click.UsageError(f"{' '.join(words)!r} is too much: name one queue, or give --all")
+    why = message or " ".join(words)
+    named = {"all": True} if all_queues else {"name": name} if name else {}
     handle.rpc(topic, {**request, **named, **({"reason": why} if why else {})})
 
 

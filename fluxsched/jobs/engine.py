@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fluxsched.core.idset import Idset
+from fluxsched.core.jobid import format_f58
 from fluxsched.errors import InvalidTransition, Refused
 from fluxsched.jobs.dependencies import DependencyIndex, Verdict, verdict
 from fluxsched.jobs.effects import Effect, Event, Held, Kill, Persist, SchedFree, Start, Unheld, WakeAt
@@ -253,15 +254,15 @@ class Engine:
         """The job, active or kept. Raises Refused (ENOENT)."""
         found = self.active.get(jobid) or self.inactive.get(jobid)
         if found is None:
-            raise Refused(f"job {jobid} is not known: it never was, or it ended long ago (see the store)", errno.ENOENT)
+            gone = "it never was, or it ended so long ago that only its record is left"
+            raise Refused(f"job {format_f58(jobid)} is not known: {gone}", errno.ENOENT)
         return found
 
     def _active(self, jobid: int) -> Job:
         """The active job. Raises Refused: ENOENT for an unknown one, EINVAL for one that has ended."""
         found = self.active.get(jobid)
         if found is None:
-            self.job(jobid)
-            raise Refused(f"job {jobid} is inactive: nothing about it can be changed", errno.EINVAL)
+            raise Refused(f"{self.job(jobid).title} has ended: nothing about it can be changed", errno.EINVAL)
         return found
 
     def _executing(self, jobid: int, event: str) -> Job:

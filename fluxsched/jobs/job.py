@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import format_f58
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidTransition
 from fluxsched.jobs.dependencies import Dependency, parse_dependency
@@ -117,6 +118,11 @@ class Job:
         self.status: int | None = None
         self.request = NO_REQUEST
         self.story: list[Event] | None = []
+
+    @property
+    def title(self) -> str:
+        """The job as its user knows it."""
+        return f"job {format_f58(self.id)}"
 
     @property
     def success(self) -> bool:

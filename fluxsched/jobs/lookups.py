@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fluxsched.jobs.job import HELD_PRIORITY, SENT, WAITING, Job
 from fluxsched.jobs.queues import Queue, QueueStatus
-from fluxsched.jobs.states import ACTIVE, DEPEND, INACTIVE, PENDING, SCHED, State
+from fluxsched.jobs.states import ACTIVE, DEPEND, INACTIVE, PENDING, RUN, SCHED, State
 
 if TYPE_CHECKING:
     from fluxsched.core.jobspec import Jobspec
@@ -182,11 +182,18 @@ def queue_status(engine: Engine, queue: Queue) -> QueueStatus:
     )
 
 
+def _what_became(job: Job) -> str:
+    """Of a job that waits no longer."""
+    ended = result(job)
+    if ended is not None:
+        return f"it has ended: {ended.errstr or 'success'}"
+    return f"it {'runs' if job.state is RUN else 'is ending'} on {','.join(job.nodelist or ()) or 'nothing'}"
+
+
 def why(engine: Engine, job: Job) -> str:
     """What the job waits for, in words of its user; the scheduler's own reason if it has given one."""
     if not job.state & PENDING:
-        ended = result(job)
-        return f"it is in state {job.state.name}" if ended is None else f"it has ended: {ended.errstr or 'success'}"
+        return _what_became(job)
     if job.state is DEPEND:
         return f"waits for its dependencies: {', '.join(job.dependencies or ())}"
     if job.priority == HELD_PRIORITY:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from fluxsched.core.duration import format_duration
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs import lookups
@@ -111,7 +112,7 @@ class JobManager(SchedulerSide):
             raise LimitExceeded(f"exception note has {len(note)} characters, limit {NOTE_CHARS_MAX}: shorten it")
         job = self._active(jobid)
         if len(job.exceptions or ()) >= EXCEPTIONS_MAX and (severity > 0 or job.state is CLEANUP):
-            raise LimitExceeded(f"job {jobid} has {EXCEPTIONS_MAX} exceptions already: no more are logged")
+            raise LimitExceeded(f"{job.title} has {EXCEPTIONS_MAX} exceptions already: no more are logged")
         self._begin(now_s)
         if severity == 0:
             self._fail(job, type, note, userid=userid, wait_status=wait_status)
@@ -125,7 +126,7 @@ class JobManager(SchedulerSide):
         if not 1 <= signum <= 64:
             raise InvalidValue(f"signal {signum} is not within 1-64")
         if not job.executing:
-            raise Refused(f"job {jobid} is in state {job.state.name}: nothing runs to be signalled", errno.EINVAL)
+            raise Refused(f"{job.title} is in state {job.state.name}: nothing runs to be signalled", errno.EINVAL)
         return [Kill(jobid, signum, "asked by a user")]
 
     def set_urgency(self, jobid: int, urgency: int, userid: int, now_s: float) -> list[Effect]:
@@ -133,7 +134,7 @@ class JobManager(SchedulerSide):
         _check_urgency(urgency)
         job = self._active(jobid)
         if not job.state & PENDING:
-            raise Refused(f"job {jobid} has its resources: the urgency no longer matters", errno.EINVAL)
+            raise Refused(f"{job.title} has its resources: the urgency no longer matters", errno.EINVAL)
         self._begin(now_s)
         self._log(job, "urgency", {"urgency": urgency, "userid": userid})
         priority = priority_of(urgency)
@@ -154,14 +155,15 @@ class JobManager(SchedulerSide):
             return self._update_pending(job, duration_s, now_s)
         link = self.links.serving(job.queue.group)
         if job.state is not RUN:
-            raise Refused(f"job {jobid} is ending: its duration no longer matters", errno.EINVAL)
+            raise Refused(f"{job.title} is ending: its duration no longer matters", errno.EINVAL)
         if job.expiration_asked_s is not None:
-            raise Refused(f"job {jobid}: an earlier change of its duration is not answered yet", errno.EBUSY)
+            raise Refused(f"{job.title}: an earlier change of its duration is not answered yet", errno.EBUSY)
         if link is None or not link.ready:
-            raise Refused(f"job {jobid}: no scheduler serves group {job.queue.group}: load one first", errno.EAGAIN)
+            raise Refused(f"{job.title}: no scheduler serves group {job.queue.group}: load one first", errno.EAGAIN)
         expiration_s = job.starttime_s + duration_s if duration_s else 0.0
         if duration_s and expiration_s <= now_s:
-            raise Refused(f"job {jobid} has run longer than {duration_s} s already: cancel it instead", errno.EINVAL)
+            lived = format_duration(duration_s)
+            raise Refused(f"{job.title} has run longer than {lived} already: cancel it instead", errno.EINVAL)
         job.expiration_asked_s = expiration_s
         return [SchedExpiration(link.scheduler, jobid, expiration_s)]
 

@@ -115,7 +115,7 @@ class Queue:
         """Raises Refused when a job of this duration (0: without end) is too long for the queue."""
         limit_s = self.config.duration_limit_s
         if limit_s and not 0 < duration_s <= limit_s:
-            asked = format_duration(duration_s) if duration_s else "none, which means without end"
+            asked = format_duration(duration_s) if duration_s else "infinity (none was asked for)"
             limit = format_duration(limit_s)
             raise Refused(f"duration {asked}, limit of {self.title} {limit}: ask for at most {limit}", errno.EINVAL)
 

@@ -52,16 +52,23 @@ def test_queues_json(cli, command: str) -> None:
         ("disable batch being mended", "enable", {"enable": False, "name": "batch", "reason": "being mended"}),
         ("start -a", "start", {"start": True, "all": True}),
         ("stop batch", "start", {"start": False, "name": "batch"}),
+        ("stop -q batch being mended", "start", {"start": False, "name": "batch", "reason": "being mended"}),
+        ("stop --all being mended", "start", {"start": False, "all": True, "reason": "being mended"}),
     ],
 )
 def test_queue_changes(cli, args: str, topic: str, payload: dict) -> None:
-    done = cli("queue", *args.split(), answers={f"job-manager.queue-{topic}": {}})
-    assert (done.out, done.code, done.calls) == ("", 0, [(f"job-manager.queue-{topic}", payload)])
+    done = cli("queue", *args.split(), answers={**QUEUES, f"job-manager.queue-{topic}": {}})
+    assert (done.out, done.code, done.calls[-1]) == ("", 0, (f"job-manager.queue-{topic}", payload))
 
 
-@pytest.mark.parametrize("args", ["queue enable --all batch", "queue stop -q a b", "queue", "queue enable batch why"])
+def test_the_one_queue_without_a_name_is_stopped_with_a_reason_alone(cli) -> None:
+    done = cli("queue", "stop", "being", "mended", answers={**ANONYMOUS, "job-manager.queue-start": {}})
+    assert done.calls[-1] == ("job-manager.queue-start", {"start": False, "reason": "being mended"})
+
+
+@pytest.mark.parametrize("args", ["queue enable --all batch", "queue stop -q a -a", "queue", "queue enable batch why"])
 def test_wrong_queue_arguments(cli, args: str) -> None:
-    assert cli(*args.split()).code == 2
+    assert cli(*args.split(), answers=QUEUES).code == 2
 
 
 MODULES = {

@@ -99,7 +99,7 @@ def test_the_executor_is_held_to_its_promises(world: Any, r_of: Callable[..., An
     world.do("released", 1, None, True)
     with pytest.raises(InvalidTransition, match="state INACTIVE"):
         world.do("finished", 1, 0)
-    with pytest.raises(Refused, match="job 9 is not known"):
+    with pytest.raises(Refused, match="job ƒA is not known"):
         world.do("started", 9)
 
 
@@ -177,7 +177,7 @@ def test_cancel_in_cleanup_is_logged_and_changes_nothing(world: Any) -> None:
 def test_nothing_can_be_raised_on_a_job_that_has_ended(world: Any) -> None:
     world.run()
     world.end()
-    with pytest.raises(Refused, match="job 1 is inactive"):
+    with pytest.raises(Refused, match="job ƒ2 has ended"):
         world.do("cancel", 1, 0, "")
     with pytest.raises(Refused, match="not known"):
         world.do("cancel", 2, 0, "")
@@ -357,7 +357,7 @@ def test_updates_that_come_too_late(world: Any) -> None:
     world.do("expiration_answered", 1, None)
     assert world.last == [(1, "job 1 is no longer running")]
     assert world.do("expiration_answered", 1, None) == []
-    with pytest.raises(Refused, match="job 1 is ending"):
+    with pytest.raises(Refused, match="job ƒ2 is ending"):
         world.do("update", 1, {"attributes.system.duration": 1000}, 5)
 
 

@@ -56,7 +56,7 @@ def test_a_jobspec_that_needs_no_change_is_not_copied(named: Any, spec: Callable
     ("options", "match"),
     [
         ({"duration_s": 601.0, "nodes": 2}, r"duration .*, limit of queue debug 10m"),
-        ({"nodes": 2}, "duration none, which means without end"),
+        ({"nodes": 2}, r"duration infinity \(none was asked for\), limit of queue debug 10m"),
         ({"duration_s": 5.0, "nodes": 1}, "1 nodes, queue debug wants at least 2"),
         ({"duration_s": 5.0, "nodes": 5}, "5 nodes, limit of queue debug 4"),
         ({"duration_s": 5.0, "nodes": 2, "cores_per_task": 5}, "10 cores, limit of queue debug 8"),

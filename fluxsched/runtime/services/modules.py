@@ -211,8 +211,9 @@ class ModuleService:
         module = self.modules.get(name)
         if module is None:
             known = ", ".join(self.modules) or "none"
-            built_in = " (it is a part of the instance)" if name in self.builtin else ""
-            raise Refused(f"no module {name!r} can be unloaded{built_in}; loaded: {known}", errno.ENOENT)
+            if name in self.builtin:
+                raise Refused(f"module {name!r} is part of the instance; those that can go: {known}", errno.EPERM)
+            raise Refused(f"module {name!r} is not loaded; those that are: {known}", errno.ENOENT)
         return module
 
     def _remove_request(self, request: Request) -> None:
