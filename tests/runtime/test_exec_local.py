@@ -207,6 +207,11 @@ async def test_output_goes_to_files_named_by_template_relative_to_cwd(shop: Shop
     assert not shop.spool.exists()
 
 
+async def test_stderr_follows_stdout_into_its_file_unless_it_has_one_of_its_own(shop: Shop, tmp_path: Path) -> None:
+    assert await shop.run("echo out; echo err >&2", output=str(tmp_path / "both")) == 0
+    assert (tmp_path / "both").read_text(encoding="utf-8") == "out\nerr\n"
+
+
 async def test_a_file_that_cannot_be_opened_fails_the_job_without_blocking(shop: Shop, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(FluxschedError, match=r"cannot open .*fifo"):

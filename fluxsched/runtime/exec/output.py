@@ -58,16 +58,21 @@ def job_name(jobspec: Jobspec) -> str:
 
 
 def open_streams(job: JobLaunch, cwd: str | None) -> tuple[int, int]:
-    """File descriptors for stdout and stderr. Raises Refused naming the file that cannot be opened."""
+    """File descriptors for stdout and stderr. Raises Refused naming the file that cannot be opened.
+
+    A file for stdout takes stderr too unless that has a file of its own, as in Flux.
+    """
     spec = job.jobspec
     directory = spool_directory(job.spool, job.jobid)
-    if spec.output is None or spec.error is None:
+    if spec.output is None:
         try:
             os.makedirs(directory, mode=0o700, exist_ok=True)
         except OSError as exc:
             raise _refused("make the directory", str(directory), exc) from exc
     stdout = _open(spec.output, directory / "stdout", job, cwd)
     try:
+        if spec.output is not None and spec.error in (None, spec.output):
+            return stdout, os.dup(stdout)
         return stdout, _open(spec.error, directory / "stderr", job, cwd)
     except BaseException:
         os.close(stdout)
