@@ -14,7 +14,7 @@ from fluxsched.errors import FluxschedError, RPCError
 from fluxsched.protocol import codec
 from fluxsched.protocol.bundle import BUNDLE_TOPIC, pack_bundles, unpack_bundle
 from fluxsched.protocol.header import NORESPONSE, RESPONSE, Message, decode, encode, make_request
-from fluxsched.protocol.rpc import Answer, Calls
+from fluxsched.protocol.rpc import Answer, Calls, tell
 from fluxsched.runtime.paths import find_uri
 from fluxsched.transport.zeromq import BlockingClient
 
@@ -84,6 +84,14 @@ class Handle:
             if not done:
                 with contextlib.suppress(FluxschedError):
                     self._client.send(encode(self._calls.cancel(pending.matchtag, topic)))
+
+    def tell(self, topic: str, payload: dict[str, Any] | None = None) -> None:
+        """A request that wants no answer."""
+        self._client.send(encode(tell(topic, None if payload is None else codec.pack(payload))))
+
+    def rest(self, delay_s: float) -> None:
+        """Wait for so long, or until something comes. Raises Disconnected at once when the instance goes away."""
+        self._client.receive(delay_s)
 
     def submit(self, jobspec: Jobspec | dict[str, Any], urgency: int = 16) -> int:
         """Submit one job; its id, once the job is on disk."""

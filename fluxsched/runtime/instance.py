@@ -220,7 +220,7 @@ class Instance:
         for server in self.servers:
             server.start(loop, self.turns.wake)
         self.turns.wall_s = self.settings.clock.wall_s()
-        self._embed_agent(self.settings.sources)
+        self.agents.embed(self._ours(self.settings.sources))
         self.turns.start(loop)
         for spec, name, groups in self.settings.schedulers:
             self._loading += 1
@@ -236,14 +236,12 @@ class Instance:
     def _expires(self, expiration_s: float) -> None:
         self.turns.post(lambda: self.resource.set_expiration(expiration_s))
 
-    def _embed_agent(self, sources: Sources) -> None:
-        """Made-up targets are online at once; of real ones the instance stands for those of its own host."""
+    def _ours(self, sources: Sources) -> Idset:
+        """The targets that the instance stands for itself: made-up ones, and of real ones those of its own host."""
         module = self.resource.module
         if sources.made_up or sources.real or sources.topology is None:
-            here = module.resources.ranks
-        else:
-            here = module.resources.ranks_of(sources.topology.host)
-        self.agents.embed(here - module.lost)
+            return module.resources.ranks - module.lost
+        return module.resources.ranks_of(sources.topology.host) - module.lost
 
     def _loaded(self, error: str | None) -> None:
         self._loading -= 1
@@ -290,7 +288,7 @@ class Instance:
 
         def accepted() -> None:
             self._pin(sources)
-            self._embed_agent(sources)
+            self.agents.reloaded(self._ours(sources))
 
         return replace(sources.inventory, method="reload"), sources.groups, accepted
 

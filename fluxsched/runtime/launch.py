@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fluxsched.core.resources import ResourceSet
-from fluxsched.errors import FluxschedError, RPCError
+from fluxsched.errors import FluxschedError
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.runtime import log as logs
 from fluxsched.runtime.blocking import Handle
@@ -217,12 +217,9 @@ def agent(uri: str, *, host: str | None, ranks: str | None, heartbeat_s: float |
         sys.stderr.write(f"agent of {name}: stands for targets {welcome['targets']}\n")
         sequence = 0
         while True:
-            sleep(heartbeat_s or float(welcome["interval_s"]))
+            handle.rest(heartbeat_s or float(welcome["interval_s"]))
             sequence += 1
-            try:
-                handle.rpc("agent.heartbeat", {"seq": sequence})
-            except RPCError as exc:
-                raise FluxschedError(f"agent of {name}: {exc}", exc.errnum) from exc
+            handle.tell("agent.heartbeat", {"seq": sequence})
 
 
 def replace_host(resources: ResourceSet, host: str) -> ResourceSet:

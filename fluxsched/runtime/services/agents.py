@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.errors import Refused
+from fluxsched.errors import InvalidValue, Refused
 from fluxsched.protocol.messages.agents import AgentHeartbeat, AgentHello, AgentWelcome
 from fluxsched.runtime.config import ResourceConfig
 from fluxsched.runtime.log import logger
@@ -48,6 +48,7 @@ class AgentService:
         self._turns = turns
         self._settings = settings
         self._agents: dict[Peer, Agent] = {}
+        self._standing = EMPTY
         self._gone: dict[str, float] = {}
         self._sweeping = False
         self.embedded: Idset = EMPTY
@@ -60,6 +61,14 @@ class AgentService:
         self.embedded |= targets
         self._resource.perform(self._module.set_online(targets, self._turns.wall_s))
 
+    def reloaded(self, targets: Idset) -> None:
+        """After a reload: agents find their targets back, and the instance stands for these, its own."""
+        for agent in self._agents.values():
+            if not agent.offline:
+                back = agent.targets - self._module.lost
+                self._resource.perform(self._module.set_online(back, self._turns.wall_s))
+        self.embed(targets - self._standing)
+
     def _hello(self, request: Request) -> None:
         wanted = request.payload(AgentHello)
         if request.peer in self._agents:
@@ -67,14 +76,9 @@ class AgentService:
         if len(self._agents) >= AGENTS_MAX:
             raise Refused(f"{AGENTS_MAX} agents are connected, which is the limit", errno.EMFILE)
         targets = self._targets_of(wanted)
-        taken = Idset()
-        for agent in self._agents.values():
-            taken |= agent.targets & targets
-        taken |= self.embedded & targets
-        if taken:
-            raise Refused(f"targets {taken} of host {wanted.host} have an agent already", errno.EEXIST)
         self._agents[request.peer] = Agent(wanted.host, targets, self._turns.clock.monotonic_s())
         request.peer.name = f"agent-{wanted.host}"
+        self._standing |= targets
         self._gone.pop(wanted.host, None)
         self._resource.perform(self._module.set_lively(targets, self._turns.wall_s))
         self._resource.perform(self._module.set_online(targets, self._turns.wall_s))
@@ -84,20 +88,26 @@ class AgentService:
         self._changed()
 
     def _targets_of(self, wanted: AgentHello) -> Idset:
-        known = self._module.resources.ranks_of(wanted.host)
-        if self._module.targets.dynamic and wanted.R is not None and not (known - self._module.lost):
-            self._resource.perform(self._module.add_targets(ResourceSet.parse(wanted.R), self._turns.wall_s))
-            known = self._module.resources.ranks_of(wanted.host)
+        """What the agent may stand for; a host that is not there joins, if it may and once nothing is wrong."""
+        module, joining = self._module, None
+        known = module.resources.ranks_of(wanted.host) - module.lost
+        if not known and module.targets.dynamic and wanted.R is not None:
+            joining = ResourceSet.parse(wanted.R)
+            if set(joining.nodelist) != {wanted.host}:
+                raise InvalidValue(f"R of host {wanted.host} is about {joining.nodelist}: give its own targets alone")
+            known = module.targets.admit(joining).resources.ranks
         if not known:
             raise Refused(
-                f"host {wanted.host!r} has no targets in this instance; known hosts: {self._module.resources.nodelist}",
+                f"host {wanted.host!r} has no targets in this instance; known hosts: {module.resources.nodelist}",
                 errno.ENOENT,
             )
-        if wanted.ranks is None:
-            return known
-        targets = Idset.parse(wanted.ranks)
+        targets = known if wanted.ranks is None else Idset.parse(wanted.ranks)
         if targets - known or not targets:
             raise Refused(f"targets {wanted.ranks} are not all on host {wanted.host}, which has {known}", errno.EINVAL)
+        if taken := targets & (self._standing | self.embedded):
+            raise Refused(f"targets {taken} of host {wanted.host} have an agent already", errno.EEXIST)
+        if joining is not None:
+            self._resource.perform(module.add_targets(joining, self._turns.wall_s))
         return targets
 
     def _heartbeat(self, request: Request) -> None:
@@ -112,7 +122,7 @@ class AgentService:
             self._resource.perform(self._module.set_lively(agent.targets, now_s))
         if agent.offline:
             agent.offline = False
-            self._resource.perform(self._module.set_online(agent.targets, now_s))
+            self._resource.perform(self._module.set_online(agent.targets - self._module.lost, now_s))
 
     def _watch_silence(self) -> None:
         if not self._sweeping and (self._agents or self._gone):
@@ -130,19 +140,27 @@ class AgentService:
             elif silence_s >= self._settings.torpid_after_s and not agent.torpid:
                 agent.torpid = True
                 self._resource.perform(self._module.set_torpid(agent.targets, now_s))
-        lost_after_s = self._settings.lost_after_s
-        if self._module.targets.dynamic and lost_after_s is not None:
-            for host in [host for host, since_s in self._gone.items() if monotonic_s - since_s >= lost_after_s]:
-                del self._gone[host]
-                self._resource.perform(self._module.set_lost(self._module.resources.ranks_of(host), now_s))
+        self._lose(monotonic_s)
         self._watch_silence()
+
+    def _lose(self, monotonic_s: float) -> None:
+        """Hosts without an agent for too long are lost, if targets may be."""
+        limit_s = self._settings.lost_after_s
+        for host, since_s in list(self._gone.items()):
+            if limit_s is not None and monotonic_s - since_s >= limit_s:
+                del self._gone[host]
+                gone = self._module.resources.ranks_of(host) - self._standing - self.embedded - self._module.lost
+                if gone and self._module.targets.dynamic:
+                    self._resource.perform(self._module.set_lost(gone, self._turns.wall_s))
 
     def _lost(self, peer: Peer) -> None:
         agent = self._agents.pop(peer, None)
         if agent is None:
             return
-        self._resource.perform(self._module.set_offline(agent.targets, self._turns.wall_s))
-        self._gone[agent.host] = self._turns.clock.monotonic_s()
+        self._standing -= agent.targets
+        self._resource.perform(self._module.set_offline(agent.targets - self._module.lost, self._turns.wall_s))
+        if self._settings.lost_after_s is not None:
+            self._gone[agent.host] = self._turns.clock.monotonic_s()
         self._watch_silence()
         self._changed()
 
