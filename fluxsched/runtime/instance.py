@@ -14,7 +14,8 @@ import fcntl
 import gc
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -95,7 +96,18 @@ class Instance:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.servers: list[Server] = []
+        with ExitStack() as begun:
+            restored = self._begin(begun)
+            self._compose(restored)
+            self._restore(restored)
+            self._release = begun.pop_all()
+
+    def _begin(self, begun: ExitStack) -> Restored:
+        """Take what the outside world gives; `begun` gives it back, also when a later step fails."""
+        settings = self.settings
         self.run_directory = make_run_directory()
+        begun.callback(shutil.rmtree, self.run_directory, ignore_errors=True)
         logs.setup(self.run_directory / "log", settings.verbose)
         self.turns = Turns(settings.clock)
         self.ended: asyncio.Future[FluxschedError | None] = asyncio.get_running_loop().create_future()
@@ -106,21 +118,24 @@ class Instance:
         self._started_s = settings.clock.wall_s()
         state = settings.statedir or self.run_directory
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = lock_state(state)
+        begun.callback(os.close, lock_state(state))
         self.store = Store(state / DATABASE_NAME, self.turns)
+        begun.callback(self.store.close)
         self.store.failed = self._fail
-        self.servers = settings.servers or self._bind()
+        for server in self._servers():
+            begun.callback(server.close)
+            self.servers.append(server)
         self.uri = self.servers[0].endpoint
-        self.router = Router(self.turns, list(self.servers), settings.trace)
+        self.router = Router(self.turns, self.servers, settings.trace)
         self._spool = state / "jobs"
         self._spool.mkdir(mode=0o700, exist_ok=True)
-        restored = read_store(self.store)
-        self._compose(restored)
-        self._restore(restored)
+        return read_store(self.store)
 
-    def _bind(self) -> tuple[Server, ...]:
-        endpoints = (f"ipc://{self.run_directory / SOCKET_NAME}", *self.settings.bind)
-        return tuple(ZmqServer(endpoint) for endpoint in endpoints)
+    def _servers(self) -> Iterator[Server]:
+        yield from self.settings.servers
+        if not self.settings.servers:
+            for endpoint in (f"ipc://{self.run_directory / SOCKET_NAME}", *self.settings.bind):
+                yield ZmqServer(endpoint)
 
     def _compose(self, restored: Restored) -> None:
         sources, config = self.settings.sources, self.settings.config
@@ -222,9 +237,13 @@ class Instance:
         self.turns.wall_s = self.settings.clock.wall_s()
         self.agents.embed(self._ours(self.settings.sources))
         self.turns.start(loop)
-        for spec, name, groups in self.settings.schedulers:
-            self._loading += 1
-            self.modules.load(spec, name, groups, self._loaded)
+        try:
+            for spec, name, groups in self.settings.schedulers:
+                self._loading += 1
+                self.modules.load(spec, name, groups, self._loaded)
+        except FluxschedError:
+            await self.close()
+            raise
         if self.settings.enclosing is not None:
             self._following = asyncio.ensure_future(self.settings.enclosing.follow(self._expires))
         write_info(self.run_directory, msgspec.to_builtins(self.info()))
@@ -331,11 +350,7 @@ class Instance:
             executor.close()
         self.router.flush()
         self.turns.stop()
-        for server in self.servers:
-            server.close()
-        self.store.close()
-        os.close(self._lock)
-        shutil.rmtree(self.run_directory, ignore_errors=True)
+        self._release.close()
 
 
 def lock_state(state: Path) -> int:

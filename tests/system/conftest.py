@@ -1,0 +1,240 @@
+"""A user at a terminal: the installed `fluxsched`, a clean environment, a directory of its own, and instances that
+are stopped when the test is over. In-process instances assert law 5 (`Instance.check`) when it ends and at each step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluxsched.core.duration import parse_duration
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.runtime.blocking import Handle
+from fluxsched.runtime.client import Handle as AsyncHandle
+from fluxsched.runtime.instance import Instance
+from fluxsched.runtime.launch import StartOptions, settings_of
+
+PROGRAM = str(Path(sys.executable).with_name("fluxsched"))
+WAIT_S = 20.0
+OURS = ("FLUX", "_FLUXSCHED", "XDG_RUNTIME_DIR")
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def word(self) -> str:
+        return self.out.strip()
+
+
+@dataclass
+class User:
+    """Types commands; `uri` is the instance that they go to."""
+
+    directory: Path
+    uri: str | None = None
+    environ: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+        kept |= {"XDG_RUNTIME_DIR": str(self.directory), "PATH": f"{Path(PROGRAM).parent}:{kept['PATH']}"}
+        kept |= {"LANG": "C.UTF-8", "PYTHONIOENCODING": "utf-8"}
+        return kept | ({} if self.uri is None else {"FLUXSCHED_URI": self.uri}) | self.environ
+
+    def popen(self, *words: object, **more: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [PROGRAM, *map(str, words)], cwd=self.directory, env=self.environment,
+            **{"text": True, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
+        )  # fmt: skip
+
+    def __call__(self, *words: object, status: int | None = 0, **more: Any) -> Done:
+        """Run `fluxsched WORDS...`; it must end with `status` (None: any)."""
+        with self.popen(*words, **more) as process:
+            try:
+                out, err = process.communicate(timeout=WAIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        done = Done(process.returncode, out, err)
+        assert status is None or done.status == status, f"{words}: {done}"
+        return done
+
+    def shell(self, script: str, *options: object, status: int | None = 0) -> Done:
+        """`fluxsched start OPTIONS -- sh -c SCRIPT`."""
+        return self("start", *options, "--", "sh", "-c", script, status=status)
+
+    def at(self, uri: str) -> User:
+        return User(self.directory, uri, self.environ)
+
+    def connect(self) -> Handle:
+        return Handle(self.uri)
+
+    def submit(self, *words: object) -> str:
+        return self("submit", *words).word
+
+    def info(self, jobid: str) -> dict[str, Any]:
+        found: dict[str, Any] = self("job", "info", "--json", jobid).json
+        return found
+
+    def pid(self) -> int:
+        with self.connect() as handle:
+            return int(handle.rpc("instance.info")["pid"])
+
+
+def make_user(directory: Path) -> User:
+    return User(directory)
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> User:
+    return make_user(tmp_path)
+
+
+class Daemons:
+    """Starts instances in the background and stops what is left of them."""
+
+    def __init__(self, stack: ExitStack, user: User) -> None:
+        self._stack = stack
+        self._user = user
+
+    def __call__(self, *options: object) -> User:
+        uri = self._user("start", "--daemon", *options).word
+        self._stack.callback(self._stop, uri)
+        return self._user.at(uri)
+
+    def _stop(self, uri: str) -> None:
+        self._user("stop", "--uri", uri, status=None)
+
+
+@pytest.fixture
+def daemon(user: User) -> Iterator[Daemons]:
+    with ExitStack() as stack:
+        yield Daemons(stack, user)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
+    """One instance of 4 nodes of 4 cores for the tests of a file that leave it as they found it."""
+    with ExitStack() as stack:
+        yield Daemons(stack, make_user(tmp_path_factory.mktemp("site")))("--fake", "4x4")
+
+
+Until = Callable[[Callable[[], Any]], Any]
+
+
+@pytest.fixture
+def until() -> Until:
+    """Wait, bounded, until a condition holds; its value."""
+
+    def wait(condition: Callable[[], Any], timeout_s: float = WAIT_S) -> Any:
+        end_s = time.monotonic() + timeout_s
+        while not (found := condition()):
+            assert time.monotonic() < end_s, "the condition did not come true"
+            time.sleep(0.01)
+        return found
+
+    return wait
+
+
+@pytest.fixture
+def alive() -> Callable[[int], bool]:
+    """Whether a process runs (a zombie does not)."""
+
+    def look(pid: int) -> bool:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            return False
+        return state not in "ZX"
+
+    return look
+
+
+@pytest.fixture
+def kill_hard(alive: Callable[[int], bool], until: Until) -> Callable[[int], None]:
+    """kill -9, and wait until it is dead."""
+
+    def kill(pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: not alive(pid))
+
+    return kill
+
+
+class World:
+    """In-process instances and clients, taken down in reverse order with a whole-state check at the end."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+        self.instances: list[Instance] = []
+
+    async def instance(self, **options: Any) -> Instance:
+        instance = await self._stack.enter_async_context(Instance(settings_of(StartOptions(**options))))
+        self.instances.append(instance)
+        await asyncio.wait_for(instance.ready(), WAIT_S)
+        return instance
+
+    async def client(self, instance: Instance) -> AsyncHandle:
+        return await self._stack.enter_async_context(AsyncHandle(instance.uri))
+
+    def check(self) -> None:
+        for instance in self.instances:
+            instance.check()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Check law 5 until a condition holds, bounded."""
+        async with asyncio.timeout(WAIT_S):
+            while not condition():
+                self.check()
+                await asyncio.sleep(0.005)
+        self.check()
+
+
+@pytest.fixture
+async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    for name in list(os.environ):
+        if name.startswith("FLUX"):
+            monkeypatch.delenv(name)
+    async with AsyncExitStack() as stack:
+        world = World(stack)
+        yield world
+        world.check()
+
+
+Timed = Callable[..., Jobspec]
+
+
+@pytest.fixture
+def timed() -> Timed:
+    """A job that only lets time pass."""
+
+    def make(duration: str = "1ms", **options: Any) -> Jobspec:
+        return Jobspec.from_command(["true"], test_run_duration_s=parse_duration(duration), **options)
+
+    return make
+
+
+Step = Callable[[], Awaitable[None]]

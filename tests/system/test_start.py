@@ -1,0 +1,160 @@
+"""The life of an instance as its user sees it: with a command, with a shell, as a daemon, inside a job; and its state."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def left_behind(user: Any) -> list[str]:
+    return [path.name for path in user.directory.iterdir() if path.name.startswith("fluxsched-")]
+
+
+@pytest.mark.parametrize("status", [0, 7])
+def test_the_commands_status_is_ours_and_the_temporary_state_goes(user: Any, status: int) -> None:
+    found = user.shell(f"test -S ${{FLUXSCHED_URI#ipc://}} && echo inside; exit {status}", "--fake", "2x2", status=status)
+    assert (found.out, found.err) == ("inside\n", "")
+    assert left_behind(user) == []
+
+
+def test_a_command_ended_by_a_signal_ends_us_as_in_a_shell(user: Any) -> None:
+    user.shell("kill -9 $$", "--fake", "1x1", status=128 + signal.SIGKILL)
+
+
+def test_a_command_that_is_not_there(user: Any) -> None:
+    found = user("start", "--fake", "1x1", "--", "no-such-command", status=1)
+    assert found.err == "fluxsched: start: cannot run no-such-command: No such file or directory\n"
+    assert left_behind(user) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        (["--bind", "tcp://192.0.2.1:1"], "tcp://192.0.2.1:1"),
+        (["--scheduler", "fifo", "--scheduler", "firstfit"], "group 'default' is served by module 'sched-fifo'"),
+        (["--statedir", "/proc/1/nothing"], "/proc/1/nothing"),
+    ],
+)
+def test_a_start_that_fails_says_why_and_leaves_nothing(user: Any, options: list[str], want: str) -> None:
+    found = user("start", "--fake", "1x1", *options, "--", "true", status=1)
+    assert found.err.startswith("fluxsched: start: ")
+    assert want in found.err
+    assert found.err.count("\n") == 1
+    assert left_behind(user) == []
+
+
+def test_without_a_command_there_is_a_shell_on_the_terminal(user: Any) -> None:
+    """Interrupts go to the shell, job control works, and the instance ends with it, with its status."""
+    user.environ |= {"SHELL": "/bin/sh", "PS1": "$ ", "ENV": ""}
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(user.directory)
+        os.execve(str(Path(sys.executable).with_name("fluxsched")), ["fluxsched", "start", "--fake", "2x2"],
+                  user.environment)  # fmt: skip
+    screen = ""
+
+    def read_until(text: str) -> str:
+        nonlocal screen
+        end_s = time.monotonic() + 20
+        while text not in screen:
+            assert time.monotonic() < end_s, screen
+            if select.select([terminal], [], [], 0.1)[0]:
+                screen += os.read(terminal, 4096).decode()
+        before, screen = screen.split(text, 1)
+        return before
+
+    read_until("$ ")
+    os.write(terminal, b"fluxsched run echo it-$((40+2))\n")
+    read_until("it-42\r\n")
+    read_until("$ ")
+    os.write(terminal, b"sleep 100\n")
+    read_until("sleep 100\r\n")
+    time.sleep(0.3)
+    os.write(terminal, b"\x03")
+    read_until("$ ")
+    os.write(terminal, b"tty >/dev/null && exit 9\n")
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 9
+    assert left_behind(user) == []
+
+
+def test_a_daemon_prints_its_uri_is_found_without_it_and_ends_by_stop(user: Any, alive: Any) -> None:
+    uri = user("start", "--daemon", "--fake", "2x2").word
+    assert re.fullmatch(r"ipc:///\S+/instance\.sock", uri)
+    assert user("uri").word == uri
+    info = user("uri", "--json").json
+    assert (info["uri"], info["ready"], info["size"]) == (uri, True, 2)
+    jobid = user.submit("sleep", "100")
+    assert user("jobs", "-n", "-o", "{id.f58} {state}").word == f"{jobid} RUN"
+    user("stop")
+    assert left_behind(user) == []
+    found = user("jobs", status=1)
+    assert found.err.startswith("fluxsched: jobs: no fluxsched instance found: start one with `fluxsched start`")
+    assert not alive(info["pid"])
+
+
+def test_sigterm_ends_an_instance_its_jobs_and_its_modules(user: Any, alive: Any, until: Any) -> None:
+    script = "fluxsched module list --json; fluxsched submit sleep 321 >/dev/null; echo ready; exec sleep 100"
+    with user.popen("start", "--fake", "1x1", "--", "sh", "-c", script) as process:
+        mods = json.loads(process.stdout.readline())["mods"]
+        scheduler = next(mod["pid"] for mod in mods if mod["name"] == "sched-fifo")
+        assert process.stdout.readline() == "ready\n"
+        process.terminate()
+        process.communicate(timeout=20)
+    until(lambda: not alive(scheduler))
+    assert subprocess.run(["pgrep", "-fx", "sleep 321"], capture_output=True).stdout == b""
+    assert left_behind(user) == []
+
+
+def test_statedir_keeps_jobs_drains_queues_and_ids_and_is_locked(user: Any, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    first = user.shell(
+        "fluxsched run true; fluxsched submit --urgency hold true; fluxsched resource drain 1 broken;"
+        f"fluxsched queue disable resting a while; fluxsched start --fake 1x1 --statedir {state} -- true",
+        "--fake", "2x2", "--statedir", state, status=1,
+    )  # fmt: skip
+    assert first.err == (
+        f"fluxsched: start: state directory {state} is used by another instance: stop it or name another\n"
+    )
+    held = first.word
+    again = user.shell(
+        "fluxsched jobs -a -n -o '{id.f58} {status}'; fluxsched resource drain -n -o '{ranks} {reason}';"
+        f"fluxsched submit true; fluxsched queue enable; fluxsched urgency {held} 16; fluxsched wait -v {held};"
+        "fluxsched submit true",
+        "--fake", "2x2", "--statedir", state,
+    )  # fmt: skip
+    waiting, ended, drained, waited, new = again.out.splitlines()
+    assert waiting.split()[0] == held
+    assert ended.endswith(" COMPLETED")
+    assert drained == "1 broken"
+    assert waited == f"{held}: completed"
+    assert new not in (held, ended.split()[0])
+    assert "resting a while" in again.err
+    assert left_behind(user) == []
+
+
+def test_a_nested_instance_has_the_jobs_resources_re_ranked(user: Any, tmp_path: Path) -> None:
+    inner = tmp_path / "inner.sh"
+    inner.write_text("fluxsched resource R; fluxsched resource info; fluxsched run -N2 -n2 sh -c 'echo $FLUX_JOB_NNODES'")
+    outer = tmp_path / "outer.sh"
+    outer.write_text(f"[ $FLUX_TASK_RANK != 0 ] || exec fluxsched start -- sh {inner}")
+    found = user.shell(
+        f"fluxsched submit -N2 -n2 sleep 100 >/dev/null; fluxsched run -N2 -n2 -c3 sh {outer}", "--fake", "4x4"
+    )
+    lines = found.out.splitlines()
+    resources = json.loads(lines[0])
+    assert [(entry["rank"], entry["children"]["core"]) for entry in resources["execution"]["R_lite"]] == [("0-1", "0-2")]
+    assert resources["execution"]["nodelist"] == ["fake[2-3]"]
+    assert lines[1:] == ["2 Nodes, 6 Cores, 0 GPUs", "2", "2"]
