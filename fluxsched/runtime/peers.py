@@ -55,13 +55,14 @@ Post = Callable[[Peer, Message], None]
 class Request:
     """A request on its way; answer it exactly once, or stream and end it."""
 
-    __slots__ = ("_post", "is_open", "message", "on_end", "peer")
+    __slots__ = ("_is_stream", "_post", "is_open", "message", "on_end", "peer")
 
     def __init__(self, post: Post, peer: Peer, message: Message) -> None:
         self.peer = peer
         self.message = message
         self.on_end: Callable[[], None] | None = None
         self.is_open = not message.flags & NORESPONSE
+        self._is_stream = False
         self._post = post
         if self.is_open:
             peer.in_flight += 1
@@ -88,23 +89,24 @@ class Request:
     def respond(self, payload: object = None) -> None:
         """Send one response: the only one, or the next of a stream."""
         if self.is_open:
-            data = None if payload is None else codec.pack(payload)
-            if not self.message.flags & STREAMING:
-                self._close()
-            self._post(self.peer, make_response(self.message, data))
+            answer = make_response(self.message, None if payload is None else codec.pack(payload))
+            if not self._is_stream:
+                self._close(answer)
+            self._post(self.peer, answer)
 
     def error(self, errnum: int, text: str = "") -> None:
         """End the request with an error response (ENODATA ends a stream that went well)."""
         if self.is_open:
-            self._close()
-            self._post(self.peer, make_error(self.message, errnum, text))
+            answer = make_error(self.message, errnum, text)
+            self._close(answer)
+            self._post(self.peer, answer)
 
     def relay(self, answer: Message) -> None:
         """Send another service's answer as the answer to this request."""
         if self.is_open:
             back = make_response(self.message, answer.payload)
             back.aux1 = answer.errnum
-            self._close()
+            self._close(back)
             self._post(self.peer, back)
 
     def open_stream(self, on_end: Callable[[], None]) -> None:
@@ -114,14 +116,18 @@ class Request:
         if self.message.matchtag in self.peer.streams:
             raise RemoteProtocolError(f"{self.topic}: matchtag {self.message.matchtag} is in use by another stream")
         self.on_end = on_end
+        self._is_stream = True
         self.peer.streams[self.message.matchtag] = self
 
     def finish(self) -> None:
         """End a stream that went well."""
         self.error(errno.ENODATA)
 
-    def _close(self) -> None:
+    def _close(self, last: Message) -> None:
+        """This is the last answer. Only a stream's has the streaming flag: without it the matchtag is free (RFC 6)."""
         self.is_open = False
+        if not self._is_stream:
+            last.flags &= ~STREAMING
         self.peer.in_flight -= 1
         if self.peer.streams.get(self.message.matchtag) is self:
             del self.peer.streams[self.message.matchtag]

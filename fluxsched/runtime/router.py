@@ -27,6 +27,7 @@ from fluxsched.protocol.header import (
     encode,
     make_request,
 )
+from fluxsched.protocol.messages.common import CancelRequest
 from fluxsched.runtime.log import logger
 from fluxsched.runtime.peers import Peer, Request
 from fluxsched.runtime.turns import Turns
@@ -244,8 +245,8 @@ class Router:
             raise FluxschedError(f"No service matching {message.topic} is registered", errno.ENOSYS)
 
     def _cancel(self, request: Request) -> None:
-        tag = request.payload(dict).get("matchtag")
-        stream = request.peer.streams.get(tag) if isinstance(tag, int) else None
+        stream = request.peer.streams.get(request.payload(CancelRequest).matchtag)
+        request.respond()  # to those who want to know; RFC 6 sends a cancel with NORESPONSE
         if stream is not None and stream.topic == request.topic.removesuffix("-cancel"):
             self.end_stream(stream)
 

@@ -57,6 +57,7 @@ class Second:
     """A client that shares no code with ours: `call` for one answer, `open` and `next` for streams."""
 
     def __init__(self, uri: str, *, identity: bytes | None = None, receive_hwm: int | None = None) -> None:
+        self.uri = uri
         self._context = zmq.Context()
         self.socket = self._context.socket(zmq.DEALER)
         self.socket.linger = 0

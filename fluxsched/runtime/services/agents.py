@@ -115,6 +115,7 @@ class AgentService:
         agent = self._agents.get(request.peer)
         if agent is None:
             raise Refused("agent.heartbeat: say agent.hello first", errno.EPROTO)
+        request.respond()
         agent.heard_s = self._turns.clock.monotonic_s()
         now_s = self._turns.wall_s
         if agent.torpid:

@@ -68,8 +68,7 @@ class SchedulingService:
 
     def _hello(self, request: Request) -> None:
         wanted = request.payload(msg.HelloRequest)
-        if not request.streaming:
-            raise RemoteProtocolError("job-manager.sched-hello: the request needs the streaming flag")
+        request.open_stream(lambda: None)
         groups = tuple(wanted.groups) if wanted.groups is not None else (DEFAULT_GROUP,)
         items = self._shell.manager.hello(request.peer, groups, partial_ok=wanted.partial_ok)
         self._groups[request.peer] = groups
