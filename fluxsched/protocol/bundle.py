@@ -75,15 +75,14 @@ def pack_bundles(messages: Iterable[Message]) -> list[list[bytes]]:
     batch: list[Message] = []
     room = BUNDLE_BYTES_MAX
     for message in messages:
-        room -= ITEM_OVERHEAD_BYTES + len(message.topic) * 4 + len(message.payload or b"")
+        size = ITEM_OVERHEAD_BYTES + len(message.topic) * 4 + len(message.payload or b"")
         shares = _can_share(message)
-        if batch and (not shares or room < 0 or len(batch) == BUNDLE_MESSAGES_MAX):
+        if batch and (not shares or size > room or len(batch) == BUNDLE_MESSAGES_MAX):
             sent.append(_flush(batch))
-            batch = []
-        if not batch:
-            room = BUNDLE_BYTES_MAX - ITEM_OVERHEAD_BYTES - len(message.topic) * 4 - len(message.payload or b"")
+            batch, room = [], BUNDLE_BYTES_MAX
         if shares:
             batch.append(message)
+            room -= size
         else:
             sent.append(encode(message))
     if batch:
@@ -108,13 +107,10 @@ def unpack_bundle(message: Message) -> list[Message]:
 
 
 def _can_share(message: Message) -> bool:
-    if message.type == CONTROL or not message.topic or message.topic == BUNDLE_TOPIC:
+    type_, topic, payload = message.type, message.topic, message.payload
+    if type_ == CONTROL or not topic or topic == BUNDLE_TOPIC:
         return False
-    return not message.payload or _is_text(message) or is_well_formed(message.payload)
-
-
-def _is_text(message: Message) -> bool:
-    return message.type == RESPONSE and message.aux1 != 0
+    return not payload or (type_ == RESPONSE and message.aux1 != 0) or is_well_formed(payload)
 
 
 def _flush(batch: list[Message]) -> list[bytes]:
@@ -122,12 +118,13 @@ def _flush(batch: list[Message]) -> list[bytes]:
 
 
 def _item(message: Message) -> _Packed:
-    if message.type == CONTROL or message.topic == BUNDLE_TOPIC:
-        raise LocalProtocolError(f"message type {message.type}, topic {message.topic!r} cannot travel in a bundle")
+    type_, topic, aux1, data = message.type, message.topic, message.aux1, message.payload
+    if type_ == CONTROL or topic == BUNDLE_TOPIC:
+        raise LocalProtocolError(f"message type {type_}, topic {topic!r} cannot travel in a bundle")
     payload: msgspec.Raw | str | None = None
-    if message.payload:
-        payload = message.payload.decode(errors="replace") if _is_text(message) else msgspec.Raw(message.payload)
-    return message.type, message.topic, message.flags & _INTENT, message.aux1, message.matchtag, payload
+    if data:
+        payload = data.decode(errors="replace") if type_ == RESPONSE and aux1 else msgspec.Raw(data)
+    return type_, topic, message.flags & _INTENT, aux1, message.matchtag, payload
 
 
 def _message(
@@ -135,12 +132,14 @@ def _message(
 ) -> Message:
     if topic == BUNDLE_TOPIC or "\0" in topic:
         raise RemoteProtocolError(f"bundle: topic {topic!r}: a bundle holds no bundle, and topics have no NUL")
-    flags = flags & _INTENT | (outer.flags & ROUTE) | TOPIC
-    data = bytes(raw)
-    payload: bytes | None = None
-    if data != _NIL:
+    flags = flags & _INTENT | outer.flags & ROUTE | TOPIC
+    payload: bytes | None = bytes(raw)
+    if payload == _NIL:
+        payload = None
+    else:
         flags |= PAYLOAD
-        payload = _text(topic, data) if type_ == RESPONSE and aux1 else data
+        if type_ == RESPONSE and aux1:
+            payload = _text(topic, bytes(raw))
     return Message(type_, topic, payload, flags, outer.userid, outer.rolemask, aux1, matchtag, outer.route)
 
 
