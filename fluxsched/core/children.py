@@ -9,9 +9,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.idset import CACHED_TEXT_CHARS, CACHED_TEXTS_MAX, EMPTY, Idset
 from fluxsched.core.jsontext import named, shown
 from fluxsched.errors import InvalidValue, LimitExceeded
 
@@ -39,9 +40,12 @@ class Children:
             raise InvalidValue(f"children must be an object such as {{'core': '0-3'}}, not {type(obj).__name__}")
         if len(obj) > KINDS_MAX:
             raise LimitExceeded(f"children lists {len(obj)} kinds: the limit is {KINDS_MAX}")
-        if len(obj) == 2 and type(obj.get("core")) is type(obj.get("gpu")) is str:
-            try:  # the usual shape, without the detours below
-                return cls(Idset.parse(obj["core"]), Idset.parse(obj["gpu"]))
+        cores_text, gpus_text = obj.get("core"), obj.get("gpu", "")
+        if type(cores_text) is type(gpus_text) is str and len(obj) == 1 + ("gpu" in obj):
+            try:
+                if len(cores_text) + len(gpus_text) <= CACHED_TEXT_CHARS:
+                    return _usual_cached(cores_text, gpus_text)
+                return _usual(cores_text, gpus_text)
             except InvalidValue:
                 pass  # found again, and named, below
         found = {kind: _idset(kind, text) for kind, text in obj.items()}
@@ -68,6 +72,15 @@ class Children:
         if self.gpus:
             yield "gpu", self.gpus
         yield from self.extra
+
+    def masks(self) -> tuple[tuple[str, int], ...]:
+        """`kinds` with bit masks for sets: what a record of what is held wants of each grant."""
+        found = [("core", self.cores.mask)] if self.cores.mask else []
+        if self.gpus.mask:
+            found.append(("gpu", self.gpus.mask))
+        if self.extra:
+            found += [(kind, ids.mask) for kind, ids in self.extra]
+        return tuple(found)
 
     def count(self, kind: str) -> int:
         """How many ids of one kind (`core`, `gpu`, ...) there are."""
@@ -97,6 +110,15 @@ class Children:
     def __le__(self, other: Children) -> bool:
         """Whether `other` has every child of this one."""
         return not self - other
+
+
+def _usual(cores: str, gpus: str) -> Children:
+    """The usual shape, without the detours of `parse`."""
+    return Children(Idset.parse(cores), Idset.parse(gpus))
+
+
+# jobs hold the same few sets of cores again and again; at worst it holds as much as the cache of idsets, twice
+_usual_cached = lru_cache(CACHED_TEXTS_MAX)(_usual)
 
 
 class Entry(NamedTuple):

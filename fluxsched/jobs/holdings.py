@@ -34,9 +34,12 @@ class Grant(NamedTuple):
 
     def count(self, kind: str) -> int:
         """How many children of a kind (`core`, `gpu`, ...) it has on all its targets."""
-        return sum(
-            len(part.ranks) * mask.bit_count() for part in self.parts for name, mask in part.children if name == kind
-        )
+        found = 0
+        for part in self.parts:
+            for name, mask in part.children:
+                if name == kind:
+                    found += mask.bit_count() * part.ranks.mask.bit_count()
+        return found
 
 
 def parse_grant(jobid: int, R: Any) -> Grant:  # noqa: N803 - RFC 20's name
@@ -51,10 +54,11 @@ def parse_grant(jobid: int, R: Any) -> Grant:  # noqa: N803 - RFC 20's name
 
 
 def _part(entry: Entry) -> Part:
-    ranks = entry.ranks
+    ranks, children = entry
+    mask = ranks.mask
     # most parts are one rank: a tuple of one is iterated faster than a set
-    ids: Iterable[int] = (ranks.min(),) if len(ranks) == 1 else ranks
-    return Part(ranks, ids, tuple([(kind, some.mask) for kind, some in entry.children.kinds()]))
+    ids: Iterable[int] = (mask.bit_length() - 1,) if mask.bit_count() == 1 else ranks
+    return Part(ranks, ids, children.masks())
 
 
 class Holdings:
