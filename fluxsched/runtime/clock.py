@@ -38,3 +38,8 @@ def sleep(delay_s: float) -> None:
 def generator_id(seed: int | None = None) -> int:
     """A FLUID generator id (RFC 19: 14 bits); random unless seeded."""
     return random.Random(seed).getrandbits(14)
+
+
+def seeded(seed: int) -> random.Random:
+    """A source of chance that gives the same numbers for the same seed."""
+    return random.Random(seed)

@@ -1,0 +1,93 @@
+"""Where a trace is simulated: equal targets, an R, or what the trace itself says; and groups and queues, if configured.
+
+Law: resources and configuration are read by the instance's own readers, so a site simulates with its own files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import InvalidValue
+from fluxsched.jobs.queues import QueueConfig
+from fluxsched.resource.groups import EXCLUDE
+from fluxsched.runtime.config import load_config, queue_configs
+from fluxsched.runtime.discover import Topology
+from fluxsched.runtime.sources import build_inventory, fake_resources, read_resources
+from fluxsched.sim.trace import Machine, Trace
+
+DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The resources, the groups beside `default`, the queues and the default queue."""
+
+    resources: ResourceSet
+    groups: Mapping[str, Idset] = field(default_factory=dict)
+    queues: Mapping[str | None, QueueConfig] = field(default_factory=dict)
+    default_queue: str | None = None
+
+    @property
+    def acquired(self) -> list[str]:
+        """The groups that the scheduler acquires: all but `exclude`."""
+        return [DEFAULT, *(name for name in self.groups if name not in (DEFAULT, EXCLUDE))]
+
+
+def site_of(
+    trace: Trace,
+    *,
+    procs: int | None = None,
+    nodes: int | None = None,
+    cores: int | None = None,
+    gpus: int | None = None,
+    r_path: Path | None = None,
+    config_path: Path | None = None,
+) -> Site:
+    """`procs` one-core targets, `nodes` of `cores` and `gpus`, the R in a file, the configured or the trace's machine.
+
+    Raises InvalidValue when several of them are given, or none and the trace does not say what it ran on.
+    """
+    ways = {"procs": procs, "nodes": nodes, "R": r_path}
+    given = [name for name, value in ways.items() if value is not None]
+    if len(given) > 1:
+        raise InvalidValue(f"{' and '.join(given)} each say what the machine is: give one of them")
+    if nodes is None and (cores, gpus) != (None, None):
+        raise InvalidValue("cores and gpus are counts a node: say how many nodes")
+    machine = Machine(procs) if procs is not None else None
+    if nodes is not None:
+        machine = Machine(nodes, 1 if cores is None else cores, gpus or 0)
+    if config_path is not None:
+        return _configured(config_path, r_path, machine, trace)
+    if r_path is not None:
+        return Site(read_resources(r_path))
+    return Site(fake_resources(_spec(machine or _machine_of(trace))))
+
+
+def _configured(config_path: Path, r_path: Path | None, machine: Machine | None, trace: Trace) -> Site:
+    """Groups and queues of a configuration, on the machine given beside it, else on its own, else on the trace's."""
+    config = load_config(config_path)
+    if r_path is None and machine is None and not (config.resource.path or config.resource.entries):
+        machine = _machine_of(trace)
+    found = build_inventory(
+        config, r_path=r_path, fake=None if machine is None else _spec(machine), topology=_nowhere
+    )
+    return Site(found.inventory.resources, found.groups, queue_configs(config), config.defaults.queue)
+
+
+def _machine_of(trace: Trace) -> Machine:
+    if trace.machine is None:
+        raise InvalidValue(f"{trace.name} does not say what it ran on: give procs, nodes or an R")
+    return trace.machine
+
+
+def _spec(machine: Machine) -> str:
+    return f"{machine.targets}x{machine.cores}+{machine.gpus}"
+
+
+def _nowhere() -> Topology:
+    """Simulated targets are not on this machine."""
+    return Topology("", (), (), "simulated")

@@ -1,0 +1,129 @@
+"""The figures of a schedule, out of the table of jobs alone.
+
+Law: bounded slowdown is max(1, (wait + run) / max(run, tau)), tau 10 s, over all jobs that have ended (Feitelson 2001);
+percentiles are of the values themselves, interpolated linearly; a figure over no jobs is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fluxsched.sim.steps import average, maximum, queue_steps, used_core_s
+
+if TYPE_CHECKING:
+    from fluxsched.sim.result import Result
+
+TAU_S = 10.0
+"""A shorter job counts as one of this length: nobody minds that a job of a millisecond waits for a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A distribution in four numbers."""
+
+    mean: float
+    median: float
+    p95: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one user or queue got."""
+
+    name: int | str | None
+    jobs: int
+    wait_mean_s: float
+    slowdown_mean: float
+    core_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Of one policy on one trace. Times in seconds; utilisation is of the usable cores between first and last event."""
+
+    jobs: int
+    states: dict[str, int]
+    wait_s: Spread | None
+    slowdown: Spread | None
+    utilisation: float | None
+    makespan_s: float
+    queue_mean: float
+    queue_max: int
+    fairness_users: float | None
+    fairness_queues: float | None
+    users: tuple[Share, ...]
+    queues: tuple[Share, ...]
+
+
+def bounded_slowdown(wait_s: float, run_s: float, tau_s: float = TAU_S) -> float:
+    """How many times longer than its run a job took, waiting included."""
+    return max(1.0, (wait_s + run_s) / max(run_s, tau_s))
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    """Mean, median, 95th percentile and maximum of what is known; None if nothing is."""
+    known = sorted([value for value in values if value is not None])
+    if not known:
+        return None
+    return Spread(sum(known) / len(known), percentile(known, 0.5), percentile(known, 0.95), known[-1])
+
+
+def percentile(ordered: Sequence[float], part: float) -> float:
+    """The value below which `part` (0 to 1) of the ordered values lie, interpolated linearly."""
+    at = part * (len(ordered) - 1)
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
+
+
+def jain(values: Sequence[float]) -> float | None:
+    """Jain's index of fairness: 1 when all fare alike, 1/n when one has everything; None for nobody."""
+    squares = sum([value * value for value in values])
+    return sum(values) ** 2 / (len(values) * squares) if squares else None
+
+
+def shares(result: Result, names: Sequence[int | str | None]) -> tuple[Share, ...]:
+    """What each name (one a job) got, the largest in core seconds first; jobs without a name count under None."""
+    jobs = result.jobs
+    sums: dict[int | str | None, list[float]] = {}
+    rows = zip(names, result.wait, result.slowdown, jobs.start, jobs.end, jobs.procs, strict=True)
+    for name, wait_s, slowdown, start_s, end_s, procs in rows:
+        if wait_s is None or slowdown is None or start_s is None or end_s is None:
+            continue
+        mine = sums.setdefault(name, [0, 0.0, 0.0, 0.0])
+        mine[0] += 1
+        mine[1] += wait_s
+        mine[2] += slowdown
+        mine[3] += (end_s - start_s) * procs
+    found = [Share(name, int(n), wait / n, slow / n, core_s) for name, (n, wait, slow, core_s) in sums.items()]
+    return tuple(sorted(found, key=lambda share: (-share.core_s, str(share.name))))
+
+
+def summarize(result: Result) -> Summary:
+    """All figures of a result."""
+    jobs = result.jobs
+    users, queues = shares(result, jobs.user), shares(result, jobs.queue)
+    begun = min(jobs.submit, default=0.0)
+    ended = max([end for end in jobs.end if end is not None], default=begun)
+    capacity = average(result.capacity, begun, ended) * (ended - begun)
+    waiting = queue_steps(jobs)
+    states: dict[str, int] = {}
+    for state in jobs.state:
+        states[state] = states.get(state, 0) + 1
+    return Summary(
+        jobs=len(jobs),
+        states=states,
+        wait_s=spread(result.wait),
+        slowdown=spread(result.slowdown),
+        utilisation=used_core_s(jobs, ended) / capacity if capacity else None,
+        makespan_s=ended - begun,
+        queue_mean=average(waiting, begun, ended),
+        queue_max=maximum(waiting),
+        fairness_users=jain([share.slowdown_mean for share in users]),
+        fairness_queues=jain([share.slowdown_mean for share in queues]),
+        users=users,
+        queues=queues,
+    )

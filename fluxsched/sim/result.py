@@ -1,0 +1,124 @@
+"""What a simulation gives: a table of jobs, column by column, and what it took.
+
+Law: a job keeps its row whatever became of it; what did not happen is None, and an empty cell in a file.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TextIO
+
+from fluxsched.sim.metrics import Summary, bounded_slowdown, summarize
+from fluxsched.sim.swf import number_text
+
+COLUMNS = (
+    "job", "submit", "start", "end", "procs", "policy", "user", "queue", "wait", "slowdown", "state", "ranks",
+)  # fmt: skip
+"""Of `to_csv`, in order. Times in seconds since the trace began; `slowdown` is bounded; `ranks` only if asked for."""
+
+WAITING, RUNNING, COMPLETED, TIMEOUT, FAILED, DENIED = "waiting", "running", "completed", "timeout", "failed", "denied"
+"""`state`: not started, not ended by then, ran to its end, cut at its limit, ended with its targets, never possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What scheduling took: instants, passes, and, if a stopwatch was given, seconds in all and in each pass."""
+
+    instants: int
+    passes: int
+    wall_s: float | None = None
+    pass_s: Sequence[float] = ()
+
+
+@dataclass(slots=True)
+class Columns:
+    """One list a column, one entry a job, in order of submission."""
+
+    job: list[int | str]
+    submit: list[float]
+    start: list[float | None]
+    end: list[float | None]
+    procs: list[int]
+    user: list[int | str | None]
+    queue: list[int | str | None]
+    state: list[str]
+    ranks: list[str | None] | None = None
+    notes: dict[int | str, str] = field(default_factory=dict)
+    """Why a job was denied, by job."""
+
+    def __len__(self) -> int:
+        return len(self.job)
+
+
+@dataclass
+class Result:
+    """One policy on one trace. `jobs` is the table, `capacity` the usable cores from each time on."""
+
+    policy: str
+    trace: str
+    jobs: Columns
+    capacity: list[tuple[float, int]]
+    targets: int
+    cost: Cost
+
+    @property
+    def cores(self) -> int:
+        """Cores at the beginning."""
+        return self.capacity[0][1]
+
+    @cached_property
+    def wait(self) -> list[float | None]:
+        """Seconds from submission to start."""
+        pairs = zip(self.jobs.start, self.jobs.submit, strict=True)
+        return [None if start is None else start - submit for start, submit in pairs]
+
+    @cached_property
+    def slowdown(self) -> list[float | None]:
+        """Bounded slowdown of the jobs that have ended."""
+        jobs = self.jobs
+        rows = zip(jobs.submit, jobs.start, jobs.end, strict=True)
+        return [
+            None if start is None or end is None else bounded_slowdown(start - submit, end - start)
+            for submit, start, end in rows
+        ]
+
+    @cached_property
+    def summary(self) -> Summary:
+        """The figures that reports show."""
+        return summarize(self)
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """The table line by line, in the order of COLUMNS."""
+        jobs = self.jobs
+        ranks = jobs.ranks if jobs.ranks is not None else [None] * len(jobs)
+        policy = [self.policy] * len(jobs)
+        return zip(
+            jobs.job, jobs.submit, jobs.start, jobs.end, jobs.procs, policy, jobs.user, jobs.queue, self.wait,
+            self.slowdown, jobs.state, ranks, strict=True,
+        )  # fmt: skip
+
+    def to_csv(self, file: TextIO | Path | str, header: bool = True) -> None:
+        """Write the table. Numbers are exact: whole ones without a point, others as Python prints them."""
+        if isinstance(file, Path | str):
+            with Path(file).open("w", newline="", encoding="utf-8") as opened:
+                self.to_csv(opened, header)
+            return
+        writer = csv.writer(file, lineterminator="\n")
+        if header:
+            writer.writerow(COLUMNS)
+        writer.writerows([_cell(value) for value in row] for row in self.rows())
+
+
+def write_csv(results: Sequence[Result], path: Path) -> None:
+    """All tables in one file, one after the other; the column `policy` tells them apart."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        for at, result in enumerate(results):
+            result.to_csv(file, header=at == 0)
+
+
+def _cell(value: object) -> object:
+    return number_text(value) if isinstance(value, float) else value

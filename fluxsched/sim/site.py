@@ -1,0 +1,117 @@
+"""A site file: what happens to the machine while a trace runs, one JSON object a line, times since the trace began.
+
+`do` is drain, undrain, offline, online, assign or include, as an administrator or an agent would cause them, or one of
+two that are made of these: `outage` (the targets are gone for a while, and so are the jobs on them) and `maintenance`
+(an outage before which the targets are drained for the time of `notice`). Law: the file is ours, so every fault in it
+is an error with its line, all at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fluxsched.core.duration import parse_duration
+from fluxsched.core.idset import Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.targets import parse_targets
+from fluxsched.errors import InvalidValue
+from fluxsched.runtime.files import read_text
+
+SITE_BYTES_MAX = 1 << 26
+"""A million events of 64 bytes: a change every minute for two years."""
+
+FAULTS_SHOWN_MAX = 20
+"""Nobody mends more at a time."""
+
+STRIKE = "strike"
+"""The step of an outage that ends jobs: the targets go offline and take the jobs there with them."""
+
+_PLAIN = {
+    "drain": {"reason"}, "undrain": set(), "offline": set(), "online": set(), "assign": {"group", "graceful"},
+    "include": {"graceful"}, "outage": {"for"}, "maintenance": {"for", "notice"},
+}  # fmt: skip
+_ALWAYS = {"at", "do", "targets"}
+_NEEDED = {"assign": "group", "outage": "for", "maintenance": "for"}
+
+
+class Step(NamedTuple):
+    """One change: `do` is a plain one or STRIKE."""
+
+    when_s: float
+    do: str
+    targets: Idset
+    text: str = ""
+    graceful: bool = False
+
+
+def read_site(path: Path, resources: ResourceSet) -> list[Step]:
+    """The steps of a file. Raises InvalidValue with a line for each fault."""
+    text = read_text(path, "site file", SITE_BYTES_MAX)
+    return parse_site(text.splitlines(), str(path), resources)
+
+
+def parse_site(lines: Iterable[str], name: str, resources: ResourceSet) -> list[Step]:
+    """Steps in order of time, those of one time in the order of the lines."""
+    steps: list[Step] = []
+    faults: list[str] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            steps += _steps(_load(line), resources)
+        except InvalidValue as fault:
+            faults.append(f"{name}:{number}: {fault}")
+    if faults:
+        more = len(faults) - FAULTS_SHOWN_MAX
+        raise InvalidValue("\n".join(faults[:FAULTS_SHOWN_MAX] + ([f"{name}: and {more} more"] if more > 0 else [])))
+    return sorted(steps, key=lambda step: step.when_s)
+
+
+def _load(line: str) -> dict[str, Any]:
+    try:
+        obj = json.loads(line)
+    except (ValueError, RecursionError):
+        raise InvalidValue("not JSON") from None
+    do = obj.get("do") if isinstance(obj, dict) else None
+    if not isinstance(do, str) or do not in _PLAIN:
+        raise InvalidValue(f"do is {str(do)[:20]!r}, not one of {', '.join(_PLAIN)}")
+    assert isinstance(obj, dict)
+    if unknown := sorted(obj.keys() - _ALWAYS - _PLAIN[do]):
+        allowed = ", ".join(sorted(_ALWAYS | _PLAIN[do]))
+        raise InvalidValue(f"{do}: unknown key {', '.join(unknown)[:40]}: there is {allowed}")
+    if missing := sorted({*_ALWAYS, _NEEDED.get(do, "do")} - obj.keys()):
+        raise InvalidValue(f"{do} needs {', '.join(missing)}")
+    for key in ("targets", "group", "reason"):
+        if not isinstance(obj.get(key, ""), str):
+            raise InvalidValue(f"{key} is not a text")
+    return obj
+
+
+def _steps(obj: dict[str, Any], resources: ResourceSet) -> list[Step]:
+    at_s = _time(obj, "at")
+    targets = parse_targets(obj["targets"], resources.ranks_by_host, resources.ranks)
+    do: str = obj["do"]
+    if do == "outage":
+        return [Step(at_s, STRIKE, targets), Step(at_s + _time(obj, "for"), "online", targets)]
+    if do == "maintenance":
+        back_s = at_s + _time(obj, "for")
+        return [
+            Step(max(0.0, at_s - _time(obj, "notice")), "drain", targets, "maintenance"),
+            Step(at_s, STRIKE, targets),
+            Step(back_s, "online", targets),
+            Step(back_s, "undrain", targets),
+        ]
+    return [Step(at_s, do, targets, obj.get("group") or obj.get("reason") or "", bool(obj.get("graceful")))]
+
+
+def _time(obj: dict[str, Any], key: str) -> float:
+    try:
+        seconds = parse_duration(obj.get(key, 0))
+    except InvalidValue as fault:
+        raise InvalidValue(f"{key}: {fault}") from None
+    if seconds == float("inf"):
+        raise InvalidValue(f"{key}: give a finite time")
+    return seconds

@@ -1,0 +1,72 @@
+"""From a trace's job to the jobspec that a scheduler is sent: each kind of job is worked out once.
+
+Law: queues decide as in an instance (`jobs.queues`): defaults, requirements and limits are theirs; a job that they
+would refuse is refused here with their words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import InvalidValue, Refused
+from fluxsched.jobs.queues import QueueConfig, Queues
+from fluxsched.sim.trace import Ask, TraceJob
+
+COMMAND = ("simulated",)
+
+
+class Specs:
+    """Jobspecs by what decides them: needs, limit and queue."""
+
+    def __init__(self, queues: Mapping[str | None, QueueConfig], default_queue: str | None) -> None:
+        self._queues = Queues(queues, default_queue) if queues else None
+        self._asked: dict[Ask, Jobspec] = {}
+        self._made: dict[tuple[Ask, float | None, int | str | None], Jobspec | str] = {}
+
+    def of(self, job: TraceJob) -> Jobspec | str:
+        """The jobspec, or why an instance would not take the job."""
+        key = (job.ask, job.limit_s, job.queue)
+        made = self._made.get(key)
+        if made is None:
+            try:
+                made = self._make(job)
+            except (InvalidValue, Refused) as fault:
+                made = str(fault)
+            self._made[key] = made
+        return made
+
+    def _make(self, job: TraceJob) -> Jobspec:
+        base = self._asked.get(job.ask)
+        if base is None:
+            base = self._asked[job.ask] = _jobspec(job.ask)
+        if job.limit_s:
+            base = replace(base, duration_s=job.limit_s, raw=_with_system(base, "duration", job.limit_s))
+        if self._queues is None:
+            return base
+        name = None if job.queue is None else str(job.queue)
+        if name is not None and name in self._queues.names():
+            base = replace(base, queue=name, raw=_with_system(base, "queue", name))
+        return self._queues.for_submit(base.queue).admit(base)
+
+
+def _jobspec(ask: Ask) -> Jobspec:
+    if ask.jobspec is not None:
+        return Jobspec.parse(ask.jobspec)
+    return Jobspec.from_command(
+        COMMAND,
+        ntasks=ask.nslots,
+        cores_per_task=ask.cores,
+        gpus_per_task=ask.gpus,
+        nodes=ask.nodes,
+        exclusive=ask.exclusive,
+        constraint=None if ask.constraint is None else json.loads(ask.constraint),
+    )
+
+
+def _with_system(jobspec: Jobspec, key: str, value: object) -> dict[str, object]:
+    raw = jobspec.raw
+    system = {**raw["attributes"].get("system", {}), key: value}
+    return {**raw, "attributes": {**raw["attributes"], "system": system}}

@@ -1,0 +1,99 @@
+"""Simulations for studies: `run` one policy, `compare` several on the same trace.
+
+    >>> from fluxsched.sim import Ask, Trace, TraceJob, run
+    >>> jobs = [TraceJob(1, 0.0, 60.0, 120.0, Ask(4)), TraceJob(2, 1.0, 5.0, 10.0, Ask(2))]
+    >>> run(Trace.of(jobs), "fifo", procs=4).jobs.start
+    [0.0, 60.0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from pathlib import Path
+
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import InvalidValue
+from fluxsched.sched.policy import Policy
+from fluxsched.sched.registry import make, parse_spec
+from fluxsched.sim.files import read_trace
+from fluxsched.sim.machine import Site, site_of
+from fluxsched.sim.result import Result
+from fluxsched.sim.runner import Progress, Simulation
+from fluxsched.sim.site import Step, read_site
+from fluxsched.sim.trace import Trace, TraceJob
+
+Source = Trace | Path | str | Iterable[TraceJob]
+"""A trace, a file that holds one, or jobs."""
+
+
+def run(
+    trace: Source,
+    policy: str | Policy = "fifo",
+    *,
+    procs: int | None = None,
+    nodes: int | None = None,
+    cores: int | None = None,
+    gpus: int | None = None,
+    resources: ResourceSet | Path | str | None = None,
+    config: Path | str | None = None,
+    site: Path | str | Sequence[Step] = (),
+    until_s: float = inf,
+    placements: bool = False,
+    check: bool = False,
+    stopwatch: Callable[[], float] | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Simulate a trace under one policy, `NAME` or `NAME:key=value,...`, on virtual time.
+
+    The machine: `procs` one-core targets, `nodes` of `cores` and `gpus`, `resources` (R, or a file of it), else what
+    `config` (an instance's configuration) or the trace says. `site` changes it meanwhile. `until_s` ends early.
+    `placements` fills the column `ranks`; `check` asserts all invariants at each instant; `stopwatch` (seconds)
+    measures what passes cost. Raises InvalidValue for what cannot be read or does not fit together.
+    """
+    traced = trace_of(trace)
+    place = _site(traced, procs, nodes, cores, gpus, resources, config)
+    steps = read_site(Path(site), place.resources) if isinstance(site, Path | str) else site
+    made, title = _policy(policy)
+    simulation = Simulation(
+        traced, place, made, title, steps,
+        placements=placements, check=check, stopwatch=stopwatch, progress=progress,
+    )  # fmt: skip
+    return simulation.run(until_s)
+
+
+def trace_of(source: Source) -> Trace:
+    """The trace that is meant. Raises InvalidValue."""
+    if isinstance(source, Trace):
+        return source
+    return read_trace(source) if isinstance(source, Path | str) else Trace.of(source)
+
+
+def _policy(policy: str | Policy) -> tuple[Policy, str]:
+    if isinstance(policy, str):
+        return make(*parse_spec(policy)), policy
+    return policy, policy.name
+
+
+def _site(
+    trace: Trace,
+    procs: int | None,
+    nodes: int | None,
+    cores: int | None,
+    gpus: int | None,
+    resources: ResourceSet | Path | str | None,
+    config: Path | str | None,
+) -> Site:
+    if isinstance(resources, ResourceSet):
+        if (procs, nodes, cores, gpus, config) != (None,) * 5:
+            raise InvalidValue("resources say what the machine is: give no procs, nodes, cores, gpus or config beside")
+        return Site(resources)
+    return site_of(
+        trace,
+        procs=procs,
+        nodes=nodes,
+        cores=cores,
+        gpus=gpus,
+        r_path=None if resources is None else Path(resources),
+        config_path=None if config is None else Path(config),
+    )

@@ -1,0 +1,147 @@
+"""What a simulation is fed with: jobs with their times and needs, and what of the file could not be used.
+
+Law: what a trace does not say stays unknown (None), never a guess; every line that is not simulated is counted, and the
+first ones are kept with the reason, so that nobody takes a cut trace for a whole one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import NamedTuple
+
+from fluxsched.errors import InvalidValue, LimitExceeded
+
+JOBS_MAX = 20_000_000
+"""Jobs in one trace: ten times the longest of the public archives; some 600 bytes each."""
+
+FAULTS_KEPT_MAX = 100
+"""Lines that were not used, kept with their reason; the rest are counted."""
+
+FAULT_CHARS_MAX = 60
+"""How much of such a line is repeated."""
+
+
+class Ask(NamedTuple):
+    """What a job needs: `nslots` slots of `cores` and `gpus`, spread over `nodes` if given.
+
+    `constraint` is the RFC 31 object as JSON text; `jobspec`, as JSON text too, stands for all the others.
+    """
+
+    nslots: int = 1
+    cores: int = 1
+    gpus: int = 0
+    nodes: int | None = None
+    exclusive: bool = False
+    constraint: str | None = None
+    jobspec: str | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether `nslots` times `cores` is just what the job gets."""
+        return self.nodes is None and not self.exclusive and self.jobspec is None
+
+
+class TraceJob(NamedTuple):
+    """One job. Times are seconds since the trace began; `run_s` is how long it would run, `limit_s` what it asked for.
+
+    `job` is its name in the trace, `wait_s` how long it waited where the trace was recorded.
+    """
+
+    job: int | str
+    submit_s: float
+    run_s: float
+    limit_s: float | None
+    ask: Ask
+    user: int | str | None = None
+    queue: int | str | None = None
+    group: int | str | None = None
+    wait_s: float | None = None
+    urgency: int = 16
+
+
+class Fault(NamedTuple):
+    """A line that was not used: `line` counts from 1, `is_bad` tells what cannot be read from what lacks something."""
+
+    line: int
+    why: str
+    text: str
+    is_bad: bool
+
+
+class Machine(NamedTuple):
+    """Equal targets."""
+
+    targets: int
+    cores: int = 1
+    gpus: int = 0
+
+
+@dataclass(slots=True)
+class Trace:
+    """Jobs in order of submission, those of one instant in the order of the file. `header` has the file's own keys."""
+
+    name: str
+    jobs: Sequence[TraceJob]
+    header: dict[str, str] = field(default_factory=dict)
+    machine: Machine | None = None
+    faults: tuple[Fault, ...] = ()
+    bad: int = 0
+    left_out: int = 0
+
+    @classmethod
+    def of(cls, jobs: Iterable[TraceJob], name: str = "jobs", machine: Machine | None = None) -> Trace:
+        """A trace out of jobs in any order. Raises InvalidValue for a job that cannot be simulated."""
+        found = list(jobs)
+        for job in found:
+            check_job(job)
+        return cls(name, in_order(found), machine=machine)
+
+
+class Collector:
+    """Gathers jobs and faults while a file is read."""
+
+    def __init__(self, name: str, limit: int = JOBS_MAX) -> None:
+        self.jobs: list[TraceJob] = []
+        self.header: dict[str, str] = {}
+        self.machine: Machine | None = None
+        self._name = name
+        self._limit = limit
+        self._faults: list[Fault] = []
+        self._counts = {True: 0, False: 0}
+
+    def add(self, job: TraceJob) -> None:
+        """Raises LimitExceeded when there are too many."""
+        if len(self.jobs) >= self._limit:
+            raise LimitExceeded(f"{self._name} has more than {self._limit} jobs: the limit of one trace; cut it")
+        self.jobs.append(job)
+
+    def fault(self, line: int, why: str, text: str, is_bad: bool) -> None:
+        """A line that is not used."""
+        self._counts[is_bad] += 1
+        if len(self._faults) < FAULTS_KEPT_MAX:
+            shown = " ".join(text[: 4 * FAULT_CHARS_MAX].split())[:FAULT_CHARS_MAX]
+            self._faults.append(Fault(line, why, shown, is_bad))
+
+    def trace(self) -> Trace:
+        """What was gathered."""
+        return Trace(
+            self._name, in_order(self.jobs), self.header, self.machine, tuple(self._faults), self._counts[True],
+            self._counts[False],
+        )  # fmt: skip
+
+
+def in_order(jobs: list[TraceJob]) -> list[TraceJob]:
+    """By time of submission; a stable sort, so the file's order decides among equals."""
+    jobs.sort(key=attrgetter("submit_s"))
+    return jobs
+
+
+def check_job(job: TraceJob) -> None:
+    """Raises InvalidValue, naming the job, for times that are negative or endless, and for a job that needs nothing."""
+    for what, value in (("submit", job.submit_s), ("run", job.run_s), ("limit", job.limit_s)):
+        if value is not None and not 0 <= value < float("inf"):
+            raise InvalidValue(f"job {job.job}: {what} time {value} is not a number of seconds of 0 or more")
+    if min(job.ask.nslots, job.ask.cores) < 1 or job.ask.gpus < 0:
+        raise InvalidValue(f"job {job.job}: {job.ask.nslots} slots of {job.ask.cores} cores: it needs at least one")
