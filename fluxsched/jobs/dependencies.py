@@ -91,7 +91,7 @@ def verdict(jobid: int, dependency: Dependency, job: Antecedent) -> Verdict | No
         failure = ""
     if job.state is not INACTIVE:
         return None
-    return Verdict(jobid, dependency, f"{dependency.description}: job {job.id} {failure}" if failure else "")
+    return Verdict(jobid, dependency, f"{dependency.description}: {job.title} {failure}" if failure else "")
 
 
 class DependencyIndex:

@@ -208,7 +208,7 @@ class Engine:
             if dependency.antecedent:
                 antecedent = self.active.get(dependency.antecedent) or self.inactive.get(dependency.antecedent)
                 if antecedent is None:
-                    note = f"{dependency.description}: job {dependency.antecedent} is not known any more"
+                    note = f"{dependency.description}: job {format_f58(dependency.antecedent)} is not known any more"
                     found = Verdict(job.id, dependency, note)
                 else:
                     found = verdict(job.id, dependency, antecedent)

@@ -247,6 +247,7 @@ def _jobspec_update(job: Job, event: Event) -> None:
 
 def _resource_update(job: Job, event: Event) -> None:
     job.expiration_s = float(event["context"]["expiration"])
+    job.duration_s = max(0.0, job.expiration_s - job.starttime_s) if job.expiration_s else 0.0
     if job.R is not None:
         # R is shared with what was stored and sent: replaced, never changed
         job.R = with_path(job.R, "execution.expiration", job.expiration_s)

@@ -148,7 +148,7 @@ class SchedulerSide(Engine):
         if error is None and job.state is RUN:
             self._log(job, "resource-update", {"expiration": asked_s})
         elif error is None:
-            error = f"job {jobid} is no longer running"
+            error = f"{job.title} is no longer running"
         self._out.append(UpdateDone(jobid, error))
         return self._end()
 

@@ -62,7 +62,7 @@ def test_each_scheme(world: Any, spec: Callable[..., Any], scheme: str, how: str
     else:
         assert world.state(2) is State.INACTIVE
         assert world.contexts(2, "exception")[0]["type"] == "depend"
-        assert world.contexts(2, "exception")[0]["note"].startswith(f"{scheme}=1: job 1 ")
+        assert world.contexts(2, "exception")[0]["note"].startswith(f"{scheme}=1: job ƒ2 ")
 
 
 def test_after_is_met_at_the_start_event(world: Any, spec: Callable[..., Any]) -> None:

@@ -210,7 +210,7 @@ def test_an_antecedent_that_is_forgotten_fails_its_dependents(
     alone.submit(2, spec(dependencies=[{"scheme": "afterok", "value": "1"}, {"scheme": "afterany", "value": "1"}]))
     del alone.stored[1]
     again, _ = restart(alone, new_world)
-    assert again.contexts(2, "exception")[0]["note"] == "afterok=1: job 1 is not known any more"
+    assert again.contexts(2, "exception")[0]["note"] == "afterok=1: job ƒ2 is not known any more"
 
 
 def test_a_queue_that_is_gone_holds_its_jobs_back(new_world: Callable[..., Any], spec: Callable[..., Any]) -> None:

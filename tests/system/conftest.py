@@ -1,5 +1,9 @@
 """A user at a terminal: the installed `fluxsched`, a clean environment, a directory of its own, and instances that
 are stopped when the test is over. In-process instances assert law 5 (`Instance.check`) when it ends and at each step.
+
+A command of a hundred milliseconds is mostly the start of Python. So `user.process(...)` runs the console script, for
+what only a process shows (exit statuses, signals, terminals), and `user(...)` runs the same command line against the
+same instance inside this process.
 """
 
 from __future__ import annotations
@@ -11,14 +15,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, chdir, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+from unittest.mock import patch
 
 import pytest
+from click.testing import CliRunner
 
+from fluxsched.cli.main import main
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.runtime.blocking import Handle
@@ -29,6 +36,22 @@ from fluxsched.runtime.launch import StartOptions, settings_of
 PROGRAM = str(Path(sys.executable).with_name("fluxsched"))
 WAIT_S = 20.0
 OURS = ("FLUX", "_FLUXSCHED", "XDG_RUNTIME_DIR")
+
+
+@contextmanager
+def limited(limit_s: float) -> Iterator[None]:
+    """Raise TimeoutError in the body after `limit_s`."""
+
+    def late(signum: int, frame: object) -> NoReturn:
+        raise TimeoutError(f"not done within {limit_s} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @dataclass(frozen=True)
@@ -69,8 +92,18 @@ class User:
             **{"text": True, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
         )  # fmt: skip
 
-    def __call__(self, *words: object, status: int | None = 0, **more: Any) -> Done:
-        """Run `fluxsched WORDS...`; it must end with `status` (None: any)."""
+    def __call__(self, *words: object, status: int | None = 0) -> Done:
+        """`fluxsched WORDS...` in this process; it must end with `status` (None: any)."""
+        with patch.dict(os.environ, self.environment, clear=True), chdir(self.directory), limited(WAIT_S):
+            result = CliRunner().invoke(main, [str(word) for word in words])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        done = Done(result.exit_code, result.stdout, result.stderr)
+        assert status is None or done.status == status, f"{words}: {done}"
+        return done
+
+    def process(self, *words: object, status: int | None = 0, **more: Any) -> Done:
+        """The same as a process."""
         with self.popen(*words, **more) as process:
             try:
                 out, err = process.communicate(timeout=WAIT_S)
@@ -83,7 +116,7 @@ class User:
 
     def shell(self, script: str, *options: object, status: int | None = 0) -> Done:
         """`fluxsched start OPTIONS -- sh -c SCRIPT`."""
-        return self("start", *options, "--", "sh", "-c", script, status=status)
+        return self.process("start", *options, "--", "sh", "-c", script, status=status)
 
     def at(self, uri: str) -> User:
         return User(self.directory, uri, self.environ)
@@ -120,7 +153,7 @@ class Daemons:
         self._user = user
 
     def __call__(self, *options: object) -> User:
-        uri = self._user("start", "--daemon", *options).word
+        uri = self._user.process("start", "--daemon", *options).word
         self._stack.callback(self._stop, uri)
         return self._user.at(uri)
 
@@ -237,4 +270,3 @@ def timed() -> Timed:
     return make
 
 
-Step = Callable[[], Awaitable[None]]

@@ -24,7 +24,7 @@ import pytest
     ],
 )
 def test_the_exit_status_is_the_jobs_as_in_a_shell(site: Any, command: list[str], status: int, reason: str) -> None:
-    found = site("run", *command, status=status)
+    found = site.process("run", *command, status=status)
     last = found.err.splitlines()[-1] if found.err else ""
     assert last.startswith("fluxsched: run: ƒ") if reason else last == ""
     assert last.endswith(reason)
@@ -127,7 +127,7 @@ def test_cores_and_gpus_of_a_discovered_machine(user: Any, tmp_path: Path) -> No
     look = "python3 -c 'import os; print(*os.sched_getaffinity(0))'"
     script.write_text(f"a=$(fluxsched submit sh -c \"{look}; sleep 100\")\nfluxsched run sh -c \"{look}\"\n"
                       "until fluxsched job output $a | grep .; do sleep .1; done; fluxsched resource info")  # fmt: skip
-    found = user("start", "--", "sh", script).out.splitlines()
+    found = user.process("start", "--", "sh", script).out.splitlines()
     mine = os.sched_getaffinity(0)
     if len(mine) == 1:
         pytest.skip("one core: nothing to keep apart")

@@ -33,7 +33,7 @@ def test_a_command_ended_by_a_signal_ends_us_as_in_a_shell(user: Any) -> None:
 
 
 def test_a_command_that_is_not_there(user: Any) -> None:
-    found = user("start", "--fake", "1x1", "--", "no-such-command", status=1)
+    found = user.process("start", "--fake", "1x1", "--", "no-such-command", status=1)
     assert found.err == "fluxsched: start: cannot run no-such-command: No such file or directory\n"
     assert left_behind(user) == []
 
@@ -47,7 +47,7 @@ def test_a_command_that_is_not_there(user: Any) -> None:
     ],
 )
 def test_a_start_that_fails_says_why_and_leaves_nothing(user: Any, options: list[str], want: str) -> None:
-    found = user("start", "--fake", "1x1", *options, "--", "true", status=1)
+    found = user.process("start", "--fake", "1x1", *options, "--", "true", status=1)
     assert found.err.startswith("fluxsched: start: ")
     assert want in found.err
     assert found.err.count("\n") == 1
@@ -91,14 +91,14 @@ def test_without_a_command_there_is_a_shell_on_the_terminal(user: Any) -> None:
 
 
 def test_a_daemon_prints_its_uri_is_found_without_it_and_ends_by_stop(user: Any, alive: Any) -> None:
-    uri = user("start", "--daemon", "--fake", "2x2").word
+    uri = user.process("start", "--daemon", "--fake", "2x2").word
     assert re.fullmatch(r"ipc:///\S+/instance\.sock", uri)
-    assert user("uri").word == uri
+    assert user.process("uri").word == uri
     info = user("uri", "--json").json
     assert (info["uri"], info["ready"], info["size"]) == (uri, True, 2)
     jobid = user.submit("sleep", "100")
     assert user("jobs", "-n", "-o", "{id.f58} {state}").word == f"{jobid} RUN"
-    user("stop")
+    user.process("stop")
     assert left_behind(user) == []
     found = user("jobs", status=1)
     assert found.err.startswith("fluxsched: jobs: no fluxsched instance found: start one with `fluxsched start`")
