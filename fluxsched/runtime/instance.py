@@ -191,6 +191,7 @@ class Instance:
                 "hostlist": str(self.resource.module.resources.nodelist),
                 "rundir": str(self.run_directory),
                 "local-uri": self.uri,
+                "endpoints": " ".join(server.endpoint for server in self.servers),
                 "version": __version__,
             }
         )
