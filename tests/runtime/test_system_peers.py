@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from fluxsched.errors import FluxschedError, InvalidValue
+from fluxsched.protocol.acquire_server import PENDING_CHANGES_MAX
 from fluxsched.runtime.blocking import Handle as BlockingHandle
 
 STREAMING = 0x40
@@ -67,6 +68,26 @@ async def test_an_acquirer_that_reads_slowly_gets_the_sum(world, eventually):
         while not (changes := slow.waiting(stream)):
             await asyncio.sleep(0)
     assert changes == [{"type": "offline", "targets": "2"}]
+
+
+async def test_an_acquirer_that_never_reads_is_ended_when_too_much_waits(world, eventually):
+    """What cannot merge is bounded as well: the stream ends with an error, and the group is free."""
+    site = await world.bare(unsent_limit_bytes=64 << 20)
+    slow, admin = world.second(site, receive_hwm=1), world.second(site)
+    stream = slow.open("resource.acquire", {"group": "default", "accept": ["update"]})
+    await slow.next(stream)
+    for _ in range(FILLED):
+        slow.send("resource.ping", CHATTY)
+    (peer,) = [peer for peer in site.router.peers.values() if peer.streams]
+    await eventually(lambda: site.router.unsent_bytes(peer) > 0)
+    for number in range(PENDING_CHANGES_MAX + 2):
+        admin.send("resource.expiration-update", {"expiration": 4e9 + number})
+    await eventually(lambda: not site.resource.report()["acquirers"])
+    await admin.next(admin.open("resource.acquire", {"group": "default"}))
+    async with asyncio.timeout(5):
+        while (answer := await slow.next(stream)).errnum == 0:
+            assert answer.payload["type"] == "update"
+    assert (answer.errnum, str(PENDING_CHANGES_MAX) in answer.payload) == (errno.EOVERFLOW, True)
 
 
 async def test_everything_of_a_lost_peer_ends_within_half_a_second(world, timed, eventually):

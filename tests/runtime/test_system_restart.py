@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -182,6 +183,38 @@ async def test_kill_9_right_after_an_answer(world):
     assert status["groups"]["b"] == "60-63"
     found, _ = await peer.refused("resource.drain", {"targets": "0-2"})
     assert found == errno.EEXIST
+
+
+async def test_kill_9_during_a_graceful_move_with_a_job_on_it(world, timed, eventually):
+    """The job's processes are dead and the job is over before its target is somebody else's."""
+    options = ("--fake", "2x1", "--statedir", str(world.directory / "state"))
+    uri, pid = await world.daemon(*options)
+    peer = world.second(uri)
+    mark = world.directory / "pid"
+    jobspec = timed().to_json()
+    del jobspec["attributes"]["system"]["exec"]
+    jobspec["tasks"][0]["command"] = ["/bin/sh", "-c", f"echo $$ > {mark}; exec sleep 60"]
+    jobid = (await peer.ok("job-manager.submit", {"jobspec": jobspec}))["id"]
+    await eventually(lambda: mark.exists() and mark.read_text().strip())
+    found = await peer.ok("job-manager.lookup", {"id": jobid, "keys": ["R"]})
+    rank = found["R"]["execution"]["R_lite"][0]["rank"]
+    moved = await peer.ok("resource.assign", {"targets": rank, "group": "b", "graceful": True})
+    assert moved["draining"] == rank
+    os.kill(pid, signal.SIGKILL)
+    uri, _ = await world.daemon(*options)
+    assert not alive(int(mark.read_text()))
+    peer = world.second(uri)
+    result = await peer.ok("job-manager.wait", {"id": jobid})
+    assert (result["success"], result["exception_type"]) == (False, "exec")
+    status = await peer.ok("resource.status")
+    assert (status["groups"]["b"], status["drain"]) == (rank, {})
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def ranks(text):
