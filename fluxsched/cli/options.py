@@ -15,7 +15,7 @@ import click
 
 from fluxsched.cli import show
 from fluxsched.cli.table import Field, Format, parse_format, print_table
-from fluxsched.errors import InvalidValue
+from fluxsched.errors import InvalidValue, RPCError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -30,6 +30,8 @@ class Handle(Protocol):
     def stream(self, topic: str, payload: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]: ...
 
     def submit_many(self, jobspecs: list[dict[str, Any]], urgency: int = 16) -> list[int]: ...
+
+    def submit_each(self, jobspecs: list[dict[str, Any]], urgency: int = 16) -> list[int | RPCError]: ...
 
     def wait(self, jobid: int) -> dict[str, Any]: ...
 

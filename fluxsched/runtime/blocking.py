@@ -99,6 +99,17 @@ class Handle:
 
     def submit_many(self, jobspecs: Iterable[Jobspec | dict[str, Any]], urgency: int = 16) -> list[int]:
         """Submit several jobs at once; their ids in order. The first refusal is raised when all were answered."""
+        ids = []
+        for answer in self.submit_each(jobspecs, urgency):
+            if isinstance(answer, RPCError):
+                raise answer
+            ids.append(answer)
+        return ids
+
+    def submit_each(
+        self, jobspecs: Iterable[Jobspec | dict[str, Any]], urgency: int = 16
+    ) -> list[int | RPCError]:
+        """Submit several jobs at once; in order the id of each, or why it was refused."""
         calls, messages = [], []
         for jobspec in jobspecs:
             body = jobspec.to_json() if isinstance(jobspec, Jobspec) else jobspec
@@ -111,10 +122,7 @@ class Handle:
             messages.append(message)
         self._send(messages)
         answers = [self._next(pending, TIMEOUT_S) for pending in calls]
-        for answer in answers:
-            if answer.error is not None:
-                raise answer.error
-        return [int(_object(answer)["id"]) for answer in answers]
+        return [int(_object(answer)["id"]) if answer.error is None else answer.error for answer in answers]
 
     def wait(self, jobid: int, *, timeout_s: float | None = None) -> dict[str, Any]:
         """The result of a job once it is inactive (WaitResponse)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, Refused
@@ -43,12 +44,12 @@ class Specs:
         if base is None:
             base = self._asked[job.ask] = _jobspec(job.ask)
         if job.limit_s:
-            base = replace(base, duration_s=job.limit_s, raw=_with_system(base, "duration", job.limit_s))
+            base = replace(base, duration_s=job.limit_s, raw=with_system(base, "duration", job.limit_s))
         if self._queues is None:
             return base
         name = None if job.queue is None else str(job.queue)
         if name is not None and name in self._queues.names():
-            base = replace(base, queue=name, raw=_with_system(base, "queue", name))
+            base = replace(base, queue=name, raw=with_system(base, "queue", name))
         return self._queues.for_submit(base.queue).admit(base)
 
 
@@ -66,7 +67,8 @@ def _jobspec(ask: Ask) -> Jobspec:
     )
 
 
-def _with_system(jobspec: Jobspec, key: str, value: object) -> dict[str, object]:
+def with_system(jobspec: Jobspec, key: str, value: object) -> dict[str, Any]:
+    """The raw jobspec with one key of `attributes.system` set."""
     raw = jobspec.raw
     system = {**raw["attributes"].get("system", {}), key: value}
     return {**raw, "attributes": {**raw["attributes"], "system": system}}

@@ -23,13 +23,15 @@ from fluxsched.sim.runner import Progress, Simulation
 from fluxsched.sim.site import Step, read_site
 from fluxsched.sim.trace import Trace, TraceJob
 
+DEFAULT_POLICY = "fifo"
+
 Source = Trace | Path | str | Iterable[TraceJob]
 """A trace, a file that holds one, or jobs."""
 
 
 def run(
     trace: Source,
-    policy: str | Policy = "fifo",
+    policy: str | Policy = DEFAULT_POLICY,
     *,
     procs: int | None = None,
     nodes: int | None = None,

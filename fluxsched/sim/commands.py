@@ -1,0 +1,140 @@
+"""What the command line asks of the simulator: one function a command, values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from fluxsched.errors import InvalidValue
+from fluxsched.sim.files import read_trace, write_trace
+from fluxsched.sim.lines import print_lines
+from fluxsched.sim.lublin import USERS, generate
+from fluxsched.sim.replay import Clock, Instance, replay
+from fluxsched.sim.report import as_json, report
+from fluxsched.sim.result import Result, write_csv
+from fluxsched.sim.runner import Progress
+from fluxsched.sim.study import DEFAULT_POLICY, run
+from fluxsched.sim.swf import print_swf
+from fluxsched.sim.trace import Trace
+
+Bar = Callable[[str], Progress]
+"""Makes the progress of one simulation, titled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One command line. `by` is `user` or `queue` for a table of these."""
+
+    trace: Path
+    policies: tuple[str, ...] = ()
+    procs: int | None = None
+    nodes: int | None = None
+    cores: int | None = None
+    gpus: int | None = None
+    r_path: Path | None = None
+    config: Path | None = None
+    site: Path | None = None
+    until_s: float | None = None
+    jobs_out: Path | None = None
+    plot: Path | None = None
+    check: bool = False
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What came out."""
+
+    trace: Trace
+    results: list[Result]
+    by: str | None = None
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        return report(self.trace, self.results, self.by)
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return as_json(self.trace, self.results)
+
+
+def simulate(wanted: Wanted, stopwatch: Callable[[], float], bar: Bar | None = None) -> Study:
+    """Every policy on the trace, then the files that were asked for. Raises InvalidValue before anything is written."""
+    _check_plot(wanted.plot)
+    trace = read_trace(wanted.trace)
+    results = [
+        run(
+            trace,
+            policy,
+            procs=wanted.procs,
+            nodes=wanted.nodes,
+            cores=wanted.cores,
+            gpus=wanted.gpus,
+            resources=wanted.r_path,
+            config=wanted.config,
+            site=() if wanted.site is None else wanted.site,
+            until_s=inf if wanted.until_s is None else wanted.until_s,
+            placements=wanted.plot is not None,
+            check=wanted.check,
+            stopwatch=stopwatch,
+            progress=None if bar is None else bar(policy),
+        )
+        for policy in wanted.policies or (DEFAULT_POLICY,)
+    ]
+    return _written(Study(trace, results, wanted.by), wanted)
+
+
+def replay_live(wanted: Wanted, instance: Instance, speed: float, clock: Clock, bar: Bar | None = None) -> Study:
+    """The trace against a running instance. Raises like `replay`, and InvalidValue for what only simulations can do."""
+    _check_plot(wanted.plot)
+    given = {
+        "policy": wanted.policies, "procs": wanted.procs, "nodes": wanted.nodes, "cores": wanted.cores,
+        "gpus": wanted.gpus, "R": wanted.r_path, "config": wanted.config, "site": wanted.site,
+        "until": wanted.until_s, "check": wanted.check,
+    }  # fmt: skip
+    if words := [name for name, value in given.items() if value]:
+        raise InvalidValue(f"{', '.join(words)}: that is for the instance to say when its speed is asked for, not here")
+    trace = read_trace(wanted.trace)
+    result = replay(instance, trace, speed, clock, None if bar is None else bar("live"))
+    return _written(Study(trace, [result], wanted.by), wanted)
+
+
+def make_workload(
+    path: Path | None,
+    *,
+    jobs: int,
+    procs: int,
+    seed: int,
+    load: float | None = None,
+    users: int = USERS,
+    nodes: int | None = None,
+    cores: int = 1,
+    swf: bool = False,
+) -> Iterator[str]:
+    """A made-up trace into a file, or, without one, its lines (JSON lines, or SWF)."""
+    trace = generate(jobs, procs, seed, load=load, users=users, nodes=nodes, cores=cores)
+    if path is None:
+        return print_swf(trace) if swf else print_lines(trace)
+    write_trace(trace, path)
+    return iter(())
+
+
+def _check_plot(path: Path | None) -> None:
+    """A plot that cannot be drawn is refused before the simulation, not after it."""
+    if path is not None:
+        from fluxsched.sim.plots import check_path
+
+        check_path(path)
+
+
+def _written(study: Study, wanted: Wanted) -> Study:
+    if wanted.jobs_out is not None:
+        write_csv(study.results, wanted.jobs_out)
+    if wanted.plot is not None:
+        from fluxsched.sim.plots import plot
+
+        plot(study.trace, study.results, wanted.plot)
+    return study

@@ -1,0 +1,166 @@
+"""Plots of policies on one trace: utilisation and queue over time, wait against size, CDFs, Gantt charts.
+
+Law: drawn of the table of jobs alone, with matplotlib, which is an extra (`fluxsched[plots]`) and is imported only here
+and only when something is drawn. The same results give the same file.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from html import escape
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fluxsched.core.idset import Idset
+from fluxsched.errors import InvalidValue
+from fluxsched.sim.report import report
+from fluxsched.sim.result import Result
+from fluxsched.sim.steps import Steps, busy_steps, queue_steps, sampled
+from fluxsched.sim.trace import Trace
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg", ".html")
+
+STEPS_DRAWN_MAX = 4000
+"""Points of a line: more than a page has pixels."""
+
+DOTS_DRAWN_MAX = 20_000
+"""Jobs in a scatter plot, evenly picked."""
+
+GANTTS_MAX = 4
+"""Charts of jobs over targets: one a policy, for the first policies."""
+
+DAY_S = 86400.0
+
+
+def plot(trace: Trace, results: Sequence[Result], path: Path) -> None:
+    """Draw to a file: an image, or a page of its own with the report on it. Raises like `check_path`."""
+    check_path(path)
+    figure = draw(trace, results)
+    if path.suffix == ".html":
+        path.write_text(_page(trace, results, _svg(figure)), encoding="utf-8")
+    elif path.suffix == ".svg":
+        path.write_text(_svg(figure), encoding="utf-8")
+    else:
+        figure.savefig(path, dpi=110, metadata={"Software": None})
+
+
+def check_path(path: Path) -> None:
+    """Raises InvalidValue for a name that is no plot's, and where matplotlib is not installed."""
+    if path.suffix not in FORMATS:
+        raise InvalidValue(f"plot {path}: the name should end in {', '.join(FORMATS)}")
+    if find_spec("matplotlib") is None:
+        raise InvalidValue("plots need matplotlib: pip install 'fluxsched[plots]'")
+
+
+def draw(trace: Trace, results: Sequence[Result]) -> Figure:
+    """The figure, for who wants to go on with it."""
+    from matplotlib.figure import Figure
+
+    charted = [result for result in results[:GANTTS_MAX] if result.jobs.ranks is not None]
+    rows = 3 + len(charted)
+    figure = Figure(figsize=(13, 3.2 * rows), layout="constrained")
+    figure.suptitle(trace.name)
+    grid = figure.add_gridspec(rows, 2)
+    _utilisation(figure.add_subplot(grid[0, :]), results)
+    _queue(figure.add_subplot(grid[1, :]), results)
+    _cdf(figure.add_subplot(grid[2, 0]), results)
+    _sizes(figure.add_subplot(grid[2, 1]), results)
+    for at, result in enumerate(charted, 3):
+        _gantt(figure.add_subplot(grid[at, :]), result)
+    return figure
+
+
+def _utilisation(axes: Axes, results: Sequence[Result]) -> None:
+    for result in results:
+        _stairs(axes, busy_steps(result.jobs), result.policy)
+    last_s = max([end for result in results for end in result.jobs.end if end is not None], default=0.0)
+    capacity = [*results[0].capacity, (max(last_s, results[0].capacity[-1][0]), results[0].capacity[-1][1])]
+    _stairs(axes, capacity, "usable", color="black", linewidth=0.8, linestyle=":")
+    axes.set(ylabel="cores in use", xlabel="days")
+    axes.legend(loc="upper right", fontsize="small")
+
+
+def _queue(axes: Axes, results: Sequence[Result]) -> None:
+    for result in results:
+        _stairs(axes, queue_steps(result.jobs), result.policy)
+    axes.set(ylabel="jobs waiting", xlabel="days")
+
+
+def _stairs(axes: Axes, steps: Steps, label: str, **style: Any) -> None:
+    drawn = sampled(steps, STEPS_DRAWN_MAX)
+    days = [when_s / DAY_S for when_s, _ in drawn]
+    axes.step(days, [value for _, value in drawn], where="post", label=label, **{"linewidth": 0.8, **style})
+
+
+def _cdf(axes: Axes, results: Sequence[Result]) -> None:
+    """Part of the jobs at or below a wait, and at or below a bounded slowdown."""
+    for at, result in enumerate(results):
+        for values, style in ((result.wait, "-"), (result.slowdown, "--")):
+            known = sorted([value for value in values if value is not None])
+            step = max(1, len(known) // STEPS_DRAWN_MAX)
+            parts = [(place + 1) / len(known) for place in range(0, len(known), step)]
+            label = result.policy if style == "-" else None
+            axes.plot([value + 1 for value in known[::step]], parts, style, color=f"C{at}", label=label)
+    scale = "log" if axes.dataLim.width > 0 else "linear"  # a logarithm of nothing is an error
+    axes.set(xscale=scale, xlabel="wait + 1 s (solid), bounded slowdown + 1 (dashed)", ylabel="part of the jobs")
+    axes.legend(loc="lower right", fontsize="small")
+
+
+def _sizes(axes: Axes, results: Sequence[Result]) -> None:
+    scale = "linear"
+    for at, result in enumerate(results):
+        pairs = zip(result.jobs.procs, result.wait, strict=True)
+        dots = [(procs, wait_s + 1) for procs, wait_s in pairs if wait_s is not None]
+        dots = dots[:: max(1, -(-len(dots) // DOTS_DRAWN_MAX))]
+        if not dots:
+            continue
+        scale = "log"
+        x, y = zip(*dots, strict=True)
+        axes.scatter(x, y, s=4, alpha=0.3, color=f"C{at}", label=result.policy, linewidths=0, rasterized=True)
+    axes.set(xscale=scale, yscale=scale, xlabel="cores of the job", ylabel="wait + 1 s")
+
+
+def _gantt(axes: Axes, result: Result) -> None:
+    """Every job on its targets, over time."""
+    from matplotlib.collections import PolyCollection
+
+    corners, colours = [], []
+    jobs = result.jobs
+    rows = zip(jobs.start, jobs.end, jobs.ranks or (), strict=True)
+    for at, (start_s, end_s, ranks) in enumerate(rows):
+        if start_s is None or end_s is None or ranks is None:
+            continue
+        begin, end = start_s / DAY_S, end_s / DAY_S
+        for first, last in Idset.parse(ranks).runs():
+            corners.append([(begin, first), (begin, last + 1), (end, last + 1), (end, first)])
+            colours.append(f"C{at % 10}")
+    axes.add_collection(PolyCollection(corners, facecolors=colours, edgecolors="none", rasterized=True))
+    axes.set(xlabel="days", ylabel="target", title=result.policy, ylim=(0, result.targets))
+    axes.autoscale_view(scaley=False)
+
+
+def _svg(figure: Figure) -> str:
+    from matplotlib import rc_context
+
+    file = io.StringIO()
+    with rc_context({"svg.hashsalt": "fluxsched", "svg.fonttype": "none"}):
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    return file.getvalue()
+
+
+def _page(trace: Trace, results: Sequence[Result], svg: str) -> str:
+    """One file that needs no other."""
+    text = "\n".join(report(trace, results, "user"))
+    image = svg[svg.index("<svg") :]
+    title = escape(trace.name)
+    style = "body{font-family:sans-serif;margin:2em}svg{width:100%;height:auto}pre{overflow-x:auto}"
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
+        f"<style>{style}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<pre>{escape(text)}</pre>\n{image}</body>\n</html>\n"
+    )

@@ -1,0 +1,166 @@
+"""Results as text and as JSON: several policies side by side, a line a figure.
+
+Law: both say the same; text is rounded for people, JSON is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from fluxsched.sim.metrics import Share, Spread, Summary, percentile
+from fluxsched.sim.result import COMPLETED, DENIED, FAILED, RUNNING, TIMEOUT, WAITING, Result
+from fluxsched.sim.trace import Trace
+
+SHARES_SHOWN = 10
+"""Users or queues in a table: the largest ones; JSON has all."""
+
+FAULTS_SHOWN = 3
+"""Lines of a trace that were not used, shown as examples."""
+
+
+class Line(NamedTuple):
+    """One figure: what it is called, and its text for one result; `""` where there is none."""
+
+    title: str
+    text: Callable[[Result, Summary], str]
+
+
+def report(trace: Trace, results: Sequence[Result], by: str | None = None) -> Iterator[str]:
+    """The lines of the whole report; `by` is `user` or `queue` for a table of these a policy."""
+    yield from heading(trace, results)
+    yield ""
+    yield from table(results)
+    if by is not None:
+        for result in results:
+            yield ""
+            yield from shares_table(result, by)
+
+
+def heading(trace: Trace, results: Sequence[Result]) -> Iterator[str]:
+    """What was simulated, and what of the trace was not."""
+    one = results[0]
+    yield f"{trace.name}: {len(trace.jobs):,} jobs on {one.targets:,} targets, {one.cores:,} cores"
+    if trace.bad or trace.left_out:
+        yield f"{trace.bad:,} bad lines, {trace.left_out:,} left out:"
+        yield from (f"  line {fault.line}: {fault.why}: {fault.text}" for fault in trace.faults[:FAULTS_SHOWN])
+        more = trace.bad + trace.left_out - FAULTS_SHOWN
+        if more > 0:
+            yield f"  and {more:,} more"
+
+
+def table(results: Sequence[Result]) -> Iterator[str]:
+    """A column a policy; lines that nobody has a figure for are left out."""
+    rows = [("", [result.policy for result in results])]
+    for line in LINES:
+        texts = [line.text(result, result.summary) for result in results]
+        if any(texts):
+            rows.append((line.title, texts))
+    yield from aligned([[title, *texts] for title, texts in rows])
+
+
+def shares_table(result: Result, by: str) -> Iterator[str]:
+    """What the largest users or queues got under one policy."""
+    shares = result.summary.users if by == "user" else result.summary.queues
+    rows = [[f"{result.policy}: {by}", "jobs", "core h", "wait mean [s]", "slowdown mean"]]
+    for share in shares[:SHARES_SHOWN]:
+        name = "unknown" if share.name is None else str(share.name)
+        core_h = f"{share.core_s / 3600:,.1f}"
+        rows.append([name, f"{share.jobs:,}", core_h, _number(share.wait_mean_s), _number(share.slowdown_mean)])
+    yield from aligned(rows)
+    if len(shares) > SHARES_SHOWN:
+        yield f"and {len(shares) - SHARES_SHOWN} more"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
+        yield "  ".join([first.ljust(widths[0]), *cells]).rstrip()
+
+
+def as_json(trace: Trace, results: Sequence[Result]) -> dict[str, Any]:
+    """Everything that the text says, and all users and queues."""
+    one = results[0]
+    return {
+        "trace": {
+            "name": trace.name, "jobs": len(trace.jobs), "bad": trace.bad, "left_out": trace.left_out,
+            "faults": [fault._asdict() for fault in trace.faults],
+        },
+        "machine": {"targets": one.targets, "cores": one.cores},
+        "policies": [_result_json(result) for result in results],
+    }  # fmt: skip
+
+
+def _result_json(result: Result) -> dict[str, Any]:
+    cost = result.cost
+    figures = {"instants": cost.instants, "passes": cost.passes, "wall_s": cost.wall_s}
+    if cost.pass_s:
+        passes = sorted(cost.pass_s)
+        figures |= {
+            "pass_mean_s": sum(passes) / len(passes), "pass_p99_s": percentile(passes, 0.99), "pass_max_s": passes[-1]
+        }  # fmt: skip
+    return {"policy": result.policy, **asdict(result.summary), "cost": figures}
+
+
+def _states(state: str) -> Callable[[Result, Summary], str]:
+    return lambda result, summary: f"{summary.states[state]:,}" if state in summary.states else ""
+
+
+def _spread(which: Callable[[Summary], Spread | None], number: str) -> Callable[[Result, Summary], str]:
+    def text(result: Result, summary: Summary) -> str:
+        spread = which(summary)
+        return "" if spread is None else _number(getattr(spread, number))
+
+    return text
+
+
+def _wait(summary: Summary) -> Spread | None:
+    return summary.wait_s
+
+
+def _slowdown(summary: Summary) -> Spread | None:
+    return summary.slowdown
+
+
+def _fairness(value: float | None, shares: Sequence[Share]) -> str:
+    """Of more than one, else there is nothing to compare."""
+    return "" if value is None or len(shares) < 2 else f"{value:.3f}"
+
+
+def _passes(number: Callable[[Sequence[float]], float]) -> Callable[[Result, Summary], str]:
+    def text(result: Result, summary: Summary) -> str:
+        passes = sorted(result.cost.pass_s)
+        return f"{number(passes) * 1e6:,.1f}" if passes else ""
+
+    return text
+
+
+def _rate(result: Result, summary: Summary) -> str:
+    return f"{len(result.jobs) / result.cost.wall_s:,.0f}" if result.cost.wall_s else ""
+
+
+def _number(value: float) -> str:
+    """Three decimals below a thousand, one above."""
+    return f"{value:,.3f}" if abs(value) < 1000 else f"{value:,.1f}"
+
+
+LINES = (
+    *[Line(f"jobs {state}", _states(state)) for state in (COMPLETED, TIMEOUT, FAILED, DENIED, RUNNING, WAITING)],
+    *[Line(f"wait {number} [s]", _spread(_wait, number)) for number in Spread.__slots__],
+    *[Line(f"bounded slowdown {number}", _spread(_slowdown, number)) for number in Spread.__slots__],
+    Line("utilisation [%]", lambda _, summary: _number(100 * summary.utilisation) if summary.utilisation else ""),
+    Line("makespan [s]", lambda _, summary: _number(summary.makespan_s)),
+    Line("queue length mean", lambda _, summary: _number(summary.queue_mean)),
+    Line("queue length max", lambda _, summary: f"{summary.queue_max:,}"),
+    Line("fairness over users", lambda _, summary: _fairness(summary.fairness_users, summary.users)),
+    Line("fairness over queues", lambda _, summary: _fairness(summary.fairness_queues, summary.queues)),
+    Line("passes", lambda result, _: f"{result.cost.passes:,}"),
+    Line("pass mean [us]", _passes(lambda passes: sum(passes) / len(passes))),
+    Line("pass p99 [us]", _passes(lambda passes: percentile(passes, 0.99))),
+    Line("pass max [us]", _passes(lambda passes: passes[-1])),
+    Line("simulated [jobs/s]", _rate),
+)
+"""The figures in their order."""

@@ -1,0 +1,159 @@
+"""`fluxsched sim` as typed: what it prints and writes, and how it fails."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fluxsched.cli.main import main
+from fluxsched.cli.progress import SHOWN_EVERY_S, ProgressLine, line_text
+
+Run = Callable[..., Result]
+
+TRACE = """\
+; MaxProcs: 4
+1 0 -1 10 4 -1 -1 4 20 -1 1 1 1 -1 1 -1 -1 -1
+2 1 -1 10 2 -1 -1 2 20 -1 1 2 1 -1 1 -1 -1 -1
+oops
+3 2 -1 -1 2 -1 -1 2 20 -1 1 2 1 -1 1 -1 -1 -1
+4 2 -1 10 9 -1 -1 9 20 -1 1 2 1 -1 2 -1 -1 -1
+"""
+
+GOLDEN = """\
+t.swf: 3 jobs on 4 targets, 4 cores
+1 bad lines, 1 left out:
+  line 4: 1 fields, not 18: oops
+  line 5: run not known: 3 2 -1 -1 2 -1 -1 2 20 -1 1 2 1 -1 1 -1 -1 -1
+
+                           fifo  firstfit
+jobs completed                2         2
+jobs denied                   1         1
+wait mean [s]             4.500     4.500
+wait median [s]           4.500     4.500
+wait p95 [s]              8.550     8.550
+wait max [s]              9.000     9.000
+bounded slowdown mean     1.450     1.450
+bounded slowdown median   1.450     1.450
+bounded slowdown p95      1.855     1.855
+bounded slowdown max      1.900     1.900
+utilisation [%]          75.000    75.000
+makespan [s]             20.000    20.000
+queue length mean         0.450     0.450
+queue length max              1         1
+fairness over users       0.912     0.912
+passes                        3         3
+"""
+
+
+@pytest.fixture
+def sim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.swf").write_text(TRACE)
+
+    def run(*args: str) -> Result:
+        return CliRunner().invoke(main, ["sim", *args], prog_name="fluxsched")
+
+    return run
+
+
+def test_policies_side_by_side(sim: Run) -> None:
+    done = sim("t.swf", "--policy", "fifo", "--policy", "firstfit")
+    assert done.exit_code == 0, done.output
+    costs = ("pass mean", "pass p99", "pass max", "simulated")
+    lines = [line for line in done.stdout.splitlines() if not line.startswith(costs)]
+    titles = [line.split("  ")[0] for line in GOLDEN.splitlines()]
+    assert [line.split("  ")[0] for line in lines] == titles
+    assert [" ".join(line.split()) for line in lines] == [" ".join(line.split()) for line in GOLDEN.splitlines()]
+    assert sum(line.startswith(costs) for line in done.stdout.splitlines()) == 4
+
+
+def test_run_may_be_left_out_and_help_is_found(sim: Run) -> None:
+    assert sim("run", "t.swf", "--until", "5s", "--policy", "fifo").exit_code == 0
+    assert "--jobs-out F.csv" in sim("--help").stdout
+    assert sim("gen", "--help").stdout.startswith("Usage: fluxsched sim gen ")
+    assert sim().exit_code == 2
+
+
+def test_the_table_of_jobs(sim: Run, tmp_path: Path) -> None:
+    assert sim("t.swf", "--policy", "fifo", "--policy", "firstfit", "--jobs-out", "j.csv").exit_code == 0
+    rows = list(csv.DictReader((tmp_path / "j.csv").read_text().splitlines()))
+    assert list(rows[0])[:6] == ["job", "submit", "start", "end", "procs", "policy"]
+    assert [list(row.values())[:6] for row in rows] == [
+        [*cells, policy]
+        for policy in ("fifo", "firstfit")
+        for cells in (["1", "0", "0", "10", "4"], ["2", "1", "10", "20", "2"], ["4", "2", "", "", "9"])
+    ]
+
+
+def test_json(sim: Run) -> None:
+    done = sim("t.swf", "--policy", "fifo", "--json", "--nodes", "1", "--cores", "10")
+    answer = json.loads(done.stdout)
+    assert answer["trace"] | {"faults": None} == {
+        "name": "t.swf", "jobs": 3, "bad": 1, "left_out": 1, "faults": None,
+    }  # fmt: skip
+    assert answer["machine"] == {"targets": 1, "cores": 10}
+    (one,) = answer["policies"]
+    assert (one["policy"], one["states"], one["wait_s"]["max"]) == ("fifo", {"completed": 3}, 9.0)
+    assert [share["name"] for share in one["users"]] == [2, 1]
+    assert one["cost"]["pass_max_s"] >= one["cost"]["pass_p99_s"] > 0
+
+
+def test_users_and_queues(sim: Run) -> None:
+    assert "fifo: queue  jobs  core h" in sim("t.swf", "--policy", "fifo", "--by", "queue").stdout
+    text = sim("t.swf", "--policy", "fifo", "--by", "user").stdout
+    assert [line.split()[0] for line in text.splitlines()[-2:]] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "text"),
+    [
+        (["none.swf"], 2, "does not exist"),
+        (["t.swf", "--policy", "nope"], 1, "fluxsched: sim run: no policy 'nope'"),
+        (["t.swf", "--procs", "2", "--nodes", "3"], 1, "procs and nodes each say what the machine is"),
+        (["t.swf", "--procs", "0"], 2, "Invalid value for '--procs'"),
+        (["t.swf", "--plot", "x.pdf"], 1, "should end in .png, .svg, .html"),
+        (["t.swf", "--uri", "ipc:///x"], 2, "--uri is for --speed"),
+        (["t.swf", "--speed", "2", "--policy", "fifo", "--procs", "3"], 1, "policy, procs: that is for the instance"),
+        (["t.swf", "--site", "t.swf", "--policy", "fifo"], 1, "t.swf:1: not JSON"),
+    ],
+)
+def test_failures(sim: Run, args: list[str], code: int, text: str) -> None:
+    class Nobody:
+        def __enter__(self) -> Nobody:
+            return self
+
+        def __exit__(self, *exc: object) -> None: ...
+
+    done = CliRunner().invoke(main, ["sim", *args], prog_name="fluxsched", obj=lambda uri: Nobody())
+    assert (done.exit_code, text in done.stderr) == (code, True), done.output
+
+
+@pytest.mark.parametrize(("args", "name"), [([], "t.jsonl"), (["--swf"], "t.swf"), (["-o", "u.swf.gz"], "u.swf.gz")])
+def test_a_made_up_trace_runs(sim: Run, tmp_path: Path, args: list[str], name: str) -> None:
+    made = sim("gen", "--jobs", "20", "--procs", "8", "--seed", "4", "--load", "0.5", *args)
+    assert made.exit_code == 0
+    if made.stdout:
+        (tmp_path / name).write_text(made.stdout)
+    assert "20 jobs on 8 targets, 8 cores" in sim(name, "--policy", "fifo").stdout
+
+
+def test_the_progress_line() -> None:
+    assert line_text("easy", 50, 100, 0.5) == f"easy [{'#' * 15}{'.' * 15}]  50% 50/100 jobs, 100 jobs/s, ETA 0:00"
+    assert line_text("x", 1, 7201, 1.0).endswith("ETA 2:00:00")
+    assert line_text("x", 0, 0, 0.0).endswith("ETA -")
+    ticks = iter([0.0, SHOWN_EVERY_S / 2, 1.0, 2.0])
+    file = io.StringIO()
+    line = ProgressLine("p", lambda: next(ticks), file)
+    line(1, 4, 0.0)
+    assert file.getvalue() == ""
+    line(2, 4, 0.0)
+    line(4, 4, 0.0)
+    assert file.getvalue().startswith(f"\rp [{'#' * 15}")
+    line.clear()
+    assert file.getvalue().endswith(" \r")

@@ -1,0 +1,59 @@
+"""Plots: each format is what it says, says the same each time, and needs no other file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from fluxsched.errors import InvalidValue
+from fluxsched.sim import generate, run
+from fluxsched.sim.plots import check_path, plot
+
+
+@pytest.fixture(scope="module")
+def study():
+    pytest.importorskip("matplotlib", reason="plots are an extra: fluxsched[plots]")
+    trace = generate(jobs=60, procs=16, seed=1, load=1.0)
+    return trace, [run(trace, policy, placements=True) for policy in ("fifo", "firstfit")]
+
+
+@pytest.mark.parametrize(("name", "begins"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.html", b"<!DOCTYPE")])
+def test_formats(study, tmp_path: Path, name: str, begins: bytes) -> None:
+    plot(*study, tmp_path / name)
+    first = (tmp_path / name).read_bytes()
+    assert first.startswith(begins)
+    plot(*study, tmp_path / name)
+    assert (tmp_path / name).read_bytes() == first
+
+
+def test_a_page_stands_alone(study, tmp_path: Path) -> None:
+    plot(*study, tmp_path / "a.html")
+    text = (tmp_path / "a.html").read_text()
+    assert "bounded slowdown mean" in text
+    assert "<script" not in text
+    assert "stylesheet" not in text
+    svg = text[text.index("<svg") : text.index("</svg>") + 6]
+    root = ElementTree.fromstring(svg)
+    words = {node.text for node in root.iter() if node.text}
+    assert {"cores in use", "jobs waiting", "cores of the job", "fifo", "firstfit", "target"} <= words
+
+
+def test_nothing_to_draw_draws_empty_axes(study, tmp_path: Path, trace_of) -> None:
+    trace = trace_of((0, 1, 1, 9))
+    plot(trace, [run(trace, procs=2)], tmp_path / "a.svg")
+
+
+def test_without_matplotlib_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxsched.sim.plots.find_spec", lambda name: None)
+    with pytest.raises(InvalidValue, match=r"pip install 'fluxsched\[plots\]'"):
+        check_path(Path("a.png"))
+
+
+def test_matplotlib_is_not_imported_to_simulate() -> None:
+    import subprocess
+
+    code = "import sys, fluxsched.sim.commands; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
