@@ -33,6 +33,9 @@ class Antecedent(Protocol):
     started: bool
 
     @property
+    def title(self) -> str: ...
+
+    @property
     def success(self) -> bool: ...
 
 

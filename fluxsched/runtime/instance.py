@@ -97,6 +97,7 @@ class Instance:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.servers: list[Server] = []
+        self._closing = False
         with ExitStack() as begun:
             restored = self._begin(begun)
             self._compose(restored)
@@ -340,9 +341,15 @@ class Instance:
         await self.close()
 
     async def close(self) -> None:
-        """Leave cleanly: modules end, running jobs are killed and their end is stored, the run directory goes."""
+        """Leave cleanly: modules end, running jobs are killed and their end is stored, the run directory goes.
+        Idempotent.
+        """
+        if self._closing:
+            return
+        self._closing = True
         self.stop()
         if self.ended.result() is None:
+            self.turns.post(self.scheduling.suspend)
             await end_jobs(self.shell, self.store)
         if self._following is not None:
             self._following.cancel()

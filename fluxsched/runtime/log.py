@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from pathlib import Path
 
 FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
@@ -30,3 +31,10 @@ def setup(path: Path | None, verbose: int) -> None:
 def logger(name: str) -> logging.Logger:
     """The logger of one part, `fluxsched.NAME`."""
     return logging.getLogger(f"fluxsched.{name}")
+
+
+def blamed(exc: BaseException) -> str:
+    """What was raised and where, in one line: who writes a policy wants to know the line of the file."""
+    frames = traceback.extract_tb(exc.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(exc).__name__}: {exc}{where}"

@@ -26,7 +26,7 @@ from fluxsched.protocol.header import NORESPONSE, REQUEST, RESPONSE, Message, de
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.rpc import Answer, Calls
-from fluxsched.runtime.log import logger
+from fluxsched.runtime.log import blamed, logger
 from fluxsched.runtime.specs import Specs
 from fluxsched.runtime.turns import Turns
 from fluxsched.sched import effects as effect
@@ -216,7 +216,7 @@ class SchedulerHost:
                     self._perform([one])
             except Exception as exc:
                 log.exception("policy %s failed", self.scheduler.policy.name)
-                self.end(f"policy {self.scheduler.policy.name!r} raised {type(exc).__name__}: {exc}")
+                self.end(f"policy {self.scheduler.policy.name!r} raised {blamed(exc)}")
 
     # -- messages -----------------------------------------------------------------------------------------------
 

@@ -16,12 +16,23 @@ from fluxsched.runtime import log
 from fluxsched.runtime.clock import SystemClock
 from fluxsched.runtime.schedhost import SchedulerHost
 from fluxsched.runtime.turns import Turns
+from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import make, parse_spec
 from fluxsched.sched.scheduler import DEFAULT_GROUP, Scheduler
 from fluxsched.transport.zeromq import ZmqClient
 
 GC_THRESHOLD = 100_000
 """Allocations between collections: messages make no cycles, so collecting rarely costs nothing."""
+
+
+def policy_of(spec: str) -> Policy:
+    """The policy; whatever its own code raises while it is loaded and made is said in one line."""
+    try:
+        return make(*parse_spec(spec))
+    except FluxschedError:
+        raise
+    except Exception as exc:  # foreign code: whatever it raises is its author's to know
+        raise FluxschedError(f"policy {spec} raised {log.blamed(exc)}") from exc
 
 
 async def serve(uri: str, name: str, spec: str, groups: tuple[str, ...], queues: dict[str, str]) -> str | None:
@@ -33,10 +44,11 @@ async def serve(uri: str, name: str, spec: str, groups: tuple[str, ...], queues:
         if not ended.done():
             ended.set_result(reason)
 
+    policy = policy_of(spec)
     turns = Turns(SystemClock())
-    turns.failed = lambda exc: end(f"{type(exc).__name__}: {exc}")
+    turns.failed = lambda exc: end(log.blamed(exc))
     client = ZmqClient(uri)
-    host = SchedulerHost(client, Scheduler(make(*parse_spec(spec)), groups, queues), groups, turns, name)
+    host = SchedulerHost(client, Scheduler(policy, groups, queues), groups, turns, name)
     host.on_end = end
     loop.add_signal_handler(signal.SIGTERM, end, None)
     client.start(loop, turns.wake)

@@ -224,7 +224,7 @@ class Scheduler:
             if not job.priority:
                 return "is held: its priority is 0; raise its urgency"
             ahead = group.queue.ahead_of(jobid)
-            return group.reasons.get(jobid) or f"waits its turn; {ahead} ahead of it in the queue"
+            return group.reasons.get(jobid) or _turn(ahead)
         if jobid in self._ledger:
             return "holds resources"
         raise Refused(f"job {jobid} neither waits nor holds anything here", errno.ENOENT)
@@ -368,3 +368,7 @@ class Scheduler:
 
 def _mine(parts: Iterable[int], targets: Idset) -> Idset:
     return Idset.of([rank for rank in parts if rank in targets])
+
+
+def _turn(ahead: int) -> str:
+    return f"waits its turn; {ahead} ahead of it in the queue" if ahead else "is the next to be looked at"

@@ -1,4 +1,4 @@
-"""The life of jobs by commands: submit, wait, jobs, cancel, urgency, kill, update, info, eventlog, why, dependencies."""
+"""The life of jobs by commands: submit, wait, jobs, cancel, urgency, kill, update, job info and why, dependencies."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_eventlog_info_and_every_json(site: Any) -> None:
     jobid = site.submit("-N2", "-n2", "true")
     site("wait", jobid)
     names = [line.split()[1] for line in site("job", "eventlog", jobid).out.splitlines()]
-    assert names == "submit validate depend priority alloc start finish release free clean".split()
+    assert names == ["submit", "validate", "depend", "priority", "alloc", "start", "finish", "release", "free", "clean"]
     assert [json.loads(line)["name"] for line in site("job", "eventlog", "--json", jobid).out.splitlines()] == names
     assert site("job", "wait-event", jobid, "alloc").out.split()[1] == "alloc"
     resources = site("job", "info", jobid, "R").json
@@ -80,7 +80,7 @@ def test_jobs_shows_pending_running_and_ended(site: Any, full: str) -> None:
     waiting = site.submit("-n", "2", "true")
     assert site("jobs", "-n", "-o", "{id.f58} {status_abbrev}").out.splitlines() == [f"{waiting} S", f"{full} R"]
     table = site("jobs").out.splitlines()
-    assert table[0].split() == "JOBID USER NAME ST NTASKS NNODES TIME INFO".split()
+    assert table[0].split() == ["JOBID", "USER", "NAME", "ST", "NTASKS", "NNODES", "TIME", "INFO"]
     assert table[1].endswith("needs 2 slots of 1 core; none is free")
     assert table[2].endswith("fake[0-3]")
     assert site("jobs", "-n", "-f", "running", "-o", "{id.f58}").word == full

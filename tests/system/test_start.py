@@ -1,4 +1,4 @@
-"""The life of an instance as its user sees it: with a command, with a shell, as a daemon, inside a job; and its state."""
+"""The life of an instance as its user sees it: with a command, a shell, as a daemon, inside a job; and its state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def left_behind(user: Any) -> list[str]:
 
 @pytest.mark.parametrize("status", [0, 7])
 def test_the_commands_status_is_ours_and_the_temporary_state_goes(user: Any, status: int) -> None:
-    found = user.shell(f"test -S ${{FLUXSCHED_URI#ipc://}} && echo inside; exit {status}", "--fake", "2x2", status=status)
+    script = f"test -S ${{FLUXSCHED_URI#ipc://}} && echo inside; exit {status}"
+    found = user.shell(script, "--fake", "2x2", status=status)
     assert (found.out, found.err) == ("inside\n", "")
     assert left_behind(user) == []
 
@@ -147,7 +148,8 @@ def test_statedir_keeps_jobs_drains_queues_and_ids_and_is_locked(user: Any, tmp_
 
 def test_a_nested_instance_has_the_jobs_resources_re_ranked(user: Any, tmp_path: Path) -> None:
     inner = tmp_path / "inner.sh"
-    inner.write_text("fluxsched resource R; fluxsched resource info; fluxsched run -N2 -n2 sh -c 'echo $FLUX_JOB_NNODES'")
+    run = "fluxsched run -N2 -n2 sh -c 'echo $FLUX_JOB_NNODES'"
+    inner.write_text(f"fluxsched resource R; fluxsched resource info; {run}")
     outer = tmp_path / "outer.sh"
     outer.write_text(f"[ $FLUX_TASK_RANK != 0 ] || exec fluxsched start -- sh {inner}")
     found = user.shell(
@@ -155,6 +157,24 @@ def test_a_nested_instance_has_the_jobs_resources_re_ranked(user: Any, tmp_path:
     )
     lines = found.out.splitlines()
     resources = json.loads(lines[0])
-    assert [(entry["rank"], entry["children"]["core"]) for entry in resources["execution"]["R_lite"]] == [("0-1", "0-2")]
+    assert resources["execution"]["R_lite"] == [{"rank": "0-1", "children": {"core": "0-2"}}]
     assert resources["execution"]["nodelist"] == ["fake[2-3]"]
     assert lines[1:] == ["2 Nodes, 6 Cores, 0 GPUs", "2", "2"]
+
+
+async def test_what_waits_when_the_instance_ends_is_not_started_meanwhile(
+    world: Any, timed: Any, tmp_path: Path
+) -> None:
+    """The end of a running job frees its cores, and that must not start the next one."""
+    state = tmp_path / "state"
+    instance = await world.instance(fake="1x1", statedir=state)
+    client = await world.client(instance)
+    running, waiting = [await client.submit(timed("100s")) for _ in range(2)]
+    await world.until(lambda: instance.shell.manager.job(running).state.name == "RUN")
+    begin_s = time.monotonic()
+    await instance.close()
+    assert time.monotonic() - begin_s < 5
+    world.instances.clear()
+    again = await world.instance(fake="1x1", statedir=state)
+    await world.until(lambda: again.shell.manager.job(waiting).state.name == "RUN")
+    assert again.shell.manager.wait_result(running).errstr == "exception exec: the instance is shutting down"

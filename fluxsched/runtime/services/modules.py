@@ -10,6 +10,7 @@ import asyncio
 import errno
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -58,6 +59,7 @@ class Module:
         self.peer: Peer | None = None
         self.status = STATUS_INIT
         self.error: str | None = None
+        self.log_begin = 0
         self.on_ready: list[Callable[[str | None], None]] = []
         self.on_exit: list[Callable[[], None]] = []
         self.killer: Timer | None = None
@@ -128,6 +130,7 @@ class ModuleService:
         serves = [f"{queue}={group}" for queue, group in self._queues.items() if group in module.groups]
         command += [part for pair in serves for part in ("--queue", pair)]
         with self._log_path(module.name).open("ab") as output:
+            module.log_begin = output.tell()
             module.process = subprocess.Popen(
                 [*command, module.spec], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
@@ -157,7 +160,7 @@ class ModuleService:
             module.killer.cancel()
         if not expected:
             cut_off = module.peer.dropped if module.peer is not None else None
-            module.error = cut_off or self._last_words(module) or f"exit status {status}"
+            module.error = cut_off or self._why_ended(module, status)
             log.error(
                 "module %s ended: %s; running jobs go on, `fluxsched module reload %s` starts it again",
                 module.name,
@@ -169,12 +172,16 @@ class ModuleService:
         for call in calls:
             call()
 
-    def _last_words(self, module: Module) -> str:
+    def _why_ended(self, module: Module, status: int) -> str:
+        """A signal, or the last line that this process has written, which is its reason."""
+        if status < 0:
+            return f"ended by signal {-status} ({signal.strsignal(-status)})"
         try:
-            text = self._log_path(module.name).read_bytes()[-LAST_WORDS_BYTES:].decode(errors="replace").strip()
+            text = self._log_path(module.name).read_bytes()[module.log_begin :][-LAST_WORDS_BYTES:]
         except OSError:
-            return ""
-        return text.splitlines()[-1] if text else ""
+            text = b""
+        lines = text.decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines and status else f"exit status {status}"
 
     def _load_request(self, request: Request) -> None:
         wanted = request.payload(ModuleLoadRequest)

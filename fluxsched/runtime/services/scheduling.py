@@ -32,6 +32,7 @@ class SchedulingService:
         self._router = router
         self._groups: dict[Peer, tuple[str, ...]] = {}
         self._ready: set[Peer] = set()
+        self._suspended = False
         self.on_ready: list[Callable[[], None]] = []
         self.foreign: Callable[[Iterable[str], Idset], Idset] = lambda groups, targets: EMPTY
         router.serve(
@@ -101,7 +102,15 @@ class SchedulingService:
         for call in self.on_ready:
             call()
 
+    def suspend(self) -> None:
+        """The instance is about to end: nothing is granted any more, and what waits goes on waiting in the store."""
+        self._suspended = True
+        for peer in list(self._groups):
+            self._lost(peer)
+
     def _answer(self, peer: Peer, message: Message) -> None:
+        if self._suspended:
+            return
         if message.errnum:
             text = (message.payload or b"").decode(errors="replace")
             raise FluxschedError(f"error answer {message.errnum}: {text}", message.errnum)
