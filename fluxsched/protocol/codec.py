@@ -78,6 +78,11 @@ def is_well_formed(data: bytes) -> bool:
 
 def with_raw(kind: type[msgspec.Struct], field: str) -> Any:
     """The class `kind` with one field left undecoded: for who knows its bytes already (`Raw`, valid in this codec)."""
+    return retyped(kind, field, msgspec.Raw)
+
+
+def retyped(kind: type[msgspec.Struct], field: str, type_: Any) -> Any:
+    """The class `kind` with one field read as another type: for who needs less of it."""
     fields: list[Any] = []
     for one in msgspec.structs.fields(kind):
         options: dict[str, Any] = {"name": one.encode_name}
@@ -85,7 +90,7 @@ def with_raw(kind: type[msgspec.Struct], field: str) -> Any:
             options["default"] = one.default
         elif one.default_factory is not msgspec.NODEFAULT:
             options["default_factory"] = one.default_factory
-        fields.append((one.name, msgspec.Raw if one.name == field else one.type, msgspec.field(**options)))
+        fields.append((one.name, type_ if one.name == field else one.type, msgspec.field(**options)))
     return msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True)
 
 

@@ -10,19 +10,21 @@ The host knows messages and turns; what is scheduled where is the `sched` packag
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.rlite import parse_entries
 from fluxsched.errors import FluxschedError, RemoteProtocolError, RPCError
 from fluxsched.protocol import codec
 from fluxsched.protocol.acquire_client import AcquireClient, Grown, Shrunk, Updated, WentOffline, WentOnline
 from fluxsched.protocol.bundle import BUNDLE_TOPIC, pack_bundles, unpack_bundle
 from fluxsched.protocol.header import NORESPONSE, REQUEST, RESPONSE, Message, decode, make_error, make_response
+from fluxsched.protocol.lite import FREE
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.rpc import Answer, Calls
@@ -138,13 +140,14 @@ class SchedulerHost:
         try:
             jobspec = self._specs.read(job.jobspec)
         except FluxschedError as exc:
-            self._respond_alloc(job.id, msg.DENY, note=str(exc))
+            self._respond_alloc(msg.AllocResponse(job.id, msg.DENY, note=str(exc)))
             return
         self._perform(self.scheduler.alloc(job.id, job.priority, job.userid, job.t_submit or 0.0, jobspec))
 
     def _free(self, message: Message) -> None:
-        job = codec.unpack(message.payload, msg.FreeRequest)
-        self._perform(self.scheduler.free(job.id, ResourceSet.parse(job.R), job.final))
+        job = codec.unpack(message.payload, FREE)
+        given = ResourceSet(parse_entries(job.R.execution.R_lite).entries)  # whose hosts and times are of no matter
+        self._perform(self.scheduler.free(job.id, given, job.final))
 
     def _cancel(self, message: Message) -> None:
         self._perform(self.scheduler.cancel(codec.unpack(message.payload, msg.SchedCancelRequest).id))
@@ -179,17 +182,19 @@ class SchedulerHost:
 
     # -- effects ------------------------------------------------------------------------------------------------
 
-    def _perform(self, effects: list[Any]) -> None:
+    def _perform(self, effects: Iterable[Any]) -> None:
         for one in effects:
             match one:
                 case effect.Granted():
-                    self._respond_alloc(one.jobid, msg.SUCCESS, R=one.R, annotations=dict(one.annotations))
+                    self._respond_alloc(msg.AllocResponse(one.jobid, msg.SUCCESS, one.R, dict(one.annotations)))
                 case effect.Annotated():
-                    self._respond_alloc(one.jobid, msg.ANNOTATE, annotations=dict(one.annotations))
+                    self._respond_alloc(
+                        msg.AllocResponse(one.jobid, msg.ANNOTATE, annotations=dict(one.annotations))
+                    )
                 case effect.Denied():
-                    self._respond_alloc(one.jobid, msg.DENY, note=one.note)
+                    self._respond_alloc(msg.AllocResponse(one.jobid, msg.DENY, note=one.note))
                 case effect.Canceled():
-                    self._respond_alloc(one.jobid, msg.CANCEL)
+                    self._respond_alloc(msg.AllocResponse(one.jobid, msg.CANCEL))
                 case effect.Release():
                     self._rpc("resource.release", self._acquires[one.group].release(one.targets), self._released)
                 case effect.Raise():
@@ -204,16 +209,14 @@ class SchedulerHost:
         if answer.error is not None:
             log.info("job-manager.raise: %s", answer.error)
 
-    def _respond_alloc(self, jobid: int, kind: Literal[0, 1, 2, 3], **rest: Any) -> None:
-        answer = msg.AllocResponse(id=jobid, type=kind, **rest)
-        self._send(Message(type=RESPONSE, topic="sched.alloc", payload=codec.pack(answer), aux1=0))
+    def _respond_alloc(self, answer: msg.AllocResponse) -> None:
+        self._send(Message(RESPONSE, "sched.alloc", codec.pack(answer), aux1=0))
 
     def _schedule(self) -> None:
-        """End-of-turn hook: one pass for all that arrived in the turn."""
+        """End-of-turn hook: one pass for all that arrived in the turn, each decision told as it falls."""
         if self._ready and self.ended is None:
             try:
-                for one in self.scheduler.schedule(self._turns.wall_s):
-                    self._perform([one])
+                self._perform(self.scheduler.schedule(self._turns.wall_s))
             except Exception as exc:
                 log.exception("policy %s failed", self.scheduler.policy.name)
                 self.end(f"policy {self.scheduler.policy.name!r} raised {blamed(exc)}")

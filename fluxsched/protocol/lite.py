@@ -1,0 +1,37 @@
+"""R as who frees it must read it: R_lite alone (RFC 20), checked while it is decoded.
+
+Law: what is typed whole leaves nothing open, so nothing is walked again behind the decoder: a free is read in a quarter
+of the time that its whole R takes, and most of what a scheduler is told are frees.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import msgspec
+
+from fluxsched.protocol import codec
+from fluxsched.protocol.messages.alloc import FreeRequest
+
+
+class LiteEntry(TypedDict):
+    """The same children on every one of these ranks, as text; a plain dictionary, as parsers of R_lite expect it."""
+
+    rank: str
+    children: dict[str, str]
+
+
+class LiteExecution(msgspec.Struct, frozen=True, gc=False):
+    """The part of `execution` that names resources; one entry alone is how it was written in 2019."""
+
+    R_lite: list[LiteEntry] | LiteEntry
+
+
+class LiteR(msgspec.Struct, frozen=True, gc=False):
+    """R without hosts, properties and times: they say nothing of what is given back."""
+
+    execution: LiteExecution
+
+
+FREE = codec.retyped(FreeRequest, "R", LiteR)
+"""A FreeRequest (RFC 27) whose `R` is a LiteR."""
