@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import csv
 import gzip
+import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
 
 from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import InvalidValue
+from fluxsched.sched.registry import make, parse_spec
 from fluxsched.sim import Ask, Trace, TraceJob, read_trace
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
@@ -64,3 +69,28 @@ def four_nodes() -> ResourceSet:
             "properties": {"gpu": "2-3"},
         },
     })  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def reference() -> ModuleType:
+    """Plain loops for the same schedules."""
+    spec = importlib.util.spec_from_file_location("sim_reference", Path(__file__).with_name("reference.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and NamedTuples look their module up there
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def policy_exists() -> Callable[[str], None]:
+    """Skips, saying why, where a policy is not there yet."""
+
+    def check(policy: str) -> None:
+        try:
+            make(*parse_spec(policy))
+        except InvalidValue as fault:
+            pytest.skip(f"policy {policy} does not exist yet: {fault}")
+
+    return check

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from fluxsched.errors import InvalidValue
-from fluxsched.sched.registry import make, parse_spec
 from fluxsched.sim import Result, run
 
 POLICIES = {
@@ -16,42 +14,39 @@ POLICIES = {
 }
 
 
-def simulate(kth, policy: str, **machine: int) -> Result:
-    try:
-        make(*parse_spec(policy))
-    except InvalidValue as fault:
-        pytest.skip(f"policy {policy} does not exist yet: {fault}")
-    return run(kth.trace, policy, **machine)
-
-
 def differences(kth, result: Result, column: str) -> list[tuple[object, float | None, float]]:
     rows = zip(result.jobs.job, result.jobs.start, kth.starts[column], strict=True)
     return [(job, start, want) for job, start, want in rows if start != want]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_every_start_is_the_known_one(kth, policy: str) -> None:
-    result = simulate(kth, policy)
+def test_every_start_is_the_known_one(kth, policy_exists, policy: str) -> None:
+    policy_exists(policy)
+    result = run(kth.trace, policy)
     assert len(result.jobs) == 28_481
     assert differences(kth, result, POLICIES[policy]) == []
 
 
 @pytest.mark.parametrize("policy", ["fifo", "easy"])
-def test_one_node_of_all_cores_is_scheduled_alike(kth, policy: str) -> None:
-    assert differences(kth, simulate(kth, policy, nodes=1, cores=100), POLICIES[policy]) == []
+def test_one_node_of_all_cores_is_scheduled_alike(kth, policy_exists, policy: str) -> None:
+    policy_exists(policy)
+    assert differences(kth, run(kth.trace, policy, nodes=1, cores=100), POLICIES[policy]) == []
 
 
 def test_the_published_means_come_out(kth) -> None:
-    fcfs = simulate(kth, "fifo").summary
+    fcfs = run(kth.trace, "fifo").summary
     assert fcfs.slowdown is not None
     assert fcfs.wait_s is not None
     assert f"{fcfs.slowdown.mean:.2f}" == "6814.97"
     assert f"{fcfs.wait_s.mean:.1f}" == "353776.4"
-    easy = simulate(kth, "easy").summary
+
+
+def test_easy_has_its_published_mean_and_the_other_tie_rule_is_told_apart(kth, policy_exists) -> None:
+    policy_exists("easy")
+    result = run(kth.trace, "easy")
+    easy = result.summary
     assert easy.slowdown is not None
     assert f"{easy.slowdown.mean:.3f}" == "92.688"
 
-
-def test_the_other_tie_rule_is_told_apart(kth) -> None:
-    differing = differences(kth, simulate(kth, "easy"), "start_easy_pyss")
+    differing = differences(kth, result, "start_easy_pyss")
     assert 0.014 < len(differing) / len(kth.trace.jobs) < 0.018

@@ -1,0 +1,48 @@
+"""The production scheduler against plain loops, on workloads that hypothesis makes up and shrinks."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxsched.sim import Ask, Trace, TraceJob, run
+
+PROCS = 8
+DECIDE = {"fifo": "fcfs", "easy": "easy", "easy:order=sjf": "easy_sjf", "conservative": "conservative"}
+
+times = st.integers(0, 12)
+rows = st.lists(st.tuples(times, times, st.integers(1, 12), st.integers(1, PROCS + 1)), max_size=14)
+
+
+def as_trace(jobs: list[tuple[int, int, int, int]]) -> Trace:
+    return Trace.of([
+        TraceJob(at, float(submit), float(run_s), float(limit), Ask(procs))
+        for at, (submit, run_s, limit, procs) in enumerate(jobs)
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", DECIDE)
+@pytest.mark.parametrize("machine", [{"procs": PROCS}, {"nodes": 1, "cores": PROCS}], ids=["targets", "cores"])
+def test_generated_workloads(policy: str, machine: dict[str, int], reference: ModuleType, policy_exists) -> None:
+    policy_exists(policy)
+
+    @settings(max_examples=60, deadline=None)
+    @given(rows)
+    def check(jobs: list[tuple[int, int, int, int]]) -> None:
+        jobs = sorted(jobs, key=lambda job: job[0])
+        want = reference.simulate([reference.Job(*job) for job in jobs], PROCS, getattr(reference, DECIDE[policy]))
+        if jobs:
+            assert run(as_trace(jobs), policy, check=True, **machine).jobs.start == want
+
+    check()
+
+
+def test_the_loops_are_right_on_the_known_trace(kth, reference: ModuleType) -> None:
+    """A thousand jobs, which later ones cannot delay under any of these three; the rest is for the production code."""
+    jobs = [reference.Job(job.submit_s, job.run_s, job.limit_s, job.ask.nslots) for job in kth.trace.jobs[:1000]]
+    columns = {"start_fcfs": reference.fcfs, "start_easy_batched": reference.easy}
+    for column, decide in columns.items():
+        assert reference.simulate(jobs, 100, decide)[:900] == kth.starts[column][:900], column
