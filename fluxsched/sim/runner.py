@@ -58,6 +58,7 @@ class Simulation:
         self._tracking = bool(steps)
         self._check, self._stopwatch, self._progress = check, stopwatch, progress
         self._users: dict[object, int] = {}
+        self._limit_s = [inf] * len(trace.jobs)
         self._held: dict[int, Idset] = {}
         self._instants = self._over = 0
         self._pass_s: list[float] = []
@@ -107,6 +108,8 @@ class Simulation:
             self._deny(at, spec)
             return
         userid = job.user if isinstance(job.user, int) else self._users.setdefault(job.user, len(self._users))
+        if spec.duration_s:
+            self._limit_s[at] = spec.duration_s
         if not job.ask.is_plain:
             self._procs[at] = _cores(spec)
         effects = self._scheduler.alloc(at + 1, job.urgency, userid, now_s, spec)
@@ -146,12 +149,9 @@ class Simulation:
     def _begin(self, granted: Granted, now_s: float) -> None:
         at = granted.jobid - 1
         job = self._jobs[at]
-        spec = self._specs.of(job)
-        assert self._start[at] is None, f"job {job.job} is started twice"
-        assert not isinstance(spec, str), "a job that was refused is started"
-        run_s = min(job.run_s, spec.duration_s or inf)
+        assert self._state[at] is WAITING, f"job {job.job} is started, and is {self._state[at]}"
         self._start[at], self._state[at] = now_s, RUNNING
-        self._agenda.at(now_s + run_s, END, at)
+        self._agenda.at(now_s + min(job.run_s, self._limit_s[at]), END, at)
         if self._tracking or self._ranks is not None or not job.ask.is_plain:
             self._look_at(at, ResourceSet.parse(granted.R))
 
@@ -169,9 +169,9 @@ class Simulation:
         if self._state[at] != RUNNING:
             return
         self._end[at] = now_s
-        job = self._jobs[at]
-        spec = self._specs.of(job)
-        self._state[at] = state or (TIMEOUT if _is_cut(job.run_s, spec) else COMPLETED)
+        if state is None:
+            state = COMPLETED if self._jobs[at].run_s <= self._limit_s[at] else TIMEOUT
+        self._state[at] = state
         self._over += 1
         effects = self._scheduler.free_all(at + 1)
         if effects:
@@ -216,11 +216,6 @@ class Simulation:
         )  # fmt: skip
         cost = Cost(self._instants, self._scheduler.stats()["passes"], wall_s, self._pass_s)
         return Result(self._title, self._trace.name, table, self._capacity, len(self._site.resources), cost)
-
-
-def _is_cut(run_s: float, spec: Jobspec | str) -> bool:
-    """Whether a job wants to run longer than it asked for."""
-    return not isinstance(spec, str) and 0 < spec.duration_s < run_s
 
 
 def _cores(spec: Jobspec) -> int:
