@@ -150,7 +150,8 @@ def _take(row: dict[str, Any], place: int, begun_s: float, speed: float, table: 
     table.submit[place] = (row["t_submit"] - begun_s) * speed
     table.start[place] = traced("t_run")
     table.end[place] = traced("t_cleanup") if table.start[place] is not None else None
-    table.state[place] = _STATES.get(row.get("result") or "", FAILED)
+    denied = (row.get("exception") or {}).get("type") == "alloc"  # RFC 27: what a scheduler's deny becomes
+    table.state[place] = DENIED if denied else _STATES.get(row.get("result") or "", FAILED)
     table.procs[place] = row.get("ncores") or table.procs[place]
     if table.ranks is not None:
         table.ranks[place] = row.get("ranks")

@@ -157,7 +157,7 @@ LINES = (
     Line("queue length max", lambda _, summary: f"{summary.queue_max:,}"),
     Line("fairness over users", lambda _, summary: _fairness(summary.fairness_users, summary.users)),
     Line("fairness over queues", lambda _, summary: _fairness(summary.fairness_queues, summary.queues)),
-    Line("passes", lambda result, _: f"{result.cost.passes:,}"),
+    Line("passes", lambda result, _: f"{result.cost.passes:,}" if result.cost.passes else ""),
     Line("pass mean [us]", _passes(lambda passes: sum(passes) / len(passes))),
     Line("pass p99 [us]", _passes(lambda passes: percentile(passes, 0.99))),
     Line("pass max [us]", _passes(lambda passes: passes[-1])),
