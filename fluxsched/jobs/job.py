@@ -16,7 +16,7 @@ from fluxsched.errors import InvalidTransition
 from fluxsched.jobs.dependencies import Dependency, parse_dependency
 from fluxsched.jobs.effects import Event
 from fluxsched.jobs.line import Key
-from fluxsched.jobs.states import CLEANUP, EVENTS, FATAL, INACTIVE, NEW, RUN, SCHED, TRANSITIONS, State, step
+from fluxsched.jobs.states import CLEANUP, EVENTS, FATAL, INACTIVE, NEW, RUN, SCHED, TRANSITIONS, step
 
 if TYPE_CHECKING:
     from fluxsched.core.jobspec import Jobspec
@@ -137,16 +137,17 @@ class Job:
         """Let the event happen. Raises InvalidTransition, with the job's story, if the table does not list it."""
         name, state = event["name"], self.state
         kind = FATAL if name == "exception" and event["context"]["severity"] == 0 else name
-        target = TRANSITIONS[state].get(kind)
-        if target is None:
-            if kind in EVENTS:
-                self._refuse(kind)
-            target = state  # RFC 21: events beyond those listed may appear
-        handler = _HANDLERS.get(name)
-        if handler is not None:
-            handler(self, event)
-        if target is not state:
-            self._enter(target, event["timestamp"])
+        step = _STEPS[state].get(kind)
+        if step is not None:
+            target, handler, stamp = step
+            if handler is not None:
+                handler(self, event)
+            if target is not state:
+                self.state = target
+                if stamp:
+                    setattr(self, stamp, event["timestamp"])
+        elif kind in EVENTS:
+            self._refuse(kind)  # RFC 21: events beyond those listed may appear
         story = self.story
         if story is not None:
             story.append(event)
@@ -175,15 +176,6 @@ class Job:
         """Drop what only an active job needs: the store has it, and memory is speed (garbage collection)."""
         self.jobspec = self.raw = self.R = self.resources = self.overrides = self.story = None
         self.dependencies = None
-
-    def _enter(self, target: State, timestamp_s: float) -> None:
-        self.state = target
-        if target is RUN:
-            self.t_run = timestamp_s
-        elif target is CLEANUP:
-            self.t_cleanup = timestamp_s
-        elif target is INACTIVE:
-            self.t_inactive = timestamp_s
 
     def _refuse(self, kind: str) -> None:
         try:
@@ -269,8 +261,11 @@ def _finish(job: Job, event: Event) -> None:
 
 def _release(job: Job, event: Event) -> None:
     text = event["context"]["ranks"]
-    ranks = job.ranks if text == "all" else Idset.parse(text)
-    job.freed, job.held = job.freed | ranks, job.held - ranks
+    if text == "all":
+        job.freed, job.held = job.ranks, EMPTY
+    else:
+        ranks = Idset.parse(text)
+        job.freed, job.held = job.freed | ranks, job.held - ranks
 
 
 def _exception(job: Job, event: Event) -> None:
@@ -299,3 +294,15 @@ _HANDLERS: Mapping[str, Callable[[Job, Event], None]] = {
     "release": _release,
     "exception": _exception,
 }
+
+_STAMPS = {RUN: "t_run", CLEANUP: "t_cleanup", INACTIVE: "t_inactive"}
+"""When a job came into these states."""
+
+_STEPS = {
+    state: {
+        kind: (target, _HANDLERS.get("exception" if kind == FATAL else kind), _STAMPS.get(target))
+        for kind, target in row.items()
+    }
+    for state, row in TRANSITIONS.items()
+}
+"""The table with what each step does: a job has ten events, and is looked up once for each."""
