@@ -138,7 +138,7 @@ class Engine:
     def _release(self, job: Job, ranks: Idset | None) -> None:
         """Give back targets (None: all that are left); with the last of them the job is over."""
         given = job.held if ranks is None else ranks
-        final = given == job.held
+        final = ranks is None or given == job.held
         remainder = job.remainder(given)
         self._log(job, "release", {"ranks": "all" if given == job.ranks else str(given), "final": final})
         # the record first: the scheduler's next grant of these cores may come at once

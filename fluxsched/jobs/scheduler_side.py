@@ -163,7 +163,8 @@ class SchedulerSide(Engine):
     def _answered(self, link: Link, job: Job) -> None:
         link.answered(job)
         job.request = NO_REQUEST
-        self._touched[job.queue.group] = None
+        if link.limit is not None:  # there is room for the next request
+            self._touched[job.queue.group] = None
 
 
 def _merged(job: Job, annotations: Mapping[str, Any]) -> dict[str, Any]:

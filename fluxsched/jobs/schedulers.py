@@ -66,9 +66,10 @@ class Link:
     def answered(self, job: Job) -> None:
         """The scheduler is through with the job's request."""
         del self.outstanding[job.id]
-        self._worst.discard(job.id)
-        if self._displaced is job:
-            self._displaced = None
+        if self.limit is not None:
+            self._worst.discard(job.id)
+            if self._displaced is job:
+                self._displaced = None
 
     def reorder(self, job: Job) -> None:
         """The priority of a job whose request is outstanding has changed."""
