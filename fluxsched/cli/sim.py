@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,7 +103,7 @@ def gen(path: Path | None, **options: Any) -> None:
 @contextmanager
 def progress(monotonic_s: Callable[[], float]) -> Iterator[Callable[[str], ProgressLine] | None]:
     """Makes a progress line a simulation, on a terminal only, and takes them away at the end."""
-    if not show.interactive():
+    if not sys.stderr.isatty():
         yield None
         return
     from fluxsched.cli.progress import ProgressLine

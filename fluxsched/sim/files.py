@@ -6,6 +6,7 @@ Law: a file whose first character that is not a space is `{` is our own JSON-lin
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,12 +24,10 @@ def read_trace(path: Path | str) -> Trace:
     path = Path(path)
     name = path.name.removesuffix(".gz")
     try:
-        with path.open("rb") as file:
-            packed = file.read(2) == _GZIP
-        with gzip.open(path, "rt", encoding="utf-8", errors="replace") if packed else path.open(
-            encoding="utf-8", errors="replace"
-        ) as lines:
-            trace = _read(lines, name)
+        with path.open("rb") as file:  # once: a pipe can be read only once
+            packed = file.peek(2)[:2] == _GZIP
+            with io.TextIOWrapper(gzip.GzipFile(fileobj=file) if packed else file, "utf-8", "replace") as lines:
+                trace = _read(lines, name)
     except (OSError, EOFError, zlib.error) as fault:
         raise InvalidValue(f"trace {path} cannot be read: {getattr(fault, 'strerror', None) or fault}") from fault
     if not trace.jobs:

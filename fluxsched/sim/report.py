@@ -42,6 +42,8 @@ def heading(trace: Trace, results: Sequence[Result]) -> Iterator[str]:
     """What was simulated, and what of the trace was not."""
     one = results[0]
     yield f"{trace.name}: {len(trace.jobs):,} jobs on {one.targets:,} targets, {one.cores:,} cores"
+    if endless := sum([job.limit_s is None for job in trace.jobs]):
+        yield f"{endless:,} jobs without a limit: unless their queue has one for them, nothing is planned after them"
     if trace.bad or trace.left_out:
         yield f"{trace.bad:,} bad lines, {trace.left_out:,} left out:"
         yield from (f"  line {fault.line}: {fault.why}: {fault.text}" for fault in trace.faults[:FAULTS_SHOWN])

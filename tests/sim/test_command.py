@@ -104,6 +104,12 @@ def test_json(sim: Run) -> None:
     assert one["cost"]["pass_max_s"] >= one["cost"]["pass_p99_s"] > 0
 
 
+def test_jobs_without_a_limit_are_pointed_out(sim: Run, tmp_path: Path) -> None:
+    (tmp_path / "e.jsonl").write_text('{"submit": 0, "run": 1}\n{"submit": 0, "run": 1, "duration": 5}\n')
+    assert "\n1 jobs without a limit: " in sim("e.jsonl", "--procs", "1", "--policy", "fifo").stdout
+    assert "without a limit" not in sim("t.swf", "--policy", "fifo").stdout
+
+
 def test_users_and_queues(sim: Run) -> None:
     assert "fifo: queue  jobs  core h" in sim("t.swf", "--policy", "fifo", "--by", "queue").stdout
     text = sim("t.swf", "--policy", "fifo", "--by", "user").stdout

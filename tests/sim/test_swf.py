@@ -127,6 +127,18 @@ def test_files_plain_and_gzipped(tmp_path: Path, name: str) -> None:
     assert ((tmp_path / name).read_bytes()[:2] == b"\x1f\x8b") == name.endswith(".gz")
 
 
+def test_a_pipe_is_read_too(tmp_path: Path) -> None:
+    import os
+    import threading
+
+    os.mkfifo(tmp_path / "pipe")
+    packed = gzip.compress(f"; MaxProcs: 16\n{WHOLE}\n".encode())
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(packed,))
+    writer.start()
+    assert len(read_trace(tmp_path / "pipe").jobs) == 1
+    writer.join()
+
+
 def test_files_that_are_no_traces(tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match="No such file"):
         read_trace(tmp_path / "none")
