@@ -96,8 +96,10 @@ class Shop:
     def text(self, stream: str = "stdout", jobid: int = 1) -> str:
         return (spool_directory(self.spool, jobid) / stream).read_text(encoding="utf-8")
 
-    def lines(self) -> list[str]:
-        return sorted(self.text().splitlines())
+    def lines(self, stream: str = "stdout", jobid: int = 1) -> list[str]:
+        """Those of all tasks of a job of several."""
+        files = spool_directory(self.spool, jobid).glob(f"{stream}.*")
+        return sorted(line for file in files for line in file.read_text(encoding="utf-8").splitlines())
 
 
 @pytest.fixture
@@ -178,8 +180,8 @@ async def test_what_cannot_be_pinned_runs_unpinned_and_says_so_once(shop: Shop, 
     assert await shop.run(CPUS, ntasks=2, cores=cores) == 0
     mine = Idset.of(os.sched_getaffinity(0))
     assert [Idset.parse(line) for line in shop.lines()] == [mine, mine]
-    assert shop.text("stderr").count("\n") == 1
-    assert "2 of the tasks run unpinned" in shop.text("stderr")
+    assert len(shop.lines("stderr")) == 1
+    assert "2 of the tasks run unpinned" in shop.text("stderr.0")
 
 
 # -- where it runs and prints
@@ -210,6 +212,33 @@ async def test_output_goes_to_files_named_by_template_relative_to_cwd(shop: Shop
 async def test_stderr_follows_stdout_into_its_file_unless_it_has_one_of_its_own(shop: Shop, tmp_path: Path) -> None:
     assert await shop.run("echo out; echo err >&2", output=str(tmp_path / "both")) == 0
     assert (tmp_path / "both").read_text(encoding="utf-8") == "out\nerr\n"
+
+
+async def test_each_task_of_several_has_files_of_its_own(shop: Shop) -> None:
+    assert await shop.run("echo $FLUX_TASK_RANK; echo $FLUX_TASK_RANK >&2", ntasks=4, ranks=2) == 0
+    files = {file.name: file.read_text() for file in spool_directory(shop.spool, 1).iterdir()}
+    assert files == {f"{stream}.{task}": f"{task}\n" for stream in ("stdout", "stderr") for task in range(4)}
+
+
+async def test_tasks_share_a_file_of_the_users_choice_and_only_that(shop: Shop, tmp_path: Path) -> None:
+    assert await shop.run("echo out; echo err >&2", ntasks=3, error=str(tmp_path / "errors")) == 0
+    assert (tmp_path / "errors").read_text() == "err\n" * 3
+    names = sorted(file.name for file in spool_directory(shop.spool, 1).iterdir())
+    assert names == ["stdout.0", "stdout.1", "stdout.2"]
+
+
+async def test_a_spool_file_that_cannot_be_opened_fails_the_job_with_nothing_left(shop: Shop) -> None:
+    directory = spool_directory(shop.spool, 1)
+    (directory / "stderr.20").mkdir(parents=True)
+    shop.start(["echo", "ran"], ntasks=40)
+    await shop.until(lambda: bool(shop.said))
+    assert shop.said == [("failed", 1, f"cannot open '{directory}/stderr.20' for the job's output: Is a directory")]
+    assert shop.lines() == []
+    (directory / "stdout.0").unlink()
+    (directory / "stdout.0").mkdir()
+    with pytest.raises(FluxschedError, match=r"cannot open .*stdout.0"):
+        shop.start(["true"], ntasks=2)
+    assert not shop.records
 
 
 async def test_a_file_that_cannot_be_opened_fails_the_job_without_blocking(shop: Shop, tmp_path: Path) -> None:
@@ -347,7 +376,7 @@ async def test_a_job_killed_while_its_tasks_are_spawned_never_runs(shop: Shop) -
     shop.start(["echo", "ran"], ntasks=100)
     shop.executor.kill(1, signal.SIGTERM)
     assert await shop.finished() == signal.SIGTERM
-    assert shop.text() == ""
+    assert shop.lines() == []
 
 
 async def test_close_kills_running_gated_and_half_spawned_jobs_without_a_word(shop: Shop) -> None:

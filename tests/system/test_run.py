@@ -91,6 +91,11 @@ def test_environment_and_directory_are_the_submitters(site: Any, tmp_path: Path)
 def test_labels_and_files(site: Any, tmp_path: Path) -> None:
     found = site("run", "-l", "sh", "-c", "printf 'one\ntwo'")
     assert found.out == "0: one\n0: two\n"
+    found = site("run", "-l", "-N2", "-n4", "sh", "-c", "echo $FLUX_TASK_RANK; echo oh $FLUX_TASK_RANK >&2")
+    assert sorted(found.out.splitlines()) == [f"{task}: {task}" for task in range(4)]
+    assert sorted(found.err.splitlines()) == [f"{task}: oh {task}" for task in range(4)]
+    newest = site("jobs", "-a", "-c1", "-n", "-o", "{id.f58}").word
+    assert sorted(site("job", "attach", "-l", newest).out.splitlines()) == [f"{task}: {task}" for task in range(4)]
     jobid = site.submit("--output", tmp_path / "{{id}}.out", "--error", tmp_path / "err", "-n2", "sh", "-c",
                         "echo task $FLUX_TASK_RANK; echo oh >&2")  # fmt: skip
     site("wait", jobid)

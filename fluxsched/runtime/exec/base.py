@@ -64,3 +64,8 @@ class Executor(Protocol):
 def spool_directory(spool: Path, jobid: int) -> Path:
     """Where a job's stdout and stderr go when the jobspec names no file."""
     return spool / format_f58(jobid, ascii=True)
+
+
+def spool_name(stream: str, task: int | None) -> str:
+    """The file in a job's spool directory for one stream: of the task of this number, or (None) of its only task."""
+    return stream if task is None else f"{stream}.{task}"

@@ -15,6 +15,7 @@ import signal
 from collections.abc import Mapping, Sequence
 
 from fluxsched.runtime.exec.environment import system_bytes
+from fluxsched.runtime.exec.output import Streams
 
 SHELL = b"/bin/sh"
 WAIT = b'read -r go || exit 125; exec "$@" </dev/null'
@@ -31,11 +32,11 @@ DEFAULTED = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 
 
 class Gate:
-    """The waiting tasks of one job. Owns the descriptors it is given; `close` is idempotent."""
+    """The waiting tasks of one job. Owns the streams it is given; `close` is idempotent."""
 
-    def __init__(self, command: Sequence[bytes], cwd: str | None, stdout: int, stderr: int) -> None:
+    def __init__(self, command: Sequence[bytes], cwd: str | None, streams: Streams) -> None:
         self.pids: list[int] = []
-        self._streams = [stdout, stderr]
+        self._streams = streams
         self._read = self._write = -1
         self._command = command
         self._begin = [SHELL, b"-c", WAIT, NAME]
@@ -50,6 +51,7 @@ class Gate:
 
     def spawn(self, environment: Mapping[bytes, bytes], odd: Sequence[bytes]) -> int:
         """One more waiting task; its process id. `odd` is what `odd_names` says of its environment."""
+        stdout, stderr = self._streams.of(len(self.pids))
         handed = [ENV, b"--", *[name + b"=" + environment[name] for name in odd]] if odd else []
         pid = os.posix_spawn(
             SHELL,
@@ -57,8 +59,8 @@ class Gate:
             environment,
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, self._read, 0),
-                (os.POSIX_SPAWN_DUP2, self._streams[0], 1),
-                (os.POSIX_SPAWN_DUP2, self._streams[1], 2),
+                (os.POSIX_SPAWN_DUP2, stdout, 1),
+                (os.POSIX_SPAWN_DUP2, stderr, 2),
             ],
             setpgroup=self.pgid,
             setsigmask=(),
@@ -69,15 +71,14 @@ class Gate:
 
     def say(self, text: str) -> None:
         """A line of ours in the job's stderr."""
-        with contextlib.suppress(OSError):
-            os.write(self._streams[1], f"fluxsched: {text}\n".encode())
+        self._streams.say(text)
 
     def complete(self) -> None:
         """All tasks have been spawned: keep only the writing end of the gate."""
-        for fd in (*self._streams, self._read):
-            if fd >= 0:
-                os.close(fd)
-        self._streams, self._read = [], -1
+        self._streams.close()
+        if self._read >= 0:
+            os.close(self._read)
+            self._read = -1
 
     def open(self) -> None:
         """Let every task run; those that were killed while they waited are of no matter."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.errors import Refused
+from fluxsched.errors import FluxschedError, Refused
 from fluxsched.runtime.children import ExitWatch
 from fluxsched.runtime.clock import sleep
 from fluxsched.runtime.exec import procs
@@ -24,7 +24,7 @@ from fluxsched.runtime.exec.base import JobLaunch, Reports
 from fluxsched.runtime.exec.environment import job_environment, system_bytes, task_environment
 from fluxsched.runtime.exec.gate import Gate, odd_names, seal_descriptors
 from fluxsched.runtime.exec.layout import Block, blocks, processing_units
-from fluxsched.runtime.exec.output import open_streams
+from fluxsched.runtime.exec.output import Streams
 from fluxsched.runtime.exec.strays import Strays, reap_group
 from fluxsched.runtime.turns import Timer, Turns
 
@@ -122,7 +122,7 @@ class LocalExecutor:
         tasks = blocks(job.jobspec, resources)
         path = procs.job_path(job.jobid, self._enclosing)
         environment = job_environment(self._environment, job, path, tasks)
-        gate = _gate(job, _directory(job.jobspec.cwd))
+        gate = _gate(job, _directory(job.jobspec.cwd), sum(block.ntasks for block in tasks))
         run = Run(job.jobid, path, gate, _spawn(job.cores, environment, gate, tasks, self._pids))
         self._runs[job.jobid] = run
         error = self._advance(run)
@@ -140,6 +140,8 @@ class LocalExecutor:
             return self._spawned(run)
         except OSError as exc:
             return f"cannot start task {len(run.gate.pids)}: {os.strerror(exc.errno or 0)}"
+        except FluxschedError as error:
+            return str(error)
         self._turns.post(lambda: self._continue(run))
         return None
 
@@ -274,14 +276,13 @@ def _directory(cwd: str | None) -> str | None:
     return path
 
 
-def _gate(job: JobLaunch, cwd: str | None) -> Gate:
+def _gate(job: JobLaunch, cwd: str | None, ntasks: int) -> Gate:
     command = [system_bytes(word) for word in job.jobspec.command]
-    stdout, stderr = open_streams(job, cwd)
+    streams = Streams(job, cwd, ntasks)
     try:
-        return Gate(command, cwd, stdout, stderr)
+        return Gate(command, cwd, streams)
     except OSError as exc:
-        os.close(stdout)
-        os.close(stderr)
+        streams.close()
         raise Refused(f"cannot start the job: {os.strerror(exc.errno or 0)}", exc.errno) from exc
 
 

@@ -1,20 +1,22 @@
 """Where the tasks of a job print: files of the user's choice, or the job's own in the spool directory.
 
-Law: a file is opened by us, before any task exists, so that one that cannot be opened fails the job with a reason; it
-is opened for appending, so that tasks that share it do not overwrite each other; and opening never blocks.
+Law: a file is opened by us, before any task runs, so that one that cannot be opened fails the job with a reason; it
+is opened for appending, so that tasks that share it do not overwrite each other; and opening never blocks. All tasks
+share a file of the user's choice. In the spool each has files of its own, so that its lines can be told from the
+others'; they are open only while that task is spawned, so that a job of many tasks costs no more descriptors than one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.errors import Refused
-from fluxsched.runtime.exec.base import JobLaunch, spool_directory
+from fluxsched.errors import FluxschedError, Refused
+from fluxsched.runtime.exec.base import JobLaunch, spool_directory, spool_name
 from fluxsched.runtime.exec.environment import system_bytes
 
 FILE_MODE = 0o666
@@ -57,33 +59,76 @@ def job_name(jobspec: Jobspec) -> str:
     return jobspec.job_name or os.path.basename(jobspec.command[0])
 
 
-def open_streams(job: JobLaunch, cwd: str | None) -> tuple[int, int]:
-    """File descriptors for stdout and stderr. Raises Refused naming the file that cannot be opened.
+class Streams:
+    """The files that one job's tasks print into. Owns their descriptors; `close` is idempotent."""
 
-    A file for stdout takes stderr too unless that has a file of its own, as in Flux.
-    """
-    spec = job.jobspec
-    directory = spool_directory(job.spool, job.jobid)
-    if spec.output is None:
+    __slots__ = ("_directory", "_own", "_shared", "_single")
+
+    def __init__(self, job: JobLaunch, cwd: str | None, ntasks: int) -> None:
+        """Open the files of the user's choice. Raises Refused naming the file that cannot be opened.
+
+        A file for stdout takes stderr too unless that has a file of its own, as in Flux.
+        """
+        spec = job.jobspec
+        self._directory = str(spool_directory(job.spool, job.jobid))
+        self._single = ntasks == 1
+        self._own: list[int] = []
+        self._shared: dict[str, int] = {}
+        if spec.output is None:
+            self._make_directory()
+        else:
+            self._shared["stdout"] = _open(spec.output, job, cwd)
         try:
-            os.makedirs(directory, mode=0o700, exist_ok=True)
+            if spec.output is not None and spec.error in (None, spec.output):
+                self._shared["stderr"] = os.dup(self._shared["stdout"])
+            elif spec.error is not None:
+                self._shared["stderr"] = _open(spec.error, job, cwd)
+        except BaseException:
+            self.close()
+            raise
+
+    def of(self, task: int) -> tuple[int, int]:
+        """Descriptors for stdout and stderr of the task of this number, good until the next call."""
+        self._close_own()
+        return self._descriptor("stdout", task), self._descriptor("stderr", task)
+
+    def say(self, text: str) -> None:
+        """A line of ours in the stderr of the first task."""
+        with contextlib.suppress(OSError, FluxschedError):
+            os.write(self.of(0)[1], f"fluxsched: {text}\n".encode())
+
+    def close(self) -> None:
+        """Give up all descriptors."""
+        self._close_own()
+        for fd in self._shared.values():
+            os.close(fd)
+        self._shared.clear()
+
+    def _descriptor(self, stream: str, task: int) -> int:
+        if stream in self._shared:
+            return self._shared[stream]
+        path = f"{self._directory}/{spool_name(stream, None if self._single else task)}"
+        try:
+            fd = os.open(path, SPOOL_FLAGS, SPOOL_MODE)
         except OSError as exc:
-            raise _refused("make the directory", str(directory), exc) from exc
-    stdout = _open(spec.output, directory / "stdout", job, cwd)
-    try:
-        if spec.output is not None and spec.error in (None, spec.output):
-            return stdout, os.dup(stdout)
-        return stdout, _open(spec.error, directory / "stderr", job, cwd)
-    except BaseException:
-        os.close(stdout)
-        raise
+            raise _refused("open", path, exc) from exc
+        self._own.append(fd)
+        return fd
+
+    def _close_own(self) -> None:
+        while self._own:
+            os.close(self._own.pop())
+
+    def _make_directory(self) -> None:
+        try:
+            os.makedirs(self._directory, mode=0o700, exist_ok=True)
+        except OSError as exc:
+            raise _refused("make the directory", self._directory, exc) from exc
 
 
-def _open(template: str | None, spooled: Path, job: JobLaunch, cwd: str | None) -> int:
-    path = str(spooled) if template is None else expand(template, job.jobid, job.jobspec)
+def _open(template: str, job: JobLaunch, cwd: str | None) -> int:
+    path = expand(template, job.jobid, job.jobspec)
     try:
-        if template is None:
-            return os.open(path, SPOOL_FLAGS, SPOOL_MODE)
         fd = os.open(system_bytes(os.path.join(cwd or "", path)), USER_FLAGS, FILE_MODE)
         os.set_blocking(fd, True)
     except OSError as exc:

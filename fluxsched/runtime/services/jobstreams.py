@@ -6,46 +6,37 @@ News is published after it is on disk; a watcher never sees what a crash could t
 from __future__ import annotations
 
 import errno
-import os
 from collections import defaultdict
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fluxsched.core.jobid import format_f58
-from fluxsched.errors import Refused
+from fluxsched.errors import FluxschedError
 from fluxsched.protocol.messages import jobs as msg
 from fluxsched.runtime.exec.base import spool_directory
 from fluxsched.runtime.peers import Request
 from fluxsched.runtime.router import Router, forget
 from fluxsched.runtime.services.jobinfo import clean_context, list_filter, stored_job, wait_response
 from fluxsched.runtime.services.jobshell import JobShell
+from fluxsched.runtime.services.taskoutput import Budget, TaskOutput
 from fluxsched.runtime.store import Store
 from fluxsched.runtime.turns import Turns
 
-StreamName = Literal["stdout", "stderr"]
-STREAM_NAMES: tuple[StreamName, ...] = ("stdout", "stderr")
-
 WATCH_EVENTS_MAX = 1024
 """Events in one watch response."""
-OUTPUT_CHUNK_BYTES = 64 * 1024
-"""Bytes of output in one response."""
-OUTPUT_TURN_CHUNKS = 16
-"""Responses one follower gets at a time, so that a job that floods its output does not starve others."""
 OUTPUT_POLL_S = 0.02
-"""How often a followed file is looked at."""
+"""How often followed files are looked at."""
 
 
 class Follower:
-    """One `output` stream: which files, and how far it has read."""
+    """One `output` stream."""
 
-    __slots__ = ("follow", "jobid", "offsets", "paths", "request")
+    __slots__ = ("follow", "jobid", "output", "request")
 
-    def __init__(self, request: Request, jobid: int, follow: bool, paths: dict[StreamName, Path]) -> None:
+    def __init__(self, request: Request, jobid: int, follow: bool, output: TaskOutput) -> None:
         self.request = request
         self.jobid = jobid
         self.follow = follow
-        self.paths = paths
-        self.offsets = dict.fromkeys(paths, 0)
+        self.output = output
 
 
 class JobStreams:
@@ -196,45 +187,40 @@ class JobStreams:
     def _output(self, request: Request) -> None:
         wanted = request.payload(msg.OutputRequest)
         self._manager.job(wanted.id)
-        directory = spool_directory(self._shell.spool, wanted.id)
-        paths = {name: directory / name for name in STREAM_NAMES}
-        follower = Follower(request, wanted.id, wanted.follow, paths)
+        output = TaskOutput(spool_directory(self._shell.spool, wanted.id))
         request.open_stream(lambda: forget(self._followers, request))
-        self._followers[request] = follower
-        self._poll()
+        self._followers[request] = Follower(request, wanted.id, wanted.follow, output)
+        self._feed(self._followers[request], Budget())
+        self._poll_later()
 
-    def _poll(self) -> None:
-        self._polling = False
-        for follower in list(self._followers.values()):
-            self._feed(follower)
+    def _poll_later(self) -> None:
         if self._followers and not self._polling:
             self._polling = True
             self._turns.after(OUTPUT_POLL_S, self._poll)
 
-    def _feed(self, follower: Follower) -> None:
-        complete = not follower.follow or self._manager.wait_result(follower.jobid) is not None
-        if self._router.unsent_bytes(follower.request.peer):
+    def _poll(self) -> None:
+        """Feed the followers until the budget is spent; who was fed goes to the end of the line."""
+        self._polling = False
+        budget = Budget()
+        for request, follower in list(self._followers.items()):
+            if budget.is_spent:
+                break
+            self._followers[request] = self._followers.pop(request)
+            self._feed(follower, budget)
+        self._poll_later()
+
+    def _feed(self, follower: Follower, budget: Budget) -> None:
+        request = follower.request
+        ended = not follower.follow or self._manager.wait_result(follower.jobid) is not None
+        if self._router.unsent_bytes(request.peer):
             return
-        for name, path in follower.paths.items():
-            for _ in range(OUTPUT_TURN_CHUNKS):
-                data = _read(path, follower.offsets[name])
-                if not data:
-                    break
-                follower.offsets[name] += len(data)
-                follower.request.respond(msg.OutputResponse(stream=name, data=data))
-            else:
-                complete = False
-        if complete:
-            del self._followers[follower.request]
-            follower.request.finish()
-
-
-def _read(path: Path, offset: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            return file.read(OUTPUT_CHUNK_BYTES)
-    except FileNotFoundError:
-        return b""
-    except OSError as exc:
-        raise Refused(f"cannot read {path.name} of the job: {os.strerror(exc.errno or 0)}") from exc
+        try:
+            for piece in follower.output.bite(budget, ended=ended):
+                request.respond(piece)
+        except FluxschedError as error:
+            del self._followers[request]
+            request.error(error.errnum, str(error))
+            return
+        if follower.output.is_complete:
+            del self._followers[request]
+            request.finish()
