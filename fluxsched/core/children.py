@@ -146,8 +146,8 @@ def text_of(ids: Idset, texts: dict[int, str] | None = None) -> str:
         if text is None:
             text = texts[mask] = text_of(ids)
         return text
-    highest = mask.bit_length() - 1
-    return str(highest) if mask and mask == 1 << highest else str(ids)
+    only = ids.single()
+    return str(ids) if only is None else str(only)
 
 
 def _each(op: Callable[[Idset, Idset], Idset], left: Extra, right: Extra) -> Extra:

@@ -149,8 +149,9 @@ class ResourceSet:
         if first is None:
             host_of = self._lookup.host_of
             return Hostlist(tuple([host_of[rank] for rank in ranks]))
-        if ranks.mask & (ranks.mask - 1) == 0 and ranks:
-            return Hostlist((hosts[ranks.mask.bit_length() - 1 - first],))
+        only = ranks.single()
+        if only is not None:
+            return Hostlist((hosts[only - first],))
         return Hostlist(tuple([hosts[rank - first] for rank in ranks]))
 
     def ranks_of(self, host: str) -> Idset:

@@ -6,7 +6,6 @@ each grant touches, in time linear in the grant; `check` asserts the whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from fluxsched.core.children import Children, Entry
@@ -22,7 +21,7 @@ class Part(NamedTuple):
     """Targets with equal children: `ids` iterates the ranks, `children` has (kind, bit mask of ids)."""
 
     ranks: Idset
-    ids: Iterable[int]
+    ids: tuple[int, ...] | Idset
     children: tuple[tuple[str, int], ...]
 
 
@@ -38,7 +37,7 @@ class Grant(NamedTuple):
         for part in self.parts:
             for name, mask in part.children:
                 if name == kind:
-                    found += mask.bit_count() * part.ranks.mask.bit_count()
+                    found += mask.bit_count() * len(part.ids)
         return found
 
 
@@ -55,10 +54,9 @@ def parse_grant(jobid: int, R: Any) -> Grant:  # noqa: N803 - RFC 20's name
 
 def _part(entry: Entry) -> Part:
     ranks, children = entry
-    mask = ranks.mask
-    # most parts are one rank: a tuple of one is iterated faster than a set
-    ids: Iterable[int] = (mask.bit_length() - 1,) if mask.bit_count() == 1 else ranks
-    return Part(ranks, ids, children.masks())
+    only = ranks.single()
+    # most parts are one rank: a tuple of one is iterated and counted faster than a set
+    return Part(ranks, ranks if only is None else (only,), children.masks())
 
 
 class Holdings:

@@ -73,6 +73,11 @@ class Groups:
         """Leaving, or waiting to."""
         return self.all_leaving | self.waiting
 
+    @property
+    def all_rest(self) -> bool:
+        """Nothing leaves or waits to: the usual case, and cheaper to say than what moves."""
+        return not self.waiting and not any(self.leaving.values())
+
     def check_new(self, *names: str) -> None:
         """Raise InvalidValue if one of these groups does not exist and cannot be made."""
         new = [name for name in names if name not in self]

@@ -256,7 +256,8 @@ class ResourceModule:
 
     def unhold(self, jobid: int, targets: Idset, now_s: float) -> list[Effect]:
         """The stored `release` of a job names these targets. Raises LocalProtocolError if it does not hold them."""
-        freed = self._holdings.drop(jobid, targets) & self._groups.moving
+        idle = self._holdings.drop(jobid, targets)
+        freed = EMPTY if self._groups.all_rest else self._groups.moving & Idset.of(idle)
         if not freed:
             return []
         self._moves.settle(freed, now_s)

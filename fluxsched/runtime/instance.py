@@ -148,8 +148,8 @@ class Instance:
             module, self.router, self.store, self.turns, self.shell.raise_jobs, self._reload
         )
         self.resource.allocated = lambda: allocated(manager.holdings, module.resources)
-        self.shell.held = lambda jobid, ranks: self.resource.perform(module.hold(jobid, ranks))
-        self.shell.unheld = lambda jobid, ranks: self.resource.perform(module.unhold(jobid, ranks, self.turns.wall_s))
+        self.shell.held = self._held
+        self.shell.unheld = self._unheld
         self.scheduling = SchedulingService(self.shell, self.router)
         self.scheduling.foreign = module.foreign
         self.jobs = JobService(
@@ -167,6 +167,16 @@ class Instance:
         self._executors()
         self.turns.at_end(self.store.flush)
         self.turns.at_end(self.router.flush)
+
+    def _held(self, jobid: int, ranks: Idset) -> None:
+        self._follow_jobs(self.resource.module.hold(jobid, ranks))
+
+    def _unheld(self, jobid: int, ranks: Idset) -> None:
+        self._follow_jobs(self.resource.module.unhold(jobid, ranks, self.turns.wall_s))
+
+    def _follow_jobs(self, effects: list[Any]) -> None:
+        if effects:  # rarely: targets that leave and were waited for
+            self.resource.perform(effects)
 
     def _fluids(self, restored: Restored) -> FluidGenerator:
         if restored.epoch_ms is None:

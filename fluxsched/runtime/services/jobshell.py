@@ -53,8 +53,10 @@ class JobShell:
         self._router = router
         self._store = store
         self.turns = turns
-        self._after: list[Callable[[], None]] = []
         self._news: list[tuple[int, list[dict[str, Any]]]] = []
+        self._starts: list[int] = []
+        self._given: list[tuple[int, Idset]] = []
+        self._after: list[Callable[[], None]] = []
         self._texts: Made[bytes] = Made(_encode)
         self._packed: Made[msgspec.Raw] = Made(lambda jobspec: msgspec.Raw(codec.pack(jobspec)))
         self._due: Timer | None = None
@@ -72,15 +74,20 @@ class JobShell:
         self.turns.wake()
 
     def _end_turn(self) -> None:
-        if not (self._after or self._news):
+        """Have all that waits for the disk done by one callback: a closure a job and kind costs more than its work."""
+        news, starts, given, after = self._news, self._starts, self._given, self._after
+        if not (news or starts or given or after):
             return
-        after, self._after = self._after, []
-        news, self._news = self._news, []
+        self._news, self._starts, self._given, self._after = [], [], [], []
 
         def committed() -> None:
             for jobid, events in news:
                 for publish in self.publish:
                     publish(jobid, events)
+            for jobid in starts:
+                self._launch(jobid)
+            for jobid, ranks in given:
+                self.unheld(jobid, ranks)
             for call in after:
                 call()
 
@@ -90,8 +97,9 @@ class JobShell:
 
     def perform(self, effects: Iterable[Any]) -> None:
         """Perform effects in order."""
+        performers = self._performers
         for one in effects:
-            self._performers[type(one)](self, one)
+            performers[type(one)](self, one)
 
     def _persist(self, one: effect.Persist) -> None:
         ended = one.events[-1]["name"] == "clean"
@@ -144,10 +152,10 @@ class JobShell:
         self.held(one.jobid, one.ranks)
 
     def _unheld(self, one: effect.Unheld) -> None:
-        self.after_commit(lambda: self.unheld(one.jobid, one.ranks))
+        self._given.append((one.jobid, one.ranks))
 
     def _start(self, one: effect.Start) -> None:
-        self.after_commit(lambda: self._launch(one.jobid))
+        self._starts.append(one.jobid)
 
     def _kill(self, one: effect.Kill) -> None:
         self.after_commit(lambda: self._signal(one.jobid, one.signum))
