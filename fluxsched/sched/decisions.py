@@ -1,37 +1,74 @@
 """What a policy may yield: a closed set.
 
-Law: the engine makes each decision real, or refuses it, before it asks for the next (law 2).
+Law: the engine makes each decision real, or refuses it, before it asks for the next (law 2). A reason may be a text, or
+a function that makes one: it is called only when somebody is told.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 from fluxsched.sched.outcome import Fits
 
+IMMEDIATE = "immediate"
+"""It was its turn, and it fitted (annotation `sched.selection_type`)."""
 
-@dataclass(frozen=True, slots=True)
-class Start:
+RESERVED = "reserved"
+"""It starts where a reservation had been made for it."""
+
+BACKFILLED = "backfilled"
+"""It overtook jobs that wait, without being in the way of those with a reservation."""
+
+Reason: TypeAlias = str | Callable[[], str]
+
+
+class Start(NamedTuple):
     """Grant `fit` to a waiting job, now. Refused if the job no longer waits or the fit no longer holds."""
 
     jobid: int
     fit: Fits
+    selection: str = IMMEDIATE
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(NamedTuple):
     """The job waits on; `reason` is for its owner."""
 
     jobid: int
-    reason: str
+    reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Deny:
+class Deny(NamedTuple):
     """The job can never run here; `note` says why."""
 
     jobid: int
     note: str
 
 
-Decision = Start | Pending | Deny
+class Reservation(NamedTuple):
+    """A job is to start at `start_s` (`inf`: nobody knows when) and to end by `end_s`; wall time, seconds.
+
+    `fit` says where, if it matters where; `cores` how many it takes at least.
+    """
+
+    jobid: int
+    start_s: float
+    end_s: float
+    cores: int
+    fit: Fits | None
+
+
+class Reserve(NamedTuple):
+    """The job waits on, and has a reservation: its owner is told when it is to start, and nobody is put in its way."""
+
+    reservation: Reservation
+    reason: Reason
+
+
+class Pause(NamedTuple):
+    """Nothing is decided: a policy that has looked at many jobs without deciding anything lets others do something."""
+
+
+PAUSE = Pause()
+
+Decision: TypeAlias = Start | Pending | Deny | Reserve | Pause

@@ -1,25 +1,77 @@
 """What the scheduler asks its shell to do: values, so that a test compares lists.
 
 The answers to `sched.alloc` are RFC 27's four (success, annotate, deny, cancel); `Release` and `Raise` are what the
-RFC 28 draft asks of a scheduler whose targets are shrunk.
+RFC 28 draft asks of a scheduler whose targets are shrunk; `Paused` asks nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from fluxsched.core.idset import Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.grants import grant
+from fluxsched.sched.outcome import Fits
 
 
-@dataclass(frozen=True, slots=True)
 class Granted:
-    """Answer success (RFC 27): `R` is the RFC 20 object of what the job now holds."""
+    """Answer success (RFC 27): `R` is the RFC 20 object of what the job now holds.
 
-    jobid: int
-    R: dict[str, Any]
-    annotations: Mapping[str, Any]
+    R and the summary in the annotations are made when somebody asks for them, once: the simulator never does. Times are
+    wall time in seconds, `expiration_s` 0.0 for none.
+    """
+
+    __match_args__ = ("jobid", "R", "annotations")
+    __slots__ = ("_built", "_notes", "_source", "expiration_s", "fit", "jobid", "starttime_s")
+
+    def __init__(
+        self,
+        jobid: int,
+        fit: Fits,
+        starttime_s: float,
+        expiration_s: float,
+        source: ResourceSet,
+        notes: Mapping[str, Any],
+    ) -> None:
+        self.jobid = jobid
+        self.fit = fit
+        self.starttime_s = starttime_s
+        self.expiration_s = expiration_s
+        self._source = source
+        self._notes = notes
+        self._built: ResourceSet | None = None
+
+    @property
+    def resources(self) -> ResourceSet:
+        """What the job holds."""
+        if self._built is None:
+            self._built = grant(self.fit, self._source, self.starttime_s, self.expiration_s)
+        return self._built
+
+    @property
+    def R(self) -> dict[str, Any]:  # noqa: N802 - RFC 20's name
+        """The same as RFC 20 object."""
+        return self.resources.to_json()
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """RFC 27's annotations of the job; null takes one back."""
+        return {"sched": {"resource_summary": self.resources.summary(), **self._notes}}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Granted) and self._said == other._said
+
+    def __hash__(self) -> int:
+        return hash(self.jobid)
+
+    @property
+    def _said(self) -> tuple[Any, ...]:
+        return self.jobid, self.fit, self.starttime_s, self.expiration_s, self._notes
+
+    def __repr__(self) -> str:
+        return f"Granted({self.jobid}, {self.resources.summary()})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,4 +113,11 @@ class Raise:
     note: str
 
 
-Effect = Granted | Annotated | Denied | Canceled | Release | Raise
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Nothing to do: a good moment to do something else and to go on with the pass later."""
+
+
+PAUSED = Paused()
+
+Effect: TypeAlias = Granted | Annotated | Denied | Canceled | Release | Raise | Paused

@@ -1,4 +1,4 @@
-"""One acquired group as the scheduler sees it: its pool, its queue, and what the queue has been told.
+"""One acquired group as the scheduler sees it: its pool, its lanes of waiting jobs, and what these have been told.
 
 Law: nothing is judged before the first grow (RFC 28 draft); from then on every waiting job is feasible, or has been
 denied. A verdict is worked out once a request and generation, since it does not depend on the weather (law 10).
@@ -6,36 +6,68 @@ denied. A verdict is worked out once a request and generation, since it does not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import RemoteProtocolError
+from fluxsched.sched.decisions import Reason, Start
 from fluxsched.sched.effects import Denied
-from fluxsched.sched.outcome import Outcome
-from fluxsched.sched.placing import infeasible, place
+from fluxsched.sched.lane import Lane
+from fluxsched.sched.ledger import Holding, Ledger
+from fluxsched.sched.placing import infeasible
 from fluxsched.sched.pool import Pool
-from fluxsched.sched.queue import Queue, Waiting
+from fluxsched.sched.queue import Waiting
+from fluxsched.sched.running import RunningJobs
+
+if TYPE_CHECKING:
+    from fluxsched.sched.policy import Policy
 
 VERDICTS_MAX = 4096
 """Requests whose verdict is remembered in a generation; some hundred bytes each."""
 
 
-class Group:
-    """`leaving` are targets shrunk and not yet released; `changed` tells that a pass may decide something new."""
+class Told:
+    """What the owner of a waiting job has heard, and when (wall time, seconds)."""
 
-    def __init__(self, name: str) -> None:
+    __slots__ = ("at_s", "estimate_s", "reason")
+
+    def __init__(self) -> None:
+        self.at_s = 0.0
+        self.reason: str | None = None
+        self.estimate_s: float | None = None
+
+    def taken_back(self) -> dict[str, None]:
+        """The annotations that no longer hold once the job has started."""
+        notes = {} if self.reason is None else {"reason_pending": None}
+        return notes if self.estimate_s is None else {**notes, "t_estimate": None}
+
+
+class Group:
+    """`leaving` are targets shrunk and not yet released; `changed` tells that a pass may decide something new.
+
+    `lanes` are its queues that have a policy of their own, by name, in the order in which they are served, then the one
+    for all others, by the empty name.
+    """
+
+    def __init__(self, name: str, pool: Pool, ledger: Ledger, policies: Sequence[tuple[str, Policy]]) -> None:
         self.name = name
-        self.pool = Pool()
-        self.queue = Queue()
+        self.pool = pool
+        self.lanes = {queue: Lane(queue, policy) for queue, policy in policies}
+        self.running = RunningJobs(pool, ledger)
         self.grown = False
         self.leaving = EMPTY
         self.expiration_s = 0.0
         self.changed = False
-        self.reasons: dict[int, str] = {}
+        self.reasons: dict[int, Reason] = {}
+        self.told: dict[int, Told] = {}
+        self._ledger = ledger
         self._verdicts: dict[Request, str | None] = {}
         self._judged = -1
+
+    # ---- targets
 
     def grow(self, resources: ResourceSet, online: Idset) -> None:
         """Counts new targets. Raises RemoteProtocolError if some are leaving and were not released."""
@@ -44,18 +76,60 @@ class Group:
         self.pool.add(resources, online)
         self.expiration_s = resources.expiration_s if resources.ranks or not self.grown else self.expiration_s
         self.grown = self.changed = True
+        self._ledger.count_in(resources.ranks)
+        self.running.changed(resources.ranks)
 
     def shrink(self, targets: Idset) -> None:
         """Forgets targets. Raises RemoteProtocolError, and changes nothing, if some are not ours."""
         if unknown := targets - self.pool.ranks:
             raise RemoteProtocolError(f"shrink of group {self.name!r} names ranks {unknown}, which it does not have")
         self.pool.remove(targets)
+        self.running.changed(targets)
         self.changed = True
+
+    def weather(self, targets: Idset, up: bool) -> None:
+        """Targets of this group may be used again, or may not; what is planned moves."""
+        touched = targets & self.pool.down if up else (targets & self.pool.ranks) - self.pool.down
+        if touched:
+            (self.pool.set_up if up else self.pool.set_down)(touched)
+            self.running.changed(touched)
+            self.changed = True
 
     def describe(self, add: Mapping[str, Idset], remove: Mapping[str, Idset]) -> None:
         """Takes over changed properties."""
         self.pool.describe(add, remove)
+        self.running.changed(EMPTY)
         self.changed = True
+
+    # ---- jobs that wait
+
+    def lane_of(self, jobid: int) -> Lane | None:
+        """Where the job waits."""
+        for lane in self.lanes.values():
+            if jobid in lane.queue:
+                return lane
+        return None
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait."""
+        return sum(len(lane.queue) for lane in self.lanes.values())
+
+    def enter(self, job: Waiting, queue: str | None) -> Lane:
+        """A job joins the lane of its queue. Raises LimitExceeded when that is full."""
+        lane = self.lanes.get(queue or "") or self.lanes[""]
+        lane.enter(job, self.running)
+        self.changed = True
+        return lane
+
+    def forget(self, jobid: int, lane: Lane) -> bool:
+        """Takes a job off a lane; whether it was there."""
+        job = lane.queue.remove(jobid)
+        self.reasons.pop(jobid, None)
+        self.told.pop(jobid, None)
+        if job is not None:
+            lane.left(job, self.running)
+        return job is not None
 
     def verdict(self, request: Request) -> str | None:
         """Why the request can never fit here, None if it can; None as well before the first grow."""
@@ -72,19 +146,28 @@ class Group:
         return verdict
 
     def judge_all(self) -> list[Denied]:
-        """Judges the whole queue again, held jobs too: what has become infeasible is denied."""
+        """Judges all who wait again, held jobs too: what has become infeasible is denied."""
         denied = []
-        for job in self.queue.everyone():
-            why = self.verdict(job.request)
-            if why is not None:
-                self.forget(job.jobid)
-                denied.append(Denied(job.jobid, why))
+        for lane in self.lanes.values():
+            for job in lane.queue.everyone():
+                why = self.verdict(job.request)
+                if why is not None:
+                    self.forget(job.jobid, lane)
+                    denied.append(Denied(job.jobid, why))
         return denied
 
-    def place(self, job: Waiting, placement: str) -> Outcome:
-        return place(self.pool, job.request, placement)
+    # ---- jobs that run
 
-    def forget(self, jobid: int) -> bool:
-        """Takes a job off the queue; whether it was there."""
-        self.reasons.pop(jobid, None)
-        return self.queue.remove(jobid) is not None
+    def commit(self, start: Start, lane: Lane, expiration_s: float) -> Waiting | None:
+        """Makes a start real, or refuses it (None)."""
+        job = self._ledger.commit(start, lane.queue, self.pool, expiration_s)
+        holding = self._ledger.get(start.jobid)
+        if job is not None and holding is not None:
+            lane.left(job, self.running)
+            self.running.began(holding)
+        return job
+
+    def holdings(self) -> Iterator[Holding]:
+        """Jobs that hold something that is counted here, in the order in which they began."""
+        ranks = self.pool.targets
+        return (holding for holding in self._ledger if any(rank in ranks for rank in holding.parts))

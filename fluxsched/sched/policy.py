@@ -17,18 +17,37 @@ answers on what is left. It never sees the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
-from fluxsched.sched.decisions import Decision, Deny, Pending, Start
+from fluxsched.sched.decisions import (
+    BACKFILLED,
+    IMMEDIATE,
+    PAUSE,
+    RESERVED,
+    Decision,
+    Deny,
+    Pause,
+    Pending,
+    Reservation,
+    Reserve,
+    Start,
+)
+from fluxsched.sched.orders import FIFO, ORDERS
 from fluxsched.sched.outcome import Fits, Infeasible, Insufficient, Outcome
-from fluxsched.sched.queue import Waiting
+from fluxsched.sched.plan import Plan
+from fluxsched.sched.queue import Skips, Waiting
 from fluxsched.sched.shelf import BEST_FIT, WORST_FIT
 
+if TYPE_CHECKING:
+    from fluxsched.sched.desk import Desk
+
 __all__ = [
-    "BEST_FIT", "PLACEMENT", "WORST_FIT", "Decision", "Deny", "Fits", "Infeasible", "Insufficient", "Option", "Outcome",
-    "Pending", "Policy", "Running", "Start", "View", "Waiting", "decide",
+    "BACKFILLED", "BEST_FIT", "FIFO", "IMMEDIATE", "NO", "ORDER", "ORDERS", "PAUSE", "PAUSE_EVERY", "PLACEMENT",
+    "RESERVED", "SWITCH", "WORST_FIT", "YES",
+    "Decision", "Deny", "Fits", "Infeasible", "Insufficient", "Option", "Outcome", "Pause", "Pending", "Plan", "Policy",
+    "Reservation", "Reserve", "Running", "Skips", "Start", "View", "Waiting", "decide",
 ]  # fmt: skip
 
 
@@ -49,6 +68,19 @@ PLACEMENT = Option(WORST_FIT, (WORST_FIT, BEST_FIT), help="spread the load over 
 """The option `placement`, for any policy that passes it on to `view.place`."""
 
 
+ORDER = Option(FIFO, ORDERS, help="in which order jobs are tried")
+"""The option `order`, for any policy that passes it on to `view.candidates`."""
+
+
+NO, YES = "no", "yes"
+
+SWITCH = Option(NO, (NO, YES), help="yes or no; the name alone means yes")
+"""An option that is on or off: `conservative:compress`."""
+
+PAUSE_EVERY = 64
+"""Jobs planned between two pauses: about two milliseconds where cores are counted."""
+
+
 class Running(NamedTuple):
     """One job that holds resources; `expiration_s` is wall time, 0.0 for none; masks are of cores and of GPUs."""
 
@@ -58,37 +90,63 @@ class Running(NamedTuple):
 
 
 class View:
-    """What a policy may see of one group."""
+    """What a policy may see of one group: its own queue, and what all lanes of the group share."""
 
-    __slots__ = ("_place", "_queue", "_running")
+    __slots__ = ("_desk",)
 
-    def __init__(
-        self,
-        queue: Iterable[Waiting],
-        running: Callable[[], Iterator[Running]],
-        place: Callable[[Waiting, str], Outcome],
-    ) -> None:
-        self._queue = queue
-        self._running = running
-        self._place = place
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
 
     @property
     def queue(self) -> Iterator[Waiting]:
         """Jobs that may start, in priority order, from the first each time it is asked for."""
-        return iter(self._queue)
+        return iter(self._desk.queue)
+
+    def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
+        """Jobs that may start, in one of the ORDERS, without those that `skips` names, now and as it grows.
+
+        Now and then None comes instead of a job: then yield PAUSE, so that others are served.
+        """
+        return self._desk.queue.walk(skips, order, self._desk.now_s)
 
     @property
     def running(self) -> Iterator[Running]:
         """Jobs that hold something in this group, in the order in which they began."""
-        return self._running()
+        return self._desk.running()
+
+    @property
+    def by_end(self) -> Iterator[Running]:
+        """Jobs that hold something in this group and are to end, the earliest first; take it before you yield."""
+        return self._desk.by_end()
+
+    @property
+    def planned(self) -> Mapping[int, Reservation]:
+        """The reservations of the last pass that still stand, by job; those of this pass replace them."""
+        return self._desk.planned
+
+    @property
+    def plan(self) -> Plan:
+        """Reservations, this pass's; those of other lanes are in it."""
+        return self._desk.plan
 
     def place(self, job: Waiting, placement: str = WORST_FIT) -> Outcome:
-        """Fits, Insufficient or Infeasible for this job on what is free at this moment."""
-        return self._place(job, placement)
+        """Fits, Insufficient or Infeasible for this job on what is free at this moment, with the reason in words."""
+        return self._desk.place(job, placement)
+
+    def find(self, job: Waiting, placement: str = WORST_FIT) -> Fits | None:
+        """The same without words, for passes that look at many jobs."""
+        return self._desk.find(job, placement)
+
+    def reason(self, job: Waiting) -> Callable[[], str]:
+        """Why the job does not start, when somebody is told; for `Pending` and `Reserve`."""
+        return lambda: self._desk.reason(job)
 
 
 class Policy(Protocol):
-    """What the engine needs of a policy; options arrive as keyword arguments of the constructor."""
+    """What the engine needs of a policy; options arrive as keyword arguments of the constructor.
+
+    Of policies that backfill also `BACKFILLS = True`: then jobs without a limit are warned.
+    """
 
     name: ClassVar[str]
     OPTIONS: ClassVar[Mapping[str, Option]]

@@ -1,130 +1,147 @@
 """Who waits, in order: higher priority first, then who submitted earlier, then the lower job id (RFC 27).
 
-Law: adding, taking away and re-prioritising cost O(log n); iterating stays valid while jobs come and go. Keys are kept
-sorted in chunks, so that a change moves at most one chunk. Jobs of priority 0 are held (RFC 21): they are in the queue
-but are not offered.
+Law: adding, taking away and re-prioritising cost O(log n) in each order that is kept. Jobs of priority 0 are held
+(RFC 21): they are in the queue but are not offered.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
-from typing import NamedTuple
+from itertools import chain
 
 from fluxsched.core.jobspec import Request
 from fluxsched.errors import LimitExceeded, LocalProtocolError
+from fluxsched.sched.line import CHUNK, Entry, Line, Skips, Waiting
+from fluxsched.sched.orders import FIFO, FIXED, LXF, expansion
+
+__all__ = ["CHUNK", "WAITING_MAX", "Queue", "Skips", "Waiting"]
 
 WAITING_MAX = 2_000_000
 """Jobs in one queue: twice the million that RFC 27 asks for; about 1 KiB each, so 2 GiB is where we stop."""
 
-CHUNK = 512
-"""Keys a chunk at rest (at most twice that): moving 4 KiB of pointers costs less than a microsecond."""
 
-Key = tuple[int, float, int]
-
-
-class Waiting(NamedTuple):
-    """One waiting job, as policies see it; times in seconds, `duration_s` 0.0 for no limit."""
-
-    jobid: int
-    priority: int
-    userid: int
-    t_submit_s: float
-    request: Request
-    duration_s: float
-
-    @property
-    def key(self) -> Key:
-        return (-self.priority, self.t_submit_s, self.jobid)
+IDLE_REQUESTS_MAX = 64
+"""Requests that are remembered though nobody waits for them now: the same few come again and again."""
 
 
 class Queue:
-    """The waiting jobs of one group."""
+    """The waiting jobs of one group, or of one queue of it that has a policy of its own."""
 
     def __init__(self, limit: int = WAITING_MAX) -> None:
         self._limit = limit
-        self._jobs: dict[int, Waiting] = {}
-        self._chunks: list[list[Key]] = []
-        self._lasts: list[Key] = []  # the last key of each chunk
+        self._entries: dict[int, Entry] = {}
+        self._offered = Line()
+        self._held = Line()
+        self._orders: dict[str, Line] = {}
+        self._known: dict[Request, Request] = {}
+        self._kinds: dict[int, int] = {}  # id(request) -> how many wait for that
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return len(self._entries)
 
     def __contains__(self, jobid: int) -> bool:
-        return jobid in self._jobs
-
-    def get(self, jobid: int) -> Waiting | None:
-        return self._jobs.get(jobid)
-
-    def everyone(self) -> list[Waiting]:
-        """All jobs, held ones too, in order."""
-        return [self._jobs[key[2]] for chunk in self._chunks for key in chunk]
+        return jobid in self._entries
 
     def __iter__(self) -> Iterator[Waiting]:
         """Jobs that may start, in order; what is added or removed meanwhile is met or not, never met twice or wrong."""
-        last: Key | None = None
-        while (at := 0 if last is None else bisect_right(self._lasts, last)) < len(self._chunks):
-            chunk = self._chunks[at]
-            for key in chunk[0 if last is None else bisect_right(chunk, last) :]:
-                last = key
-                if not key[0]:
-                    return  # held, and so is everyone behind
-                job = self._jobs.get(key[2])
-                if job is not None and job.priority == -key[0]:
-                    yield job
+        return (job for job in self._offered.walk(Skips()) if job is not None)
+
+    def requests(self) -> Iterator[tuple[Request, int]]:
+        """The different requests, each with how many jobs wait for it, held ones too."""
+        return ((request, n) for request in self._known.values() if (n := self._kinds[id(request)]))
+
+    def get(self, jobid: int) -> Waiting | None:
+        entry = self._entries.get(jobid)
+        return None if entry is None else entry[3]
+
+    def everyone(self) -> list[Waiting]:
+        """All jobs, held ones too, in order."""
+        return [entry[3] for entry in chain(self._offered, self._held)]
+
+    def walk(self, skips: Skips, order: str = FIFO, now_s: float = 0.0) -> Iterator[Waiting | None]:
+        """Jobs that may start, in one of the ORDERS, without those that `skips` names, now and as it grows.
+
+        Now and then None comes instead of a job, so that whoever walks far may pause.
+        """
+        if order == FIFO:
+            return self._offered.walk(skips)
+        if order == LXF:
+            return self._by_expansion(skips, now_s)
+        return self._ordered(order).walk(skips)
 
     def add(self, job: Waiting) -> None:
         """Raises LimitExceeded when the queue is full."""
-        if job.jobid in self._jobs:
+        if job.jobid in self._entries:
             raise LocalProtocolError(f"job {job.jobid} is in the queue already")
-        if len(self._jobs) >= self._limit:
+        if len(self._entries) >= self._limit:
             raise LimitExceeded(f"the queue is full: {self._limit} jobs wait; submit again when some have started")
-        self._jobs[job.jobid] = job
-        self._insert(job.key)
+        known = self._known.get(job.request)
+        if known is None:
+            known = self._known[job.request] = job.request
+            self._kinds[id(known)] = 0
+        self._kinds[id(known)] += 1
+        self._enter(job if known is job.request else job._replace(request=known))
 
     def remove(self, jobid: int) -> Waiting | None:
         """The job, off the queue; None if it is not there."""
-        job = self._jobs.pop(jobid, None)
-        if job is not None:
-            self._delete(job.key)
+        entry = self._entries.pop(jobid, None)
+        if entry is None:
+            return None
+        job: Waiting = entry[3]
+        if entry[0]:
+            self._offered.remove(entry)
+            for order, line in self._orders.items():
+                line.remove((*FIXED[order](job), job))
+        else:
+            self._held.remove(entry)
+        self._kinds[id(job.request)] -= 1
+        if len(self._known) > 2 * len(self._entries) + IDLE_REQUESTS_MAX:
+            self._forget_requests()
         return job
 
     def prioritize(self, jobid: int, priority: int) -> bool:
         """Whether the job is there; it moves to its new place."""
-        job = self._jobs.get(jobid)
+        job = self.get(jobid)
         if job is None:
             return False
-        self._delete(job.key)
-        job = self._jobs[jobid] = job._replace(priority=priority)
-        self._insert(job.key)
+        if job.priority != priority:
+            self.remove(jobid)
+            self.add(job._replace(priority=priority))
         return True
 
     def ahead_of(self, jobid: int) -> int:
         """How many jobs come before this one, which is in the queue."""
-        key = self._jobs[jobid].key
-        at = bisect_left(self._lasts, key)
-        return sum(map(len, self._chunks[:at])) + bisect_left(self._chunks[at], key)
+        entry = self._entries[jobid]
+        if entry[0]:
+            return self._offered.before(entry)
+        return self._held.before(entry) + len(self._entries) - self._held.size
 
-    def _insert(self, key: Key) -> None:
-        chunks, lasts = self._chunks, self._lasts
-        if not chunks:
-            chunks.append([key])
-            lasts.append(key)
+    def _enter(self, job: Waiting) -> None:
+        entry = self._entries[job.jobid] = (-job.priority, job.t_submit_s, job.jobid, job)
+        if not job.priority:
+            self._held.add(entry)
             return
-        at = min(bisect_left(lasts, key), len(chunks) - 1)
-        chunk = chunks[at]
-        insort(chunk, key)
-        if len(chunk) > 2 * CHUNK:
-            chunks.insert(at + 1, chunk[CHUNK:])
-            del chunk[CHUNK:]
-            lasts.insert(at + 1, chunks[at + 1][-1])
-        lasts[at] = chunk[-1]
+        self._offered.add(entry)
+        for order, line in self._orders.items():
+            line.add((*FIXED[order](job), job))
 
-    def _delete(self, key: Key) -> None:
-        at = bisect_left(self._lasts, key)
-        chunk = self._chunks[at]
-        del chunk[bisect_left(chunk, key)]
-        if chunk:
-            self._lasts[at] = chunk[-1]
-        else:
-            del self._chunks[at], self._lasts[at]
+    def _by_expansion(self, skips: Skips, now_s: float) -> Iterator[Waiting | None]:
+        line = Line()
+        for entry in self._offered:
+            line.add((-expansion(entry[3], now_s), *entry))
+        for job in line.walk(skips):
+            if job is None or self.get(job.jobid) is job:
+                yield job
+
+    def _forget_requests(self) -> None:
+        self._known = {request: request for request in self._known if self._kinds[id(request)]}
+        self._kinds = {id(request): self._kinds[id(request)] for request in self._known}
+
+    def _ordered(self, order: str) -> Line:
+        """The line of a fixed order; sorted once, when it is asked for the first time, then kept."""
+        line = self._orders.get(order)
+        if line is None:
+            line = self._orders[order] = Line()
+            for entry in self._offered:
+                line.add((*FIXED[order](entry[3]), entry[3]))
+        return line

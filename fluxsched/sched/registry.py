@@ -18,20 +18,32 @@ from types import ModuleType
 from typing import Any
 
 from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.sched.policies.conservative import Conservative
+from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
-from fluxsched.sched.policy import Option, Policy
+from fluxsched.sched.policies.hybrid import Hybrid
+from fluxsched.sched.policy import YES, Option, Policy
 
 ENTRY_POINT_GROUP = "fluxsched.policies"
 
 SPEC_CHARS_MAX = 4096
 """A policy with its options is one line of a command; a longer text is a mistake."""
 
-OWN: Mapping[str, type[Policy]] = {Fifo.name: Fifo, FirstFit.name: FirstFit}
+OWN: Mapping[str, type[Policy]] = {
+    "conservative": Conservative,
+    "easy": Easy,
+    "fifo": Fifo,
+    "firstfit": FirstFit,
+    "hybrid": Hybrid,
+}
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
-    """`NAME:key=value,key=value` -> name and options, still as texts. Raises InvalidValue naming the part."""
+    """`NAME:key=value,key=value` -> name and options, still as texts; a key alone means yes.
+
+    Raises InvalidValue naming the part.
+    """
     if len(spec) > SPEC_CHARS_MAX:
         raise LimitExceeded(f"a policy with its options takes {len(spec)} characters: the limit is {SPEC_CHARS_MAX}")
     name, colon, rest = spec.partition(":")
@@ -40,12 +52,29 @@ def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
     options: dict[str, str] = {}
     for part in rest.split(",") if colon else ():
         key, equals, value = part.partition("=")
-        if not key or not equals:
+        if not key:
             raise InvalidValue(f"policy {spec!r}: {part!r} is not key=value")
         if key in options:
             raise InvalidValue(f"policy {spec!r}: option {key!r} is given twice")
-        options[key] = value
+        options[key] = value if equals else YES
     return name, options
+
+
+def load(specs: str) -> tuple[Policy, dict[str, Policy]]:
+    """`SPEC;QUEUE=SPEC;...` -> the policy of most queues, and those of queues that have one of their own.
+
+    The order is that in which queues are served. Raises InvalidValue naming the part.
+    """
+    first, *others = specs.split(";")
+    own: dict[str, Policy] = {}
+    for part in others:
+        queue, equals, spec = part.partition("=")
+        if not queue or not equals or ":" in queue:
+            raise InvalidValue(f"{part!r} is not QUEUE=POLICY, as in 'easy;debug=fifo'")
+        if queue in own:
+            raise InvalidValue(f"queue {queue!r} is given two policies")
+        own[queue] = make(*parse_spec(spec))
+    return make(*parse_spec(first)), own
 
 
 def make(name: str, options: Mapping[str, str]) -> Policy:

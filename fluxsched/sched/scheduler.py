@@ -11,21 +11,22 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import inf, nextafter
-from types import MappingProxyType
 from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue, LocalProtocolError, Refused, RemoteProtocolError
-from fluxsched.sched.decisions import Decision, Deny, Pending, Start
-from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Granted, Raise, Release
-from fluxsched.sched.grants import grant, grouped, parts_of
+from fluxsched.sched.decisions import Deny, Start
+from fluxsched.sched.desk import Desk
+from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Raise, Release
+from fluxsched.sched.grants import grouped, parts_of
 from fluxsched.sched.group import Group
+from fluxsched.sched.lane import Lane
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.outcome import Part
-from fluxsched.sched.policy import Policy, Running, View
+from fluxsched.sched.policy import Policy
+from fluxsched.sched.pool import Pool
 from fluxsched.sched.queue import Waiting
 
 DEFAULT_GROUP = "default"
@@ -34,25 +35,44 @@ REFUSALS_MAX = 1000
 """Decisions refused in one pass: a policy that goes on deciding what no longer holds would never end its pass."""
 
 
+NO_LIMIT_WARNING = "has no time limit: nothing can be planned behind it, and it starts early only where nobody waits"
+
+
 class Scheduler:
-    """One policy over the groups that it acquired; `queues` maps a queue's name to its group, else the first group."""
+    """Policies over the groups that they share; `queues` maps a queue's name to its group, else the first group.
+
+    `policies` are those of queues that have one of their own (in the order in which they are served); `policy` is for
+    all others, and serves them last. With `telling` false nobody is told why he waits, except who asks.
+    """
 
     def __init__(
-        self, policy: Policy, groups: Sequence[str] = (DEFAULT_GROUP,), queues: Mapping[str, str] | None = None
+        self,
+        policy: Policy,
+        groups: Sequence[str] = (DEFAULT_GROUP,),
+        queues: Mapping[str, str] | None = None,
+        policies: Mapping[str, Policy] | None = None,
+        telling: bool = True,
     ) -> None:
         if not groups:
             raise InvalidValue(f"a scheduler needs at least one group, such as {DEFAULT_GROUP!r}")
         self._policy = policy
-        self._groups = {name: Group(name) for name in groups}
         self._queues = dict(queues or {})
-        self._ledger = Ledger([group.pool for group in self._groups.values()])
-        self._counts = dict.fromkeys(("passes", "granted", "denied", "canceled", "refused"), 0)
-        if missing := sorted({*self._queues.values()} - self._groups.keys()):
+        self._telling = telling
+        if missing := sorted({*self._queues.values()} - {*groups}):
             raise InvalidValue(f"queues of groups {', '.join(missing)}, which this scheduler does not serve")
+        pools = {name: Pool() for name in groups}
+        self._ledger = Ledger(list(pools.values()))
+        of_group: dict[str, list[tuple[str, Policy]]] = {name: [] for name in groups}
+        for queue, own in (policies or {}).items():
+            of_group[self._queues.get(queue, groups[0])].append((queue, own))
+        self._groups = {
+            name: Group(name, pool, self._ledger, [*of_group[name], ("", policy)]) for name, pool in pools.items()
+        }
+        self._counts = dict.fromkeys(("passes", "granted", "denied", "canceled", "refused"), 0)
 
     @property
     def policy(self) -> Policy:
-        """The policy that decides."""
+        """The policy that decides for queues that have none of their own."""
         return self._policy
 
     # ---- from the resource module
@@ -67,7 +87,6 @@ class Scheduler:
                 raise RemoteProtocolError(f"grow of group {group!r} names ranks {twice}, which {other.name!r} has")
         first = not at.grown
         at.grow(resources, online)
-        self._ledger.count_in(resources.ranks)
         return self._deny(at) if first else []
 
     def shrunk(self, group: str, targets: Idset, typed: bool) -> list[Effect]:
@@ -87,15 +106,13 @@ class Scheduler:
     def went_online(self, targets: Idset) -> list[Effect]:
         """Targets may be used again; about those that are leaving nothing is said, so what is not ours is ignored."""
         for group in self._groups.values():
-            if targets & group.pool.down:
-                group.pool.set_up(targets)
-                group.changed = True
+            group.weather(targets, up=True)
         return []
 
     def went_offline(self, targets: Idset) -> list[Effect]:
         """Nothing more is placed there; jobs there go on."""
         for group in self._groups.values():
-            group.pool.set_down(targets)
+            group.weather(targets, up=False)
         return []
 
     def updated(
@@ -130,32 +147,42 @@ class Scheduler:
         if unknown := free - R.ranks:
             raise RemoteProtocolError(f"hello of job {jobid}: ranks {unknown} are freed, but R does not have them")
         self._ledger.adopt(jobid, parts_of(R, free), R.expiration_s)
+        holding = self._ledger.get(jobid)
+        for group in self._groups.values():
+            if holding is not None:
+                group.running.began(holding)
         return []
 
     def alloc(
         self, jobid: int, priority: int, userid: int, t_submit_s: float, jobspec: Jobspec | Mapping[str, Any]
     ) -> list[Effect]:
         """A job asks for resources; it is denied at once if it can never have them."""
-        if jobid in self._ledger or any(jobid in group.queue for group in self._groups.values()):
+        if jobid in self._ledger or any(group.lane_of(jobid) for group in self._groups.values()):
             raise RemoteProtocolError(f"alloc of job {jobid}: it waits or runs already")
         try:
             parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
-            group = self._group_of(parsed)
+            group = self._group_of(parsed.queue)
             why = group.verdict(parsed.request)
             if why is None:
-                group.queue.add(Waiting(jobid, priority, userid, t_submit_s, parsed.request, parsed.duration_s))
+                job = Waiting(jobid, priority, userid, t_submit_s, parsed.request, parsed.duration_s)
+                lane = group.enter(job, parsed.queue)
+                return [] if parsed.duration_s or not self._telling else self._warn(job, group, lane)
         except InvalidValue as fault:
             why = str(fault)
-        if why is not None:
-            self._counts["denied"] += 1
-            return [Denied(jobid, why)]
-        group.changed = True
-        return []
+        self._counts["denied"] += 1
+        return [Denied(jobid, why)]
+
+    def _warn(self, job: Waiting, group: Group, lane: Lane) -> list[Effect]:
+        """A job without a limit in front of a policy that backfills; the end of the group is a limit, too."""
+        if group.expiration_s or not getattr(lane.policy, "BACKFILLS", False):
+            return []
+        return [Annotated(job.jobid, {"sched": {"warning": NO_LIMIT_WARNING}})]
 
     def cancel(self, jobid: int) -> list[Effect]:
         """The request is withdrawn; nothing is said when it was answered before."""
         for group in self._groups.values():
-            if group.forget(jobid):
+            lane = group.lane_of(jobid)
+            if lane is not None and group.forget(jobid, lane):
                 group.changed = True
                 self._counts["canceled"] += 1
                 return [Canceled(jobid)]
@@ -165,13 +192,13 @@ class Scheduler:
         """New priorities; jobs that no longer wait are of no matter."""
         for jobid, priority in jobs:
             for group in self._groups.values():
-                if group.queue.prioritize(jobid, priority):
-                    group.changed = True
+                for lane in group.lanes.values():
+                    group.changed |= lane.queue.prioritize(jobid, priority)
         return []
 
     def free(self, jobid: int, R: ResourceSet, final: bool) -> list[Effect]:  # noqa: N803
         """A job gives back all of R, which is a part of what it holds; `final` when that is the last of it."""
-        return self._freed(self._ledger.release(jobid, parts_of(R), final))
+        return self._freed(jobid, self._ledger.release(jobid, parts_of(R), final))
 
     def free_all(self, jobid: int) -> list[Effect]:
         """A job gives back all that it holds: a final `free` of its whole R, for a caller that has no use for R."""
@@ -179,11 +206,12 @@ class Scheduler:
         if holding is None:
             raise RemoteProtocolError(f"free of job {jobid}: it holds nothing here, or was freed before")
         parts = [Part(rank, cores, gpus) for rank, (cores, gpus) in holding.parts.items()]
-        return self._freed(self._ledger.release(jobid, parts, True))
+        return self._freed(jobid, self._ledger.release(jobid, parts, True))
 
-    def _freed(self, emptied: list[int]) -> list[Effect]:
+    def _freed(self, jobid: int, emptied: list[int]) -> list[Effect]:
         effects: list[Effect] = []
         for group in self._groups.values():
+            group.running.freed(jobid)
             group.changed = True
             if group.leaving and emptied:
                 effects += self._release(group, group.leaving & Idset.of(emptied))
@@ -200,6 +228,7 @@ class Scheduler:
                 raise Refused(f"expiration {expiration_s} of job {jobid} is after the end of its resources, {end_s}")
         holding.expiration_s = expiration_s
         for group in self._groups.values():
+            group.running.began(holding)
             group.changed = True
         return []
 
@@ -209,22 +238,25 @@ class Scheduler:
         """Why the job could never run, whatever the weather; None if it could, or before the first grow."""
         try:
             parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
-            return self._group_of(parsed).verdict(parsed.request)
+            return self._group_of(parsed.queue).verdict(parsed.request)
         except InvalidValue as fault:
             return str(fault)
 
     def why(self, jobid: int) -> str:
         """Why a job waits, for its owner. Raises Refused for a job that is not known here."""
         for group in self._groups.values():
-            job = group.queue.get(jobid)
-            if job is None:
+            lane = group.lane_of(jobid)
+            job = None if lane is None else lane.queue.get(jobid)
+            if lane is None or job is None:
                 continue
             if not group.grown:
                 return f"waits for the resources of group {group.name!r} to be acquired"
             if not job.priority:
                 return "is held: its priority is 0; raise its urgency"
-            ahead = group.queue.ahead_of(jobid)
-            return group.reasons.get(jobid) or _turn(ahead)
+            reason = group.reasons.get(jobid)
+            if reason is not None:
+                return reason if isinstance(reason, str) else reason()
+            return _turn(lane.queue.ahead_of(jobid))
         if jobid in self._ledger:
             return "holds resources"
         raise Refused(f"job {jobid} neither waits nor holds anything here", errno.ENOENT)
@@ -234,7 +266,7 @@ class Scheduler:
         groups = {
             group.name: {
                 "targets": len(group.pool.ranks), "down": len(group.pool.down), "leaving": len(group.leaving),
-                "waiting": len(group.queue),
+                "waiting": group.waiting, "planned": sum(len(lane.planned) for lane in group.lanes.values()),
             }
             for group in self._groups.values()
         }  # fmt: skip
@@ -263,7 +295,10 @@ class Scheduler:
         for group in self._groups.values():
             assert group.leaving <= Idset.of(self._ledger.held(group.leaving)), "a target is free and not released"
             assert not group.leaving & group.pool.ranks, "a leaving target is still counted"
-            assert group.reasons.keys() <= {job.jobid for job in group.queue.everyone()}, "a reason without a job"
+            waiting = {job.jobid for lane in group.lanes.values() for job in lane.queue.everyone()}
+            assert group.reasons.keys() <= waiting, "a reason without a job"
+            assert group.told.keys() <= waiting, "somebody was told who does not wait"
+            group.running.check()
 
     # ---- the pass
 
@@ -274,66 +309,36 @@ class Scheduler:
         """
         for group in self._groups.values():
             ended = group.expiration_s and now_s >= group.expiration_s
-            if group.changed and group.grown and len(group.queue) and not ended:
+            if group.changed and group.grown and group.waiting and not ended:
                 yield from self._pass(group, now_s)
 
     def _pass(self, group: Group, now_s: float) -> Iterator[Effect]:
         self._counts["passes"] += 1
         group.changed = False
-        view = View(group.queue, lambda: self._running(group), group.place)
         refused, done = 0, False
         try:
-            for decision in self._policy.schedule(view, now_s):
-                effect = self._apply(group, decision, now_s)
-                if effect is not None:
-                    yield effect
-                elif isinstance(decision, Start | Deny):
-                    refused += 1
-                    self._check_refusals(refused)
+            for lane in group.lanes.values():
+                desk = Desk(group, lane, self._counts, now_s, self._telling)
+                with desk:
+                    for decision in desk.decisions():
+                        effect = desk.apply(decision)
+                        if effect is not None:
+                            yield effect
+                        elif isinstance(decision, Start | Deny):
+                            refused += 1
+                            self._check_refusals(lane, refused)
+                    desk.done = True
             done = True
         finally:
             group.changed = group.changed or not done
 
-    def _check_refusals(self, refused: int) -> None:
+    def _check_refusals(self, lane: Lane, refused: int) -> None:
         self._counts["refused"] += 1
         if refused > REFUSALS_MAX:
             raise LocalProtocolError(
-                f"policy {self._policy.name!r}: over {REFUSALS_MAX} decisions refused in one pass; it should not start "
+                f"policy {lane.policy.name!r}: over {REFUSALS_MAX} decisions refused in one pass; it should not start "
                 "or deny jobs that left the queue, nor use a fit for another request or of an earlier state"
             )
-
-    def _apply(self, group: Group, decision: Decision, now_s: float) -> Effect | None:
-        """Makes one decision real; None when it was refused or changes nothing."""
-        match decision:
-            case Start():
-                return self._start(group, decision, now_s)
-            case Pending(jobid, reason):
-                if jobid not in group.queue or group.reasons.get(jobid) == reason:
-                    return None
-                group.reasons[jobid] = reason
-                return Annotated(jobid, {"sched": {"reason_pending": reason}})
-            case Deny(jobid, note):
-                if not group.forget(jobid):
-                    return None
-                self._counts["denied"] += 1
-                return Denied(jobid, note)
-
-    def _start(self, group: Group, start: Start, now_s: float) -> Granted | None:
-        job = group.queue.get(start.jobid)
-        if job is None:
-            return None
-        end_s = group.expiration_s
-        if job.duration_s:
-            own_s = max(now_s + job.duration_s, nextafter(now_s, inf))  # later than now, however short the job is
-            end_s = min(own_s, end_s) if end_s else own_s
-        granted = grant(start.fit, group.pool.source, now_s, end_s)
-        if self._ledger.commit(start, group.queue, group.pool, end_s) is None:
-            return None
-        self._counts["granted"] += 1
-        notes: dict[str, Any] = {"resource_summary": granted.summary()}
-        if group.reasons.pop(start.jobid, None) is not None:
-            notes["reason_pending"] = None
-        return Granted(start.jobid, granted.to_json(), {"sched": notes})
 
     # ---- within
 
@@ -343,9 +348,9 @@ class Scheduler:
             raise RemoteProtocolError(f"group {name!r} was not acquired: there are {', '.join(self._groups)}")
         return group
 
-    def _group_of(self, jobspec: Jobspec) -> Group:
-        """The group whose queue the job is in; the job manager sends only jobs of queues that we serve."""
-        name = self._queues.get(jobspec.queue) if jobspec.queue is not None else None
+    def _group_of(self, queue: str | None) -> Group:
+        """The group that serves the queue; the job manager sends only jobs of queues that we serve."""
+        name = self._queues.get(queue) if queue is not None else None
         return self._groups[name] if name is not None else next(iter(self._groups.values()))
 
     def _deny(self, group: Group) -> list[Effect]:
@@ -358,12 +363,6 @@ class Scheduler:
             return []
         group.leaving -= targets
         return [Release(group.name, targets)]
-
-    def _running(self, group: Group) -> Iterator[Running]:
-        ranks = group.pool.targets
-        for holding in self._ledger:
-            if any(rank in ranks for rank in holding.parts):
-                yield Running(holding.jobid, holding.expiration_s, MappingProxyType(holding.parts))
 
 
 def _mine(parts: Iterable[int], targets: Idset) -> Idset:

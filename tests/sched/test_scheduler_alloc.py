@@ -11,6 +11,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
+from fluxsched.sched.desk import TELL_EVERY_S
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Granted
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.queue import Queue
@@ -24,21 +25,21 @@ def test_a_grant_says_everything(bench: Any, make_r: MakeR, spec: Spec) -> None:
     bench.grow(make_r("0-1", 4, 2, ssd="0", **{"+local": "0"}))
     bench.submit(1, spec(nslots=2, cores=2, gpus=1, duration=30.0))
     (granted,) = bench.run()
-    assert granted == Granted(
-        1,
-        {
-            "version": 1,
-            "execution": {
-                "R_lite": [{"rank": "0", "children": {"core": "0-3", "gpu": "0-1"}}],
-                "starttime": 100.0,
-                "expiration": 130.0,
-                "nodelist": ["n0"],
-                "properties": {"ssd": "0"},
-                "nslots": 2,
-            },
+    assert granted.jobid == 1
+    assert granted.R == {
+        "version": 1,
+        "execution": {
+            "R_lite": [{"rank": "0", "children": {"core": "0-3", "gpu": "0-1"}}],
+            "starttime": 100.0,
+            "expiration": 130.0,
+            "nodelist": ["n0"],
+            "properties": {"ssd": "0"},
+            "nslots": 2,
         },
-        {"sched": {"resource_summary": "rank0/core[0-3],gpu[0-1]"}},
-    )
+    }
+    assert granted.annotations == {
+        "sched": {"resource_summary": "rank0/core[0-3],gpu[0-1]", "selection_type": "immediate"}
+    }
 
 
 def test_free_makes_room_for_the_next(bench: Any, make_r: MakeR, spec: Spec) -> None:
@@ -49,7 +50,9 @@ def test_free_makes_room_for_the_next(bench: Any, make_r: MakeR, spec: Spec) -> 
     assert bench.run() == []
     bench.free(1)
     (granted,) = bench.run()
-    assert granted.annotations["sched"] == {"resource_summary": "rank0/core[0-3]", "reason_pending": None}
+    assert granted.annotations["sched"] == {
+        "resource_summary": "rank0/core[0-3]", "selection_type": "immediate", "reason_pending": None
+    }  # fmt: skip
     with pytest.raises(RemoteProtocolError, match="freed before"):
         bench.scheduler.free(1, bench.granted[2], True)
 
@@ -67,8 +70,13 @@ def test_pending_reasons_are_annotated_only_when_they_change(bench: Any, make_r:
     assert bench.scheduler.why(4) == "waits its turn; 1 ahead of it in the queue"
     bench.did(bench.scheduler.went_offline(Idset.parse("2")))
     bench.free(1)
+    words = "1 node fits now, 1 node is down, 1 node is busy"
+    assert bench.run() == []  # it has changed, but not much time has passed
+    assert words in bench.scheduler.why(3)
+    bench.now_s += TELL_EVERY_S
+    bench.did(bench.scheduler.cancel(4))
     (annotated,) = bench.run()
-    assert "1 node fits now, 1 node is down, 1 node is busy" in annotated.annotations["sched"]["reason_pending"]
+    assert words in annotated.annotations["sched"]["reason_pending"]
 
 
 BAD_SPECS: list[tuple[Any, str]] = [
@@ -103,7 +111,7 @@ def test_a_job_alloced_twice_is_the_senders_fault(bench: Any, make_r: MakeR, spe
 
 def test_a_full_queue_denies_politely(bench: Any, make_r: MakeR, spec: Spec) -> None:
     bench.grow(make_r("0"))
-    bench.scheduler._groups["default"].queue = Queue(limit=1)
+    bench.scheduler._groups["default"].lanes[""].queue = Queue(limit=1)
     bench.submit(1, spec())
     (denied,) = bench.submit(2, spec())
     assert denied == Denied(2, "the queue is full: 1 jobs wait; submit again when some have started")
@@ -151,7 +159,7 @@ def test_expiration_of_a_running_job(bench: Any, make_r: MakeR, spec: Spec) -> N
         bench.scheduler.expiration(1, 501.0)
     with pytest.raises(Refused, match="job 2"):
         bench.scheduler.expiration(2, 200.0)
-    (running,) = bench.scheduler._running(bench.scheduler._groups["default"])
+    (running,) = bench.scheduler._groups["default"].holdings()
     assert running.expiration_s == 200.0
 
 
@@ -179,7 +187,7 @@ def test_status_and_stats(bench: Any, make_r: MakeR, spec: Spec) -> None:
     stats = bench.scheduler.stats()
     assert stats["policy"] == "fifo"
     assert (stats["granted"], stats["denied"], stats["running"]) == (1, 1, 1)
-    assert stats["groups"] == {"default": {"targets": 4, "down": 1, "leaving": 0, "waiting": 1}}
+    assert stats["groups"] == {"default": {"targets": 4, "down": 1, "leaving": 0, "waiting": 1, "planned": 0}}
 
 
 def test_why_of_others(bench: Any, make_r: MakeR, spec: Spec) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from fluxsched.sched.policy import PLACEMENT, WORST_FIT, Decision, Option, Pending, View, decide
+from fluxsched.sched.policy import PLACEMENT, WORST_FIT, Decision, Option, Pending, Start, View
 
 
 class Fifo:
@@ -19,7 +19,8 @@ class Fifo:
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
         for job in view.queue:
-            decision = decide(job, view.place(job, self._placement))
-            yield decision
-            if isinstance(decision, Pending):
+            fit = view.find(job, self._placement)
+            if fit is None:
+                yield Pending(job.jobid, view.reason(job))
                 return
+            yield Start(job.jobid, fit)

@@ -1,7 +1,7 @@
 """Whoever fits starts: jobs that cannot start now are skipped, and big jobs may be overtaken for ever.
 
-Within a pass things only become less free, so a request that failed once fails for every equal one behind it: for those
-no placement is tried, and their reason does not change with every free.
+Within a pass things only become less free, so a request that failed once fails for every equal one behind it: those are
+passed over, and nobody behind the first of them is told anew why he waits.
 """
 
 from __future__ import annotations
@@ -9,28 +9,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from fluxsched.core.jobspec import Request
-from fluxsched.sched.policy import PLACEMENT, WORST_FIT, Decision, Insufficient, Option, Pending, View, decide
-
-BEHIND_EQUALS = "jobs ahead of it need the same and wait"
+from fluxsched.sched.policy import (
+    BACKFILLED,
+    FIFO,
+    IMMEDIATE,
+    ORDER,
+    PAUSE,
+    PLACEMENT,
+    WORST_FIT,
+    Decision,
+    Option,
+    Pending,
+    Skips,
+    Start,
+    View,
+)
 
 
 class FirstFit:
-    """Priority order, then submit time, skipping what is blocked; `placement` is how targets are chosen."""
+    """All jobs in `order`, skipping what is blocked; `placement` is how targets are chosen."""
 
     name: ClassVar[str] = "firstfit"
-    OPTIONS: ClassVar[Mapping[str, Option]] = {"placement": PLACEMENT}
+    OPTIONS: ClassVar[Mapping[str, Option]] = {"order": ORDER, "placement": PLACEMENT}
 
-    def __init__(self, placement: str = WORST_FIT) -> None:
+    def __init__(self, placement: str = WORST_FIT, order: str = FIFO) -> None:
         self._placement = placement
+        self._order = order
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        blocked: set[Request] = set()
-        for job in view.queue:
-            if job.request in blocked:
-                yield Pending(job.jobid, BEHIND_EQUALS)
+        skips = Skips()
+        selection = IMMEDIATE
+        for job in view.candidates(skips, self._order):
+            if job is None:
+                yield PAUSE
                 continue
-            outcome = view.place(job, self._placement)
-            if isinstance(outcome, Insufficient):
-                blocked.add(job.request)
-            yield decide(job, outcome)
+            fit = view.find(job, self._placement)
+            if fit is not None:
+                yield Start(job.jobid, fit, selection)
+            else:
+                skips.kinds.add(id(job.request))
+                selection = BACKFILLED
+                yield Pending(job.jobid, view.reason(job))

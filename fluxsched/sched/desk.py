@@ -1,0 +1,191 @@
+"""One pass of one lane: what its policy sees, and how each decision is made real before the next is asked for.
+
+Law: nothing is done that the ledger refuses; whoever waits is told why, and when he is to start, at a bounded rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import inf, nextafter
+from types import MappingProxyType
+from typing import Any
+
+from fluxsched.core.duration import format_duration
+from fluxsched.sched import placing
+from fluxsched.sched.decisions import RESERVED, Decision, Deny, Pause, Pending, Reason, Reservation, Reserve, Start
+from fluxsched.sched.effects import PAUSED, Annotated, Denied, Effect, Granted
+from fluxsched.sched.group import Group, Told
+from fluxsched.sched.lane import Lane
+from fluxsched.sched.ledger import Holding
+from fluxsched.sched.outcome import Fits, Insufficient, Outcome
+from fluxsched.sched.plan import CountedPlan, PoolPlan, plan_of
+from fluxsched.sched.policy import Running, View
+from fluxsched.sched.queue import Queue, Waiting
+from fluxsched.sched.shelf import BEST_FIT
+
+TELL_EVERY_S = 10.0
+"""A job's owner hears of a changed reason or estimate no more often: estimates move with every end of a job."""
+
+ESTIMATE_STEP_S = 1.0
+"""A smaller change of an estimate is not worth a message."""
+
+
+class Desk:
+    """A lane of a group at `now_s` (wall time, seconds). With `telling`, those who wait are told why."""
+
+    __slots__ = ("_counts", "_group", "_lane", "_plan", "_telling", "done", "now_s", "planned", "queue")
+
+    def __init__(self, group: Group, lane: Lane, counts: dict[str, int], now_s: float, telling: bool) -> None:
+        self.now_s = now_s
+        self.queue: Queue = lane.queue
+        self.planned: Mapping[int, Reservation] = lane.planned
+        self._group = group
+        self._lane = lane
+        self._counts = counts
+        self._telling = telling
+        self._plan: CountedPlan | PoolPlan | None = None
+        self.done = False
+
+    def __enter__(self) -> None:
+        self._lane.planned = {}
+
+    def __exit__(self, *fault: object) -> None:
+        """A pass that was dropped keeps the reservations that it did not come to."""
+        lane = self._lane
+        if not self.done:
+            left = {jobid: kept for jobid, kept in self.planned.items() if jobid in lane.queue}
+            lane.planned = {**left, **lane.planned}
+
+    def decisions(self) -> Iterator[Decision]:
+        """What the policy decides, when it is asked for the next decision."""
+        if len(self._group.lanes) > 1 and any(lane.planned for lane in self._group.lanes.values()):
+            self._plan = self._make_plan()
+        return self._lane.policy.schedule(View(self), self.now_s)
+
+    # ---- what the policy sees
+
+    @property
+    def plan(self) -> CountedPlan | PoolPlan:
+        if self._plan is None:
+            self._plan = self._make_plan()
+        return self._plan
+
+    def place(self, job: Waiting, placement: str) -> Outcome:
+        outcome = placing.place(self._group.pool, job.request, placement)
+        if self._plan is None or not isinstance(outcome, Fits):
+            return outcome
+        return self._plan.place(job, placement) or Insufficient(self._in_the_way())
+
+    def find(self, job: Waiting, placement: str) -> Fits | None:
+        if self._plan is None:
+            return placing.find(self._group.pool, job.request, placement)
+        return self._plan.place(job, placement)
+
+    def reason(self, job: Waiting) -> str:
+        outcome = placing.place(self._group.pool, job.request, BEST_FIT)
+        return self._in_the_way() if isinstance(outcome, Fits) else outcome.why
+
+    def _in_the_way(self) -> str:
+        """Why a job does not start though it fits: somebody has a reservation."""
+        kept = [kept for lane in self._group.lanes.values() for kept in lane.planned.values() if kept.start_s < inf]
+        if not kept:
+            return "fits now, but jobs ahead of it wait"
+        first = min(kept, key=lambda kept: kept.start_s)
+        in_s = max(0.0, first.start_s - self.now_s)
+        return f"fits now, but not for as long as it may run: job {first.jobid} is to start in {format_duration(in_s)}"
+
+    def running(self) -> Iterator[Running]:
+        return map(_seen, self._group.holdings())
+
+    def by_end(self) -> Iterator[Running]:
+        return (_seen(holding) for _, holding in self._group.running.by_end())
+
+    def _make_plan(self) -> CountedPlan | PoolPlan:
+        """A plan that has what other lanes have planned; what of that holds no more is for them to plan again."""
+        group = self._group
+        running = group.running
+        countable = running.uniform and all(lane.countable(running) for lane in group.lanes.values())
+        plan = plan_of(group.pool, running, countable, self.now_s, group.expiration_s or inf)
+        others = [lane for lane in group.lanes.values() if lane is not self._lane and lane.planned]
+        for lane in others:
+            for kept in sorted(lane.planned.values(), key=lambda kept: kept.start_s):
+                job = lane.queue.get(kept.jobid)
+                if job is not None and kept.start_s < inf:
+                    plan.keep(job, kept)
+        return plan
+
+    # ---- what becomes of decisions
+
+    def apply(self, decision: Decision) -> Effect | None:
+        """Makes one decision real; None when it was refused or changes nothing that anybody hears of."""
+        match decision:
+            case Start():
+                return self._start(decision)
+            case Pending(jobid, reason):
+                return self._tell(jobid, reason, None) if jobid in self.queue else None
+            case Reserve(reservation, reason):
+                if reservation.jobid not in self.queue:
+                    return None
+                self._lane.planned[reservation.jobid] = reservation
+                return self._tell(reservation.jobid, reason, reservation.start_s)
+            case Deny(jobid, note):
+                if not self._group.forget(jobid, self._lane):
+                    return None
+                self._counts["denied"] += 1
+                return Denied(jobid, note)
+            case Pause():
+                return PAUSED
+
+    def _start(self, start: Start) -> Granted | None:
+        group, lane, now_s = self._group, self._lane, self.now_s
+        job = self.queue.get(start.jobid)
+        if job is None:
+            return None
+        end_s = group.expiration_s
+        if job.duration_s:
+            own_s = max(now_s + job.duration_s, nextafter(now_s, inf))  # later than now, however short the job is
+            end_s = min(own_s, end_s) if end_s else own_s
+        reserved = start.jobid in self.planned or start.jobid in lane.planned
+        if group.commit(start, lane, end_s) is None:
+            return None
+        if self._plan is not None:
+            self._plan.began(job, start.fit)
+        self._counts["granted"] += 1
+        notes: dict[str, Any] = {"selection_type": RESERVED if reserved else start.selection}
+        told = group.told.pop(start.jobid, None)
+        if told is not None:
+            notes |= told.taken_back()
+        group.reasons.pop(start.jobid, None)
+        return Granted(start.jobid, start.fit, now_s, end_s, group.pool.source, notes)
+
+    def _tell(self, jobid: int, reason: Reason, start_s: float | None) -> Annotated | None:
+        group = self._group
+        group.reasons[jobid] = reason
+        if not self._telling:
+            return None
+        told = group.told.get(jobid)
+        if told is None:
+            told = group.told[jobid] = Told()
+        elif self.now_s < told.at_s + TELL_EVERY_S:
+            return None
+        notes: dict[str, Any] = {}
+        text = reason if isinstance(reason, str) else reason()
+        if text != told.reason:
+            told.reason = notes["reason_pending"] = text
+        estimate_s = None if start_s is None or start_s == inf else start_s
+        if not _near(estimate_s, told.estimate_s):
+            told.estimate_s = notes["t_estimate"] = estimate_s
+        if not notes:
+            return None
+        told.at_s = self.now_s
+        return Annotated(jobid, {"sched": notes})
+
+
+def _near(one_s: float | None, other_s: float | None) -> bool:
+    if one_s is None or other_s is None:
+        return one_s is other_s
+    return abs(one_s - other_s) < ESTIMATE_STEP_S
+
+
+def _seen(holding: Holding) -> Running:
+    return Running(holding.jobid, holding.expiration_s, MappingProxyType(holding.parts))

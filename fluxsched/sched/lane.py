@@ -1,0 +1,55 @@
+"""A queue with the policy that orders it, over the targets of a group that it may share with others.
+
+Law: lanes of one group see the same pool and keep each other's reservations; what one plans, no other is in the way of.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fluxsched.sched.decisions import Reservation
+from fluxsched.sched.queue import Queue, Waiting
+from fluxsched.sched.running import RunningJobs
+
+if TYPE_CHECKING:
+    from fluxsched.sched.policy import Policy
+
+
+UNJUDGED = -2
+"""No generation of a pool, nor that of an index that nobody has asked (-1)."""
+
+
+class Lane:
+    """`name` is the queue's, or empty for all queues of the group that have no policy of their own.
+
+    `planned` are the reservations that the policy made, in its last pass.
+    """
+
+    __slots__ = ("_judged", "_odd", "name", "planned", "policy", "queue")
+
+    def __init__(self, name: str, policy: Policy) -> None:
+        self.name = name
+        self.policy = policy
+        self.queue = Queue()
+        self.planned: dict[int, Reservation] = {}
+        self._odd = 0  # jobs whose need cannot be counted, as of generation `_judged`
+        self._judged = UNJUDGED
+
+    def enter(self, job: Waiting, running: RunningJobs) -> None:
+        """A job joins the queue. Raises LimitExceeded when that is full."""
+        self.queue.add(job)
+        if self._judged == running.generation and not running.need(job.request):
+            self._odd += 1
+
+    def left(self, job: Waiting, running: RunningJobs) -> None:
+        """A job was taken off the queue."""
+        self.planned.pop(job.jobid, None)
+        if self._judged == running.generation and not running.need(job.request):
+            self._odd -= 1
+
+    def countable(self, running: RunningJobs) -> bool:
+        """Whether for all who wait it only matters how many cores are free."""
+        if self._judged != running.generation:
+            self._judged = running.generation
+            self._odd = sum(waiting for request, waiting in self.queue.requests() if not running.need(request))
+        return not self._odd

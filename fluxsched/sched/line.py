@@ -1,0 +1,177 @@
+"""Waiting jobs in one order, as sorted chunks: the queue keeps one line, and one more for each order asked for.
+
+Law: adding and taking away cost O(log n) and move at most one chunk; walking stays valid while jobs come and go. Each
+chunk counts its requests, so that a walk steps over a chunk in which every request has failed already: at a million
+jobs of a few kinds a pass looks at the chunks, not at the jobs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from math import inf
+from typing import Any, NamedTuple
+
+from fluxsched.core.jobspec import Request
+
+CHUNK = 512
+"""Entries a chunk at rest (at most twice that): moving 4 KiB of pointers costs less than a microsecond."""
+
+BREATH = 8
+"""Chunks that a walk skips at most before it lets its caller look up: at most 8,192 jobs, about a millisecond."""
+
+Entry = tuple[Any, ...]
+"""A sort key that ends with the job id, then the job: the id is unique, so jobs are never compared."""
+
+
+class Waiting(NamedTuple):
+    """One waiting job, as policies see it; times in seconds, `duration_s` 0.0 for no limit.
+
+    In a queue equal requests are one object, so that `id(job.request)` tells them apart for the price of a word.
+    """
+
+    jobid: int
+    priority: int
+    userid: int
+    t_submit_s: float
+    request: Request
+    duration_s: float
+
+    @property
+    def key(self) -> tuple[int, float, int]:
+        """The order of a queue: higher priority first, then who submitted earlier, then the lower id (RFC 27)."""
+        return (-self.priority, self.t_submit_s, self.jobid)
+
+    @property
+    def limit_s(self) -> float:
+        """How long the job may run; `inf` without a limit."""
+        return self.duration_s or inf
+
+
+class Skips:
+    """What a pass need not look at again: `kinds` whose requests fit nowhere, `long` those for short jobs only.
+
+    Keys are `id(request)`; `long` maps to the shortest limit (seconds) that was too long. Within a pass less and less
+    is free, so what failed once fails for the rest of it.
+    """
+
+    __slots__ = ("kinds", "long")
+
+    def __init__(self) -> None:
+        self.kinds: set[int] = set()
+        self.long: dict[int, float] = {}
+
+    def too_long(self, request: Request, limit_s: float) -> None:
+        """A job of this request and limit would be in somebody's way, and so would a longer one."""
+        self.long[id(request)] = min(limit_s, self.long.get(id(request), inf))
+
+
+class _Chunk:
+    __slots__ = ("entries", "kinds")
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.entries = entries
+        self.kinds: dict[int, int] = {}
+        for entry in entries:
+            self.count(entry, 1)
+
+    def count(self, entry: Entry, by: int) -> None:
+        kind = id(entry[-1].request)
+        n = self.kinds.get(kind, 0) + by
+        if n:
+            self.kinds[kind] = n
+        else:
+            del self.kinds[kind]
+
+
+class Line:
+    """Entries in order."""
+
+    def __init__(self) -> None:
+        self._chunks: list[_Chunk] = []
+        self._lasts: list[Entry] = []  # the last entry of each chunk
+        self._changes = 0
+        self.size = 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        """All entries; nothing may change meanwhile."""
+        return (entry for chunk in self._chunks for entry in chunk.entries)
+
+    def add(self, entry: Entry) -> None:
+        """Puts in an entry that is not there."""
+        self._changes += 1
+        self.size += 1
+        chunks, lasts = self._chunks, self._lasts
+        if not chunks:
+            chunks.append(_Chunk([entry]))
+            lasts.append(entry)
+            return
+        at = bisect_left(lasts, entry)
+        if at == len(chunks):
+            at -= 1
+            lasts[at] = entry
+        chunk = chunks[at]
+        insort(chunk.entries, entry)
+        chunk.count(entry, 1)
+        if len(chunk.entries) > 2 * CHUNK:
+            halves = chunk.entries[:CHUNK], chunk.entries[CHUNK:]
+            chunks[at : at + 1] = map(_Chunk, halves)
+            lasts[at : at + 1] = [half[-1] for half in halves]
+
+    def remove(self, entry: Entry) -> None:
+        """Takes out an entry that is there."""
+        self._changes += 1
+        self.size -= 1
+        at = bisect_left(self._lasts, entry)
+        chunk = self._chunks[at]
+        entries = chunk.entries
+        del entries[bisect_left(entries, entry)]
+        if entries:
+            chunk.count(entry, -1)
+            self._lasts[at] = entries[-1]
+        else:
+            del self._chunks[at], self._lasts[at]
+
+    def before(self, entry: Entry) -> int:
+        """How many entries come before this one, which is in the line."""
+        at = bisect_left(self._lasts, entry)
+        return sum(len(chunk.entries) for chunk in self._chunks[:at]) + bisect_left(self._chunks[at].entries, entry)
+
+    def has(self, entry: Entry) -> bool:
+        """Whether this very entry is in the line."""
+        at = bisect_left(self._lasts, entry)
+        if at == len(self._chunks):
+            return False
+        entries = self._chunks[at].entries
+        found = bisect_left(entries, entry)
+        return found < len(entries) and entries[found] is entry
+
+    def walk(self, skips: Skips) -> Iterator[Waiting | None]:
+        """Jobs in order without those that `skips` names, now and as it grows; None after BREATH chunks without one.
+
+        What is added or removed meanwhile is met or not, never met twice or when it is gone.
+        """
+        kinds, long = skips.kinds, skips.long
+        last: Entry | None = None
+        silent = 0
+        while (at := 0 if last is None else bisect_right(self._lasts, last)) < len(self._chunks):
+            silent += 1
+            if silent > BREATH:
+                silent = 0
+                yield None
+                continue  # from `last`, since the chunks may have changed
+            chunk = self._chunks[at]
+            if kinds and kinds.issuperset(chunk.kinds):
+                last = self._lasts[at]
+                continue
+            entries = chunk.entries
+            seen = self._changes
+            for entry in entries[0 if last is None else bisect_right(entries, last) :]:
+                last = entry
+                job = entry[-1]
+                kind = id(job[4])
+                if kind in kinds or (kind in long and (job[5] or inf) >= long[kind]):
+                    continue
+                if seen == self._changes or self.has(entry):
+                    silent = 0
+                    yield job

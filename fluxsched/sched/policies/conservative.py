@@ -1,0 +1,75 @@
+"""Conservative backfill: every waiting job has a reservation, and a job overtakes only where it delays nobody.
+
+By default the whole plan is made anew in each pass, from the running jobs on: that promises the order of the plan, not
+its times, since a job that moves up may take the place of one behind it. With `compress` each job keeps its reservation
+and only moves to an earlier time, one job after the other, so that no job starts later than it was once told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import ClassVar
+
+from fluxsched.sched.policy import (
+    BACKFILLED,
+    FIFO,
+    IMMEDIATE,
+    NO,
+    ORDER,
+    PAUSE,
+    PAUSE_EVERY,
+    PLACEMENT,
+    SWITCH,
+    WORST_FIT,
+    YES,
+    Decision,
+    Fits,
+    Option,
+    Plan,
+    Reserve,
+    Skips,
+    Start,
+    View,
+    Waiting,
+)
+
+
+class Conservative:
+    """All jobs are planned, in `order`."""
+
+    name: ClassVar[str] = "conservative"
+    BACKFILLS: ClassVar[bool] = True
+    OPTIONS: ClassVar[Mapping[str, Option]] = {"compress": SWITCH, "order": ORDER, "placement": PLACEMENT}
+
+    def __init__(self, compress: str = NO, order: str = FIFO, placement: str = WORST_FIT) -> None:
+        self._compress = compress == YES
+        self._order = order
+        self._placement = placement
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        plan = view.plan
+        if self._compress:
+            _keep_promises(view, plan)
+        selection = IMMEDIATE
+        for n, job in zip(count(1), view.candidates(Skips(), self._order), strict=False):
+            if job is None or not n % PAUSE_EVERY:
+                yield PAUSE
+            if job is None:
+                continue
+            plan.drop(job.jobid)
+            found = plan.seat(job, self._placement)
+            if isinstance(found, Fits):
+                yield Start(job.jobid, found, selection)
+            else:
+                selection = BACKFILLED
+                yield Reserve(found, view.reason(job))
+
+
+def _keep_promises(view: View, plan: Plan) -> None:
+    """All jobs as they were planned, the earliest first; what cannot be kept any more is planned again in its turn."""
+    jobs: dict[int, Waiting] = {job.jobid: job for job in view.queue if job.jobid in view.planned}
+    for old in sorted(view.planned.values(), key=lambda old: (old.start_s, old.jobid)):
+        job = jobs.get(old.jobid)
+        if job is not None:
+            plan.keep(job, old)

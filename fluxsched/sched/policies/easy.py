@@ -1,0 +1,58 @@
+"""EASY backfill: the first job that cannot start gets a reservation, and whoever does not delay it may overtake.
+
+The head is planned at the earliest time at which running jobs, if they use up their limits, leave it what it needs.
+A job behind it starts if it fits now, and either ends by then or takes nothing that the head is to get. The reservation
+is made anew in each pass, so it only moves to an earlier time as long as limits hold and nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from fluxsched.sched.policy import (
+    BACKFILLED,
+    FIFO,
+    ORDER,
+    PAUSE,
+    PLACEMENT,
+    WORST_FIT,
+    Decision,
+    Option,
+    Reserve,
+    Start,
+    View,
+    Waiting,
+)
+
+
+class Easy:
+    """One reservation, for the head; the others are tried in `order`."""
+
+    name: ClassVar[str] = "easy"
+    BACKFILLS: ClassVar[bool] = True
+    OPTIONS: ClassVar[Mapping[str, Option]] = {"order": ORDER, "placement": PLACEMENT}
+
+    def __init__(self, order: str = FIFO, placement: str = WORST_FIT) -> None:
+        self._order = order
+        self._placement = placement
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        for job in view.queue:
+            fit = view.find(job, self._placement)
+            if fit is None:
+                yield from self._behind(job, view)
+                return
+            yield Start(job.jobid, fit)
+
+    def _behind(self, head: Waiting, view: View) -> Iterator[Decision]:
+        plan = view.plan
+        yield Reserve(plan.reserve(head), view.reason(head))
+        plan.skips.kinds.add(id(head.request))
+        for job in view.candidates(plan.skips, self._order):
+            if job is None:
+                yield PAUSE
+                continue
+            fit = plan.place(job, self._placement)
+            if fit is not None:
+                yield Start(job.jobid, fit, BACKFILLED)

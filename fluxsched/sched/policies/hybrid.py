@@ -1,0 +1,82 @@
+"""Between first fit and conservative backfill: the first `depth` jobs that cannot start get reservations.
+
+With depth 0 this is firstfit, with 1 it is easy, with all it is conservative. A few reservations protect more than the
+head from being overtaken, and cost much less than a plan of everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import inf
+from typing import ClassVar
+
+from fluxsched.sched.policy import (
+    BACKFILLED,
+    FIFO,
+    IMMEDIATE,
+    ORDER,
+    PAUSE,
+    PAUSE_EVERY,
+    PLACEMENT,
+    WORST_FIT,
+    Decision,
+    Fits,
+    Option,
+    Reserve,
+    Skips,
+    Start,
+    View,
+)
+
+ALL = "all"
+"""Depth without a limit."""
+
+
+def parse_depth(text: str) -> float:
+    """`all`, or how many jobs are planned. Raises ValueError."""
+    if text == ALL:
+        return inf
+    if not text.isascii() or not text.isdigit():
+        raise ValueError(f"a depth is a number or {ALL!r}")
+    return int(text)
+
+
+DEPTH = Option(8, parse=parse_depth, help="how many jobs get a reservation: 0 is firstfit, 1 is easy, or 'all'")
+
+
+class Hybrid:
+    """`depth` reservations; whoever has none is tried in `order`."""
+
+    name: ClassVar[str] = "hybrid"
+    BACKFILLS: ClassVar[bool] = True
+    OPTIONS: ClassVar[Mapping[str, Option]] = {"depth": DEPTH, "order": ORDER, "placement": PLACEMENT}
+
+    def __init__(self, depth: float = 8, order: str = FIFO, placement: str = WORST_FIT) -> None:
+        self._depth = depth
+        self._order = order
+        self._placement = placement
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        plan, planned = view.plan, 0
+        for job in view.candidates(Skips()):
+            if job is None:
+                continue
+            if planned >= self._depth:
+                break
+            found = plan.seat(job, self._placement)
+            if isinstance(found, Fits):
+                yield Start(job.jobid, found, BACKFILLED if planned else IMMEDIATE)
+                continue
+            planned += 1
+            yield Reserve(found, view.reason(job))
+            if not planned % PAUSE_EVERY:
+                yield PAUSE
+        else:
+            return
+        for candidate in view.candidates(plan.skips, self._order):
+            if candidate is None:
+                yield PAUSE
+                continue
+            fit = plan.place(candidate, self._placement)
+            if fit is not None:
+                yield Start(candidate.jobid, fit, BACKFILLED)

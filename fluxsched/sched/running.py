@@ -1,0 +1,202 @@
+"""Running jobs of one group as a plan needs them: when each is to end, and how many usable cores it gives back then.
+
+Law: the index follows the ledger, job by job, once somebody has asked for it; policies that do not plan pay nothing.
+Cores on targets that are down, shrunk or foreign do not come back, so they do not count; when targets change, only
+the jobs on them are weighed again. `free` is what is usable and not held, exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import inf
+
+from fluxsched.core.constraint import Constraint
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobspec import Request
+from fluxsched.sched.bits import WORD_BITS, WORD_SHIFT
+from fluxsched.sched.endings import Endings
+from fluxsched.sched.ledger import Holding, Ledger
+from fluxsched.sched.outcome import Block
+from fluxsched.sched.pool import Pool
+
+NEEDS_MAX = 4096
+"""Requests whose need is remembered in a generation; some hundred bytes each."""
+
+
+class RunningJobs:
+    """The index of one pool, as of its `generation`. `each` target has so many cores if all are equal, else it is 0.
+
+    `shared` are the jobs that hold a part of some target: then free cores are not all as good as any others.
+    """
+
+    def __init__(self, pool: Pool, ledger: Ledger) -> None:
+        self._pool = pool
+        self._ledger = ledger
+        self._endings: Endings | None = None
+        self._counted: dict[int, int] = {}
+        self._usable: dict[int, int] = {}
+        self._usable_cores = 0
+        self._needs: dict[int, tuple[Request, int]] = {}
+        self.generation = -1
+        self.each = 0
+        self.shared: set[int] = set()
+
+    # ---- questions
+
+    @property
+    def endings(self) -> Endings:
+        """By end; weights are usable cores."""
+        if self._endings is None:
+            self._endings = Endings()
+            self.shared.clear()
+            self._look()
+            for holding in self._ledger:
+                self._weigh(holding)
+        return self._endings
+
+    @property
+    def free(self) -> int:
+        """Cores that are usable and that nobody holds."""
+        endings = self.endings
+        return self._usable_cores - endings.weight
+
+    def by_end(self) -> Iterator[tuple[float, Holding]]:
+        """(end, holding) of all jobs that are to end, the earliest first; nothing may begin or end meanwhile."""
+        for end_s, jobid, _ in self.endings:
+            holding = self._ledger.get(jobid)
+            if end_s == inf or holding is None:
+                return
+            yield end_s, holding
+
+    @property
+    def uniform(self) -> bool:
+        """Whether the free cores can be told by their number: on one target, or if all jobs hold targets whole."""
+        self.endings  # noqa: B018 - from now on the index follows
+        return len(self._pool.ranks) == 1 or (bool(self.each) and not self.shared)
+
+    def weight(self, holding: Holding) -> int:
+        """How many usable cores the job gives back."""
+        ending = self.endings.get(holding.jobid)
+        return 0 if ending is None else ending.weight
+
+    def usable(self, blocks: Iterable[Block]) -> bool:
+        """Whether all their targets are here and up."""
+        return all(not block[1] & ~self._usable.get(block[0], 0) for block in blocks)
+
+    def need(self, request: Request) -> int:
+        """How many cores the request takes if any free ones will do; 0 if it matters which.
+
+        They will do where targets are equal and the request takes them whole, wherever they are, or where all cores are
+        on one target: then whatever is free in number can be had (intervals on equal units can always be packed).
+        """
+        known = self._needs.get(id(request))
+        if known is None:
+            if len(self._needs) >= NEEDS_MAX:
+                self._needs.clear()
+            known = self._needs[id(request)] = request, self._need(request)  # kept, so that its id stays its own
+        return known[1]
+
+    # ---- what happens to jobs and targets
+
+    def began(self, holding: Holding) -> None:
+        """The job holds something, or its end has changed."""
+        if self._endings is not None:
+            self._weigh(holding)
+
+    def freed(self, jobid: int) -> None:
+        """The job has given back a part, or all."""
+        if self._endings is not None:
+            holding = self._ledger.get(jobid)
+            if holding is None:
+                self._endings.remove(jobid)
+                self.shared.discard(jobid)
+            else:
+                self._weigh(holding)
+
+    def changed(self, ranks: Idset) -> None:
+        """These targets have come, gone, or gone up or down."""
+        if self._endings is None:
+            return
+        if self._pool.generation != self.generation:
+            self._endings = None  # what is equal and what is whole may have changed: all is weighed when asked
+            return
+        self._look()
+        for holding in self._ledger.holders(ranks):
+            self._weigh(holding)
+
+    def check(self) -> None:
+        """Asserts that the index says what the ledger says; linear in both, for tests and the simulator."""
+        if self._endings is not None:
+            fresh = RunningJobs(self._pool, self._ledger)
+            assert list(fresh.endings) == list(self._endings), "the index of running jobs differs from the ledger"
+            assert (fresh.shared, fresh.free) == (self.shared, self.free), "free cores are counted wrongly"
+
+    # ---- within
+
+    def _look(self) -> None:
+        """Takes in what the pool counts and what of it is usable; linear in its words and entries."""
+        pool = self._pool
+        if pool.generation != self.generation:
+            self.generation = pool.generation
+            self._needs.clear()
+            sizes = {(len(entry.children.cores), len(entry.children.gpus)) for entry in pool.resources.entries}
+            self.each = sizes.pop()[0] if len(sizes) == 1 else 0
+        self._counted = dict(_words(pool.ranks.mask))
+        self._usable = dict(_words((pool.ranks - pool.down).mask))
+        self._usable_cores = pool.resources.restrict(pool.ranks - pool.down).count("core")
+
+    def _weigh(self, holding: Holding) -> None:
+        endings, jobid = self._endings, holding.jobid
+        assert endings is not None
+        endings.remove(jobid)
+        self.shared.discard(jobid)
+        weight = counted = 0
+        for block in holding.blocks:
+            at, word, cores = block[0], block[1], block[2].bit_count()
+            counted |= word & self._counted.get(at, 0)
+            weight += (word & self._usable.get(at, 0)).bit_count() * cores
+            if cores != self.each:
+                self.shared.add(jobid)
+        if counted:
+            endings.add(jobid, holding.expiration_s or inf, weight)
+        else:
+            self.shared.discard(jobid)
+
+    def _need(self, request: Request) -> int:
+        nodes, slots = request.nodes, request.slots
+        if not self.each or not slots.is_fixed or (nodes is not None and not nodes.is_fixed):
+            return 0
+        if not self._anywhere(request.constraint):
+            return 0
+        asked = slots.min * request.cores
+        if len(self._pool.ranks) == 1:
+            return 0 if request.gpus else self.each if request.exclusive else asked
+        if nodes is None:
+            return asked if request.cores == self.each else 0
+        return nodes.min * self.each if request.exclusive or asked == self.each else 0
+
+    def _anywhere(self, constraint: Constraint) -> bool:
+        source, ranks = self._pool.source, self._pool.ranks
+        return constraint.match(ranks, source.properties, source.ranks_of) == ranks
+
+
+def _words(mask: int) -> Iterable[tuple[int, int]]:
+    """(word number, word) of those that are not empty."""
+    data = mask.to_bytes((mask.bit_length() + 7) >> 3, "little")
+    step = WORD_BITS >> 3
+    for at in range(0, len(data), step):
+        word = int.from_bytes(data[at : at + step], "little")
+        if word:
+            yield at * 8 >> WORD_SHIFT, word
+
+
+def touches(blocks: Iterable[Block], others: Iterable[Block]) -> bool:
+    """Whether some core or GPU of a target is in both."""
+    by_word: dict[int, list[Block]] = {}
+    for block in others:
+        by_word.setdefault(block[0], []).append(block)
+    return any(
+        word & other[1] and (cores & other[2] or gpus & other[3])
+        for at, word, cores, gpus, *_ in blocks
+        for other in by_word.get(at, ())
+    )
