@@ -1,0 +1,1 @@
+"""The files that Flux loads, and the only ones that import it."""

@@ -1,0 +1,83 @@
+"""What the bridge needs of a Flux handle: one small interface, so that a recording can stand in for Flux.
+
+Law: every call returns at once; what Flux has to say comes back through the callback or through `Bridge.receive`, from
+the reactor and never from within the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+LOG_CRIT, LOG_ERR, LOG_WARNING, LOG_NOTICE, LOG_INFO, LOG_DEBUG = range(2, 8)
+"""The levels of syslog (RFC 5424), as Flux's log takes them."""
+
+LEVELS: Mapping[str, int] = {
+    "emerg": 0, "alert": 1, "crit": LOG_CRIT, "err": LOG_ERR, "warning": LOG_WARNING, "notice": LOG_NOTICE,
+    "info": LOG_INFO, "debug": LOG_DEBUG,
+}  # fmt: skip
+"""Their names, as module options give them."""
+
+
+class Reply(NamedTuple):
+    """One answer to a call: `errnum` is 0 for a success, else `text` says what was wrong (RFC 3)."""
+
+    payload: bytes | None = None
+    errnum: int = 0
+    text: str = ""
+
+
+class Request(NamedTuple):
+    """A request of Flux: `token` is what an answer to it needs, and is the handle's business."""
+
+    topic: str
+    payload: bytes | None
+    token: object
+
+
+Done = Callable[[Reply], None]
+
+
+class Handle(Protocol):
+    """A module's side of the broker. Payloads are JSON."""
+
+    @property
+    def name(self) -> str:
+        """The name under which the module was loaded."""
+        ...
+
+    def rpc(self, topic: str, payload: bytes | None, done: Done, *, streaming: bool = False) -> None:
+        """Send a request; `done` gets each answer, for a stream until one has an errnum."""
+        ...
+
+    def respond(self, request: Request, payload: bytes | None) -> None:
+        """Answer a request with success; an alloc request takes several (RFC 27)."""
+        ...
+
+    def fail(self, request: Request, errnum: int, text: str) -> None:
+        """Answer a request with an error."""
+        ...
+
+    def commit(self, values: Mapping[str, bytes], done: Done) -> None:
+        """Put keys with their JSON values into the KVS in one transaction (RFC 16)."""
+        ...
+
+    def lookup(self, key: str, done: Done) -> None:
+        """Read one key of the KVS."""
+        ...
+
+    def after(self, delay_s: float) -> None:
+        """Have `Bridge.turn` called once, so much later."""
+        ...
+
+    def log(self, level: int, text: str) -> None:
+        """Write a line to Flux's log, at one of the levels above."""
+        ...
+
+    def debug(self, bit: int) -> bool:
+        """Whether a debug bit is set (`flux module debug --setbit`)."""
+        ...
+
+    def stop(self) -> None:
+        """Leave the reactor, without an error: one would take the broker down with us."""
+        ...

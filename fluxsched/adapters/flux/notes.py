@@ -1,0 +1,50 @@
+"""What Flux's users, tools and tests read: its form of our denials and of the line that says that we are ready.
+
+Law: our own reason is always in the text; what stands before it is what people grep for in a Flux.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import InvalidValue
+from fluxsched.protocol.messages.alloc import HelloResponse
+
+RESTART = "scheduler-restart"
+"""The type of the exception on a job whose resources a new scheduler cannot take over (RFC 27, hello)."""
+
+
+def unsatisfiable(why: str) -> str:
+    """The note of a denial: no weather changes it."""
+    return f"unsatisfiable request: {why}"
+
+
+def unreadable(jobspec: Mapping[str, Any], fault: InvalidValue) -> str:
+    """The note of a denial: the jobspec is none."""
+    attributes = jobspec.get("attributes")
+    if not isinstance(attributes, dict) or "system" not in attributes:
+        return f"cannot parse jobspec: getting duration: Object item not found: system ({fault})"
+    return f"cannot parse jobspec: {fault}"
+
+
+def read(jobspec: Mapping[str, Any]) -> Jobspec:
+    """The jobspec of an alloc request. Raises InvalidValue whose text is the denial's note."""
+    try:
+        return Jobspec.parse(jobspec)
+    except InvalidValue as fault:
+        raise InvalidValue(unreadable(jobspec, fault)) from fault
+
+
+def ready(depth: int | None, level: str, policy: str, resources: str) -> str:
+    """The line that an admin looks for after loading a scheduler."""
+    return f"ready: queue-depth={depth or 'unlimited'} log-level={level} policy={policy} Rv1 {resources}"
+
+
+def hello(job: HelloResponse) -> str:
+    """The debug line of one job that runs already."""
+    return (
+        f"hello: id={format_f58(job.id)} priority={job.priority} userid={job.userid} t_submit={job.t_submit:.1f}"
+    )

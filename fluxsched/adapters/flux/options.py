@@ -1,0 +1,99 @@
+"""The module's options: `flux module load ... policy=easy queue-depth=8 placement=best-fit`, checked before anything.
+
+Law: what is wrong is said at load, naming the option, its value and what is allowed; a word that is none of ours goes
+to the policy, which knows its own. Under the names of Flux's schedulers we decide as they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fluxsched.adapters.flux.handle import LEVELS, LOG_INFO
+from fluxsched.errors import InvalidValue
+from fluxsched.sched.policy import Policy
+from fluxsched.sched.registry import find, make, parse_spec
+
+DEFAULT_POLICY = "fifo"
+
+POLICY_OF_NAME: Mapping[str, str] = {"sched-simple": "fifo", "sched-fifo": "fifo"}
+"""What Flux's own schedulers do, for a module that is loaded under their names."""
+
+QUEUE_DEPTH_MAX = 0x7FFFFFFF
+"""The job manager's counter (RFC 27, limited mode)."""
+
+NO_PARTIAL = "test-hello-nopartial"
+"""An option of Flux's sched-simple, for its tests: say hello without `partial-ok`."""
+
+OWN = ("policy", "queue-depth", "mode", "log-level", "trace")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """A module's options; `queue_depth` is None for unlimited, `trace` a file for the conversation."""
+
+    policy: Policy
+    queue_depth: int | None = None
+    log_level: int = LOG_INFO
+    partial_ok: bool = True
+    trace: str | None = None
+
+
+def parse_options(words: Iterable[str], module_name: str) -> Options:
+    """What the words after the module's path say. Raises InvalidValue naming the word and what is allowed."""
+    words = list(words)
+    partial_ok = NO_PARTIAL not in words
+    given = _pairs(word for word in words if word != NO_PARTIAL)
+    spec = given.pop("policy", POLICY_OF_NAME.get(module_name, DEFAULT_POLICY))
+    depth, mode = given.pop("queue-depth", None), given.pop("mode", None)
+    if depth is not None and mode is not None:
+        raise InvalidValue(f"queue-depth={depth} and mode={mode} say the same thing: give one of them")
+    level, trace = given.pop("log-level", "info").lower(), given.pop("trace", None)
+    if level not in LEVELS:
+        raise InvalidValue(f"log-level={level!r} is none of {', '.join(LEVELS)}")
+    return Options(
+        _policy(spec, given), _mode(mode) if mode is not None else _depth(depth), LEVELS[level], partial_ok, trace
+    )
+
+
+def _pairs(words: Iterable[str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not key or not equals:
+            raise InvalidValue(f"{word!r} is not option=value; there are {', '.join(OWN)} and those of the policy")
+        if key in given:
+            raise InvalidValue(f"option {key!r} is given twice")
+        given[key] = value
+    return given
+
+
+def _policy(spec: str, given: Mapping[str, str]) -> Policy:
+    name, options = parse_spec(spec)
+    if twice := sorted(options.keys() & given.keys()):
+        raise InvalidValue(f"option {twice[0]!r} is given twice, in policy={spec} and on its own")
+    known = getattr(find(name), "OPTIONS", {})
+    if unknown := [key for key in given if key not in known]:
+        raise InvalidValue(
+            f"unknown option {unknown[0]!r}: the module has {', '.join(OWN)}, "
+            f"and policy {name!r} has {', '.join(sorted(known)) or 'none'}"
+        )
+    return make(name, {**options, **given})
+
+
+def _depth(text: str | None, option: str = "queue-depth") -> int | None:
+    if text is None or text == "unlimited":
+        return None
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= QUEUE_DEPTH_MAX:
+        raise InvalidValue(f"{option}={text!r} is neither 'unlimited' nor a number from 1 to {QUEUE_DEPTH_MAX}")
+    return int(text)
+
+
+def _mode(text: str) -> int | None:
+    """`unlimited` or `limited=N`, as Flux's schedulers took it before `queue-depth`."""
+    word, equals, depth = text.partition("=")
+    if word == "unlimited" and not equals:
+        return None
+    if word == "limited" and depth and depth != "unlimited":
+        return _depth(depth, "mode=limited")
+    raise InvalidValue(f"mode={text!r} is neither 'unlimited' nor 'limited=N'")

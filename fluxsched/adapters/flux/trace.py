@@ -1,0 +1,163 @@
+"""The conversation with Flux as lines of JSON: for a look at what was said, and to be played again without Flux.
+
+Law: what is written is enough to run the same bridge again to the same words: every input, every answer of a clock or a
+debug bit that it asked for, every output, in order. A line is an array that begins with its kind.
+
+    ["rpc", 1, "resource.acquire", null, true]      we ask, as call 1        ["reply", 1, {...}, 0, ""]    its answer
+    ["request", 3, "sched.alloc", {...}]            Flux asks, as request 3  ["respond", 3, {...}]         our answer
+    ["commit", 4, {"job....R": {...}}]  ["lookup", 5, KEY]  ["fail", 3, ERRNUM, TEXT]  ["after"]  ["turn"]
+    ["wall", SECONDS]  ["debug", BIT, BOOLEAN]  ["log", LEVEL, TEXT]  ["stop"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TextIO
+
+import msgspec
+
+from fluxsched.adapters.flux.handle import Done, Handle, Reply, Request
+from fluxsched.runtime.clock import Clock
+
+
+class Listener(Protocol):
+    """What a handle calls: the bridge, or a recorder before it."""
+
+    def start(self) -> None:
+        """Begin."""
+        ...
+
+    def receive(self, request: Request) -> None:
+        """Take one request."""
+        ...
+
+    def turn(self) -> None:
+        """The time asked for with `after` has come."""
+        ...
+
+
+@dataclass
+class Recorder:
+    """Stands between a handle and the bridge, as the handle of the one and the listener of the other."""
+
+    handle: Handle
+    clock: Clock
+    stream: TextIO
+    bridge: Listener | None = None
+    _last: int = 0
+
+    @property
+    def name(self) -> str:
+        """The module's."""
+        return self.handle.name
+
+    def _write(self, *line: object) -> None:
+        self.stream.write(msgspec.json.encode(line).decode() + "\n")
+
+    def _number(self) -> int:
+        self._last += 1
+        return self._last
+
+    # ---- inputs
+
+    def start(self) -> None:
+        """Begin; what went before left no line."""
+        assert self.bridge is not None
+        self.bridge.start()
+
+    def receive(self, request: Request) -> None:
+        """Flux asks."""
+        assert self.bridge is not None
+        number = self._number()
+        self._write("request", number, request.topic, plain(request.payload))
+        self.bridge.receive(request._replace(token=(number, request)))
+
+    def turn(self) -> None:
+        """A turn has come."""
+        assert self.bridge is not None
+        self._write("turn")
+        self.bridge.turn()
+        self.stream.flush()
+
+    def wall_s(self) -> float:
+        """The wall time that the bridge asked for."""
+        now_s = self.clock.wall_s()
+        self._write("wall", now_s)
+        return now_s
+
+    def monotonic_s(self) -> float:
+        """Decides only when the next turn is, so it leaves no line."""
+        return self.clock.monotonic_s()
+
+    def debug(self, bit: int) -> bool:
+        """A debug bit that the bridge asked for."""
+        value = self.handle.debug(bit)
+        self._write("debug", bit, value)
+        return value
+
+    # ---- outputs
+
+    def _answered(self, number: int, done: Done) -> Done:
+        def answered(reply: Reply) -> None:
+            self._write("reply", number, plain(reply.payload), reply.errnum, reply.text)
+            done(reply)
+
+        return answered
+
+    def rpc(self, topic: str, payload: bytes | None, done: Done, *, streaming: bool = False) -> None:
+        """We ask."""
+        number = self._number()
+        self._write("rpc", number, topic, plain(payload), streaming)
+        self.handle.rpc(topic, payload, self._answered(number, done), streaming=streaming)
+
+    def commit(self, values: Mapping[str, bytes], done: Done) -> None:
+        """We store."""
+        number = self._number()
+        self._write("commit", number, {key: plain(value) for key, value in values.items()})
+        self.handle.commit(values, self._answered(number, done))
+
+    def lookup(self, key: str, done: Done) -> None:
+        """We read what was stored."""
+        number = self._number()
+        self._write("lookup", number, key)
+        self.handle.lookup(key, self._answered(number, done))
+
+    def respond(self, request: Request, payload: bytes | None) -> None:
+        """We answer."""
+        number, original = _token(request)
+        self._write("respond", number, plain(payload))
+        self.handle.respond(original, payload)
+
+    def fail(self, request: Request, errnum: int, text: str) -> None:
+        """We answer with an error."""
+        number, original = _token(request)
+        self._write("fail", number, errnum, text)
+        self.handle.fail(original, errnum, text)
+
+    def after(self, delay_s: float) -> None:
+        """A turn is asked for."""
+        self._write("after")
+        self.handle.after(delay_s)
+
+    def log(self, level: int, text: str) -> None:
+        """We log."""
+        self._write("log", level, text)
+        self.handle.log(level, text)
+
+    def stop(self) -> None:
+        """We leave."""
+        self._write("stop")
+        self.stream.flush()
+        self.handle.stop()
+
+
+def plain(payload: bytes | None) -> Any:
+    """A payload as the JSON value that it is; None for none."""
+    return None if payload is None else msgspec.json.decode(payload)
+
+
+def _token(request: Request) -> tuple[int, Request]:
+    assert isinstance(request.token, tuple)
+    number, original = request.token
+    return number, original

@@ -1,0 +1,61 @@
+"""Module options: what is wrong is said at load, with what is allowed."""
+
+from __future__ import annotations
+
+import pytest
+
+from fluxsched.adapters.flux.options import parse_options
+from fluxsched.errors import InvalidValue
+
+
+def test_the_name_decides_without_options():
+    assert parse_options([], "sched-fluxsched").policy.name == "fifo"
+    assert parse_options([], "sched-simple").policy.name == "fifo"
+    assert parse_options([], "sched-fluxsched").queue_depth is None
+
+
+@pytest.mark.parametrize(
+    ("words", "depth"),
+    [
+        (["queue-depth=8"], 8), (["queue-depth=unlimited"], None), (["mode=unlimited"], None),
+        (["mode=limited=8"], 8), (["queue-depth=2147483647"], 2147483647),
+    ],
+)  # fmt: skip
+def test_queue_depth_in_its_two_forms(words, depth):
+    assert parse_options(words, "x").queue_depth == depth
+
+
+def test_the_rest_is_the_policys():
+    options = parse_options(["policy=firstfit", "placement=best-fit", "log-level=DEBUG", "test-hello-nopartial"], "x")
+    assert options.policy.name == "firstfit"
+    assert options.log_level == 7
+    assert not options.partial_ok
+    assert parse_options(["policy=fifo:placement=best-fit"], "x").policy.name == "fifo"
+
+
+@pytest.mark.parametrize(
+    ("word", "named"),
+    [
+        ("queue-depth=bogus", "queue-depth='bogus'"), ("queue-depth=0", "1 to"), ("queue-depth=-1", "1 to"),
+        ("queue-depth=2147483648", "1 to"), ("mode=foobar", "mode='foobar'"), ("mode=limited=-1", "mode=limited='-1'"),
+        ("mode=limited", "limited=N"), ("mode=limited=unlimited", "limited=N"), ("log-level=bogus", "none of emerg"),
+        ("log_level=debug", "unknown option 'log_level'"), ("policy=nope", "no policy 'nope'"),
+        ("verbose", "option=value"),
+        ("placement=middle", "worst-fit"), ("policy=", "names no policy"), ("queue-depth=²", "1 to"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(word, named):
+    with pytest.raises(InvalidValue, match=named):
+        parse_options([word], "sched-fluxsched")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["policy=fifo", "policy=fifo"], ["queue-depth=8", "mode=unlimited"],
+        ["policy=fifo:placement=best-fit", "placement=best-fit"],
+    ],
+)  # fmt: skip
+def test_nothing_is_said_twice(words):
+    with pytest.raises(InvalidValue):
+        parse_options(words, "x")
