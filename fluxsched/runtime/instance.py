@@ -43,9 +43,10 @@ from fluxsched.runtime.exec.base import Reports
 from fluxsched.runtime.exec.local import LocalExecutor
 from fluxsched.runtime.exec.procs import clear_orphans
 from fluxsched.runtime.exec.timed import TimedExecutor
-from fluxsched.runtime.paths import SOCKET_NAME, URI_VARIABLE, make_run_directory, write_info
+from fluxsched.runtime.paths import SOCKET_NAME, URI_VARIABLE, write_info
 from fluxsched.runtime.restore import Restored, read_store
 from fluxsched.runtime.router import Router
+from fluxsched.runtime.rundir import make_run_directory, sweep_run_directories
 from fluxsched.runtime.services.agents import AgentService
 from fluxsched.runtime.services.instance import InstanceService
 from fluxsched.runtime.services.jobs import JobService
@@ -107,9 +108,11 @@ class Instance:
     def _begin(self, begun: ExitStack) -> Restored:
         """Take what the outside world gives; `begun` gives it back, also when a later step fails."""
         settings = self.settings
-        self.run_directory = make_run_directory()
+        self.run_directory, owner = make_run_directory()
+        begun.callback(os.close, owner)
         begun.callback(shutil.rmtree, self.run_directory, ignore_errors=True)
         logs.setup(self.run_directory / "log", settings.verbose)
+        sweep_run_directories(settings.clock)
         self.turns = Turns(settings.clock)
         self.ended: asyncio.Future[FluxschedError | None] = asyncio.get_running_loop().create_future()
         self.turns.failed = self._fail

@@ -6,6 +6,7 @@ Each instance has a run directory (mode 0700) with its socket, its log and `inst
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -19,8 +20,6 @@ URI_VARIABLE = "FLUXSCHED_URI"
 SOCKET_NAME = "instance.sock"
 INFO_NAME = "instance.json"
 PREFIX = "fluxsched-"
-UNIX_PATH_BYTES_MAX = 107
-"""What `sun_path` holds; a longer run directory cannot have a socket in it."""
 
 
 def base_directory() -> Path:
@@ -29,17 +28,6 @@ def base_directory() -> Path:
     if runtime and os.access(runtime, os.W_OK):
         return Path(runtime)
     return Path(tempfile.gettempdir())
-
-
-def make_run_directory() -> Path:
-    """A new private run directory."""
-    path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getuid()}-", dir=base_directory()))
-    if len(str(path / SOCKET_NAME).encode()) > UNIX_PATH_BYTES_MAX:
-        path.rmdir()
-        raise FluxschedError(
-            f"run directory {path} is too long for a socket (limit {UNIX_PATH_BYTES_MAX} bytes): set XDG_RUNTIME_DIR"
-        )
-    return path
 
 
 def write_info(run_directory: Path, info: dict[str, Any]) -> None:
@@ -65,8 +53,9 @@ def find_uri(uri: str | None = None) -> str:
         return uri
     found = []
     for path in base_directory().glob(f"{PREFIX}{os.getuid()}-*"):
-        if (path.stat().st_uid == os.getuid()) and (info := read_info(path)) is not None:
-            found.append((float(info.get("starttime", 0.0)), str(info["uri"])))
+        with contextlib.suppress(FileNotFoundError):  # just removed
+            if path.stat().st_uid == os.getuid() and (info := read_info(path)) is not None:
+                found.append((float(info.get("starttime", 0.0)), str(info["uri"])))
     if not found:
         raise FluxschedError(
             "no fluxsched instance found: start one with `fluxsched start`, "

@@ -106,6 +106,16 @@ def test_a_daemon_prints_its_uri_is_found_without_it_and_ends_by_stop(user: Any,
     assert not alive(info["pid"])
 
 
+def test_what_a_killed_instance_left_goes_with_the_next_start(user: Any, daemon: Any, kill_hard: Any) -> None:
+    killed, other = daemon("--fake", "1x1"), daemon("--fake", "1x1")
+    killed("run", "true")
+    kill_hard(killed.pid())
+    assert len(left_behind(user)) == 2
+    user.shell("true", "--fake", "1x1")
+    assert left_behind(user) == [Path(other.uri).parent.name]
+    other("run", "true")
+
+
 def test_sigterm_ends_an_instance_its_jobs_and_its_modules(user: Any, alive: Any, until: Any) -> None:
     script = "fluxsched module list --json; fluxsched submit sleep 321 >/dev/null; echo ready; exec sleep 100"
     with user.popen("start", "--fake", "1x1", "--", "sh", "-c", script) as process:
