@@ -29,7 +29,7 @@ TASK_CHUNKS = 16
 TURN_CHUNKS = 32
 """Responses in one turn, of all jobs that are followed (2 MiB)."""
 TURN_LOOKS = 512
-"""Files looked at in one turn, for all jobs that are followed (1.5 ms): 16 turns go once round a job of 4096 tasks."""
+"""Files looked at in one turn, for all jobs that are followed (2 ms): 16 turns go once round a job of 4096 tasks."""
 
 
 @dataclass(slots=True)
