@@ -8,7 +8,7 @@ crash forgets the later before the earlier.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,7 +30,9 @@ from fluxsched.runtime.store import Store
 from fluxsched.runtime.turns import Timer, Turns
 
 log = logger("jobs")
-Publish = Callable[[int, list[dict[str, Any]]], None]
+Stretch = tuple[int, list[dict[str, Any]]]
+"""A job, and the events of one of its rows."""
+Publish = Callable[[Sequence[Stretch]], None]
 ALLOC = codec.with_raw(msg.AllocRequest, "jobspec")
 _encode = msgspec.json.encode
 
@@ -53,7 +55,7 @@ class JobShell:
         self._router = router
         self._store = store
         self.turns = turns
-        self._news: list[tuple[int, list[dict[str, Any]]]] = []
+        self._news: list[Stretch] = []
         self._starts: list[int] = []
         self._given: list[tuple[int, Idset]] = []
         self._after: list[Callable[[], None]] = []
@@ -81,9 +83,8 @@ class JobShell:
         self._news, self._starts, self._given, self._after = [], [], [], []
 
         def committed() -> None:
-            for jobid, events in news:
-                for publish in self.publish:
-                    publish(jobid, events)
+            for publish in self.publish:
+                publish(news)
             for jobid in starts:
                 self._launch(jobid)
             for jobid, ranks in given:

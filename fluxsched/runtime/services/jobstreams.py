@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from fluxsched.core.jobid import format_f58
@@ -16,7 +17,7 @@ from fluxsched.runtime.exec.base import spool_directory
 from fluxsched.runtime.peers import Request
 from fluxsched.runtime.router import Router, forget
 from fluxsched.runtime.services.jobinfo import clean_context, list_filter, stored_job, wait_response
-from fluxsched.runtime.services.jobshell import JobShell
+from fluxsched.runtime.services.jobshell import JobShell, Stretch
 from fluxsched.runtime.services.taskoutput import Budget, TaskOutput
 from fluxsched.runtime.store import Store
 from fluxsched.runtime.turns import Turns
@@ -102,15 +103,18 @@ class JobStreams:
         if request in self._watchers:
             self._tell(request, news)
 
-    def _publish(self, jobid: int, events: list[dict[str, Any]]) -> None:
-        wanted = self._wanted
-        for event in events:
-            if wanted is None or event["name"] in wanted:
-                self._news.append(self._event(jobid, event))
-        for request in self._logs.get(jobid, ()):
-            request.respond(msg.EventlogResponse(events))
-        if events[-1]["name"] == "clean":
-            self._inactive(jobid)
+    def _publish(self, stored: Sequence[Stretch]) -> None:
+        """All that one transaction has put on disk: most of it nobody asked for, so the loop is kept short."""
+        wanted, logs, news = self._wanted, self._logs, self._news
+        for jobid, events in stored:
+            for event in events:
+                if wanted is None or event["name"] in wanted:
+                    news.append(self._event(jobid, event))
+            if jobid in logs:
+                for request in logs[jobid]:
+                    request.respond(msg.EventlogResponse(events))
+            if events[-1]["name"] == "clean":
+                self._inactive(jobid)
 
     def _event(self, jobid: int, event: dict[str, Any]) -> tuple[int, float, str, dict[str, Any]]:
         context = event.get("context") or {}
