@@ -19,9 +19,12 @@ INPUTS = ("request", "reply", "turn")
 def _loose(value: Any) -> Any:
     """Without the words that are for people: they may get better without a new recording."""
     if isinstance(value, dict):
-        words = {key for key in ("note", "reason_pending") if value.get(key)}
-        return {key: "..." if key in words else _loose(part) for key, part in value.items()}
+        return {key: "..." if key in ("note", "annotations") else _loose(part) for key, part in value.items()}
     return [_loose(part) for part in value] if isinstance(value, list) else value
+
+
+def _annotates(line: list[Any]) -> bool:
+    return line[0] == "respond" and isinstance(line[2], dict) and line[2].get("type") == 1
 
 
 class Replay:
@@ -30,7 +33,8 @@ class Replay:
     name = "sched-fluxsched"
 
     def __init__(self, path: Path) -> None:
-        self.lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        self.lines = [line for line in lines if not _annotates(line)]
         self.at = 0
         self.calls: dict[int, Callable[[Reply], None]] = {}
 
@@ -75,7 +79,8 @@ class Replay:
         self._said(kind, number, *rest)
 
     def respond(self, request: Request, payload: bytes | None) -> None:
-        self._said("respond", request.token, _value(payload))
+        if not _annotates(["respond", request.token, _value(payload)]):
+            self._said("respond", request.token, _value(payload))
 
     def fail(self, request: Request, errnum: int, text: str) -> None:
         self._said("fail", request.token, errnum)
@@ -124,7 +129,7 @@ class Hand:
         return self.bridge
 
     def acquire(self, *words: str, ranks: str = "0-3", cores: str = "0-1", up: str | None = None) -> Bridge:
-        self.bridge = Bridge(self, parse_options(words, self.name), self)
+        self.bridge = Bridge(self, parse_options(words or ["policy=fifo"], self.name), self)
         self.bridge.start()
         lite = [{"rank": ranks, "children": {"core": cores}}]
         execution = {"R_lite": lite, "starttime": 0, "expiration": 0, "nodelist": [f"n[{ranks}]"]}

@@ -297,3 +297,17 @@ def test_stats_count_passes_and_transactions(hand):
     assert stats["commits"] == {"in_flight": 1, "waiting": 0, "done": 0}
     assert stats["pending_jobs"] == 1
     assert stats["sched_passes"] == 2
+
+
+def test_a_job_that_overtakes_names_the_one_with_the_reservation(hand):
+    hand.begin("policy=easy", ranks="0-1")
+    hand.alloc(1, slots=3, duration=600)
+    hand.turn()
+    hand.alloc(2, slots=4, duration=600)
+    hand.alloc(3, duration=60)
+    hand.turn()
+    for _, done in hand.commits:
+        done(Reply())
+    granted = {said["id"]: said["annotations"]["sched"] for _, said in hand.take("respond") if said["type"] == 0}
+    assert granted[1] == {"resource_summary": "rank0/core[0-1] rank1/core0"}
+    assert granted[3]["backfill"] == "ƒ3"

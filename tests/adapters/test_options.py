@@ -9,7 +9,7 @@ from fluxsched.errors import InvalidValue
 
 
 def test_the_name_decides_without_options():
-    assert parse_options([], "sched-fluxsched").policy.name == "fifo"
+    assert parse_options([], "sched-fluxsched").policy.name == "easy"
     assert parse_options([], "sched-simple").policy.name == "fifo"
     assert parse_options([], "sched-fluxsched").queue_depth is None
 
@@ -40,7 +40,7 @@ def test_the_rest_is_the_policys():
         ("queue-depth=2147483648", "1 to"), ("mode=foobar", "mode='foobar'"), ("mode=limited=-1", "mode=limited='-1'"),
         ("mode=limited", "limited=N"), ("mode=limited=unlimited", "limited=N"), ("log-level=bogus", "none of emerg"),
         ("log_level=debug", "unknown option 'log_level'"), ("policy=nope", "no policy 'nope'"),
-        ("verbose", "option=value"),
+        ("verbose", "option=value"), ("policy=fifo:x", "no option"),
         ("placement=middle", "worst-fit"), ("policy=", "names no policy"), ("queue-depth=²", "1 to"),
     ],
 )  # fmt: skip

@@ -279,7 +279,8 @@ class Bridge:
 
     def _grant(self, one: effect.Granted) -> None:
         R = codec.to_json(one.R)  # noqa: N806
-        answer = {"id": one.jobid, "type": msg.SUCCESS, "R": msgspec.Raw(R), "annotations": one.annotations}
+        annotations = self._quirks.granted(one.annotations)
+        answer = {"id": one.jobid, "type": msg.SUCCESS, "R": msgspec.Raw(R), "annotations": annotations}
         self._commits.add(Grant(one.jobid, R, codec.to_json(answer)))
 
     def _stored(self, grant: Grant) -> None:

@@ -14,9 +14,9 @@ from fluxsched.errors import InvalidValue
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import find, make, parse_spec
 
-DEFAULT_POLICY = "fifo"
+DEFAULT_POLICY = "easy"
 
-POLICY_OF_NAME: Mapping[str, str] = {"sched-simple": "fifo", "sched-fifo": "fifo"}
+POLICY_OF_NAME: Mapping[str, str] = {"sched-simple": "fifo", "sched-fifo": "fifo", "sched-backfill": "easy"}
 """What Flux's own schedulers do, for a module that is loaded under their names."""
 
 QUEUE_DEPTH_MAX = 0x7FFFFFFF
