@@ -9,6 +9,10 @@ belongs to the generation that is open when its first message is read. A peer is
 - the ROUTER then ran dry, or gave (it serves its peers in turn) two full rounds without a message of that peer.
 No probe message is ever sent to find out: it could reach somebody else.
 
+A peer may have come, spoken and gone before its first message is read. Then the open generation of its descriptor is
+somebody else's. Whoever is adopted where that can be so is *doubtful* until a message was sent to it: libzmq refuses
+those who are gone. A doubtful peer's connection is never shut down.
+
 An identity that the ROUTER makes is unique to its connection. One that a client chose may come back at once, on the
 same descriptor even: that is a new peer. The ROUTER then renames the former connection, whose last messages arrive
 under an identity made up for it.
@@ -37,6 +41,7 @@ class Peer:
         "closed",
         "connection",
         "deadline_s",
+        "doubtful",
         "fd",
         "identity",
         "inode",
@@ -54,6 +59,7 @@ class Peer:
         self.fd = fd
         self.connection = connection
         self.inode = _inode(fd) if connection is not None else None
+        self.doubtful = False  # the descriptor may be somebody else's by now
         self.reason: str | None = None  # set: the peer is ending
         self.closed = False
         self.deadline_s = 0.0
@@ -72,13 +78,14 @@ def _inode(fd: int) -> int | None:
 class Roster:
     """All peers of one ROUTER. `by_name` answers sends, `by_identity` the hot path of receive."""
 
-    __slots__ = ("_generations", "by_identity", "by_name", "ending", "serial")
+    __slots__ = ("_generations", "_unheard", "by_identity", "by_name", "ending", "serial")
 
     def __init__(self) -> None:
         self.by_name: dict[bytes, Peer] = {}
         self.by_identity: dict[bytes, Peer] = {}
         self.ending: dict[bytes, Peer] = {}
         self.serial = 0
+        self._unheard: dict[int, float] = {}  # descriptors that closed before a message of theirs was read, and when
         self._generations: dict[int, list[Peer]] = {}  # open ones, by descriptor; a list holds the peers heard on it
 
     def accepted(self, fd: int) -> None:
@@ -86,9 +93,17 @@ class Roster:
         self._generations[fd] = []
 
     def disconnected(self, fd: int, now_s: float) -> None:
-        """The monitor's DISCONNECTED. One without a peer was a failed handshake or somebody who only looked."""
-        for peer in self._generations.pop(fd, ()):
+        """The monitor's DISCONNECTED. One without a peer only looked, or its messages have not been read yet."""
+        peers = self._generations.pop(fd, ())
+        if not peers:
+            self._unheard[fd] = now_s
+        for peer in peers:
             self.end(peer, "connection closed", now_s)
+
+    def ran_dry(self, now_s: float) -> None:
+        """No message is unread: who closed a while ago without a word will not be heard any more."""
+        if self._unheard:
+            self._unheard = {fd: at_s for fd, at_s in self._unheard.items() if now_s <= at_s + CLOSE_SETTLE_S}
 
     def adopt(self, identity: bytes, chosen: bool, fd: int, now_s: float) -> Peer:
         """The peer of a message that the hot path could not place; the monitor must have been read just now.
@@ -103,6 +118,7 @@ class Roster:
                 return known  # a last message of a peer that is ending
             self.end(known, "its identity came back on another connection", now_s)
         peer = Peer(self._name(identity), identity, chosen, fd, generation)
+        peer.doubtful = fd in self._unheard
         self.by_name[peer.name] = self.by_identity[identity] = peer
         if generation is None:
             self.end(peer, "connection closed", now_s)

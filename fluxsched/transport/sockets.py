@@ -187,6 +187,12 @@ class Pump:
                 self._monitor.recv(_NOBLOCK)
         return events
 
+    def catch_up(self) -> None:
+        """Have libzmq take note of all connections that have ended by now: a send to them fails from here on."""
+        _Backend.get(self._socket, _EVENTS)
+        if self._check is not None:
+            self._check.soon()
+
     def write(self, identity: bytes | None, frames: Sequence[bytes]) -> int:
         """One message, whole or not at all: 0, or EAGAIN (full) or EHOSTUNREACH (gone)."""
         if not frames:

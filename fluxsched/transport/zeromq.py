@@ -78,6 +78,8 @@ class ZmqServer:
             roster.settle(self._pump.now_s())
         arrivals: list[Arrived | Lost] = []
         dry = self._drain(arrivals, limit)
+        if dry:
+            roster.ran_dry(self._pump.now_s())
         if roster.ending:
             arrivals += roster.losses(arrivals, dry, limit)
             if roster.ending:
@@ -110,6 +112,8 @@ class ZmqServer:
         peer = self._roster.adopt(identity, chose_identity(first), fd, self._pump.now_s())
         if former is not None and former is not peer:
             self._shut(former)
+        if peer.doubtful:
+            self._pump.catch_up()
         return peer
 
     def _follow(self) -> None:
@@ -136,6 +140,8 @@ class ZmqServer:
             self.dropped += 1
             self._roster.end(record, "connection closed", self._pump.now_s(), closed=True)
             self._pump.nudge()
+        elif not error:
+            record.doubtful = False
         return error != errno.EAGAIN
 
     def _keep(self, record: Peer, frames: Sequence[bytes]) -> None:
@@ -172,7 +178,7 @@ class ZmqServer:
 
     def _shut(self, record: Peer) -> None:
         """Shut the peer's connection down under libzmq, which has no call for it."""
-        if self._roster.is_open(record):
+        if self._roster.is_open(record) and not record.doubtful:
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(record.fd)) as connection:
                 if os.fstat(connection.fileno()).st_ino == record.inode:
                     connection.shutdown(socket.SHUT_RDWR)

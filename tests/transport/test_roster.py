@@ -47,6 +47,16 @@ def test_a_peer_is_lost_once_its_descriptor_is_closed_and_the_router_is_dry() ->
     os.close(write)
 
 
+def test_who_spoke_where_somebody_left_unheard_is_doubtful(fd: int) -> None:
+    roster = Roster()
+    roster.accepted(fd)
+    roster.disconnected(fd, 0.0)
+    roster.accepted(fd)
+    assert roster.adopt(MADE, False, fd, 0.0).doubtful, "it may be the one that left"
+    roster.ran_dry(CLOSE_SETTLE_S + 0.01)
+    assert not roster.adopt(OTHER, False, fd, 0.5).doubtful
+
+
 def test_a_descriptor_accepted_again_was_closed(fd: int) -> None:
     roster = Roster()
     roster.accepted(fd)

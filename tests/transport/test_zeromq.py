@@ -55,6 +55,29 @@ async def test_descriptors_used_again_at_once_never_confuse_peers(ipc: Any) -> N
     assert server.end.peers() == 0
 
 
+async def test_a_drop_that_comes_too_late_hits_nobody_else(ipc: Any) -> None:
+    """The only message of a peer is read after its end: its descriptor may be another one's by then."""
+    server = ipc.server()
+    server.on_item = lambda item: server.end.drop(item.peer, "") if item[1][1:] == [b"goodbye"] else None
+    for _ in range(20):
+        server.items.clear()
+        server.paused = True
+        first = Plain(server)
+        first.send(b"", b"goodbye")
+        first.close()
+        second = Plain(server)
+        second.send(b"", b"stay")
+        await asyncio.sleep(0.02)
+        server.resume()
+        await server.until(lambda: len(server.arrived) == 2)
+        (stays,) = [item.peer for item in server.arrived if item.frames[1] == b"stay"]
+        server.send(stays, [b"", b"welcome"])
+        answered = second.socket.poll(2000)
+        second.close()
+        assert answered, "cut off in the place of another"
+        await server.until(lambda: len(server.lost) == 2)
+
+
 async def test_a_chosen_identity_that_comes_back_at_once_is_a_new_peer(ipc: Any) -> None:
     server = ipc.server()
     first = Plain(server, b"bob")
