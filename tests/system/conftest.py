@@ -270,3 +270,12 @@ def timed() -> Timed:
     return make
 
 
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Tell how long commands took to start: a figure that is reported, not asserted."""
+    for report in terminalreporter.stats.get("passed", ()):
+        for name, value in report.user_properties:
+            if name == "start_ms":
+                figures = ", ".join(f"{command} {time_ms:.0f}" for command, time_ms in value.items())
+                terminalreporter.write_line(f"commands took, in ms (wanted: 150 on a quiet machine): {figures}")

@@ -1,0 +1,118 @@
+"""Many at once: bursts that become runnable in one instant, submits behind a blocked head; law 5 at every step."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import RPCError
+
+BURST = 2000
+BEHIND = 60
+
+
+def states(instance: Any) -> Counter[str]:
+    return Counter(job.state.name for job in instance.shell.manager.active.values())
+
+
+@pytest.mark.parametrize("scheduler", ["fifo", "firstfit:placement=best-fit"])
+async def test_a_burst_becomes_runnable_in_one_instant(world: Any, timed: Any, scheduler: str) -> None:
+    """2,000 jobs wait in a stopped queue; it is started; nothing is granted twice, nobody is forgotten."""
+    instance = await world.instance(fake="16x16", schedulers=(scheduler,))
+    client = await world.client(instance)
+    await client.rpc("job-manager.queue-start", {"start": False})
+    ids = await client.submit_many([timed("5ms")] * BURST)
+    assert states(instance) == {"SCHED": BURST}
+    watch = await client.watch(["alloc", "clean"])
+    await client.rpc("job-manager.queue-start", {"start": True})
+    seen: Counter[tuple[str, int]] = Counter()
+    async with asyncio.timeout(20):
+        async for answer in watch:
+            for jobid, _, name, _ in answer["events"]:
+                seen[name, jobid] += 1
+            world.check()
+            if sum(name == "clean" for name, _ in seen) == BURST:
+                break
+    watch.cancel()
+    assert set(seen.values()) == {1}
+    assert {jobid for _, jobid in seen} == set(ids)
+    assert states(instance) == {}
+    assert len(instance.resource.module.held) == 0
+
+
+async def test_submits_behind_a_blocked_head(world: Any, timed: Any) -> None:
+    """FIFO: 60 small jobs wait behind a big one that does not fit; all start in order once it has."""
+    instance = await world.instance(fake="4x4", schedulers=("fifo",))
+    client = await world.client(instance)
+    holder = await client.submit(timed("100s", nodes=1, exclusive=True))
+    await world.until(lambda: states(instance)["RUN"] == 1)
+    head = await client.submit(timed("20ms", nodes=4, exclusive=True))
+    behind = [await client.submit(timed("1ms")) for _ in range(BEHIND)]
+    await asyncio.sleep(0.05)
+    world.check()
+    assert states(instance) == {"RUN": 1, "SCHED": 1 + BEHIND}
+    why = [(await client.rpc("job-manager.why", {"id": jobid}))["reason"] for jobid in (head, behind[0], behind[-1])]
+    assert why[0] == "needs 4 exclusive nodes of 1 slot of 1 core; 3 nodes fit now, 1 node is busy"
+    assert why[1:] == [f"waits its turn; {ahead} ahead of it in the queue" for ahead in (1, BEHIND)]
+    await client.cancel(holder)
+    await asyncio.gather(*(client.wait(jobid) for jobid in (head, *behind)))
+    world.check()
+    began = [instance.shell.manager.job(jobid).t_run for jobid in (head, *behind)]
+    assert began == sorted(began)
+
+
+async def test_first_fit_goes_past_the_blocked_head(world: Any, timed: Any) -> None:
+    instance = await world.instance(fake="4x4", schedulers=("firstfit",))
+    client = await world.client(instance)
+    await client.submit(timed("100s", nodes=1, exclusive=True))
+    head = await client.submit(timed("1ms", nodes=4, exclusive=True))
+    behind = await client.submit_many([timed("1ms")] * BEHIND)
+    await asyncio.wait_for(asyncio.gather(*map(client.wait, behind)), 10)
+    assert instance.shell.manager.job(head).state.name == "SCHED"
+
+
+async def test_cancels_frees_and_urgencies_in_a_storm(world: Any, timed: Any) -> None:
+    """Each job is canceled, reprioritised or left alone while grants are on their way; every core comes back."""
+    instance = await world.instance(fake="4x4", schedulers=("firstfit",))
+    client = await world.client(instance)
+    ids = await client.submit_many([timed("10ms", cores_per_task=1 + at % 4) for at in range(300)])
+
+    async def act(at: int, jobid: int) -> None:
+        if at % 3 == 0:
+            await quietly(client.cancel(jobid))
+        elif at % 3 == 1:
+            await quietly(client.rpc("job-manager.urgency", {"id": jobid, "urgency": at % 32}))
+            await quietly(client.rpc("job-manager.urgency", {"id": jobid, "urgency": 16}))
+
+    await asyncio.gather(*(act(at, jobid) for at, jobid in enumerate(ids)))
+    world.check()
+    results = await asyncio.wait_for(asyncio.gather(*map(client.wait, ids)), 20)
+    world.check()
+    assert len(results) == len(ids)
+    assert len(instance.resource.module.held) == 0
+    stats = await client.rpc("module.stats", {"name": "sched-firstfit"})
+    assert stats["running"] == 0
+    allocated = await client.rpc("resource.sched-status")
+    assert allocated["allocated"]["execution"]["R_lite"] == []
+
+
+async def quietly(call: Any) -> None:
+    """What has ended meanwhile refuses, which is as it should be."""
+    with contextlib.suppress(RPCError):
+        await call
+
+
+async def test_real_processes_in_a_burst(world: Any) -> None:
+    """100 one-core commands on 16 cores: each runs once and gets its own cores."""
+    instance = await world.instance(fake="4x4")
+    client = await world.client(instance)
+    environment = {"PATH": "/usr/bin:/bin"}
+    ids = await client.submit_many([Jobspec.from_command(["true"], environment=environment)] * 100)
+    results = await asyncio.wait_for(asyncio.gather(*map(client.wait, ids)), 20)
+    assert all(result["success"] for result in results)
+    world.check()

@@ -1,0 +1,147 @@
+"""The program itself: wrong arguments, errors of the configuration, completion, help, and how fast commands start."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import time
+from typing import Any
+
+import pytest
+
+from fluxsched.cli.main import SECTIONS
+
+
+@pytest.mark.parametrize(
+    ("words", "want"),
+    [
+        (["nosuch"], "No such command 'nosuch'"),
+        (["job", "nosuch"], "No such command 'nosuch'"),
+        (["start", "--nosuch"], "No such option '--nosuch'"),
+        (["start", "--fake", "2x2", "--test-size", "2"], "--fake and --test-size each say what the resources are"),
+        (["start", "--daemon", "--", "true"], "--daemon returns at once, so it cannot run a command"),
+        (["start", "--config", "/no/such/file"], "/no/such/file"),
+        (["submit"], "Missing argument"),
+        (["submit", "-n0", "true"], "'-n'"),
+        (["submit", "-t", "soon", "true"], "soon"),
+        (["submit", "--urgency", "32", "true"], "urgency '32' is not 0..31"),
+        (["submit", "--requires", "a &", "true"], "--requires"),
+        (["cancel"], "give job ids, or --all"),
+        (["wait", "x y"], "job id 'x y' is not F58"),
+        (["jobs", "-f", "sleeping"], "sleeping is not among"),
+        (["jobs", "-o", "{nosuch}"], "nosuch"),
+        (["queue", "stop", "-a", "-q", "x"], "name one queue, or give --all"),
+    ],
+)
+def test_wrong_usage_is_status_2_and_says_what_is_right(site: Any, words: list[str], want: str) -> None:
+    found = site(*words, status=2)
+    assert want in found.err
+    assert found.out == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("[resource]\nexlude = '0'\n", "site.toml:2: [resource] unknown key 'exlude'"),
+        ("[resource\n", "site.toml:1: "),
+        ("x = 1\n", "site.toml:1: "),
+        ("[resource.groups]\na = '0-1'\nb = '1-2'\n", "site.toml:3: [resource.groups] b: "),
+        ("[resource.groups]\na = '9'\n", "site.toml:2: [resource.groups] a: "),
+        ("[queues.x]\ngroup = 7\n", "site.toml:2: [queues.x] group"),
+        ("[queues.x]\n[policy.jobspec.defaults.system]\nqueue = 'y'\n", "site.toml:3: "),
+        ("[policy.limits]\nduration = 'soon'\n", "site.toml:2: [policy.limits] duration"),
+        ("[[scheduler]]\npolicy = 'fifo'\nspeed = 3\n", "site.toml:3: [[scheduler]] unknown key 'speed'"),
+        ("[resource]\npath = 'absent.json'\n", "absent.json"),
+        ("\0", "site.toml"),
+    ],
+)
+def test_an_error_of_the_configuration_names_file_line_and_key(user: Any, text: str, want: str) -> None:
+    (user.directory / "site.toml").write_text(text)
+    options = [] if "path" in text else ["--fake", "4x4"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("FLUXSCHED_URI", raising=False)
+        found = user("start", "--config", "site.toml", *options, "--", "true", status=1)
+    assert found.err.startswith("fluxsched: start: ")
+    assert want in found.err
+    assert "Traceback" not in found.err
+    assert not [path for path in user.directory.iterdir() if path.name.startswith("fluxsched-")]
+
+
+@pytest.mark.parametrize("spec", ["x", "0x4", "4x0", "4x4+", "-1x4", "9999999x1", "4x99999999", "4x4x4"])
+def test_a_bad_fake_is_refused(user: Any, spec: str) -> None:
+    found = user("start", f"--fake={spec}", "--", "true", status=1)
+    assert found.err.startswith("fluxsched: start: --fake ")
+    assert found.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"version": 2, "execution": {}}'])
+def test_a_bad_r_file_is_refused(user: Any, text: str) -> None:
+    (user.directory / "R.json").write_text(text)
+    found = user("start", "--R", "R.json", "--", "true", status=1)
+    assert found.err.startswith("fluxsched: start: ")
+    assert "R.json" in found.err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_prints(user: Any, shell: str) -> None:
+    user.environ["_FLUXSCHED_COMPLETE"] = f"{shell}_source"
+    found = user.process()
+    assert "fluxsched" in found.out
+    assert "_FLUXSCHED_COMPLETE" in found.out
+
+
+def test_completion_offers_commands_and_options(user: Any) -> None:
+    def offered(line: str) -> str:
+        user.environ.update(
+            _FLUXSCHED_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(line.split(" ")) - 1)
+        )
+        found: str = user.process(status=None).out
+        return found
+
+    assert "plain,submit" in offered("fluxsched su")
+    assert "plain,drain" in offered("fluxsched resource dr")
+    assert "plain,--cores-per-task" in offered("fluxsched submit --cores")
+
+
+def test_help_of_every_command(user: Any) -> None:
+    for section in SECTIONS.values():
+        for name in section:
+            found = user(name, "--help")
+            assert found.out.startswith(f"Usage: fluxsched {name}")
+            assert max(map(len, found.out.splitlines())) <= 100
+
+
+def test_an_unfinished_reader_is_no_error(site: Any) -> None:
+    with site.popen("jobs", "-a", "--json", stdout=subprocess.PIPE) as process:
+        process.stdout.close()
+        err = process.stderr.read()
+        process.wait(20)
+    assert (process.returncode, err) == (141, "")
+
+
+def test_no_instance_is_said_with_the_remedy(user: Any) -> None:
+    found = user("jobs", status=1)
+    assert found.err == (
+        "fluxsched: jobs: no fluxsched instance found: start one with `fluxsched start`, "
+        "or name a running one with --uri or FLUXSCHED_URI\n"
+    )
+    for uri in (f"ipc://{user.directory}/nothing", "tcp://127.0.0.1:1", "nonsense", "http://x"):
+        found = user("jobs", "--uri", uri, status=1)
+        assert found.err.startswith("fluxsched: jobs: ")
+        assert uri in found.err
+        assert found.err.count("\n") == 1
+
+
+def test_how_long_commands_take_to_start(site: Any, record_property: Any) -> None:
+    """Measured and reported, not asserted beyond what a broken import would cost: wanted are 150 ms."""
+    commands = ["jobs", "uri", "resource status", "resource list", "queue status", "module list", "submit true"]
+    medians: dict[str, float] = {}
+    for command in commands:
+        taken = []
+        for _ in range(3):
+            begin_s = time.perf_counter()
+            site.process(*command.split())
+            taken.append(time.perf_counter() - begin_s)
+        medians[command] = 1e3 * statistics.median(taken)
+    record_property("start_ms", medians)
+    assert max(medians.values()) < 3000
