@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import json
 import os
+import select
 import shlex
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError
@@ -27,6 +30,8 @@ from fluxsched.runtime.sources import Sources, build_inventory
 from fluxsched.runtime.tracing import printer
 
 STOP_POLL_S = 0.02
+COMMAND_END_S = 3.0
+"""How long the initial program may take to leave when the instance is stopped before it is killed (seconds)."""
 DAEMON_START_S = 60.0
 """How long a daemon may take to come up before its starter gives up (seconds)."""
 
@@ -103,14 +108,14 @@ def start(options: StartOptions) -> int:
     return asyncio.run(_run(settings_of(options), options, None))
 
 
-async def _run(settings: Settings, options: StartOptions, tell: Any) -> int:
+async def _run(settings: Settings, options: StartOptions, tell: Callable[[Instance], None] | None) -> int:
     loop = asyncio.get_running_loop()
     async with Instance(settings) as instance:
         for signum in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(signum, instance.stop)
         await instance.ready()
         if tell is not None:
-            tell(instance.uri)
+            tell(instance)
         status = 0
         if options.daemon:
             await instance.ended
@@ -136,10 +141,21 @@ async def _command(instance: Instance, command: tuple[str, ...]) -> int:
     both: list[asyncio.Future[Any]] = [leaving, instance.ended]
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     if not leaving.done():
-        process.terminate()
-        await leaving
+        await _end(process)
     status = leaving.result()
     return status if status >= 0 else 128 - status
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Tell a command to go: shells heed SIGHUP, others SIGTERM, and who heeds neither is killed."""
+    for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGCONT):
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signum)
+    try:
+        await asyncio.wait_for(process.wait(), COMMAND_END_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
 
 
 def start_daemon(options: StartOptions) -> str:
@@ -150,12 +166,21 @@ def start_daemon(options: StartOptions) -> str:
         os.close(read_end)
         _daemonize(settings, options, write_end)
     os.close(write_end)
-    with os.fdopen(read_end) as file:
-        answer = json.loads(file.read() or '{"error": "the instance ended before it was ready; see its log"}')
     os.wait()
+    with os.fdopen(read_end) as file:
+        answer = _daemons_answer(file)
     if "error" in answer:
         raise FluxschedError(str(answer["error"]))
+    for fault in answer["faults"]:
+        sys.stderr.write(f"fluxsched: start: {fault}\n")
     return str(answer["uri"])
+
+
+def _daemons_answer(file: TextIO) -> dict[str, Any]:
+    if not select.select([file], [], [], DAEMON_START_S)[0]:
+        return {"error": f"the instance was not ready within {DAEMON_START_S:g} s: try it without --daemon, with -v"}
+    found: dict[str, Any] = json.loads(file.read() or '{"error": "the instance ended before it was ready"}')
+    return found
 
 
 def _daemonize(settings: Settings, options: StartOptions, tell_fd: int) -> None:
@@ -167,8 +192,9 @@ def _daemonize(settings: Settings, options: StartOptions, tell_fd: int) -> None:
     for fd in (0, 1, 2):
         os.dup2(null, fd)
 
-    def tell(uri: str) -> None:
-        os.write(tell_fd, json.dumps({"uri": uri}).encode())
+    def tell(instance: Instance) -> None:
+        faults = [f"module {one.name}: {one.error}" for one in instance.modules.modules.values() if one.error]
+        os.write(tell_fd, json.dumps({"uri": instance.uri, "faults": faults}).encode())
         os.close(tell_fd)
 
     status = 1

@@ -188,3 +188,20 @@ async def test_what_waits_when_the_instance_ends_is_not_started_meanwhile(
     again = await world.instance(fake="1x1", statedir=state)
     await world.until(lambda: again.shell.manager.job(waiting).state.name == "RUN")
     assert again.shell.manager.wait_result(running).errstr == "exception exec: the instance is shutting down"
+
+
+def test_a_command_that_heeds_no_signal_does_not_keep_an_instance_from_ending(user: Any) -> None:
+    script = "trap '' TERM HUP; echo up; while :; do sleep .2; done"
+    with user.popen("start", "--fake", "1x1", "--", "sh", "-c", script) as it:
+        assert it.stdout.readline() == "up\n"
+        user.process("stop")
+        assert it.wait(20) == 128 + signal.SIGKILL
+
+
+def test_a_daemon_whose_scheduler_fails_says_so(user: Any, daemon: Any) -> None:
+    found = user.process("start", "--daemon", "--fake", "1x1", "--scheduler", "nosuch")
+    assert found.err.startswith("fluxsched: start: module sched-nosuch: no policy 'nosuch': there are ")
+    user.at(found.word)("stop")
+    found = user.process("start", "--daemon", "--fake", "1x1", "--bind", "tcp://192.0.2.1:1", status=1)
+    assert found.err.startswith("fluxsched: start: ")
+    assert left_behind(user) == []
