@@ -87,16 +87,18 @@ class Engine:
         R: dict[str, Any] | None = None,  # noqa: N803 - RFC 20's name
     ) -> None:
         """Let an event happen now, and add it to the job's stretch."""
-        event: Event = {"timestamp": self._now_s, "name": name}
-        if context is not None:
-            event["context"] = context
+        event: Event = (
+            {"timestamp": self._now_s, "name": name}
+            if context is None
+            else {"timestamp": self._now_s, "name": name, "context": context}
+        )
         job.apply(event)
-        events = self._stretches.get(job.id)
-        if events is None:
-            events = self._stretches[job.id] = [event]
-            self._out.append(Persist(job.id, events, jobspec, R))
+        stretches, jobid = self._stretches, job.id
+        if jobid in stretches:
+            stretches[jobid].append(event)
         else:
-            events.append(event)
+            events = stretches[jobid] = [event]
+            self._out.append(Persist(jobid, events, jobspec, R))
 
     # -- the way of a job
 
