@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 import click
@@ -12,6 +12,12 @@ import click
 from fluxsched.cli import show
 from fluxsched.cli.base import command_name
 from fluxsched.cli.options import Handle
+from fluxsched.errors import RPCError
+
+PENDING_HINT_S = 2.0
+"""How long a job may wait before who waits for it is told why (seconds): before that most have started."""
+HINT_EVERY_S = 30.0
+"""How often it is asked whether the reason is another one (seconds)."""
 
 
 class OutputWriter:
@@ -40,18 +46,43 @@ class OutputWriter:
         self._rest.clear()
 
 
-def follow_output(handle: Handle, jobid: int, *, follow: bool, labelled: bool) -> None:
-    """Copy a job's output here; with `follow` until the job has finished."""
+def follow_output(
+    handle: Handle, jobid: int, *, follow: bool, labelled: bool, meanwhile: Iterable[float] = ()
+) -> None:
+    """Copy a job's output here; with `follow` until the job has finished. `meanwhile` is that of Handle.stream."""
     writer = OutputWriter(labelled)
-    for piece in handle.stream("job-manager.output", {"id": jobid, "follow": follow}):
+    for piece in handle.stream("job-manager.output", {"id": jobid, "follow": follow}, meanwhile=meanwhile):
         writer.write(piece)
     writer.finish()
 
 
 def attach(handle: Handle, jobid: int, *, labelled: bool) -> int:
-    """Follow a job to its end; its exit status."""
-    follow_output(handle, jobid, follow=True, labelled=labelled)
+    """Follow a job to its end; its exit status. A person at a terminal is told why it has not started."""
+    hints = pending_hints(handle, jobid) if sys.stderr.isatty() else ()
+    follow_output(handle, jobid, follow=True, labelled=labelled, meanwhile=hints)
     return report_end(handle.wait(jobid))
+
+
+def pending_hints(handle: Handle, jobid: int) -> Iterator[float]:
+    """Say on stderr why a job waits, and again when it waits for another reason. Yields when to go on (seconds)."""
+    yield PENDING_HINT_S
+    from fluxsched.cli.job_fields import PENDING
+
+    said = None
+    name = command_name(click.get_current_context())
+    while (why := _why(handle, jobid))["state"] in PENDING:
+        if why["reason"] != said:
+            said = why["reason"]
+            click.echo(f"fluxsched: {name}: {show.jobid_text(jobid)}: waiting: {said}", err=True)
+        yield HINT_EVERY_S
+
+
+def _why(handle: Handle, jobid: int) -> Mapping[str, Any]:
+    """A hint that cannot be had is none: the job goes on all the same."""
+    try:
+        return handle.rpc("job-manager.why", {"id": jobid})
+    except RPCError:
+        return {"state": None}
 
 
 def report_end(result: Mapping[str, Any]) -> int:

@@ -24,10 +24,11 @@ _ABBREVIATIONS = {"NEW": "N", "DEPEND": "D", "PRIORITY": "P", "SCHED": "S", "RUN
 
 
 class JobRow(NamedTuple):
-    """A job as job-manager.list gives it, and the time at which it was asked."""
+    """A job as job-manager.list gives it, the time at which it was asked, and why its queue schedules nothing."""
 
     info: Mapping[str, Any]
     now_s: float
+    blocked: str = ""
 
     def runtime_s(self) -> float:
         """How long it has run, or ran."""
@@ -60,7 +61,7 @@ class JobRow(NamedTuple):
         estimate_s = sched.get("t_estimate")
         if estimate_s:
             return f"eta:{show.duration_text(max(0.0, estimate_s - self.now_s))}"
-        return str(sched.get("reason_pending") or "")
+        return str(sched.get("reason_pending") or self.blocked)
 
     def exception(self) -> str:
         """Type and note of the exception that ended it."""

@@ -24,7 +24,7 @@ from fluxsched.cli.options import (
     json_option,
     table_options,
 )
-from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.errors import FluxschedError, InvalidValue, Refused, RPCError
 from fluxsched.runtime.clock import SystemClock
 
 LISTED_DEFAULT = 1000
@@ -100,9 +100,35 @@ def jobs(
     more |= {"ids": list(jobids), "user": None if all_users else _user(user), "since": since and now_s - since}
     answer = find_jobs(handle, words, count, **more)
     missing = [show.jobid_text(jobid) for jobid in jobids if jobid not in {job["id"] for job in answer["jobs"]}]
-    output.show(answer, lambda shown: [JobRow(info, now_s) for info in answer["jobs"]])
+    output.show(answer, lambda shown: _rows(handle, answer["jobs"], now_s, "contextual_info" in shown))
     if missing:
         raise Refused(f"no such job: {', '.join(missing)}")
+
+
+def _rows(handle: Handle, found: Iterable[Mapping[str, Any]], now_s: float, informed: bool) -> list[JobRow]:
+    """`informed`: jobs that wait without a reason of their own get that of their queue, where it has one."""
+    rows = [JobRow(info, now_s) for info in found]
+    if not informed:
+        return rows
+    silent = [row.info["state"] in ("PRIORITY", "SCHED") and not row.contextual_info() for row in rows]
+    queues = {row.info.get("queue") for row, is_silent in zip(rows, silent, strict=True) if is_silent}
+    reasons = {queue: _blocked(handle, queue) for queue in queues}
+    return [
+        row._replace(blocked=reasons[row.info.get("queue")]) if is_silent else row
+        for row, is_silent in zip(rows, silent, strict=True)
+    ]
+
+
+def _blocked(handle: Handle, queue: str | None) -> str:
+    """Why nothing of a queue is scheduled; a queue that cannot be asked has nothing to say."""
+    try:
+        status = handle.rpc("job-manager.queue-status", {"name": queue} if queue else {})
+    except RPCError:
+        return ""
+    if status["start"]:
+        return ""
+    reason = str(status.get("start_reason") or "")
+    return reason if status.get("blocked") else f"queue stopped{reason and ': '}{reason}"
 
 
 @click.command("cancel", cls=Command)

@@ -6,7 +6,7 @@ that embed the commands put their own in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -27,7 +27,9 @@ class Handle(Protocol):
 
     def rpc(self, topic: str, payload: dict[str, Any] | None = None) -> dict[str, Any]: ...
 
-    def stream(self, topic: str, payload: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]: ...
+    def stream(
+        self, topic: str, payload: dict[str, Any] | None = None, *, meanwhile: Iterable[float] = ()
+    ) -> Iterator[dict[str, Any]]: ...
 
     def submit_many(self, jobspecs: list[dict[str, Any]], urgency: int = 16) -> list[int]: ...
 

@@ -15,6 +15,7 @@ from fluxsched.protocol import codec
 from fluxsched.protocol.bundle import BUNDLE_TOPIC, pack_bundles, unpack_bundle
 from fluxsched.protocol.header import NORESPONSE, RESPONSE, Message, decode, encode, make_request
 from fluxsched.protocol.rpc import Answer, Calls, tell
+from fluxsched.runtime.clock import SystemClock
 from fluxsched.runtime.paths import find_uri
 from fluxsched.transport.zeromq import BlockingClient
 
@@ -66,12 +67,22 @@ class Handle:
         return _object(answer)
 
     def stream(
-        self, topic: str, payload: dict[str, Any] | None = None, *, timeout_s: float | None = None
+        self,
+        topic: str,
+        payload: dict[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+        meanwhile: Iterable[float] = (),
     ) -> Iterator[dict[str, Any]]:
-        """The answers of a streaming request until ENODATA; leaving the loop early cancels the stream."""
+        """The answers of a streaming request until ENODATA; leaving the loop early cancels the stream.
+
+        Until the first answer `meanwhile` is asked for its next delay (seconds) whenever the last one has passed; it
+        may use this handle to look what keeps the answer.
+        """
         pending = self._start(topic, payload, streaming=True)
         done = False
         try:
+            self._until_answered(pending, meanwhile)
             while True:
                 answer = self._next(pending, timeout_s)
                 if answer.error is not None:
@@ -158,14 +169,28 @@ class Handle:
 
     def _next(self, pending: Pending, timeout_s: float | None) -> Answer:
         while not pending.answers:
-            frames = self._client.receive(timeout_s)
-            if frames is None:
+            if not self._take(timeout_s):
                 raise RPCError(f"{pending.topic}: no answer from {self.uri} within {timeout_s} s", errno.ETIMEDOUT)
-            message = decode(frames)
-            for one in unpack_bundle(message) if message.topic == BUNDLE_TOPIC else (message,):
-                if one.type == RESPONSE and (answer := self._calls.receive(one)) is not None:
-                    answer.token.answers.append(answer)
         return pending.answers.popleft()
+
+    def _until_answered(self, pending: Pending, meanwhile: Iterable[float]) -> None:
+        for delay_s in meanwhile:
+            until_s = SystemClock.monotonic_s() + delay_s
+            while not pending.answers and (left_s := until_s - SystemClock.monotonic_s()) > 0:
+                self._take(left_s)
+            if pending.answers:
+                return
+
+    def _take(self, timeout_s: float | None) -> bool:
+        """Put what arrives next to the calls that wait for it; False if nothing did."""
+        frames = self._client.receive(timeout_s)
+        if frames is None:
+            return False
+        message = decode(frames)
+        for one in unpack_bundle(message) if message.topic == BUNDLE_TOPIC else (message,):
+            if one.type == RESPONSE and (answer := self._calls.receive(one)) is not None:
+                answer.token.answers.append(answer)
+        return True
 
 
 def _object(answer: Answer) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -35,7 +35,10 @@ class FakeHandle:
             raise answer
         return answer
 
-    def stream(self, topic: str, payload: dict[str, Any] | None = None) -> Iterator[Any]:
+    def stream(
+        self, topic: str, payload: dict[str, Any] | None = None, *, meanwhile: Iterable[float] = ()
+    ) -> Iterator[Any]:
+        self.delays_s = list(meanwhile)
         for answer in self.rpc(topic, payload):
             if isinstance(answer, BaseException):
                 raise answer
@@ -72,6 +75,11 @@ def _quiet_surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     time.tzset()
+
+
+@pytest.fixture
+def fake() -> type[FakeHandle]:
+    return FakeHandle
 
 
 @pytest.fixture

@@ -76,6 +76,32 @@ def test_named_formats(cli, listing) -> None:
     assert cli("jobs", "-o", "endreason", answers=picked(listing, 7)).out == REASONS
 
 
+def test_jobs_without_a_reason_of_their_own_show_that_of_their_queue(cli, listing, job) -> None:
+    queues = {
+        None: {"enable": True, "start": False, "start_reason": "no scheduler serves group a", "blocked": "scheduler"},
+        "off": {"enable": True, "start": False, "start_reason": "being mended"},
+        "on": {"enable": True, "start": True, "start_reason": "mended"},
+    }
+    waiting = [
+        job(id=6 + at, state=state, nodelist=None, queue=queue)
+        for at, (state, queue) in enumerate([("SCHED", None), ("PRIORITY", "off"), ("SCHED", "on"), ("SCHED", "on")])
+    ]
+    answers = {
+        "job-manager.list": {"jobs": listing["jobs"][:5] + waiting},
+        "job-manager.queue-status": lambda request: queues[request.get("name")],
+    }
+    done = cli("jobs", "-n", "-o", "{id} {contextual_info}", answers=answers)
+    assert done.out.splitlines()[1:5] == ["2 needs 4 nodes; 2 are busy", "3 eta:1.5m", "4 held", "5 depends:afterok:ƒ2"]
+    assert done.out.splitlines()[5:] == [
+        "6 no scheduler serves group a", "7 queue stopped: being mended", "8", "9"
+    ]  # fmt: skip
+    assert len(done.calls) == 4, "each queue is asked once"
+    assert len(cli("jobs", "-o", "{id} {state}", answers=answers).calls) == 1
+    answers["job-manager.queue-status"] = RPCError("no such queue")
+    done = cli("jobs", "-n", "-o", "{id} {contextual_info}", answers=answers)
+    assert (done.code, done.out.splitlines()[5:]) == (0, ["6", "7", "8", "9"])
+
+
 def test_formats_of_job_ids(cli, listing) -> None:
     layout = "{id} {id.dec} {id.f58plain} {id.hex} {id.dothex} {command}"
     assert (

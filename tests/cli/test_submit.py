@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import pytest
 
 from fluxsched.cli import jobspec_options
+from fluxsched.cli.attach import HINT_EVERY_S, PENDING_HINT_S, pending_hints
 from fluxsched.cli.jobspec_options import edited_environment, parse_begin_time, with_attribute
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, RPCError
@@ -189,6 +191,31 @@ def test_labels(cli) -> None:
     output = [piece(b"a\nb"), piece(b"x", task=1), piece(b"c\n"), piece(b"y", task=1)]
     done = cli("run", "-l", "true", answers={"job-manager.output": output, "job-manager.wait": DONE})
     assert (done.code, done.out) == (0, "0: a\n0: bc\n1: xy\n")
+
+
+def test_who_waits_is_told_why_and_again_when_the_reason_changes(fake, capsys: pytest.CaptureFixture[str]) -> None:
+    reasons = ["no scheduler serves group default"] * 2 + ["needs 4 nodes; 2 are busy"]
+    answers = [{"state": "SCHED", "reason": reason} for reason in reasons] + [{"state": "RUN", "reason": "it runs"}]
+    handle = fake({"job-manager.why": lambda request: answers.pop(0)})
+    with click.Context(click.Command("run"), click.Context(click.Group()), "run"):
+        hints = pending_hints(handle, 1)
+        assert (next(hints), handle.calls) == (PENDING_HINT_S, [])
+        assert list(hints) == [HINT_EVERY_S] * 3
+    assert capsys.readouterr() == (
+        "", f"fluxsched: run: ƒ2: waiting: {reasons[0]}\nfluxsched: run: ƒ2: waiting: {reasons[2]}\n"
+    )  # fmt: skip
+
+
+def test_a_hint_that_cannot_be_had_is_none(fake, capsys: pytest.CaptureFixture[str]) -> None:
+    handle = fake({"job-manager.why": RPCError("it is gone", 2)})
+    with click.Context(click.Command("run"), click.Context(click.Group()), "run"):
+        assert list(pending_hints(handle, 1)) == [PENDING_HINT_S]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_nobody_is_told_without_a_terminal(cli) -> None:
+    done = cli("run", "true", answers={"job-manager.output": [], "job-manager.wait": DONE})
+    assert (done.err, [topic for topic, _ in done.calls[1:]]) == ("", ["job-manager.output", "job-manager.wait"])
 
 
 def test_interrupting_run_cancels_and_attach_does_not(cli) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import time
@@ -119,6 +120,24 @@ def test_attach_and_output_show_a_job_that_was_submitted(site: Any) -> None:
     assert err.strip() == f"detached: {running} goes on"
     assert site.info(running)["state"] == "RUN"
     site("cancel", running)
+
+
+def test_who_waits_at_a_terminal_is_told_why(daemon: Any) -> None:
+    here = daemon("--fake", "1x1", "--scheduler", "none")
+    terminal, stderr = pty.openpty()
+    begin_s = time.monotonic()
+    with here.popen("run", "echo", "done", stderr=stderr) as process, here.popen("run", "echo", "done") as silent:
+        os.close(stderr)
+        line = os.read(terminal, 4096).decode()
+        assert time.monotonic() - begin_s >= 2
+        assert line.startswith("fluxsched: run: ƒ")
+        assert line.endswith(": waiting: no scheduler serves group default\r\n")
+        assert here("jobs", "-n", "-o", "{contextual_info}").out == "no scheduler serves group default\n" * 2
+        here("module", "load", "fifo")
+        assert (process.communicate(timeout=20)[0], silent.communicate(timeout=20)) == ("done\n", ("done\n", ""))
+    with pytest.raises(OSError, match="Input/output error"):  # nobody has said more
+        os.read(terminal, 4096)
+    os.close(terminal)
 
 
 def test_nothing_of_a_job_outlives_it(site: Any) -> None:

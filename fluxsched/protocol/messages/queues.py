@@ -18,13 +18,14 @@ class QueueStatusRequest(Payload, frozen=True):
 
 
 class QueueStatus(Payload, frozen=True):
-    """Whether the queue takes jobs and whether they are scheduled, with the reason if not."""
+    """Whether the queue takes jobs and has them scheduled, with the reason if not; `blocked`: by what but an admin."""
 
     enable: bool
     start: bool
     name: str | None = None
     enable_reason: str | None = None
     start_reason: str | None = None
+    blocked: str | None = None
 
 
 class QueueEnableRequest(Payload, frozen=True):

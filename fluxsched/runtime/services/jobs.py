@@ -176,6 +176,7 @@ class JobService:
                 enable_reason=status.enable_reason or None,
                 start=status.start,
                 start_reason=status.start_reason or None,
+                blocked=status.blocked,
             )
         )
 
