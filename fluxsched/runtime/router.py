@@ -11,6 +11,7 @@ import errno
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping
+from logging import DEBUG, INFO
 from typing import Any, TypeVar
 
 from fluxsched.errors import FluxschedError, RemoteProtocolError
@@ -38,6 +39,8 @@ Handler = Callable[[Request], None]
 Answered = Callable[[Message | None], None]
 """Takes the response to a call of ours; None when the peer was lost before it answered."""
 
+GOODBYE = "said goodbye"
+"""Why a client is dropped that leaves as it should: of no interest in a log."""
 MALFORMED_TOPIC = "malformed"
 """Topic of the error response to a message whose own topic could not be read."""
 RECEIVE_MAX = 64
@@ -288,7 +291,7 @@ class Router:
         self.turns.wake()
 
     def _lost(self, peer: Peer, lost: Lost) -> None:
-        log.info("peer %s is gone: %s", peer.name, lost.reason)
+        log.log(DEBUG if peer.dropped == GOODBYE else INFO, "peer %s is gone: %s", peer.name, lost.reason)
         self._dirty.pop(peer, None)
         for service in peer.services:
             self._remote.pop(service, None)

@@ -67,7 +67,7 @@ def test_a_policy_by_file_name_with_options(daemon: Any, policy_file: Path) -> N
 @pytest.mark.parametrize(
     ("words", "want"),
     [
-        (["nosuch"], "no policy 'nosuch': there are fifo, firstfit; a file is named with its '.py'"),
+        (["nosuch"], "no policy 'nosuch': there are conservative, easy, fifo, firstfit, hybrid; a file is named with its '.py'"),
         (["fifo", "placement=nowhere"], "policy 'fifo': placement='nowhere' should be one of worst-fit, best-fit"),
         (["fifo", "speed=9"], "policy 'fifo': no option 'speed'; it has placement"),
         (["./absent.py"], "absent.py"),

@@ -18,9 +18,14 @@ from fluxsched.runtime.exec.environment import system_bytes
 from fluxsched.runtime.exec.output import Streams
 
 SHELL = b"/bin/sh"
-WAIT = b'read -r go || exit 125; exec "$@" </dev/null'
+RUN = (
+    b'case $1 in */*) ;; *) command -v -- "$1" >/dev/null || '
+    b'{ echo "fluxsched: $1: command not found" >&2; exit 127; } ;; esac; exec "$@" </dev/null'
+)
+"""A command without a slash is looked for first, so that its absence is said in words of ours."""
+WAIT = b"read -r go || exit 125; " + RUN
 """Standard input is the gate; a command that is not found or cannot be run ends as shells do: 127 or 126."""
-WAIT_THERE = b'read -r go || exit 125; cd -- "$1" || exit 126; shift; exec "$@" </dev/null'
+WAIT_THERE = b'read -r go || exit 125; cd -- "$1" || exit 126; shift; ' + RUN
 NAME = b"fluxsched"
 """What the shell's own messages begin with."""
 ENV = b"/usr/bin/env"

@@ -9,7 +9,7 @@ from typing import Any
 from fluxsched.errors import Refused
 from fluxsched.protocol.messages.common import AttrRequest, AttrResponse, InstanceInfo
 from fluxsched.runtime.peers import Request
-from fluxsched.runtime.router import Router, ping_answer
+from fluxsched.runtime.router import GOODBYE, Router, ping_answer
 
 
 class InstanceService:
@@ -29,7 +29,7 @@ class InstanceService:
                 "instance.info": lambda request: request.respond(self._info()),
                 "instance.ready": self._ready,
                 "instance.stop": self._stop_request,
-                "instance.goodbye": lambda request: router.drop(request.peer, "said goodbye"),
+                "instance.goodbye": lambda request: router.drop(request.peer, GOODBYE),
                 "attr.get": self._attr_get,
                 "config.get": lambda request: request.respond(self._config),
             }

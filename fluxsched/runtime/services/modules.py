@@ -154,19 +154,16 @@ class ModuleService:
     def _exited(self, module: Module) -> None:
         assert module.process is not None
         status = module.process.wait()
-        expected = module.status == STATUS_FINALIZING
+        expected, served = module.status == STATUS_FINALIZING, module.status == STATUS_RUNNING
         module.status = STATUS_EXITED
         if module.killer is not None:
             module.killer.cancel()
         if not expected:
             cut_off = module.peer.dropped if module.peer is not None else None
             module.error = cut_off or self._why_ended(module, status)
-            log.error(
-                "module %s ended: %s; running jobs go on, `fluxsched module reload %s` starts it again",
-                module.name,
-                module.error,
-                module.name,
-            )
+            advice = f"running jobs go on, `fluxsched module reload {module.name}` starts it again"
+            never = "it never served its groups; load another with `fluxsched module load`"
+            log.error("module %s ended: %s; %s", module.name, module.error, advice if served else never)
         self._tell_ready(module, module.error or "removed before it was ready")
         calls, module.on_exit = module.on_exit, []
         for call in calls:
