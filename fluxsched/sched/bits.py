@@ -1,4 +1,4 @@
-"""Sets of ranks that change one rank at a time, in a time that does not grow with the machine.
+"""Sets of ranks that change a word at a time, in a time that does not grow with the machine.
 
 Law: adding, removing and finding the lowest rank touch one word of `WORD_BITS` bits and one summary of which words are
 not empty; a plain int used as a mask would be copied whole each time. Iteration is ascending, linear in what is there.
@@ -12,89 +12,96 @@ WORD_SHIFT = 9
 WORD_BITS = 1 << WORD_SHIFT
 """512: a copy of 64 bytes costs no more than the interpreter's step around it, and 131,072 ranks need 256 words."""
 
-_LOW = WORD_BITS - 1
+LOW_BITS = WORD_BITS - 1
+"""The part of a rank that says which bit of its word it is."""
+
 _WORD_BYTES = WORD_BITS >> 3
+
+FEW = 4
+"""Up to so many lowest bits are found one by one; more, by halving."""
 
 
 class Bits:
-    """A mutable set of ids >= 0; `count` is its size."""
+    """A mutable set of ids >= 0. `words` has the words that are not empty, `top` is the mask of which those are."""
 
-    __slots__ = ("_top", "_words", "count")
+    __slots__ = ("count", "top", "words")
 
     def __init__(self) -> None:
-        self._words: dict[int, int] = {}
-        self._top = 0
+        self.words: dict[int, int] = {}
+        self.top = 0
         self.count = 0
 
     @classmethod
     def of(cls, mask: int) -> Bits:
         """The set whose members are the set bits of `mask`, in time linear in its words."""
         made = cls()
-        data = mask.to_bytes((mask.bit_length() + 7) >> 3, "little")
-        for at in range(0, len(data), _WORD_BYTES):
-            word = int.from_bytes(data[at : at + _WORD_BYTES], "little")
-            if word:
-                made._words[at // _WORD_BYTES] = word
-                made._top |= 1 << at // _WORD_BYTES
+        for at, word in words_of(mask):
+            made.words[at] = word
+            made.top |= 1 << at
         made.count = mask.bit_count()
         return made
 
-    def __len__(self) -> int:
-        return self.count
-
     def __contains__(self, id: int) -> bool:
-        return bool(self._words.get(id >> WORD_SHIFT, 0) >> (id & _LOW) & 1)
+        return bool(self.words.get(id >> WORD_SHIFT, 0) >> (id & LOW_BITS) & 1)
 
-    def add(self, id: int) -> None:
-        """Puts in an id that is not there: putting it in twice is a bug of the caller."""
-        at, bit = id >> WORD_SHIFT, 1 << (id & _LOW)
-        word = self._words.get(at, 0)
-        assert not word & bit, f"id {id} is already in the set"
-        if not word:
-            self._top |= 1 << at
-        self._words[at] = word | bit
-        self.count += 1
-
-    def remove(self, id: int) -> None:
-        """Takes out an id that is there: KeyError or assertion otherwise, for that is a bug of the caller."""
-        at, bit = id >> WORD_SHIFT, 1 << (id & _LOW)
-        word = self._words[at]
-        assert word & bit, f"id {id} is not in the set"
-        if word == bit:
-            del self._words[at]
-            self._top ^= 1 << at
+    def put(self, at: int, word: int) -> None:
+        """Puts in ids of one word, none of which is there: putting one in twice is a bug of the caller."""
+        have = self.words.get(at)
+        if have is None:
+            self.words[at] = word
+            self.top |= 1 << at
         else:
-            self._words[at] = word ^ bit
-        self.count -= 1
+            assert not have & word, f"some ids of {word:#x} in word {at} are already in the set"
+            self.words[at] = have | word
+        self.count += word.bit_count()
+
+    def drop(self, at: int, word: int) -> None:
+        """Takes out ids of one word, all of which are there: KeyError or assertion otherwise."""
+        left = self.words[at] ^ word
+        if left:
+            assert not left & word, f"some ids of {word:#x} in word {at} are not in the set"
+            self.words[at] = left
+        else:
+            del self.words[at]
+            self.top ^= 1 << at
+        self.count -= word.bit_count()
 
     def __iter__(self) -> Iterator[int]:
-        return _walk(self._top, self._words)
-
-    def common(self, other: Bits) -> Iterator[int]:
-        """Ascending ids that are in both sets; only words that both have are looked at."""
-        words, others = self._words, other._words
-        for at in ids_of(self._top & other._top):
-            word = words[at] & others[at]
+        words = self.words
+        for at in ids_of(self.top):
             base = at << WORD_SHIFT
-            while word:
-                low = word & -word
-                yield base + low.bit_length() - 1
-                word ^= low
+            for bit in ids_of(words[at]):
+                yield base + bit
 
     def count_common(self, other: Bits) -> int:
-        """How many ids are in both sets."""
-        words, others = self._words, other._words
-        return sum((words[at] & others[at]).bit_count() for at in ids_of(self._top & other._top))
+        """How many ids are in both sets; only words that both have are looked at."""
+        words, others = self.words, other.words
+        return sum([(words[at] & others[at]).bit_count() for at in ids_of(self.top & other.top)])
+
+    def mask(self) -> int:
+        """All ids as one mask, linear in its length."""
+        return mask_of(self.words)
 
 
-def _walk(top: int, words: dict[int, int]) -> Iterator[int]:
-    for at in ids_of(top):
-        word = words[at]
-        base = at << WORD_SHIFT
-        while word:
-            low = word & -word
-            yield base + low.bit_length() - 1
-            word ^= low
+def words_of(mask: int) -> Iterator[tuple[int, int]]:
+    """The words of a mask that are not empty, ascending: (number of the word, its bits)."""
+    data = mask.to_bytes((mask.bit_length() + 7) >> 3, "little")
+    first = ((mask & -mask).bit_length() - 1) >> WORD_SHIFT if mask else 0
+    for begin in range(first * _WORD_BYTES, len(data), _WORD_BYTES):
+        word = int.from_bytes(data[begin : begin + _WORD_BYTES], "little")
+        if word:
+            yield begin // _WORD_BYTES, word
+
+
+def mask_of(words: dict[int, int]) -> int:
+    """The mask whose words these are."""
+    if len(words) == 1:
+        ((at, word),) = words.items()
+        return word << (at << WORD_SHIFT)
+    data = bytearray((max(words, default=-1) + 1) * _WORD_BYTES)
+    for at, word in words.items():
+        data[at * _WORD_BYTES : (at + 1) * _WORD_BYTES] = word.to_bytes(_WORD_BYTES, "little")
+    return int.from_bytes(data, "little")
 
 
 def ids_of(mask: int) -> Iterator[int]:
@@ -107,13 +114,30 @@ def ids_of(mask: int) -> Iterator[int]:
 
 def lowest(mask: int, n: int) -> int:
     """The `n` lowest set bits of `mask`, which has at least that many."""
+    if n <= 0:
+        return 0
     low = mask & -mask
     run = (low << n) - low
     if run & mask == run:  # the usual case: they are consecutive
         return run
-    taken = 0
-    for _ in range(n):
-        low = mask & -mask
-        taken |= low
-        mask ^= low
-    return taken
+    if n <= FEW:
+        taken = low
+        for _ in range(n - 1):
+            mask ^= low
+            low = mask & -mask
+            taken |= low
+        return taken
+    return mask & ((1 << _end_of(mask, n)) - 1)
+
+
+def _end_of(mask: int, n: int) -> int:
+    """The position above the n-th set bit, found by halving."""
+    base, width = 0, mask.bit_length()
+    while width > 1:
+        half = width >> 1
+        count = (mask & ((1 << half) - 1)).bit_count()
+        if count >= n:
+            width = half
+        else:
+            mask, n, base, width = mask >> half, n - count, base + half, width - half
+    return base + 1

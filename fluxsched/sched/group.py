@@ -169,5 +169,5 @@ class Group:
 
     def holdings(self) -> Iterator[Holding]:
         """Jobs that hold something that is counted here, in the order in which they began."""
-        ranks = self.pool.targets
-        return (holding for holding in self._ledger if any(rank in ranks for rank in holding.parts))
+        pool = self.pool
+        return (holding for holding in self._ledger if any(rank in pool for rank in holding.parts))

@@ -1,8 +1,9 @@
 """Who holds what: the only writer of holdings (law 2), and the place where nothing is held twice (law 5).
 
-Law: `commit` takes a job off its queue and marks its parts in one step, or refuses and changes nothing; `release` and
+Law: `commit` takes a job off its queue and marks its blocks in one step, or refuses and changes nothing; `release` and
 `adopt` check all that they are told before they change anything. A holding may lie outside what the pools count, since
-the target was shrunk, or was never acquired by us (foreign): its free is accepted all the same, no pool is told.
+the target was shrunk, or was never acquired by us (foreign): its free is accepted all the same, no pool is told. What a
+job costs here follows its blocks; who holds a target is found by the word in which it is.
 """
 
 from __future__ import annotations
@@ -11,27 +12,34 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
+from fluxsched.sched.bits import WORD_SHIFT, ids_of, mask_of, words_of
 from fluxsched.sched.decisions import Start
-from fluxsched.sched.outcome import Block, Part, blocks_of
+from fluxsched.sched.outcome import Block, Blocks, Part, joined, parts_in
 from fluxsched.sched.pool import Pool
 from fluxsched.sched.queue import Queue, Waiting
 
 
 class Holding:
-    """What one job holds: rank -> (cores, GPUs) as masks. `expiration_s` is wall time, 0.0 for none."""
+    """What one job holds. `expiration_s` is wall time, 0.0 for none."""
 
-    __slots__ = ("doomed", "expiration_s", "jobid", "parts")
+    __slots__ = ("blocks", "doomed", "expiration_s", "jobid")
 
-    def __init__(self, jobid: int, parts: dict[int, tuple[int, int]], expiration_s: float) -> None:
+    def __init__(self, jobid: int, blocks: Blocks, expiration_s: float) -> None:
         self.jobid = jobid
-        self.parts = parts
+        self.blocks = blocks
         self.expiration_s = expiration_s
         self.doomed = False  # a fatal exception was raised on it, for a shrunk target
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The parts, word by word: what trials take."""
-        return blocks_of((rank, cores, gpus) for rank, (cores, gpus) in self.parts.items())
+    def parts(self) -> dict[int, tuple[int, int]]:
+        """Rank -> (cores, GPUs) as masks, made for who asks."""
+        return {rank: (cores, gpus) for rank, cores, gpus, _ in sorted(parts_in(self.blocks))}
+
+    def on(self, words: dict[int, int]) -> Iterator[Block]:
+        """What of it is on these targets."""
+        for at, word, cores, gpus, amounts in self.blocks:
+            if mine := word & words.get(at, 0):
+                yield at, mine, cores, gpus, amounts
 
 
 class Ledger:
@@ -40,7 +48,8 @@ class Ledger:
     def __init__(self, pools: Sequence[Pool]) -> None:
         self._pools = pools
         self._holdings: dict[int, Holding] = {}
-        self._holders: dict[int, set[int]] = {}
+        self._by_word: dict[int, set[int]] = {}  # jobs that hold something in a word of ranks
+        self._uncounted: dict[int, set[int]] = {}  # rank that no pool counts -> jobs
 
     def __len__(self) -> int:
         return len(self._holdings)
@@ -56,135 +65,194 @@ class Ledger:
         return self._holdings.get(jobid)
 
     def holders(self, ranks: Idset) -> list[Holding]:
-        """Who holds a part of these ranks, by job id; linear in the ranks and their jobs."""
-        jobids: set[int] = set()
-        for rank in ranks:
-            jobids |= self._holders.get(rank, set())
-        return [self._holdings[jobid] for jobid in sorted(jobids)]
+        """Who holds a part of these ranks, by job id; linear in the words named and the jobs there."""
+        words = dict(words_of(ranks.mask))
+        jobids = set().union(*[self._by_word.get(at, set()) for at in words])
+        return [self._holdings[jobid] for jobid in sorted(jobids) if any(self._holdings[jobid].on(words))]
 
-    def held(self, ranks: Iterable[int]) -> Iterator[int]:
+    def held(self, ranks: Idset) -> Idset:
         """Those of the ranks on which a job holds something."""
-        return (rank for rank in ranks if rank in self._holders)
+        found: dict[int, int] = {}
+        for holding in self.holders(ranks):
+            for at, word, *_ in holding.on(dict(words_of(ranks.mask))):
+                found[at] = found.get(at, 0) | word
+        return Idset(mask_of(found))
 
     def commit(self, start: Start, queue: Queue, pool: Pool, expiration_s: float) -> Waiting | None:
         """Makes one decision real, or refuses it (None) because the world has moved on or the fit is not the job's."""
         if pool.trying:
             raise LocalProtocolError(f"start of job {start.jobid} inside a trial: end the trial, then yield")
-        job, fit = queue.get(start.jobid), start.fit
-        if job is None or not fit.parts or start.jobid in self._holdings:
+        jobid, fit = start.jobid, start.fit
+        job = queue.get(jobid)
+        if job is None or jobid in self._holdings:
             return None
         if fit.request is not job.request and fit.request != job.request:
             return None
-        if not pool.holds_free(fit.parts):
+        blocks = fit.blocks
+        if not blocks or (len(blocks) > 1 and not _once_each(blocks)) or not pool.take(blocks):
             return None
-        queue.remove(start.jobid)
-        parts = {}
-        for rank, cores, gpus in fit.parts:
-            pool.take(rank, cores, gpus)
-            parts[rank] = (cores, gpus)
-        self._enter(Holding(start.jobid, parts, expiration_s))
+        queue.remove(jobid)
+        self._enter(Holding(jobid, blocks, expiration_s))
         return job
 
-    def adopt(self, jobid: int, parts: Sequence[Part], expiration_s: float) -> None:
+    def adopt(self, jobid: int, blocks: Blocks, expiration_s: float) -> None:
         """Takes over a job that runs already (RFC 27 hello). Raises RemoteProtocolError if something is held twice."""
         if jobid in self._holdings:
             raise RemoteProtocolError(f"hello names job {jobid} twice")
-        for part in parts:
+        for part in parts_in(blocks):
             self._check_free(jobid, part)
-        for part in parts:
-            self._take_counted(part)
-        if parts:
-            self._enter(Holding(jobid, {rank: (cores, gpus) for rank, cores, gpus in parts}, expiration_s))
+        for pool in self._pools:
+            pool.claim(blocks)
+        if blocks:
+            self._enter(Holding(jobid, blocks, expiration_s))
+            self._note_uncounted(jobid, blocks)
 
-    def release(self, jobid: int, parts: Sequence[Part], final: bool) -> list[int]:
-        """Takes back what a job frees; returns the ranks on which no job holds anything now.
+    def release(self, jobid: int, blocks: Blocks, final: bool) -> list[int]:
+        """Takes back what a job frees; returns the ranks that no pool counts and that no job holds any more.
 
         A rank is freed whole. Raises RemoteProtocolError, and changes nothing, when the job does not hold exactly that,
         or when `final` leaves something behind.
         """
         holding = self._holdings.get(jobid)
         if holding is None:
-            if not parts:
+            if not blocks:
                 return []  # the last mark of a job whose parts were all freed before
             raise RemoteProtocolError(f"free of job {jobid}: it holds nothing here, or was freed before")
-        held = holding.parts
-        wrong = [rank for rank, cores, gpus in parts if held.get(rank) != (cores, gpus)]
-        if wrong:
-            raise RemoteProtocolError(f"free of job {jobid}: it does not hold this on ranks {Idset.of(wrong)}")
-        if final and len(parts) != len(held):
-            left = Idset.of(held) - Idset.of([part.rank for part in parts])
-            raise RemoteProtocolError(f"final free of job {jobid}: ranks {left} would stay held")
-        emptied = []
-        for rank, cores, gpus in parts:
-            pool = self._pool_of(rank)
-            if pool is not None:
-                target = pool.targets[rank]
-                pool.give(rank, cores & target.all_cores, gpus & target.all_gpus)
-            del held[rank]
-            jobs = self._holders[rank]
-            jobs.discard(jobid)
-            if not jobs:
-                del self._holders[rank]
-                emptied.append(rank)
-        if not held:
-            del self._holdings[jobid]
-        return emptied
+        if blocks == holding.blocks:
+            return self._end(holding, blocks, ())
+        left = _without(holding, joined(blocks))
+        if final and left:
+            ranks = Idset.of([part.rank for part in parts_in(left)])
+            raise RemoteProtocolError(f"final free of job {jobid}: ranks {ranks} would stay held")
+        return self._end(holding, blocks, left)
+
+    def release_all(self, jobid: int) -> list[int]:
+        """Takes back all that a job holds; like a final `release` of that. Raises RemoteProtocolError if it is none."""
+        holding = self._holdings.get(jobid)
+        if holding is None:
+            raise RemoteProtocolError(f"free of job {jobid}: it holds nothing here, or was freed before")
+        return self._end(holding, holding.blocks, ())
 
     def count_in(self, ranks: Idset) -> None:
         """Marks what is held on ranks that a pool has just begun to count: foreign holdings no longer are."""
-        for rank in self.held(ranks):
-            for jobid in self._holders[rank]:
-                self._take_counted(Part(rank, *self._holdings[jobid].parts[rank]))
+        mine = Idset.of([rank for rank in self._uncounted if rank in ranks])
+        for rank in mine:
+            del self._uncounted[rank]
+        for holding in self.holders(mine):
+            blocks = tuple(holding.on(dict(words_of(mine.mask))))
+            for pool in self._pools:
+                pool.claim(blocks)
+
+    def count_out(self, ranks: Idset) -> None:
+        """Notes that no pool counts these ranks any more."""
+        words = dict(words_of(ranks.mask))
+        for holding in self.holders(ranks):
+            self._note_uncounted(holding.jobid, holding.on(words))
 
     def foreign(self) -> int:
         """How many jobs hold something that no pool counts."""
-        return sum(any(self._pool_of(rank) is None for rank in holding.parts) for holding in self)
+        return len(set().union(*self._uncounted.values()))
 
     def check(self) -> None:
         """Asserts that free and held are all there is, and nothing is both or held twice; linear in everything."""
-        held: dict[int, tuple[int, int]] = {}
+        held: dict[int, Part] = {}
         for holding in self:
-            for rank, (cores, gpus) in holding.parts.items():
-                cores_before, gpus_before = held.get(rank, (0, 0))
-                assert not cores & cores_before, f"job {holding.jobid}: a core of rank {rank} is held twice"
-                assert not gpus & gpus_before, f"job {holding.jobid}: a gpu of rank {rank} is held twice"
-                assert holding.jobid in self._holders.get(rank, ()), f"rank {rank} does not know job {holding.jobid}"
-                held[rank] = (cores | cores_before, gpus | gpus_before)
-        assert held.keys() == self._holders.keys(), "a rank has holders that hold nothing there"
+            for rank, cores, gpus, _ in parts_in(holding.blocks):
+                before = held.get(rank, Part(rank, 0, 0))
+                assert not cores & before.cores, f"job {holding.jobid}: a core of rank {rank} is held twice"
+                assert not gpus & before.gpus, f"job {holding.jobid}: a gpu of rank {rank} is held twice"
+                assert holding.jobid in self._by_word.get(rank >> WORD_SHIFT, ()), f"job {holding.jobid} is not listed"
+                counted = any(rank in pool for pool in self._pools)
+                listed = holding.jobid in self._uncounted.get(rank, ())
+                assert counted != listed, f"rank {rank} is counted: {counted}, but listed as not counted: {listed}"
+                held[rank] = Part(rank, cores | before.cores, gpus | before.gpus)
         for pool in self._pools:
-            for rank, target in pool.targets.items():
-                cores, gpus = held.get(rank, (0, 0))
-                assert target.cores == target.all_cores & ~cores, f"rank {rank}: free and held cores are not its cores"
-                assert target.gpus == target.all_gpus & ~gpus, f"rank {rank}: free and held gpus are not its gpus"
+            for rank in pool.ranks:
+                target, part = pool[rank], held.get(rank, Part(rank, 0, 0))
+                assert target.cores == target.all_cores & ~part.cores, f"rank {rank}: free and held are not its cores"
+                assert target.gpus == target.all_gpus & ~part.gpus, f"rank {rank}: free and held are not its gpus"
+
+    # ---- within
 
     def _enter(self, holding: Holding) -> None:
-        self._holdings[holding.jobid] = holding
-        holders = self._holders
-        for rank in holding.parts:
-            jobs = holders.get(rank)
+        jobid = holding.jobid
+        self._holdings[jobid] = holding
+        for block in holding.blocks:
+            jobs = self._by_word.get(block[0])
             if jobs is None:
-                holders[rank] = {holding.jobid}
+                self._by_word[block[0]] = {jobid}
             else:
-                jobs.add(holding.jobid)
+                jobs.add(jobid)
 
-    def _pool_of(self, rank: int) -> Pool | None:
+    def _end(self, holding: Holding, blocks: Blocks, left: Blocks) -> list[int]:
+        """A job gives back some blocks and keeps what is left."""
+        jobid = holding.jobid
         for pool in self._pools:
-            if rank in pool.targets:
-                return pool
-        return None
+            pool.give(blocks)
+        kept = {block[0] for block in left} if left else ()
+        for block in blocks:
+            if block[0] not in kept:
+                self._by_word[block[0]].discard(jobid)
+        if left:
+            holding.blocks = left
+        else:
+            del self._holdings[jobid]
+        return self._emptied(jobid, blocks) if self._uncounted else []
 
-    def _take_counted(self, part: Part) -> None:
-        """Marks busy what a pool counts of a part; what the target does not have, by its R, is foreign."""
-        pool = self._pool_of(part.rank)
-        if pool is not None:
-            target = pool.targets[part.rank]
-            pool.take(part.rank, part.cores & target.all_cores, part.gpus & target.all_gpus)
+    def _emptied(self, jobid: int, blocks: Blocks) -> list[int]:
+        emptied = []
+        for part in parts_in(blocks):
+            jobs = self._uncounted.get(part.rank)
+            if jobs is not None:
+                jobs.discard(jobid)
+                if not jobs:
+                    del self._uncounted[part.rank]
+                    emptied.append(part.rank)
+        return emptied
+
+    def _note_uncounted(self, jobid: int, blocks: Iterable[Block]) -> None:
+        for at, word, *_ in blocks:
+            for pool in self._pools:
+                word &= ~pool.members_at(at)
+            for id in ids_of(word):
+                self._uncounted.setdefault(at << WORD_SHIFT | id, set()).add(jobid)
 
     def _check_free(self, jobid: int, part: Part) -> None:
-        for other in self._holders.get(part.rank, ()):
-            cores, gpus = self._holdings[other].parts[part.rank]
+        for pool in self._pools:
+            if part.rank in pool:
+                target = pool[part.rank]
+                if part.cores & target.cores == part.cores and part.gpus & target.gpus == part.gpus:
+                    return  # all of it is known here, and free
+        for other in self.holders(Idset(1 << part.rank)):
+            cores, gpus = other.parts[part.rank]
             if cores & part.cores or gpus & part.gpus:
                 raise RemoteProtocolError(
-                    f"hello: jobs {other} and {jobid} both hold rank {part.rank}, "
+                    f"hello: jobs {other.jobid} and {jobid} both hold rank {part.rank}, "
                     f"cores {Idset(cores & part.cores)} gpus {Idset(gpus & part.gpus)}"
                 )
+
+
+def _once_each(blocks: Blocks) -> bool:
+    """Whether no target is named twice."""
+    words: dict[int, int] = {}
+    for at, word, *_ in blocks:
+        before = words.get(at, 0)
+        if before & word:
+            return False
+        words[at] = before | word
+    return True
+
+
+def _without(holding: Holding, blocks: Blocks) -> Blocks:
+    """What is left when these are freed. Raises RemoteProtocolError naming the ranks that are not held like that."""
+    held = {(at, *ids): word for at, word, *ids in joined(holding.blocks)}
+    wrong: dict[int, int] = {}
+    for at, word, *ids in blocks:
+        have = held.get((at, *ids), 0)
+        if word & ~have:
+            wrong[at] = wrong.get(at, 0) | word & ~have
+        held[(at, *ids)] = have & ~word
+    if wrong:
+        ranks = Idset(mask_of(wrong))
+        raise RemoteProtocolError(f"free of job {holding.jobid}: it does not hold this on ranks {ranks}")
+    return tuple([(at, word, *ids) for (at, *ids), word in held.items() if word])  # type: ignore[misc]

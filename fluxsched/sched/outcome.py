@@ -11,50 +11,60 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from fluxsched.core.jobspec import Request
-from fluxsched.sched.bits import WORD_SHIFT, ids_of
+from fluxsched.sched.bits import LOW_BITS, WORD_SHIFT, ids_of
+from fluxsched.sched.shelf import Amounts
 
-Block: TypeAlias = tuple[int, int, int, int]
-"""(at, word, cores, gpus): the same core and GPU ids, as masks, of each target in `word`, whose lowest bit is rank
-512 * at. A tuple without a name, since one is made for every allocation; whoever is not in a hurry uses `parts_in`."""
+Block: TypeAlias = tuple[int, int, int, int, Amounts]
+"""(at, word, cores, gpus, amounts): the same core and GPU ids, as masks, and the same amounts of countables of each
+target in `word`, whose lowest bit is rank 512 * at. A tuple without a name, since one is made for every allocation;
+whoever is not in a hurry uses `parts_in`. A job's blocks have each of its targets once."""
+
+Blocks: TypeAlias = tuple[Block, ...]
 
 
 class Part(NamedTuple):
-    """What a job gets of one target: core and GPU ids as bit masks."""
+    """What a job gets of one target: core and GPU ids as bit masks, amounts by kind."""
 
     rank: int
     cores: int
     gpus: int
+    amounts: Amounts = ()
 
 
 def parts_in(blocks: Iterable[Block]) -> Iterator[Part]:
     """The same, target by target."""
-    for at, word, cores, gpus in blocks:
+    for at, word, cores, gpus, amounts in blocks:
         base = at << WORD_SHIFT
         for bit in ids_of(word):
-            yield Part(base + bit, cores, gpus)
+            yield Part(base + bit, cores, gpus, amounts)
 
 
-def blocks_of(parts: Iterable[tuple[int, int, int]]) -> tuple[Block, ...]:
-    """Parts with equal ids joined word by word, in the order in which they first come."""
-    words: dict[tuple[int, int, int], int] = {}
-    for rank, cores, gpus in parts:
-        key = (rank >> WORD_SHIFT, cores, gpus)
-        words[key] = words.get(key, 0) | 1 << (rank & ((1 << WORD_SHIFT) - 1))
-    return tuple([(at, word, cores, gpus) for (at, cores, gpus), word in words.items()])
+def blocks_of(parts: Iterable[Part]) -> Blocks:
+    """Parts with equal contents joined word by word, in the order in which they first come."""
+    return joined([(p.rank >> WORD_SHIFT, 1 << (p.rank & LOW_BITS), p.cores, p.gpus, p.amounts) for p in parts])
 
 
-@dataclass(frozen=True, slots=True)
-class Fits:
-    """A placement for `request`: one part a rank, `nslots` slots in all."""
+def joined(blocks: Iterable[Block]) -> Blocks:
+    """The same with as few blocks as can be."""
+    words: dict[tuple[int, int, int, Amounts], int] = {}
+    for at, word, cores, gpus, amounts in blocks:
+        key = (at, cores, gpus, amounts)
+        words[key] = words.get(key, 0) | word
+    return tuple([(at, word, cores, gpus, amounts) for (at, cores, gpus, amounts), word in words.items()])
+
+
+class Fits(NamedTuple):
+    """A placement for `request`: its blocks, `nslots` slots in all, `shared` amounts of what the instance has once."""
 
     request: Request
-    parts: tuple[Part, ...]
+    blocks: Blocks
     nslots: int
+    shared: Amounts = ()
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The parts, word by word: what trials take."""
-        return blocks_of(self.parts)
+    def parts(self) -> tuple[Part, ...]:
+        """One part a rank, ascending; for people and tests."""
+        return tuple(sorted(parts_in(self.blocks)))
 
 
 @dataclass(frozen=True, slots=True)

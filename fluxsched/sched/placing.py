@@ -1,191 +1,166 @@
 """Where a request goes: counts what is free, decides how much of a range to grant, then picks targets in order.
 
-Law: nothing is changed here, and failing costs no more than the buckets: targets are only walked once it is known that
-enough of them fit. Ranges: as many slots a node as still leave enough nodes, then as many nodes (or slots) as are free.
-A target gets as many slots as fit on it, so a job touches few. Exclusive requests take idle targets whole.
+Law: nothing is changed here. A request for one target looks at one small mask per GPU count, one summary and one word;
+one for many moves over words, 512 targets at a time, and begins only when the buckets hold enough of them. Ranges: as
+many slots a node as still leave enough nodes, then as many nodes (or slots) as are free. A target gets as many slots as
+fit on it, so a job touches few. Exclusive requests take idle targets whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from heapq import merge
-from itertools import chain, islice
+from typing import NamedTuple
 
-from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.sched import reasons
-from fluxsched.sched.bits import Bits, lowest
-from fluxsched.sched.outcome import Fits, Infeasible, Insufficient, Outcome, Part
+from fluxsched.sched.bits import WORD_SHIFT, lowest
+from fluxsched.sched.bucket import BEST_FIT, WORST_FIT, Bucket
+from fluxsched.sched.gather import Given, count, count_slots, need_of, nodes_of, slots_of, slots_on
+from fluxsched.sched.outcome import Fits, Infeasible, Insufficient, Outcome
 from fluxsched.sched.pool import Choice, Pool
-from fluxsched.sched.shelf import WALKS, Shelf, Walk
+from fluxsched.sched.shelf import Shelf
+
+WISHES_MAX = 4096
+"""Requests that are remembered in a generation, with all that can be worked out about them beforehand; 1 KiB each."""
 
 Plan = tuple[Choice, ...]
-First = Mapping[int, tuple[int, int]] | None
+
+
+class Wish(NamedTuple):
+    """A request and its plan. `alone` is its shelf if it asks for one target and can stand on one whole shelf only.
+
+    Then `best` and `worst` are masks of the buckets that will do, `need` is what must be free there, `first_cores` and
+    `first_gpus` are the ids that it gets of an idle target.
+    """
+
+    request: Request
+    plan: Plan
+    alone: Shelf | None = None
+    best: int = 0
+    worst: int = 0
+    cores: int = 0
+    gpus: int = 0
+    nslots: int = 0
+    first_cores: int = 0
+    first_gpus: int = 0
 
 
 def place(pool: Pool, request: Request, placement: str) -> Outcome:
-    """What the request comes to on what is free now, in the order of `placement` (BEST_FIT or WORST_FIT)."""
-    plan = pool.plan(request.constraint)
-    parts, nslots, found = _search(pool, plan, request, WALKS[placement])
-    if parts:
-        return Fits(request, parts, nslots)
+    """What the request comes to on what is free now, in the order of `placement` (one of shelf.PLACEMENTS)."""
+    fit = find(pool, request, placement)
+    if fit is not None:
+        return fit
     never = infeasible(pool, request)
-    return Insufficient(reasons.insufficient(pool, plan, request, found)) if never is None else Infeasible(never)
-
-
-def find(pool: Pool, request: Request, placement: str, first: First = None) -> Fits | None:
-    """Where the request fits now, or None. `first` maps ranks to the ids there that are chosen before all others."""
+    if never is not None:
+        return Infeasible(never)
     plan = pool.plan(request.constraint)
-    if first:
-        wanted = Idset.of(first).mask
-        plan = (*_restricted(plan, wanted), *_restricted(plan, ~wanted))
-    parts, nslots, _ = _search(pool, plan, request, WALKS[placement], first)
-    return Fits(request, parts, nslots) if parts else None
+    return Insufficient(reasons.insufficient(pool, plan, request, _found(plan, request)))
 
 
-def _search(
-    pool: Pool, plan: Plan, request: Request, walk: Walk, first: First = None
-) -> tuple[tuple[Part, ...], int, int]:
-    """Parts, number of slots, and, when there are no parts, how many nodes (or slots) would fit now."""
-    if request.nodes is None:
-        return _by_slots(pool, plan, request, walk, first)
-    return _by_nodes(pool, plan, request, request.nodes, walk, first)
+def find(pool: Pool, request: Request, placement: str, given: Given | None = None) -> Fits | None:
+    """Where the request fits now, or None. What is in `given` is chosen before all else."""
+    wish = pool.wishes.get(id(request))  # the wish holds the request, so nobody else has its id
+    if wish is None:
+        wish = _wish(pool, request)
+    _, _, shelf, best, worst, need_cores, need_gpus, nslots, first_cores, first_gpus = wish
+    if shelf is None or given is not None:
+        return _search(wish, placement, given)
+    rack = shelf.rack
+    bucket: Bucket | None
+    if placement == BEST_FIT:
+        some = rack.best & best
+        bucket = rack.buckets[(some & -some).bit_length() - 1] if some else None
+    elif placement == WORST_FIT:
+        some = (rack.spread() if rack.worst is None else rack.worst) & worst
+        bucket = rack.by_worst[some.bit_length() - 1] if some else None
+    else:
+        bucket = rack.first(need_cores, need_gpus)
+    if bucket is None:
+        return None
+    top = bucket.top
+    at = (top & -top).bit_length() - 1
+    word = bucket.words[at]
+    word &= -word
+    if bucket is shelf.idle:
+        return _fits(Fits, (request, ((at, word, first_cores, first_gpus, ()),), nslots, ()))
+    cores, gpus, _, _ = pool.free[at << WORD_SHIFT | word.bit_length() - 1]
+    if need_cores != bucket.cores:
+        cores = cores & -cores if need_cores == 1 else lowest(cores, need_cores)
+    if need_gpus != bucket.gpus:
+        gpus = gpus & -gpus if need_gpus == 1 else lowest(gpus, need_gpus)
+    return _fits(Fits, (request, ((at, word, cores, gpus, ()),), nslots, ()))
 
 
-def _restricted(plan: Plan, ranks: int) -> Iterator[Choice]:
-    for shelf, mask, _ in plan:
-        if mask & ranks:
-            yield Choice(shelf, mask & ranks, Bits.of(mask & ranks))
+_fits = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once an allocation
 
 
 def infeasible(pool: Pool, request: Request) -> str | None:
     """Why the request can never fit on what the pool counts, up or down, busy or free; None if it can (law 10)."""
     plan = pool.plan(request.constraint)
     per_node = request.slots.min if request.nodes is not None else 1
-    able = [choice for choice in plan if choice.shelf.fits_ever(*amount(request, per_node))]
+    need = need_of(request, per_node)
+    able = [choice for choice in plan if need.fits_ever(choice.shelf)]
     if request.nodes is not None:
-        have, need = sum(choice.mask.bit_count() for choice in able), request.nodes.min
+        have, wanted = sum([choice.size for choice in able]), request.nodes.min
     else:
-        have = sum(mask.bit_count() * slots_on(request, shelf.cores, shelf.gpus) for shelf, mask, _ in able)
-        need = request.slots.min
-    return None if have >= need else reasons.infeasible(plan, able, request, have)
+        have = sum([choice.size * slots_on(request, choice.shelf.cores, choice.shelf.gpus) for choice in able])
+        wanted = request.slots.min
+    return None if have >= wanted else reasons.infeasible(plan, able, request, have)
 
 
-def amount(request: Request, slots: int) -> tuple[int, int]:
-    """Cores and GPUs that so many slots on one target ask for."""
-    return slots * request.cores, slots * request.gpus
+def _found(plan: Plan, request: Request) -> int:
+    """How many nodes, or slots where nodes are of no matter, fit now."""
+    if request.nodes is None:
+        return count_slots(plan, request)
+    return count(plan, need_of(request, request.slots.min))
 
 
-def slots_on(request: Request, cores: int, gpus: int) -> int:
-    """How many slots that many cores and GPUs of one target can hold; a slot has at least one core (RFC 25)."""
-    by_cores = cores // request.cores
-    return min(by_cores, gpus // request.gpus) if request.gpus else by_cores
+def _search(wish: Wish, placement: str, given: Given | None) -> Fits | None:
+    """The general way: any number of targets on any number of shelves."""
+    request, plan = wish.request, wish.plan
+    if request.nodes is not None:
+        return _by_nodes(plan, request, request.nodes, placement, given)
+    slots: int | None = request.slots.min
+    if slots != 1 or request.slots.max != 1:
+        slots = request.slots.largest(count_slots(plan, request))
+    blocks = slots_of(plan, request, slots, placement, given) if slots else None
+    return Fits(request, tuple(blocks), slots) if slots and blocks else None
 
 
-def _by_slots(
-    pool: Pool, plan: Plan, request: Request, walk: Walk, first: First
-) -> tuple[tuple[Part, ...], int, int]:
-    """Parts, number of slots, and, when there are no parts, how many slots would fit now."""
-    slots = request.slots
-    if slots.max == 1:
-        wanted: int | None = 1
-    else:
-        free = _weigh(plan, request, 1, lambda cores, gpus: slots_on(request, cores, gpus))
-        wanted = slots.largest(free)
-        if wanted is None:
-            return (), 0, free
-    parts, left = [], wanted or 0
-    for rank in _in_order(plan, request, 1, walk, first):
-        target = pool.targets[rank]
-        fitting = min(left, slots_on(request, target.cores.bit_count(), target.gpus.bit_count()))
-        parts.append(_part(pool, rank, request, fitting, first))
-        left -= fitting
-        if not left:
-            return tuple(parts), wanted or 0, 0
-    return (), 0, 0
-
-
-def _by_nodes(
-    pool: Pool, plan: Plan, request: Request, nodes: Count, walk: Walk, first: First
-) -> tuple[tuple[Part, ...], int, int]:
-    """Parts, number of slots, and, when there are no parts, how many nodes would fit now."""
-    per_node: int | None = request.slots.largest(_most_slots(plan, request))
+def _by_nodes(plan: Plan, request: Request, nodes: Count, placement: str, given: Given | None) -> Fits | None:
+    per_node = request.slots.largest(_most_slots(plan, request))
     while per_node is not None:
-        found = 0
-        if nodes.max == 1:
-            wanted: int | None = 1  # the first one that fits is found without counting
-        else:
-            found = _weigh(plan, request, per_node, lambda cores, gpus: 1)
-            wanted = nodes.largest(found)
-        ranks = islice(_in_order(plan, request, per_node, walk, first), wanted or 0)
-        parts = tuple([_part(pool, rank, request, per_node, first) for rank in ranks])
-        if parts:
-            return parts, len(parts) * per_node, 0
-        if per_node == request.slots.min:
-            return (), 0, found
+        need = need_of(request, per_node)
+        wanted: int | None = 1
+        if nodes.max != 1:  # the first one that fits is found without counting
+            wanted = nodes.largest(count(plan, need))
+        blocks = nodes_of(plan, need, wanted, placement, given) if wanted else None
+        if wanted and blocks:
+            return Fits(request, tuple(blocks), wanted * per_node)
         per_node = request.slots.largest(per_node - 1)
-    return (), 0, 0
+    return None
 
 
 def _most_slots(plan: Plan, request: Request) -> int:
     """The most slots that a node of the plan could ever hold; bounds the slots a node that are tried."""
-    return max((slots_on(request, choice.shelf.cores, choice.shelf.gpus) for choice in plan), default=0)
+    if request.slots.is_fixed:
+        return request.slots.min
+    return max([slots_on(request, choice.shelf.cores, choice.shelf.gpus) for choice in plan], default=0)
 
 
-def _part(pool: Pool, rank: int, request: Request, slots: int, first: First) -> Part:
-    target = pool.targets[rank]
-    if request.exclusive:
-        return Part(rank, target.all_cores, target.all_gpus)
-    cores, gpus = request.cores * slots, request.gpus * slots
-    if first and rank in first:
-        return Part(rank, _chosen(target.cores, cores, first[rank][0]), _chosen(target.gpus, gpus, first[rank][1]))
-    return Part(rank, lowest(target.cores, cores), lowest(target.gpus, gpus) if gpus else 0)
-
-
-def _chosen(free: int, n: int, first: int) -> int:
-    """The `n` lowest of what is free, those in `first` before the others."""
-    early = free & first
-    if early.bit_count() >= n:
-        return lowest(early, n) if n else 0
-    return early | lowest(free ^ early, n - early.bit_count())
-
-
-def _weigh(plan: Plan, request: Request, slots: int, weight: Callable[[int, int], int]) -> int:
-    """The sum, over usable targets where `slots` slots fit now, of the weight of what is free there."""
-    total = 0
-    needs = amount(request, slots)
-    for shelf, _, only in plan:
-        for cores, gpus, bucket in shelf.free_at(*_least(shelf, needs, request.exclusive)):
-            total += weight(cores, gpus) * (bucket.count if only is None else bucket.count_common(only))
-    return total
-
-
-def _least(shelf: Shelf, needs: tuple[int, int], exclusive: bool) -> tuple[int, int]:
-    """What must be free on a target of this shelf: all of it for an exclusive request that fits there at all."""
-    return (max(shelf.cores, needs[0]), max(shelf.gpus, needs[1])) if exclusive else needs
-
-
-def _in_order(plan: Plan, request: Request, slots: int, walk: Walk, first: First) -> Iterator[int]:
-    """Ranks where `slots` slots fit now, in the order of the placement; ties over shelves go to the lowest rank."""
-    needs = amount(request, slots)
-    if len(plan) == 1:
-        shelf, _, only = plan[0]
-        return _along(walk(shelf, *_least(shelf, needs, request.exclusive)), only)
-    streams = [_keyed(walk(shelf, *_least(shelf, needs, request.exclusive)), only) for shelf, _, only in plan]
-    if first:
-        early = [stream for stream, choice in zip(streams, plan, strict=True) if choice.mask & Idset.of(first).mask]
-        return (rank for _, rank in chain(merge(*early), merge(*streams[len(early) :])))
-    return (rank for _, rank in merge(*streams))
-
-
-def _along(buckets: Iterator[tuple[tuple[int, int], Bits]], only: Bits | None) -> Iterator[int]:
-    for _, bucket in buckets:
-        yield from bucket if only is None else bucket.common(only)
-
-
-def _keyed(
-    buckets: Iterator[tuple[tuple[int, int], Bits]], only: Bits | None
-) -> Iterator[tuple[tuple[int, int], int]]:
-    for key, bucket in buckets:
-        for rank in bucket if only is None else bucket.common(only):
-            yield key, rank
+def _wish(pool: Pool, request: Request) -> Wish:
+    """Works out once what each placing of a request needs."""
+    if len(pool.wishes) >= WISHES_MAX:
+        pool.wishes.clear()
+    plan = pool.plan(request.constraint)
+    one_node = request.nodes is not None and request.nodes.max == 1 and request.slots.is_fixed
+    one_slot = request.nodes is None and request.slots.max == 1
+    wish = Wish(request, plan)
+    if (one_node or one_slot) and len(plan) == 1 and plan[0].only is None:
+        shelf, nslots = plan[0].shelf, request.slots.min
+        need = need_of(request, nslots)
+        cores, gpus = need.on(shelf)
+        if need.fits_ever(shelf) and not need.amounts_on(shelf):
+            ids = (0, 0) if shelf.mixed else (lowest(shelf.all_cores, cores), lowest(shelf.all_gpus, gpus))
+            wish = Wish(request, plan, shelf, *shelf.rack.fitting(cores, gpus), cores, gpus, nslots, *ids)
+    pool.wishes[id(request)] = wish
+    return wish

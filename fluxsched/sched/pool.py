@@ -1,73 +1,70 @@
 """What is free in one group: targets on shelves of equals, found and changed in a time free of the machine's size.
 
 Law: the pool counts what was grown and not shrunk, once. A usable target stands on its shelf, in the bucket of what is
-free on it; one that is down or removed stands nowhere, so nothing is ever placed there. Only the ledger calls `take`
-and `give`; events from the resource module call `add`, `remove`, `set_up`, `set_down` and `describe`, in time linear in
-the targets that they name. A constraint becomes a mask once a generation (add, remove and describe start a new one).
+free on it; one that is down or removed stands nowhere, so nothing is ever placed there. Only the ledger and a trial
+take and give; events from the resource module call `add`, `remove`, `set_up`, `set_down` and `describe`, in time linear
+in the targets that they name. A constraint becomes a mask once a generation (add, remove, describe start a new one).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
-from fluxsched.sched.bits import Bits
-from fluxsched.sched.outcome import Part
-from fluxsched.sched.shelf import Shelf
+from fluxsched.sched.bits import LOW_BITS, WORD_SHIFT, Bits, ids_of, words_of
+from fluxsched.sched.bucket import BUCKETS_MAX
+from fluxsched.sched.outcome import Block, Blocks
+from fluxsched.sched.shelf import Amounts, Shelf, set_free
+from fluxsched.sched.shelves import Shelves
 
-TRAITS_MAX = 64
-"""So many sets of properties are told apart by shelf; further ones share shelves and are told apart by mask, slower."""
+if TYPE_CHECKING:
+    from fluxsched.sched.placing import Wish
 
 PLANS_MAX = 1024
 """Constraints remembered in a generation: at worst this many masks of a whole group, 16 MiB at 131,072 targets."""
 
+Piece = tuple[Shelf, int, int, int, int, Amounts]
 
-class Target:
-    """One target: its totals, what is free of them (bit masks of ids), and where it stands."""
 
-    __slots__ = ("all_cores", "all_gpus", "cores", "gpus", "shelf", "up")
+class Choice(NamedTuple):
+    """A shelf that a constraint allows: `size` allowed members, `only` is None when that is all of them."""
 
-    def __init__(self, cores: int, gpus: int, shelf: Shelf, up: bool) -> None:
-        self.all_cores = self.cores = cores
-        self.all_gpus = self.gpus = gpus
-        self.shelf = shelf
-        self.up = up
+    shelf: Shelf
+    size: int
+    only: Bits | None
 
-    def stand(self, rank: int) -> None:
-        self.shelf.insert(rank, self.cores.bit_count(), self.gpus.bit_count())
 
-    def leave(self, rank: int) -> None:
-        self.shelf.withdraw(rank, self.cores.bit_count(), self.gpus.bit_count())
+class Target(NamedTuple):
+    """How one target is just now: its ids, which of them are free, and whether it may be used. A copy, for people."""
+
+    all_cores: int
+    all_gpus: int
+    cores: int
+    gpus: int
+    up: bool
+    amounts: Amounts
 
     @property
     def idle(self) -> bool:
         return self.cores == self.all_cores and self.gpus == self.all_gpus
 
 
-class Choice(NamedTuple):
-    """A shelf that a constraint allows: `mask` of its allowed members, `only` is None when that is all of them."""
-
-    shelf: Shelf
-    mask: int
-    only: Bits | None
-
-
 class Pool:
     """The targets of one group. `ranks` and `down` are masks as Idsets; `generation` counts changes of what exists."""
 
     def __init__(self) -> None:
-        self.targets: dict[int, Target] = {}
-        self.down = EMPTY
         self.generation = 0
         self.trying = False  # a trial is open: nothing may be committed
+        self.wishes: dict[int, Wish] = {}  # kept by placing, for this generation
         self._ranks = EMPTY
         self._source = EMPTY_R
-        self._shelves: dict[tuple[int, int, tuple[str, ...]], Shelf] = {}
-        self._traits: set[tuple[str, ...]] = {()}
+        self._down: dict[int, int] = {}
+        self._shelves = Shelves()
+        self.free = self._shelves.free
         self._plans: dict[Constraint, tuple[Choice, ...]] = {}
 
     # ---- what exists
@@ -75,6 +72,12 @@ class Pool:
     @property
     def ranks(self) -> Idset:
         return self._ranks
+
+    @property
+    def down(self) -> Idset:
+        down = Bits()
+        down.words = self._down
+        return Idset(down.mask())
 
     @property
     def source(self) -> ResourceSet:
@@ -86,45 +89,88 @@ class Pool:
         """What the pool counts, as R; linear in the group, for people."""
         return self._source.restrict(self._ranks)
 
+    def __contains__(self, rank: int) -> bool:
+        return any(word >> (rank & LOW_BITS) & 1 for word, _ in self._shelves.homes.get(rank >> WORD_SHIFT, ()))
+
+    def __getitem__(self, rank: int) -> Target:
+        """One target; KeyError if it is not counted here."""
+        at, bit = rank >> WORD_SHIFT, 1 << (rank & LOW_BITS)
+        for word, shelf in self._shelves.homes.get(at, ()):
+            if word & bit:
+                up = not self._down.get(at, 0) & bit
+                return Target(*shelf.ids(rank), *shelf.free_ids(rank), up, shelf.free_amounts(rank))
+        raise KeyError(rank)
+
+    def members_at(self, at: int) -> int:
+        """Which targets of a word are counted."""
+        return sum([members for members, _ in self._shelves.homes.get(at, ())])
+
+    def busy(self) -> list[Block]:
+        """What is taken of every target that is not idle; linear in the group, for people."""
+        found: list[Block] = []
+        for at, home in self._shelves.homes.items():
+            for members, shelf in home:
+                if spent := shelf.spent.get(at, 0) & members:
+                    found.append((at, spent, shelf.all_cores, shelf.all_gpus, ()))
+                for id in ids_of(members ^ spent):
+                    rank = at << WORD_SHIFT | id
+                    (all_cores, all_gpus), (cores, gpus) = shelf.ids(rank), shelf.free_ids(rank)
+                    if all_cores != cores or all_gpus != gpus:
+                        found.append((at, 1 << id, all_cores ^ cores, all_gpus ^ gpus, ()))
+        return found
+
     def add(self, resources: ResourceSet, up: Idset) -> None:
         """Counts new targets, idle; those not in `up` are down. Raises RemoteProtocolError for ranks already here."""
         if twice := resources.ranks & self._ranks:
             raise RemoteProtocolError(f"grow names ranks {twice}, which were acquired before and not shrunk since")
+        for entry in resources.entries:
+            cores, gpus = len(entry.children.cores), len(entry.children.gpus)
+            if (cores + 1) * (gpus + 1) > BUCKETS_MAX:
+                raise RemoteProtocolError(
+                    f"grow: ranks {entry.ranks} have {cores} cores and {gpus} gpus each; cores+1 times gpus+1 may be "
+                    f"{BUCKETS_MAX} at most: describe such a machine as several targets"
+                )
         kept = self._source if self._source.ranks == self._ranks else self.resources
         self._source = kept | resources
         self._ranks |= resources.ranks
-        self.down |= resources.ranks - up
-        traits = self._traits_of(resources.ranks)
-        for entry in resources.entries:
-            cores, gpus = entry.children.cores.mask, entry.children.gpus.mask
-            for rank in entry.ranks:
-                shelf = self._shelf(cores.bit_count(), gpus.bit_count(), traits.get(rank, ()))
-                self.targets[rank] = Target(cores, gpus, shelf, False)
-        self._join_shelves(resources.ranks)
-        self._stand(resources.ranks & up)
+        for traits, ranks in self._shelves.by_traits(self._source.properties, resources.ranks):
+            for entry in resources.entries:
+                ids = (entry.children.cores.mask, entry.children.gpus.mask, ())
+                if having := entry.ranks.mask & ranks.mask:
+                    self._shelves.join(having, ids, traits)
+        self._add_down(resources.ranks.mask)
+        self.set_up(up & resources.ranks)
         self._renew()
 
     def remove(self, ranks: Idset) -> None:
         """Forgets targets: nothing is placed there any more and feasibility does not count them."""
-        self._fall(ranks - self.down)
-        self._quit_shelves(ranks)
-        for rank in ranks:
-            del self.targets[rank]
+        self.set_down(ranks)
+        for at, word in words_of(ranks.mask):
+            self._shelves.quit(at, word)
+            self._drop_down(at, word)
         self._ranks -= ranks
-        self.down -= ranks
+        self._shelves.tidy()
         self._renew()
 
     def set_up(self, ranks: Idset) -> None:
         """Targets of this pool that may be used again; those that are up already are of no matter."""
-        rising = ranks & self.down
-        self.down -= rising
-        self._stand(rising)
+        for at, word in words_of(ranks.mask):
+            rising = word & self._down.get(at, 0)
+            if rising:
+                self._drop_down(at, rising)
+                for members, shelf in self._shelves.homes[at]:
+                    if members & rising:
+                        shelf.rise(at, members & rising)
 
     def set_down(self, ranks: Idset) -> None:
         """Targets of this pool where nothing more may be placed; jobs there keep what they hold."""
-        falling = (ranks & self._ranks) - self.down
-        self.down |= falling
-        self._fall(falling)
+        for at, word in words_of(ranks.mask):
+            before = self._down.get(at, 0)
+            for members, shelf in self._shelves.homes.get(at, ()):
+                falling = word & members & ~before
+                if falling:
+                    shelf.fall(at, falling)
+                    self._down[at] = self._down.get(at, 0) | falling
 
     def describe(self, add: Mapping[str, Idset], remove: Mapping[str, Idset]) -> None:
         """Changes properties of targets of this pool; names and ranks that are not here are of no matter."""
@@ -138,53 +184,131 @@ class Pool:
             touched |= having & self._ranks
         self._source = source
         up = touched - self.down
-        self._fall(up)
-        self._quit_shelves(touched)
-        traits = self._traits_of(touched)
-        for rank in touched:
-            target = self.targets[rank]
-            target.shelf = self._shelf(target.shelf.cores, target.shelf.gpus, traits.get(rank, ()))
-        self._join_shelves(touched)
-        self._stand(up)
+        self.set_down(touched)
+        for traits, ranks in self._shelves.by_traits(self._source.properties, touched):
+            for at, word in words_of(ranks.mask):
+                for members, shelf in self._shelves.homes[at]:
+                    if members & word:
+                        self._shelves.move(at, members & word, shelf, traits)
+        self.set_up(up)
+        self._shelves.tidy()
         self._renew()
 
-    # ---- what is free (called by the ledger alone)
+    # ---- what is free (called by the ledger and by trials alone)
 
-    def holds_free(self, parts: Iterable[Part]) -> bool:
-        """Whether every part may be taken now: its target usable, its ids free, no rank named twice."""
-        targets, seen = self.targets, set()
-        for rank, cores, gpus in parts:
-            target = targets.get(rank)
-            if target is None or not target.up or rank in seen:
-                return False
-            if cores & ~target.cores or gpus & ~target.gpus:
-                return False
-            seen.add(rank)
-        return True
+    def take(self, blocks: Blocks) -> bool:
+        """Marks all of this busy, if all of it is free and may be used; else changes nothing and returns False."""
+        done = 0
+        for at, word, cores, gpus, amounts in blocks:
+            held = self.free.get(rank := at << WORD_SHIFT | word.bit_length() - 1)
+            if held is not None and not amounts and word.bit_count() == 1:  # the usual case, without a detour
+                free_cores, free_gpus, bucket, shelf = held
+                free_cores ^= cores
+                free_gpus ^= gpus
+                if free_cores & cores or free_gpus & gpus or not bucket.words.get(at, 0) & word:
+                    break
+                set_free(shelf, rank, at, word, free_cores, free_gpus, bucket)
+                done += 1
+                continue
+            for members, shelf in self._shelves.homes.get(at, ()):  # noqa: B007 - the one found is used below
+                if word & members == word:
+                    break
+            else:
+                return self._take_cut(blocks, done)
+            if not shelf.take(at, word, cores, gpus):
+                break
+            if amounts and not shelf.take_amounts(at, word, amounts):
+                shelf.give(at, word, cores, gpus, word)
+                break
+            done += 1
+        else:
+            return True
+        self.give(blocks[:done])
+        return False
 
-    def take(self, rank: int, cores: int, gpus: int) -> None:
-        """Marks ids of a target busy; down or not, since a running job found by hello may sit on one that is down."""
-        target = self.targets[rank]
-        if cores & ~target.cores or gpus & ~target.gpus:
-            raise LocalProtocolError(f"rank {rank}: some of {cores:#x} cores, {gpus:#x} gpus are not free")
-        if target.up:
-            target.leave(rank)
-        target.cores ^= cores
-        target.gpus ^= gpus
-        if target.up:
-            target.stand(rank)
+    def give(self, blocks: Iterable[Block]) -> None:
+        """Marks all of this free; what the pool does not count (foreign, shrunk) is passed over.
 
-    def give(self, rank: int, cores: int, gpus: int) -> None:
-        """Marks ids of a target free."""
-        target = self.targets[rank]
-        if cores & target.cores or gpus & target.gpus:
-            raise LocalProtocolError(f"rank {rank}: some of {cores:#x} cores, {gpus:#x} gpus are free already")
-        if target.up:
-            target.leave(rank)
-        target.cores |= cores
-        target.gpus |= gpus
-        if target.up:
-            target.stand(rank)
+        Raises LocalProtocolError where something is free already.
+        """
+        down = self._down
+        for at, word, cores, gpus, amounts in blocks:
+            held = self.free.get(rank := at << WORD_SHIFT | word.bit_length() - 1)
+            if held is not None and not amounts and not down and word.bit_count() == 1:
+                free_cores, free_gpus, bucket, shelf = held
+                if not shelf.mixed:
+                    cores &= shelf.all_cores
+                    gpus &= shelf.all_gpus
+                    if free_cores & cores or free_gpus & gpus:
+                        raise _bug(at, word, cores, gpus, "are free already")
+                    set_free(shelf, rank, at, word, free_cores | cores, free_gpus | gpus, bucket)
+                    continue
+            for members, shelf in self._shelves.homes.get(at, ()):
+                mine = word & members
+                if mine:
+                    if not shelf.give(at, mine, cores, gpus, mine & ~down.get(at, 0) if down else mine):
+                        raise _bug(at, mine, cores, gpus, "are free already")
+                    if amounts:
+                        shelf.give_amounts(at, mine, amounts)
+
+    def _take_cut(self, blocks: Blocks, done: int) -> bool:
+        """Goes on where a block stands on several shelves, or not on any: cuts this and the rest, shelf by shelf."""
+        cut: list[Block] = []
+        for at, word, cores, gpus, amounts in blocks[done:]:
+            for members, _ in self._shelves.homes.get(at, ()):
+                if mine := word & members:
+                    cut.append((at, mine, cores, gpus, amounts))
+                    word ^= mine
+            if word:
+                cut = []
+                break
+        if cut and self.take(tuple(cut)):
+            return True
+        self.give(blocks[:done])
+        return False
+
+    def claim(self, blocks: Iterable[Block]) -> None:
+        """Marks busy what the pool counts of this, down or not: what `give` gives back, and what a job has at hello.
+
+        Raises LocalProtocolError where something is not free.
+        """
+        for shelf, at, word, cores, gpus, amounts in self._counted(blocks):
+            up = word & ~self._down.get(at, 0)
+            if up and (cores or gpus) and not shelf.take(at, up, cores, gpus):
+                raise _bug(at, up, cores, gpus, "are not free")
+            for id in ids_of(word ^ up):
+                if not shelf.take_down(at, 1 << id, cores, gpus):
+                    raise _bug(at, 1 << id, cores, gpus, "are not free")
+            if amounts and not shelf.take_amounts(at, word, amounts):
+                raise _bug(at, word, cores, gpus, "have not that amount left")
+
+    def free_of(self, blocks: Iterable[Block]) -> list[Block]:
+        """What of this is free and may be used."""
+        found: list[Block] = []
+        for shelf, at, word, cores, gpus, amounts in self._counted(blocks):
+            if idle := word & shelf.idle.words.get(at, 0):
+                found.append((at, idle, cores, gpus, amounts))
+            for id in ids_of((word ^ idle) & ~self._down.get(at, 0)):
+                rank = at << WORD_SHIFT | id
+                free_cores, free_gpus = shelf.free_ids(rank)
+                left = tuple([(kind, min(n, shelf.stocks[kind].left(rank))) for kind, n in amounts])
+                if free_cores & cores or free_gpus & gpus:
+                    found.append((at, 1 << id, free_cores & cores, free_gpus & gpus, left))
+        return found
+
+    def _counted(self, blocks: Iterable[Block]) -> Iterator[Piece]:
+        """What the pool counts of this, each piece on one shelf, and of ids and kinds that its targets have."""
+        for at, word, cores, gpus, amounts in blocks:
+            for members, shelf in self._shelves.homes.get(at, ()):
+                if not (mine := word & members):
+                    continue
+                kept = tuple([one for one in amounts if one[0] in shelf.stocks]) if amounts else ()
+                if not shelf.mixed:
+                    yield shelf, at, mine, cores & shelf.all_cores, gpus & shelf.all_gpus, kept
+                    continue
+                for id in ids_of(mine):
+                    all_cores, all_gpus = shelf.ids(at << WORD_SHIFT | id)
+                    yield shelf, at, 1 << id, cores & all_cores, gpus & all_gpus, kept
 
     # ---- what a constraint allows
 
@@ -198,69 +322,41 @@ class Pool:
         return plan
 
     def _make_plan(self, constraint: Constraint) -> tuple[Choice, ...]:
-        matching = constraint.match(self._ranks, self._source.properties, self._source.ranks_of).mask
+        matching = Bits.of(constraint.match(self._ranks, self._source.properties, self._source.ranks_of).mask)
         choices = []
-        for shelf in self._shelves.values():
-            mask = shelf.members & matching
-            if mask:
-                choices.append(Choice(shelf, mask, None if mask == shelf.members else Bits.of(mask)))
+        for shelf in self._shelves:
+            count = shelf.members.count_common(matching)
+            if count:
+                choices.append(Choice(shelf, count, None if count == shelf.members.count else matching))
         return tuple(choices)
+
+    def down_in(self, choice: Choice) -> int:
+        """How many targets of a choice are down; linear in the words with such targets."""
+        members, only = choice.shelf.members.words, choice.only
+        return sum(
+            (word & members.get(at, 0) & (word if only is None else only.words.get(at, 0))).bit_count()
+            for at, word in self._down.items()
+        )
 
     # ---- shelves
 
     def _renew(self) -> None:
         self.generation += 1
         self._plans.clear()
+        self.wishes.clear()
 
-    def _shelf(self, cores: int, gpus: int, traits: tuple[str, ...]) -> Shelf:
-        key = (cores, gpus, traits)
-        shelf = self._shelves.get(key)
-        if shelf is None:
-            shelf = self._shelves[key] = Shelf(cores, gpus)
-        return shelf
+    def _add_down(self, mask: int) -> None:
+        for at, word in words_of(mask):
+            self._down[at] = self._down.get(at, 0) | word
 
-    def _traits_of(self, ranks: Idset) -> dict[int, tuple[str, ...]]:
-        """The properties by which each rank is told apart; ranks with none, or of a set too many, are left out."""
-        sets: list[tuple[Idset, tuple[str, ...]]] = [(ranks, ())]
-        for name, having in sorted(self._source.properties.items()):
-            split = [(part & having, (*names, name)) for part, names in sets]
-            split = [(part, names) for part, names in split if part]
-            if len(sets) + len(split) > 2 * TRAITS_MAX:
-                break  # by further names no shelf is told apart: their constraints become masks
-            sets = [(part - having, names) for part, names in sets] + split
-            sets = [(part, names) for part, names in sets if part]
-        traits: dict[int, tuple[str, ...]] = {}
-        for part, names in sets:
-            if names not in self._traits and len(self._traits) < TRAITS_MAX:
-                self._traits.add(names)
-            if names and names in self._traits:
-                traits.update(dict.fromkeys(part, names))
-        return traits
+    def _drop_down(self, at: int, word: int) -> None:
+        left = self._down.get(at, 0) & ~word
+        if left:
+            self._down[at] = left
+        else:
+            self._down.pop(at, None)
 
-    def _by_shelf(self, ranks: Idset) -> dict[Shelf, list[int]]:
-        groups: dict[Shelf, list[int]] = {}
-        for rank in ranks:
-            groups.setdefault(self.targets[rank].shelf, []).append(rank)
-        return groups
 
-    def _join_shelves(self, ranks: Idset) -> None:
-        for shelf, members in self._by_shelf(ranks).items():
-            shelf.members |= Idset.of(members).mask
-
-    def _quit_shelves(self, ranks: Idset) -> None:
-        for shelf, members in self._by_shelf(ranks).items():
-            shelf.members ^= Idset.of(members).mask
-        self._shelves = {key: shelf for key, shelf in self._shelves.items() if shelf.members}
-        self._traits = {()} | {traits for _, _, traits in self._shelves}
-
-    def _stand(self, ranks: Idset) -> None:
-        for rank in ranks:
-            target = self.targets[rank]
-            target.up = True
-            target.stand(rank)
-
-    def _fall(self, ranks: Idset) -> None:
-        for rank in ranks:
-            target = self.targets[rank]
-            target.leave(rank)
-            target.up = False
+def _bug(at: int, word: int, cores: int, gpus: int, what: str) -> LocalProtocolError:
+    ranks = Idset(word << (at << WORD_SHIFT))
+    return LocalProtocolError(f"ranks {ranks}: some of {cores:#x} cores, {gpus:#x} gpus {what}")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.jobspec import Request
+from fluxsched.sched.gather import need_of
 from fluxsched.sched.pool import Choice, Pool
 
 
@@ -26,13 +27,12 @@ def counted(n: int, thing: str) -> str:
 
 def insufficient(pool: Pool, plan: Sequence[Choice], request: Request, found: int) -> str:
     """What is missing now: `found` nodes (or slots) fit; the others that could ever fit are down or busy."""
-    per_node = request.slots.min if request.nodes is not None else 1
-    cores, gpus = per_node * request.cores, per_node * request.gpus
+    need = need_of(request, request.slots.min if request.nodes is not None else 1)
     able = down = 0
-    for shelf, mask, _ in plan:
-        if shelf.fits_ever(cores, gpus):
-            able += mask.bit_count()
-            down += (mask & pool.down.mask).bit_count()
+    for choice in plan:
+        if need.fits_ever(choice.shelf):
+            able += choice.size
+            down += pool.down_in(choice)
     thing = "node" if request.nodes is not None else "slot"
     parts = [f"{counted(found, thing)} {'fits' if found == 1 else 'fit'} now" if found else "none is free"]
     if down:

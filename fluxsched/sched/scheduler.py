@@ -20,11 +20,10 @@ from fluxsched.errors import InvalidValue, LocalProtocolError, Refused, RemotePr
 from fluxsched.sched.decisions import Deny, Start
 from fluxsched.sched.desk import Desk
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Raise, Release
-from fluxsched.sched.grants import grouped, parts_of
+from fluxsched.sched.grants import blocks_in, grouped
 from fluxsched.sched.group import Group
 from fluxsched.sched.lane import Lane
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.outcome import Part
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.pool import Pool
 from fluxsched.sched.queue import Waiting
@@ -93,6 +92,7 @@ class Scheduler:
         """Targets leave a group. Typed: jobs there end, idle ones are released now, the rest as they become free."""
         at = self._group(group)
         at.shrink(targets)
+        self._ledger.count_out(targets)
         effects: list[Effect] = []
         if typed:
             at.leaving |= targets
@@ -100,7 +100,7 @@ class Scheduler:
                 if not holding.doomed:
                     holding.doomed = True
                     effects.append(Raise(holding.jobid, f"targets {_mine(holding.parts, targets)} left the group"))
-            effects += self._release(at, targets - Idset.of(self._ledger.held(targets)))
+            effects += self._release(at, targets - self._ledger.held(targets))
         return effects + self._deny(at)
 
     def went_online(self, targets: Idset) -> list[Effect]:
@@ -146,7 +146,7 @@ class Scheduler:
         """A job that runs already, with its R and the ranks that it has freed (RFC 27, partial release)."""
         if unknown := free - R.ranks:
             raise RemoteProtocolError(f"hello of job {jobid}: ranks {unknown} are freed, but R does not have them")
-        self._ledger.adopt(jobid, parts_of(R, free), R.expiration_s)
+        self._ledger.adopt(jobid, blocks_in(R, free), R.expiration_s)
         holding = self._ledger.get(jobid)
         for group in self._groups.values():
             if holding is not None:
@@ -198,15 +198,11 @@ class Scheduler:
 
     def free(self, jobid: int, R: ResourceSet, final: bool) -> list[Effect]:  # noqa: N803
         """A job gives back all of R, which is a part of what it holds; `final` when that is the last of it."""
-        return self._freed(jobid, self._ledger.release(jobid, parts_of(R), final))
+        return self._freed(jobid, self._ledger.release(jobid, blocks_in(R), final))
 
     def free_all(self, jobid: int) -> list[Effect]:
         """A job gives back all that it holds: a final `free` of its whole R, for a caller that has no use for R."""
-        holding = self._ledger.get(jobid)
-        if holding is None:
-            raise RemoteProtocolError(f"free of job {jobid}: it holds nothing here, or was freed before")
-        parts = [Part(rank, cores, gpus) for rank, (cores, gpus) in holding.parts.items()]
-        return self._freed(jobid, self._ledger.release(jobid, parts, True))
+        return self._freed(jobid, self._ledger.release_all(jobid))
 
     def _freed(self, jobid: int, emptied: list[int]) -> list[Effect]:
         effects: list[Effect] = []
@@ -224,7 +220,7 @@ class Scheduler:
             raise Refused(f"expiration of job {jobid}: it holds nothing here", errno.ENOENT)
         for group in self._groups.values():
             end_s = group.expiration_s
-            if end_s and expiration_s > end_s and any(rank in group.pool.targets for rank in holding.parts):
+            if end_s and expiration_s > end_s and any(rank in group.pool for rank in holding.parts):
                 raise Refused(f"expiration {expiration_s} of job {jobid} is after the end of its resources, {end_s}")
         holding.expiration_s = expiration_s
         for group in self._groups.values():
@@ -279,21 +275,16 @@ class Scheduler:
         for group in self._groups.values():
             pool = group.pool
             counted = pool.resources
-            busy = [
-                Part(rank, target.all_cores ^ target.cores, target.all_gpus ^ target.gpus)
-                for rank, target in pool.targets.items()
-                if not target.idle
-            ]
             total |= counted
             down |= counted.restrict(pool.down)
-            allocated |= ResourceSet.build(grouped(busy), pool.source, 0.0, 0.0, None)
+            allocated |= ResourceSet.build(grouped(pool.busy()), pool.source, 0.0, 0.0, None)
         return total, down, allocated
 
     def check(self) -> None:
         """Asserts law 5 over everything, for tests and the simulator."""
         self._ledger.check()
         for group in self._groups.values():
-            assert group.leaving <= Idset.of(self._ledger.held(group.leaving)), "a target is free and not released"
+            assert group.leaving <= self._ledger.held(group.leaving), "a target is free and not released"
             assert not group.leaving & group.pool.ranks, "a leaving target is still counted"
             waiting = {job.jobid for lane in group.lanes.values() for job in lane.queue.everyone()}
             assert group.reasons.keys() <= waiting, "a reason without a job"

@@ -17,8 +17,42 @@ from types import TracebackType
 from fluxsched.core.jobspec import Request
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched import placing
-from fluxsched.sched.outcome import Block, Fits, Insufficient, Outcome, Part, parts_in
+from fluxsched.sched.bits import LOW_BITS, WORD_SHIFT
+from fluxsched.sched.outcome import Block, Blocks, Fits, Insufficient, Outcome
 from fluxsched.sched.pool import Pool
+
+
+class Given:
+    """What was given back: `words` of targets, and on each of those the ids."""
+
+    __slots__ = ("_blocks", "words")
+
+    def __init__(self) -> None:
+        self.words: dict[int, int] = {}
+        self._blocks: dict[int, list[tuple[int, int, int]]] = {}
+
+    def add(self, blocks: Blocks) -> None:
+        for at, word, cores, gpus, *_ in blocks:
+            self.words[at] = self.words.get(at, 0) | word
+            self._blocks.setdefault(at, []).append((word, cores, gpus))
+
+    def take_back(self, blocks: Blocks) -> None:
+        """Undoes the last `add`, which was of these blocks."""
+        for at, *_ in reversed(blocks):
+            self._blocks[at].pop()
+        for at in {block[0] for block in blocks}:
+            self.words[at] = 0
+            for word, _, _ in self._blocks[at]:
+                self.words[at] |= word
+
+    def ids(self, rank: int) -> tuple[int, int]:
+        """The cores and GPUs that were given back on a target."""
+        cores = gpus = 0
+        for word, some_cores, some_gpus in self._blocks[rank >> WORD_SHIFT]:
+            if word >> (rank & LOW_BITS) & 1:
+                cores |= some_cores
+                gpus |= some_gpus
+        return cores, gpus
 
 
 class Trial:
@@ -28,8 +62,8 @@ class Trial:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._log: list[tuple[bool, Part]] = []
-        self._given: dict[int, tuple[int, int]] = {}
+        self._log: list[tuple[bool, Blocks]] = []
+        self._given = Given()
 
     def __enter__(self) -> Trial:
         if self._pool.trying:
@@ -43,33 +77,21 @@ class Trial:
 
     # ---- changes
 
-    def give(self, blocks: Iterable[Block]) -> None:
+    def give(self, blocks: Blocks) -> None:
         """As if a job had given these back. What the pool does not count (foreign, shrunk) is passed over."""
-        pool, log, given = self._pool, self._log, self._given
-        for rank, cores, gpus in parts_in(blocks):
-            target = pool.targets.get(rank)
-            if target is not None:
-                part = Part(rank, cores & target.all_cores, gpus & target.all_gpus)
-                pool.give(*part)
-                log.append((True, part))
-                cores_before, gpus_before = given.get(rank, (0, 0))
-                given[rank] = (cores_before | part.cores, gpus_before | part.gpus)
+        self._pool.give(blocks)
+        self._log.append((True, blocks))
+        self._given.add(blocks)
 
-    def take(self, blocks: Iterable[Block]) -> None:
+    def take(self, blocks: Blocks) -> None:
         """As if a job had got these, all of which are free. Raises LocalProtocolError where they are not."""
-        for part in parts_in(blocks):
-            self._pool.take(*part)
-            self._log.append((False, part))
+        if not self._pool.take(blocks):
+            raise LocalProtocolError("trial: some of what is to be taken is not free")
+        self._log.append((False, blocks))
 
     def keep(self, blocks: Iterable[Block]) -> None:
         """Sets aside what of these is free now; the rest is not there to be had anyway."""
-        targets = self._pool.targets
-        for rank, cores, gpus in parts_in(blocks):
-            target = targets.get(rank)
-            if target is not None and (cores & target.cores or gpus & target.gpus):
-                part = Part(rank, cores & target.cores, gpus & target.gpus)
-                self._pool.take(*part)
-                self._log.append((False, part))
+        self.take(tuple(self._pool.free_of(blocks)))
 
     def mark(self) -> int:
         """A point to go back to within the trial."""
@@ -77,18 +99,13 @@ class Trial:
 
     def back(self, mark: int) -> None:
         """Undoes all changes since `mark`."""
-        pool, log, given = self._pool, self._log, self._given
-        while len(log) > mark:
-            gave, part = log.pop()
-            if not gave:
-                pool.give(*part)
-                continue
-            pool.take(*part)
-            rank, cores, gpus = part
-            cores_before, gpus_before = given[rank]
-            given[rank] = (cores_before ^ cores, gpus_before ^ gpus)
-            if given[rank] == (0, 0):
-                del given[rank]
+        while len(self._log) > mark:
+            gave, blocks = self._log.pop()
+            if gave:
+                self._pool.claim(blocks)
+                self._given.take_back(blocks)
+            else:
+                self._pool.give(blocks)
 
     # ---- questions
 
@@ -101,7 +118,8 @@ class Trial:
         and ids that `give` freed are chosen first, so that a reservation leaves to others what is free already.
         """
         mark = len(self._log)
-        self.keep(avoid)
+        if avoid:
+            self.keep(avoid)
         try:
             return placing.find(self._pool, request, placement, self._given if prefer_given else None)
         finally:

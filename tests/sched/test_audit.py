@@ -6,8 +6,6 @@ message, and that what the scheduler calls allocated is what is out. A scheduler
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -17,6 +15,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.effects import Canceled, Denied, Effect, Granted, Raise, Release
+from fluxsched.sched.outcome import Blocks, blocks_of, parts_in
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
 from fluxsched.sched.policy import BEST_FIT, WORST_FIT, Policy
@@ -190,9 +189,8 @@ def test_the_auditor_catches_a_skipped_free(monkeypatch: pytest.MonkeyPatch) -> 
     """The mutation: `give` forgets rank 1, so the cores freed there stay allocated."""
     give = Pool.give
 
-    def forgetful(pool: Pool, rank: int, *masks: Any) -> None:
-        if rank != 1:
-            give(pool, rank, *masks)
+    def forgetful(pool: Pool, blocks: Blocks) -> None:
+        give(pool, blocks_of(part for part in parts_in(blocks) if part.rank != 1))
 
     scheduler, auditor = Scheduler(Fifo()), Auditor()
     auditor.ours = auditor.up = Idset.parse("0-1")

@@ -6,9 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.bits import WORD_BITS, Bits, ids_of, lowest
+from fluxsched.core.idset import Idset
+from fluxsched.sched.bits import WORD_BITS, Bits, ids_of, lowest, mask_of, words_of
 
 IDS = st.integers(0, 3 * WORD_BITS)
+
+
+def place(id: int) -> tuple[int, int]:
+    return id // WORD_BITS, 1 << id % WORD_BITS
+
+
+def bits_of(mask: int) -> Idset:
+    return Idset(mask)
 
 
 @given(st.lists(st.tuples(st.booleans(), IDS), max_size=60), st.sets(IDS, max_size=30))
@@ -17,16 +26,16 @@ def test_bits_are_a_set(changes: list[tuple[bool, int]], others: set[int]) -> No
     bits, want = Bits(), set[int]()
     for put, id in changes:
         if put and id not in want:
-            bits.add(id)
+            bits.put(*place(id))
             want.add(id)
         elif not put and id in want:
-            bits.remove(id)
+            bits.drop(*place(id))
             want.remove(id)
     other = Bits.of(sum(1 << id for id in others))
     assert list(bits) == sorted(want)
-    assert len(bits) == len(want)
+    assert bits.count == len(want)
     assert list(other) == sorted(others)
-    assert list(bits.common(other)) == sorted(want & others)
+    assert list(bits_of(bits.mask())) == sorted(want)
     assert bits.count_common(other) == len(want & others)
     assert all((id in bits) == (id in want) for id, _ in enumerate(range(0, 3 * WORD_BITS, 97)))
 
@@ -34,12 +43,21 @@ def test_bits_are_a_set(changes: list[tuple[bool, int]], others: set[int]) -> No
 def test_adding_twice_and_removing_nothing_are_bugs() -> None:
     bits = Bits.of(0b101)
     with pytest.raises(AssertionError, match="already"):
-        bits.add(2)
+        bits.put(0, 0b110)
     with pytest.raises(AssertionError, match="not in"):
-        bits.remove(1)
+        bits.drop(0, 0b011)
     with pytest.raises(KeyError):
-        bits.remove(5 * WORD_BITS)
+        bits.drop(5, 1)
     assert list(bits) == [0, 2]
+
+
+@given(st.sets(st.integers(0, 5 * WORD_BITS)))
+@settings(max_examples=40, deadline=None)
+def test_words_are_a_mask_cut(ids: set[int]) -> None:
+    mask = sum(1 << id for id in ids)
+    words = dict(words_of(mask))
+    assert all(0 < word < 1 << WORD_BITS for word in words.values())
+    assert mask_of(words) == mask
 
 
 @given(st.integers(1, 1 << 70), st.data())

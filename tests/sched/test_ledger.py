@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
@@ -12,7 +12,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.outcome import Fits, Part
+from fluxsched.sched.outcome import Block, Fits, Part, blocks_of, parts_in
 from fluxsched.sched.placing import place
 from fluxsched.sched.pool import Pool
 from fluxsched.sched.queue import Queue, Waiting
@@ -38,6 +38,16 @@ class Desk:
 
     def commit(self, start: Start) -> bool:
         return self.ledger.commit(start, self.queue, self.pool, 0.0) is not None
+
+    def adopt(self, jobid: int, *parts: Part) -> None:
+        self.ledger.adopt(jobid, blocks_of(parts), 0.0)
+
+    def free(self, jobid: int, parts: list[Part], final: bool = False) -> list[int]:
+        return self.ledger.release(jobid, blocks_of(parts), final)
+
+    def shrink(self, ranks: str) -> None:
+        self.pool.remove(Idset.parse(ranks))
+        self.ledger.count_out(Idset.parse(ranks))
 
 
 @pytest.fixture
@@ -75,25 +85,46 @@ def test_a_fit_of_another_request_is_refused(desk: Desk, request_of: RequestOf) 
     small, large = desk.wait(1, request_of()), desk.wait(2, request_of(cores=4))
     assert not desk.commit(Start(1, large.fit))
     assert not desk.commit(Start(2, Fits(large.fit.request, (), 1)))
-    assert not desk.commit(Start(2, Fits(large.fit.request, large.fit.parts * 2, 1)))
+    assert not desk.commit(Start(2, Fits(large.fit.request, large.fit.blocks * 2, 1)))
     assert desk.commit(small)
 
 
 def test_partial_then_final_free(desk: Desk, request_of: RequestOf) -> None:
     desk.commit(desk.wait(1, request_of(nodes=3, cores=2)))
-    assert desk.ledger.release(1, [Part(0, 3, 0), Part(2, 3, 0)], False) == [0, 2]
+    assert desk.free(1, [Part(0, 3, 0), Part(2, 3, 0)]) == []
     desk.ledger.check()
     assert 1 in desk.ledger
-    assert desk.ledger.release(1, [Part(1, 3, 0)], True) == [1]
+    assert desk.free(1, [Part(1, 3, 0)], final=True) == []
     assert 1 not in desk.ledger
-    assert all(target.idle for target in desk.pool.targets.values())
+    assert all(desk.pool[rank].idle for rank in desk.pool.ranks)
 
 
-def test_a_rank_is_emptied_by_its_last_holder(desk: Desk, request_of: RequestOf) -> None:
+def test_a_shrunk_rank_is_emptied_by_its_last_holder(desk: Desk, request_of: RequestOf) -> None:
     for jobid in (1, 2):
         desk.commit(desk.wait(jobid, request_of(cores=2)))
-    assert desk.ledger.release(1, [Part(0, 0b0011, 0)], True) == []
-    assert desk.ledger.release(2, [Part(0, 0b1100, 0)], True) == [0]
+    desk.shrink("0-1")
+    desk.ledger.check()
+    assert (str(desk.ledger.held(Idset.parse("0-3"))), desk.ledger.foreign()) == ("0", 2)
+    assert desk.free(1, [Part(0, 0b0011, 0)], final=True) == []
+    assert desk.ledger.release_all(2) == [0]
+    with pytest.raises(RemoteProtocolError, match="freed before"):
+        desk.ledger.release_all(2)
+
+
+def test_a_job_on_many_targets_frees_them_in_any_order(make_r: MakeR, request_of: RequestOf) -> None:
+    desk = Desk(make_r("0-1300", 4))
+    desk.commit(desk.wait(1, request_of(cores=1)))
+    desk.commit(desk.wait(2, request_of(nodes=1300, cores=4)))
+    assert len(desk.ledger.holders(Idset.parse("1300"))) == 1
+    held = [Part(rank, 0b1111, 0) for rank in range(1, 1301)]
+    desk.free(2, held[500:700])
+    desk.ledger.check()
+    with pytest.raises(RemoteProtocolError, match="ranks 501-502"):
+        desk.free(2, held[499:502])
+    desk.free(2, held[:500])
+    desk.free(2, held[700:], final=True)
+    desk.ledger.check()
+    assert str(desk.ledger.held(desk.pool.ranks)) == "0"
 
 
 BAD_FREES = [
@@ -112,73 +143,86 @@ def test_bad_frees_change_nothing(
 ) -> None:
     desk.commit(desk.wait(1, request_of(nodes=2, cores=2)))
     with pytest.raises(RemoteProtocolError, match=words):
-        desk.ledger.release(jobid, parts, final)
+        desk.free(jobid, parts, final)
     desk.ledger.check()
-    assert desk.ledger.release(1, [Part(0, 3, 0), Part(1, 3, 0)], True) == [0, 1]
+    assert str(desk.ledger.held(desk.pool.ranks)) == "0-1"
+    desk.free(1, [Part(1, 3, 0), Part(0, 3, 0)], final=True)
 
 
 def test_double_free(desk: Desk, request_of: RequestOf) -> None:
     desk.commit(desk.wait(1, request_of(nodes=2, cores=2)))
-    desk.ledger.release(1, [Part(0, 3, 0)], False)
+    desk.free(1, [Part(0, 3, 0)])
     with pytest.raises(RemoteProtocolError, match="ranks 0"):
-        desk.ledger.release(1, [Part(0, 3, 0)], False)
-    desk.ledger.release(1, [Part(1, 3, 0)], True)
+        desk.free(1, [Part(0, 3, 0)])
+    desk.free(1, [Part(1, 3, 0)], final=True)
     with pytest.raises(RemoteProtocolError, match="freed before"):
-        desk.ledger.release(1, [Part(1, 3, 0)], True)
-    assert desk.ledger.release(1, [], True) == []  # a final mark without ranks is of no matter
+        desk.free(1, [Part(1, 3, 0)], final=True)
+    assert desk.free(1, [], final=True) == []  # a final mark without ranks is of no matter
 
 
 def test_hello_adopts_and_foreign_parts_are_not_counted(desk: Desk, make_r: MakeR) -> None:
-    desk.ledger.adopt(1, [Part(3, 0b11, 0), Part(9, 0b11, 0)], 0.0)
+    desk.adopt(1, Part(3, 0b11, 0), Part(9, 0b11, 0))
     assert desk.ledger.foreign() == 1
-    assert desk.pool.targets[3].cores == 0b1100
+    assert desk.pool[3].cores == 0b1100
     desk.ledger.check()
-    assert desk.ledger.release(1, [Part(9, 0b11, 0)], False) == [9]
+    assert desk.free(1, [Part(9, 0b11, 0)]) == [9]
     assert desk.ledger.foreign() == 0
-    assert desk.ledger.release(1, [Part(3, 0b11, 0)], True) == [3]
+    assert desk.free(1, [Part(3, 0b11, 0)], final=True) == []
+
+
+def test_hello_finds_jobs_on_targets_that_are_down(desk: Desk) -> None:
+    desk.pool.set_down(Idset.parse("1-2"))
+    desk.adopt(1, Part(1, 0b1111, 0), Part(2, 0b0011, 0))
+    desk.adopt(2, Part(2, 0b0100, 0))
+    with pytest.raises(RemoteProtocolError, match="jobs 1 and 3 both hold rank 1"):
+        desk.adopt(3, Part(1, 0b0100, 0))
+    desk.ledger.check()
+    desk.pool.set_up(Idset.parse("1-2"))
+    assert (desk.pool[1].cores, desk.pool[2].cores) == (0, 0b1000)
+    desk.ledger.release_all(1)
+    assert desk.pool[1].idle
 
 
 def test_cores_that_a_target_does_not_have_are_foreign(desk: Desk) -> None:
-    desk.ledger.adopt(1, [Part(0, 0b110000, 1)], 0.0)
-    assert desk.pool.targets[0].idle
-    desk.ledger.release(1, [Part(0, 0b110000, 1)], True)
+    desk.adopt(1, Part(0, 0b110000, 1))
+    assert desk.pool[0].idle
+    desk.free(1, [Part(0, 0b110000, 1)], final=True)
 
 
 def test_hello_that_holds_twice_is_refused(desk: Desk) -> None:
-    desk.ledger.adopt(1, [Part(0, 0b11, 0), Part(9, 1, 0)], 0.0)
+    desk.adopt(1, Part(0, 0b11, 0), Part(9, 1, 0))
     for part in (Part(0, 0b10, 0), Part(9, 1, 0)):
         with pytest.raises(RemoteProtocolError, match=f"jobs 1 and 2 both hold rank {part.rank}"):
-            desk.ledger.adopt(2, [Part(1, 1, 0), part], 0.0)
+            desk.adopt(2, Part(1, 1, 0), part)
     with pytest.raises(RemoteProtocolError, match="twice"):
-        desk.ledger.adopt(1, [Part(1, 1, 0)], 0.0)
-    assert desk.pool.targets[1].idle
+        desk.adopt(1, Part(1, 1, 0))
+    assert desk.pool[1].idle
 
 
 def test_foreign_holdings_count_once_their_target_is_grown(desk: Desk, make_r: MakeR) -> None:
-    desk.ledger.adopt(1, [Part(9, 0b11, 0)], 0.0)
+    desk.adopt(1, Part(9, 0b11, 0))
     nine = make_r("9", 4)
     desk.pool.add(nine, nine.ranks)
     desk.ledger.count_in(nine.ranks)
-    assert desk.pool.targets[9].cores == 0b1100
+    assert desk.pool[9].cores == 0b1100
     desk.ledger.check()
-    desk.ledger.release(1, [Part(9, 0b11, 0)], True)
-    assert desk.pool.targets[9].idle
+    desk.free(1, [Part(9, 0b11, 0)], final=True)
+    assert desk.pool[9].idle
 
 
 def test_check_catches_a_skipped_free(make_r: MakeR, request_of: RequestOf) -> None:
     class Forgetful(Pool):
-        def give(self, rank: int, cores: int, gpus: int) -> None:
-            if rank != 1:
-                super().give(rank, cores, gpus)
+        def give(self, blocks: Iterable[Block]) -> None:
+            super().give(blocks_of(part for part in parts_in(blocks) if part.rank != 1))
 
     desk = Desk(make_r("0-3", 4))
     pool = Forgetful()
     pool.add(make_r("0-3", 4), Idset.parse("0-3"))
     desk.pool, desk.ledger = pool, Ledger([pool])
     desk.commit(desk.wait(1, request_of(nodes=2)))
-    desk.ledger.release(1, [Part(0, 1, 0)], False)
+    desk.free(1, [Part(0, 1, 0)])
     desk.ledger.check()
-    desk.ledger.release(1, [Part(1, 1, 0)], True)
+    desk.free(1, [Part(1, 1, 0)], final=True)
     with pytest.raises(AssertionError, match="rank 1"):
         desk.ledger.check()
 
@@ -188,7 +232,7 @@ def test_check_catches_a_core_held_twice(make_r: MakeR, request_of: RequestOf) -
     desk.commit(desk.wait(1, request_of()))
     desk.commit(desk.wait(2, request_of()))
     (one, two) = desk.ledger
-    two.parts[0] = one.parts[0]
+    two.blocks = one.blocks
     with pytest.raises(AssertionError, match="held twice"):
         desk.ledger.check()
     assert desk.ledger.holders(EMPTY) == []

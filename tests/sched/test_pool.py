@@ -10,10 +10,12 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
+from fluxsched.sched.bucket import BUCKETS_MAX
 from fluxsched.sched.outcome import Fits, Infeasible, Insufficient, Part
 from fluxsched.sched.placing import infeasible, place
-from fluxsched.sched.pool import PLANS_MAX, TRAITS_MAX, Pool
-from fluxsched.sched.shelf import BEST_FIT, WORST_FIT
+from fluxsched.sched.pool import PLANS_MAX, Pool
+from fluxsched.sched.shelf import BEST_FIT, FIRST_FIT, WORST_FIT
+from fluxsched.sched.shelves import TRAITS_MAX
 
 MakeR = Callable[..., ResourceSet]
 RequestOf = Callable[..., Request]
@@ -37,8 +39,7 @@ def ranks(pool: Pool, request: Request, placement: str = BEST_FIT) -> str:
 def take(pool: Pool, request: Request, placement: str = BEST_FIT) -> Fits:
     outcome = place(pool, request, placement)
     assert isinstance(outcome, Fits), outcome
-    for part in outcome.parts:
-        pool.take(*part)
+    assert pool.take(outcome.blocks)
     return outcome
 
 
@@ -55,6 +56,16 @@ def test_worst_fit_spreads(pool: Pool, request_of: RequestOf) -> None:
     assert ranks(pool, request_of(), WORST_FIT) == "5"
     take(pool, request_of(cores=5), WORST_FIT)
     assert ranks(pool, request_of(), WORST_FIT) == "0"
+
+
+def test_first_fit_takes_the_lowest_rank(pool: Pool, request_of: RequestOf) -> None:
+    take(pool, request_of(cores=3), FIRST_FIT)
+    assert ranks(pool, request_of(cores=2), FIRST_FIT) == "1"
+    assert ranks(pool, request_of(cores=5), FIRST_FIT) == "4"
+    assert ranks(pool, request_of(nodes=3, cores=1), FIRST_FIT) == "0-2"
+    outcome = place(pool, request_of(slots=5, cores=2), FIRST_FIT)
+    assert isinstance(outcome, Fits)
+    assert outcome.parts == (Part(1, 0b1111, 0), Part(2, 0b1111, 0), Part(3, 0b0011, 0))
 
 
 def test_slots_pack_on_few_targets(pool: Pool, request_of: RequestOf) -> None:
@@ -152,26 +163,33 @@ def test_feasibility_ignores_weather_but_not_shrink(pool: Pool, request_of: Requ
 def test_down_gets_nothing_more_and_a_free_there_is_kept(pool: Pool, request_of: RequestOf) -> None:
     fit = take(pool, request_of(cores=2))
     pool.set_down(Idset.parse("0"))
-    assert not pool.holds_free(fit.parts)
+    assert not pool.take(fit.blocks)
     assert ranks(pool, request_of(cores=2)) == "1"
-    pool.give(*fit.parts[0])
+    pool.give(fit.blocks)
     assert ranks(pool, request_of(nodes=Count(1, None))) == "1-5"
     pool.set_up(Idset.parse("0"))
     assert ranks(pool, request_of(nodes=Count(1, None))) == "0-5"
 
 
 def test_take_and_give_twice_are_bugs(pool: Pool, request_of: RequestOf) -> None:
-    (part,) = take(pool, request_of(cores=2)).parts
+    blocks = take(pool, request_of(cores=2)).blocks
+    assert not pool.take(blocks)
     with pytest.raises(LocalProtocolError, match="not free"):
-        pool.take(*part)
-    pool.give(*part)
+        pool.claim(blocks)
+    pool.give(blocks)
     with pytest.raises(LocalProtocolError, match="free already"):
-        pool.give(*part)
+        pool.give(blocks)
 
 
 def test_a_rank_grown_twice_is_refused_and_nothing_changes(pool: Pool, make_r: MakeR) -> None:
     with pytest.raises(RemoteProtocolError, match="5"):
         pool.add(make_r("5-6"), EMPTY)
+    assert str(pool.ranks) == "0-5"
+
+
+def test_targets_beyond_the_limit_are_refused_and_nothing_changes(pool: Pool, make_r: MakeR) -> None:
+    with pytest.raises(RemoteProtocolError, match="1048576 at most"):
+        pool.add(make_r("6", BUCKETS_MAX // 2, 2), EMPTY)
     assert str(pool.ranks) == "0-5"
 
 

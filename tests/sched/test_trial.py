@@ -15,7 +15,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.outcome import Fits, Insufficient, blocks_of, parts_in
+from fluxsched.sched.outcome import Fits, Insufficient, Part, blocks_of, parts_in
 from fluxsched.sched.placing import place
 from fluxsched.sched.pool import Pool
 from fluxsched.sched.queue import Queue, Waiting
@@ -34,14 +34,13 @@ def pool(make_r: MakeR) -> Pool:
 
 
 def state(pool: Pool) -> list[tuple[int, int, int]]:
-    return [(rank, pool.targets[rank].cores, pool.targets[rank].gpus) for rank in pool.ranks]
+    return [(rank, pool[rank].cores, pool[rank].gpus) for rank in pool.ranks]
 
 
 def start(pool: Pool, request: Request, placement: str = BEST_FIT) -> Fits:
     fit = place(pool, request, placement)
     assert isinstance(fit, Fits)
-    for part in fit.parts:
-        pool.take(*part)
+    assert pool.take(fit.blocks)
     return fit
 
 
@@ -64,19 +63,20 @@ def test_leaving_undoes_everything(pool: Pool, request_of: RequestOf) -> None:
 
 def test_what_the_pool_does_not_count_is_passed_over(pool: Pool) -> None:
     with Trial(pool) as trial:
-        trial.take([(0, 1, 0b11, 0)])
-        trial.give([(0, 1, 0b110011, 0), (0, 1 << 77, 1, 0)])
+        trial.take(((0, 1, 0b11, 0, ()),))
+        trial.give(((0, 1, 0b110011, 0, ()), (0, 1 << 77, 1, 0, ())))
         assert state(pool)[0] == (0, 0b1111, 0b11)
-        trial.take([(0, 1, 1, 0)])
+        trial.take(((0, 1, 1, 0, ()),))
         with pytest.raises(LocalProtocolError, match="not free"):
-            trial.take([(0, 1, 1, 0)])
+            trial.take(((0, 1, 1, 0, ()),))
     assert state(pool)[0] == (0, 0b1111, 0b11)
 
 
 def test_what_is_reserved_is_avoided(pool: Pool, request_of: RequestOf) -> None:
     start(pool, request_of(nodes=1, cores=4))
     before = state(pool)
-    reserved = blocks_of([(0, 0b1111, 0), (1, 0b1111, 0b11), (2, 0b0011, 0)])  # rank 0 is busy: nothing to keep there
+    # rank 0 is busy: nothing to keep there
+    reserved = blocks_of([Part(0, 0b1111, 0), Part(1, 0b1111, 0b11), Part(2, 0b0011, 0)])
     with Trial(pool) as trial:
         fit = trial.find(request_of(slots=6), BEST_FIT, avoid=reserved)
         assert fit is not None
@@ -150,4 +150,5 @@ def test_nothing_is_committed_inside(pool: Pool, request_of: RequestOf) -> None:
 @given(st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 3), st.integers(0, 1)), unique_by=lambda p: p[0]))
 @settings(max_examples=40, deadline=None)
 def test_blocks_and_parts_say_the_same(parts: list[tuple[int, int, int]]) -> None:
-    assert sorted(parts_in(blocks_of(parts))) == sorted(parts)
+    want = [Part(*part) for part in parts]
+    assert sorted(parts_in(blocks_of(want))) == sorted(want)
