@@ -31,6 +31,9 @@ SECTIONS = {
         "job": Entry("fluxsched.cli.job:job", "Look into one job: info, eventlog, why, attach and more."),
         "queue": Entry("fluxsched.cli.queue:queue", "Show, enable, disable, start and stop queues."),
     },
+    "Elsewhere": {
+        "flux": Entry("fluxsched.cli.flux:flux", "Be the scheduler of a Flux instance."),
+    },
     "Studies": {
         "sim": Entry("fluxsched.cli.sim:sim", "Simulate policies on a trace, or make up a trace."),
     },

@@ -156,10 +156,15 @@ def mod_main(h: Any, *args: str) -> None:
     """What Flux calls. A ValueError is an option's fault, and is shown to who loads the module."""
     paths = [word.removeprefix(PYTHON_PATH) for word in args if word.startswith(PYTHON_PATH)]
     sys.path += [*filter(None, ":".join(paths).split(":")), str(HOME)]
-    from fluxsched.adapters.flux.bridge import TOPICS, Bridge
-    from fluxsched.adapters.flux.options import parse_options
-    from fluxsched.adapters.flux.trace import Recorder
-    from fluxsched.runtime.clock import SystemClock
+    try:
+        from fluxsched.adapters.flux.bridge import TOPICS, Bridge
+        from fluxsched.adapters.flux.options import parse_options
+        from fluxsched.adapters.flux.trace import Recorder
+        from fluxsched.runtime.clock import SystemClock
+    except ImportError as fault:
+        raise ValueError(
+            f"{sys.executable} cannot import fluxsched: {fault}; `fluxsched flux install` tells what to do"
+        ) from fault
 
     module = BrokerModule(h, *args)
     options = parse_options([word for word in args if not word.startswith(PYTHON_PATH)], module.name)

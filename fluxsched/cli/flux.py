@@ -1,0 +1,49 @@
+"""`fluxsched flux`: our schedulers inside a real Flux instance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fluxsched.cli.base import Group
+
+_directory = click.option(
+    "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+    help="The modprobe.d directory. [default: that of the flux on PATH]",
+)  # fmt: skip
+
+
+@click.group("flux", cls=Group)
+def flux() -> None:
+    """Be the scheduler of a Flux instance (flux-core 0.88 or later)."""
+
+
+@flux.command("module-path")
+def path() -> None:
+    """Print the file to load: flux module load $(fluxsched flux module-path) policy=easy"""
+    from fluxsched.adapters.flux.install import module_path
+
+    click.echo(module_path())
+
+
+@flux.command("install")
+@_directory
+@click.argument("options", metavar="[OPTION=VALUE...]", nargs=-1)
+def put(directory: Path | None, options: tuple[str, ...]) -> None:
+    """Make us the default scheduler of the Flux on PATH, with these module options."""
+    from fluxsched.adapters.flux.install import install
+
+    done = install(options, directory)
+    click.echo(f"{done.path}: written; Flux loads it when it starts next")
+    for found in done.python_path:
+        click.echo(f"Flux's Python also looks into {found}")
+
+
+@flux.command("uninstall")
+@_directory
+def remove(directory: Path | None) -> None:
+    """Take us back: Flux's own default scheduler is loaded next time."""
+    from fluxsched.adapters.flux.install import uninstall
+
+    click.echo(f"{uninstall(directory)}: removed")

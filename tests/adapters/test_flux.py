@@ -1,0 +1,107 @@
+"""Inside a real Flux, where there is one on PATH: as its default scheduler, reloaded while jobs run, in a burst."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from fluxsched.adapters.flux.install import Installed, install, module_path
+from fluxsched.errors import Refused
+
+pytestmark = pytest.mark.flux
+
+FAKE = "--conf=fake-resources.nnodes={nodes}", "--conf=fake-resources.cores-per-node={cores}"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Installed:
+    """A drop-in that makes us the default scheduler."""
+    if shutil.which("flux") is None:
+        pytest.skip("no flux on PATH: put flux-core 0.88 or later there")
+    top = tmp_path_factory.mktemp("modprobe")
+    try:
+        return install([], top / "modprobe.d")
+    except Refused as fault:
+        pytest.skip(f"the flux on PATH is of no use here: {fault}")
+
+
+@pytest.fixture
+def flux(installed, monkeypatch, tmp_path):
+    """flux(script, nodes=4, cores=2): run a script as an instance's initial program; gives what it prints.
+
+    In the script `RELOAD option=value ...` reloads the module.
+    """
+    monkeypatch.setenv("FLUX_MODPROBE_PATH_APPEND", str(installed.path.parents[1]))
+    reload = f"flux module reload {module_path()} python-path={':'.join(installed.python_path)}"
+
+    def run(script: str, nodes: int = 4, cores: int = 2) -> str:
+        fake = [word.format(nodes=nodes, cores=cores) for word in FAKE]
+        script = script.replace("RELOAD", reload)
+        command = ["flux", "start", "-s1", *fake, "bash", "-euc", script]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+SUBMIT = "flux submit --setattr=exec.test.run_duration={}s --quiet"
+
+
+def test_we_are_the_default_scheduler_and_say_so(flux):
+    said = flux("flux module list | grep sched-; flux dmesg | grep ready:; flux resource list -no {state}:{ncores}")
+    assert "sched-fluxsched" in said
+    assert "ready: queue-depth=unlimited log-level=info policy=easy Rv1 rank[0-3]/core[0-1]" in said
+    assert "free:8" in said
+
+
+def test_jobs_run_and_impossible_ones_are_denied(flux):
+    said = flux(
+        "flux run -n2 --setattr=exec.test.run_duration=10ms true;"
+        "flux job wait-event $(flux submit -n1 -c3 true) exception;"
+        "flux jobs -ano {status}:{ntasks}"
+    )
+    assert "COMPLETED:2" in said
+    assert "unsatisfiable request" in said
+
+
+def test_a_reload_finds_the_running_jobs(flux):
+    said = flux(
+        f"{SUBMIT.format(30)} -n5 -t 5m true; {SUBMIT.format(0.01)} -n4 -t 1m true;"
+        "flux job wait-event $(flux jobs -no {id} -f running) start >/dev/null;"
+        "RELOAD policy=firstfit;"
+        "flux jobs -no {status}:{ntasks}; flux resource list -s allocated -no {ncores};"
+        "flux cancel $(flux jobs -no {id} -f running); flux queue drain; flux jobs -ano {result}:{ntasks}"
+    )
+    assert said.split() == ["SCHED:4", "RUN:5", "5", "COMPLETED:4", "CANCELED:5"]
+
+
+def test_burst(flux):
+    """60 jobs at once behind a blocked head: each is granted once, and backfill goes on."""
+    said = flux(
+        f"{SUBMIT.format(20)} -N3 --exclusive -t 1m true; {SUBMIT.format(0.1)} -N64 --exclusive -t 1m true;"
+        f"{SUBMIT.format(0.01)} --cc=1-60 -N1 --exclusive -t 10s true;"
+        "for i in $(seq 100); do sleep 0.1; test $(flux jobs -ano {id} -f completed | wc -l) -ge 60 && break; done;"
+        "flux jobs -ano {status} | sort | uniq -c;"
+        "flux module stats sched-fluxsched | jq .granted; flux cancel --all; flux queue drain",
+        nodes=64, cores=1,
+    )  # fmt: skip
+    assert said.split() == ["60", "COMPLETED", "1", "RUN", "1", "SCHED", "61"]
+
+
+def test_a_bad_policy_ends_neither_flux_nor_the_module(flux, tmp_path):
+    file = tmp_path / "bad.py"
+    file.write_text(
+        "class Bad:\n    name = 'bad'\n    OPTIONS = {}\n"
+        "    def schedule(self, view, now_s):\n"
+        "        raise RecursionError('of a kind that ends schedulers')\n"
+        "        yield\n"
+    )
+    said = flux(
+        f"RELOAD policy={file}; {SUBMIT.format(0.01)} true; sleep 1;"
+        "flux module list | grep -c sched-fluxsched; flux dmesg | grep -c 'that ends schedulers';"
+        "RELOAD; flux queue drain; flux jobs -ano {result}"
+    )
+    assert said.split() == ["1", "1", "COMPLETED"]

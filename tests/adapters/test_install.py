@@ -1,0 +1,109 @@
+"""`fluxsched flux`: checked by asking Flux, here a stand-in script, before a file is written; only ours is removed."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fluxsched.adapters.flux.install import MARK, PRIORITY, install, module_path, uninstall
+from fluxsched.cli.main import main
+from fluxsched.errors import InvalidValue, Refused
+
+SCRIPT = """#!/bin/sh
+case "$1" in
+version) echo "libflux-core: {version}" ;;
+config) echo {confdir} ;;
+python) shift; PYTHONPATH={stubs} exec {python} -S -c "$2" ;;
+esac
+"""
+
+
+@pytest.fixture
+def flux(tmp_path, monkeypatch):
+    """flux(version=..., brokermod=...): a `flux` on PATH; gives the directory of its configuration."""
+
+    def make(version: str = "0.88.0", brokermod: bool = True, python: str = sys.executable) -> Path:
+        stubs = tmp_path / "stubs" / "flux"
+        stubs.mkdir(parents=True)
+        (stubs / "__init__.py").touch()
+        if brokermod:
+            (stubs / "brokermod.py").touch()
+        binary = tmp_path / "bin" / "flux"
+        binary.parent.mkdir()
+        confdir = tmp_path / "etc"
+        binary.write_text(SCRIPT.format(version=version, confdir=confdir, stubs=stubs.parent, python=python))
+        binary.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{binary.parent}:/usr/bin:/bin")
+        return confdir
+
+    return make
+
+
+def test_the_module_path_is_a_file():
+    result = CliRunner().invoke(main, ["flux", "module-path"])
+    assert result.stdout == f"{module_path()}\n"
+    assert module_path().is_file()
+
+
+def test_install_writes_a_table_that_wins(flux):
+    confdir = flux()
+    done = install(["policy=fifo", "placement=best-fit"])
+    assert done.path == confdir / "modprobe" / "modprobe.d" / "fluxsched.toml"
+    (table,) = tomllib.loads(done.path.read_text())["modules"]
+    assert table["name"] == "sched-fluxsched"
+    assert table["module"] == str(module_path())
+    assert table["provides"] == ["sched", "feasibility"]
+    assert table["priority"] == PRIORITY > 100
+    assert table["args"][-2:] == ["policy=fifo", "placement=best-fit"]
+    assert table["args"][:-2] == [f"python-path={':'.join(done.python_path)}"]  # where msgspec is
+    install()
+    assert uninstall() == done.path
+    assert not done.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "words", "error", "why"),
+    [
+        ({"version": "0.87.0"}, [], Refused, "0.87: the module needs 0.88"),
+        ({"version": "what"}, [], Refused, "does not tell the version"),
+        ({"brokermod": False}, [], Refused, "cannot import us .*No module named 'flux.brokermod'.* flux python -m pip"),
+        ({"python": "/bin/false"}, [], Refused, "exit status 1"),
+        ({}, ["policy=nope"], InvalidValue, "no policy 'nope'"),
+    ],
+)
+def test_nothing_is_written_when_something_is_wrong(flux, given, words, error, why):
+    confdir = flux(**given)
+    with pytest.raises(error, match=why.replace(" flux python", ".*flux python")):
+        install(words)
+    assert not confdir.exists()
+
+
+def test_without_flux_it_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = CliRunner().invoke(main, ["flux", "install"])
+    assert result.exit_code == 1
+    assert "no flux on PATH" in result.stderr
+
+
+def test_what_is_not_ours_stays(flux, tmp_path):
+    flux()
+    other = tmp_path / "fluxsched.toml"
+    with pytest.raises(Refused, match="nothing to remove"):
+        uninstall(tmp_path)
+    other.write_text("[[modules]]\n")
+    for act in (lambda: install([], tmp_path), lambda: uninstall(tmp_path)):
+        with pytest.raises(Refused, match="not ours"):
+            act()
+    other.write_text(f"{MARK}\n")
+    result = CliRunner().invoke(main, ["flux", "uninstall", "--dir", str(tmp_path)])
+    assert result.stdout == f"{other}: removed\n"
+
+
+def test_install_says_what_it_did(flux, tmp_path):
+    flux()
+    result = CliRunner().invoke(main, ["flux", "install", "--dir", str(tmp_path / "d"), "policy=fifo"])
+    assert result.stdout.startswith(f"{tmp_path / 'd' / 'fluxsched.toml'}: written")
