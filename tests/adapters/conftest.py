@@ -31,6 +31,7 @@ class Replay:
     """A recorded conversation: its inputs go to a bridge, whose outputs must be the recorded ones."""
 
     name = "sched-fluxsched"
+    ascii = False
 
     def __init__(self, path: Path) -> None:
         lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -108,6 +109,7 @@ class Hand:
     """A handle in the test's hand: what the bridge says is kept, and the test answers when it likes."""
 
     name = "sched-fluxsched"
+    ascii = False
 
     def __init__(self) -> None:
         self.said: list[tuple[Any, ...]] = []

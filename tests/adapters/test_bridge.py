@@ -311,3 +311,42 @@ def test_a_job_that_overtakes_names_the_one_with_the_reservation(hand):
     granted = {said["id"]: said["annotations"]["sched"] for _, said in hand.take("respond") if said["type"] == 0}
     assert granted[1] == {"resource_summary": "rank0/core[0-1] rank1/core0"}
     assert granted[3]["backfill"] == "ƒ3"
+
+
+def estimates(hand):
+    """What jobs were told of their start since the last look, the latest first of each."""
+    told = [(answer["id"], answer["annotations"]["sched"]) for _, answer in hand.take("respond") if answer["type"] < 2]
+    return {jobid: sched["t_estimate"] for jobid, sched in told if "t_estimate" in sched}
+
+
+def test_a_forecast_estimates_the_first_jobs_and_takes_back_what_no_longer_holds(hand):
+    hand.begin("policy=fifo", "forecast=yes", ranks="0")
+    hand.alloc(1, slots=2, duration=600)
+    hand.turn()
+    hand.alloc(2, slots=2, duration=60)
+    hand.alloc(3, slots=2, duration=60)
+    hand.turn()
+    assert estimates(hand) == {2: 1600.0, 3: 1660.0}
+    hand.alloc(4, slots=2, priority=20)  # nobody knows when it ends
+    hand.turn()
+    assert estimates(hand) == {4: 1600.0, 2: None, 3: None}
+
+
+def test_a_job_that_is_no_longer_the_head_is_told_so(hand):
+    hand.begin("policy=easy", ranks="0")
+    hand.alloc(1, slots=2, duration=600)
+    hand.turn()
+    hand.alloc(2, slots=2, duration=60)
+    hand.turn()
+    assert estimates(hand) == {2: 1600.0}
+    hand.alloc(3, slots=2, duration=60, priority=20)
+    hand.turn()
+    assert estimates(hand) == {3: 1600.0, 2: None}
+    hand.ask("sched.cancel", {"id": 3})
+    hand.turn()
+    assert estimates(hand) == {2: 1600.0}
+    hand.commits[0][1](Reply())
+    hand.ask("sched.free", freed(1, "0", "0-1"))
+    hand.turn()
+    hand.commits[1][1](Reply())
+    assert estimates(hand) == {2: None}

@@ -41,7 +41,8 @@ def test_the_rest_is_the_policys():
         ("mode=limited", "limited=N"), ("mode=limited=unlimited", "limited=N"), ("log-level=bogus", "none of emerg"),
         ("log_level=debug", "unknown option 'log_level'"), ("policy=nope", "no policy 'nope'"),
         ("verbose", "option=value"), ("policy=fifo:x", "no option"),
-        ("placement=middle", "worst-fit"), ("policy=", "names no policy"), ("queue-depth=²", "1 to"),
+        ("placement=middle", "worst-fit"), ("forecast=maybe", "neither yes nor no"),
+        ("policy=", "names no policy"), ("queue-depth=²", "1 to"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(word, named):

@@ -19,10 +19,11 @@ import msgspec
 from fluxsched.adapters.flux import notes
 from fluxsched.adapters.flux.commits import Commits, Grant
 from fluxsched.adapters.flux.greeting import Greeting
-from fluxsched.adapters.flux.handle import LEVELS, LOG_ERR, LOG_INFO, Handle, Reply, Request
+from fluxsched.adapters.flux.handle import LEVELS, LOG_DEBUG, LOG_ERR, LOG_INFO, Handle, Reply, Request
 from fluxsched.adapters.flux.options import Options
 from fluxsched.adapters.flux.quirks import Quirks
 from fluxsched.core.idset import Idset
+from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import parse_entries
@@ -58,7 +59,7 @@ class Bridge:
     """Joins one scheduler to one Flux instance."""
 
     def __init__(self, handle: Handle, options: Options, clock: Clock) -> None:
-        self._quirks = Quirks(handle, options.policy)
+        self._quirks = Quirks(handle, options.policy, options.forecast)
         self.scheduler = Scheduler(self._quirks)
         self.policy = options.policy
         self.passes = self.policy_errors = 0
@@ -180,6 +181,7 @@ class Bridge:
         job = codec.from_json(request.payload, FREE)
         given = ResourceSet(parse_entries(job.R.execution.R_lite).entries)  # hosts and times are of no matter
         self._perform(self.scheduler.free(job.id, given, job.final))
+        self._log(LOG_DEBUG, notes.free(format_f58(job.id, ascii=self._handle.ascii), given.summary(), job.final))
         self._changed()
 
     def _cancel(self, request: Request) -> None:
@@ -235,7 +237,8 @@ class Bridge:
         begun_s = self._clock.monotonic_s()
         cut = self._pass(begun_s + SLICE_S)
         for answer in self._quirks.annotations():
-            self._answer(answer)
+            if answer.id in self.waiting:
+                self._answer(answer)
         self._commits.flush()
         self.passes += 1
         ended_s = self._clock.monotonic_s()
@@ -270,6 +273,7 @@ class Bridge:
                 case effect.Granted():
                     self._grant(one)
                 case effect.Annotated():
+                    self._quirks.told(one.jobid, one.annotations)
                     self._answer(msg.AllocResponse(one.jobid, msg.ANNOTATE, annotations=dict(one.annotations)))
                 case effect.Denied():
                     note = notes.unsatisfiable(one.note)
@@ -279,7 +283,7 @@ class Bridge:
 
     def _grant(self, one: effect.Granted) -> None:
         R = codec.to_json(one.R)  # noqa: N806
-        annotations = self._quirks.granted(one.annotations)
+        annotations = self._quirks.granted(one.jobid, one.annotations)
         answer = {"id": one.jobid, "type": msg.SUCCESS, "R": msgspec.Raw(R), "annotations": annotations}
         self._commits.add(Grant(one.jobid, R, codec.to_json(answer)))
 

@@ -77,10 +77,10 @@ class Greeting:
         except FluxschedError as fault:
             self._raise(job.id, fault)
         else:
-            self._handle.log(LOG_DEBUG, notes.hello(job))
+            self._handle.log(LOG_DEBUG, notes.hello(self._name(job.id), job))
 
     def _raise(self, jobid: int, fault: FluxschedError) -> None:
-        name = format_f58(jobid)
+        name = self._name(jobid)
         self._handle.log(LOG_ERR, f"hello: cannot take over {name}, raising a fatal exception on it: {fault}")
         note = f"failed to reallocate R for running job: {fault}"
         raised = RaiseRequest(id=jobid, type=notes.RESTART, severity=0, note=note)
@@ -89,3 +89,6 @@ class Greeting:
     def _raised(self, name: str, reply: Reply) -> None:
         if reply.errnum:
             self._handle.log(LOG_ERR, f"hello: exception on {name}: {reply.text}")
+
+    def _name(self, jobid: int) -> str:
+        return format_f58(jobid, ascii=self._handle.ascii)

@@ -46,6 +46,11 @@ class Handle(Protocol):
         """The name under which the module was loaded."""
         ...
 
+    @property
+    def ascii(self) -> bool:
+        """Whether Flux's tools write job ids with an ASCII f here, for a locale without ƒ (RFC 19)."""
+        ...
+
     def rpc(self, topic: str, payload: bytes | None, done: Done, *, streaming: bool = False) -> None:
         """Send a request; `done` gets each answer, for a stream until one has an errnum."""
         ...

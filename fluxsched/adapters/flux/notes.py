@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue
 from fluxsched.protocol.messages.alloc import HelloResponse
@@ -43,8 +42,11 @@ def ready(depth: int | None, level: str, policy: str, resources: str) -> str:
     return f"ready: queue-depth={depth or 'unlimited'} log-level={level} policy={policy} Rv1 {resources}"
 
 
-def hello(job: HelloResponse) -> str:
+def hello(name: str, job: HelloResponse) -> str:
     """The debug line of one job that runs already."""
-    return (
-        f"hello: id={format_f58(job.id)} priority={job.priority} userid={job.userid} t_submit={job.t_submit:.1f}"
-    )
+    return f"hello: id={name} priority={job.priority} userid={job.userid} t_submit={job.t_submit:.1f}"
+
+
+def free(name: str, resources: str, final: bool) -> str:
+    """The debug line of what a job gives back."""
+    return f"free: {name}: {resources}{' (final)' if final else ''}"

@@ -19,23 +19,30 @@ DEFAULT_POLICY = "easy"
 POLICY_OF_NAME: Mapping[str, str] = {"sched-simple": "fifo", "sched-fifo": "fifo", "sched-backfill": "easy"}
 """What Flux's own schedulers do, for a module that is loaded under their names."""
 
+FORECASTING = ("sched-simple", "sched-fifo")
+"""Flux's schedulers that tell jobs when they are to start, though they plan none of them."""
+
 QUEUE_DEPTH_MAX = 0x7FFFFFFF
 """The job manager's counter (RFC 27, limited mode)."""
 
 NO_PARTIAL = "test-hello-nopartial"
 """An option of Flux's sched-simple, for its tests: say hello without `partial-ok`."""
 
-OWN = ("policy", "queue-depth", "mode", "log-level", "trace")
+OWN = ("policy", "queue-depth", "mode", "log-level", "forecast", "trace")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A module's options; `queue_depth` is None for unlimited, `trace` a file for the conversation."""
+    """A module's options; `queue_depth` is None for unlimited, `trace` a file for the conversation.
+
+    `forecast`: the first jobs that wait are told when they are to start, though the policy plans none of them.
+    """
 
     policy: Policy
     queue_depth: int | None = None
     log_level: int = LOG_INFO
     partial_ok: bool = True
+    forecast: bool = False
     trace: str | None = None
 
 
@@ -51,8 +58,16 @@ def parse_options(words: Iterable[str], module_name: str) -> Options:
     level, trace = given.pop("log-level", "info").lower(), given.pop("trace", None)
     if level not in LEVELS:
         raise InvalidValue(f"log-level={level!r} is none of {', '.join(LEVELS)}")
+    forecast = given.pop("forecast", "yes" if module_name in FORECASTING else "no")
+    if forecast not in ("yes", "no"):
+        raise InvalidValue(f"forecast={forecast!r} is neither yes nor no")
     return Options(
-        _policy(spec, given), _mode(mode) if mode is not None else _depth(depth), LEVELS[level], partial_ok, trace
+        policy=_policy(spec, given),
+        queue_depth=_mode(mode) if mode is not None else _depth(depth),
+        log_level=LEVELS[level],
+        partial_ok=partial_ok,
+        forecast=forecast == "yes",
+        trace=trace,
     )
 
 

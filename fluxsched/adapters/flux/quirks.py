@@ -1,18 +1,21 @@
-"""What only Flux's own tools and tests ask of a scheduler: the debug bits of sched-simple, annotations in its words.
+"""What only Flux's own tools and tests ask of a scheduler: debug bits of sched-simple, annotations as its others have.
 
-Law: nothing here changes a decision; a job learns of the one that it overtook, and without a bit set that is all.
+Law: nothing here changes a decision. A job learns of the one that it overtook, an estimate that holds no more is taken
+back at once, and under the names of Flux's FIFO schedulers the first jobs that wait learn when they are to start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
+from math import inf
 from typing import Any, ClassVar
 
 from fluxsched.adapters.flux.handle import Handle
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.protocol.messages import alloc as msg
-from fluxsched.sched.policy import BACKFILLED, IMMEDIATE, Decision, Option, Policy, Reserve, View
+from fluxsched.sched.policy import BACKFILLED, Decision, Option, Policy, Reserve, View
 
 FAIL_ALLOC = 1
 """While set, every alloc request is denied."""
@@ -21,46 +24,71 @@ ANNOTATE_PENDING = 2
 DENY_EXPIRATION = 4
 """While set, a running job's end cannot be changed."""
 
+FORECAST_MAX = 8
+"""Jobs that are told when they are to start where the policy itself plans none: it is done in every pass."""
+
 
 class Quirks:
-    """A policy around the policy, that looks on: who has the reservation, and who was left in the queue."""
+    """A policy around the policy, that looks on: who has a reservation, and who was left in the queue."""
 
     name: ClassVar[str] = "quirks"
     OPTIONS: ClassVar[Mapping[str, Option]] = {}
 
-    def __init__(self, handle: Handle, policy: Policy) -> None:
+    def __init__(self, handle: Handle, policy: Policy, forecast: bool) -> None:
+        self.BACKFILLS = bool(getattr(policy, "BACKFILLS", False))
         self._handle = handle
         self._policy = policy
-        self.BACKFILLS = bool(getattr(policy, "BACKFILLS", False))
-        self._head: int | None = None
+        self._forecast = forecast
+        self._reserved: dict[int, float] = {}
+        self._estimated: set[int] = set()
         self._left: list[int] = []
+        self._whole = False
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        """The policy's own decisions."""
-        self._head = None
+        """The policy's own decisions, then the forecast."""
+        self._reserved, self._whole = {}, False
         for decision in self._policy.schedule(view, now_s):
-            if isinstance(decision, Reserve) and self._head is None:
-                self._head = decision.reservation.jobid
-            yield decision
+            yield self._seen(decision)
+        for job in islice(view.queue, FORECAST_MAX if self._forecast else 0):
+            yield self._seen(Reserve(view.plan.reserve(job), view.reason(job)))
         if self._handle.debug(ANNOTATE_PENDING):
             self._left = [job.jobid for job in view.queue]
+        self._whole = True
 
-    def granted(self, annotations: Mapping[str, Any]) -> dict[str, Any]:
+    def _seen(self, decision: Decision) -> Decision:
+        if isinstance(decision, Reserve):
+            self._reserved[decision.reservation.jobid] = decision.reservation.start_s
+        return decision
+
+    def told(self, jobid: int, annotations: Mapping[str, Any]) -> None:
+        """A job that waits was told this."""
+        if annotations["sched"].get("t_estimate") is not None:
+            self._estimated.add(jobid)
+
+    def granted(self, jobid: int, annotations: Mapping[str, Any]) -> dict[str, Any]:
         """A grant's annotations as Flux's schedulers write them: `backfill` names the job that was overtaken."""
         sched = dict(annotations["sched"])
-        selection = sched.get("selection_type")
-        if selection == IMMEDIATE:
-            del sched["selection_type"]
-        elif selection == BACKFILLED and self._head is not None:
-            sched["backfill"] = format_f58(self._head)
+        if sched.get("selection_type") == BACKFILLED and self._reserved:
+            sched["backfill"] = format_f58(next(iter(self._reserved)), ascii=self._handle.ascii)
+        else:
+            sched.pop("selection_type", None)
+        if jobid in self._estimated:
+            self._estimated.discard(jobid)
+            sched["t_estimate"] = None
         return {**annotations, "sched": sched}
 
     def annotations(self) -> Iterator[msg.AllocResponse]:
-        """What to tell the jobs that the last pass left, in their order; once."""
+        """What to tell the jobs that the last pass left; once."""
         left, self._left = self._left, []
         for ahead, jobid in enumerate(left):
-            sched = {"reason_pending": "insufficient resources", "jobs_ahead": ahead}
-            yield msg.AllocResponse(jobid, msg.ANNOTATE, annotations={"sched": sched})
+            yield _annotate(jobid, reason_pending="insufficient resources", jobs_ahead=ahead)
+        if self._whole:
+            planned = {jobid: start_s for jobid, start_s in self._reserved.items() if start_s < inf}
+            for jobid in sorted(self._estimated - planned.keys()):
+                yield _annotate(jobid, t_estimate=None)
+            for jobid in sorted(planned.keys() - self._estimated):
+                yield _annotate(jobid, t_estimate=planned[jobid])
+            self._estimated, self._whole = set(planned), False
 
     def check_alloc(self) -> None:
         """Raises InvalidValue when alloc requests are to be denied."""
@@ -71,3 +99,7 @@ class Quirks:
         """Raises Refused when changes of an end are to be denied."""
         if self._handle.debug(DENY_EXPIRATION):
             raise Refused("Rejecting expiration update for testing")
+
+
+def _annotate(jobid: int, **sched: Any) -> msg.AllocResponse:
+    return msg.AllocResponse(jobid, msg.ANNOTATE, annotations={"sched": sched})

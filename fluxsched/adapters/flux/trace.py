@@ -52,6 +52,11 @@ class Recorder:
         """The module's."""
         return self.handle.name
 
+    @property
+    def ascii(self) -> bool:
+        """The handle's; only words for people have it, so it leaves no line."""
+        return self.handle.ascii
+
     def _write(self, *line: object) -> None:
         self.stream.write(msgspec.json.encode(line).decode() + "\n")
 

@@ -20,6 +20,7 @@ import flux.constants  # type: ignore[import-not-found]
 from _flux._core import ffi, lib  # type: ignore[import-not-found]
 from flux.brokermod import BrokerModule  # type: ignore[import-not-found]
 from flux.future import Future  # type: ignore[import-not-found]
+from flux.job import JobID  # type: ignore[import-not-found]
 from flux.kvs import RAW as KVS  # type: ignore[import-not-found]
 from flux.kvs import KVSTxn, commit_async
 
@@ -54,6 +55,7 @@ class FluxHandle:
 
     def __init__(self, module: BrokerModule, level: int) -> None:
         self.name = module.name
+        self.ascii = JobID(0).f58.startswith("f")
         self.bridge: Any = None
         self._module = module
         self._flux = module.handle
