@@ -10,7 +10,8 @@ The host knows messages and turns; what is scheduled where is the `sched` packag
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -37,6 +38,8 @@ from fluxsched.transport.base import Client
 
 log = logger("sched")
 
+PASS_SLICE_S = 0.005
+"""How long a pass decides before questions are answered (seconds); nobody waits 20 ms for an answer."""
 Handler = Callable[[Message], None]
 ALLOC = codec.with_raw(msg.AllocRequest, "jobspec")
 
@@ -68,6 +71,9 @@ class SchedulerHost:
             f"{name}.stats-get": self._stats,
             f"{name}.ping": self._ping,
         }
+        self._questions = frozenset({"sched.why", "feasibility.check", f"{name}.stats-get", f"{name}.ping"})
+        self._pass: Iterator[Any] | None = None
+        self._deferred: deque[Message] = deque()
         turns.source(self._take)
         turns.at_end(self._schedule)
         turns.at_end(self._flush)
@@ -213,13 +219,24 @@ class SchedulerHost:
         self._send(Message(RESPONSE, "sched.alloc", codec.pack(answer), aux1=0))
 
     def _schedule(self) -> None:
-        """End-of-turn hook: one pass for all that arrived in the turn, each decision told as it falls."""
-        if self._ready and self.ended is None:
-            try:
-                self._perform(self.scheduler.schedule(self._turns.wall_s))
-            except Exception as exc:
-                log.exception("policy %s failed", self.scheduler.policy.name)
-                self.end(f"policy {self.scheduler.policy.name!r} raised {blamed(exc)}")
+        """End-of-turn hook: one pass for all that arrived, in slices; what comes meanwhile to change things waits."""
+        if not self._ready or self.ended is not None:
+            return
+        clock, until_s = self._turns.clock, self._turns.clock.monotonic_s() + PASS_SLICE_S
+        running = self._pass if self._pass is not None else iter(self.scheduler.schedule(self._turns.wall_s))
+        self._pass = None
+        try:
+            for one in running:
+                self._perform([one])
+                if clock.monotonic_s() >= until_s:
+                    self._pass = running
+                    break
+        except Exception as exc:
+            log.exception("policy %s failed", self.scheduler.policy.name)
+            self.end(f"policy {self.scheduler.policy.name!r} raised {blamed(exc)}")
+            return
+        if self._pass is not None or self._deferred:
+            self._turns.wake()
 
     # -- messages -----------------------------------------------------------------------------------------------
 
@@ -239,6 +256,8 @@ class SchedulerHost:
 
     def _take(self, until_s: float) -> bool:
         """Handle what has arrived, one frame (a bundle mostly) after the other, until the turn's time is up."""
+        while self._deferred and self._pass is None and self.ended is None:
+            self._receive(self._deferred.popleft())
         while self.ended is None and (arrivals := self._client.receive(1)):
             message = decode(arrivals[0])
             for one in unpack_bundle(message) if message.topic == BUNDLE_TOPIC else (message,):
@@ -250,6 +269,9 @@ class SchedulerHost:
         return False
 
     def _receive(self, message: Message) -> None:
+        if self._pass is not None and message.topic not in self._questions:
+            self._deferred.append(message)
+            return
         if message.type == RESPONSE:
             answer = self._calls.receive(message)
             if answer is None:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fluxsched.core.duration import format_duration
+from fluxsched.core.jsontext import shown
 from fluxsched.sched import placing
 from fluxsched.sched.decisions import RESERVED, Decision, Deny, Pause, Pending, Reason, Reservation, Reserve, Start
 from fluxsched.sched.effects import PAUSED, Annotated, Denied, Effect, Granted
@@ -135,12 +136,16 @@ class Desk:
                 return Denied(jobid, note)
             case Pause():
                 return PAUSED
+            case _:
+                raise TypeError(f"it yielded {shown(decision)}: a policy yields Start, Pending, Deny, Reserve or Pause")
 
     def _start(self, start: Start) -> Granted | None:
         group, lane, now_s = self._group, self._lane, self.now_s
         job = self.queue.get(start.jobid)
         if job is None:
             return None
+        if not isinstance(start.fit, Fits):
+            raise TypeError(f"it started job {start.jobid} with {shown(start.fit)}: only what Fits can start")
         end_s = group.expiration_s
         if job.duration_s:
             own_s = max(now_s + job.duration_s, nextafter(now_s, inf))  # later than now, however short the job is
