@@ -145,7 +145,7 @@ class Desk:
         if job is None:
             return None
         if not isinstance(start.fit, Fits):
-            raise TypeError(f"it started job {start.jobid} with {shown(start.fit)}: only what Fits can start")
+            raise TypeError(f"it started job {start.jobid} with {type(start.fit).__name__}: only a Fits can start")
         end_s = group.expiration_s
         if job.duration_s:
             own_s = max(now_s + job.duration_s, nextafter(now_s, inf))  # later than now, however short the job is
