@@ -69,11 +69,13 @@ def _located(uri: str | None) -> str:
 @click.option("--timeout", type=FSD, metavar="FSD", default=STOP_TIMEOUT_S, help="Give up after this. [default: 30s]")
 @uri_option
 def stop(uri: str | None, timeout: float) -> None:
-    """Stop an instance: its jobs are ended, its state is kept if it has a --statedir."""
-    where = _located(uri)
+    """Stop an instance: its jobs are ended, its state is kept if it has a --statedir.
+
+    With several instances of yours and no FLUXSCHED_URI, say which: none is guessed.
+    """
     from fluxsched.runtime.launch import stop
 
-    stop(where, timeout)
+    click.echo(f"stopped {stop(uri, timeout)}")
 
 
 @click.command("uri", cls=Command)

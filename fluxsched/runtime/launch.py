@@ -26,6 +26,7 @@ from fluxsched.runtime.config import Config, load_config
 from fluxsched.runtime.discover import discover
 from fluxsched.runtime.enclosing import enclosing_job
 from fluxsched.runtime.instance import Instance, Settings
+from fluxsched.runtime.paths import find_uri
 from fluxsched.runtime.sources import Sources, build_inventory
 from fluxsched.runtime.tracing import printer
 
@@ -209,8 +210,12 @@ def _daemonize(settings: Settings, options: StartOptions, tell_fd: int) -> None:
         os._exit(status)
 
 
-def stop(uri: str, timeout_s: float = 30.0) -> None:
-    """Stop the instance at `uri` and wait until its process is gone."""
+def stop(uri: str | None, timeout_s: float = 30.0) -> str:
+    """Stop the instance at `uri`, else the only one of this user, and wait until its process is gone; where it was.
+
+    Raises Refused naming all, if there are several.
+    """
+    uri = find_uri(uri, only=True)
     clock = SystemClock()
     with Handle(uri) as handle:
         pid = int(handle.rpc("instance.info")["pid"])
@@ -220,6 +225,7 @@ def stop(uri: str, timeout_s: float = 30.0) -> None:
         if clock.monotonic_s() > until_s:
             raise FluxschedError(f"instance {uri} (process {pid}) did not end within {timeout_s:g} s", errno.ETIMEDOUT)
         sleep(STOP_POLL_S)
+    return uri
 
 
 def _alive(pid: int) -> bool:

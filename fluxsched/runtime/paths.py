@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fluxsched.errors import FluxschedError
+from fluxsched.errors import FluxschedError, Refused
 
 URI_VARIABLE = "FLUXSCHED_URI"
 SOCKET_NAME = "instance.sock"
@@ -47,19 +47,34 @@ def read_info(run_directory: Path) -> dict[str, Any] | None:
     return info if isinstance(info, dict) else None
 
 
-def find_uri(uri: str | None = None) -> str:
-    """The instance to talk to: `uri`, else FLUXSCHED_URI, else this user's newest live instance."""
-    if uri or (uri := os.environ.get(URI_VARIABLE)):
-        return uri
+def live_uris() -> list[str]:
+    """This user's live instances, the newest first."""
     found = []
     for path in base_directory().glob(f"{PREFIX}{os.getuid()}-*"):
         with contextlib.suppress(FileNotFoundError):  # just removed
             if path.stat().st_uid == os.getuid() and (info := read_info(path)) is not None:
                 found.append((float(info.get("starttime", 0.0)), str(info["uri"])))
+    return [uri for _, uri in sorted(found, reverse=True)]
+
+
+def find_uri(uri: str | None = None, *, only: bool = False) -> str:
+    """The instance to talk to: `uri`, else FLUXSCHED_URI, else this user's newest live instance.
+
+    `only`: who is about to end an instance must not guess. Raises Refused naming all, if there are several.
+    """
+    if uri or (uri := os.environ.get(URI_VARIABLE)):
+        return uri
+    found = live_uris()
+    if only and len(found) > 1:
+        listed = "".join(f"\n  {each}" for each in found)
+        raise Refused(
+            f"{len(found)} instances of yours are running: name one with --uri or {URI_VARIABLE}{listed}",
+            errno.ENOTUNIQ,
+        )
     if not found:
         raise FluxschedError(
             "no fluxsched instance found: start one with `fluxsched start`, "
             f"or name a running one with --uri or {URI_VARIABLE}",
             errno.ENOENT,
         )
-    return max(found)[1]
+    return found[0]

@@ -165,7 +165,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list:
         StartOptions=SimpleNamespace,
         start=note("start", 3),
         start_daemon=note("start_daemon", "ipc:///there"),
-        stop=note("stop", None),
+        stop=note("stop", "ipc:///there"),
         agent=note("agent", 0),
     )
     monkeypatch.setitem(sys.modules, "fluxsched.runtime.launch", launch)
@@ -222,9 +222,11 @@ def test_start_that_fails(cli, launched: list, monkeypatch: pytest.MonkeyPatch) 
 
 def test_stop_and_agent(cli, launched: list) -> None:
     where = "ipc:///run/fluxsched/instance.sock"
-    assert cli("stop", "--timeout", "5s").code == 0
+    assert cli("stop", "--timeout", "5s").out == "stopped ipc:///there\n"
+    assert cli("stop", "--uri", "ipc:///there").code == 0
     assert cli("agent", "--host", "n1", "--ranks", "0-3", "--heartbeat", "200ms").code == 0
     assert launched == [
-        ("stop", (where, 5.0), {}),
+        ("stop", (None, 5.0), {}),
+        ("stop", ("ipc:///there", 30.0), {}),
         ("agent", (where,), {"host": "n1", "ranks": "0-3", "heartbeat_s": 0.2}),
     ]

@@ -99,11 +99,23 @@ def test_a_daemon_prints_its_uri_is_found_without_it_and_ends_by_stop(user: Any,
     assert (info["uri"], info["ready"], info["size"]) == (uri, True, 2)
     jobid = user.submit("sleep", "100")
     assert user("jobs", "-n", "-o", "{id.f58} {state}").word == f"{jobid} RUN"
-    user.process("stop")
+    assert user.process("stop").out == f"stopped {uri}\n"
     assert left_behind(user) == []
     found = user("jobs", status=1)
     assert found.err.startswith("fluxsched: jobs: no fluxsched instance found: start one with `fluxsched start`")
     assert not alive(info["pid"])
+
+
+def test_stop_guesses_none_of_several(user: Any, daemon: Any) -> None:
+    first, second = daemon("--fake", "1x1"), daemon("--fake", "1x1")
+    found = user("stop", status=1)
+    assert found.err == (
+        "fluxsched: stop: 2 instances of yours are running: name one with --uri or FLUXSCHED_URI\n"
+        f"  {second.uri}\n  {first.uri}\n"
+    )
+    assert user("uri").word == second.uri
+    assert user.at(second.uri)("stop").out == f"stopped {second.uri}\n"
+    assert user("stop").out == f"stopped {first.uri}\n"
 
 
 def test_what_a_killed_instance_left_goes_with_the_next_start(user: Any, daemon: Any, kill_hard: Any) -> None:
