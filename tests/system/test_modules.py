@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def test_a_policy_by_file_name_with_options(daemon: Any, policy_file: Path) -> N
 @pytest.mark.parametrize(
     ("words", "want"),
     [
-        (["nosuch"], "no policy 'nosuch': there are conservative, easy, fifo, firstfit, hybrid; a file is named with its '.py'"),
+        (["nosuch"], "no policy 'nosuch': there are "),
         (["fifo", "placement=nowhere"], "policy 'fifo': placement='nowhere' should be one of worst-fit, best-fit"),
         (["fifo", "speed=9"], "policy 'fifo': no option 'speed'; it has placement"),
         (["./absent.py"], "absent.py"),
@@ -131,6 +132,56 @@ def test_kill_9_of_the_scheduler_with_jobs_running(daemon: Any, kill_hard: Any, 
     until(lambda: here("job", "why", last[2]).word == "SCHED: needs 1 slot of 1 core; none is free")
     places = [here.info(jobid)["annotations"]["sched"]["resource_summary"] for jobid in (*running[1:], *last[:2])]
     assert sorted(places) == ["rank0/core0", "rank0/core1", "rank1/core0", "rank1/core1"]
+
+
+ODD = """
+from fluxsched.sched.policy import Deny, Start
+
+class Odd:
+    name = "odd"
+
+    def schedule(self, view, now_s):
+        for job in view.queue:
+            yield from DECISIONS
+"""
+
+
+@pytest.mark.parametrize(
+    ("decisions", "error"),
+    [
+        ("[Start(job.jobid, None)]", "policy 'odd' raised "),
+        ("[Start(job.jobid, view.place(job))] * 2", None),
+        ("[Deny(1234, 'who?'), Start(job.jobid, view.place(job))]", None),
+    ],
+)
+def test_odd_decisions(daemon: Any, until: Any, decisions: str, error: str | None) -> None:
+    """A decision that cannot be is refused; one that is none ends the module. Nothing is granted twice."""
+    here = daemon("--fake", "1x4", "--scheduler", "none")
+    (here.directory / "odd.py").write_text(ODD.replace("DECISIONS", decisions))
+    here("module", "load", "odd.py")
+    jobs = [here.submit("true") for _ in range(3)]
+    if error is None:
+        here("wait", *jobs)
+        assert here("module", "stats", "sched-odd").json["refused"] >= 1
+    else:
+        until(lambda: modules(here)["sched-odd"]["status"] == 3)
+        assert modules(here)["sched-odd"]["error"].startswith(error)
+        assert here("job", "why", jobs[0]).word == "SCHED: no scheduler serves group default"
+
+
+def test_a_policy_that_never_ends_its_pass(daemon: Any) -> None:
+    """The instance answers for it, and a reload gets rid of it."""
+    here = daemon("--fake", "1x1", "--scheduler", "none")
+    loop = ODD.replace("yield from DECISIONS", "yield Deny(0, '')\n            while True: pass")
+    (here.directory / "odd.py").write_text(loop)
+    here("module", "load", "odd.py")
+    jobid = here.submit("true")
+    found = here("job", "why", jobid).word
+    assert found == "SCHED: the scheduler has not decided yet (it has not answered for 2 s)"
+    here("cancel", jobid)
+    with here.connect() as handle:
+        os.kill(modules(here)["sched-odd"]["pid"], signal.SIGKILL)
+        assert handle.rpc("instance.info")["ready"]
 
 
 CONFIG = """

@@ -25,6 +25,9 @@ from fluxsched.runtime.turns import Turns
 
 SUBMIT = codec.with_raw(msg.SubmitRequest, "jobspec")
 
+WHY_S = 2.0
+"""How long a scheduler may think about why a job waits; then what the job manager knows must do (seconds)."""
+
 
 class JobService:
     """Serves `job-manager.*` except what schedulers and streams ask."""
@@ -152,13 +155,18 @@ class JobService:
             return
 
         def answered(message: Message | None) -> None:
-            """The scheduler's own words, where it has some."""
+            """The scheduler's own words, where it has some in time."""
+            if late.call is None:
+                return
             if message is None or message.errnum:
                 request.respond(answer)
             else:
                 found = codec.unpack(message.payload, alloc.WhyResponse)
                 request.respond(msgspec.structs.replace(answer, reason=found.reason, earliest=found.earliest))
+            late.cancel()
 
+        silent = f"{answer.reason} (it has not answered for {WHY_S:g} s)"
+        late = self._turns.after(WHY_S, lambda: request.respond(msgspec.structs.replace(answer, reason=silent)))
         self._router.call(peer, "sched.why", codec.pack(alloc.WhyRequest(id=jobid)), answered)
 
     # -- queues -------------------------------------------------------------------------------------------------
