@@ -275,6 +275,12 @@ def test_debug_bits_deny_allocs_and_tell_places(hand):
     hand.turn()
     told = [(token, answer["annotations"]["sched"].get("jobs_ahead")) for token, answer in hand.take("respond")]
     assert told[-2:] == [(2, 0), (3, 1)]
+    hand.commits[0][1](Reply())
+    hand.ask("sched.free", freed(1, "0", "0-1"))
+    hand.turn()
+    hand.commits[1][1](Reply())
+    granted = hand.take("respond")[-1][1]["annotations"]["sched"]
+    assert granted == {"resource_summary": "rank0/core[0-1]", "reason_pending": None, "jobs_ahead": None}
     hand.bits.add(1)
     hand.alloc(4)
     assert hand.take("respond")[-1][1] == {"id": 4, "type": 2, "note": "DEBUG_FAIL_ALLOC"}

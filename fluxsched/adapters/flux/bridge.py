@@ -273,7 +273,6 @@ class Bridge:
                 case effect.Granted():
                     self._grant(one)
                 case effect.Annotated():
-                    self._quirks.told(one.jobid, one.annotations)
                     self._answer(msg.AllocResponse(one.jobid, msg.ANNOTATE, annotations=dict(one.annotations)))
                 case effect.Denied():
                     note = notes.unsatisfiable(one.note)
@@ -295,6 +294,10 @@ class Bridge:
 
     def _answer(self, answer: msg.AllocResponse, last: bool = False) -> None:
         request = self.waiting.pop(answer.id) if last else self.waiting[answer.id]
+        if last:
+            self._quirks.forget(answer.id)
+        elif answer.annotations:
+            self._quirks.told(answer.id, answer.annotations)
         self._handle.respond(request, codec.to_json(answer))
 
     def _log(self, level: int, text: str) -> None:

@@ -40,7 +40,7 @@ class Quirks:
         self._policy = policy
         self._forecast = forecast
         self._reserved: dict[int, float] = {}
-        self._estimated: set[int] = set()
+        self._told: dict[int, set[str]] = {}
         self._left: list[int] = []
         self._whole = False
 
@@ -61,20 +61,24 @@ class Quirks:
         return decision
 
     def told(self, jobid: int, annotations: Mapping[str, Any]) -> None:
-        """A job that waits was told this."""
-        if annotations["sched"].get("t_estimate") is not None:
-            self._estimated.add(jobid)
+        """A job that waits was told this; null takes a key back."""
+        keys = self._told.setdefault(jobid, set())
+        for key, value in annotations["sched"].items():
+            (keys.discard if value is None else keys.add)(key)
+
+    def forget(self, jobid: int) -> None:
+        """A job no longer waits."""
+        self._told.pop(jobid, None)
 
     def granted(self, jobid: int, annotations: Mapping[str, Any]) -> dict[str, Any]:
-        """A grant's annotations as Flux's schedulers write them: `backfill` names the job that was overtaken."""
-        sched = dict(annotations["sched"])
+        """A grant's annotations as Flux's schedulers write them: what was said to who waits is taken back, and
+        `backfill` names the job that was overtaken.
+        """
+        sched = {**dict.fromkeys(sorted(self._told.pop(jobid, ()))), **annotations["sched"]}
         if sched.get("selection_type") == BACKFILLED and self._reserved:
             sched["backfill"] = format_f58(next(iter(self._reserved)), ascii=self._handle.ascii)
         else:
             sched.pop("selection_type", None)
-        if jobid in self._estimated:
-            self._estimated.discard(jobid)
-            sched["t_estimate"] = None
         return {**annotations, "sched": sched}
 
     def annotations(self) -> Iterator[msg.AllocResponse]:
@@ -83,12 +87,13 @@ class Quirks:
         for ahead, jobid in enumerate(left):
             yield _annotate(jobid, reason_pending="insufficient resources", jobs_ahead=ahead)
         if self._whole:
+            self._whole = False
             planned = {jobid: start_s for jobid, start_s in self._reserved.items() if start_s < inf}
-            for jobid in sorted(self._estimated - planned.keys()):
+            estimated = {jobid for jobid, keys in self._told.items() if "t_estimate" in keys}
+            for jobid in sorted(estimated - planned.keys()):
                 yield _annotate(jobid, t_estimate=None)
-            for jobid in sorted(planned.keys() - self._estimated):
+            for jobid in sorted(planned.keys() - estimated):
                 yield _annotate(jobid, t_estimate=planned[jobid])
-            self._estimated, self._whole = set(planned), False
 
     def check_alloc(self) -> None:
         """Raises InvalidValue when alloc requests are to be denied."""
