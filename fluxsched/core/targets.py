@@ -1,11 +1,11 @@
-"""What an administrator means by TARGETS: an idset of ranks (RFC 22) or a hostlist (RFC 29), one or the other.
+"""What an administrator means by TARGETS: an idset of ranks (RFC 22), a hostlist (RFC 29), or a list of both.
 
 Law: all offenders are named at once, so that a mistake in a long list is mended in one go; nothing is half accepted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
@@ -15,24 +15,46 @@ _IDSET_CHARS = frozenset("0123456789,-[]")
 
 
 def parse_targets(text: str, nodelist: Mapping[str, Idset], ranks: Idset) -> Idset:
-    """The ranks that `text` names: every rank of an idset, or every rank on each host of a hostlist.
+    """The ranks that `text` names: every rank of an idset, every rank on each host of a hostlist.
 
-    `nodelist` maps each known host to its ranks, `ranks` is all that there are. A text of digits, commas, hyphens and
-    brackets alone is an idset, even where hosts have such names. Raises InvalidValue naming all unknown ranks or hosts.
+    `nodelist` maps each known host to its ranks, `ranks` is all that there are. A part of digits, commas, hyphens and
+    brackets alone is an idset, even where hosts have such names. Raises InvalidValue naming all unknown ones.
     """
-    if isinstance(text, str) and not _IDSET_CHARS.issuperset(text):
-        return _of_hosts(Hostlist.parse(text).unique(), nodelist)
-    wanted = Idset.parse(text)
-    if not wanted <= ranks:
-        raise InvalidValue(f"unknown ranks {wanted - ranks}: the ranks here are {ranks or 'none'}")
+    if not isinstance(text, str) or _IDSET_CHARS.issuperset(text):
+        wanted, hosts = Idset.parse(text), Hostlist()
+    else:
+        parts = list(_parts(text))
+        named = [part for part in parts if not part or not _IDSET_CHARS.issuperset(part)]
+        hosts = Hostlist.parse(",".join(named)).unique()
+        wanted = EMPTY
+        for part in parts if len(named) < len(parts) else ():
+            if part and _IDSET_CHARS.issuperset(part):
+                wanted |= Idset.parse(part)
+    unknown = [host for host in hosts if host not in nodelist]
+    _refuse(wanted - ranks, Hostlist.of(unknown) if unknown else None, ranks)
+    for host in hosts:
+        wanted |= nodelist[host]
     return wanted
 
 
-def _of_hosts(hosts: Hostlist, nodelist: Mapping[str, Idset]) -> Idset:
-    unknown = [host for host in hosts if host not in nodelist]
-    if unknown:
-        raise InvalidValue(f"unknown hosts {Hostlist.of(unknown)}: give hosts of this instance, or ranks")
-    found = EMPTY
-    for host in hosts:
-        found |= nodelist[host]
-    return found
+def _parts(text: str) -> Iterator[str]:
+    """The text cut at the commas that are outside of brackets."""
+    whole, depth = [], 0
+    for piece in text.split(","):
+        whole.append(piece)
+        depth += piece.count("[") - piece.count("]")
+        if depth <= 0:
+            yield ",".join(whole)
+            whole, depth = [], 0
+    if whole:
+        yield ",".join(whole)
+
+
+def _refuse(ranks: Idset, hosts: Hostlist | None, known: Idset) -> None:
+    """Raise InvalidValue if any of these is left."""
+    faults = [f"ranks {ranks}"] if ranks else []
+    if hosts is not None:
+        faults.append(f"hosts {hosts}")
+    if faults:
+        remedy = f"the ranks here are {known or 'none'}" if ranks else "give hosts of this instance, or ranks"
+        raise InvalidValue(f"unknown {' and '.join(faults)}: {remedy}")

@@ -14,7 +14,8 @@ RANKS = Idset.parse("0-3")
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("0", "0"), ("1-3", "1-3"), ("[0,2]", "0,2"), ("", ""), ("n1", "1-2"), ("n[0-1,10]", "0-3"), ("n10,n0,n0", "0,3")],
+    [("0", "0"), ("1-3", "1-3"), ("[0,2]", "0,2"), ("", ""), ("n1", "1-2"), ("n[0-1,10]", "0-3"), ("n10,n0,n0", "0,3"),
+     ("0,n1", "0-2"), ("n[0,10],[1-2]", "0-3"), ("n1,3,0-1", "0-3")],
 )
 def test_ranks_or_hosts(text: str, expected: str) -> None:
     assert str(parse_targets(text, NODELIST, RANKS)) == expected
@@ -25,6 +26,9 @@ def test_ranks_or_hosts(text: str, expected: str) -> None:
     [
         ("2-5,9", "ranks 4-5,9: the ranks here are 0-3"),
         ("n[0-3],x", r"hosts n\[2-3\],x:"),
+        ("0,99,nope", "^unknown ranks 99 and hosts nope: the ranks here are 0-3$"),
+        ("0,nope", "^unknown hosts nope:"),
+        ("n0,9", "^unknown ranks 9: the ranks here are 0-3$"),
         ("3,1", "'1' does not come after 3"),
         ("n[", "brackets"),
     ],
