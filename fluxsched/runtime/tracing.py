@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from collections.abc import Callable
 from typing import Any, TextIO
 
@@ -11,8 +12,8 @@ from fluxsched.errors import FluxschedError
 from fluxsched.protocol import codec
 from fluxsched.protocol.header import REQUEST, Message
 
-PAYLOAD_CHARS_MAX = 220
-"""Payload text shown of one message; an R of a large machine would fill the screen."""
+LINE_CHARS_MAX = 280
+"""A line where no terminal says how wide it is; an R of a large machine would fill the file."""
 
 
 def printer(out: TextIO, beginnings: tuple[str, ...] = ("",)) -> Callable[[str, Message], None]:
@@ -20,10 +21,25 @@ def printer(out: TextIO, beginnings: tuple[str, ...] = ("",)) -> Callable[[str, 
 
     def trace(direction: str, message: Message) -> None:
         if message.topic.startswith(beginnings):
-            out.write(describe(direction, message) + "\n")
+            out.write(cut(describe(direction, message), width(out)) + "\n")
             out.flush()
 
     return trace
+
+
+def width(out: TextIO) -> int:
+    """Columns that a line may take: the terminal's, as it is now, else LINE_CHARS_MAX."""
+    if not out.isatty():
+        return LINE_CHARS_MAX
+    try:
+        return os.get_terminal_size(out.fileno()).columns or LINE_CHARS_MAX
+    except OSError:
+        return LINE_CHARS_MAX
+
+
+def cut(text: str, width: int) -> str:
+    """A text of at most `width` characters; an ellipsis tells that there was more."""
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def describe(direction: str, message: Message) -> str:
@@ -38,12 +54,11 @@ def describe(direction: str, message: Message) -> str:
 
 
 def payload_text(payload: bytes | None) -> str:
-    """A payload as JSON, cut to a readable length."""
+    """A payload as JSON."""
     if payload is None:
         return ""
     try:
         value: Any = codec.unpack(payload, dict)
     except FluxschedError:
         return f"{len(payload)} bytes"
-    text = json.dumps(value, separators=(",", ":"), default=repr, ensure_ascii=False)
-    return text if len(text) <= PAYLOAD_CHARS_MAX else text[: PAYLOAD_CHARS_MAX - 1] + "…"
+    return json.dumps(value, separators=(",", ":"), default=repr, ensure_ascii=False)

@@ -1,0 +1,38 @@
+"""Lines of `start --trace`: as wide as the terminal is at the time, else of a fixed length at most."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import pty
+import struct
+import termios
+
+from fluxsched.protocol import codec
+from fluxsched.protocol.header import REQUEST, Message
+from fluxsched.runtime.tracing import LINE_CHARS_MAX, printer
+
+LONG = Message(REQUEST, "resource.drain", codec.pack({"reason": "x" * 1000}))
+
+
+def test_a_line_is_as_wide_as_the_terminal() -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "r") as screen, os.fdopen(theirs, "w") as out:
+        trace = printer(out)
+        for columns in (80, 100):
+            fcntl.ioctl(out, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+            trace("in", LONG)
+            line = screen.readline().rstrip("\n")
+            assert (len(line), line[-1]) == (columns, "…")
+
+
+def test_without_a_terminal_a_line_has_a_limit_and_short_ones_are_whole() -> None:
+    out = io.StringIO()
+    trace = printer(out, ("resource.",))
+    trace("in", LONG)
+    trace("in", Message(REQUEST, "resource.drain", codec.pack({"reason": "x"})))
+    trace("in", Message(REQUEST, "job-manager.list", None))
+    long, short = out.getvalue().splitlines()
+    assert (len(long), long[-1]) == (LINE_CHARS_MAX, "…")
+    assert short.endswith('{"reason":"x"}')
