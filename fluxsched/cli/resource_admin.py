@@ -124,6 +124,14 @@ def assign(handle: Handle, targets: str, group: str, graceful: bool, yes: bool, 
     _move(handle, "resource.assign", {"targets": targets, "group": group, "graceful": graceful}, yes, as_json)
 
 
+_OUTCOMES = {
+    "moved": "moved {}",
+    "leaving": "leaving {}: once released",
+    "draining": "draining {}: once no job holds them",
+    "there": "already there: {}",
+}
+
+
 def _move(handle: Handle, topic: str, request: dict[str, Any], yes: bool, as_json: bool) -> None:
     if show.interactive() and not yes and not request["graceful"]:
         _confirm(handle, request["targets"])
@@ -131,9 +139,9 @@ def _move(handle: Handle, topic: str, request: dict[str, Any], yes: bool, as_jso
     if as_json:
         show.print_json(answer)
         return
-    for state, then in (("moved", ""), ("leaving", ": once released"), ("draining", ": once no job holds them")):
+    for state, line in _OUTCOMES.items():
         if answer.get(state):
-            click.echo(f"{state} {answer[state]}{then}")
+            click.echo(line.format(answer[state]))
 
 
 def _confirm(handle: Handle, targets: str) -> None:

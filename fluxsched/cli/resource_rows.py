@@ -118,7 +118,7 @@ def scheduler_view(answer: Mapping[str, Any], state: str) -> ResourceSet:
 def status_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozenset[str]) -> list[Row]:
     """Rows of `resource status` out of a resource.status answer."""
     source = ResourceSet.parse(answer["R"])
-    offline = Idset.parse(answer.get("offline", ""))
+    offline = _gone(answer)
     parts = list(drain_rows(answer, source))
     left = source.ranks - Idset.parse(answer.get("exclude", ""))
     named = [("exclude", source.ranks - left)]
@@ -153,7 +153,7 @@ def drain_rows(answer: Mapping[str, Any], source: ResourceSet) -> list[Row]:
 
 def drain_list(answer: Mapping[str, Any], shown: frozenset[str]) -> list[Row]:
     """Rows of `resource drain` without arguments; `*` marks what is offline as well."""
-    source, offline = ResourceSet.parse(answer["R"]), Idset.parse(answer.get("offline", ""))
+    source, offline = ResourceSet.parse(answer["R"]), _gone(answer)
     rows = [
         Row({**row.labels, "state": f"{row.labels['state']}{mark}"}, ranks, source)
         for row in drain_rows(answer, source)
@@ -167,6 +167,11 @@ def property_rows(answer: Mapping[str, Any]) -> list[Row]:
     """One row a property."""
     source = ResourceSet.parse(answer["R"])
     return [Row({"property": name}, ranks & source.ranks, source) for name, ranks in sorted(source.properties.items())]
+
+
+def _gone(answer: Mapping[str, Any]) -> Idset:
+    """Offline; what is lost is in no other set of a resource.status answer, and not up either."""
+    return Idset.parse(answer.get("offline", "")) | Idset.parse(answer.get("lost", ""))
 
 
 def _labels(state: str, reason: str = "", user: str = "", timestamp: object = None) -> dict[str, object]:

@@ -298,6 +298,15 @@ class ResourceModule:
             targets -= self._groups.owned(name)
         return targets
 
+    def settled(self, targets: Idset, group: str | None) -> Idset:
+        """Those that have no move to make to this group, or (None) to their configured one."""
+        goals = self._groups.configured if group is None else {group: targets}
+        there = EMPTY
+        for name, part in split(goals, targets):
+            goal = DEFAULT if group is None and name == EXCLUDE else name
+            there |= part & self._groups.members.get(goal, EMPTY)
+        return there - self._groups.waiting
+
     def move_state(self, targets: Idset) -> MoveState:
         """How far the move of these targets is."""
         leaving, draining = targets & self._groups.all_leaving, targets & self._groups.waiting

@@ -102,7 +102,7 @@ def test_equal_lines_merge(ask, status) -> None:
 
 
 def test_torpid_and_lost_have_lines(ask, status) -> None:
-    status |= {"drain": {}, "exclude": "", "torpid": "1", "lost": "3"}
+    status |= {"drain": {}, "exclude": "", "torpid": "1", "lost": "3", "offline": ""}
     want = "     avail  ✔      2 node[0,2]\n     lost*  ✗      1 node3\n    torpid  ✔      1 node1\n"
     assert ask("status", "-n").out == want
 
@@ -181,9 +181,9 @@ def test_reload_sends_an_absolute_path(ask, tmp_path, monkeypatch: pytest.Monkey
 
 
 def test_a_move_says_what_became_of_each_target(ask) -> None:
-    answer = {"moved": "0", "leaving": "1-2", "draining": "3"}
-    done = ask("assign", "0-3", "debug", answers={"resource.assign": answer})
-    assert done.out == "moved 0\nleaving 1-2: once released\ndraining 3: once no job holds them\n"
+    answer = {"moved": "0", "leaving": "1-2", "draining": "3", "there": "4"}
+    done = ask("assign", "0-4", "debug", answers={"resource.assign": answer})
+    assert done.out == "moved 0\nleaving 1-2: once released\ndraining 3: once no job holds them\nalready there: 4\n"
     assert json.loads(ask("assign", "0-3", "debug", "--json", answers={"resource.assign": answer}).out) == answer
 
 

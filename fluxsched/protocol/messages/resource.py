@@ -41,11 +41,12 @@ class IncludeRequest(Payload, frozen=True):
 
 
 class MoveResponse(Payload, frozen=True, omit_defaults=False):
-    """What an assign or include has done: moved already, leaving their group, or draining before they leave."""
+    """What an assign or include has done: moved, leaving their group, draining before they leave; `there` were so."""
 
     moved: IdsetText
     leaving: IdsetText
     draining: IdsetText = ""
+    there: IdsetText = ""
 
 
 class GroupInfo(Payload, frozen=True):

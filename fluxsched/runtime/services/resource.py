@@ -188,12 +188,14 @@ class ResourceService:
 
     def _move(self, request: Request, targets: Idset, group: str | None, graceful: bool) -> None:
         now_s, user = self._turns.wall_s, user_name(request.userid)
+        there = self.module.settled(targets, group)
         if group is None:
             self.perform(self.module.include(targets, now_s, graceful=graceful, user=user))
         else:
             self.perform(self.module.assign(targets, group, now_s, graceful=graceful, user=user))
         state = self.module.move_state(targets)
-        self._answer(request, MoveResponse(str(state.moved), str(state.leaving), str(state.draining)))
+        moved = state.moved - there
+        self._answer(request, MoveResponse(str(moved), str(state.leaving), str(state.draining), str(there)))
 
     def _property_add(self, request: Request) -> None:
         self.perform(self.module.property_add(self._properties(request), self._turns.wall_s))
