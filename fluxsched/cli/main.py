@@ -50,7 +50,8 @@ Completion for bash (zsh and fish alike):
 """
 
 
-@click.group("fluxsched", cls=Program, sections=SECTIONS, epilog=EPILOG)
+@click.group("fluxsched", cls=Program, sections=SECTIONS, epilog=EPILOG,
+             context_settings={"help_option_names": ["-h", "--help"]})  # fmt: skip
 @click.version_option(__version__, prog_name="fluxsched")
 def main() -> None:
     """Resources and jobs of a machine: acquire, schedule, run, drain."""

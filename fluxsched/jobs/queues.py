@@ -185,7 +185,7 @@ class Queues:
         if all_queues or (name is None and len(self._queues) == 1):
             return list(self._queues.values())
         if name is None:
-            raise Refused(f"name a queue ({', '.join(self.names())}) or say all", errno.EINVAL)
+            raise Refused(f"name a queue ({', '.join(self.names())}) or give --all", errno.EINVAL)
         if name not in self._queues:
             known = ", ".join(self.names()) or "no name: there is one queue"
             raise Refused(f"queue {name!r} does not exist: use {known}", errno.ENOENT)

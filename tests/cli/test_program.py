@@ -85,6 +85,13 @@ def test_help_shows_sections_exit_status_and_completion(cli) -> None:
     assert cli("--version").out.startswith("fluxsched, version ")
 
 
+@pytest.mark.parametrize("words", ["", "resource", "resource drain", "run", "start"])
+def test_h_is_help(cli, words: str) -> None:
+    done = cli(*words.split(), "-h")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == cli(*words.split(), "--help").out
+
+
 def test_an_unknown_command_is_a_usage_error(cli) -> None:
     done = cli("resource", "drian")
     assert (done.code, done.out) == (2, "")
