@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fluxsched.core.duration import format_duration
+from fluxsched.core.jobid import format_f58
 from fluxsched.core.jsontext import shown
 from fluxsched.sched import placing
 from fluxsched.sched.decisions import RESERVED, Decision, Deny, Pause, Pending, Reason, Reservation, Reserve, Start
@@ -92,8 +93,8 @@ class Desk:
         if not kept:
             return "fits now, but jobs ahead of it wait"
         first = min(kept, key=lambda kept: kept.start_s)
-        in_s = max(0.0, first.start_s - self.now_s)
-        return f"fits now, but not for as long as it may run: job {first.jobid} is to start in {format_duration(in_s)}"
+        name, in_s = format_f58(first.jobid), max(0.0, first.start_s - self.now_s)
+        return f"fits now, but not for as long as it may run: job {name} is to start in {format_duration(in_s)}"
 
     def running(self) -> Iterator[Running]:
         return map(_seen, self._group.holdings())
