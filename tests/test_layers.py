@@ -34,7 +34,8 @@ MAY_IMPORT = {
     "runtime": {"core", "errors", "jobs", "protocol", "resource", "sched", "transport"},
     "sim": {
         "core", "errors", "jobs", "protocol", "resource", "sched",
-        "runtime.clock.seeded", "runtime.config", "runtime.discover", "runtime.files", "runtime.sources",
+        "runtime.clock.Chance", "runtime.clock.seeded", "runtime.config", "runtime.discover", "runtime.files",
+        "runtime.sources",
     },
     "adapters": {"core", "errors", "protocol", "runtime", "sched"},
     "cli": {

@@ -40,6 +40,10 @@ def generator_id(seed: int | None = None) -> int:
     return random.Random(seed).getrandbits(14)
 
 
-def seeded(seed: int) -> random.Random:
+Chance = random.Random
+"""A source of chance: the type of what `seeded` gives."""
+
+
+def seeded(seed: int) -> Chance:
     """A source of chance that gives the same numbers for the same seed."""
-    return random.Random(seed)
+    return Chance(seed)

@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import accumulate
 from math import exp, lgamma, log, log2
-from random import Random
 
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.runtime.clock import seeded
+from fluxsched.runtime.clock import Chance, seeded
 from fluxsched.sim.trace import JOBS_MAX, Ask, Machine, Trace, TraceJob
 
 SERIAL, POWER_OF_TWO = 0.244, 0.576
@@ -94,7 +93,7 @@ def _stretch(rows: list[tuple[float, int, int]], procs: int, load: float) -> flo
     return work / (procs * load * span_s) if span_s else 1.0
 
 
-def _job(chance: Random, procs: int) -> tuple[int, int]:
+def _job(chance: Chance, procs: int) -> tuple[int, int]:
     """Size and run time (seconds, at least 1)."""
     size = _size(chance, procs)
     mix = RUN_MIX_SLOPE * size + RUN_MIX_AT_ZERO
@@ -103,7 +102,7 @@ def _job(chance: Random, procs: int) -> tuple[int, int]:
     return size, max(1, round(exp(value)))
 
 
-def _size(chance: Random, procs: int) -> int:
+def _size(chance: Chance, procs: int) -> int:
     kind = chance.random()
     if procs == 1 or kind <= SERIAL:
         return 1
@@ -116,7 +115,7 @@ def _size(chance: Random, procs: int) -> int:
     return min(procs, max(1, round(2**exponent)))
 
 
-def _limit(chance: Random, run_s: int) -> float:
+def _limit(chance: Chance, run_s: int) -> float:
     wanted = run_s * (1 + chance.expovariate(1 / OVERESTIMATE))
     for limit_s in LIMITS_S:
         if limit_s >= wanted:
@@ -124,7 +123,7 @@ def _limit(chance: Random, run_s: int) -> float:
     return float(max(run_s, LIMITS_S[-1]))
 
 
-def _arrivals(chance: Random) -> Iterator[float]:
+def _arrivals(chance: Chance) -> Iterator[float]:
     """Times of arrival from midnight on; each waits for an amount of the day's cycle to pass, not of time."""
     weights = _cycle()
     now_s = 0.0

@@ -13,7 +13,7 @@ from math import inf
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.effects import Annotated, Denied, Effect, Granted, Raise
+from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Granted, Paused, Raise, Release
 from fluxsched.sched.policy import Policy
 from fluxsched.sim.agenda import END, SITE, SUBMIT, Agenda
 from fluxsched.sim.machine import Site
@@ -130,14 +130,16 @@ class Simulation:
         match effect:
             case Granted():
                 self._begin(effect, now_s)
-            case Annotated():
+            case Annotated() | Paused():
                 pass
             case Denied(jobid, note):
                 self._deny(jobid - 1, note)
             case Raise(jobid):
                 self._finish(jobid - 1, now_s, FAILED)
-            case _:
+            case Release():
                 self.system.perform((effect,))
+            case Canceled():
+                raise AssertionError(f"job {effect.jobid} is canceled, which nobody asked for")
 
     def _settle(self, now_s: float) -> None:
         """What the scheduler answered outside of a pass, and what follows from it."""
@@ -153,7 +155,7 @@ class Simulation:
         self._start[at], self._state[at] = now_s, RUNNING
         self._agenda.at(now_s + min(job.run_s, self._limit_s[at]), END, at)
         if self._tracking or self._ranks is not None or not job.ask.is_plain:
-            self._look_at(at, ResourceSet.parse(granted.R))
+            self._look_at(at, granted.resources)
 
     def _look_at(self, at: int, resources: ResourceSet) -> None:
         """What somebody asked of a job's R: its ranks, and its cores where the trace does not tell them."""

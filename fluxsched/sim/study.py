@@ -23,7 +23,7 @@ from fluxsched.sim.runner import Progress, Simulation
 from fluxsched.sim.site import Step, read_site
 from fluxsched.sim.trace import Trace, TraceJob
 
-DEFAULT_POLICY = "fifo"
+DEFAULT_POLICY = "easy"
 
 Source = Trace | Path | str | Iterable[TraceJob]
 """A trace, a file that holds one, or jobs."""

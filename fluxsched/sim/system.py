@@ -45,7 +45,7 @@ class System:
         self.module = ResourceModule(
             Inventory(resources, "configuration"), groups, now_s=now_s, online=resources.ranks
         )
-        self.scheduler = Scheduler(policy, acquired, queues)
+        self.scheduler = Scheduler(policy, acquired, queues, telling=False)
         self.out: list[done.Effect] = []
         self.now_s = now_s
         self._streams: dict[str, tuple[AcquireServer, AcquireClient]] = {}

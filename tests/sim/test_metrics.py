@@ -87,7 +87,7 @@ def test_average_is_over_the_time_asked_for() -> None:
 
 def test_a_table_becomes_csv(trace_of: Rows) -> None:
     file = io.StringIO()
-    run(trace_of((0.5, 10, 10, 1), (1, 5, 5, 9)), procs=1).to_csv(file)
+    run(trace_of((0.5, 10, 10, 1), (1, 5, 5, 9)), "fifo", procs=1).to_csv(file)
     assert file.getvalue() == (
         "job,submit,start,end,procs,policy,user,queue,wait,slowdown,state,ranks\n"
         "1,0.5,0.5,10.5,1,fifo,,,0,1,completed,\n"
