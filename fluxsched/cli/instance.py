@@ -10,6 +10,7 @@ import click
 from fluxsched.cli import show
 from fluxsched.cli.base import Command
 from fluxsched.cli.options import FSD, Handle, connect, connected, json_option, uri_option
+from fluxsched.errors import InvalidValue
 
 STOP_TIMEOUT_S = 30.0
 """Jobs are told to end, and killed if they do not: this takes a while."""
@@ -37,7 +38,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def start(schedulers: tuple[str, ...], daemon: bool, command: tuple[str, ...], **options: Any) -> int:
     """Start an instance on this machine's resources.
 
-    With COMMAND: run it inside and leave with its status. Without: a shell inside; the instance ends with it.
+    With COMMAND: run it inside and leave with its status (127: not found, 126: cannot be run). Without: a shell inside;
+    the instance ends with it.
     """
     chosen = [name for name in ("--R", "--fake", "--test-size") if options[_PARAMETERS[name]] is not None]
     if len(chosen) > 1:
@@ -46,8 +48,12 @@ def start(schedulers: tuple[str, ...], daemon: bool, command: tuple[str, ...], *
         raise click.UsageError("--daemon returns at once, so it cannot run a command: submit it afterwards")
     if "none" in schedulers and len(schedulers) > 1:
         raise click.UsageError("--scheduler none and another scheduler exclude each other")
-    from fluxsched.runtime.launch import StartOptions, start, start_daemon
+    from fluxsched.runtime.launch import StartOptions, check_start, start, start_daemon
 
+    try:
+        check_start(options["fake"], schedulers)
+    except InvalidValue as fault:
+        raise click.UsageError(str(fault)) from None
     request = StartOptions(schedulers=schedulers, daemon=daemon, command=command, **options)
     if daemon:
         click.echo(start_daemon(request))

@@ -29,10 +29,15 @@ from fluxsched.runtime.instance import Instance, Settings
 from fluxsched.runtime.paths import find_uri
 from fluxsched.runtime.sources import Sources, build_inventory
 from fluxsched.runtime.tracing import printer
+from fluxsched.runtime.usage import check_start
+
+__all__ = ["StartOptions", "agent", "check_start", "schedulers_of", "settings_of", "start", "start_daemon", "stop"]
 
 STOP_POLL_S = 0.02
 COMMAND_END_S = 3.0
 """How long the initial program may take to leave when the instance is stopped before it is killed (seconds)."""
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+"""How shells leave when the command cannot be run."""
 DAEMON_START_S = 60.0
 """How long a daemon may take to come up before its starter gives up (seconds)."""
 
@@ -137,7 +142,8 @@ async def _command(instance: Instance, command: tuple[str, ...]) -> int:
         process = await asyncio.create_subprocess_exec(*words, env=environment)
     except OSError as exc:
         reason = os.strerror(exc.errno or 0)
-        raise FluxschedError(f"cannot run {shlex.join(words)}: {reason}", exc.errno or errno.ENOENT) from exc
+        sys.stderr.write(f"fluxsched: start: cannot run {shlex.join(words)}: {reason}\n")
+        return NOT_FOUND if exc.errno in (errno.ENOENT, errno.ENOTDIR) else NOT_EXECUTABLE
     leaving = asyncio.ensure_future(process.wait())
     both: list[asyncio.Future[Any]] = [leaving, instance.ended]
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

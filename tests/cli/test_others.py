@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from fluxsched.errors import FluxschedError, RPCError
+from fluxsched.runtime.usage import check_start
 
 
 def queue_status(request: dict) -> dict:
@@ -163,6 +164,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list:
 
     launch = SimpleNamespace(
         StartOptions=SimpleNamespace,
+        check_start=check_start,
         start=note("start", 3),
         start_daemon=note("start_daemon", "ipc:///there"),
         stop=note("stop", "ipc:///there"),
@@ -203,6 +205,11 @@ def test_start_a_daemon(cli, launched: list) -> None:
         ("--scheduler none --scheduler fifo", "exclude each other"),
         ("--R /no/such/file", "does not exist"),
         ("--test-size 0", "--test-size"),
+        ("--fake 4by4", "--fake '4by4' is not HOSTSxCORES"),
+        ("--scheduler nosuch", "--scheduler nosuch: no policy 'nosuch': there are conservative, "),
+        ("--scheduler fifo:place=x", "--scheduler fifo:place=x: policy 'fifo': no option 'place'; it has "),
+        ("--scheduler fifo:=x", "--scheduler fifo:=x: policy 'fifo:=x': '=x' is not key=value"),
+        ("--scheduler ./no/such.py", "--scheduler ./no/such.py: there is no file ./no/such.py"),
     ],
 )
 def test_wrong_start_arguments(cli, launched: list, args: str, text: str) -> None:

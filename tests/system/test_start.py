@@ -34,8 +34,10 @@ def test_a_command_ended_by_a_signal_ends_us_as_in_a_shell(user: Any) -> None:
 
 
 def test_a_command_that_is_not_there(user: Any) -> None:
-    found = user.process("start", "--fake", "1x1", "--", "no-such-command", status=1)
+    found = user.process("start", "--fake", "1x1", "--", "no-such-command", status=127)
     assert found.err == "fluxsched: start: cannot run no-such-command: No such file or directory\n"
+    found = user.process("start", "--fake", "1x1", "--", "/etc/passwd", status=126)
+    assert found.err == "fluxsched: start: cannot run /etc/passwd: Permission denied\n"
     assert left_behind(user) == []
 
 
@@ -211,8 +213,9 @@ def test_a_command_that_heeds_no_signal_does_not_keep_an_instance_from_ending(us
 
 
 def test_a_daemon_whose_scheduler_fails_says_so(user: Any, daemon: Any) -> None:
-    found = user.process("start", "--daemon", "--fake", "1x1", "--scheduler", "nosuch")
-    assert found.err.startswith("fluxsched: start: module sched-nosuch: no policy 'nosuch': there are ")
+    (user.directory / "bad.py").write_text("1 +\n")
+    found = user.process("start", "--daemon", "--fake", "1x1", "--scheduler", "./bad.py")
+    assert found.err.startswith("fluxsched: start: module sched-bad: policy file ./bad.py cannot be loaded: invalid")
     user.at(found.word)("stop")
     found = user.process("start", "--daemon", "--fake", "1x1", "--bind", "tcp://192.0.2.1:1", status=1)
     assert found.err.startswith("fluxsched: start: ")
