@@ -356,3 +356,15 @@ def test_a_job_that_is_no_longer_the_head_is_told_so(hand):
     hand.turn()
     hand.commits[1][1](Reply())
     assert estimates(hand) == {2: None}
+
+
+def test_who_starts_at_once_is_told_nothing_else_and_who_waits_is_told_in_one_message(hand):
+    hand.begin("policy=easy", ranks="0")
+    hand.alloc(1, slots=2)  # without a limit: worth a warning, if it has to wait
+    hand.turn()
+    assert hand.take("respond") == []
+    hand.alloc(2, slots=2)
+    assert hand.take("respond") == []
+    hand.turn()
+    ((_, answer),) = hand.take("respond")
+    assert answer["annotations"]["sched"].keys() == {"warning", "reason_pending"}

@@ -70,6 +70,7 @@ class Bridge:
         self._acquire = AcquireClient(None, decode=codec.from_json)
         self._commits = Commits(handle, self._stored, self._not_stored)
         self._read = lru_cache(SPECS_KEPT)(_read)
+        self._notes: dict[int, dict[str, Any]] = {}
         self._early: list[Request] | None = []
         self._armed = self._ended = False
         self._rest_until_s = 0.0
@@ -236,9 +237,7 @@ class Bridge:
             return
         begun_s = self._clock.monotonic_s()
         cut = self._pass(begun_s + SLICE_S)
-        for answer in self._quirks.annotations():
-            if answer.id in self.waiting:
-                self._answer(answer)
+        self._annotate()
         self._commits.flush()
         self.passes += 1
         ended_s = self._clock.monotonic_s()
@@ -265,6 +264,20 @@ class Bridge:
             self._complaint = complaint
         return False
 
+    def _annotate(self) -> None:
+        """Tell those who still wait what the pass had to say, in one message each."""
+        told, self._notes = self._notes, {}
+        for jobid, sched in told.items():
+            self._quirks.told(jobid, sched)
+        for jobid, sched in list(self._quirks.notes()):
+            told.setdefault(jobid, {}).update(sched)
+            self._quirks.told(jobid, sched)
+        for jobid, sched in told.items():
+            if jobid in self.waiting:
+                self._answer(msg.AllocResponse(jobid, msg.ANNOTATE, annotations={"sched": sched}))
+            else:
+                self._quirks.forget(jobid)
+
     # ---- effects
 
     def _perform(self, effects: Iterable[Any]) -> None:
@@ -273,16 +286,21 @@ class Bridge:
                 case effect.Granted():
                     self._grant(one)
                 case effect.Annotated():
-                    self._answer(msg.AllocResponse(one.jobid, msg.ANNOTATE, annotations=dict(one.annotations)))
+                    self._notes.setdefault(one.jobid, {}).update(one.annotations["sched"])
                 case effect.Denied():
                     note = notes.unsatisfiable(one.note)
                     self._answer(msg.AllocResponse(one.jobid, msg.DENY, note=note), last=True)
                 case effect.Canceled():
                     self._answer(msg.AllocResponse(one.jobid, msg.CANCEL), last=True)
 
+    def _forget(self, jobid: int) -> None:
+        self._notes.pop(jobid, None)
+        self._quirks.forget(jobid)
+
     def _grant(self, one: effect.Granted) -> None:
         R = codec.to_json(one.R)  # noqa: N806
         annotations = self._quirks.granted(one.jobid, one.annotations)
+        self._forget(one.jobid)
         answer = {"id": one.jobid, "type": msg.SUCCESS, "R": msgspec.Raw(R), "annotations": annotations}
         self._commits.add(Grant(one.jobid, R, codec.to_json(answer)))
 
@@ -295,9 +313,7 @@ class Bridge:
     def _answer(self, answer: msg.AllocResponse, last: bool = False) -> None:
         request = self.waiting.pop(answer.id) if last else self.waiting[answer.id]
         if last:
-            self._quirks.forget(answer.id)
-        elif answer.annotations:
-            self._quirks.told(answer.id, answer.annotations)
+            self._forget(answer.id)
         self._handle.respond(request, codec.to_json(answer))
 
     def _log(self, level: int, text: str) -> None:

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 from fluxsched.adapters.flux.handle import Handle
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.protocol.messages import alloc as msg
 from fluxsched.sched.policy import BACKFILLED, Decision, Option, Policy, Reserve, View
 
 FAIL_ALLOC = 1
@@ -60,10 +59,10 @@ class Quirks:
             self._reserved[decision.reservation.jobid] = decision.reservation.start_s
         return decision
 
-    def told(self, jobid: int, annotations: Mapping[str, Any]) -> None:
-        """A job that waits was told this; null takes a key back."""
+    def told(self, jobid: int, sched: Mapping[str, Any]) -> None:
+        """A job that waits is told this; null takes a key back."""
         keys = self._told.setdefault(jobid, set())
-        for key, value in annotations["sched"].items():
+        for key, value in sched.items():
             (keys.discard if value is None else keys.add)(key)
 
     def forget(self, jobid: int) -> None:
@@ -74,26 +73,26 @@ class Quirks:
         """A grant's annotations as Flux's schedulers write them: what was said to who waits is taken back, and
         `backfill` names the job that was overtaken.
         """
-        sched = {**dict.fromkeys(sorted(self._told.pop(jobid, ()))), **annotations["sched"]}
+        sched = {**dict.fromkeys(sorted(self._told.get(jobid, ()))), **annotations["sched"]}
         if sched.get("selection_type") == BACKFILLED and self._reserved:
             sched["backfill"] = format_f58(next(iter(self._reserved)), ascii=self._handle.ascii)
         else:
             sched.pop("selection_type", None)
         return {**annotations, "sched": sched}
 
-    def annotations(self) -> Iterator[msg.AllocResponse]:
-        """What to tell the jobs that the last pass left; once."""
+    def notes(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """What else to tell the jobs that the last pass left; once."""
         left, self._left = self._left, []
         for ahead, jobid in enumerate(left):
-            yield _annotate(jobid, reason_pending="insufficient resources", jobs_ahead=ahead)
+            yield jobid, {"reason_pending": "insufficient resources", "jobs_ahead": ahead}
         if self._whole:
             self._whole = False
             planned = {jobid: start_s for jobid, start_s in self._reserved.items() if start_s < inf}
             estimated = {jobid for jobid, keys in self._told.items() if "t_estimate" in keys}
             for jobid in sorted(estimated - planned.keys()):
-                yield _annotate(jobid, t_estimate=None)
+                yield jobid, {"t_estimate": None}
             for jobid in sorted(planned.keys() - estimated):
-                yield _annotate(jobid, t_estimate=planned[jobid])
+                yield jobid, {"t_estimate": planned[jobid]}
 
     def check_alloc(self) -> None:
         """Raises InvalidValue when alloc requests are to be denied."""
@@ -104,7 +103,3 @@ class Quirks:
         """Raises Refused when changes of an end are to be denied."""
         if self._handle.debug(DENY_EXPIRATION):
             raise Refused("Rejecting expiration update for testing")
-
-
-def _annotate(jobid: int, **sched: Any) -> msg.AllocResponse:
-    return msg.AllocResponse(jobid, msg.ANNOTATE, annotations={"sched": sched})
