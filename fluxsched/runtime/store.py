@@ -10,7 +10,9 @@ from __future__ import annotations
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,9 @@ from fluxsched.errors import FluxschedError
 from fluxsched.runtime.turns import Turns
 
 SCHEMA_VERSION = 1
-ROWS_PER_INSERT = 64
-"""Rows in one INSERT: the writer thread holds the interpreter's lock in few, short pieces."""
+INSERT_SIZES = (256, 64)
+"""Rows in one INSERT, then one with the rest: few statements, for each asks for the interpreter's lock, and few
+different ones, so that SQLite's cache has them all."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS saved (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID;
@@ -141,25 +144,32 @@ class Store:
         connection.close()
 
 
-def _statements(rows: Iterable[Row]) -> Iterable[tuple[str, tuple[Any, ...]]]:
+def _statements(rows: Iterable[Row]) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Consecutive rows of one table joined into multi-row INSERTs; deletes as they come."""
     table = ""
     gathered: list[tuple[Any, ...]] = []
     for name, delete, values in rows:
-        if delete or name != table or len(gathered) >= ROWS_PER_INSERT:
-            if gathered:
-                yield _insert(table, gathered)
+        if delete or name != table:
+            yield from _inserts(table, gathered)
             gathered = []
         if delete:
             yield DELETES[name], values
         else:
             table = name
             gathered.append(values)
-    if gathered:
-        yield _insert(table, gathered)
+    yield from _inserts(table, gathered)
 
 
-def _insert(table: str, rows: list[tuple[Any, ...]]) -> tuple[str, tuple[Any, ...]]:
+def _inserts(table: str, rows: list[tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    done, left = 0, len(rows)
+    while left:
+        size = next((size for size in INSERT_SIZES if size <= left), left)
+        yield _insert(table, size), tuple(chain.from_iterable(rows[done : done + size]))
+        done, left = done + size, left - size
+
+
+@cache
+def _insert(table: str, size: int) -> str:
     sql, width = INSERTS[table]
     one = "(" + ",".join("?" * width) + ")"
-    return sql + ",".join([one] * len(rows)), tuple(value for row in rows for value in row)
+    return sql + ",".join([one] * size)
