@@ -14,7 +14,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PAGE = (EXAMPLES / "README.md").read_text()
-COMMANDS = dict(re.findall(r"^\| `([a-z_]+\.py)`.*\| `([^`]+)` \|$", PAGE, re.MULTILINE))
+COMMANDS = dict(re.findall(r"^\| `([a-z_]+\.(?:py|toml))`.*\| `([^`]+)` \|$", PAGE, re.MULTILINE))
 
 EXIT_CODES = r"ƒ\w+ success\nƒ\w+ exit code 1\nƒ\w+ exit code 2\n"
 CLIENT = EXIT_CODES + r"ƒ\w+ exception cancel: enough slept\ndrained: \[\('1', 'from Python'\)\]\n"
@@ -22,6 +22,7 @@ CLIENT = EXIT_CODES + r"ƒ\w+ exception cancel: enough slept\ndrained: \[\('1', 
 # What each prints, as a pattern of all of it.
 PRINTS = {
     "policy_smallest.py": r"[\w.-]+\n",
+    "site.toml": r"[\w.-]+\n",
     "acquire_client.py": r"grow \{'online': '0-3', 'offline': ''\}\noffline \{'targets': '1'\}\n",
     "client_async.py": CLIENT,
     "client_sync.py": CLIENT,
@@ -73,6 +74,6 @@ def test_the_tour_shows_the_whole_way(program: Callable[..., tuple[int, str]]) -
 
 
 def test_the_page_names_every_example_and_they_are_short() -> None:
-    files = {path.name: path.read_text().count("\n") for path in EXAMPLES.glob("*.py")}
+    files = {path.name: path.read_text().count("\n") for path in EXAMPLES.glob("*.[pt]*")}
     assert set(COMMANDS) == set(files) == {*PRINTS, "tour.py"}
     assert {name: files[name] for name, lines in LINES_MAX.items() if files[name] > lines} == {}

@@ -21,7 +21,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command("start", cls=Command, context_settings={"allow_interspersed_args": False})
-@click.option("--config", metavar="F", type=_FILE, help="Configuration (TOML): resources, groups, queues, limits.")
+@click.option("--config", metavar="F", type=_FILE, help="Configuration (TOML; rfc/config.md, examples/site.toml).")
 @click.option("--R", "r_path", metavar="F", type=_FILE, help="Take the resources from an R file (RFC 20).")
 @click.option("--fake", metavar="SPEC", help="Made-up resources: 1000x64+4 is 1000 nodes of 64 cores and 4 GPUs.")
 @click.option("--test-size", metavar="N", type=click.IntRange(min=1), help="N targets that each are this machine.")

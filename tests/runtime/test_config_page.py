@@ -1,0 +1,52 @@
+"""rfc/config.md tells of every key that the reader asks for, with examples that it takes; examples/site.toml has them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fluxsched.runtime import config as configs
+from fluxsched.runtime.config import load_config, parse_config, queue_configs
+from fluxsched.runtime.config_values import NO_LIMIT
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "rfc/config.md").read_text()
+SOURCE = Path(configs.__file__).read_text()
+READ = set(re.findall(r"""\.(?:text|texts|integer|duration_s|table|tables)\("([\w-]+)\"""", SOURCE))
+EXAMPLES = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def test_every_key_that_is_read_is_on_the_page_and_in_the_example() -> None:
+    assert READ >= {"heartbeat", "requires", "nnodes", "scheduler", "kill-timeout"}  # the pattern finds all kinds
+    titles = set(re.findall(r"[\w-]+", " ".join(re.findall(r"^#+ `(.*)`$", PAGE, re.MULTILINE))))
+    rows = set(re.findall(r"[\w-]+", " ".join(re.findall(r"^\| `([^`]+)` \|", PAGE, re.MULTILINE))))
+    assert READ - titles - rows == set()
+    shown = set(re.findall(r"[\w-]+", (ROOT / "examples/site.toml").read_text()))
+    assert READ - shown - {"lost-after", "min", "ncores", "ngpus"} == set()
+
+
+@pytest.mark.parametrize("text", EXAMPLES, ids=lambda text: text.splitlines()[0])
+def test_the_examples_of_the_page_are_taken(text: str) -> None:
+    assert parse_config(text, "site.toml").raw
+
+
+def test_a_queue_wants_no_limit_as_the_page_says() -> None:
+    text = (
+        "[policy.limits]\nduration = '2d'\njob-size.max.nnodes = 6\n"
+        "[queues.a.policy.limits]\nduration = 'infinity'\njob-size.max.nnodes = -1\n[queues.b.policy.limits]\nduration = 0\n"
+    )
+    queues = queue_configs(parse_config(text, "x"))
+    assert NO_LIMIT == -1
+    assert (queues["a"].duration_limit_s, queues["a"].nodes_max) == (0, None)
+    assert (queues["b"].duration_limit_s, queues["b"].nodes_max) == (0, 6)
+
+
+def test_the_example_says_what_its_comments_say() -> None:
+    config = load_config(ROOT / "examples/site.toml")
+    assert config.resource.exclude == "fake0"
+    assert {name: queue.group for name, queue in config.queues.items() if queue.group != "default"} == {
+        "debug": "interactive"
+    }
+    assert (config.queues["long"].duration_limit_s, config.queues["debug"].limits.nodes_max) == (0, 1)
