@@ -168,7 +168,10 @@ def test_links_lead_somewhere(page):
 
 def test_limits_in_the_wire_page_are_those_of_the_code():
     text = (RFC / "wire.md").read_text()
-    for value, path in re.findall(r"\| ([\d,]+)(?: bytes| MiB)? \| `(\w+\.\w+)` \|", text):
-        module, constant = path.split(".")
-        actual = getattr(importlib.import_module(f"fluxsched.protocol.{module}"), constant)
+    found = re.findall(r"\| ([\d,]+)(?: bytes| MiB)? \| `([\w.]+)` \|", text)
+    assert len(found) == 11
+    for value, path in found:
+        module, _, constant = path.rpartition(".")
+        full = module if "." in module else f"protocol.{module}"
+        actual = getattr(importlib.import_module(f"fluxsched.{full}"), constant)
         assert int(value.replace(",", "")) in (actual, actual >> 20), path
