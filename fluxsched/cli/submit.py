@@ -59,7 +59,7 @@ def submit(cc: Idset | None, wait: bool, quiet: bool, as_json: bool, uri: str | 
 def run(label_io: bool, uri: str | None, dry_run: bool, **options: Any) -> int:
     """Run a job here: its output comes here, and this command leaves with its exit status.
 
-    Interrupting this command cancels the job.
+    Interrupting this command cancels the job. Input is not forwarded: the tasks read /dev/null.
     """
     jobspec = build(options)
     if dry_run:
