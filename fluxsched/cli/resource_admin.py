@@ -1,7 +1,8 @@
 """`fluxsched resource drain|undrain|exclude|include|assign|property|reload`: what changes the state of targets.
 
-Moving targets ends the jobs on them. On a terminal that is said first, with the jobs by name, and asked; a script goes
-ahead. `--graceful` lets jobs end by themselves, so there is nothing to ask.
+Moving targets ends the jobs on them, and denies waiting jobs that then could never run. On a terminal that is said
+first, with the running jobs by name, and asked; a script goes ahead. `--graceful` lets jobs end by themselves, so there
+is nothing to ask. Which waiting jobs are denied is their scheduler's to find, when it has happened: they are counted.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.targets import parse_targets
 from fluxsched.errors import Refused
+
+WAITING = ("depend", "priority", "sched")
+"""States of jobs that are judged again when their group has lost targets."""
 
 JOBS_SHOWN_MAX = 10
 """How many jobs a question names; the rest is a number."""
@@ -146,19 +150,36 @@ def _move(handle: Handle, topic: str, request: dict[str, Any], yes: bool, as_jso
 
 def _confirm(handle: Handle, targets: str) -> None:
     """Name the jobs that would end, and ask. Raises Refused when the answer is no."""
-    source = ResourceSet.parse(handle.rpc("resource.status")["R"])
+    status = handle.rpc("resource.status")
+    source = ResourceSet.parse(status["R"])
     ranks = parse_targets(targets, source.ranks_by_host, source.ranks)
     listed = handle.rpc("job-manager.list", {"states": ["RUN"]})["jobs"]
     ending = [each for each in listed if not Idset.parse(each.get("ranks") or "").isdisjoint(ranks)]
-    if not ending:
+    taken = not ranks <= Idset.parse(status.get("exclude") or "")  # no job waits for what is excluded
+    waiting = _waiting(handle) if taken else 0
+    if not ending and not waiting:
         return
-    click.echo(f"This ends {show.plural(len(ending), 'job')} at once (--graceful would wait):", err=True)
+    if ending:
+        click.echo(f"This ends {show.plural(len(ending), 'job')} at once (--graceful would wait):", err=True)
     for each in ending[:JOBS_SHOWN_MAX]:
         click.echo(f"  {_named(each)}", err=True)
     if len(ending) > JOBS_SHOWN_MAX:
         click.echo(f"  and {len(ending) - JOBS_SHOWN_MAX} more", err=True)
+    _ask(waiting, "nothing was moved")
+
+
+def _waiting(handle: Handle) -> int:
+    """How many jobs wait to be scheduled."""
+    jobs = handle.rpc("job-manager.stats-get").get("jobs", {})
+    return sum(int(jobs.get(state, 0)) for state in WAITING)
+
+
+def _ask(waiting: int, refused: str) -> None:
+    if waiting:
+        text = f"{show.plural(waiting, 'job')} pending: those that then can never run are denied."
+        click.echo(text, err=True)
     if not click.confirm("Go ahead?", err=True):
-        raise Refused("nothing was moved", errno.ECANCELED)
+        raise Refused(refused, errno.ECANCELED)
 
 
 def _named(job: Mapping[str, Any]) -> str:
@@ -201,7 +222,18 @@ def property_remove(handle: Handle, name: str, targets: str) -> None:
 @click.command("reload", cls=Command)
 @click.argument("path", required=False, type=click.Path(exists=True, dir_okay=False))
 @click.option("-f", "--force", is_flag=True, help="Also if targets vanish that cannot be taken away politely.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask, even if jobs may end by it.")
 @connected
-def reload(handle: Handle, path: str | None, force: bool) -> None:
-    """Read the inventory anew: from the R file PATH, else from where it came. Hosts keep their drains and groups."""
+def reload(handle: Handle, path: str | None, force: bool, yes: bool) -> None:
+    """Read the inventory anew: from the R file PATH, else from where it came. Hosts keep their drains and groups.
+
+    Jobs on targets that are not in it any more end.
+    """
+    if show.interactive() and not yes:
+        running = int(handle.rpc("job-manager.stats-get").get("jobs", {}).get("run", 0))
+        waiting = _waiting(handle)
+        if running:
+            click.echo(f"{show.plural(running, 'job')} running: those on targets that vanish end.", err=True)
+        if running or waiting:
+            _ask(waiting, "nothing was reloaded")
     handle.rpc("resource.reload", _given(path=path and os.path.abspath(path)) | ({"force": True} if force else {}))

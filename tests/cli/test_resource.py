@@ -215,8 +215,31 @@ MOVED = {"moved": "1", "leaving": ""}
 class TestQuestions:
     """On a terminal, what ends jobs says so first."""
 
-    def answers(self, *jobs: dict) -> dict:
-        return {"job-manager.list": {"jobs": list(jobs)}, "resource.assign": MOVED, "resource.include": MOVED}
+    def answers(self, *jobs: dict, **states: int) -> dict:
+        return {
+            "job-manager.list": {"jobs": list(jobs)}, "resource.assign": MOVED, "resource.include": MOVED,
+            "job-manager.stats-get": {"jobs": states}, "resource.reload": {},
+        }  # fmt: skip
+
+    def test_pending_jobs_are_counted_where_targets_are_taken_away(self, ask, job) -> None:
+        answers = self.answers(job(), sched=2, depend=1, run=7)
+        want = "3 jobs pending: those that then can never run are denied.\nGo ahead? [y/N]: "
+        done = ask("assign", "0", "debug", stdin="n\n", answers=answers)
+        assert done.err.endswith(f" on node[0-1]\n{want}n\nfluxsched: resource assign: nothing was moved\n")
+        assert ask("exclude", "3", stdin="y\n", answers=answers).err == f"{want}y\n"
+        assert ask("include", "2", answers=answers).err == ""
+
+    def test_reload_asks_where_there_are_jobs(self, ask) -> None:
+        done = ask("reload", stdin="n\n", answers=self.answers(run=1, sched=1))
+        assert (done.code, done.err) == (
+            1,
+            "1 job running: those on targets that vanish end.\n"
+            "1 job pending: those that then can never run are denied.\n"
+            "Go ahead? [y/N]: n\nfluxsched: resource reload: nothing was reloaded\n",
+        )
+        assert "resource.reload" not in dict(done.calls)
+        assert ask("reload", "-y", answers=self.answers(run=1)).calls == [("resource.reload", {})]
+        assert ask("reload", answers=self.answers(inactive=9)).calls[-1] == ("resource.reload", {})
 
     def test_jobs_are_named_and_yes_goes_ahead(self, ask, job) -> None:
         done = ask("exclude", "node1", stdin="y\n", answers=self.answers(job(), job(id=6, ranks="2")))
