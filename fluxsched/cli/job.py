@@ -14,7 +14,7 @@ from fluxsched.cli.attach import follow_output
 from fluxsched.cli.base import Group
 from fluxsched.cli.events import EventPrinter, event_options
 from fluxsched.cli.jobs import cancel, each, kill, update, urgency, wait
-from fluxsched.cli.options import FSD, URGENCY, Handle, connected, jobid_argument, jobids_argument, json_option
+from fluxsched.cli.options import FSD, URGENCY, Handle, connected, jobid_argument, jobids_argument, json_option, typed
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused
@@ -47,7 +47,7 @@ def info(handle: Handle, jobid: int, key: str | None, as_json: bool) -> None:
     if key is None:
         found = handle.rpc("job-manager.list", {"ids": [jobid]})["jobs"]
         if not found:
-            raise Refused(f"no such job: {show.jobid_text(jobid)}")
+            raise Refused(f"no such job: {typed(jobid)}")
         _print_job(found[0], as_json)
         return
     part = handle.rpc("job-manager.lookup", {"id": jobid, "keys": [key]}).get(key)

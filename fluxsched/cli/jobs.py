@@ -23,6 +23,7 @@ from fluxsched.cli.options import (
     jobids_argument,
     json_option,
     table_options,
+    typed,
 )
 from fluxsched.errors import FluxschedError, InvalidValue, Refused, RPCError
 from fluxsched.runtime.clock import SystemClock
@@ -99,7 +100,7 @@ def jobs(
     words = words or (() if all_states or jobids or since else ("active",))
     more |= {"ids": list(jobids), "user": None if all_users else _user(user), "since": since and now_s - since}
     answer = find_jobs(handle, words, count, **more)
-    missing = [show.jobid_text(jobid) for jobid in jobids if jobid not in {job["id"] for job in answer["jobs"]}]
+    missing = [typed(jobid) for jobid in jobids if jobid not in {job["id"] for job in answer["jobs"]}]
     output.show(answer, lambda shown: _rows(handle, answer["jobs"], now_s, "contextual_info" in shown))
     if missing:
         raise Refused(f"no such job: {', '.join(missing)}")

@@ -190,8 +190,32 @@ def _signal(text: str) -> int:
     return int(text)
 
 
+_TYPED = "fluxsched.typed"
+
+
+def _note(ctx: click.Context, jobid: int, text: str) -> None:
+    ctx.meta.setdefault(_TYPED, {})[jobid] = text
+
+
+def typed(jobid: int) -> str:
+    """A job id as it was typed, for who has to find the mistake; else as people see it."""
+    noted: dict[int, str] = click.get_current_context().meta.get(_TYPED, {})
+    return noted.get(jobid) or show.jobid_text(jobid)
+
+
+class JobIdType(Converted):
+    """One job id; `typed` knows its text."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        jobid = super().convert(value, param, ctx)
+        if ctx is not None and isinstance(value, str):
+            _note(ctx, jobid, value)
+        return jobid
+
+
 FSD = Converted("fsd", _duration)
-JOBID = Converted("jobid", _jobid)
+JOBID = JobIdType("jobid", _jobid)
 URGENCY = Converted("urgency", _urgency)
 SIGNAL = Converted("signal", _signal)
 
@@ -206,6 +230,7 @@ def jobids_argument(*, required: bool = True) -> Callable[[Function], Function]:
         for text in texts:
             try:
                 ids.append(_jobid(text))
+                _note(ctx, ids[-1], text)
             except InvalidValue as error:
                 faults.append(str(error))
         if faults:

@@ -118,6 +118,8 @@ def parse_execution(obj: Mapping[str, Any]) -> dict[str, Any]:
     if type(version) is not int or version != 1:
         raise InvalidValue(f"version must be 1 (RFC 20), not {shown(version)}")
     execution = obj.get("execution")
+    if execution is None:
+        raise InvalidValue("execution is missing, the object with the resources (RFC 20)")
     if not isinstance(execution, dict):
         raise InvalidValue(f"execution must be an object, not {type(execution).__name__}")
     if "R_lite" not in execution:

@@ -37,7 +37,7 @@ def test_info(cli, job) -> None:
     assert cli("job", "info", "5", answers=answers).out == INFO
     assert json.loads(cli("job", "info", "--json", "5", answers=answers).out)["id"] == 5
     done = cli("job", "info", "5", answers={"job-manager.list": {"jobs": []}})
-    assert (done.code, done.err) == (1, "fluxsched: job info: no such job: ƒ6\n")
+    assert (done.code, done.err) == (1, "fluxsched: job info: no such job: 5\n")
 
 
 def test_info_of_one_part(cli) -> None:

@@ -142,8 +142,8 @@ def test_jobs_json(cli, listing) -> None:
 
 
 def test_missing_jobs_are_all_named_after_those_found(cli, listing) -> None:
-    done = cli("jobs", "1", "98", "99", "-o", "{id}", answers=picked(listing, 1))
-    assert (done.code, done.out, done.err) == (1, "JOBID\n1\n", "fluxsched: jobs: no such job: ƒ2h, ƒ2i\n")
+    done = cli("jobs", "1", "98", "f2i", "-o", "{id}", answers=picked(listing, 1))
+    assert (done.code, done.out, done.err) == (1, "JOBID\n1\n", "fluxsched: jobs: no such job: 98, f2i\n")
 
 
 @pytest.mark.parametrize("command", ["jobs", "cancel", "kill", "wait", "job raise"])

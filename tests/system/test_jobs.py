@@ -89,7 +89,7 @@ def test_jobs_shows_pending_running_and_ended(site: Any, full: str) -> None:
     done = site("jobs", "-n", "-f", "completed", "-o", "{id.f58}", "-c", "1").word
     assert done == waiting
     assert "1234" not in site("jobs", "-a").out
-    assert site("jobs", "1234", status=1).err == "fluxsched: jobs: no such job: ƒNH\n"
+    assert site("jobs", "1234", status=1).err == "fluxsched: jobs: no such job: 1234\n"
 
 
 def test_cancel_says_so_and_names_all_that_it_could_not(site: Any, full: str) -> None:
