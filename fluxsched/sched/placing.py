@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.sched import reasons
-from fluxsched.sched.bits import WORD_SHIFT, lowest
+from fluxsched.sched.bits import WORD_SHIFT, ids_of, lowest
 from fluxsched.sched.bucket import BEST_FIT, WORST_FIT, Bucket
 from fluxsched.sched.gather import Given, count, count_slots, need_of, nodes_of, slots_of, slots_on
-from fluxsched.sched.outcome import Fits, Infeasible, Insufficient, Outcome
+from fluxsched.sched.outcome import Block, Fits, Infeasible, Insufficient, Outcome
 from fluxsched.sched.pool import Choice, Pool
 from fluxsched.sched.shelf import Shelf
 
@@ -29,7 +29,8 @@ class Wish(NamedTuple):
     """A request and its plan. `alone` is its shelf if it asks for one target and can stand on one whole shelf only.
 
     Then `best` and `worst` are masks of the buckets that will do, `need` is what must be free there, `first_cores` and
-    `first_gpus` are the ids that it gets of an idle target.
+    `first_gpus` are the ids that it gets of an idle target. `whole` is its shelf if it asks for just `targets` of that
+    shelf, each with all that it has: then any idle ones will do, in whatever placement.
     """
 
     request: Request
@@ -42,6 +43,8 @@ class Wish(NamedTuple):
     nslots: int = 0
     first_cores: int = 0
     first_gpus: int = 0
+    whole: Shelf | None = None
+    targets: int = 0
 
 
 def place(pool: Pool, request: Request, placement: str) -> Outcome:
@@ -61,8 +64,10 @@ def find(pool: Pool, request: Request, placement: str, given: Given | None = Non
     wish = pool.wishes.get(id(request))  # the wish holds the request, so nobody else has its id
     if wish is None:
         wish = _wish(pool, request)
-    _, _, shelf, best, worst, need_cores, need_gpus, nslots, first_cores, first_gpus = wish
+    _, _, shelf, best, worst, need_cores, need_gpus, nslots, first_cores, first_gpus, whole, targets = wish
     if shelf is None or given is not None:
+        if whole is not None and given is None:
+            return _idle(request, whole, targets, nslots)
         return _search(wish, placement, given)
     rack = shelf.rack
     bucket: Bucket | None
@@ -126,6 +131,25 @@ def _search(wish: Wish, placement: str, given: Given | None) -> Fits | None:
     return Fits(request, tuple(blocks), slots) if slots and blocks else None
 
 
+def _idle(request: Request, shelf: Shelf, n: int, nslots: int) -> Fits | None:
+    """The `n` lowest idle targets of a shelf, whole."""
+    idle = shelf.idle
+    if idle.count < n:
+        return None
+    cores, gpus, words = shelf.all_cores, shelf.all_gpus, idle.words
+    blocks: list[Block] = []
+    for at in ids_of(idle.top):
+        word = words[at]
+        have = word.bit_count()
+        if have > n:
+            word, have = lowest(word, n), n
+        blocks.append((at, word, cores, gpus, ()))
+        n -= have
+        if not n:
+            break
+    return _fits(Fits, (request, tuple(blocks), nslots, ()))
+
+
 def _by_nodes(plan: Plan, request: Request, nodes: Count, placement: str, given: Given | None) -> Fits | None:
     per_node = request.slots.largest(_most_slots(plan, request))
     while per_node is not None:
@@ -152,15 +176,29 @@ def _wish(pool: Pool, request: Request) -> Wish:
     if len(pool.wishes) >= WISHES_MAX:
         pool.wishes.clear()
     plan = pool.plan(request.constraint)
-    one_node = request.nodes is not None and request.nodes.max == 1 and request.slots.is_fixed
-    one_slot = request.nodes is None and request.slots.max == 1
     wish = Wish(request, plan)
-    if (one_node or one_slot) and len(plan) == 1 and plan[0].only is None:
-        shelf, nslots = plan[0].shelf, request.slots.min
-        need = need_of(request, nslots)
-        cores, gpus = need.on(shelf)
-        if need.fits_ever(shelf) and not need.amounts_on(shelf):
-            ids = (0, 0) if shelf.mixed else (lowest(shelf.all_cores, cores), lowest(shelf.all_gpus, gpus))
-            wish = Wish(request, plan, shelf, *shelf.rack.fitting(cores, gpus), cores, gpus, nslots, *ids)
+    if request.slots.is_fixed and len(plan) == 1 and plan[0].only is None:
+        wish = _wish_on(wish, plan[0].shelf, plan[0].size)
     pool.wishes[id(request)] = wish
+    return wish
+
+
+def _wish_on(wish: Wish, shelf: Shelf, size: int) -> Wish:
+    """What a wish is worth that can stand on one whole shelf, of `size` targets, only."""
+    request = wish.request
+    slots, nodes = request.slots.min, request.nodes
+    is_alone = nodes.max == 1 if nodes is not None else slots == 1 or size == 1
+    nslots = slots if is_alone or nodes is not None else 1
+    need = need_of(request, nslots)
+    cores, gpus = need.on(shelf)
+    if not need.fits_ever(shelf) or need.amounts_on(shelf):
+        return wish
+    if is_alone:
+        ids = (0, 0) if shelf.mixed else (lowest(shelf.all_cores, cores), lowest(shelf.all_gpus, gpus))
+        return Wish(request, wish.plan, shelf, *shelf.rack.fitting(cores, gpus), cores, gpus, nslots, *ids)
+    whole = (cores, gpus) == (shelf.cores, shelf.gpus) and not shelf.mixed
+    if nodes is None:
+        return wish._replace(whole=shelf, targets=slots, nslots=slots) if whole and request.cores == cores else wish
+    if nodes.is_fixed and whole:
+        return wish._replace(whole=shelf, targets=nodes.min, nslots=nodes.min * nslots)
     return wish
