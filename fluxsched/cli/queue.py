@@ -11,6 +11,7 @@ from fluxsched.cli import show
 from fluxsched.cli.base import Group
 from fluxsched.cli.options import Handle, Output, Table, connected, json_option, table_options
 from fluxsched.cli.table import Field
+from fluxsched.core.constraint import Constraint
 
 
 def _up_colour(value: object) -> str:
@@ -22,9 +23,32 @@ def _reason(status: dict[str, Any]) -> Callable[[str], str]:
     return lambda what: "" if status[what] else status.get(f"{what}_reason") or ""
 
 
+def _duration(name: str) -> Callable[[dict[str, Any]], str]:
+    return lambda row: show.duration_text(row[name]) if row.get(name) else ""
+
+
+def _nodes(row: dict[str, Any]) -> str:
+    """`1-64` or, without a most, `8-`."""
+    least, most = (row.get(name) for name in ("nnodes_min", "nnodes_max"))
+    return "" if least is None and most is None else f"{1 if least is None else least}-{'' if most is None else most}"
+
+
+def _needs(row: dict[str, Any]) -> str:
+    return str(Constraint.parse(row["constraints"])) if row.get("constraints") else ""
+
+
+_SWITCHES = "{queue:<12} {enabled:>2} {started:>2}"
+_LIMITS = "?:{group:<10} ?:{defaults:>8} ?:{limit:>8} ?:{nnodes:>7} ?:{ncores:>6} ?:{ngpus:>5}"
 LIST = Table(
-    {"default": "{queue:<12} {enabled:>2} {started:>2} ?:{reason}"},
+    {"default": f"{_SWITCHES} {_LIMITS} ?:{{requires}} ?:{{reason}}"},
     {
+        "group": Field("GROUP", lambda row: row.get("group") or "default"),
+        "defaults": Field("TDEFAULT", _duration("duration_default")),
+        "limit": Field("TLIMIT", _duration("duration_max")),
+        "nnodes": Field("NNODES", _nodes),
+        "ncores": Field("NCORES", lambda row: row.get("ncores_max")),
+        "ngpus": Field("NGPUS", lambda row: row.get("ngpus_max")),
+        "requires": Field("REQUIRES", _needs),
         "queue": Field("QUEUE", lambda row: row.get("name") or "-"),
         "enabled": Field("EN", lambda row: show.tick(row["enable"]), _up_colour),
         "started": Field("ST", lambda row: show.tick(row["start"]), _up_colour),
@@ -51,7 +75,10 @@ _name = click.option("-q", "--queue", "name", metavar="NAME", help="Only this qu
 @table_options(LIST)
 @connected
 def list_queues(handle: Handle, name: str | None, output: Output) -> None:
-    """The queues: EN is whether they take jobs, ST whether these are scheduled."""
+    """The queues: EN is whether they take jobs, ST whether these are scheduled; then their group and their limits.
+
+    What none of them has, has no column: TDEFAULT and TLIMIT (durations), NNODES, NCORES, NGPUS, REQUIRES.
+    """
     queues = _asked(handle, name)
     output.show({"queues": queues}, lambda shown: queues)
 

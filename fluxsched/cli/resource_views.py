@@ -21,6 +21,7 @@ from fluxsched.cli.resource_rows import (
     status_rows,
 )
 from fluxsched.cli.table import Field
+from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.targets import parse_targets
@@ -61,6 +62,7 @@ GROUPS = Table(
 )
 
 _INCLUDE = click.option("-i", "--include", metavar="TARGETS", help="Only these ranks or hosts.")
+_QUEUE = click.option("-q", "--queue", metavar="NAME", help="Only what the jobs of this queue may get.")
 
 
 def _states(allowed: tuple[str, ...], default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -68,34 +70,55 @@ def _states(allowed: tuple[str, ...], default: str) -> Callable[[Callable[..., A
                         help=f"Only these of {', '.join(allowed)}.")  # fmt: skip
 
 
-def _only(rows: list[Row], include: str | None, whole: Mapping[str, Any]) -> list[Row]:
-    if include is None:
-        return rows
+def _wanted(handle: Handle, include: str | None, queue: str | None, whole: Mapping[str, Any]) -> Idset | None:
+    """The ranks that the options leave, None if that is all."""
+    if include is None and queue is None:
+        return None
     total = ResourceSet.parse(whole)
-    wanted = parse_targets(include, total.ranks_by_host, total.ranks)
+    ranks = total.ranks if include is None else parse_targets(include, total.ranks_by_host, total.ranks)
+    return ranks if queue is None else ranks & _of_queue(handle, queue)
+
+
+def _of_queue(handle: Handle, name: str) -> Idset:
+    """The targets that a queue's jobs may get: of its group, and with what it requires."""
+    queue, answer = handle.rpc("job-manager.queue-status", {"name": name}), handle.rpc("resource.status")
+    source = ResourceSet.parse(answer["R"])
+    members = Idset.parse(answer.get("groups", {}).get(queue.get("group", "default"), ""))
+    return Constraint.parse(queue.get("constraints") or {}).match(members, source.properties, source.ranks_of)
+
+
+def _only(rows: list[Row], wanted: Idset | None) -> list[Row]:
+    if wanted is None:
+        return rows
     return [Row(row.labels, row.ranks & wanted, row.source) for row in rows if row.ranks & wanted]
 
 
 @click.command("list", cls=Command)
 @_states(LIST_STATES, "free,allocated,down")
 @_INCLUDE
+@_QUEUE
 @table_options(LIST)
 @connected
-def list_resources(handle: Handle, states: tuple[str, ...], include: str | None, output: Output) -> None:
+def list_resources(
+    handle: Handle, states: tuple[str, ...], include: str | None, queue: str | None, output: Output
+) -> None:
     """What schedulers see: free, allocated, down; excluded targets are not in it."""
     answer = handle.rpc("resource.sched-status")
-    output.show(answer, lambda shown: _only(list_rows(answer, states, shown), include, answer["all"]))
+    wanted = _wanted(handle, include, queue, answer["all"])
+    output.show(answer, lambda shown: _only(list_rows(answer, states, shown), wanted))
 
 
 @click.command("status", cls=Command)
 @_states(STATUS_STATES, "all")
 @_INCLUDE
+@_QUEUE
 @table_options(STATUS)
 @connected
-def status(handle: Handle, states: tuple[str, ...], include: str | None, output: Output) -> None:
+def status(handle: Handle, states: tuple[str, ...], include: str | None, queue: str | None, output: Output) -> None:
     """What the resource module knows of each target; `*` and the UP column tell what is offline."""
     answer = handle.rpc("resource.status")
-    output.show(answer, lambda shown: _only(status_rows(answer, states, shown), include, answer["R"]))
+    wanted = _wanted(handle, include, queue, answer["R"])
+    output.show(answer, lambda shown: _only(status_rows(answer, states, shown), wanted))
 
 
 def _asked(handle: Handle, states: tuple[str, ...], include: str | None) -> ResourceSet:

@@ -179,6 +179,7 @@ def queue_status(engine: Engine, queue: Queue) -> QueueStatus:
         blocked="scheduler" if blocked else None,
         active=queue.active,
         running=queue.running,
+        config=queue.config,
     )
 
 

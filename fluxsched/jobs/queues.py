@@ -53,6 +53,7 @@ class QueueStatus(NamedTuple):
     blocked: str | None
     active: int
     running: int
+    config: QueueConfig
 
 
 class Queue:

@@ -14,10 +14,20 @@ from fluxsched.runtime.usage import check_start
 
 
 def queue_status(request: dict) -> dict:
+    if "name" not in request:
+        return {"enable": True, "start": True}
     off = request.get("name") == "debug"
-    return {"enable": True, "start": not off, "start_reason": "being mended", **request}
+    limits = {"duration_default": 600.0, "duration_max": 5400.0, "nnodes_max": 4}
+    limits |= {"constraints": {"properties": ["ssd"]}}
+    extra = {"group": "lab", "nnodes_min": 2} if off else limits
+    return {"enable": True, "start": not off, "start_reason": "being mended", **extra, **request}
 
 
+QUEUE_LIST = """\
+QUEUE        EN ST GROUP      TDEFAULT   TLIMIT  NNODES REQUIRES REASON
+batch         ✔  ✔ default         10m     1.5h     1-4 ssd
+debug         ✔  ✗ lab                               2-          being mended
+"""
 QUEUES = {"job-manager.queue-list": {"queues": ["batch", "debug"]}, "job-manager.queue-status": queue_status}
 ANONYMOUS = {"job-manager.queue-list": {"queues": []}, "job-manager.queue-status": queue_status}
 
@@ -25,8 +35,8 @@ ANONYMOUS = {"job-manager.queue-list": {"queues": []}, "job-manager.queue-status
 @pytest.mark.parametrize(
     ("args", "answers", "want"),
     [
-        ("list", QUEUES, "QUEUE        EN ST REASON\nbatch         ✔  ✔\ndebug         ✔  ✗ being mended\n"),
-        ("list", ANONYMOUS, "QUEUE        EN ST\n-             ✔  ✔\n"),
+        ("list", QUEUES, QUEUE_LIST),
+        ("list", ANONYMOUS, "QUEUE        EN ST GROUP\n-             ✔  ✔ default\n"),
         ("list -q debug -n -o {queue}", QUEUES, "debug\n"),
         ("status", ANONYMOUS, "Job submission is enabled\nScheduling is started\n"),
         ("status debug", QUEUES, "debug: Job submission is enabled\ndebug: Scheduling is stopped: being mended\n"),

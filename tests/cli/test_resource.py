@@ -101,6 +101,23 @@ def test_equal_lines_merge(ask, status) -> None:
     assert ask("drain", "-n", "-o", "{timestamp} {nodelist}").out == "1 node0\n2 node[1,3]\n"
 
 
+@pytest.mark.parametrize(
+    ("queue", "want"),
+    [
+        ({}, "0-1,3"),
+        ({"constraints": {"properties": ["ssd"]}}, "0-1"),
+        ({"group": "exclude"}, "2"),
+        ({"group": "lab"}, ""),
+    ],
+)
+def test_what_a_queue_s_jobs_may_get(ask, status, sched_status, queue: dict, want: str) -> None:
+    answers = {"resource.status": status, "resource.sched-status": sched_status, "job-manager.queue-status": queue}
+    for command in ("list -s all", "status"):
+        done = ask(*command.split(), "-q", "batch", "-n", "-o", "{ranks}", answers=answers)
+        assert (done.code, done.out) == (0, f"{want}\n" if want else "")
+        assert ("job-manager.queue-status", {"name": "batch"}) in done.calls
+
+
 def test_torpid_and_lost_have_lines(ask, status) -> None:
     status |= {"drain": {}, "exclude": "", "torpid": "1", "lost": "3", "offline": ""}
     want = "     avail  ✔      2 node[0,2]\n     lost*  ✗      1 node3\n    torpid  ✔      1 node1\n"

@@ -149,7 +149,8 @@ def test_status(named: Any) -> None:
     named.grant(1)
     named.submit(2)
     (status,) = named.manager.queue_status("batch")
-    assert status == ("batch", True, "", True, "", None, 2, 1)
+    assert status[:-1] == ("batch", True, "", True, "", None, 2, 1)
+    assert (status.config.group, status.config.default_duration_s) == ("default", 60.0)
     named.do("queue_start", "batch", False)
     assert named.manager.queue_status("batch")[0].start_reason == "stopped by an administrator"
     named.do("queue_start", "batch", True)

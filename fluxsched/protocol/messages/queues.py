@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluxsched.protocol.messages.common import Payload
+from fluxsched.protocol.messages.common import FreeForm, Payload, Seconds, Size
 
 
 class QueueListResponse(Payload, frozen=True):
@@ -18,7 +18,11 @@ class QueueStatusRequest(Payload, frozen=True):
 
 
 class QueueStatus(Payload, frozen=True):
-    """Whether the queue takes jobs and has them scheduled, with the reason if not; `blocked`: by what but an admin."""
+    """Whether the queue takes jobs and has them scheduled, with the reason if not; `blocked`: by what but an admin.
+
+    Then what its configuration says (RFC 33): the group that serves it, what its jobs require (RFC 31), and its limits;
+    what is not there is not limited.
+    """
 
     enable: bool
     start: bool
@@ -26,6 +30,14 @@ class QueueStatus(Payload, frozen=True):
     enable_reason: str | None = None
     start_reason: str | None = None
     blocked: str | None = None
+    group: str = "default"
+    constraints: FreeForm | None = None
+    duration_default: Seconds | None = None
+    duration_max: Seconds | None = None
+    nnodes_min: Size | None = None
+    nnodes_max: Size | None = None
+    ncores_max: Size | None = None
+    ngpus_max: Size | None = None
 
 
 class QueueEnableRequest(Payload, frozen=True):

@@ -177,6 +177,7 @@ class JobService:
     def _queue_status(self, request: Request) -> None:
         wanted = request.payload(queues.QueueStatusRequest).name
         status = self._manager.queue_status(wanted)[0]
+        config = status.config
         request.respond(
             queues.QueueStatus(
                 name=status.name,
@@ -185,6 +186,14 @@ class JobService:
                 start=status.start,
                 start_reason=status.start_reason or None,
                 blocked=status.blocked,
+                group=config.group,
+                constraints=config.requires.to_json() if config.requires is not None else None,
+                duration_default=config.default_duration_s or None,
+                duration_max=config.duration_limit_s or None,
+                nnodes_min=config.nodes_min,
+                nnodes_max=config.nodes_max,
+                ncores_max=config.cores_max,
+                ngpus_max=config.gpus_max,
             )
         )
 
