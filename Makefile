@@ -11,7 +11,7 @@ run: $(READY)
 	@$(BIN)/python examples/tour.py
 
 test: $(READY) lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .
