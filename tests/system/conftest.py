@@ -127,6 +127,12 @@ class User:
     def submit(self, *words: object) -> str:
         return self("submit", *words).word
 
+    def running(self, *words: object) -> str:
+        """A job that has started."""
+        jobid = self.submit(*words)
+        self("job", "wait-event", jobid, "start")
+        return jobid
+
     def info(self, jobid: str) -> dict[str, Any]:
         found: dict[str, Any] = self("job", "info", "--json", jobid).json
         return found

@@ -22,7 +22,7 @@ def _leave_nothing_behind(site: Any) -> Any:
 @pytest.fixture
 def full(site: Any) -> str:
     """A job that holds the whole machine."""
-    jobid: str = site.submit("-N4", "-x", "sleep", "100")
+    jobid: str = site.running("-N4", "-x", "sleep", "100")
     return jobid
 
 

@@ -95,7 +95,7 @@ def test_a_bad_policy_is_explained(site: Any, words: list[str], want: str) -> No
 
 def test_a_policy_that_raises_takes_nothing_with_it(daemon: Any, policy_file: Path, until: Any) -> None:
     here = daemon("--fake", "2x2")
-    running = here.submit("sleep", "100")
+    running = here.running("sleep", "100")
     here("module", "remove", "sched-fifo")
     good = policy_file.read_text()
     policy_file.write_text(good.replace("for job in view.queue:", "for job in view.queue:\n            1 / 0"))
@@ -117,7 +117,7 @@ def test_a_policy_that_raises_takes_nothing_with_it(daemon: Any, policy_file: Pa
 
 def test_kill_9_of_the_scheduler_with_jobs_running(daemon: Any, kill_hard: Any, until: Any) -> None:
     here = daemon("--fake", "2x2")
-    running = [here.submit("sleep", "100") for _ in range(3)]
+    running = [here.running("sleep", "100") for _ in range(3)]
     kill_hard(modules(here)["sched-fifo"]["pid"])
     until(lambda: modules(here)["sched-fifo"]["status"] == 3)
     assert modules(here)["sched-fifo"]["error"] == "ended by signal 9 (Killed)"

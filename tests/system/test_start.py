@@ -99,7 +99,7 @@ def test_a_daemon_prints_its_uri_is_found_without_it_and_ends_by_stop(user: Any,
     assert user.process("uri").word == uri
     info = user("uri", "--json").json
     assert (info["uri"], info["ready"], info["size"]) == (uri, True, 2)
-    jobid = user.submit("sleep", "100")
+    jobid = user.running("sleep", "100")
     assert user("jobs", "-n", "-o", "{id.f58} {state}").word == f"{jobid} RUN"
     assert user.process("stop").out == f"stopped {uri}\n"
     assert left_behind(user) == []

@@ -78,6 +78,7 @@ def test_exclude_under_a_running_job_ends_it_and_include_gives_the_target_back(h
     assert "exception exec: " in found.err
     found = here("wait", waiting, status=1)
     assert "needs 4 nodes of 1 slot of 1 core; the group has only 3 such nodes" in found.err
+    until(lambda: here("resource", "groups", "-n", "-o", "{name} {ranks}").out.splitlines()[-1] == "exclude 3")
     here("resource", "include", "3")
     here("run", "-N4", "true")
 
