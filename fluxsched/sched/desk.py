@@ -19,10 +19,12 @@ from fluxsched.sched.effects import PAUSED, Annotated, Denied, Effect, Granted
 from fluxsched.sched.group import Group, Told
 from fluxsched.sched.lane import Lane
 from fluxsched.sched.ledger import Holding
+from fluxsched.sched.orders import FIXED, LXF, queue_order
 from fluxsched.sched.outcome import Fits, Insufficient, Outcome
-from fluxsched.sched.plan import CountedPlan, PoolPlan, plan_of
+from fluxsched.sched.plan_counted import CountedPlan
+from fluxsched.sched.plan_pool import PoolPlan
 from fluxsched.sched.policy import Running, View
-from fluxsched.sched.queue import Queue, Waiting
+from fluxsched.sched.queue import Skips, Waiting
 from fluxsched.sched.shelf import BEST_FIT
 
 TELL_EVERY_S = 10.0
@@ -35,28 +37,32 @@ ESTIMATE_STEP_S = 1.0
 class Desk:
     """A lane of a group at `now_s` (wall time, seconds). With `telling`, those who wait are told why."""
 
-    __slots__ = ("_counts", "_group", "_lane", "_plan", "_telling", "done", "now_s", "planned", "queue")
+    __slots__ = (
+        "_counts", "_group", "_lane", "_news", "_plan", "_stamp", "_telling", "now_s", "planned", "queue"
+    )  # fmt: skip
 
     def __init__(self, group: Group, lane: Lane, counts: dict[str, int], now_s: float, telling: bool) -> None:
         self.now_s = now_s
-        self.queue: Queue = lane.queue
+        self.queue = lane.queue
         self.planned: Mapping[int, Reservation] = lane.planned
         self._group = group
         self._lane = lane
         self._counts = counts
         self._telling = telling
         self._plan: CountedPlan | PoolPlan | None = None
-        self.done = False
+        self._stamp = group.stamp
+        self._news = lane.news if len(group.lanes) == 1 else None
+        lane.news = None
+        lane.planned = {}
 
-    def __enter__(self) -> None:
-        self._lane.planned = {}
-
-    def __exit__(self, *fault: object) -> None:
-        """A pass that was dropped keeps the reservations that it did not come to."""
+    def end(self, done: bool) -> None:
+        """The pass came to its end, or was dropped: then the reservations that it did not come to are kept."""
         lane = self._lane
-        if not self.done:
+        if not done:
             left = {jobid: kept for jobid, kept in self.planned.items() if jobid in lane.queue}
             lane.planned = {**left, **lane.planned}
+        elif self._stamp == self._group.stamp:
+            lane.passed()
 
     def decisions(self) -> Iterator[Decision]:
         """What the policy decides, when it is asked for the next decision."""
@@ -65,6 +71,12 @@ class Desk:
         return self._lane.policy.schedule(View(self), self.now_s)
 
     # ---- what the policy sees
+
+    def candidates(self, skips: Skips, order: str) -> Iterator[Waiting | None]:
+        if self._news is None or order == LXF:
+            return self.queue.walk(skips, order, self.now_s)
+        key = FIXED.get(order, queue_order)
+        return (job for job in sorted(self._news, key=key) if self.queue.get(job.jobid) is job)
 
     @property
     def plan(self) -> CountedPlan | PoolPlan:
@@ -105,10 +117,13 @@ class Desk:
     def _make_plan(self) -> CountedPlan | PoolPlan:
         """A plan that has what other lanes have planned; what of that holds no more is for them to plan again."""
         group = self._group
-        running = group.running
-        countable = running.uniform and all(lane.countable(running) for lane in group.lanes.values())
-        plan = plan_of(group.pool, running, countable, self.now_s, group.expiration_s or inf)
-        others = [lane for lane in group.lanes.values() if lane is not self._lane and lane.planned]
+        running, lanes = group.running, group.lanes.values()
+        countable = running.uniform and all(lane.countable(running) for lane in lanes)
+        kind = CountedPlan if countable else PoolPlan
+        plan = kind(group.pool, running, self.now_s, group.expiration_s or inf)
+        if len(lanes) == 1:
+            return plan
+        others = [lane for lane in lanes if lane is not self._lane and lane.planned]
         for lane in others:
             for kept in sorted(lane.planned.values(), key=lambda kept: kept.start_s):
                 job = lane.queue.get(kept.jobid)
@@ -123,13 +138,13 @@ class Desk:
         match decision:
             case Start():
                 return self._start(decision)
-            case Pending(jobid, reason):
-                return self._tell(jobid, reason, None) if jobid in self.queue else None
             case Reserve(reservation, reason):
                 if reservation.jobid not in self.queue:
                     return None
                 self._lane.planned[reservation.jobid] = reservation
                 return self._tell(reservation.jobid, reason, reservation.start_s)
+            case Pending(jobid, reason):
+                return self._tell(jobid, reason, None) if jobid in self.queue else None
             case Deny(jobid, note):
                 if not self._group.forget(jobid, self._lane):
                     return None
@@ -149,7 +164,9 @@ class Desk:
             raise TypeError(f"it started job {start.jobid} with {type(start.fit).__name__}: only a Fits can start")
         end_s = group.expiration_s
         if job.duration_s:
-            own_s = max(now_s + job.duration_s, nextafter(now_s, inf))  # later than now, however short the job is
+            own_s = now_s + job.duration_s
+            if own_s <= now_s:
+                own_s = nextafter(now_s, inf)  # later than now, however short the job is
             end_s = min(own_s, end_s) if end_s else own_s
         reserved = start.jobid in self.planned or start.jobid in lane.planned
         if group.commit(start, lane, end_s) is None:
@@ -157,12 +174,10 @@ class Desk:
         if self._plan is not None:
             self._plan.began(job, start.fit)
         self._counts["granted"] += 1
-        notes: dict[str, Any] = {"selection_type": RESERVED if reserved else start.selection}
-        told = group.told.pop(start.jobid, None)
-        if told is not None:
-            notes |= told.taken_back()
-        group.reasons.pop(start.jobid, None)
-        return Granted(start.jobid, start.fit, now_s, end_s, group.pool.source, notes)
+        told = group.forget_words(start.jobid)
+        selection = RESERVED if reserved else start.selection
+        taken_back = None if told is None else told.taken_back()
+        return Granted(start.jobid, start.fit, now_s, end_s, group.pool.source, selection, taken_back)
 
     def _tell(self, jobid: int, reason: Reason, start_s: float | None) -> Annotated | None:
         group = self._group

@@ -24,7 +24,7 @@ class Granted:
     """
 
     __match_args__ = ("jobid", "R", "annotations")
-    __slots__ = ("_built", "_notes", "_source", "expiration_s", "fit", "jobid", "starttime_s")
+    __slots__ = ("_built", "_source", "_taken_back", "expiration_s", "fit", "jobid", "selection", "starttime_s")
 
     def __init__(
         self,
@@ -33,14 +33,16 @@ class Granted:
         starttime_s: float,
         expiration_s: float,
         source: ResourceSet,
-        notes: Mapping[str, Any],
+        selection: str,
+        taken_back: Mapping[str, None] | None = None,
     ) -> None:
         self.jobid = jobid
         self.fit = fit
         self.starttime_s = starttime_s
         self.expiration_s = expiration_s
         self._source = source
-        self._notes = notes
+        self.selection = selection
+        self._taken_back = taken_back
         self._built: ResourceSet | None = None
 
     @property
@@ -58,7 +60,8 @@ class Granted:
     @property
     def annotations(self) -> dict[str, Any]:
         """RFC 27's annotations of the job; null takes one back."""
-        return {"sched": {"resource_summary": self.resources.summary(), **self._notes}}
+        notes = {"resource_summary": self.resources.summary(), "selection_type": self.selection}
+        return {"sched": {**notes, **(self._taken_back or {})}}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Granted) and self._said == other._said
@@ -68,7 +71,7 @@ class Granted:
 
     @property
     def _said(self) -> tuple[Any, ...]:
-        return self.jobid, self.fit, self.starttime_s, self.expiration_s, self._notes
+        return self.jobid, self.fit, self.starttime_s, self.expiration_s, self.selection, self._taken_back
 
     def __repr__(self) -> str:
         return f"Granted({self.jobid}, {self.resources.summary()})"

@@ -25,8 +25,8 @@ from fluxsched.sched.running import RunningJobs
 if TYPE_CHECKING:
     from fluxsched.sched.policy import Policy
 
-VERDICTS_MAX = 4096
-"""Requests whose verdict is remembered in a generation; some hundred bytes each."""
+REQUESTS_MAX = 4096
+"""Requests that are remembered with their verdicts; some hundred bytes each."""
 
 
 class Told:
@@ -45,8 +45,20 @@ class Told:
         return notes if self.estimate_s is None else {**notes, "t_estimate": None}
 
 
+class _Judged:
+    """A request and its verdict as of a generation of the pool."""
+
+    __slots__ = ("generation", "request", "why")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.generation = -1
+        self.why: str | None = None
+
+
 class Group:
-    """`leaving` are targets shrunk and not yet released; `changed` tells that a pass may decide something new.
+    """`leaving` are targets shrunk and not yet released; `changed` tells that a pass may decide something new, `stamp`
+    counts events.
 
     `lanes` are its queues that have a policy of their own, by name, in the order in which they are served, then the one
     for all others, by the empty name.
@@ -61,11 +73,18 @@ class Group:
         self.leaving = EMPTY
         self.expiration_s = 0.0
         self.changed = False
+        self.stamp = 0
         self.reasons: dict[int, Reason] = {}
         self.told: dict[int, Told] = {}
         self._ledger = ledger
-        self._verdicts: dict[Request, str | None] = {}
-        self._judged = -1
+        self._judged: dict[Request, _Judged] = {}
+
+    def stir(self) -> None:
+        """Something has happened after which everyone who waits is to be looked at."""
+        self.changed = True
+        self.stamp += 1
+        for lane in self.lanes.values():
+            lane.news = None
 
     # ---- targets
 
@@ -75,7 +94,8 @@ class Group:
             raise RemoteProtocolError(f"grow of group {self.name!r} names ranks {early}, which are not released yet")
         self.pool.add(resources, online)
         self.expiration_s = resources.expiration_s if resources.ranks or not self.grown else self.expiration_s
-        self.grown = self.changed = True
+        self.grown = True
+        self.stir()
         self._ledger.count_in(resources.ranks)
         self.running.changed(resources.ranks)
 
@@ -85,7 +105,7 @@ class Group:
             raise RemoteProtocolError(f"shrink of group {self.name!r} names ranks {unknown}, which it does not have")
         self.pool.remove(targets)
         self.running.changed(targets)
-        self.changed = True
+        self.stir()
 
     def weather(self, targets: Idset, up: bool) -> None:
         """Targets of this group may be used again, or may not; what is planned moves."""
@@ -93,13 +113,13 @@ class Group:
         if touched:
             (self.pool.set_up if up else self.pool.set_down)(touched)
             self.running.changed(touched)
-            self.changed = True
+            self.stir()
 
     def describe(self, add: Mapping[str, Idset], remove: Mapping[str, Idset]) -> None:
         """Takes over changed properties."""
         self.pool.describe(add, remove)
         self.running.changed(EMPTY)
-        self.changed = True
+        self.stir()
 
     # ---- jobs that wait
 
@@ -113,44 +133,50 @@ class Group:
     @property
     def waiting(self) -> int:
         """How many jobs wait."""
-        return sum(len(lane.queue) for lane in self.lanes.values())
+        return sum([len(lane.queue) for lane in self.lanes.values()])
 
     def enter(self, job: Waiting, queue: str | None) -> Lane:
         """A job joins the lane of its queue. Raises LimitExceeded when that is full."""
         lane = self.lanes.get(queue or "") or self.lanes[""]
         lane.enter(job, self.running)
         self.changed = True
+        self.stamp += 1
         return lane
 
     def forget(self, jobid: int, lane: Lane) -> bool:
         """Takes a job off a lane; whether it was there."""
         job = lane.queue.remove(jobid)
-        self.reasons.pop(jobid, None)
-        self.told.pop(jobid, None)
+        self.forget_words(jobid)
         if job is not None:
             lane.left(job, self.running)
         return job is not None
 
-    def verdict(self, request: Request) -> str | None:
-        """Why the request can never fit here, None if it can; None as well before the first grow."""
-        if not self.grown:
-            return None
-        if self._judged != self.pool.generation:
-            self._judged = self.pool.generation
-            self._verdicts.clear()
-        verdict = self._verdicts.get(request, "")
-        if verdict == "":
-            if len(self._verdicts) >= VERDICTS_MAX:
-                self._verdicts.clear()
-            verdict = self._verdicts[request] = infeasible(self.pool, request)
-        return verdict
+    def forget_words(self, jobid: int) -> Told | None:
+        """The job waits no longer: what its owner has heard."""
+        self.reasons.pop(jobid, None)
+        return self.told.pop(jobid, None)
+
+    def judge(self, request: Request) -> tuple[Request, str | None]:
+        """The request, as the same object for equal ones, and why it can never fit here.
+
+        None if it can, or before the first grow.
+        """
+        known = self._judged.get(request)
+        if known is None:
+            if len(self._judged) >= REQUESTS_MAX:
+                self._judged.clear()
+            known = self._judged[request] = _Judged(request)
+        if known.generation != self.pool.generation and self.grown:
+            known.generation = self.pool.generation
+            known.why = infeasible(self.pool, known.request)
+        return known.request, known.why
 
     def judge_all(self) -> list[Denied]:
         """Judges all who wait again, held jobs too: what has become infeasible is denied."""
         denied = []
         for lane in self.lanes.values():
             for job in lane.queue.everyone():
-                why = self.verdict(job.request)
+                _, why = self.judge(job.request)
                 if why is not None:
                     self.forget(job.jobid, lane)
                     denied.append(Denied(job.jobid, why))

@@ -19,27 +19,49 @@ UNJUDGED = -2
 """No generation of a pool, nor that of an index that nobody has asked (-1)."""
 
 
+FRONT = (0, 0.0, 0)
+"""Behind everyone: a lane where nobody waits is looked at as a whole."""
+
+
 class Lane:
     """`name` is the queue's, or empty for all queues of the group that have no policy of their own.
 
-    `planned` are the reservations that the policy made, in its last pass.
+    `planned` are the reservations that the policy made, in its last pass. `news` are the jobs that came since, if that
+    is all that has happened and none of them is ahead of the first who waits or of one who is planned; else None.
     """
 
-    __slots__ = ("_judged", "_odd", "name", "planned", "policy", "queue")
+    __slots__ = ("_front", "_judged", "_odd", "name", "news", "planned", "policy", "queue")
 
     def __init__(self, name: str, policy: Policy) -> None:
         self.name = name
         self.policy = policy
         self.queue = Queue()
         self.planned: dict[int, Reservation] = {}
+        self.news: list[Waiting] | None = None
+        self._front: tuple[int, float, int] = FRONT
         self._odd = 0  # jobs whose need cannot be counted, as of generation `_judged`
         self._judged = UNJUDGED
 
     def enter(self, job: Waiting, running: RunningJobs) -> None:
         """A job joins the queue. Raises LimitExceeded when that is full."""
         self.queue.add(job)
+        if self.news is not None:
+            if job.key < self._front:
+                self.news = None
+            elif job.priority:
+                self.news.append(self.queue.get(job.jobid) or job)
         if self._judged == running.generation and not running.need(job.request):
             self._odd += 1
+
+    def passed(self) -> None:
+        """A pass came to its end: until something else happens, only new jobs need be looked at."""
+        first = self.queue.first
+        self._front = FRONT if first is None else first.key
+        for jobid in self.planned:
+            job = self.queue.get(jobid)
+            if job is not None and job.key > self._front:
+                self._front = job.key
+        self.news = []
 
     def left(self, job: Waiting, running: RunningJobs) -> None:
         """A job was taken off the queue."""

@@ -24,6 +24,11 @@ def cores_asked(request: Request) -> int:
     return (request.nodes.min if request.nodes is not None else 1) * request.slots.min * request.cores
 
 
+def queue_order(job: Waiting) -> tuple[int, float, int]:
+    """The key of FIFO."""
+    return job.key
+
+
 FIXED: Mapping[str, Callable[[Waiting], tuple[Any, ...]]] = {
     "sjf": lambda job: (job.limit_s, *job.key),
     "ljf": lambda job: (-job.limit_s, *job.key),

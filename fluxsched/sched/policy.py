@@ -103,11 +103,16 @@ class View:
         return iter(self._desk.queue)
 
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
-        """Jobs that may start, in one of the ORDERS, without those that `skips` names, now and as it grows.
+        """Jobs that might start, in one of the ORDERS, without those that `skips` names, now and as it grows.
 
-        Now and then None comes instead of a job: then yield PAUSE, so that others are served.
+        Whoever could not start in the last pass, and cannot now since nothing was freed, is not among them; for all who
+        wait see `everyone`. Now and then None comes instead of a job: then yield PAUSE, so that others are served.
         """
-        return self._desk.queue.walk(skips, order, self._desk.now_s)
+        return self._desk.candidates(skips, order)
+
+    def everyone(self, order: str = FIFO) -> Iterator[Waiting | None]:
+        """All jobs that may start, in one of the ORDERS; None as above."""
+        return self._desk.queue.walk(Skips(), order, self._desk.now_s)
 
     @property
     def running(self) -> Iterator[Running]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any, cast
 
 from fluxsched.core.jobspec import Request
 from fluxsched.errors import LimitExceeded, LocalProtocolError
@@ -20,10 +21,6 @@ WAITING_MAX = 2_000_000
 """Jobs in one queue: twice the million that RFC 27 asks for; about 1 KiB each, so 2 GiB is where we stop."""
 
 
-IDLE_REQUESTS_MAX = 64
-"""Requests that are remembered though nobody waits for them now: the same few come again and again."""
-
-
 class Queue:
     """The waiting jobs of one group, or of one queue of it that has a policy of its own."""
 
@@ -33,8 +30,7 @@ class Queue:
         self._offered = Line()
         self._held = Line()
         self._orders: dict[str, Line] = {}
-        self._known: dict[Request, Request] = {}
-        self._kinds: dict[int, int] = {}  # id(request) -> how many wait for that
+        self._kinds: dict[int, list[Any]] = {}  # id(request) -> [request, how many wait for it]
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -44,11 +40,16 @@ class Queue:
 
     def __iter__(self) -> Iterator[Waiting]:
         """Jobs that may start, in order; what is added or removed meanwhile is met or not, never met twice or wrong."""
-        return (job for job in self._offered.walk(Skips()) if job is not None)
+        return cast("Iterator[Waiting]", self._offered.walk(Skips()))  # None comes only where jobs are skipped
+
+    @property
+    def first(self) -> Waiting | None:
+        """The first job that may start."""
+        return self._offered.first
 
     def requests(self) -> Iterator[tuple[Request, int]]:
         """The different requests, each with how many jobs wait for it, held ones too."""
-        return ((request, n) for request in self._known.values() if (n := self._kinds[id(request)]))
+        return ((request, waiting) for request, waiting in self._kinds.values())
 
     def get(self, jobid: int) -> Waiting | None:
         entry = self._entries.get(jobid)
@@ -75,12 +76,11 @@ class Queue:
             raise LocalProtocolError(f"job {job.jobid} is in the queue already")
         if len(self._entries) >= self._limit:
             raise LimitExceeded(f"the queue is full: {self._limit} jobs wait; submit again when some have started")
-        known = self._known.get(job.request)
-        if known is None:
-            known = self._known[job.request] = job.request
-            self._kinds[id(known)] = 0
-        self._kinds[id(known)] += 1
-        self._enter(job if known is job.request else job._replace(request=known))
+        kind = self._kinds.get(id(job.request))
+        if kind is None:
+            kind = self._kinds[id(job.request)] = [job.request, 0]
+        kind[1] += 1
+        self._enter(job)
 
     def remove(self, jobid: int) -> Waiting | None:
         """The job, off the queue; None if it is not there."""
@@ -94,9 +94,10 @@ class Queue:
                 line.remove((*FIXED[order](job), job))
         else:
             self._held.remove(entry)
-        self._kinds[id(job.request)] -= 1
-        if len(self._known) > 2 * len(self._entries) + IDLE_REQUESTS_MAX:
-            self._forget_requests()
+        kind = self._kinds[id(job.request)]
+        kind[1] -= 1
+        if not kind[1]:
+            del self._kinds[id(job.request)]
         return job
 
     def prioritize(self, jobid: int, priority: int) -> bool:
@@ -132,10 +133,6 @@ class Queue:
         for job in line.walk(skips):
             if job is None or self.get(job.jobid) is job:
                 yield job
-
-    def _forget_requests(self) -> None:
-        self._known = {request: request for request in self._known if self._kinds[id(request)]}
-        self._kinds = {id(request): self._kinds[id(request)] for request in self._known}
 
     def _ordered(self, order: str) -> Line:
         """The line of a fixed order; sorted once, when it is asked for the first time, then kept."""

@@ -13,7 +13,7 @@ from math import inf
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
-from fluxsched.sched.bits import WORD_BITS, WORD_SHIFT
+from fluxsched.sched.bits import words_of
 from fluxsched.sched.endings import Endings
 from fluxsched.sched.ledger import Holding, Ledger
 from fluxsched.sched.outcome import Block
@@ -26,7 +26,9 @@ NEEDS_MAX = 4096
 class RunningJobs:
     """The index of one pool, as of its `generation`. `each` target has so many cores if all are equal, else it is 0.
 
-    `shared` are the jobs that hold a part of some target: then free cores are not all as good as any others.
+    `shared` are the jobs that hold a part of some target: then free cores are not all as good as any others. `free` are
+    the cores that are usable and that nobody holds, and `needs` what `need` has answered, by id of the request, once
+    `endings` were asked for.
     """
 
     def __init__(self, pool: Pool, ledger: Ledger) -> None:
@@ -35,8 +37,8 @@ class RunningJobs:
         self._endings: Endings | None = None
         self._counted: dict[int, int] = {}
         self._usable: dict[int, int] = {}
-        self._usable_cores = 0
-        self._needs: dict[int, tuple[Request, int]] = {}
+        self.needs: dict[int, tuple[Request, int]] = {}
+        self.free = 0
         self.generation = -1
         self.each = 0
         self.shared: set[int] = set()
@@ -54,12 +56,6 @@ class RunningJobs:
                 self._weigh(holding)
         return self._endings
 
-    @property
-    def free(self) -> int:
-        """Cores that are usable and that nobody holds."""
-        endings = self.endings
-        return self._usable_cores - endings.weight
-
     def by_end(self) -> Iterator[tuple[float, Holding]]:
         """(end, holding) of all jobs that are to end, the earliest first; nothing may begin or end meanwhile."""
         for end_s, jobid, _ in self.endings:
@@ -71,8 +67,9 @@ class RunningJobs:
     @property
     def uniform(self) -> bool:
         """Whether the free cores can be told by their number: on one target, or if all jobs hold targets whole."""
-        self.endings  # noqa: B018 - from now on the index follows
-        return len(self._pool.ranks) == 1 or (bool(self.each) and not self.shared)
+        if self._endings is None:
+            self.endings  # noqa: B018 - from now on the index follows
+        return (bool(self.each) and not self.shared) or len(self._pool.ranks) == 1
 
     def weight(self, holding: Holding) -> int:
         """How many usable cores the job gives back."""
@@ -89,11 +86,11 @@ class RunningJobs:
         They will do where targets are equal and the request takes them whole, wherever they are, or where all cores are
         on one target: then whatever is free in number can be had (intervals on equal units can always be packed).
         """
-        known = self._needs.get(id(request))
+        known = self.needs.get(id(request))
         if known is None:
-            if len(self._needs) >= NEEDS_MAX:
-                self._needs.clear()
-            known = self._needs[id(request)] = request, self._need(request)  # kept, so that its id stays its own
+            if len(self.needs) >= NEEDS_MAX:
+                self.needs.clear()
+            known = self.needs[id(request)] = request, self._need(request)  # kept, so that its id stays its own
         return known[1]
 
     # ---- what happens to jobs and targets
@@ -108,7 +105,9 @@ class RunningJobs:
         if self._endings is not None:
             holding = self._ledger.get(jobid)
             if holding is None:
-                self._endings.remove(jobid)
+                ended = self._endings.remove(jobid)
+                if ended is not None:
+                    self.free += ended.weight
                 self.shared.discard(jobid)
             else:
                 self._weigh(holding)
@@ -138,18 +137,22 @@ class RunningJobs:
         pool = self._pool
         if pool.generation != self.generation:
             self.generation = pool.generation
-            self._needs.clear()
+            self.needs.clear()
             sizes = {(len(entry.children.cores), len(entry.children.gpus)) for entry in pool.resources.entries}
             self.each = sizes.pop()[0] if len(sizes) == 1 else 0
-        self._counted = dict(_words(pool.ranks.mask))
-        self._usable = dict(_words((pool.ranks - pool.down).mask))
-        self._usable_cores = pool.resources.restrict(pool.ranks - pool.down).count("core")
+        self._counted = dict(words_of(pool.ranks.mask))
+        self._usable = dict(words_of((pool.ranks - pool.down).mask))
+        self.free = pool.resources.restrict(pool.ranks - pool.down).count("core")
+        assert self._endings is not None
+        self.free -= self._endings.weight
 
     def _weigh(self, holding: Holding) -> None:
         endings, jobid = self._endings, holding.jobid
         assert endings is not None
-        endings.remove(jobid)
-        self.shared.discard(jobid)
+        before = endings.remove(jobid)
+        if before is not None:
+            self.free += before.weight
+            self.shared.discard(jobid)
         weight = counted = 0
         for block in holding.blocks:
             at, word, cores = block[0], block[1], block[2].bit_count()
@@ -159,6 +162,7 @@ class RunningJobs:
                 self.shared.add(jobid)
         if counted:
             endings.add(jobid, holding.expiration_s or inf, weight)
+            self.free -= weight
         else:
             self.shared.discard(jobid)
 
@@ -180,23 +184,13 @@ class RunningJobs:
         return constraint.match(ranks, source.properties, source.ranks_of) == ranks
 
 
-def _words(mask: int) -> Iterable[tuple[int, int]]:
-    """(word number, word) of those that are not empty."""
-    data = mask.to_bytes((mask.bit_length() + 7) >> 3, "little")
-    step = WORD_BITS >> 3
-    for at in range(0, len(data), step):
-        word = int.from_bytes(data[at : at + step], "little")
-        if word:
-            yield at * 8 >> WORD_SHIFT, word
-
-
 def touches(blocks: Iterable[Block], others: Iterable[Block]) -> bool:
-    """Whether some core or GPU of a target is in both."""
+    """Whether some core or GPU of a target is in both, or countables of one target are."""
     by_word: dict[int, list[Block]] = {}
     for block in others:
         by_word.setdefault(block[0], []).append(block)
     return any(
-        word & other[1] and (cores & other[2] or gpus & other[3])
-        for at, word, cores, gpus, *_ in blocks
+        word & other[1] and (cores & other[2] or gpus & other[3] or (amounts and other[4]))
+        for at, word, cores, gpus, amounts in blocks
         for other in by_word.get(at, ())
     )

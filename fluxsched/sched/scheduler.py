@@ -126,7 +126,7 @@ class Scheduler:
         at = self._group(group)
         if expiration_s is not None:
             at.expiration_s = expiration_s
-            at.changed = True
+            at.stir()
         if not property_add and not property_remove:
             return []
         at.describe(property_add or {}, property_remove or {})
@@ -151,20 +151,21 @@ class Scheduler:
         for group in self._groups.values():
             if holding is not None:
                 group.running.began(holding)
+                group.stir()
         return []
 
     def alloc(
         self, jobid: int, priority: int, userid: int, t_submit_s: float, jobspec: Jobspec | Mapping[str, Any]
     ) -> list[Effect]:
         """A job asks for resources; it is denied at once if it can never have them."""
-        if jobid in self._ledger or any(group.lane_of(jobid) for group in self._groups.values()):
+        if jobid in self._ledger or self._waits(jobid):
             raise RemoteProtocolError(f"alloc of job {jobid}: it waits or runs already")
         try:
             parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
             group = self._group_of(parsed.queue)
-            why = group.verdict(parsed.request)
+            request, why = group.judge(parsed.request)
             if why is None:
-                job = Waiting(jobid, priority, userid, t_submit_s, parsed.request, parsed.duration_s)
+                job = Waiting(jobid, priority, userid, t_submit_s, request, parsed.duration_s)
                 lane = group.enter(job, parsed.queue)
                 return [] if parsed.duration_s or not self._telling else self._warn(job, group, lane)
         except InvalidValue as fault:
@@ -183,7 +184,7 @@ class Scheduler:
         for group in self._groups.values():
             lane = group.lane_of(jobid)
             if lane is not None and group.forget(jobid, lane):
-                group.changed = True
+                group.stir()
                 self._counts["canceled"] += 1
                 return [Canceled(jobid)]
         return []
@@ -193,7 +194,8 @@ class Scheduler:
         for jobid, priority in jobs:
             for group in self._groups.values():
                 for lane in group.lanes.values():
-                    group.changed |= lane.queue.prioritize(jobid, priority)
+                    if lane.queue.prioritize(jobid, priority):
+                        group.stir()
         return []
 
     def free(self, jobid: int, R: ResourceSet, final: bool) -> list[Effect]:  # noqa: N803
@@ -208,7 +210,7 @@ class Scheduler:
         effects: list[Effect] = []
         for group in self._groups.values():
             group.running.freed(jobid)
-            group.changed = True
+            group.stir()
             if group.leaving and emptied:
                 effects += self._release(group, group.leaving & Idset.of(emptied))
         return effects
@@ -225,7 +227,7 @@ class Scheduler:
         holding.expiration_s = expiration_s
         for group in self._groups.values():
             group.running.began(holding)
-            group.changed = True
+            group.stir()
         return []
 
     # ---- answers
@@ -234,7 +236,7 @@ class Scheduler:
         """Why the job could never run, whatever the weather; None if it could, or before the first grow."""
         try:
             parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
-            return self._group_of(parsed.queue).verdict(parsed.request)
+            return self._group_of(parsed.queue).judge(parsed.request)[1]
         except InvalidValue as fault:
             return str(fault)
 
@@ -300,17 +302,17 @@ class Scheduler:
         """
         for group in self._groups.values():
             ended = group.expiration_s and now_s >= group.expiration_s
-            if group.changed and group.grown and group.waiting and not ended:
-                yield from self._pass(group, now_s)
-
-    def _pass(self, group: Group, now_s: float) -> Iterator[Effect]:
-        self._counts["passes"] += 1
-        group.changed = False
-        refused, done = 0, False
-        try:
+            if not group.changed or not group.grown or ended or not group.waiting:
+                continue
+            self._counts["passes"] += 1
+            group.changed = False
+            refused = 0
             for lane in group.lanes.values():
+                if not lane.queue:
+                    continue
+                done = False
                 desk = Desk(group, lane, self._counts, now_s, self._telling)
-                with desk:
+                try:
                     for decision in desk.decisions():
                         effect = desk.apply(decision)
                         if effect is not None:
@@ -318,10 +320,10 @@ class Scheduler:
                         elif isinstance(decision, Start | Deny):
                             refused += 1
                             self._check_refusals(lane, refused)
-                    desk.done = True
-            done = True
-        finally:
-            group.changed = group.changed or not done
+                    done = True
+                finally:
+                    desk.end(done)
+                    group.changed |= not done
 
     def _check_refusals(self, lane: Lane, refused: int) -> None:
         self._counts["refused"] += 1
@@ -338,6 +340,13 @@ class Scheduler:
         if group is None:
             raise RemoteProtocolError(f"group {name!r} was not acquired: there are {', '.join(self._groups)}")
         return group
+
+    def _waits(self, jobid: int) -> bool:
+        for group in self._groups.values():
+            for lane in group.lanes.values():
+                if jobid in lane.queue:
+                    return True
+        return False
 
     def _group_of(self, queue: str | None) -> Group:
         """The group that serves the queue; the job manager sends only jobs of queues that we serve."""

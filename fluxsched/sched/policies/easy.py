@@ -38,8 +38,9 @@ class Easy:
         self._placement = placement
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        plan = view.plan
         for job in view.queue:
-            fit = view.find(job, self._placement)
+            fit = plan.place(job, self._placement)
             if fit is None:
                 yield from self._behind(job, view)
                 return
@@ -48,11 +49,9 @@ class Easy:
     def _behind(self, head: Waiting, view: View) -> Iterator[Decision]:
         plan = view.plan
         yield Reserve(plan.reserve(head), view.reason(head))
-        plan.skips.kinds.add(id(head.request))
-        for job in view.candidates(plan.skips, self._order):
-            if job is None:
+        for found in plan.placeable(view.candidates(plan.skips, self._order), self._placement):
+            if found is None:
                 yield PAUSE
-                continue
-            fit = plan.place(job, self._placement)
-            if fit is not None:
+            else:
+                job, fit = found
                 yield Start(job.jobid, fit, BACKFILLED)

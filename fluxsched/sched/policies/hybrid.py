@@ -23,7 +23,6 @@ from fluxsched.sched.policy import (
     Fits,
     Option,
     Reserve,
-    Skips,
     Start,
     View,
 )
@@ -58,9 +57,7 @@ class Hybrid:
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
         plan, planned = view.plan, 0
-        for job in view.candidates(Skips()):
-            if job is None:
-                continue
+        for job in view.queue:
             if planned >= self._depth:
                 break
             found = plan.seat(job, self._placement)
@@ -73,10 +70,9 @@ class Hybrid:
                 yield PAUSE
         else:
             return
-        for candidate in view.candidates(plan.skips, self._order):
+        for candidate in plan.placeable(view.candidates(plan.skips, self._order), self._placement):
             if candidate is None:
                 yield PAUSE
-                continue
-            fit = plan.place(candidate, self._placement)
-            if fit is not None:
-                yield Start(candidate.jobid, fit, BACKFILLED)
+            else:
+                job, fit = candidate
+                yield Start(job.jobid, fit, BACKFILLED)
