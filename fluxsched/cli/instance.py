@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fluxsched.cli import show
+from fluxsched.cli import complete, show
 from fluxsched.cli.base import Command
 from fluxsched.cli.options import FSD, Handle, connect, connected, json_option, uri_option
 from fluxsched.errors import InvalidValue
@@ -25,7 +25,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--R", "r_path", metavar="F", type=_FILE, help="Take the resources from an R file (RFC 20).")
 @click.option("--fake", metavar="SPEC", help="Made-up resources: 1000x64+4 is 1000 nodes of 64 cores and 4 GPUs.")
 @click.option("--test-size", metavar="N", type=click.IntRange(min=1), help="N targets that each are this machine.")
-@click.option("--scheduler", "schedulers", metavar="NAME|none", multiple=True,
+@click.option("--scheduler", "schedulers", metavar="NAME|none", multiple=True, shell_complete=complete.policies,
               help="Policy (fifo:placement=best-fit) or file; may be repeated. [default: config or fifo]")  # fmt: skip
 @click.option("--statedir", metavar="D", type=click.Path(file_okay=False, path_type=Path),
               help="Keep the state there. [default: a temporary directory, removed at exit]")  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fluxsched.cli import show
+from fluxsched.cli import complete, show
 from fluxsched.cli.attach import end_text, exit_status, report_end
 from fluxsched.cli.base import Command
 from fluxsched.cli.job_fields import JOBS, RESULTS, STATES, JobRow
@@ -77,7 +77,7 @@ def _user(text: str) -> int | None:
 @click.option("-A", "all_users", is_flag=True, help="Jobs of all users, as is the default here.")
 @click.option("-u", "--user", metavar="USER", default="all", help="Only jobs of this user.")
 @click.option("-f", "--filter", "words", type=_STATE_WORDS, metavar="STATE|RESULT,...", help="Only these.")
-@click.option("-q", "--queue", metavar="NAME", help="Only jobs in this queue.")
+@click.option("-q", "--queue", metavar="NAME", shell_complete=complete.queues, help="Only jobs in this queue.")
 @click.option("--name", metavar="NAME", help="Only jobs of this name.")
 @click.option("--since", metavar="FSD", type=FSD, help="Jobs that became inactive within this time; implies -a.")
 @click.option("-c", "--count", type=click.IntRange(1, LISTED_MAX), default=LISTED_DEFAULT, show_default=True)

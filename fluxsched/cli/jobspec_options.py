@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from fluxsched.cli import complete
 from fluxsched.cli.options import FSD, URGENCY, Converted
 from fluxsched.core.constraint import Constraint, parse_constraint_text
 from fluxsched.core.duration import parse_duration
@@ -75,7 +76,7 @@ _JOB_OPTIONS = (
     click.option("-g", "--gpus-per-task", type=_NATURAL, metavar="N", default=0, help="GPUs for each task."),
     click.option("-x", "--exclusive", is_flag=True, help="Whole nodes, shared with nobody."),
     click.option("-t", "--time-limit", type=FSD, metavar="FSD", default=0.0, help="Time limit, such as 30s, 1.5h."),
-    click.option("-q", "--queue", metavar="NAME", help="The queue to submit to."),
+    click.option("-q", "--queue", metavar="NAME", shell_complete=complete.queues, help="The queue to submit to."),
     click.option("--urgency", type=URGENCY, metavar="N", default=16, help="0-31, hold, default or expedite."),
     click.option("--job-name", metavar="NAME", help="The job's name. [default: the command's]"),
     click.option("--dependency", "dependencies", multiple=True, metavar="SCHEME:VALUE",

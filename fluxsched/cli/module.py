@@ -6,7 +6,7 @@ import os
 
 import click
 
-from fluxsched.cli import show
+from fluxsched.cli import complete, show
 from fluxsched.cli.base import Group
 from fluxsched.cli.options import Handle, Output, Table, connected, json_option, table_options
 from fluxsched.cli.table import Field
@@ -34,7 +34,7 @@ LIST = Table(
     },
 )
 
-_name = click.argument("name")
+_name = click.argument("name", shell_complete=complete.modules)
 
 
 @click.group("module", cls=Group)
@@ -53,8 +53,9 @@ def _specification(spec: str, options: tuple[str, ...]) -> str:
 
 @module.command("load")
 @click.option("--name", metavar="NAME", help="What to call it. [default: the policy's name]")
-@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Acquire this group; may be repeated.")
-@click.argument("spec")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", shell_complete=complete.groups,
+              help="Acquire this group; may be repeated.")  # fmt: skip
+@click.argument("spec", shell_complete=complete.policies)
 @click.argument("options", metavar="[OPTION=VALUE...]", nargs=-1)
 @json_option
 @connected

@@ -12,8 +12,9 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from fluxsched.cli import show
+from fluxsched.cli import complete, show
 from fluxsched.cli.table import Field, Format, parse_format, print_table
 from fluxsched.errors import InvalidValue, RPCError
 
@@ -213,6 +214,10 @@ class JobIdType(Converted):
             _note(ctx, jobid, value)
         return jobid
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Jobs of the instance."""
+        return complete.jobids(ctx, param, incomplete)
+
 
 FSD = Converted("fsd", _duration)
 JOBID = JobIdType("jobid", _jobid)
@@ -238,4 +243,6 @@ def jobids_argument(*, required: bool = True) -> Callable[[Function], Function]:
         return tuple(ids)
 
     metavar = "JOBID..." if required else "[JOBID...]"
-    return click.argument("jobids", metavar=metavar, nargs=-1, required=required, callback=parse)
+    return click.argument(
+        "jobids", metavar=metavar, nargs=-1, required=required, callback=parse, shell_complete=complete.jobids
+    )

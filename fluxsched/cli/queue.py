@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fluxsched.cli import show
+from fluxsched.cli import complete, show
 from fluxsched.cli.base import Group
 from fluxsched.cli.options import Handle, Output, Table, connected, json_option, table_options
 from fluxsched.cli.table import Field
@@ -67,7 +67,9 @@ def _asked(handle: Handle, name: str | None) -> list[dict[str, Any]]:
     return [handle.rpc("job-manager.queue-status", {"name": each} if each else {}) for each in names or [None]]
 
 
-_name = click.option("-q", "--queue", "name", metavar="NAME", help="Only this queue.")
+_name = click.option(
+    "-q", "--queue", "name", metavar="NAME", shell_complete=complete.queues, help="Only this queue."
+)
 
 
 @queue.command("list")
@@ -84,7 +86,7 @@ def list_queues(handle: Handle, name: str | None, output: Output) -> None:
 
 
 @queue.command("status")
-@click.argument("argument", metavar="[NAME]", required=False)
+@click.argument("argument", metavar="[NAME]", required=False, shell_complete=complete.queues)
 @_name
 @json_option
 @connected
@@ -108,11 +110,11 @@ def _which(with_reason: bool) -> Callable[[Callable[..., Any]], Callable[..., An
     def decorate(handler: Callable[..., Any]) -> Callable[..., Any]:
         if with_reason:
             handler = click.option("-m", "--message", metavar="TEXT", help="Why, for those who ask.")(handler)
-            handler = click.argument("words", metavar="[NAME] [REASON...]", nargs=-1)(handler)
-        else:
-            handler = click.argument("words", metavar="[NAME]", nargs=-1)(handler)
+        metavar = "[NAME] [REASON...]" if with_reason else "[NAME]"
+        handler = click.argument("words", metavar=metavar, nargs=-1, shell_complete=complete.queues)(handler)
         handler = click.option("-a", "--all", "all_queues", is_flag=True, help="All queues.")(handler)
-        return click.option("-q", "--queue", "option", metavar="NAME", help="The queue, as an option.")(handler)
+        return click.option("-q", "--queue", "option", metavar="NAME", shell_complete=complete.queues,
+                            help="The queue, as an option.")(handler)  # fmt: skip
 
     return decorate
 

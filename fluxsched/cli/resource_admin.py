@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from fluxsched.cli import show
+from fluxsched.cli import complete, show
 from fluxsched.cli.base import Command, Group
 from fluxsched.cli.options import Handle, Output, Table, connected, json_option, table_options
 from fluxsched.cli.resource_rows import SHARED_FIELDS, STATUS_FIELDS, drain_list, property_rows
@@ -42,7 +42,7 @@ PROPERTIES = Table(
     {"property": Field("PROPERTY", lambda row: row.labels["property"]), **SHARED_FIELDS},
 )
 
-_targets = click.argument("targets", metavar="TARGETS")
+_targets = click.argument("targets", metavar="TARGETS", shell_complete=complete.hosts)
 _reason = click.argument("reason", metavar="[REASON...]", nargs=-1)
 
 
@@ -61,7 +61,7 @@ def _given(**values: object) -> dict[str, Any]:
 
 
 @click.command("drain", cls=Command)
-@click.argument("targets", metavar="[TARGETS]", required=False)
+@click.argument("targets", metavar="[TARGETS]", required=False, shell_complete=complete.hosts)
 @_reason
 @click.option("-f", "--force", count=True, help="Replace the reason of what is drained already; twice: its time too.")
 @click.option("-u", "--update", is_flag=True, help="Drain the others; leave what is drained already as it is.")
@@ -120,7 +120,7 @@ def include(handle: Handle, targets: str, graceful: bool, yes: bool, as_json: bo
 
 @click.command("assign", cls=Command)
 @_targets
-@click.argument("group", metavar="GROUP")
+@click.argument("group", metavar="GROUP", shell_complete=complete.groups)
 @_graceful
 @connected
 def assign(handle: Handle, targets: str, group: str, graceful: bool, yes: bool, as_json: bool) -> None:
@@ -211,7 +211,7 @@ def property_add(handle: Handle, name: str, targets: str) -> None:
 
 
 @properties.command("remove")
-@click.argument("name")
+@click.argument("name", shell_complete=complete.properties)
 @_targets
 @connected
 def property_remove(handle: Handle, name: str, targets: str) -> None:

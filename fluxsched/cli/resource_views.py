@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fluxsched.cli import show
+from fluxsched.cli import complete, show
 from fluxsched.cli.base import Command
 from fluxsched.cli.options import Handle, Output, Table, Words, connected, json_option, table_options
 from fluxsched.cli.resource_rows import (
@@ -61,8 +61,10 @@ GROUPS = Table(
     },
 )
 
-_INCLUDE = click.option("-i", "--include", metavar="TARGETS", help="Only these ranks or hosts.")
-_QUEUE = click.option("-q", "--queue", metavar="NAME", help="Only what the jobs of this queue may get.")
+_INCLUDE = click.option("-i", "--include", metavar="TARGETS", shell_complete=complete.hosts,
+                        help="Only these ranks or hosts.")  # fmt: skip
+_QUEUE = click.option("-q", "--queue", metavar="NAME", shell_complete=complete.queues,
+                      help="Only what the jobs of this queue may get.")  # fmt: skip
 
 
 def _states(allowed: tuple[str, ...], default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -29,9 +29,19 @@ from fluxsched.runtime.instance import Instance, Settings
 from fluxsched.runtime.paths import find_uri
 from fluxsched.runtime.sources import Sources, build_inventory
 from fluxsched.runtime.tracing import printer
-from fluxsched.runtime.usage import check_start
+from fluxsched.runtime.usage import check_start, known_policies
 
-__all__ = ["StartOptions", "agent", "check_start", "schedulers_of", "settings_of", "start", "start_daemon", "stop"]
+__all__ = [
+    "StartOptions",
+    "agent",
+    "check_start",
+    "known_policies",
+    "schedulers_of",
+    "settings_of",
+    "start",
+    "start_daemon",
+    "stop",
+]
 
 STOP_POLL_S = 0.02
 COMMAND_END_S = 3.0

@@ -22,6 +22,11 @@ def check_start(fake: str | None, schedulers: tuple[str, ...]) -> None:
             _check_scheduler(spec)
 
 
+def known_policies() -> list[str]:
+    """Names of policies: ours and those of packages."""
+    return sorted({*OWN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+
+
 def _check_scheduler(spec: str) -> None:
     try:
         for at, part in enumerate(spec.split(";")):
@@ -37,8 +42,5 @@ def _check_policy(spec: str) -> None:
     elif "/" in name or name.endswith(".py"):
         if not Path(name).is_file():
             raise InvalidValue(f"there is no file {name}")
-    else:
-        known = {*OWN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))}
-        if name not in known:
-            there = ", ".join(sorted(known))
-            raise InvalidValue(f"no policy {name!r}: there are {there}; a file is named with its '.py'")
+    elif name not in (known := known_policies()):
+        raise InvalidValue(f"no policy {name!r}: there are {', '.join(known)}; a file is named with its '.py'")

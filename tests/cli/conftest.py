@@ -27,7 +27,7 @@ class FakeHandle:
     def __exit__(self, *exc: object) -> None:
         self.calls.append(("close", None))
 
-    def rpc(self, topic: str, payload: dict[str, Any] | None = None) -> Any:
+    def rpc(self, topic: str, payload: dict[str, Any] | None = None, *, timeout_s: float | None = None) -> Any:
         self.calls.append((topic, payload))
         answer = self.answers[topic]
         answer = answer(payload) if callable(answer) and not isinstance(answer, type) else answer

@@ -102,6 +102,15 @@ def test_completion_offers_commands_and_options(user: Any) -> None:
     assert "plain,--cores-per-task" in offered("fluxsched submit --cores")
 
 
+def test_completion_offers_values_of_the_instance_and_is_silent_without(user: Any, site: Any) -> None:
+    line = "fluxsched resource drain fa"
+    for who, want in ((site, [f"plain,fake{rank}" for rank in range(4)]), (user, [])):
+        there = who.at(who.uri or f"ipc://{who.directory}/nothing")
+        there.environ = {"_FLUXSCHED_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": "3"}
+        found = there.process(status=None)
+        assert (found.out.split(), found.err) == (want, "")
+
+
 def test_help_of_every_command(user: Any) -> None:
     for section in SECTIONS.values():
         for name in section:
