@@ -40,8 +40,9 @@ SECTIONS = {
 }
 
 EPILOG = """\b
-TARGETS are an idset of ranks (0-3,7) or a hostlist (node[0-3]) everywhere.
-The instance is the one that FLUXSCHED_URI or --uri names, else your newest.
+TARGETS are ranks (0-3,7), hosts (node[0-3]) or both (0,node7) everywhere.
+The instance is the one that FLUXSCHED_URI or --uri names, else your newest;
+`stop` guesses none of several.
 Exit status: 0, 1 refused or failed, 2 wrong usage, or the job's own.
 
 \b

@@ -36,5 +36,5 @@ SECTIONS = {
 def resource() -> None:
     """Show, drain, exclude and move targets.
 
-    TARGETS are an idset of ranks (0-3,7) or a hostlist (node[0-3]).
+    TARGETS are an idset of ranks (0-3,7), a hostlist (node[0-3]) or a list of both.
     """
