@@ -19,12 +19,12 @@ from fluxsched.sched.effects import PAUSED, Annotated, Denied, Effect, Granted
 from fluxsched.sched.group import Group, Told
 from fluxsched.sched.lane import Lane
 from fluxsched.sched.ledger import Holding
-from fluxsched.sched.orders import FIXED, LXF, queue_order
+from fluxsched.sched.orders import FIFO, key_of
 from fluxsched.sched.outcome import Fits, Insufficient, Outcome
 from fluxsched.sched.plan_counted import CountedPlan
 from fluxsched.sched.plan_pool import PoolPlan
 from fluxsched.sched.policy import Running, View
-from fluxsched.sched.queue import Skips, Waiting
+from fluxsched.sched.queue import Waiting
 from fluxsched.sched.shelf import BEST_FIT
 
 TELL_EVERY_S = 10.0
@@ -51,7 +51,7 @@ class Desk:
         self._telling = telling
         self._plan: CountedPlan | PoolPlan | None = None
         self._stamp = group.stamp
-        self._news = lane.news if len(group.lanes) == 1 else None
+        self._news = lane.news
         lane.news = None
         lane.planned = {}
 
@@ -61,8 +61,8 @@ class Desk:
         if not done:
             left = {jobid: kept for jobid, kept in self.planned.items() if jobid in lane.queue}
             lane.planned = {**left, **lane.planned}
-        elif self._stamp == self._group.stamp:
-            lane.passed()
+        elif self._stamp == self._group.stamp and len(self._group.lanes) == 1:
+            lane.passed(self._plan)
 
     def decisions(self) -> Iterator[Decision]:
         """What the policy decides, when it is asked for the next decision."""
@@ -72,11 +72,16 @@ class Desk:
 
     # ---- what the policy sees
 
-    def candidates(self, skips: Skips, order: str) -> Iterator[Waiting | None]:
-        if self._news is None or order == LXF:
-            return self.queue.walk(skips, order, self.now_s)
-        key = FIXED.get(order, queue_order)
-        return (job for job in sorted(self._news, key=key) if self.queue.get(job.jobid) is job)
+    def late(self, order: str) -> list[Waiting] | None:
+        """Jobs that came since the last pass, if that is all that has happened and its plan holds as it is."""
+        plan, news = self._lane.plan, self._news
+        if news is None or (plan is not None and not plan.renew(self.now_s)):
+            return None
+        if isinstance(plan, CountedPlan) and not self._lane.countable(self._group.running):
+            return None
+        self._plan = plan
+        self._lane.planned = dict(self.planned)
+        return news if order == FIFO or len(news) < 2 else sorted(news, key=key_of(order, self.now_s))
 
     @property
     def plan(self) -> CountedPlan | PoolPlan:

@@ -12,6 +12,8 @@ from fluxsched.sched.queue import Queue, Waiting
 from fluxsched.sched.running import RunningJobs
 
 if TYPE_CHECKING:
+    from fluxsched.sched.plan_counted import CountedPlan
+    from fluxsched.sched.plan_pool import PoolPlan
     from fluxsched.sched.policy import Policy
 
 
@@ -26,17 +28,19 @@ FRONT = (0, 0.0, 0)
 class Lane:
     """`name` is the queue's, or empty for all queues of the group that have no policy of their own.
 
-    `planned` are the reservations that the policy made, in its last pass. `news` are the jobs that came since, if that
-    is all that has happened and none of them is ahead of the first who waits or of one who is planned; else None.
+    `planned` are the reservations that the policy made in its last pass, `plan` is what it made them in. `news` are the
+    jobs that came since, if that is all that has happened and none is ahead of the first who waits or of one who is
+    planned; else None.
     """
 
-    __slots__ = ("_front", "_judged", "_odd", "name", "news", "planned", "policy", "queue")
+    __slots__ = ("_front", "_judged", "_odd", "name", "news", "plan", "planned", "policy", "queue")
 
     def __init__(self, name: str, policy: Policy) -> None:
         self.name = name
         self.policy = policy
         self.queue = Queue()
         self.planned: dict[int, Reservation] = {}
+        self.plan: CountedPlan | PoolPlan | None = None
         self.news: list[Waiting] | None = None
         self._front: tuple[int, float, int] = FRONT
         self._odd = 0  # jobs whose need cannot be counted, as of generation `_judged`
@@ -53,8 +57,9 @@ class Lane:
         if self._judged == running.generation and not running.need(job.request):
             self._odd += 1
 
-    def passed(self) -> None:
+    def passed(self, plan: CountedPlan | PoolPlan | None) -> None:
         """A pass came to its end: until something else happens, only new jobs need be looked at."""
+        self.plan = plan
         first = self.queue.first
         self._front = FRONT if first is None else first.key
         for jobid in self.planned:

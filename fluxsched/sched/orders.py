@@ -24,11 +24,6 @@ def cores_asked(request: Request) -> int:
     return (request.nodes.min if request.nodes is not None else 1) * request.slots.min * request.cores
 
 
-def queue_order(job: Waiting) -> tuple[int, float, int]:
-    """The key of FIFO."""
-    return job.key
-
-
 FIXED: Mapping[str, Callable[[Waiting], tuple[Any, ...]]] = {
     "sjf": lambda job: (job.limit_s, *job.key),
     "ljf": lambda job: (-job.limit_s, *job.key),
@@ -45,3 +40,10 @@ ORDERS = (FIFO, *FIXED, LXF)
 def expansion(job: Waiting, now_s: float) -> float:
     """(time waited + limit) / limit; 1.0 for a job without a limit."""
     return 1.0 + (now_s - job.t_submit_s) / job.limit_s
+
+
+def key_of(order: str, now_s: float) -> Callable[[Waiting], tuple[Any, ...]]:
+    """What jobs are sorted by in one of the ORDERS."""
+    if order == LXF:
+        return lambda job: (-expansion(job, now_s), *job.key)
+    return FIXED.get(order) or (lambda job: job.key)

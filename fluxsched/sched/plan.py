@@ -50,6 +50,10 @@ class Plan(Protocol):
         """Takes a reservation back."""
         ...
 
+    def renew(self, now_s: float) -> bool:
+        """Goes on at a later time if nothing was freed since; False if it has to be made anew. Called by the engine."""
+        ...
+
     def began(self, job: Waiting, fit: Fits) -> None:
         """The engine has made a start real; called by it, not by policies."""
         ...

@@ -23,13 +23,14 @@ from fluxsched.sched.running import RunningJobs
 class CountedPlan:
     """A `Plan`; `last_s` is when the resources end."""
 
-    __slots__ = ("_extra", "_kept", "_left_s", "_now_s", "_pool", "_profile", "_rooms", "_running", "skips")
+    __slots__ = ("_extra", "_kept", "_last_s", "_left_s", "_now_s", "_pool", "_profile", "_rooms", "_running", "skips")
 
     def __init__(self, pool: Pool, running: RunningJobs, now_s: float, last_s: float) -> None:
         self.skips = Skips()
         self._pool = pool
         self._running = running
         self._now_s = now_s
+        self._last_s = last_s
         self._left_s = last_s - now_s
         self._kept: dict[int, Reservation] = {}
         self._profile: Profile | None = None
@@ -89,6 +90,15 @@ class CountedPlan:
             self._forget()
             if self._profile is not None:
                 self._profile.take(old.start_s, old.end_s, -old.cores)
+
+    def renew(self, now_s: float) -> bool:
+        due = any(kept.start_s <= now_s for kept in self._kept.values())
+        if due or self._profile is not None or not self._running.uniform:
+            return False
+        self._now_s = now_s
+        self._left_s = self._last_s - now_s
+        self._rooms.clear()
+        return True
 
     def began(self, job: Waiting, fit: Fits) -> None:
         self.drop(job.jobid)

@@ -34,6 +34,7 @@ class PoolPlan:
         self._pool = pool
         self._running = running
         self._now_s = now_s
+        self._last_s = last_s
         self._left_s = last_s - now_s
         self._kept: dict[int, Reservation] = {}
         self._jobs: dict[int, Waiting] = {}
@@ -78,6 +79,13 @@ class PoolPlan:
     def drop(self, jobid: int) -> None:
         self._kept.pop(jobid, None)
         self._jobs.pop(jobid, None)
+
+    def renew(self, now_s: float) -> bool:
+        if any(kept.start_s <= now_s for kept in self._kept.values()):
+            return False
+        self._now_s = now_s
+        self._left_s = self._last_s - now_s
+        return True
 
     def began(self, job: Waiting, fit: Fits) -> None:
         self.drop(job.jobid)

@@ -17,7 +17,7 @@ answers on what is left. It never sees the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
@@ -103,16 +103,19 @@ class View:
         return iter(self._desk.queue)
 
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
-        """Jobs that might start, in one of the ORDERS, without those that `skips` names, now and as it grows.
+        """Jobs that may start, in one of the ORDERS, without those that `skips` names, now and as it grows.
 
-        Whoever could not start in the last pass, and cannot now since nothing was freed, is not among them; for all who
-        wait see `everyone`. Now and then None comes instead of a job: then yield PAUSE, so that others are served.
+        Now and then None comes instead of a job: then yield PAUSE, so that others are served.
         """
-        return self._desk.candidates(skips, order)
+        return self._desk.queue.walk(skips, order, self._desk.now_s)
 
-    def everyone(self, order: str = FIFO) -> Iterator[Waiting | None]:
-        """All jobs that may start, in one of the ORDERS; None as above."""
-        return self._desk.queue.walk(Skips(), order, self._desk.now_s)
+    def late(self, order: str = FIFO) -> Sequence[Waiting] | None:
+        """Jobs that came since the last pass, if nothing else has happened; else None, and all are to be looked at.
+
+        They came behind the first who waits and behind all who are planned. For everyone else it is as it was: nothing
+        is freer, and `plan` is that of the last pass.
+        """
+        return self._desk.late(order)
 
     @property
     def running(self) -> Iterator[Running]:

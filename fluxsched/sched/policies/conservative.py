@@ -28,6 +28,7 @@ from fluxsched.sched.policy import (
     Option,
     Plan,
     Reserve,
+    Skips,
     Start,
     View,
     Waiting,
@@ -51,7 +52,7 @@ class Conservative:
         if self._compress:
             _keep_promises(view, plan)
         selection = IMMEDIATE
-        for n, job in zip(count(1), view.everyone(self._order), strict=False):
+        for n, job in zip(count(1), view.candidates(Skips(), self._order), strict=False):
             if job is None or not n % PAUSE_EVERY:
                 yield PAUSE
             if job is None:

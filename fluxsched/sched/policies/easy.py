@@ -7,7 +7,7 @@ is made anew in each pass, so it only moves to an earlier time as long as limits
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
 from fluxsched.sched.policy import (
@@ -19,6 +19,7 @@ from fluxsched.sched.policy import (
     WORST_FIT,
     Decision,
     Option,
+    Plan,
     Reserve,
     Start,
     View,
@@ -38,18 +39,21 @@ class Easy:
         self._placement = placement
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        late = view.late(self._order)
+        if late is not None:
+            yield from self._backfill(late, view.plan)
+            return
         plan = view.plan
         for job in view.queue:
             fit = plan.place(job, self._placement)
             if fit is None:
-                yield from self._behind(job, view)
+                yield Reserve(plan.reserve(job), view.reason(job))
+                yield from self._backfill(view.candidates(plan.skips, self._order), plan)
                 return
             yield Start(job.jobid, fit)
 
-    def _behind(self, head: Waiting, view: View) -> Iterator[Decision]:
-        plan = view.plan
-        yield Reserve(plan.reserve(head), view.reason(head))
-        for found in plan.placeable(view.candidates(plan.skips, self._order), self._placement):
+    def _backfill(self, jobs: Iterable[Waiting | None], plan: Plan) -> Iterator[Decision]:
+        for found in plan.placeable(jobs, self._placement):
             if found is None:
                 yield PAUSE
             else:

@@ -18,6 +18,8 @@ class Fifo:
         self._placement = placement
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        if view.late() is not None:
+            return  # the first one still waits, and so do those who came behind it
         for job in view.queue:
             fit = view.find(job, self._placement)
             if fit is None:

@@ -38,8 +38,9 @@ class FirstFit:
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
         skips = Skips()
-        selection = IMMEDIATE
-        for job in view.candidates(skips, self._order):
+        late = view.late(self._order)
+        selection = IMMEDIATE if late is None else BACKFILLED
+        for job in view.candidates(skips, self._order) if late is None else late:
             if job is None:
                 yield PAUSE
                 continue

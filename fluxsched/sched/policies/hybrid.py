@@ -6,7 +6,7 @@ head from being overtaken, and cost much less than a plan of everything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from typing import ClassVar
 
@@ -22,9 +22,11 @@ from fluxsched.sched.policy import (
     Decision,
     Fits,
     Option,
+    Plan,
     Reserve,
     Start,
     View,
+    Waiting,
 )
 
 ALL = "all"
@@ -56,10 +58,15 @@ class Hybrid:
         self._placement = placement
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        late = view.late(self._order) if len(view.planned) >= self._depth else None
+        if late is not None:
+            yield from self._backfill(late, view.plan)
+            return
         plan, planned = view.plan, 0
         for job in view.queue:
             if planned >= self._depth:
-                break
+                yield from self._backfill(view.candidates(plan.skips, self._order), plan)
+                return
             found = plan.seat(job, self._placement)
             if isinstance(found, Fits):
                 yield Start(job.jobid, found, BACKFILLED if planned else IMMEDIATE)
@@ -68,11 +75,11 @@ class Hybrid:
             yield Reserve(found, view.reason(job))
             if not planned % PAUSE_EVERY:
                 yield PAUSE
-        else:
-            return
-        for candidate in plan.placeable(view.candidates(plan.skips, self._order), self._placement):
-            if candidate is None:
+
+    def _backfill(self, jobs: Iterable[Waiting | None], plan: Plan) -> Iterator[Decision]:
+        for found in plan.placeable(jobs, self._placement):
+            if found is None:
                 yield PAUSE
             else:
-                job, fit = candidate
+                job, fit = found
                 yield Start(job.jobid, fit, BACKFILLED)
