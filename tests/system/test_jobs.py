@@ -208,7 +208,7 @@ def test_the_queue_is_stopped_and_disabled(site: Any) -> None:
     assert why(site, jobid) == "SCHED: the queue is stopped: for lunch"
     site("queue", "disable", "-m", "closed for today")
     assert site("submit", "true", status=1).err == "fluxsched: submit: the queue takes no jobs: closed for today\n"
-    assert site("queue", "list", "-n").out.split() == ["-", "✗", "✗", "closed", "for", "today;", "for", "lunch"]
+    assert site("queue", "list", "-n", "-o", "{enabled} {started} {reason}").word == "✗ ✗ closed for today; for lunch"
     site("queue", "enable")
     site("queue", "start")
     site("wait", jobid)
