@@ -54,7 +54,7 @@ def run(name: str, options: launch.StartOptions, rounds: int) -> None:
     finally:
         launch.stop(uri)
     decoded, value = (statistics.median(one) for one in zip(*figures, strict=True))
-    print(f"{name:10} request to decoded message {decoded:7.2f} ms, to ResourceSet {value:7.2f} ms (median of {rounds})")
+    print(f"{name:10} decoded message after {decoded:7.2f} ms, ResourceSet after {value:7.2f} ms (median of {rounds})")
 
 
 def main() -> int:

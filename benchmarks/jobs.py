@@ -80,7 +80,8 @@ def main() -> int:
         asyncio.run(measure(options, uri))
     finally:
         launch.stop(uri)
-    print(f"peak memory of the client: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB", file=sys.stderr)
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(f"peak memory of the client: {peak_mib} MiB", file=sys.stderr)
     return 0
 
 
