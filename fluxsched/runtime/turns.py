@@ -114,12 +114,13 @@ class Turns:
         self.wake()
 
     def _turn(self) -> None:
-        self._scheduled = False
         if self._loop is None:
+            self._scheduled = False
             return
         try:
             self._run()
         except Exception as exc:  # the shell's last line: a bug ends the instance, with its story
+            self._scheduled = False
             if self.failed is None:
                 raise
             self.failed(exc)
@@ -136,6 +137,8 @@ class Turns:
             self._posted.popleft()()
             if self.clock.monotonic_s() > until_s:
                 break
+        # who asked for a turn until now wanted the hooks of this one; without this every second turn was empty
+        self._scheduled = False
         for hook in self._hooks:
             hook()
         if more or self._posted:

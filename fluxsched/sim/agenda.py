@@ -6,8 +6,8 @@ order in which they were put down decides, and what is planned is never compared
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from heapq import heappop, heappush
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush, heapreplace
 from typing import Any
 
 END, SITE, SUBMIT = range(3)
@@ -22,11 +22,8 @@ class Agenda:
         self._submits_s = submits_s
         self._heap: list[tuple[float, int, int, Any]] = []
         self._planned = 0
-        self._submitted = 0
-        self._put_next_submit()
-
-    def __bool__(self) -> bool:
-        return bool(self._heap)
+        if submits_s:
+            self._heap.append((submits_s[0], SUBMIT, 0, 0))
 
     def at(self, when_s: float, kind: int, what: Any) -> None:
         """Plan something, now at the earliest."""
@@ -34,28 +31,23 @@ class Agenda:
         self._planned += 1
         heappush(self._heap, (when_s, kind, self._planned, what))
 
-    @property
-    def next_s(self) -> float:
-        """When the next event is; `inf` if there is none."""
-        return self._heap[0][0] if self._heap else float("inf")
+    def instants(self, until_s: float) -> Iterator[list[tuple[int, Any]]]:
+        """Instant by instant up to and including `until_s`: all of its events, kind and what, in order.
 
-    def instant(self) -> list[tuple[int, Any]]:
-        """All events of the next instant, kind and what, in order; `now_s` is that instant from here on.
-
-        A submission is told by its place in the sequence. What is planned for `now_s` later on makes another instant.
+        `now_s` is that instant then. A submission is told by its place in the sequence. What is planned for `now_s`
+        when its events were given already makes another instant.
         """
-        heap = self._heap
-        now_s = self.now_s = heap[0][0]
-        found: list[tuple[int, Any]] = []
-        while heap and heap[0][0] == now_s:
-            _, kind, _, what = heappop(heap)
-            found.append((kind, what))
-            if kind == SUBMIT:
-                self._put_next_submit()
-        return found
-
-    def _put_next_submit(self) -> None:
-        at = self._submitted
-        if at < len(self._submits_s):
-            self._submitted = at + 1
-            heappush(self._heap, (self._submits_s[at], SUBMIT, at, at))
+        heap, submits_s = self._heap, self._submits_s
+        last = len(submits_s) - 1
+        while heap and heap[0][0] <= until_s:
+            now_s = self.now_s = heap[0][0]
+            found: list[tuple[int, Any]] = []
+            while heap and heap[0][0] == now_s:
+                _, kind, _, what = heap[0]
+                found.append((kind, what))
+                if kind == SUBMIT and what < last:
+                    what += 1
+                    heapreplace(heap, (submits_s[what], SUBMIT, what, what))
+                else:
+                    heappop(heap)
+            yield found

@@ -70,13 +70,15 @@ class Simulation:
         self._procs = [job.ask.nslots * job.ask.cores for job in trace.jobs]
         self._ranks: list[str | None] | None = [None] * n if placements else None
         self._notes: dict[int | str, str] = {}
+        self._plain = [job.ask.is_plain for job in trace.jobs]
+        self._looking = self._tracking or placements
 
     def run(self, until_s: float = inf) -> Result:
         """Everything up to and including `until_s` (virtual time, seconds)."""
         agenda, stopwatch = self._agenda, self._stopwatch
         begun_s = stopwatch() if stopwatch is not None else 0.0
-        while agenda and agenda.next_s <= until_s:
-            self._instant(agenda.instant(), agenda.now_s)
+        for events in agenda.instants(until_s):
+            self._instant(events, agenda.now_s)
         wall_s = stopwatch() - begun_s if stopwatch is not None else None
         self.system.check()
         return self._result(wall_s)
@@ -110,7 +112,7 @@ class Simulation:
         userid = job.user if isinstance(job.user, int) else self._users.setdefault(job.user, len(self._users))
         if spec.duration_s:
             self._limit_s[at] = spec.duration_s
-        if not job.ask.is_plain:
+        if not self._plain[at]:
             self._procs[at] = _cores(spec)
         effects = self._scheduler.alloc(at + 1, job.urgency, userid, now_s, spec)
         if effects:
@@ -120,7 +122,10 @@ class Simulation:
         stopwatch = self._stopwatch
         begun_s = stopwatch() if stopwatch is not None else 0.0
         for effect in self._scheduler.schedule(now_s):
-            self._perform(effect, now_s)
+            if isinstance(effect, Granted):
+                self._begin(effect, now_s)
+            else:
+                self._perform(effect, now_s)
         if stopwatch is not None:
             self._pass_s.append(stopwatch() - begun_s)
         if self.system.out:
@@ -128,8 +133,6 @@ class Simulation:
 
     def _perform(self, effect: Effect, now_s: float) -> None:
         match effect:
-            case Granted():
-                self._begin(effect, now_s)
             case Annotated() | Paused():
                 pass
             case Denied(jobid, note):
@@ -138,8 +141,8 @@ class Simulation:
                 self._finish(jobid - 1, now_s, FAILED)
             case Release():
                 self.system.perform((effect,))
-            case Canceled():
-                raise AssertionError(f"job {effect.jobid} is canceled, which nobody asked for")
+            case Canceled(jobid) | Granted(jobid):
+                raise AssertionError(f"job {jobid} is answered, which is not its time: {effect}")
 
     def _settle(self, now_s: float) -> None:
         """What the scheduler answered outside of a pass, and what follows from it."""
@@ -154,7 +157,7 @@ class Simulation:
         assert self._state[at] is WAITING, f"job {job.job} is started, and is {self._state[at]}"
         self._start[at], self._state[at] = now_s, RUNNING
         self._agenda.at(now_s + min(job.run_s, self._limit_s[at]), END, at)
-        if self._tracking or self._ranks is not None or not job.ask.is_plain:
+        if self._looking or not self._plain[at]:
             self._look_at(at, granted.resources)
 
     def _look_at(self, at: int, resources: ResourceSet) -> None:

@@ -90,7 +90,7 @@ def test_tasks_at_the_gate_leave_unrun_when_their_instance_is_killed(tmp_path: P
 
 
 def test_tasks_that_outlived_their_instance_are_killed(tmp_path: Path) -> None:
-    killed = Killed("open", tmp_path, f"trap '' TERM HUP; touch {tmp_path}/$FLUX_TASK_RANK; exec sleep 300", "1")
+    killed = Killed("open", tmp_path, f"trap '' TERM HUP; : > {tmp_path}/$FLUX_TASK_RANK; exec sleep 300", "1")
     until((tmp_path / "0").exists)
     notes = clear_orphans({JOBID: killed.record}, 5.0)
     assert "2 processes" in notes[JOBID]

@@ -16,12 +16,8 @@ class Incomparable:
     __hash__ = None  # type: ignore[assignment]
 
 
-def drain(agenda: Agenda) -> list[tuple[float, list[int]]]:
-    found = []
-    while agenda:
-        kinds = [kind for kind, _ in agenda.instant()]
-        found.append((agenda.now_s, kinds))
-    return found
+def drain(agenda: Agenda, until_s: float = float("inf")) -> list[tuple[float, list[int]]]:
+    return [(agenda.now_s, [kind for kind, _ in events]) for events in agenda.instants(until_s)]
 
 
 def test_one_instant_in_order() -> None:
@@ -33,16 +29,18 @@ def test_one_instant_in_order() -> None:
 
 def test_what_is_planned_for_now_makes_another_instant() -> None:
     agenda = Agenda([5.0])
-    assert agenda.instant() == [(SUBMIT, 0)]
+    instants = agenda.instants(5.0)
+    assert next(instants) == [(SUBMIT, 0)]
     agenda.at(5.0, END, 0)
-    assert agenda.next_s == 5.0
-    assert agenda.instant() == [(END, 0)]
-    assert (agenda.next_s, bool(agenda)) == (float("inf"), False)
+    agenda.at(6.0, END, 1)
+    assert next(instants) == [(END, 0)]
+    assert list(instants) == []
+    assert drain(agenda) == [(6.0, [END])]
 
 
 def test_the_past_is_closed() -> None:
     agenda = Agenda([5.0])
-    agenda.instant()
+    assert drain(agenda) == [(5.0, [SUBMIT])]
     with pytest.raises(AssertionError, match="before"):
         agenda.at(4.0, END, 0)
 

@@ -76,9 +76,10 @@ def test_eventlog_info_and_every_json(site: Any) -> None:
     assert site("resource", "status", "--json").json["online"] == "0-3"
 
 
-def test_jobs_shows_pending_running_and_ended(site: Any, full: str) -> None:
+def test_jobs_shows_pending_running_and_ended(site: Any, full: str, until: Any) -> None:
     waiting = site.submit("-n", "2", "true")
     assert site("jobs", "-n", "-o", "{id.f58} {status_abbrev}").out.splitlines() == [f"{waiting} S", f"{full} R"]
+    until(lambda: "needs 2 slots" in site("jobs").out)  # the scheduler says why a moment after the submit is answered
     table = site("jobs").out.splitlines()
     assert table[0].split() == ["JOBID", "USER", "NAME", "ST", "NTASKS", "NNODES", "TIME", "INFO"]
     assert table[1].endswith("needs 2 slots of 1 core; none is free")

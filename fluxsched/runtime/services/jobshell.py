@@ -44,6 +44,7 @@ class JobShell:
         self.manager = manager
         self.spool = spool
         self.publish: list[Publish] = []
+        self.published: list[Callable[[], None]] = []
         self.held: Callable[[int, Idset], None] = lambda jobid, ranks: None
         self.unheld: Callable[[int, Idset], None] = lambda jobid, ranks: None
         self.executors: dict[str, Executor] = {}
@@ -91,6 +92,8 @@ class JobShell:
                 self.unheld(jobid, ranks)
             for call in after:
                 call()
+            for told in self.published:
+                told()
 
         self._store.after_commit(committed)
 

@@ -66,7 +66,7 @@ class JobStreams:
         )
         router.on_lost(lambda peer: self._forget_waits(peer))
         shell.publish.append(self._publish)
-        turns.at_end(self._flush)
+        shell.published.append(self._flush)
 
     # -- watch --------------------------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class JobStreams:
         return (jobid, event["timestamp"], event["name"], context)
 
     def _flush(self) -> None:
-        """End-of-turn hook: each watcher gets a turn's events in as few responses as fit."""
+        """Each watcher gets the events of a transaction in as few responses as fit."""
         news, self._news = self._news, []
         if news:
             for request in list(self._watchers):
