@@ -1,7 +1,8 @@
-"""What one execution target controls: ids of cores, of GPUs and, one day, of other countables (RFC 20, `children`).
+"""What one execution target controls: ids of cores, of GPUs and of further kinds (RFC 20), and amounts of countables.
 
-Law: `Children` is a set of (kind, id) pairs; its algebra is the algebra of each kind's Idset. `Entry` gives the same
-children to a set of ranks, which is why a machine of equal targets costs one entry whatever its size.
+Law: `Children` is a set of (kind, id) pairs and a bag of amounts; its algebra is that of each kind's Idset, or amount.
+`Entry` gives the same children to a set of ranks, which is why a machine of equal targets costs one entry whatever its
+size.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
+from fluxsched.core.amounts import Amounts, larger, less, parse_amounts, smaller
 from fluxsched.core.idset import CACHED_TEXT_CHARS, CACHED_TEXTS_MAX, EMPTY, Idset
 from fluxsched.core.jsontext import named, shown
 from fluxsched.errors import InvalidValue, LimitExceeded
@@ -27,21 +29,25 @@ Extra: TypeAlias = tuple[tuple[str, Idset], ...]
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """The cores and GPUs of a target by logical id; `extra` holds further kinds, sorted by name, none of them empty."""
+    """The cores and GPUs of a target by logical id; `extra` holds further kinds with ids, sorted by name, none empty.
+
+    `amounts` are of what has no ids. In R they stand beside `children`, not in it: see rfc/amounts.md.
+    """
 
     cores: Idset = EMPTY
     gpus: Idset = EMPTY
     extra: Extra = ()
+    amounts: Amounts = ()
 
     @classmethod
-    def parse(cls, obj: object) -> Children:
-        """From the `children` object of R_lite. Raises InvalidValue naming the kind whose idset is wrong."""
+    def parse(cls, obj: object, amounts: object = None) -> Children:
+        """From the `children` and `amounts` of an entry of R_lite. Raises InvalidValue naming the kind at fault."""
         if not isinstance(obj, dict):
             raise InvalidValue(f"children must be an object such as {{'core': '0-3'}}, not {type(obj).__name__}")
         if len(obj) > KINDS_MAX:
             raise LimitExceeded(f"children lists {len(obj)} kinds: the limit is {KINDS_MAX}")
         cores_text, gpus_text = obj.get("core"), obj.get("gpu", "")
-        if type(cores_text) is type(gpus_text) is str and len(obj) == 1 + ("gpu" in obj):
+        if amounts is None and type(cores_text) is type(gpus_text) is str and len(obj) == 1 + ("gpu" in obj):
             try:
                 if len(cores_text) + len(gpus_text) <= CACHED_TEXT_CHARS:
                     return _usual_cached(cores_text, gpus_text)
@@ -50,7 +56,11 @@ class Children:
                 pass  # found again, and named, below
         found = {kind: _idset(kind, text) for kind, text in obj.items()}
         cores, gpus = found.pop("core", EMPTY), found.pop("gpu", EMPTY)
-        return cls(cores, gpus, tuple(sorted([pair for pair in found.items() if pair[1]])) if found else ())
+        extra = tuple(sorted([pair for pair in found.items() if pair[1]])) if found else ()
+        counted = parse_amounts(amounts)
+        if extra and counted and (both := dict(extra).keys() & dict(counted).keys()):
+            raise InvalidValue(f"{', '.join(sorted(both))}: a kind has ids in children or an amount, not both")
+        return cls(cores, gpus, extra, counted)
 
     def to_json(self, texts: dict[int, str] | None = None) -> dict[str, str]:
         """The `children` object of R_lite; `core` is always there, as RFC 20 asks, the other kinds when not empty.
@@ -83,8 +93,8 @@ class Children:
         return tuple(found)
 
     def count(self, kind: str) -> int:
-        """How many ids of one kind (`core`, `gpu`, ...) there are."""
-        return next((len(ids) for name, ids in self.kinds() if name == kind), 0)
+        """How many ids of one kind (`core`, `gpu`, ...) there are, or how much of it."""
+        return next((len(ids) for name, ids in self.kinds() if name == kind), dict(self.amounts).get(kind, 0))
 
     def mask_bits(self) -> int:
         """What the masks take, in bits: the weight that R's limit counts."""
@@ -92,20 +102,24 @@ class Children:
         return bits + sum([ids.mask.bit_length() for _, ids in self.extra]) if self.extra else bits
 
     def __str__(self) -> str:
-        """As resource summaries have it: `core[0-3],gpu0`."""
-        return ",".join([f"{kind}{bracketed(ids)}" for kind, ids in self.kinds()])
+        """As resource summaries have it: `core[0-3],gpu0`, amounts as `memory:1024`."""
+        text = ",".join([f"{kind}{bracketed(ids)}" for kind, ids in self.kinds()])
+        return ",".join([text, *[f"{kind}:{amount}" for kind, amount in self.amounts]]) if self.amounts else text
 
     def __bool__(self) -> bool:
-        return bool(self.cores or self.gpus or self.extra)
+        return bool(self.cores or self.gpus or self.extra or self.amounts)
 
     def __or__(self, other: Children) -> Children:
-        return Children(self.cores | other.cores, self.gpus | other.gpus, _each(operator.or_, self.extra, other.extra))
+        extra, amounts = _each(operator.or_, self.extra, other.extra), larger(self.amounts, other.amounts)
+        return Children(self.cores | other.cores, self.gpus | other.gpus, extra, amounts)
 
     def __and__(self, other: Children) -> Children:
-        return Children(self.cores & other.cores, self.gpus & other.gpus, _each(operator.and_, self.extra, other.extra))
+        extra, amounts = _each(operator.and_, self.extra, other.extra), smaller(self.amounts, other.amounts)
+        return Children(self.cores & other.cores, self.gpus & other.gpus, extra, amounts)
 
     def __sub__(self, other: Children) -> Children:
-        return Children(self.cores - other.cores, self.gpus - other.gpus, _each(operator.sub, self.extra, other.extra))
+        extra, amounts = _each(operator.sub, self.extra, other.extra), less(self.amounts, other.amounts)
+        return Children(self.cores - other.cores, self.gpus - other.gpus, extra, amounts)
 
     def __le__(self, other: Children) -> bool:
         """Whether `other` has every child of this one."""

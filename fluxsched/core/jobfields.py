@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fluxsched.core.amounts import parse_amount
 from fluxsched.core.count import COUNT_MAX, Count
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.jsontext import named, shown
@@ -231,3 +232,15 @@ def layout(
     slot["count"] = -(-ntasks // count.min)
     even = count.is_fixed and ntasks % count.min == 0
     return [node], {"per_slot": 1} if even else {"total": ntasks}
+
+
+def add_amounts(
+    resources: list[dict[str, Any]], per_slot: Mapping[str, int | str], shared: Mapping[str, int | str]
+) -> None:
+    """Countable resources for each slot of a `layout`, and those that the job wants once."""
+    top = resources[0]
+    slot = top if top["type"] == "slot" else top["with"][0]
+    for kind, amount in per_slot.items():
+        slot["with"].append({"type": kind, "count": parse_amount(amount)})
+    for kind, amount in shared.items():
+        resources.append({"type": kind, "count": parse_amount(amount)})

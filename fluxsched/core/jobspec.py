@@ -116,6 +116,8 @@ class Jobspec:
         ntasks: int | None = None,
         cores_per_task: int = 1,
         gpus_per_task: int = 0,
+        amounts_per_task: Mapping[str, int | str] | None = None,
+        shared: Mapping[str, int | str] | None = None,
         nodes: int | str | Mapping[str, Any] | None = None,
         exclusive: bool = False,
         duration_s: float = 0.0,
@@ -131,7 +133,8 @@ class Jobspec:
     ) -> Jobspec:
         """What the command line makes: a slot a task, spread evenly over `nodes` if given (a count as in RFC 14).
 
-        Without `ntasks` it is one task, or one a node. Raises InvalidValue like `parse`, which it goes through.
+        Without `ntasks` it is one task, or one a node. Amounts of countable resources are numbers or texts such as
+        `8GiB`. Raises InvalidValue like `parse`, which it goes through.
         """
         if isinstance(constraint, Constraint):
             constraint = constraint.to_json()
@@ -147,6 +150,7 @@ class Jobspec:
             "job": None if name is None else {"name": name},
         }
         resources, count = jobfields.layout(ntasks, cores_per_task, gpus_per_task, nodes, exclusive)
+        jobfields.add_amounts(resources, amounts_per_task or {}, shared or {})
         return cls.parse(
             {
                 "version": 1,

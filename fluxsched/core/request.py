@@ -1,7 +1,9 @@
 """What must be placed for a job: the `resources` of a jobspec, in the graphs that RFC 25 (V1) knows.
 
-Law: `slot > core`, `slot > (core, gpu)`, and either of them inside `node`: whatever else a jobspec asks for is refused
-with the path of the vertex and what could stand there, never ignored. No recursion: the depth is the grammar's.
+Law: `slot > core`, `slot > (core, gpu)`, and either of them inside `node`; and a vertex of any other type, which asks
+for an amount of a countable resource (RFC 14): inside the slot for each slot, inside the node for each node, beside
+both for the job. Whatever else a jobspec asks for is refused with the path of the vertex, never ignored. No recursion:
+the depth is the grammar's.
 """
 
 from __future__ import annotations
@@ -9,12 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from fluxsched.core.amounts import AMOUNT_KINDS_MAX, AMOUNT_MAX, Amounts, amount_text, check_kind, in_unit
 from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.count import ONE, Count
 from fluxsched.core.jsontext import named, shown
 from fluxsched.errors import InvalidValue
 
 RESOURCE_TYPES = ("node", "slot", "core", "gpu")
+"""The types of RFC 25; any other name is that of a countable resource."""
+
+AMOUNT_DIGITS = len(str(AMOUNT_MAX))
+"""A count given as text has at most so many digits: a longer one is above the limit and is not made a number."""
 
 _VERTEX_KEYS = frozenset(("type", "count", "unit", "with", "label", "exclusive"))
 
@@ -24,7 +31,8 @@ class Request:
     """Slots of cores and GPUs, on a number of nodes or wherever they fit.
 
     `slots` counts per node when `nodes` is given, else in all; `cores` and `gpus` count per slot. `exclusive` asks for
-    whole nodes, of which the job then has everything.
+    whole nodes, of which the job then has everything. `amounts` of countable resources count per slot, `node_amounts`
+    per node on top of that, and `shared` is what the job wants of those that the instance has once.
     """
 
     nodes: Count | None = None
@@ -33,43 +41,71 @@ class Request:
     gpus: int = 0
     exclusive: bool = False
     constraint: Constraint = EVERYTHING
+    amounts: Amounts = ()
+    node_amounts: Amounts = ()
+    shared: Amounts = ()
 
     def __str__(self) -> str:
-        """In a user's words: `2 nodes of 2 slots of 4 cores, 1 gpu`."""
+        """In a user's words: `2 nodes of 2 slots of 4 cores, 1 gpu, 8 GiB memory and 1 matlab`."""
         text = f"{_many(self.slots, 'slot')} of {_many(self.cores, 'core')}"
         if self.gpus:
             text += f", {_many(self.gpus, 'gpu')}"
+        text += "".join([f", {amount_text(*one)}" for one in self.amounts])
         if self.nodes is not None:
-            text = f"{_many(self.nodes, 'exclusive node' if self.exclusive else 'node')} of {text}"
+            each = "".join([f"{amount_text(*one)} and " for one in self.node_amounts])
+            text = f"{_many(self.nodes, 'exclusive node' if self.exclusive else 'node')} of {each}{text}"
+        text += "".join([f" and {amount_text(*one)}" for one in self.shared])
         return text if self.constraint == EVERYTHING else f"{text} with {self.constraint}"
 
 
 def parse_resources(obj: object, constraint: Constraint) -> tuple[Request, str]:
     """The request of a `resources` list and the label of its slot. Raises InvalidValue naming the path."""
-    if not isinstance(obj, list | tuple) or len(obj) != 1:
-        found = f"a list of {len(obj)}" if isinstance(obj, list | tuple) else type(obj).__name__
-        raise InvalidValue(f"resources must be a list of one vertex, a node or a slot (RFC 25), not {found}")
-    vertex, path = obj[0], "resources[0]"
+    (vertex,), shared = _parted(obj, "resources", ("node", "slot"), "one vertex, a node or a slot")
+    where, vertex = vertex
     nodes, exclusive = None, False
-    if _type_of(vertex, path, ("node", "slot")) == "node":
-        nodes, exclusive = _count(vertex, path), vertex.get("exclusive", False)
-        below = _with(vertex, path, 1, "one slot")
-        vertex, path = below[0], "resources[0].with[0]"
-        _type_of(vertex, path, ("slot",))
+    node_amounts: Amounts = ()
+    if vertex["type"] == "node":
+        nodes, exclusive = _count(vertex, where), vertex.get("exclusive", False)
+        ((below,), node_amounts) = _parted(vertex.get("with"), f"{where}.with", ("slot",), "one slot")
+        where, vertex = below
     label = vertex.get("label")
     if not isinstance(label, str) or not label:
-        raise InvalidValue(f"{path}.label: a slot needs a label, a string that is not empty, for tasks to refer to")
-    slots = _count(vertex, path)
-    cores, gpus = _leaves(_with(vertex, path, 2, "core, and gpu if need be"), path)
-    return Request(nodes, slots, cores, gpus, exclusive, constraint), label
+        raise InvalidValue(f"{where}.label: a slot needs a label, a string that is not empty, for tasks to refer to")
+    slots = _count(vertex, where)
+    leaves, amounts = _parted(vertex.get("with"), f"{where}.with", ("core", "gpu"), "core, and gpu if need be")
+    cores, gpus = _leaves(leaves, f"{where}.with")
+    return Request(nodes, slots, cores, gpus, exclusive, constraint, amounts, node_amounts, shared), label
 
 
-def _leaves(below: list[Any], path: str) -> tuple[int, int]:
+def _parted(obj: object, path: str, expected: tuple[str, ...], what: str) -> tuple[list[tuple[str, Any]], Amounts]:
+    """The vertices of a list, each with its path: those of the expected types, and the amounts that the others ask for.
+
+    Groups, which are nodes and slots, stand alone in their list.
+    """
+    most = len(expected) if "core" in expected else 1
+    if not isinstance(obj, list | tuple) or not obj or len(obj) > most + AMOUNT_KINDS_MAX:
+        raise _not_a_list_of(obj, path, what)
+    found: list[tuple[str, Any]] = []
+    amounts: dict[str, int] = {}
+    for at, vertex in enumerate(obj):
+        where = f"{path}[{at}]"
+        kind = _type_of(vertex, where, expected)
+        if kind in RESOURCE_TYPES:
+            found.append((where, vertex))
+            continue
+        if kind in amounts:
+            raise InvalidValue(f"{where}.type: {kind} stands here a second time: give one count")
+        amounts[kind] = _amount(vertex, where)
+    if not found or len(found) > most:
+        raise _not_a_list_of(obj, path, what)
+    return found, tuple(sorted(amounts.items()))
+
+
+def _leaves(below: list[tuple[str, Any]], path: str) -> tuple[int, int]:
     """Cores and GPUs of a slot."""
     found: dict[str, int] = {}
-    for at, vertex in enumerate(below):
-        where = f"{path}.with[{at}]"
-        kind = _type_of(vertex, where, ("core", "gpu"))
+    for where, vertex in below:
+        kind = vertex["type"]
         if "with" in vertex:
             raise InvalidValue(f"{where}.with: nothing can stand inside {kind}")
         if kind in found:
@@ -79,22 +115,43 @@ def _leaves(below: list[Any], path: str) -> tuple[int, int]:
             raise InvalidValue(f"{where}.count: {count} must be one number: only nodes and slots can be ranges")
         found[kind] = count.min
     if "core" not in found:
-        raise InvalidValue(f"{path}.with: a slot needs core (RFC 25)")
+        raise InvalidValue(f"{path}: a slot needs core (RFC 25)")
     return found["core"], found.get("gpu", 0)
 
 
+def _amount(vertex: dict[str, Any], path: str) -> int:
+    """How much of a countable resource a vertex asks for, in the kind's smallest unit."""
+    for key in ("with", "label"):
+        if key in vertex:
+            raise InvalidValue(f"{path}.{key}: {vertex['type']} is counted, it has no {key}")
+    count = vertex.get("count")
+    if isinstance(count, str) and count.isascii() and count.isdigit() and len(count) <= AMOUNT_DIGITS:
+        count = int(count)
+    if type(count) is not int or count < 1:
+        what = shown(count) if "count" in vertex else "none"
+        raise InvalidValue(f"{path}.count: {vertex['type']} needs a count that is one number of 1 or more, not {what}")
+    try:
+        return in_unit(count, vertex.get("unit", ""))
+    except InvalidValue as fault:
+        raise named(path, fault) from None
+
+
 def _type_of(vertex: Any, path: str, expected: tuple[str, ...]) -> str:
-    """The type of a vertex that is one of those that can stand here, and has only keys of a vertex."""
+    """The type of a vertex that is one of those that can stand here or countable, and has only keys of a vertex."""
     if not isinstance(vertex, dict):
         raise InvalidValue(f"{path} must be an object with type and count, not {type(vertex).__name__}")
     if not vertex.keys() <= _VERTEX_KEYS:
         unknown = ", ".join(sorted(map(str, vertex.keys() - _VERTEX_KEYS)))
         raise InvalidValue(f"{path}: unknown {unknown[:80]}: a vertex has {', '.join(sorted(_VERTEX_KEYS))}")
     kind = vertex.get("type")
-    if kind not in RESOURCE_TYPES:
-        raise InvalidValue(f"{path}.type: {shown(kind)} is not a resource type of RFC 25: node, slot, core or gpu")
     if kind not in expected:
-        raise InvalidValue(f"{path}.type: {kind} cannot stand here, only {' or '.join(expected)} (RFC 25)")
+        if kind in RESOURCE_TYPES:
+            raise InvalidValue(f"{path}.type: {kind} cannot stand here, only {' or '.join(expected)} (RFC 25)")
+        try:
+            check_kind(kind)
+        except InvalidValue as fault:
+            known = ", ".join(RESOURCE_TYPES)
+            raise InvalidValue(f"{path}.type: {fault}, nor a type of RFC 25: {known}") from None
     if type(vertex.get("exclusive", False)) is not bool:
         raise InvalidValue(f"{path}.exclusive must be true or false")
     if type(vertex.get("unit", "")) is not str:
@@ -111,12 +168,11 @@ def _count(vertex: dict[str, Any], path: str) -> Count:
         raise named(f"{path}.count", fault) from None
 
 
-def _with(vertex: dict[str, Any], path: str, most: int, what: str) -> list[Any]:
-    below = vertex.get("with")
-    if not isinstance(below, list | tuple) or not 1 <= len(below) <= most:
-        found = f"a list of {len(below)}" if isinstance(below, list | tuple) else type(below).__name__
-        raise InvalidValue(f"{path}.with must be a list of {what} (RFC 25), not {found}")
-    return list(below)
+def _not_a_list_of(obj: object, path: str, what: str) -> InvalidValue:
+    found = f"a list of {len(obj)}" if isinstance(obj, list | tuple) else type(obj).__name__
+    if isinstance(obj, list | tuple) and len(obj) == 1:
+        found = f"{obj[0]['type']} alone"
+    return InvalidValue(f"{path} must be a list of {what} (RFC 25), and of countable resources, not {found}")
 
 
 def _many(count: Count | int, noun: str) -> str:

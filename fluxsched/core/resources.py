@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fluxsched.core import rfields
+from fluxsched.core.amounts import Amounts, larger, less, smaller
 from fluxsched.core.children import Children, Entry
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
@@ -41,7 +42,7 @@ class ResourceSet:
 
     `nodelist` has one host a rank, in ascending order of ranks, or is empty where hosts are not known. `scheduling`
     and `attributes` are carried along untouched. Make one with `parse`, `build` or an operator: the bare constructor
-    trusts its arguments.
+    trusts its arguments. `shared` are amounts of what belongs to no target: the instance, or the job, has them once.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -52,6 +53,7 @@ class ResourceSet:
     nslots: int | None = None
     scheduling: object | None = None
     attributes: Mapping[str, Any] | None = None
+    shared: Amounts = ()
     ranks: Idset = dataclasses.field(init=False, compare=False)
     _lazy: Lookup | None = dataclasses.field(init=False, compare=False, default=None)
 
@@ -85,6 +87,7 @@ class ResourceSet:
             rfields.parse_nslots(execution.get("nslots")),
             rfields.parse_opaque("scheduling", obj.get("scheduling")),
             rfields.parse_opaque("attributes", obj.get("attributes")),
+            rfields.parse_shared(execution.get("shared")),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -101,6 +104,8 @@ class ResourceSet:
             execution["properties"] = {name: str(ids) for name, ids in self.properties.items()}
         if self.nslots is not None:
             execution["nslots"] = self.nslots
+        if self.shared:
+            execution["shared"] = dict(self.shared)
         obj: dict[str, Any] = {"version": 1, "execution": execution}
         if self.scheduling is not None:
             obj["scheduling"] = self.scheduling
@@ -110,7 +115,8 @@ class ResourceSet:
 
     def summary(self) -> str:
         """`rank[0-1]/core[0-3],gpu0`, entries joined by a space: the annotation `sched.resource_summary`."""
-        return " ".join([str(entry) for entry in self.entries])
+        shared = [f"{kind}:{amount}" for kind, amount in self.shared] if self.shared else []
+        return " ".join([*[str(entry) for entry in self.entries], *shared])
 
     def __repr__(self) -> str:
         return f"<ResourceSet {self.summary() or 'empty'}>"
@@ -167,7 +173,8 @@ class ResourceSet:
         """How many cores, GPUs or others (`core`, `gpu`, ...) there are; `node` counts the targets."""
         if kind == "node":
             return len(self.ranks)
-        return sum([len(entry.ranks) * entry.children.count(kind) for entry in self.entries])
+        on_targets = sum([len(entry.ranks) * entry.children.count(kind) for entry in self.entries])
+        return on_targets + dict(self.shared).get(kind, 0)
 
     # ---- algebra
 
@@ -191,6 +198,7 @@ class ResourceSet:
             other.nslots if self.nslots is None else self.nslots,
             other.scheduling if self.scheduling is None else self.scheduling,
             other.attributes if self.attributes is None else self.attributes,
+            larger(self.shared, other.shared),
         )
 
     def __and__(self, other: ResourceSet) -> ResourceSet:
@@ -199,7 +207,7 @@ class ResourceSet:
         for ranks, mine, theirs in overlay(self.entries, other.ranks, other._entry):
             if theirs is not None and ((common := mine & theirs) or mine == theirs):
                 parts.append((ranks, common))
-        return self._cut(*merge(parts))
+        return self._cut(*merge(parts), smaller(self.shared, other.shared))
 
     def __sub__(self, other: ResourceSet) -> ResourceSet:
         """Per rank the children that only this one has; the rest is the left one's."""
@@ -208,14 +216,14 @@ class ResourceSet:
             left = mine if theirs is None else mine - theirs
             if left or (not mine and mine != theirs):
                 parts.append((ranks, left))
-        return self._cut(*merge(parts))
+        return self._cut(*merge(parts), less(self.shared, other.shared))
 
     def restrict(self, ranks: Idset) -> ResourceSet:
-        """Only these ranks; those that are not here are of no matter."""
+        """Only these ranks, without what is shared; ranks that are not here are of no matter."""
         if self.ranks <= ranks:
-            return self
+            return dataclasses.replace(self, shared=()) if self.shared else self
         kept = in_order(Entry(entry.ranks & ranks, entry.children) for entry in self.entries)
-        return self._cut(kept, self.ranks & ranks)
+        return self._cut(kept, self.ranks & ranks, ())
 
     def without(self, ranks: Idset) -> ResourceSet:
         """All but these ranks."""
@@ -270,6 +278,10 @@ class ResourceSet:
         start_s, end_s = rfields.parse_times(starttime_s, expiration_s)
         return dataclasses.replace(self, starttime_s=start_s, expiration_s=end_s)
 
+    def with_shared(self, shared: Amounts) -> ResourceSet:
+        """The same resources with other amounts of what the instance has once."""
+        return dataclasses.replace(self, shared=shared) if shared != self.shared else self
+
     def job_view(self) -> ResourceSet:
         """Without the instance-local properties (`+NAME`), which no job's R may have (RFC 20)."""
         return dataclasses.replace(self, properties=_for_jobs(self.properties, self.ranks))
@@ -282,6 +294,7 @@ class ResourceSet:
         starttime_s: float,
         expiration_s: float,
         nslots: int | None,
+        shared: Amounts = (),
     ) -> ResourceSet:
         """The R of a job out of placements in `source`, which gives hosts, properties and `scheduling` (RFC 27).
 
@@ -292,7 +305,8 @@ class ResourceSet:
         entries, ranks = merge(parts)
         hosts = source.hosts(ranks)
         properties = _for_jobs(source.properties, ranks) if source.properties else {}
-        return cls(entries, hosts, properties, float(starttime_s), float(expiration_s), nslots, source.scheduling)
+        start_s, end_s = float(starttime_s), float(expiration_s)
+        return cls(entries, hosts, properties, start_s, end_s, nslots, source.scheduling, None, shared)
 
     # ---- within
 
@@ -315,15 +329,16 @@ class ResourceSet:
     def _unknown(self, rank: int) -> InvalidValue:
         return InvalidValue(f"rank {rank} is not among the resources ({rank_list(self.ranks)})")
 
-    def _cut(self, entries: tuple[Entry, ...], ranks: Idset) -> ResourceSet:
+    def _cut(self, entries: tuple[Entry, ...], ranks: Idset, shared: Amounts) -> ResourceSet:
         """These entries of these ranks, cut out of mine, with their hosts and properties."""
         if entries == self.entries:
-            return self
+            return self.with_shared(shared)
         return dataclasses.replace(
             self,
             entries=entries,
             nodelist=self.hosts(ranks),
             properties=rfields.cut_properties(self.properties, ranks),
+            shared=shared,
         )
 
 

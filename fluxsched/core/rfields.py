@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fluxsched.core.amounts import Amounts, parse_amounts
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jsontext import check_shape, named, shown
@@ -110,6 +111,14 @@ def parse_nslots(obj: object) -> int | None:
     if not isinstance(obj, int) or isinstance(obj, bool) or obj <= 0:
         raise InvalidValue(f"nslots must be an integer above 0, not {shown(obj)}")
     return obj
+
+
+def parse_shared(obj: object) -> Amounts:
+    """Amounts that the instance, or a job, has once (ours: rfc/amounts.md)."""
+    try:
+        return parse_amounts(obj)
+    except InvalidValue as fault:
+        raise named("shared", fault) from None
 
 
 def parse_execution(obj: Mapping[str, Any]) -> dict[str, Any]:

@@ -64,9 +64,11 @@ def parse_entries(obj: object) -> Merged:
     for at, item in enumerate(items):
         try:
             ranks, children = _ranks(item["rank"]), item["children"]
-            bucket = known.get(key := tuple(children.items()))
+            amounts = item.get("amounts")
+            key = tuple(children.items()) if amounts is None else (*children.items(), *amounts.items())
+            bucket = known.get(key)
             if bucket is None:
-                made = Children.parse(children)
+                made = Children.parse(children, amounts)
                 bits += made.mask_bits()
                 bucket = known[key] = gather.bucket(made)
         except (KeyError, TypeError, AttributeError, InvalidValue) as fault:
@@ -82,8 +84,8 @@ def parse_entries(obj: object) -> Merged:
 def _parse_one(item: Any) -> Merged:
     """R_lite of one entry, which most jobs have: nothing to join, a third of the time."""
     try:
-        ranks, children = _ranks(item["rank"]), Children.parse(item["children"])
-    except (KeyError, TypeError, InvalidValue) as fault:
+        ranks, children = _ranks(item["rank"]), Children.parse(item["children"], item.get("amounts"))
+    except (KeyError, TypeError, AttributeError, InvalidValue) as fault:
         raise _entry_fault("R_lite[0]", item, fault) from None
     if isinstance(ranks, int):
         ranks = idset_of_mask(1 << ranks)
@@ -99,15 +101,23 @@ def one_target(obj: object) -> tuple[int, Children] | None:
         return None
     try:
         rank = _ranks(obj[0]["rank"])
-        return (rank, Children.parse(obj[0]["children"])) if type(rank) is int else None
-    except (KeyError, TypeError, InvalidValue):
+        return (rank, Children.parse(obj[0]["children"], obj[0].get("amounts"))) if type(rank) is int else None
+    except (KeyError, TypeError, AttributeError, InvalidValue):
         return None
 
 
 def print_entries(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """R_lite in its list form."""
     texts: dict[int, str] = {}  # targets that differ still have the same few sets of cores
-    return [{"rank": text_of(entry.ranks), "children": entry.children.to_json(texts)} for entry in entries]
+    return [_printed(entry, texts) for entry in entries]
+
+
+def _printed(entry: Entry, texts: dict[int, str]) -> dict[str, Any]:
+    ranks, children = entry
+    obj: dict[str, Any] = {"rank": text_of(ranks), "children": children.to_json(texts)}
+    if children.amounts:
+        obj["amounts"] = dict(children.amounts)
+    return obj
 
 
 def rlite_ranks(obj: Mapping[str, Any]) -> Idset:
@@ -198,7 +208,8 @@ class _Gather:
 
     def bucket(self, children: Children) -> list[Idset | int]:
         """Where to append the ranks of these children."""
-        key = (children.cores.mask, children.gpus.mask, children.extra)  # hashed and compared without Python code
+        # hashed and compared without Python code
+        key = (children.cores.mask, children.gpus.mask, children.extra, children.amounts)
         found = self._buckets.get(key)
         if found is None:
             found = self._buckets[key] = (children, [])
@@ -279,7 +290,7 @@ def _entry_fault(path: str, item: object, fault: Exception) -> InvalidValue:
     except InvalidValue as wrong:
         return named(f"{path}.rank", wrong)
     try:
-        Children.parse(item["children"])
+        Children.parse(item["children"], item.get("amounts"))
     except InvalidValue as wrong:
         return named(path, wrong)
     return InvalidValue(f"{path}: {fault}")

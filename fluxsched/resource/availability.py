@@ -109,7 +109,9 @@ class Sessions:
         if name in self._of:
             raise Refused(f"group {name!r} is acquired already: one acquirer a group, disconnect it first", errno.EBUSY)
         session = self._of[name] = Session(acquirer, name, typed, accept_update)
-        self._tell(session, session.first(self._targets.resources.restrict(members), usable))
+        resources = self._targets.resources
+        shared = resources.shared if name == DEFAULT else ()  # what belongs to no target is in one place: never twice
+        self._tell(session, session.first(resources.restrict(members).with_shared(shared), usable))
 
     def close(self, session: Session) -> None:
         """The acquisition is over and its group may be acquired again."""

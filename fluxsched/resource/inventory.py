@@ -128,7 +128,8 @@ class Targets:
     def take(self, admitted: ResourceSet) -> None:
         """Take over an admitted R of targets that join; times stay as they are."""
         before = self.resources
-        self.replace(self.merged(admitted).with_expiration(before.starttime_s, before.expiration_s))
+        merged = self.merged(admitted).with_shared(before.shared)
+        self.replace(merged.with_expiration(before.starttime_s, before.expiration_s))
 
     def replace(self, resources: ResourceSet) -> None:
         """Another R that has at least the ranks we know."""

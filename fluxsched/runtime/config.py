@@ -118,6 +118,7 @@ def _resource(table: Table, directory: Path) -> ResourceConfig:
     entries = tuple(_entry(entry) for entry in table.tables("config"))
     exclude = table.text("exclude") or ""
     groups = _groups(table.table("groups"))
+    shared = table.amounts("shared")
     if EXCLUDE in groups and "exclude" in table:
         table.fault("exclude", f"is [resource.groups] {EXCLUDE} too, which is the same group: give one of them")
     exclude = groups.pop(EXCLUDE, exclude)
@@ -133,6 +134,7 @@ def _resource(table: Table, directory: Path) -> ResourceConfig:
         torpid_after_s,
         offline_after_s,
         lost_after_s if lost_after_s is not None and math.isfinite(lost_after_s) else None,
+        shared,
     )
 
 
@@ -142,10 +144,11 @@ def _entry(table: Table) -> HostEntry:
         table.fault(None, "has no hosts, the hostlist that its other keys are about")
     cores, gpus = table.text("cores", Idset.parse), table.text("gpus", Idset.parse)
     properties = table.texts("properties", check_property)
-    if not {"cores", "gpus", "properties"} & {key for key in ("cores", "gpus", "properties") if key in table}:
-        table.fault(None, "has none of cores, gpus and properties: it says nothing of its hosts")
+    amounts = table.amounts("amounts")
+    if not any(key in table for key in ("cores", "gpus", "properties", "amounts")):
+        table.fault(None, "has none of cores, gpus, properties and amounts: it says nothing of its hosts")
     table.done()
-    return HostEntry(hosts or "", cores or "", gpus or "", properties)
+    return HostEntry(hosts or "", cores or "", gpus or "", properties, amounts)
 
 
 def _groups(table: Table) -> dict[str, str]:

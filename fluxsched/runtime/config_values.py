@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fluxsched.core.amounts import Amounts
 from fluxsched.runtime.toml_lines import Lines
 
 HEARTBEAT_S = 2.0
@@ -30,12 +31,13 @@ NO_LIMIT = -1
 
 @dataclass(frozen=True, slots=True)
 class HostEntry:
-    """One `[[resource.config]]`: hosts (RFC 29) with the idsets of their cores and GPUs, and their properties."""
+    """One `[[resource.config]]`: hosts (RFC 29), idsets of their cores and GPUs, their properties and countables."""
 
     hosts: str
     cores: str = ""
     gpus: str = ""
     properties: tuple[str, ...] = ()
+    amounts: Amounts = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class ResourceConfig:
     offline_after_s: float = OFFLINE_HEARTBEATS * HEARTBEAT_S
     lost_after_s: float | None = None
     """Seconds offline until a discovered target counts as lost; None: never."""
+    shared: Amounts = ()
+    """Countable resources that the instance has once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,8 @@ def build_inventory(
     faults: list[str] = []
     groups = _groups(config, found.inventory.resources, faults)
     resources = _with_queue_members(config, found.inventory.resources, faults)
+    if config.resource.shared:
+        resources = resources.with_shared(config.resource.shared)
     if faults:
         raise InvalidValue("\n".join(faults))
     return replace(found, inventory=replace(found.inventory, resources=resources), groups=groups)
@@ -145,7 +147,7 @@ def resources_of_entries(entries: tuple[HostEntry, ...]) -> ResourceSet:
     children: list[Children] = []
     properties: dict[str, list[int]] = {}
     for entry in entries:
-        mine = Children(Idset.parse(entry.cores), Idset.parse(entry.gpus))
+        mine = Children(Idset.parse(entry.cores), Idset.parse(entry.gpus), (), entry.amounts)
         ranks = []
         for host in Hostlist.parse(entry.hosts).unique():
             rank = rank_of.setdefault(host, len(children))

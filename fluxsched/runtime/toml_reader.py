@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Callable
 from typing import Any
 
+from fluxsched.core.amounts import AMOUNT_KINDS_MAX, Amounts, check_kind, parse_amount
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.jsontext import check_shape
 from fluxsched.errors import InvalidValue, LimitExceeded
@@ -102,6 +103,18 @@ class Table:
             self.fault(key, f"{value} is below {lowest}, the lowest value allowed")
             return None
         return value
+
+    def amounts(self, key: str) -> Amounts:
+        """A table of countable resources: name = a whole number, or a text such as "512GiB"."""
+        table, found = self.table(key), {}
+        for kind in table.names(AMOUNT_KINDS_MAX):
+            value = table._get(kind, str, int)
+            try:
+                if value is not None:
+                    found[check_kind(kind)] = parse_amount(value)
+            except InvalidValue as fault:
+                table.fault(kind, str(fault))
+        return tuple(sorted(found.items()))
 
     def duration_s(self, key: str) -> float | None:
         """A duration (RFC 23: a string with a unit, or a number of seconds), in seconds; `infinity` is math.inf."""

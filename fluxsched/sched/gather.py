@@ -12,12 +12,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple, Protocol
 
+from fluxsched.core.amounts import Amounts, times, total
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.bits import WORD_SHIFT, ids_of, lowest
 from fluxsched.sched.bucket import BEST_FIT, WORST_FIT, Bucket
 from fluxsched.sched.outcome import Block
 from fluxsched.sched.pool import Choice
-from fluxsched.sched.shelf import Amounts, Shelf
+from fluxsched.sched.shelf import Shelf
 
 Order = tuple[int, int, int]
 Pile = tuple[Order, int, Shelf, Bucket, int]
@@ -63,13 +64,26 @@ class Given(Protocol):
 
 def need_of(request: Request, slots: int) -> Need:
     """What so many slots on one target ask for."""
-    return Need(slots * request.cores, slots * request.gpus, (), request.exclusive)
+    amounts = request.amounts
+    if amounts or request.node_amounts:
+        amounts = total(times(amounts, slots), request.node_amounts)
+    return Need(slots * request.cores, slots * request.gpus, amounts, request.exclusive)
 
 
-def slots_on(request: Request, cores: int, gpus: int) -> int:
-    """How many slots that many cores and GPUs of one target can hold; a slot has at least one core (RFC 25)."""
-    by_cores = cores // request.cores
-    return min(by_cores, gpus // request.gpus) if request.gpus else by_cores
+def slots_on(request: Request, cores: int, gpus: int, amounts: Amounts = ()) -> int:
+    """How many slots that much of one target can hold; a slot has at least one core (RFC 25)."""
+    slots = cores // request.cores
+    if request.gpus:
+        slots = min(slots, gpus // request.gpus)
+    if request.amounts:
+        there = dict(amounts)
+        slots = min([slots, *[there.get(kind, 0) // amount for kind, amount in request.amounts]])
+    return slots
+
+
+def slots_of_idle(request: Request, shelf: Shelf) -> int:
+    """How many slots a target of this shelf can hold when all of it is free."""
+    return slots_on(request, shelf.cores, shelf.gpus, shelf.amounts)
 
 
 # ---- in order
@@ -159,8 +173,8 @@ def slots_of(plan: Plan, request: Request, n: int, placement: str, given: Given 
     """Targets that hold `n` slots in all, each as many as fit on it; None if there are fewer."""
     blocks: list[Block] = []
     for row in _rows(plan, need_of(request, 1), placement, given):
-        for order, _, shelf, bucket, word in row if len(row) == 1 else _one_by_one(row):
-            each = slots_on(request, bucket.cores, bucket.gpus)
+        for order, _, shelf, bucket, word in row if len(row) == 1 and not request.amounts else _one_by_one(row):
+            each = slots_on(request, bucket.cores, bucket.gpus, _left(request, shelf, order[2], word))
             whole = n // each
             count = word.bit_count()
             if count > whole:
@@ -176,6 +190,11 @@ def slots_of(plan: Plan, request: Request, n: int, placement: str, given: Given 
             if not n:
                 return blocks
     return None
+
+
+def _left(request: Request, shelf: Shelf, at: int, word: int) -> Amounts:
+    """What is left of the countables on a single target, if the request asks for any."""
+    return shelf.free_amounts(at << WORD_SHIFT | word.bit_length() - 1) if request.amounts else ()
 
 
 def _one_by_one(row: list[Pile]) -> list[Pile]:
@@ -218,20 +237,24 @@ def _chosen(free: int, n: int, first: int) -> int:
 
 def count(plan: Plan, need: Need) -> int:
     """How many targets fit now."""
-    if need.amounts:
+    if any(need.amounts_on(shelf) for shelf, _, _ in plan):
         return sum([pile[4].bit_count() for pile in piles(plan, need, BEST_FIT)])
-    total = 0
+    found = 0
     for shelf, _, only in plan:
         for bucket in shelf.rack.in_use(*need.on(shelf), BEST_FIT):
-            total += bucket.count if only is None else bucket.count_common(only)
-    return total
+            found += bucket.count if only is None else bucket.count_common(only)
+    return found
 
 
 def count_slots(plan: Plan, request: Request) -> int:
     """How many slots fit now."""
-    total, need = 0, need_of(request, 1)
+    found, need = 0, need_of(request, 1)
+    if request.amounts:
+        for order, _, shelf, bucket, word in _one_by_one(list(piles(plan, need, BEST_FIT))):
+            found += slots_on(request, bucket.cores, bucket.gpus, _left(request, shelf, order[2], word))
+        return found
     for shelf, _, only in plan:
         for bucket in shelf.rack.in_use(*need.on(shelf), BEST_FIT):
             some = bucket.count if only is None else bucket.count_common(only)
-            total += slots_on(request, bucket.cores, bucket.gpus) * some
-    return total
+            found += slots_on(request, bucket.cores, bucket.gpus) * some
+    return found

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from fluxsched.core.amounts import Amounts, less, total
 from fluxsched.core.idset import Idset
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.bits import WORD_SHIFT, ids_of, mask_of, words_of
 from fluxsched.sched.decisions import Start
-from fluxsched.sched.outcome import Block, Blocks, Part, joined, parts_in
+from fluxsched.sched.outcome import SHARED, Block, Blocks, Part, joined, on_targets, parts_in, shared_block, shared_in
 from fluxsched.sched.pool import Pool
 from fluxsched.sched.queue import Queue, Waiting
+from fluxsched.sched.shared import Shared
 
 
 class Holding:
@@ -47,6 +49,9 @@ class Ledger:
 
     def __init__(self, pools: Sequence[Pool]) -> None:
         self._pools = pools
+        self.shared = pools[0].shared if pools else Shared()
+        for pool in pools:
+            pool.shared = self.shared
         self._holdings: dict[int, Holding] = {}
         self._by_word: dict[int, set[int]] = {}  # jobs that hold something in a word of ranks
         self._uncounted: dict[int, set[int]] = {}  # rank that no pool counts -> jobs
@@ -101,17 +106,19 @@ class Ledger:
             raise RemoteProtocolError(f"hello names job {jobid} twice")
         for part in parts_in(blocks):
             self._check_free(jobid, part)
-        for pool in self._pools:
-            pool.claim(blocks)
-        if blocks:
-            self._enter(Holding(jobid, blocks, expiration_s))
-            self._note_uncounted(jobid, blocks)
+        if not on_targets(blocks):
+            return  # all was freed before
+        for pool, mine in self._each_pool(blocks):
+            pool.claim(mine)
+        self._enter(Holding(jobid, blocks, expiration_s))
+        self._note_uncounted(jobid, on_targets(blocks))
 
     def release(self, jobid: int, blocks: Blocks, final: bool) -> list[int]:
         """Takes back what a job frees; returns the ranks that no pool counts and that no job holds any more.
 
-        A rank is freed whole. Raises RemoteProtocolError, and changes nothing, when the job does not hold exactly that,
-        or when `final` leaves something behind.
+        A rank is freed whole; what the job has of the instance's countables is given back with the last of its ranks,
+        whether it is named or not. Raises RemoteProtocolError, and changes nothing, when the job does not hold exactly
+        that, or when `final` leaves something behind.
         """
         holding = self._holdings.get(jobid)
         if holding is None:
@@ -120,7 +127,13 @@ class Ledger:
             raise RemoteProtocolError(f"free of job {jobid}: it holds nothing here, or was freed before")
         if blocks == holding.blocks:
             return self._end(holding, blocks, ())
+        shared = shared_block(shared_in(holding.blocks))
+        blocks = tuple(on_targets(blocks))
         left = _without(holding, joined(blocks))
+        if not left:
+            blocks += shared
+        elif shared:
+            left += shared
         if final and left:
             ranks = Idset.of([part.rank for part in parts_in(left)])
             raise RemoteProtocolError(f"final free of job {jobid}: ranks {ranks} would stay held")
@@ -141,7 +154,7 @@ class Ledger:
         for holding in self.holders(mine):
             blocks = tuple(holding.on(dict(words_of(mine.mask))))
             for pool in self._pools:
-                pool.claim(blocks)
+                pool.claim(blocks)  # of targets only
 
     def count_out(self, ranks: Idset) -> None:
         """Notes that no pool counts these ranks any more."""
@@ -156,8 +169,10 @@ class Ledger:
     def check(self) -> None:
         """Asserts that free and held are all there is, and nothing is both or held twice; linear in everything."""
         held: dict[int, Part] = {}
+        shared: Amounts = ()
         for holding in self:
-            for rank, cores, gpus, _ in parts_in(holding.blocks):
+            shared = total(shared, shared_in(holding.blocks))
+            for rank, cores, gpus, amounts in parts_in(holding.blocks):
                 before = held.get(rank, Part(rank, 0, 0))
                 assert not cores & before.cores, f"job {holding.jobid}: a core of rank {rank} is held twice"
                 assert not gpus & before.gpus, f"job {holding.jobid}: a gpu of rank {rank} is held twice"
@@ -165,12 +180,15 @@ class Ledger:
                 counted = any(rank in pool for pool in self._pools)
                 listed = holding.jobid in self._uncounted.get(rank, ())
                 assert counted != listed, f"rank {rank} is counted: {counted}, but listed as not counted: {listed}"
-                held[rank] = Part(rank, cores | before.cores, gpus | before.gpus)
+                held[rank] = Part(rank, cores | before.cores, gpus | before.gpus, total(amounts, before.amounts))
+        assert shared == self.shared.used(), f"jobs hold {shared} of the instance, {self.shared.used()} is booked"
         for pool in self._pools:
             for rank in pool.ranks:
                 target, part = pool[rank], held.get(rank, Part(rank, 0, 0))
                 assert target.cores == target.all_cores & ~part.cores, f"rank {rank}: free and held are not its cores"
                 assert target.gpus == target.all_gpus & ~part.gpus, f"rank {rank}: free and held are not its gpus"
+                wrong = less(target.all_amounts, total(target.amounts, part.amounts))
+                assert not wrong, f"rank {rank}: free and held are not its {wrong}"
 
     # ---- within
 
@@ -187,8 +205,8 @@ class Ledger:
     def _end(self, holding: Holding, blocks: Blocks, left: Blocks) -> list[int]:
         """A job gives back some blocks and keeps what is left."""
         jobid = holding.jobid
-        for pool in self._pools:
-            pool.give(blocks)
+        for pool, mine in self._each_pool(blocks):
+            pool.give(mine)
         kept = {block[0] for block in left} if left else ()
         for block in blocks:
             if block[0] not in kept:
@@ -198,6 +216,13 @@ class Ledger:
         else:
             del self._holdings[jobid]
         return self._emptied(jobid, blocks) if self._uncounted else []
+
+    def _each_pool(self, blocks: Blocks) -> Iterator[tuple[Pool, Blocks]]:
+        """Each pool with what it is told: all of it, but of the countables that all share only the first one hears."""
+        for pool in self._pools:
+            yield pool, blocks
+            if blocks and blocks[-1][0] == SHARED:
+                blocks = blocks[:-1]
 
     def _emptied(self, jobid: int, blocks: Blocks) -> list[int]:
         emptied = []
@@ -245,7 +270,7 @@ def _once_each(blocks: Blocks) -> bool:
 
 def _without(holding: Holding, blocks: Blocks) -> Blocks:
     """What is left when these are freed. Raises RemoteProtocolError naming the ranks that are not held like that."""
-    held = {(at, *ids): word for at, word, *ids in joined(holding.blocks)}
+    held = {(at, *ids): word for at, word, *ids in joined(on_targets(holding.blocks))}
     wrong: dict[int, int] = {}
     for at, word, *ids in blocks:
         have = held.get((at, *ids), 0)

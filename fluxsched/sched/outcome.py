@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from fluxsched.core.amounts import Amounts
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.bits import LOW_BITS, WORD_SHIFT, ids_of
-from fluxsched.sched.shelf import Amounts
 
 Block: TypeAlias = tuple[int, int, int, int, Amounts]
 """(at, word, cores, gpus, amounts): the same core and GPU ids, as masks, and the same amounts of countables of each
@@ -20,6 +20,9 @@ target in `word`, whose lowest bit is rank 512 * at. A tuple without a name, sin
 whoever is not in a hurry uses `parts_in`. A job's blocks have each of its targets once."""
 
 Blocks: TypeAlias = tuple[Block, ...]
+
+SHARED = -1
+"""`at` of the block of no target, whose amounts are what a job has of the resources that the instance has once."""
 
 
 class Part(NamedTuple):
@@ -44,6 +47,21 @@ def blocks_of(parts: Iterable[Part]) -> Blocks:
     return joined([(p.rank >> WORD_SHIFT, 1 << (p.rank & LOW_BITS), p.cores, p.gpus, p.amounts) for p in parts])
 
 
+def shared_block(amounts: Amounts) -> Blocks:
+    """The block of no target, none if there are no amounts."""
+    return ((SHARED, 0, 0, 0, amounts),) if amounts else ()
+
+
+def shared_in(blocks: Blocks) -> Amounts:
+    """What is in the block of no target, which is the last one if a job has it."""
+    return blocks[-1][4] if blocks and blocks[-1][0] == SHARED else ()
+
+
+def on_targets(blocks: Iterable[Block]) -> list[Block]:
+    """All but the block of no target."""
+    return [block for block in blocks if block[0] != SHARED]
+
+
 def joined(blocks: Iterable[Block]) -> Blocks:
     """The same with as few blocks as can be."""
     words: dict[tuple[int, int, int, Amounts], int] = {}
@@ -54,12 +72,11 @@ def joined(blocks: Iterable[Block]) -> Blocks:
 
 
 class Fits(NamedTuple):
-    """A placement for `request`: its blocks, `nslots` slots in all, `shared` amounts of what the instance has once."""
+    """A placement for `request`: its blocks, and `nslots` slots in all."""
 
     request: Request
     blocks: Blocks
     nslots: int
-    shared: Amounts = ()
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -14,8 +14,8 @@ from fluxsched.core.jobspec import Count, Request
 from fluxsched.sched import reasons
 from fluxsched.sched.bits import WORD_SHIFT, ids_of, lowest
 from fluxsched.sched.bucket import BEST_FIT, WORST_FIT, Bucket
-from fluxsched.sched.gather import Given, count, count_slots, need_of, nodes_of, slots_of, slots_on
-from fluxsched.sched.outcome import Block, Fits, Infeasible, Insufficient, Outcome
+from fluxsched.sched.gather import Given, count, count_slots, need_of, nodes_of, slots_of, slots_of_idle
+from fluxsched.sched.outcome import Block, Fits, Infeasible, Insufficient, Outcome, shared_block
 from fluxsched.sched.pool import Choice, Pool
 from fluxsched.sched.shelf import Shelf
 
@@ -56,6 +56,8 @@ def place(pool: Pool, request: Request, placement: str) -> Outcome:
     if never is not None:
         return Infeasible(never)
     plan = pool.plan(request.constraint)
+    if lacking := pool.shared.lacking(request.shared):
+        return Insufficient(reasons.lacking_now(request, lacking))
     return Insufficient(reasons.insufficient(pool, plan, request, _found(plan, request)))
 
 
@@ -68,7 +70,7 @@ def find(pool: Pool, request: Request, placement: str, given: Given | None = Non
     if shelf is None or given is not None:
         if whole is not None and given is None:
             return _idle(request, whole, targets, nslots)
-        return _search(wish, placement, given)
+        return _search(pool, wish, placement, given)
     rack = shelf.rack
     bucket: Bucket | None
     if placement == BEST_FIT:
@@ -86,13 +88,13 @@ def find(pool: Pool, request: Request, placement: str, given: Given | None = Non
     word = bucket.words[at]
     word &= -word
     if bucket is shelf.idle:
-        return _fits(Fits, (request, ((at, word, first_cores, first_gpus, ()),), nslots, ()))
+        return _fits(Fits, (request, ((at, word, first_cores, first_gpus, ()),), nslots))
     cores, gpus, _, _ = pool.free[at << WORD_SHIFT | word.bit_length() - 1]
     if need_cores != bucket.cores:
         cores = cores & -cores if need_cores == 1 else lowest(cores, need_cores)
     if need_gpus != bucket.gpus:
         gpus = gpus & -gpus if need_gpus == 1 else lowest(gpus, need_gpus)
-    return _fits(Fits, (request, ((at, word, cores, gpus, ()),), nslots, ()))
+    return _fits(Fits, (request, ((at, word, cores, gpus, ()),), nslots))
 
 
 _fits = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once an allocation
@@ -101,13 +103,15 @@ _fits = tuple.__new__  # what the constructor of a NamedTuple calls: half its co
 def infeasible(pool: Pool, request: Request) -> str | None:
     """Why the request can never fit on what the pool counts, up or down, busy or free; None if it can (law 10)."""
     plan = pool.plan(request.constraint)
+    if lacking := pool.shared.lacking(request.shared, ever=True):
+        return reasons.lacking(request, lacking)
     per_node = request.slots.min if request.nodes is not None else 1
     need = need_of(request, per_node)
     able = [choice for choice in plan if need.fits_ever(choice.shelf)]
     if request.nodes is not None:
         have, wanted = sum([choice.size for choice in able]), request.nodes.min
     else:
-        have = sum([choice.size * slots_on(request, choice.shelf.cores, choice.shelf.gpus) for choice in able])
+        have = sum([choice.size * slots_of_idle(request, choice.shelf) for choice in able])
         wanted = request.slots.min
     return None if have >= wanted else reasons.infeasible(plan, able, request, have)
 
@@ -119,13 +123,23 @@ def _found(plan: Plan, request: Request) -> int:
     return count(plan, need_of(request, request.slots.min))
 
 
-def _search(wish: Wish, placement: str, given: Given | None) -> Fits | None:
-    """The general way: any number of targets on any number of shelves."""
+def _search(pool: Pool, wish: Wish, placement: str, given: Given | None) -> Fits | None:
+    """The general way: any number of targets on any number of shelves, and what the instance has once."""
     request, plan = wish.request, wish.plan
+    if request.shared and pool.shared.lacking(request.shared):
+        return None
     if request.nodes is not None:
-        return _by_nodes(plan, request, request.nodes, placement, given)
+        fit = _by_nodes(plan, request, request.nodes, placement, given)
+    else:
+        fit = _by_slots(plan, request, placement, given)
+    if fit is None or not request.shared:
+        return fit
+    return Fits(request, fit.blocks + shared_block(request.shared), fit.nslots)
+
+
+def _by_slots(plan: Plan, request: Request, placement: str, given: Given | None) -> Fits | None:
     slots: int | None = request.slots.min
-    if slots != 1 or request.slots.max != 1:
+    if not request.slots.is_fixed or (slots != 1 and not request.amounts):
         slots = request.slots.largest(count_slots(plan, request))
     blocks = slots_of(plan, request, slots, placement, given) if slots else None
     return Fits(request, tuple(blocks), slots) if slots and blocks else None
@@ -147,7 +161,7 @@ def _idle(request: Request, shelf: Shelf, n: int, nslots: int) -> Fits | None:
         n -= have
         if not n:
             break
-    return _fits(Fits, (request, tuple(blocks), nslots, ()))
+    return _fits(Fits, (request, tuple(blocks), nslots))
 
 
 def _by_nodes(plan: Plan, request: Request, nodes: Count, placement: str, given: Given | None) -> Fits | None:
@@ -168,7 +182,7 @@ def _most_slots(plan: Plan, request: Request) -> int:
     """The most slots that a node of the plan could ever hold; bounds the slots a node that are tried."""
     if request.slots.is_fixed:
         return request.slots.min
-    return max([slots_on(request, choice.shelf.cores, choice.shelf.gpus) for choice in plan], default=0)
+    return max([slots_of_idle(request, choice.shelf) for choice in plan], default=0)
 
 
 def _wish(pool: Pool, request: Request) -> Wish:
@@ -177,7 +191,7 @@ def _wish(pool: Pool, request: Request) -> Wish:
         pool.wishes.clear()
     plan = pool.plan(request.constraint)
     wish = Wish(request, plan)
-    if request.slots.is_fixed and len(plan) == 1 and plan[0].only is None:
+    if request.slots.is_fixed and not request.shared and len(plan) == 1 and plan[0].only is None:
         wish = _wish_on(wish, plan[0].shelf, plan[0].size)
     pool.wishes[id(request)] = wish
     return wish

@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from fluxsched.core.amounts import Amounts, less
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.bits import LOW_BITS, WORD_SHIFT, Bits, ids_of, words_of
 from fluxsched.sched.bucket import BUCKETS_MAX
-from fluxsched.sched.outcome import Block, Blocks
-from fluxsched.sched.shelf import Amounts, Shelf, set_free
+from fluxsched.sched.outcome import SHARED, Block, Blocks, shared_block, shared_in
+from fluxsched.sched.shared import Shared
+from fluxsched.sched.shelf import Shelf, set_free
 from fluxsched.sched.shelves import Shelves
 
 if TYPE_CHECKING:
@@ -39,13 +41,14 @@ class Choice(NamedTuple):
 
 
 class Target(NamedTuple):
-    """How one target is just now: its ids, which of them are free, and whether it may be used. A copy, for people."""
+    """How one target is just now: what it has, what of that is free, and whether it may be used. A copy, for people."""
 
     all_cores: int
     all_gpus: int
     cores: int
     gpus: int
     up: bool
+    all_amounts: Amounts
     amounts: Amounts
 
     @property
@@ -58,6 +61,7 @@ class Pool:
 
     def __init__(self) -> None:
         self.generation = 0
+        self.shared = Shared()  # the ledger gives all its pools the same
         self.trying = False  # a trial is open: nothing may be committed
         self.wishes: dict[int, Wish] = {}  # kept by placing, for this generation
         self._ranks = EMPTY
@@ -98,7 +102,7 @@ class Pool:
         for word, shelf in self._shelves.homes.get(at, ()):
             if word & bit:
                 up = not self._down.get(at, 0) & bit
-                return Target(*shelf.ids(rank), *shelf.free_ids(rank), up, shelf.free_amounts(rank))
+                return Target(*shelf.ids(rank), *shelf.free_ids(rank), up, shelf.amounts, shelf.free_amounts(rank))
         raise KeyError(rank)
 
     def members_at(self, at: int) -> int:
@@ -110,13 +114,15 @@ class Pool:
         found: list[Block] = []
         for at, home in self._shelves.homes.items():
             for members, shelf in home:
-                if spent := shelf.spent.get(at, 0) & members:
+                spent = 0 if shelf.stocks else shelf.spent.get(at, 0) & members
+                if spent:
                     found.append((at, spent, shelf.all_cores, shelf.all_gpus, ()))
                 for id in ids_of(members ^ spent):
                     rank = at << WORD_SHIFT | id
                     (all_cores, all_gpus), (cores, gpus) = shelf.ids(rank), shelf.free_ids(rank)
+                    taken = less(shelf.amounts, shelf.free_amounts(rank)) if shelf.stocks else ()
                     if all_cores != cores or all_gpus != gpus:
-                        found.append((at, 1 << id, all_cores ^ cores, all_gpus ^ gpus, ()))
+                        found.append((at, 1 << id, all_cores ^ cores, all_gpus ^ gpus, taken))
         return found
 
     def add(self, resources: ResourceSet, up: Idset) -> None:
@@ -135,9 +141,10 @@ class Pool:
         self._ranks |= resources.ranks
         for traits, ranks in self._shelves.by_traits(self._source.properties, resources.ranks):
             for entry in resources.entries:
-                ids = (entry.children.cores.mask, entry.children.gpus.mask, ())
+                ids = (entry.children.cores.mask, entry.children.gpus.mask, entry.children.amounts)
                 if having := entry.ranks.mask & ranks.mask:
                     self._shelves.join(having, ids, traits)
+        self.shared.add(resources.shared)
         self._add_down(resources.ranks.mask)
         self.set_up(up & resources.ranks)
         self._renew()
@@ -214,8 +221,14 @@ class Pool:
                 if word & members == word:
                     break
             else:
-                return self._take_cut(blocks, done)
-            if not shelf.take(at, word, cores, gpus):
+                if at != SHARED:
+                    return self._take_cut(blocks, done)
+                if self.shared.lacking(amounts):
+                    break
+                self.shared.claim(amounts)
+                done += 1
+                continue
+            if (cores or gpus) and not shelf.take(at, word, cores, gpus):
                 break
             if amounts and not shelf.take_amounts(at, word, amounts):
                 shelf.give(at, word, cores, gpus, word)
@@ -250,6 +263,8 @@ class Pool:
                         raise _bug(at, mine, cores, gpus, "are free already")
                     if amounts:
                         shelf.give_amounts(at, mine, amounts)
+            if at == SHARED:
+                self.shared.give(amounts)
 
     def _take_cut(self, blocks: Blocks, done: int) -> bool:
         """Goes on where a block stands on several shelves, or not on any: cuts this and the rest, shelf by shelf."""
@@ -259,7 +274,9 @@ class Pool:
                 if mine := word & members:
                     cut.append((at, mine, cores, gpus, amounts))
                     word ^= mine
-            if word:
+            if at == SHARED:
+                cut.append((at, word, cores, gpus, amounts))
+            elif word:
                 cut = []
                 break
         if cut and self.take(tuple(cut)):
@@ -267,11 +284,12 @@ class Pool:
         self.give(blocks[:done])
         return False
 
-    def claim(self, blocks: Iterable[Block]) -> None:
+    def claim(self, blocks: Blocks) -> None:
         """Marks busy what the pool counts of this, down or not: what `give` gives back, and what a job has at hello.
 
         Raises LocalProtocolError where something is not free.
         """
+        self.shared.claim(shared_in(blocks))
         for shelf, at, word, cores, gpus, amounts in self._counted(blocks):
             up = word & ~self._down.get(at, 0)
             if up and (cores or gpus) and not shelf.take(at, up, cores, gpus):
@@ -282,18 +300,21 @@ class Pool:
             if amounts and not shelf.take_amounts(at, word, amounts):
                 raise _bug(at, word, cores, gpus, "have not that amount left")
 
-    def free_of(self, blocks: Iterable[Block]) -> list[Block]:
-        """What of this is free and may be used."""
-        found: list[Block] = []
+    def free_of(self, blocks: Blocks) -> list[Block]:
+        """What of this is free and may be used; of an amount as much as there is, up to all of it."""
+        shared = [(kind, min(n, self.shared.left(kind))) for kind, n in shared_in(blocks)]
+        found = list(shared_block(tuple([one for one in shared if one[1] > 0])))
         for shelf, at, word, cores, gpus, amounts in self._counted(blocks):
-            if idle := word & shelf.idle.words.get(at, 0):
+            idle = word & shelf.idle.words.get(at, 0) if not amounts else 0
+            if idle:
                 found.append((at, idle, cores, gpus, amounts))
             for id in ids_of((word ^ idle) & ~self._down.get(at, 0)):
                 rank = at << WORD_SHIFT | id
                 free_cores, free_gpus = shelf.free_ids(rank)
-                left = tuple([(kind, min(n, shelf.stocks[kind].left(rank))) for kind, n in amounts])
-                if free_cores & cores or free_gpus & gpus:
-                    found.append((at, 1 << id, free_cores & cores, free_gpus & gpus, left))
+                left = [(kind, min(n, shelf.stocks[kind].left(rank))) for kind, n in amounts]
+                mine = tuple([one for one in left if one[1]])
+                if free_cores & cores or free_gpus & gpus or mine:
+                    found.append((at, 1 << id, free_cores & cores, free_gpus & gpus, mine))
         return found
 
     def _counted(self, blocks: Iterable[Block]) -> Iterator[Piece]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fluxsched.core.amounts import Amounts, amount_text
 from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.gather import need_of
@@ -43,14 +44,30 @@ def insufficient(pool: Pool, plan: Sequence[Choice], request: Request, found: in
     return f"needs {wish(request)}; {', '.join(parts)}"
 
 
+def lacking(request: Request, there: Amounts) -> str:
+    """What the instance does not have, ever: of each kind that is asked for, what there is."""
+    return f"needs {wish(request)}; the instance has only {_listed(there)}"
+
+
+def lacking_now(request: Request, there: Amounts) -> str:
+    """What the instance has once and others hold: of each kind, what is left."""
+    return f"needs {wish(request)}; only {_listed(there)} {'is' if len(there) == 1 else 'are'} left"
+
+
+def _listed(amounts: Amounts) -> str:
+    return " and ".join([amount_text(kind, amount) for kind, amount in amounts])
+
+
 def infeasible(plan: Sequence[Choice], able: Sequence[Choice], request: Request, have: int) -> str:
     """What is missing for good: `have` nodes (or slots) of the group could hold the request, on `able` shelves."""
     if not plan:
         return f"needs {wish(request)}; no node of the group matches"
     if not able:
-        nodes = sorted({(choice.shelf.cores, choice.shelf.gpus) for choice in plan}, reverse=True)
-        cores, gpus = nodes[0]
-        size = counted(cores, "core") + (f" and {counted(gpus, 'gpu')}" if gpus else "")
+        nodes = sorted({(choice.shelf.cores, choice.shelf.gpus, choice.shelf.amounts) for choice in plan}, reverse=True)
+        cores, gpus, amounts = nodes[0]
+        parts = [counted(cores, "core"), *([counted(gpus, "gpu")] if gpus else [])]
+        parts += [amount_text(kind, amount) for kind, amount in amounts]
+        size = " and ".join(parts)
         return f"needs {wish(request)}; no node is large enough: the largest that matches has {size}"
     thing = "such node" if request.nodes is not None else "such slot"
     return f"needs {wish(request)}; the group has only {counted(have, thing)}"

@@ -16,7 +16,7 @@ from fluxsched.core.jobspec import Request
 from fluxsched.sched.bits import words_of
 from fluxsched.sched.endings import Endings
 from fluxsched.sched.ledger import Holding, Ledger
-from fluxsched.sched.outcome import Block
+from fluxsched.sched.outcome import SHARED, Block
 from fluxsched.sched.pool import Pool
 
 NEEDS_MAX = 4096
@@ -170,6 +170,8 @@ class RunningJobs:
         nodes, slots = request.nodes, request.slots
         if not self.each or not slots.is_fixed or (nodes is not None and not nodes.is_fixed):
             return 0
+        if request.amounts or request.node_amounts or request.shared:
+            return 0  # cores are not all that it may lack
         if not self._anywhere(request.constraint):
             return 0
         asked = slots.min * request.cores
@@ -185,12 +187,12 @@ class RunningJobs:
 
 
 def touches(blocks: Iterable[Block], others: Iterable[Block]) -> bool:
-    """Whether some core or GPU of a target is in both, or countables of one target are."""
+    """Whether some core or GPU of a target is in both, or countables of one target, or of the instance, are."""
     by_word: dict[int, list[Block]] = {}
     for block in others:
         by_word.setdefault(block[0], []).append(block)
     return any(
-        word & other[1] and (cores & other[2] or gpus & other[3] or (amounts and other[4]))
+        (word & other[1] or at == SHARED) and (cores & other[2] or gpus & other[3] or (amounts and other[4]))
         for at, word, cores, gpus, amounts in blocks
         for other in by_word.get(at, ())
     )

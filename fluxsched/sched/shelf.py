@@ -13,17 +13,15 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from fluxsched.core.amounts import Amounts
 from fluxsched.sched.bits import LOW_BITS, WORD_SHIFT, Bits, ids_of
 from fluxsched.sched.bucket import BEST_FIT, FIRST_FIT, PLACEMENTS, WORST_FIT, Bucket, Rack
 from fluxsched.sched.stock import Stock
 
-__all__ = ["BEST_FIT", "FIRST_FIT", "PLACEMENTS", "WORST_FIT", "Amounts", "Held", "Shelf", "ranks_in"]
+__all__ = ["BEST_FIT", "FIRST_FIT", "PLACEMENTS", "WORST_FIT", "Held", "Shelf", "ranks_in"]
 
 MIXED = -1
 """The ids of a mixed shelf: no target's free ids ever equal it."""
-
-Amounts: TypeAlias = tuple[tuple[str, int], ...]
-"""Amounts of countable resources by kind, sorted by kind; () for most jobs."""
 
 Held: TypeAlias = "tuple[int, int, Bucket, Shelf]"
 """Of a target that is partly free: its free cores and GPUs, its bucket (where it stands if it is up), its shelf."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.sched.bits import words_of
-from fluxsched.sched.shelf import Amounts, Held, Shelf
+from fluxsched.sched.shelf import Held, Shelf
 
 TRAITS_MAX = 64
 """So many sets of properties are told apart by shelf; further ones share shelves and are told apart by mask, slower."""

@@ -18,7 +18,7 @@ from fluxsched.core.jobspec import Request
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched import placing
 from fluxsched.sched.bits import LOW_BITS, WORD_SHIFT
-from fluxsched.sched.outcome import Block, Blocks, Fits, Insufficient, Outcome
+from fluxsched.sched.outcome import Block, Blocks, Fits, Insufficient, Outcome, on_targets
 from fluxsched.sched.pool import Pool
 
 
@@ -32,15 +32,15 @@ class Given:
         self._blocks: dict[int, list[tuple[int, int, int]]] = {}
 
     def add(self, blocks: Blocks) -> None:
-        for at, word, cores, gpus, *_ in blocks:
+        for at, word, cores, gpus, *_ in on_targets(blocks):
             self.words[at] = self.words.get(at, 0) | word
             self._blocks.setdefault(at, []).append((word, cores, gpus))
 
     def take_back(self, blocks: Blocks) -> None:
         """Undoes the last `add`, which was of these blocks."""
-        for at, *_ in reversed(blocks):
+        for at, *_ in on_targets(blocks):
             self._blocks[at].pop()
-        for at in {block[0] for block in blocks}:
+        for at in {block[0] for block in on_targets(blocks)}:
             self.words[at] = 0
             for word, _, _ in self._blocks[at]:
                 self.words[at] |= word
@@ -91,7 +91,7 @@ class Trial:
 
     def keep(self, blocks: Iterable[Block]) -> None:
         """Sets aside what of these is free now; the rest is not there to be had anyway."""
-        self.take(tuple(self._pool.free_of(blocks)))
+        self.take(tuple(self._pool.free_of(tuple(blocks))))
 
     def mark(self) -> int:
         """A point to go back to within the trial."""

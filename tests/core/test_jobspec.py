@@ -119,6 +119,71 @@ def test_a_run_duration_is_an_fsd() -> None:
     assert Jobspec.from_command(["x"], test_run_duration_s=1e-7).test_run_duration_s == 1e-7
 
 
+# ---- countable resources (RFC 14)
+
+
+def counted(per_slot: list[Any], per_node: list[Any], per_job: list[Any]) -> dict[str, Any]:
+    slot = {"type": "slot", "count": 2, "label": "task", "with": [{"type": "core", "count": 4}, *per_slot]}
+    return {
+        "version": 1,
+        "resources": [{"type": "node", "count": 3, "with": [slot, *per_node]}, *per_job],
+        "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
+        "attributes": {"system": {}},
+    }
+
+
+def test_countable_resources_per_slot_node_and_job() -> None:
+    request = Jobspec.parse(
+        counted(
+            [{"type": "memory", "count": 8, "unit": "GiB"}, {"type": "fpga", "count": "2"}],
+            [{"type": "disk", "count": 2, "unit": "TB"}],
+            [{"type": "matlab", "count": 1}, {"type": "comsol", "count": 3, "exclusive": True}],
+        )
+    ).request
+    assert request.amounts == (("fpga", 2), ("memory", 8 << 30))
+    assert request.node_amounts == (("disk", 2 * 10**12),)
+    assert request.shared == (("comsol", 3), ("matlab", 1))
+    assert str(request) == (
+        "3 nodes of 2000000000000 disk and 2 slots of 4 cores, 2 fpga, 8 GiB memory and 3 comsol and 1 matlab"
+    )
+
+
+@pytest.mark.parametrize(
+    ("vertex", "text"),
+    [
+        ({"type": "memory"}, "count: memory needs a count that is one number of 1 or more, not none"),
+        ({"type": "memory", "count": 0}, "count: memory needs a count"),
+        ({"type": "memory", "count": "1-2"}, "count: memory needs a count that is one number"),
+        ({"type": "memory", "count": {"min": 1}}, "count: memory needs a count that is one number"),
+        ({"type": "memory", "count": True}, "count: memory needs a count"),
+        ({"type": "memory", "count": 1, "unit": "GiBs"}, "unit 'GiBs' is not known: give B, kB, MB"),
+        ({"type": "memory", "count": 1 << 20, "unit": "PiB"}, "above the limit"),
+        ({"type": "memory", "count": 1, "with": []}, r"with: memory is counted, it has no with"),
+        ({"type": "memory", "count": 1, "label": "x"}, r"label: memory is counted, it has no label"),
+        ({"type": "node", "count": 1}, "type: node cannot stand here"),
+    ],
+)
+def test_wrong_countables_are_refused_by_path(vertex: dict[str, Any], text: str) -> None:
+    places = [([vertex], [], [], r"\.with\[0\]\.with\[1\]"), ([], [vertex], [], r"\.with\[1\]")]
+    for per_slot, per_node, per_job, path in places:
+        with pytest.raises(InvalidValue, match=rf"^resources\[0\]{path}.*{text}"):
+            Jobspec.parse(counted(per_slot, per_node, per_job))
+
+
+def test_a_kind_asked_for_twice_or_without_end_is_refused() -> None:
+    with pytest.raises(InvalidValue, match=r"resources\[2\]\.type: x stands here a second time"):
+        Jobspec.parse(counted([], [], [{"type": "x", "count": 1}] * 2))
+    with pytest.raises(InvalidValue, match="resources must be a list of one vertex"):
+        Jobspec.parse(counted([], [], [{"type": f"x{n}", "count": 1} for n in range(17)]))
+
+
+def test_countables_of_a_command() -> None:
+    jobspec = Jobspec.from_command(["a"], nodes=2, amounts_per_task={"memory": "8GiB"}, shared={"matlab": 2})
+    assert (jobspec.request.amounts, jobspec.request.shared) == ((("memory", 8 << 30),), (("matlab", 2),))
+    with pytest.raises(InvalidValue, match="'much' is not an amount such as 2 or 512GiB"):
+        Jobspec.from_command(["a"], amounts_per_task={"memory": "much"})
+
+
 # ---- refusals
 
 NODE, SLOT = "resources/0", "resources/0/with/0"
@@ -134,8 +199,9 @@ BAD = [
     ("resources", [], "resources must be a list of one vertex.* not a list of 0"),
     ("resources", {}, "resources must be a list of one vertex.* not dict"),
     ("resources", [1], r"resources\[0\] must be an object with type and count, not int"),
-    (f"{NODE}/type", "switch", r"resources\[0\]\.type: 'switch' is not a resource type"),
-    (f"{NODE}/type", {"x": 1}, r"resources\[0\]\.type: of type dict is not a resource type"),
+    (f"{NODE}/type", "switch", r"resources\[0\]\.with: switch is counted, it has no with"),
+    (f"{NODE}/type", {"x": 1}, r"resources\[0\]\.type: of type dict is not the name of a countable resource"),
+    (f"{NODE}/type", "-x", r"resources\[0\]\.type: '-x' is not the name .* nor a type of RFC 25: node, slot"),
     (f"{NODE}/type", "core", r"resources\[0\]\.type: core cannot stand here, only node or slot"),
     (f"{NODE}/count", ..., r"resources\[0\] has no count"),
     (f"{NODE}/count", 0, r"resources\[0\]\.count: count must be 1 or more, not 0"),
@@ -148,7 +214,8 @@ BAD = [
     (f"{SLOT}/type", "node", r"resources\[0\]\.with\[0\]\.type: node cannot stand here, only slot"),
     (f"{SLOT}/label", ..., r"resources\[0\]\.with\[0\]\.label: a slot needs a label"),
     (f"{SLOT}/count", True, r"resources\[0\]\.with\[0\]\.count: count must be an integer"),
-    (f"{CORE}/type", "memory", r"resources\[0\]\.with\[0\]\.with\[0\]\.type: 'memory' is not a resource type"),
+    (f"{CORE}/type", "memory", r"resources\[0\]\.with\[0\]\.with: a slot needs core"),
+    (f"{GPU}/type", "memory2!", r"with\[0\]\.with\[1\]\.type: 'memory2!' is not the name of a countable resource"),
     (f"{CORE}/type", "slot", r"with\[0\]\.with\[0\]\.type: slot cannot stand here, only core or gpu"),
     (f"{CORE}/with", [], r"with\[0\]\.with\[0\]\.with: nothing can stand inside core"),
     (f"{GPU}/count", -1, r"resources\[0\]\.with\[0\]\.with\[1\]\.count: count must be 1 or more, not -1"),

@@ -24,6 +24,17 @@ def test_plain_acquires_the_default_group(h):
     assert h.acquire("P") == ["P: first 0-4 up 0-4 down "]
 
 
+def test_what_the_instance_has_once_goes_to_the_default_group_alone(start, r):
+    h = start(r(shared={"matlab": 3}), {"b": "6-7"})
+    h.acquire("T", "b")
+    assert h.resources().shared == ()
+    h.acquire("S", "default")
+    assert h.resources().shared == (("matlab", 3),)
+    h.assign("6", "default")
+    h.release("T", "b", "6")
+    assert h.resources().shared == ()
+
+
 def test_an_empty_group_is_acquired_with_an_empty_first(h):
     h.assign("", "new")
     assert h.acquire("S", "new") == ["S: first  up  down "]

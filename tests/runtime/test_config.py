@@ -35,6 +35,10 @@ gpus = "0-1"
 [[resource.config]]
 hosts = "node[2-3]"
 properties = ["ssd", "fast@cpu"]
+amounts = { memory = "2KiB", fpga = 2 }
+
+[resource.shared]
+matlab = 25
 
 [resource.groups]
 batch = "node[1-2]"
@@ -78,8 +82,9 @@ def test_every_key_is_read() -> None:
     resource = config.resource
     assert resource.entries == (
         HostEntry("node[0-3]", "0-7", "0-1"),
-        HostEntry("node[2-3]", properties=("ssd", "fast@cpu")),
+        HostEntry("node[2-3]", properties=("ssd", "fast@cpu"), amounts=(("fpga", 2), ("memory", 2048))),
     )
+    assert resource.shared == (("matlab", 25),)
     assert (resource.path, resource.exclude, resource.groups) == (None, "node0", {"batch": "node[1-2]", "spare": ""})
     times_s = (resource.heartbeat_s, resource.torpid_after_s, resource.offline_after_s, resource.lost_after_s)
     assert times_s == (0.5, 3.0, 60.0, 3600.0)
@@ -144,7 +149,7 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         (
             '[resource]\npath = "R"\n\nexlude = "0"\n',
             "site.toml:4: [resource] unknown key 'exlude'; known keys: config, exclude, groups, heartbeat, lost-after, "
-            "offline-after, path, torpid-after, did you mean 'exclude'?",
+            "offline-after, path, shared, torpid-after, did you mean 'exclude'?",
         ),
         ("[resorce]\n", "site.toml:1: unknown key 'resorce'; known keys: exec, policy, queues, resource, scheduler"),
         ("\n[exec]\nimp = 1", "site.toml:3: [exec] unknown key 'imp'; known keys: kill-timeout"),
@@ -164,9 +169,9 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         (RESOURCE + 'config = ["a"]', "[resource] config: item 0 must be a table, not a string"),
         (RESOURCE + 'config = "a"', "[resource] config: must be an array, not a string"),
         (RESOURCE + 'path = "R"\n' + ENTRY, "site.toml:2: [resource] path: give either path or [[resource.config]]"),
-        (ENTRY + ENTRY + 'core = "1"', "site.toml:7: [[resource.config]] unknown key 'core'; known keys: cores, gpus"),
+        (ENTRY + ENTRY + 'core = "1"', "site.toml:7: [[resource.config]] unknown key 'core'; known keys: amounts, co"),
         (ENTRY + '[[resource.config]]\ncores = "0"', "site.toml:4: [[resource.config]] has no hosts"),
-        ('[[resource.config]]\nhosts = "a"', "site.toml:1: [[resource.config]] has none of cores, gpus and properties"),
+        ('[[resource.config]]\nhosts = "a"', "site.toml:1: [[resource.config]] has none of cores, gpus, properties"),
         ('[[resource.config]]\nhosts = "a["\ncores = "0"', "site.toml:2: [[resource.config]] hosts: hostlist"),
         ('[[resource.config]]\nhosts = "a"\ncores = "0-4000000000"', "site.toml:3: [[resource.config]] cores: id"),
         ('[[resource.config]]\nhosts = "a"\nproperties = ["a|b", 3]', "properties: property 'a|b' has |"),
@@ -269,8 +274,8 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_where_finds_lines() -> None:
     config = parse_config(FULL, "site.toml")
-    assert config.where("resource.groups", "batch") == "site.toml:18"
-    assert config.where("resource.groups") == "site.toml:17"
+    assert config.where("resource.groups", "batch") == "site.toml:22"
+    assert config.where("resource.groups") == "site.toml:21"
     assert config.where("resource.config", 1) == "site.toml:13"
     assert config.where("resource", "none") == "site.toml:1"
     assert config.where("nothing") == "site.toml:1"

@@ -158,6 +158,15 @@ def test_entries_about_the_same_host_add_up() -> None:
     assert ResourceSet.parse(resources.to_json()) == resources
 
 
+def test_amounts_of_hosts_and_of_the_instance() -> None:
+    text = "config = [{hosts = 'a,b', cores = '0', amounts = {memory = '1KiB'}}, {hosts = 'b', amounts.memory = 8}]"
+    config = parse_config(f"[resource]\n{text}\nshared.matlab = 3", "s.toml")
+    resources = build_inventory(config, topology=here).inventory.resources
+    assert resources.summary() == "rank[0-1]/core0,memory:1024 matlab:3"
+    fake = build_inventory(config, fake="2x4", topology=here).inventory.resources
+    assert fake.summary() == "rank[0-1]/core[0-3] matlab:3"
+
+
 @pytest.mark.parametrize(
     ("entries", "told"),
     [

@@ -215,3 +215,13 @@ def test_remembered_constraints_are_bounded(pool: Pool, request_of: RequestOf) -
     for rank in range(PLANS_MAX + 5):
         infeasible(pool, request_of(constraint={"ranks": [str(rank)]}))
     assert len(pool._plans) <= PLANS_MAX
+
+
+def test_busy_targets_keep_what_is_taken_when_their_properties_change(pool: Pool, request_of: RequestOf) -> None:
+    whole, part = take(pool, request_of(nodes=1, cores=4)), take(pool, request_of(cores=3))
+    pool.describe({"new": Idset.parse("0-5")}, {})
+    assert (pool[0].cores, pool[1].cores) == (0, 0b1000)
+    assert ranks(pool, request_of(nodes=Count(1, None), constraint={"properties": ["new"]})) == "1-5"
+    pool.give(whole.blocks + part.blocks)
+    assert all(pool[rank].idle for rank in pool.ranks)
+    assert ranks(pool, request_of(nodes=6)) == "0-5"

@@ -1,0 +1,131 @@
+"""Amounts of countable resources: memory in bytes, licences, whatever a site names; so many of a kind, none with an id.
+
+Law: an amount is a whole number within 1 and AMOUNT_MAX, in the smallest unit of its kind; bytes where a unit of bytes
+is given. Amounts are a sorted tuple of (kind, amount), so equal ones are equal and hash alike; () is none. Their
+algebra is that of bags: union takes the larger amount, intersection the smaller one, a difference stops at nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TypeAlias
+
+from fluxsched.core.jsontext import shown
+from fluxsched.errors import InvalidValue, LimitExceeded
+
+Amounts: TypeAlias = tuple[tuple[str, int], ...]
+
+AMOUNT_MAX = 1 << 60
+"""An exbibyte: more than the memory of any machine, and twice eight times it still fits in the 64 bits of msgpack."""
+
+AMOUNT_KINDS_MAX = 16
+"""Kinds that one target, one instance or one request may have: each is looked at whenever a job is placed."""
+
+RESERVED = frozenset(("node", "slot", "core", "gpu"))
+"""Types of RFC 25 that are no amounts: two group others, two have ids."""
+
+_KIND = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
+
+_NUMBER_UNIT = re.compile(r"([0-9]{1,19}) ?([A-Za-z]{0,3})", re.ASCII)
+
+_UNITS = {"": 1, "B": 1} | {
+    f"{prefix}{suffix}": base**power
+    for suffix, base in (("B", 1000), ("iB", 1024))
+    for power, prefix in enumerate(("k" if base == 1000 else "K", "M", "G", "T", "P"), 1)
+}
+_BINARY = ("KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def check_kind(kind: object) -> str:
+    """The name of a countable kind: a letter, then letters, digits and `_.-`, 64 in all, none of RFC 25's types."""
+    if type(kind) is not str or _KIND.fullmatch(kind) is None or kind in RESERVED:
+        raise InvalidValue(f"{shown(kind)} is not the name of a countable resource, such as memory")
+    return kind
+
+
+def check_amount(amount: object) -> int:
+    """An amount as R and jobspecs have it."""
+    if type(amount) is not int or amount < 1:
+        raise InvalidValue(f"an amount must be a whole number of 1 or more, not {shown(amount)}")
+    if amount > AMOUNT_MAX:
+        raise LimitExceeded(f"the amount {amount} is above the limit of {AMOUNT_MAX}")
+    return amount
+
+
+def parse_amounts(obj: object) -> Amounts:
+    """From an object of kind: amount, or None for none. Raises InvalidValue naming the kind that is wrong."""
+    if obj is None:
+        return ()
+    if not isinstance(obj, dict):
+        raise InvalidValue(f"amounts must be an object such as {{'memory': 1024}}, not {type(obj).__name__}")
+    if len(obj) > AMOUNT_KINDS_MAX:
+        raise LimitExceeded(f"amounts lists {len(obj)} kinds: the limit is {AMOUNT_KINDS_MAX}")
+    found = []
+    for kind, amount in obj.items():
+        try:
+            found.append((check_kind(kind), check_amount(amount)))
+        except InvalidValue as fault:
+            raise type(fault)(f"amounts[{shown(kind)}]: {fault}") from None
+    return tuple(sorted(found))
+
+
+def in_unit(count: int, unit: str) -> int:
+    """So many of a unit: of bytes (`GB`, `GiB`, ... give bytes), or "" for the kind's own."""
+    factor = _UNITS.get(unit)
+    if factor is None:
+        raise InvalidValue(f"unit {shown(unit)} is not known: give {', '.join(list(_UNITS)[1:])}, or none")
+    return check_amount(count * factor)
+
+
+def parse_amount(value: object) -> int:
+    """What people write in a configuration or a command: a whole number, or a text such as `512GiB` or `2`."""
+    if not isinstance(value, str):
+        return check_amount(value)
+    match = _NUMBER_UNIT.fullmatch(value)
+    if match is None:
+        raise InvalidValue(f"{shown(value)} is not an amount such as 2 or 512GiB")
+    return in_unit(int(match[1]), match[2])
+
+
+def amount_text(kind: str, amount: int) -> str:
+    """`8 GiB memory`, `2 matlab`: memory with the largest binary unit that divides it, other kinds as they are."""
+    unit = ""
+    for name in _BINARY if kind == "memory" else ():
+        if amount % 1024:
+            break
+        amount, unit = amount // 1024, name
+    return f"{amount} {unit} {kind}" if unit else f"{amount} {kind}"
+
+
+def times(amounts: Amounts, n: int) -> Amounts:
+    """`n` times as much of each."""
+    return tuple([(kind, amount * n) for kind, amount in amounts]) if amounts else ()
+
+
+def total(one: Amounts, other: Amounts) -> Amounts:
+    """Both together."""
+    return _each(int.__add__, one, other)
+
+
+def larger(one: Amounts, other: Amounts) -> Amounts:
+    """Union as of bags."""
+    return _each(max, one, other)
+
+
+def smaller(one: Amounts, other: Amounts) -> Amounts:
+    """Intersection as of bags."""
+    return _each(min, one, other)
+
+
+def less(one: Amounts, other: Amounts) -> Amounts:
+    """Difference as of bags."""
+    return _each(int.__sub__, one, other)
+
+
+def _each(op: Callable[[int, int], int], one: Amounts, other: Amounts) -> Amounts:
+    if not one and not other:
+        return ()
+    mine, theirs = dict(one), dict(other)
+    both = [(kind, op(mine.get(kind, 0), theirs.get(kind, 0))) for kind in sorted(mine.keys() | theirs.keys())]
+    return tuple([(kind, amount) for kind, amount in both if amount > 0])

@@ -1,0 +1,48 @@
+"""Buckets and their orders, against sorting all targets."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxsched.sched.bits import WORD_BITS
+from fluxsched.sched.bucket import BEST_FIT, WORST_FIT, Bucket, Rack
+
+CORES, GPUS = 3, 2
+PLACES = st.tuples(st.integers(0, CORES), st.integers(0, GPUS))
+RANKS = st.sampled_from([0, 1, 2, WORD_BITS, 7 * WORD_BITS, 8 * WORD_BITS + 1, 9 * WORD_BITS, 70 * WORD_BITS + 5])
+
+
+@given(st.lists(st.tuples(RANKS, PLACES | st.none()), max_size=30), PLACES, st.integers(0, 5), st.integers(0, 5))
+@settings(max_examples=100, deadline=None)
+def test_orders(
+    changes: list[tuple[int, tuple[int, int] | None]], need: tuple[int, int], early: int, late: int
+) -> None:
+    """The indexes of first-fit and worst-fit are made when first asked for, so that is done at any time in between."""
+    rack, stands = Rack(CORES, GPUS), dict[int, tuple[int, int]]()
+    for step, (rank, place) in enumerate(changes):
+        at, bit = rank // WORD_BITS, 1 << rank % WORD_BITS
+        if rank in stands:
+            rack.bucket(*stands.pop(rank)).drop(at, bit)
+        if place is not None:
+            rack.bucket(*place).put(at, bit)
+            stands[rank] = place
+        able = sorted(rank for rank, (cores, gpus) in stands.items() if cores >= need[0] and gpus >= need[1])
+        places = {stands[rank] for rank in able}
+        assert shown(rack.in_use(*need, BEST_FIT)) == sorted(places, key=lambda place: (place[1], place[0]))
+        if step >= early:
+            first = rack.first(*need)
+            assert (None if first is None else (first.cores, first.gpus)) == (stands[able[0]] if able else None)
+        if step >= late:
+            assert shown(rack.in_use(*need, WORST_FIT)) == sorted(places, key=lambda place: (-place[0], place[1]))
+
+
+def shown(buckets: list[Bucket]) -> list[tuple[int, int]]:
+    return [(bucket.cores, bucket.gpus) for bucket in buckets]
+
+
+def test_needs_beyond_the_totals_fit_nowhere() -> None:
+    rack = Rack(CORES, GPUS)
+    rack.bucket(CORES, GPUS).put(0, 1)
+    assert rack.fitting(CORES + 1, 0) == rack.fitting(0, GPUS + 1) == (0, 0)
+    assert rack.first(CORES + 1, 0) is None
