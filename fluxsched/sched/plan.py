@@ -1,11 +1,12 @@
 """Reservations of one pass: who is to start when, and what may start now without being in their way.
 
 Law: a reservation is kept by what is placed, never by hope: a job placed now touches nothing that somebody else is to
-get before its limit ends. Two ways to know that give the same answers where both apply:
+get before its limit ends. There are two ways to know that, which with one reservation give the same answers:
 
 - by counting (`plan_counted`), where any free cores are as good as any others: targets are equal, every request and
   every running job takes them whole, or there is one target (`RunningJobs.need`). Costs O(log n) a question.
-- on the real pool (`plan_pool`), with constraints, GPUs and partly used targets: trial changes, undone.
+- on the real pool (`plan_pool`), with constraints, GPUs and partly used targets: trial changes, undone. There each
+  reservation has its place, so that several of them may leave less room than their numbers would.
 
 Time is seconds of wall time; a job that runs past its end is taken to end at any time from now on.
 """

@@ -14,6 +14,7 @@ from operator import itemgetter
 
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched import placing
+from fluxsched.sched.ahead import ahead
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.ledger import Holding
 from fluxsched.sched.line import Skips, Waiting
@@ -66,7 +67,10 @@ class PoolPlan:
                 yield job, fit
 
     def reserve(self, job: Waiting) -> Reservation:
-        return self._enter(job, self._sweep(job, self._now_s, inf))
+        request = job.request
+        alone = not any(kept.fit is not None for kept in self._kept.values())
+        plain = alone and not (request.amounts or request.node_amounts or request.shared)
+        return self._enter(job, self._ahead(job) if plain else self._sweep(job, self._now_s, inf))
 
     def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
         return self.place(job, placement) or self.reserve(job)
@@ -116,6 +120,18 @@ class PoolPlan:
         again = self._sweep(self._jobs[kept.jobid], kept.start_s, kept.start_s)
         if again.start_s == kept.start_s:
             self._kept[kept.jobid] = again
+
+    def _ahead(self, job: Waiting) -> Reservation:
+        """With no reservation but running jobs there is nothing to try: only what the job needs is given back."""
+        start_s, given = ahead(self._pool, self._running, job.request, self._now_s)
+        if start_s < inf:
+            with Trial(self._pool) as trial:
+                trial.give(given)
+                fit = trial.find(job.request, BEST_FIT, prefer_given=True)
+            if fit is not None:
+                end_s = start_s + limit_s(job, self._left_s)
+                return Reservation(job.jobid, start_s, end_s, cores_asked(job.request), fit)
+        return Reservation(job.jobid, inf, inf, cores_asked(job.request), None)
 
     def _sweep(self, job: Waiting, from_s: float, until_s: float, wanted: Fits | None = None) -> Reservation:
         """Goes through time as running jobs and reservations end, and tries the job from one instant to another.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import inf
 
-from fluxsched.core.constraint import Constraint
+from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.bits import words_of
@@ -45,9 +45,8 @@ class RunningJobs:
 
     # ---- questions
 
-    @property
-    def endings(self) -> Endings:
-        """By end; weights are usable cores."""
+    def follow(self) -> Endings:
+        """From now on the index follows what happens."""
         if self._endings is None:
             self._endings = Endings()
             self.shared.clear()
@@ -55,6 +54,11 @@ class RunningJobs:
             for holding in self._ledger:
                 self._weigh(holding)
         return self._endings
+
+    @property
+    def endings(self) -> Endings:
+        """By end; weights are usable cores."""
+        return self._endings or self.follow()
 
     def by_end(self) -> Iterator[tuple[float, Holding]]:
         """(end, holding) of all jobs that are to end, the earliest first; nothing may begin or end meanwhile."""
@@ -67,8 +71,7 @@ class RunningJobs:
     @property
     def uniform(self) -> bool:
         """Whether the free cores can be told by their number: on one target, or if all jobs hold targets whole."""
-        if self._endings is None:
-            self.endings  # noqa: B018 - from now on the index follows
+        self.follow()
         return (bool(self.each) and not self.shared) or len(self._pool.ranks) == 1
 
     def weight(self, holding: Holding) -> int:
@@ -79,6 +82,15 @@ class RunningJobs:
     def usable(self, blocks: Iterable[Block]) -> bool:
         """Whether all their targets are here and up."""
         return all(not block[1] & ~self._usable.get(block[0], 0) for block in blocks)
+
+    def good_for(self, request: Request) -> dict[int, int]:
+        """The usable targets that the request's constraint allows, word by word."""
+        self.follow()
+        if request.constraint == EVERYTHING:
+            return self._usable
+        source, ranks = self._pool.source, self._pool.ranks
+        allowed = request.constraint.match(ranks, source.properties, source.ranks_of)
+        return {at: word & self._usable.get(at, 0) for at, word in words_of(allowed.mask)}
 
     def need(self, request: Request) -> int:
         """How many cores the request takes if any free ones will do; 0 if it matters which.
@@ -142,7 +154,8 @@ class RunningJobs:
             self.each = sizes.pop()[0] if len(sizes) == 1 else 0
         self._counted = dict(words_of(pool.ranks.mask))
         self._usable = dict(words_of((pool.ranks - pool.down).mask))
-        self.free = pool.resources.restrict(pool.ranks - pool.down).count("core")
+        usable = pool.ranks - pool.down
+        self.free = sum(len(entry.ranks & usable) * len(entry.children.cores) for entry in pool.source.entries)
         assert self._endings is not None
         self.free -= self._endings.weight
 
@@ -158,7 +171,7 @@ class RunningJobs:
             at, word, cores = block[0], block[1], block[2].bit_count()
             counted |= word & self._counted.get(at, 0)
             weight += (word & self._usable.get(at, 0)).bit_count() * cores
-            if cores != self.each:
+            if cores != self.each and at != SHARED:
                 self.shared.add(jobid)
         if counted:
             endings.add(jobid, holding.expiration_s or inf, weight)
@@ -182,6 +195,8 @@ class RunningJobs:
         return nodes.min * self.each if request.exclusive or asked == self.each else 0
 
     def _anywhere(self, constraint: Constraint) -> bool:
+        if constraint == EVERYTHING:
+            return True
         source, ranks = self._pool.source, self._pool.ranks
         return constraint.match(ranks, source.properties, source.ranks_of) == ranks
 

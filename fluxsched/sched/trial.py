@@ -29,26 +29,23 @@ class Given:
 
     def __init__(self) -> None:
         self.words: dict[int, int] = {}
-        self._blocks: dict[int, list[tuple[int, int, int]]] = {}
+        self._blocks: dict[int, list[tuple[int, int, int, int]]] = {}
 
     def add(self, blocks: Blocks) -> None:
         for at, word, cores, gpus, *_ in on_targets(blocks):
-            self.words[at] = self.words.get(at, 0) | word
-            self._blocks.setdefault(at, []).append((word, cores, gpus))
+            before = self.words.get(at, 0)
+            self.words[at] = before | word
+            self._blocks.setdefault(at, []).append((word, cores, gpus, before))
 
     def take_back(self, blocks: Blocks) -> None:
         """Undoes the last `add`, which was of these blocks."""
-        for at, *_ in on_targets(blocks):
-            self._blocks[at].pop()
-        for at in {block[0] for block in on_targets(blocks)}:
-            self.words[at] = 0
-            for word, _, _ in self._blocks[at]:
-                self.words[at] |= word
+        for at, *_ in reversed(on_targets(blocks)):
+            self.words[at] = self._blocks[at].pop()[3]
 
     def ids(self, rank: int) -> tuple[int, int]:
         """The cores and GPUs that were given back on a target."""
         cores = gpus = 0
-        for word, some_cores, some_gpus in self._blocks[rank >> WORD_SHIFT]:
+        for word, some_cores, some_gpus, _ in self._blocks[rank >> WORD_SHIFT]:
             if word >> (rank & LOW_BITS) & 1:
                 cores |= some_cores
                 gpus |= some_gpus

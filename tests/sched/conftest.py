@@ -150,3 +150,63 @@ def bench_of() -> Callable[..., Bench]:
     """bench_of(policy, *groups, queues=...)"""
     return Bench
 
+
+
+class Study:
+    """What became of a workload: when each job started, and every estimate that was made for it, with its time."""
+
+    def __init__(self) -> None:
+        self.starts: dict[int, float] = {}
+        self.estimates: dict[int, list[tuple[float, float]]] = {}
+        self.selections: dict[int, str] = {}
+
+
+@pytest.fixture(scope="session")
+def simulate() -> Callable[..., Study]:
+    """simulate(policy, resources, jobs, ...): jobs are (submit, run, spec); all events of an instant, then a pass.
+
+    A job ends after `run`, or its limit if that is shorter. With `fresh` every pass looks at all who wait; `meanwhile`
+    maps times to what else happens then.
+    """
+
+    def run(
+        policy: Policy,
+        resources: ResourceSet,
+        jobs: list[tuple[float, float, dict[str, Any]]],
+        fresh: bool = False,
+        meanwhile: dict[float, Callable[[Scheduler], object]] | None = None,
+    ) -> Study:
+        scheduler, study = Scheduler(policy), Study()
+        scheduler.grown("default", resources, resources.ranks, Idset())
+        happens = {at: [] for at, _, _ in jobs} | {at: [] for at in meanwhile or ()}
+        ends: dict[float, list[int]] = {}
+        for jobid, (at, _, _) in enumerate(jobs):
+            happens[at].append(jobid)
+        times = sorted(happens)
+        (group,) = scheduler._groups.values()
+        while times:
+            now_s = times.pop(0)
+            for jobid in ends.pop(now_s, ()):
+                scheduler.free_all(jobid)
+            for jobid in happens.pop(now_s, ()):
+                scheduler.alloc(jobid, 16, 1, now_s, jobs[jobid][2])
+            if meanwhile and now_s in meanwhile:
+                meanwhile[now_s](scheduler)
+            if fresh:
+                group.stir()
+            for effect in scheduler.schedule(now_s):
+                if isinstance(effect, Granted):
+                    study.starts[effect.jobid] = now_s
+                    study.selections[effect.jobid] = effect.selection
+                    limit_s = jobs[effect.jobid][2]["attributes"]["system"]["duration"]
+                    end_s = now_s + min(jobs[effect.jobid][1], limit_s or float("inf"))
+                    ends.setdefault(end_s, []).append(effect.jobid)
+                    if end_s not in times:
+                        times = sorted([*times, end_s])
+            scheduler.check()
+            for lane in group.lanes.values():
+                for kept in lane.planned.values():
+                    study.estimates.setdefault(kept.jobid, []).append((now_s, kept.start_s))
+        return study
+
+    return run

@@ -16,8 +16,11 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.effects import Canceled, Denied, Effect, Granted, Raise, Release
 from fluxsched.sched.outcome import Blocks, blocks_of, parts_in
+from fluxsched.sched.policies.conservative import Conservative
+from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
+from fluxsched.sched.policies.hybrid import Hybrid
 from fluxsched.sched.policy import BEST_FIT, WORST_FIT, Policy
 from fluxsched.sched.pool import Pool
 from fluxsched.sched.scheduler import Scheduler
@@ -98,6 +101,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.scheduler, self.auditor = Scheduler(self.policy), Auditor()
         self.held: dict[int, ResourceSet] = {}
         self.jobid = 0
+        self.now_s = 1.0
 
     def did(self, effects: list[Effect]) -> None:
         self.auditor.sees(effects)
@@ -125,18 +129,28 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.auditor.up = self.auditor.up | ranks if up else self.auditor.up - ranks
         self.did((self.scheduler.went_online if up else self.scheduler.went_offline)(ranks))
 
-    @rule(nodes=st.none() | st.integers(1, 3), cores=st.integers(1, 3), whole=st.booleans(), priority=st.integers(0, 3))
-    def submit(self, nodes: int | None, cores: int, whole: bool, priority: int) -> None:
+    @rule(
+        nodes=st.none() | st.integers(1, 3), cores=st.integers(1, 3), whole=st.booleans(), priority=st.integers(0, 3),
+        limit_s=st.sampled_from([0.0, 5.0, 9.0]),
+    )  # fmt: skip
+    def submit(self, nodes: int | None, cores: int, whole: bool, priority: int, limit_s: float) -> None:
         self.jobid += 1
         self.auditor.waiting.add(self.jobid)
         spec = Jobspec.from_command(
-            ["true"], ntasks=nodes or 2, nodes=nodes, cores_per_task=cores, exclusive=whole and nodes is not None
-        )
+            ["true"], ntasks=nodes or 2, nodes=nodes, cores_per_task=cores, exclusive=whole and nodes is not None,
+            duration_s=limit_s,
+        )  # fmt: skip
         self.did(self.scheduler.alloc(self.jobid, priority, 1000, 0.0, spec))
 
-    @rule()
-    def run(self) -> None:
-        self.did(list(self.scheduler.schedule(1.0)))
+    @rule(passed_s=st.sampled_from([0.0, 2.0]))
+    def run(self, passed_s: float) -> None:
+        self.now_s += passed_s
+        self.did(list(self.scheduler.schedule(self.now_s)))
+
+    @rule(data=st.data(), end_s=st.integers(0, 20).map(float))
+    @precondition(lambda self: self.held)
+    def expire(self, data: st.DataObject, end_s: float) -> None:
+        self.did(self.scheduler.expiration(data.draw(st.sampled_from(sorted(self.held))), end_s))
 
     @rule(data=st.data())
     @precondition(lambda self: self.held)
@@ -179,10 +193,24 @@ class FifoMachine(SchedulerMachine):
     policy = Fifo(WORST_FIT)
 
 
+class EasyMachine(SchedulerMachine):
+    policy = Easy(order="sjf")
+
+
+class HybridMachine(SchedulerMachine):
+    policy = Hybrid(depth=2)
+
+
+class CompressMachine(SchedulerMachine):
+    policy = Conservative(compress="yes")
+
+
 SchedulerMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
-FifoMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)
+for machine in (FifoMachine, EasyMachine, HybridMachine, CompressMachine):
+    machine.TestCase.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)
 TestFirstFit = SchedulerMachine.TestCase
 TestFifo = FifoMachine.TestCase
+TestEasy, TestHybrid, TestCompress = EasyMachine.TestCase, HybridMachine.TestCase, CompressMachine.TestCase
 
 
 def test_the_auditor_catches_a_skipped_free(monkeypatch: pytest.MonkeyPatch) -> None:

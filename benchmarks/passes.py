@@ -1,0 +1,105 @@
+"""Passes of the policies with 10,000 running jobs: milliseconds a pass, medians.
+
+    python benchmarks/passes.py            # all
+    python benchmarks/passes.py easy       # those whose name begins so
+
+Each pass is a whole one, after something was freed, so that every waiting job is looked at; nobody can start, so all
+passes are alike. `counted` machines have one core a target, `pool` machines have targets of 64 cores and 4 GPUs that
+jobs share, where reservations are tried on the real pool.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import sys
+import time
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.registry import load
+from fluxsched.sched.scheduler import Scheduler
+
+RUNNING = 10_000
+REPEATS = 15
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+LIMITS_S = (600, 1200, 1800, 3600, 7200, 14400, 28800, 43200, 86400)
+
+# name, policy, machine, waiting jobs, milliseconds to reach (None: none was set)
+CASES: tuple[tuple[str, str, str, int, float | None], ...] = (
+    ("easy", "easy", "counted", 10_000, 5.0),
+    ("easy sjf", "easy:order=sjf", "counted", 10_000, None),
+    ("hybrid 8", "hybrid:depth=8", "counted", 10_000, None),
+    ("conservative", "conservative", "counted", 1_000, 25.0),
+    ("conservative compress", "conservative:compress", "counted", 1_000, None),
+    ("firstfit", "firstfit", "counted", 10_000, None),
+    ("fifo", "fifo", "counted", 10_000, None),
+    ("easy on the pool", "easy", "pool", 10_000, None),
+    ("hybrid 8 on the pool", "hybrid:depth=8", "pool", 10_000, None),
+)
+
+
+def machine(kind: str, running: list[int]) -> ResourceSet:
+    """Just as large as the running jobs, and a little more that stays free."""
+    targets, cores, gpus = (sum(running) + 3, 1, 0) if kind == "counted" else (RUNNING // 16 + 8, 64, 4)
+    children = {"core": "0" if cores == 1 else f"0-{cores - 1}"} | ({"gpu": f"0-{gpus - 1}"} if gpus else {})
+    ranks = f"0-{targets - 1}"
+    execution = {"R_lite": [{"rank": ranks, "children": children}], "starttime": 0.0, "expiration": 0.0}
+    return ResourceSet.parse({"version": 1, "execution": {**execution, "nodelist": [f"n[{ranks}]"]}})
+
+
+def loaded(policy: str, kind: str, waiting: int) -> Scheduler:
+    """A scheduler whose machine is full, with a long queue of jobs that do not fit now."""
+    chance = random.Random(kind)
+    running = [1] * RUNNING if kind == "pool" else [chance.choice(SIZES[:5]) for _ in range(RUNNING)]
+    scheduler = Scheduler(load(policy)[0], telling=False)
+    resources = machine(kind, running)
+    scheduler.grown("default", resources, resources.ranks, EMPTY)
+    for jobid, size in enumerate(running):
+        spec = spec_of(kind, size if kind == "counted" else 4, chance.uniform(600, 86400), chance.random() < 0.2)
+        scheduler.alloc(jobid, 16, 1, 0.0, spec)
+    for _ in scheduler.schedule(0.0):
+        pass
+    for jobid in range(RUNNING, RUNNING + waiting):
+        size = chance.choice(SIZES[2:])
+        scheduler.alloc(jobid, 16, 1, float(jobid), spec_of(kind, size, float(chance.choice(LIMITS_S)), False))
+    return scheduler
+
+
+def spec_of(kind: str, size: int, limit_s: float, gpu: bool) -> Jobspec:
+    """On single cores, or on targets: up to 32 cores shared, from there on as many targets as that is."""
+    if kind == "counted":
+        return Jobspec.from_command(["x"], ntasks=size, duration_s=limit_s)
+    if size < 64:
+        return Jobspec.from_command(["x"], cores_per_task=size, gpus_per_task=int(gpu), duration_s=limit_s)
+    return Jobspec.from_command(["x"], nodes=size // 64 * 4, exclusive=True, duration_s=limit_s)
+
+
+def passes(scheduler: Scheduler) -> list[float]:
+    """Milliseconds of each pass."""
+    spent = []
+    for n in range(REPEATS):
+        scheduler.went_offline(Idset.of([0]))  # a change after which all are looked at
+        scheduler.went_online(Idset.of([0]))
+        begun = time.perf_counter()
+        for _ in scheduler.schedule(1.0 + n / 1000):
+            pass
+        spent.append((time.perf_counter() - begun) * 1000)
+    return spent
+
+
+def main() -> None:
+    print(f"{'policy':<24}{'machine':<10}{'running':>9}{'waiting':>9}{'ms':>9}{'aim':>7}")
+    for name, policy, kind, waiting, aim_ms in CASES:
+        if any(not name.startswith(wanted) for wanted in sys.argv[1:2]):
+            continue
+        scheduler = loaded(policy, kind, waiting)
+        stats = scheduler.stats()
+        took_ms = statistics.median(passes(scheduler))
+        left = stats["groups"]["default"]["waiting"]
+        print(f"{name:<24}{kind:<10}{stats['running']:>9}{left:>9}{took_ms:>9.2f}{aim_ms or '':>7}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

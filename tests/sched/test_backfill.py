@@ -1,0 +1,145 @@
+"""What backfill promises, on generated workloads: nodes of cores and GPUs, constraints, limits that hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.desk import Desk
+from fluxsched.sched.orders import ORDERS
+from fluxsched.sched.plan_counted import CountedPlan
+from fluxsched.sched.plan_pool import PoolPlan
+from fluxsched.sched.registry import load
+from fluxsched.sched.running import RunningJobs
+
+MakeR = Callable[..., ResourceSet]
+Spec = Callable[..., dict[str, Any]]
+
+TIMES = st.integers(0, 60).map(float)
+LIMITS = st.integers(1, 40).map(float)
+SHAPES = st.one_of(
+    st.fixed_dictionaries({"nslots": st.integers(1, 6), "cores": st.integers(1, 2)}),
+    st.fixed_dictionaries({"cores": st.integers(1, 4), "gpus": st.integers(0, 2)}),
+    st.fixed_dictionaries({"nodes": st.integers(1, 3), "cores": st.integers(1, 4)}),
+    st.fixed_dictionaries({"nodes": st.integers(1, 2), "exclusive": st.just(True)}),
+    st.fixed_dictionaries({"nodes": st.integers(1, 2), "constraint": st.just({"properties": ["ssd"]})}),
+    st.fixed_dictionaries({"cores": st.integers(1, 3), "constraint": st.just({"properties": ["^ssd"]})}),
+)
+MIXED = st.lists(st.tuples(TIMES, LIMITS, LIMITS, SHAPES), min_size=2, max_size=25)
+COUNTED = st.lists(
+    st.tuples(TIMES, LIMITS, LIMITS, st.fixed_dictionaries({"nslots": st.integers(1, 6)})), min_size=2, max_size=25
+)
+
+
+def workload(drawn: list[Any], spec: Spec) -> list[tuple[float, float, dict[str, Any]]]:
+    """(submit, run, spec): nobody runs longer than its limit."""
+    return [(at, min(run, limit), spec(duration=limit, **shape)) for at, run, limit, shape in sorted(drawn, key=repr)]
+
+
+@pytest.fixture(scope="session")
+def nodes(make_r: MakeR) -> ResourceSet:
+    """Four nodes of four cores and two GPUs, two of them with ssd."""
+    return make_r("0-3", cores=4, gpus=2, ssd="0-1")
+
+
+@given(MIXED, st.sampled_from(["easy", *(f"easy:order={order}" for order in ORDERS)]))
+@settings(max_examples=120, deadline=None)
+def test_the_head_never_starts_later_than_its_first_estimate(
+    simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any], policy: str
+) -> None:
+    study = simulate(load(policy)[0], nodes, workload(drawn, spec))
+    assert len(study.starts) == len(drawn)  # nobody starves
+    for jobid, estimates in study.estimates.items():
+        first_s = estimates[0][1]
+        assert first_s < inf
+        assert study.starts[jobid] <= first_s
+        assert all(later <= before for (_, before), (_, later) in pairwise(estimates))
+
+
+@given(MIXED, st.sampled_from(["conservative:compress", "conservative:compress,order=sjf"]))
+@settings(max_examples=100, deadline=None)
+def test_nobody_starts_later_than_promised_with_compress(
+    simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any], policy: str
+) -> None:
+    study = simulate(load(policy)[0], nodes, workload(drawn, spec))
+    assert len(study.starts) == len(drawn)
+    for jobid, estimates in study.estimates.items():
+        promised = [start_s for _, start_s in estimates]
+        assert promised == sorted(promised, reverse=True)  # it only moves to an earlier time
+        assert study.starts[jobid] <= promised[-1] < inf
+
+
+@given(MIXED)
+@settings(max_examples=40, deadline=None)
+def test_a_promise_may_break_without_compress(simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any]) -> None:
+    """The plan made anew keeps the order only; all start all the same, and each has an estimate while it waits."""
+    study = simulate(load("conservative")[0], nodes, workload(drawn, spec))
+    assert len(study.starts) == len(drawn)
+    assert all(start_s < inf for estimates in study.estimates.values() for _, start_s in estimates)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("hybrid:depth=0", "firstfit"), ("hybrid:depth=1", "easy"), ("hybrid:depth=all", "conservative"),
+     ("hybrid:depth=1,order=sjf", "easy:order=sjf"), ("hybrid:depth=0,order=saf", "firstfit:order=saf")],
+)  # fmt: skip
+@given(drawn=MIXED)
+@settings(max_examples=40, deadline=None)
+def test_hybrid_is_what_it_says(
+    simulate: Any, nodes: ResourceSet, spec: Spec, one: str, other: str, drawn: list[Any]
+) -> None:
+    jobs = workload(drawn, spec)
+    assert simulate(load(one)[0], nodes, jobs).starts == simulate(load(other)[0], nodes, jobs).starts
+
+
+POLICIES = ["fifo", "firstfit", "firstfit:order=saf", "easy", "easy:order=sjf", "hybrid:depth=2"]
+
+
+@given(MIXED | COUNTED, st.sampled_from(POLICIES))
+@settings(max_examples=150, deadline=None)
+def test_looking_only_at_what_came_changes_nothing(
+    simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any], policy: str
+) -> None:
+    jobs = workload(drawn, spec)
+    made = load(policy)[0]
+    assert simulate(made, nodes, jobs).starts == simulate(made, nodes, jobs, fresh=True).starts
+
+
+@pytest.mark.parametrize("machine", ["one target a core", "one target"])
+@pytest.mark.parametrize("policy", ["easy", "easy:order=sjf"])
+@given(drawn=COUNTED)
+@settings(max_examples=25, deadline=None)
+def test_counting_says_what_the_pool_says(
+    simulate: Any, make_r: MakeR, spec: Spec, policy: str, machine: str, drawn: list[Any]
+) -> None:
+    """With one reservation; several have their places on the pool, which counting does not fix before they start."""
+    resources = make_r("0-5", 1) if machine == "one target a core" else make_r("0", 6)
+    jobs = workload(drawn, spec)
+    counted = simulate(load(policy)[0], resources, jobs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunningJobs, "uniform", False)
+        assert simulate(load(policy)[0], resources, jobs).starts == counted.starts
+
+
+def test_both_ways_are_taken_where_they_should_be(
+    simulate: Any, make_r: MakeR, nodes: ResourceSet, spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds: set[type] = set()
+    make = Desk._make_plan
+    monkeypatch.setattr(Desk, "_make_plan", lambda desk: (plan := make(desk), kinds.add(type(plan)))[0])
+    single = [(0.0, 5.0, spec(nslots=4, duration=5.0))] * 3
+    whole = [(0.0, 9.0, spec(nodes=2, exclusive=True, duration=9.0))] * 4
+    parts = [*whole, (1.0, 3.0, spec(cores=2, duration=3.0))]
+    cases = [(make_r("0-5", 1), single, CountedPlan), (nodes, whole, CountedPlan), (nodes, parts, PoolPlan)]
+    for resources, jobs, kind in cases:
+        kinds.clear()
+        simulate(load("easy")[0], resources, jobs)
+        assert kind in kinds
+        assert kind is PoolPlan or kinds == {kind}

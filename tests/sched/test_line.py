@@ -1,0 +1,93 @@
+"""Walks over a line: what is skipped, that they stop for breath, and orders other than the queue's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxsched.core.jobspec import Request
+from fluxsched.sched.line import BREATH, CHUNK
+from fluxsched.sched.orders import ORDERS, cores_asked, key_of
+from fluxsched.sched.queue import Queue, Skips, Waiting
+
+RequestOf = Callable[..., Request]
+
+
+@pytest.fixture(scope="session")
+def kinds(request_of: RequestOf) -> list[Request]:
+    return [request_of(slots=slots) for slots in (1, 2, 4)]
+
+
+def full(kinds: list[Request], n: int) -> Queue:
+    queue = Queue()
+    for jobid in range(n):
+        queue.add(Waiting(jobid, 16, 1000, 0.0, kinds[jobid % len(kinds)], 10.0 * (1 + jobid % 7)))
+    return queue
+
+
+def test_a_request_that_failed_is_met_no_more(kinds: list[Request]) -> None:
+    queue, skips = full(kinds, 3 * CHUNK), Skips()
+    met = []
+    for job in queue.walk(skips):
+        assert job is not None
+        met.append(job.jobid)
+        skips.kinds.add(id(job.request))
+    assert met == [0, 1, 2]
+
+
+def test_a_limit_that_was_too_long_leaves_the_shorter_ones(kinds: list[Request]) -> None:
+    queue, skips = full(kinds, 500), Skips()
+    for request in kinds:
+        skips.too_long(request, 50.0)
+        skips.too_long(request, 30.0)
+        skips.too_long(request, 40.0)  # a longer one that fails later tells nothing new
+    assert {job.duration_s for job in queue.walk(skips) if job is not None} == {10.0, 20.0}
+
+
+def test_a_job_without_a_limit_is_longer_than_any(request_of: RequestOf) -> None:
+    queue, skips = Queue(), Skips()
+    queue.add(Waiting(1, 16, 1000, 0.0, request_of(), 0.0))
+    skips.too_long(next(iter(queue)).request, 1e9)
+    assert list(queue.walk(skips)) == []
+
+
+def test_a_long_walk_without_a_job_stops_for_breath(kinds: list[Request]) -> None:
+    queue, skips = full(kinds, (2 * BREATH + 2) * 2 * CHUNK), Skips()
+    skips.kinds.update(map(id, kinds))
+    walk = queue.walk(skips)
+    assert next(walk) is None
+    queue.remove(0)  # what happens meanwhile does no harm
+    assert set(walk) == {None}
+
+
+JOBS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 2)), max_size=30)
+
+
+@given(JOBS, st.sampled_from(ORDERS))
+@settings(max_examples=60, deadline=None)
+def test_orders_are_total_and_stable(kinds: list[Request], jobs: list[tuple[int, int, int]], order: str) -> None:
+    queue = Queue()
+    for jobid, (priority, hours, kind) in enumerate(jobs):
+        queue.add(Waiting(jobid, priority, 1000, float(jobid % 4), kinds[kind], 3600.0 * hours))
+    met = [job for job in queue.walk(Skips(), order, 10.0) if job is not None]
+    assert sorted(job.jobid for job in met) == list(range(len(jobs)))
+    assert met == sorted(queue, key=key_of(order, 10.0))
+    if order == "saf":
+        areas = [job.limit_s * cores_asked(job.request) for job in met]
+        assert all(one <= other for one, other in pairwise(areas))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_order_follows_changes(kinds: list[Request], order: str) -> None:
+    queue = full(kinds, 20)
+    list(queue.walk(Skips(), order))  # asked for once, it is kept
+    for jobid in range(0, 20, 3):
+        queue.remove(jobid)
+    queue.prioritize(1, 0)
+    queue.prioritize(2, 31)
+    queue.add(Waiting(99, 16, 1000, 5.0, kinds[0], 15.0))
+    assert list(queue.walk(Skips(), order, 50.0)) == sorted(queue, key=key_of(order, 50.0))

@@ -1,0 +1,237 @@
+"""Reservations and what moves them: drains, shrinks, other limits, other queues; what users are told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import InvalidValue
+from fluxsched.sched.desk import TELL_EVERY_S
+from fluxsched.sched.effects import Annotated, Denied, Granted, Paused
+from fluxsched.sched.line import BREATH, CHUNK
+from fluxsched.sched.policy import Policy
+from fluxsched.sched.registry import load
+from fluxsched.sched.scheduler import Scheduler
+
+MakeR = Callable[..., ResourceSet]
+Spec = Callable[..., dict[str, Any]]
+
+PLANNING = ["easy", "hybrid:depth=3", "conservative", "conservative:compress"]
+
+
+def planned(scheduler: Scheduler, group: str = "default") -> dict[int, float]:
+    lanes = scheduler._groups[group].lanes.values()
+    return {jobid: kept.start_s for lane in lanes for jobid, kept in lane.planned.items()}
+
+
+def blocked(bench: Any, make_r: MakeR, spec: Spec) -> None:
+    """At 100 s jobs 1 and 2 run on two of four nodes each, until 150 and 200; job 3 needs three."""
+    bench.grow(make_r("0-3"))
+    bench.submit(1, spec(nodes=2, exclusive=True, duration=50.0))
+    bench.submit(2, spec(nodes=2, exclusive=True, duration=100.0))
+    bench.submit(3, spec(nodes=3, exclusive=True, duration=10.0))
+    bench.run()
+
+
+@pytest.mark.parametrize("policy", PLANNING)
+def test_a_reservation_is_when_limits_end(bench_of: Any, make_r: MakeR, spec: Spec, policy: str) -> None:
+    bench = bench_of(load(policy)[0])
+    blocked(bench, make_r, spec)
+    assert planned(bench.scheduler) == {3: 200.0}
+
+
+@pytest.mark.parametrize("policy", PLANNING)
+def test_another_limit_moves_it(bench_of: Any, make_r: MakeR, spec: Spec, policy: str) -> None:
+    bench = bench_of(load(policy)[0])
+    blocked(bench, make_r, spec)
+    bench.did(bench.scheduler.expiration(2, 170.0))
+    bench.run()
+    assert planned(bench.scheduler) == {3: 170.0}
+    bench.did(bench.scheduler.expiration(2, 300.0))  # a limit that does not hold breaks the promise
+    bench.run()
+    assert planned(bench.scheduler) == {3: 300.0}
+
+
+@pytest.mark.parametrize("policy", PLANNING)
+def test_a_drained_target_does_not_come_back_with_its_job(
+    bench_of: Any, make_r: MakeR, spec: Spec, policy: str
+) -> None:
+    bench = bench_of(load(policy)[0])
+    bench.grow(make_r("0-3"))
+    bench.submit(1, spec(nodes=2, exclusive=True, duration=50.0))
+    bench.submit(2, spec(nodes=2, exclusive=True, duration=100.0))
+    bench.submit(3, spec(nodes=2, exclusive=True, duration=10.0))
+    bench.run()
+    assert planned(bench.scheduler) == {3: 150.0}
+    lost = bench.granted[1].ranks.first(1)
+    bench.did(bench.scheduler.went_offline(lost))
+    bench.run()
+    assert planned(bench.scheduler) == {3: 200.0}
+    bench.did(bench.scheduler.went_online(lost))
+    bench.run()
+    assert planned(bench.scheduler) == {3: 150.0}
+
+
+def test_what_only_drained_targets_could_serve_has_no_estimate_and_blocks_nobody(
+    bench_of: Any, make_r: MakeR, spec: Spec
+) -> None:
+    bench = bench_of(load("easy")[0])
+    bench.grow(make_r("0-3"), offline="3")
+    bench.submit(1, spec(nodes=4, exclusive=True, duration=10.0))
+    bench.submit(2, spec(nodes=3, exclusive=True, duration=1000.0))
+    bench.run()
+    assert set(bench.granted) == {2}
+    assert planned(bench.scheduler) == {1: float("inf")}
+
+
+@pytest.mark.parametrize("policy", PLANNING)
+def test_a_shrink_moves_it_or_denies_the_job(bench_of: Any, make_r: MakeR, spec: Spec, policy: str) -> None:
+    bench = bench_of(load(policy)[0])
+    bench.grow(make_r("0-3"))
+    bench.submit(1, spec(nodes=2, exclusive=True, duration=50.0))
+    bench.submit(2, spec(nodes=2, exclusive=True, duration=100.0))
+    bench.submit(3, spec(nodes=2, exclusive=True, duration=10.0))
+    bench.submit(4, spec(nodes=4, exclusive=True, duration=10.0))
+    bench.run()
+    assert planned(bench.scheduler)[3] == 150.0
+    effects = bench.did(bench.scheduler.shrunk("default", bench.granted[1].ranks.first(1), typed=True))
+    assert [effect.jobid for effect in effects if isinstance(effect, Denied)] == [4]
+    bench.run()
+    assert planned(bench.scheduler) == {3: 200.0}
+
+
+@pytest.mark.parametrize("policy", PLANNING)
+def test_a_job_past_its_end_may_end_at_any_time(bench_of: Any, make_r: MakeR, spec: Spec, policy: str) -> None:
+    bench = bench_of(load(policy)[0])
+    blocked(bench, make_r, spec)
+    bench.now_s = 500.0
+    bench.submit(4, spec(nodes=1, exclusive=True, duration=1.0))
+    bench.run()
+    assert 500.0 < planned(bench.scheduler)[3] < 500.1
+    assert 4 not in bench.granted
+
+
+def test_owners_are_told_at_a_bounded_rate(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    bench = bench_of(load("easy")[0])
+    bench.grow(make_r("0-3"))
+    bench.submit(1, spec(nodes=4, exclusive=True, duration=100.0))
+    bench.submit(2, spec(nodes=4, exclusive=True, duration=10.0))
+    told = [effect for effect in bench.run() if isinstance(effect, Annotated)]
+    assert [effect.annotations["sched"]["t_estimate"] for effect in told] == [200.0]
+    for end_s in (150.0, 160.0, 170.0):
+        bench.now_s += 1.0
+        bench.did(bench.scheduler.expiration(1, end_s))
+        assert bench.run() == []
+    bench.now_s += TELL_EVERY_S
+    bench.did(bench.scheduler.expiration(1, 180.0))
+    assert bench.run() == [Annotated(2, {"sched": {"t_estimate": 180.0}})]
+    bench.now_s += TELL_EVERY_S
+    bench.did(bench.scheduler.expiration(1, 180.4))
+    assert bench.run() == []  # not worth a message
+    bench.free(1)
+    (granted,) = bench.run()
+    notes = granted.annotations["sched"]
+    assert (notes["selection_type"], notes["t_estimate"], notes["reason_pending"]) == ("reserved", None, None)
+
+
+def test_who_overtakes_was_backfilled(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    bench = bench_of(load("easy")[0])
+    bench.grow(make_r("0-3"))
+    bench.submit(1, spec(nodes=3, exclusive=True, duration=100.0))
+    bench.submit(2, spec(nodes=4, exclusive=True, duration=10.0))
+    bench.submit(3, spec(nodes=1, exclusive=True, duration=101.0))
+    bench.submit(4, spec(nodes=1, exclusive=True, duration=100.0))
+    selections = {effect.jobid: effect.selection for effect in bench.run() if isinstance(effect, Granted)}
+    assert selections == {1: "immediate", 4: "backfilled"}
+
+
+@pytest.mark.parametrize(("policy", "warned"), [("easy", True), ("conservative", True), ("fifo", False)])
+def test_a_job_without_a_limit_is_warned_where_backfill_suffers(
+    bench_of: Any, make_r: MakeR, spec: Spec, policy: str, warned: bool
+) -> None:
+    bench = bench_of(load(policy)[0])
+    bench.grow(make_r("0"))
+    effects = bench.submit(1, spec())
+    assert [set(effect.annotations["sched"]) for effect in effects] == ([{"warning"}] if warned else [])
+    assert bench.submit(2, spec(duration=5.0)) == []
+
+
+def test_the_end_of_the_resources_is_a_limit(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    bench = bench_of(load("easy")[0])
+    bench.grow(make_r("0-1", expiration=400.0))
+    assert bench.submit(1, spec(nodes=1, exclusive=True)) == []
+    bench.submit(2, spec(nodes=2, exclusive=True))
+    bench.run()
+    assert planned(bench.scheduler) == {2: 400.0}
+
+
+def test_a_pass_over_many_who_are_blocked_pauses(make_r: MakeR, spec: Spec) -> None:
+    scheduler = Scheduler(load("easy")[0], telling=False)
+    resources = make_r("0-3", 1)
+    scheduler.grown("default", resources, resources.ranks, Idset())
+    scheduler.alloc(0, 16, 1, 0.0, spec(nslots=3, duration=100.0))
+    list(scheduler.schedule(0.0))
+    wide, long = spec(nslots=4, duration=50.0), spec(nslots=1, duration=500.0)
+    jobs = 3 * BREATH * CHUNK
+    for jobid in range(1, jobs):
+        scheduler.alloc(jobid, 16, 1, 0.0, wide if jobid % 2 else long)
+    effects = list(scheduler.schedule(1.0))
+    assert effects
+    assert {type(effect) for effect in effects} == {Paused}
+
+
+class Lanes:
+    """Two queues over one group: `debug` has a policy of its own."""
+
+    def __init__(self, bench_of: Any, specs: str, make_r: MakeR) -> None:
+        policy, own = load(specs)
+        self.bench = bench_of(policy, queues={"batch": "default", "debug": "default"})
+        self.bench.scheduler = Scheduler(policy, ("default",), {"batch": "default", "debug": "default"}, own)
+        self.bench.grow(make_r("0-3", debug="0-1"))
+
+
+DEBUG: Mapping[str, Any] = {"properties": ["debug"]}
+
+
+@pytest.mark.parametrize("other", ["fifo", "firstfit", "easy", "conservative"])
+def test_queues_of_one_group_keep_each_others_reservations(
+    bench_of: Any, make_r: MakeR, spec: Spec, other: str
+) -> None:
+    """The head of `batch` waits for all nodes; jobs of `debug` may use the idle ones until then, and no longer."""
+    bench = Lanes(bench_of, f"easy;debug={other}", make_r).bench
+    bench.submit(1, spec(nodes=2, exclusive=True, duration=100.0, queue="batch", constraint={"not": [DEBUG]}))
+    bench.run()
+    bench.submit(2, spec(nodes=4, exclusive=True, duration=10.0, queue="batch"))
+    bench.run()
+    bench.submit(3, spec(nodes=1, exclusive=True, duration=100.0, queue="debug", constraint=DEBUG))
+    bench.submit(4, spec(nodes=1, exclusive=True, duration=101.0, queue="debug", constraint=DEBUG))
+    bench.run()
+    assert set(bench.granted) == {1, 3}
+    assert planned(bench.scheduler)[2] == 200.0
+    bench.now_s = 200.0
+    bench.free(1)
+    bench.free(3)
+    bench.run()
+    assert set(bench.granted) == {2}
+
+
+def test_each_queue_has_its_own_order(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    bench = Lanes(bench_of, "fifo;debug=firstfit:order=sjf", make_r).bench
+    for jobid, limit_s in ((1, 50.0), (2, 20.0), (3, 30.0)):
+        bench.submit(jobid, spec(nodes=1, exclusive=True, duration=limit_s, queue="debug", constraint=DEBUG))
+    bench.run()
+    assert set(bench.granted) == {2, 3}
+
+
+def test_a_policy_of_a_queue_is_named_with_it() -> None:
+    policy, own = load("conservative:compress;debug=fifo;gpu=easy:order=sjf")
+    made: list[Policy] = [policy, *own.values()]
+    assert [one.name for one in made] == ["conservative", "fifo", "easy"]
+    assert list(own) == ["debug", "gpu"]
+    for bad in ("easy;fifo", "easy;=fifo", "easy;debug=fifo;debug=easy", "easy;debug="):
+        with pytest.raises(InvalidValue):
+            load(bad)
