@@ -169,7 +169,10 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         (RESOURCE + 'config = ["a"]', "[resource] config: item 0 must be a table, not a string"),
         (RESOURCE + 'config = "a"', "[resource] config: must be an array, not a string"),
         (RESOURCE + 'path = "R"\n' + ENTRY, "site.toml:2: [resource] path: give either path or [[resource.config]]"),
-        (ENTRY + ENTRY + 'core = "1"', "site.toml:7: [[resource.config]] unknown key 'core'; known keys: amounts, co"),
+        (
+            ENTRY + ENTRY + 'core = "1"',
+            "site.toml:7: [[resource.config]] unknown key 'core'; known keys: amounts, cores",
+        ),
         (ENTRY + '[[resource.config]]\ncores = "0"', "site.toml:4: [[resource.config]] has no hosts"),
         ('[[resource.config]]\nhosts = "a"', "site.toml:1: [[resource.config]] has none of cores, gpus, properties"),
         ('[[resource.config]]\nhosts = "a["\ncores = "0"', "site.toml:2: [[resource.config]] hosts: hostlist"),

@@ -161,21 +161,16 @@ class ResourceService:
         return parse_targets(text, resources.ranks_by_host, resources.ranks)
 
     def _drain(self, request: Request) -> None:
-        wanted = request.payload(DrainRequest)
-        self.perform(
-            self.module.drain(
-                self.targets(wanted.targets), wanted.reason, wanted.mode, user_name(request.userid), self._turns.wall_s
-            )
-        )
-        self._answer(request)
+        self._change_drain(request, request.payload(DrainRequest), self.module.drain)
 
     def _undrain(self, request: Request) -> None:
-        wanted = request.payload(UndrainRequest)
-        self.perform(
-            self.module.undrain(
-                self.targets(wanted.targets), wanted.reason, wanted.mode, user_name(request.userid), self._turns.wall_s
-            )
-        )
+        self._change_drain(request, request.payload(UndrainRequest), self.module.undrain)
+
+    def _change_drain(
+        self, request: Request, wanted: DrainRequest | UndrainRequest, change: Callable[..., list[effect.Effect]]
+    ) -> None:
+        targets, user = self.targets(wanted.targets), user_name(request.userid)
+        self.perform(change(targets, wanted.reason, wanted.mode, user, self._turns.wall_s))
         self._answer(request)
 
     def _assign(self, request: Request) -> None:
