@@ -33,8 +33,9 @@ def logger(name: str) -> logging.Logger:
     return logging.getLogger(f"fluxsched.{name}")
 
 
-def blamed(exc: BaseException) -> str:
-    """What was raised and where, in one line: who writes a policy wants to know the line of the file."""
+def blamed(exc: BaseException, line: str | None = None) -> str:
+    """What was raised and where, in one line; `line` is known to be to blame, else it is the innermost one."""
     frames = traceback.extract_tb(exc.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(exc).__name__}: {exc}{where}"
+    if line is None and frames:
+        line = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+    return f"{type(exc).__name__}: {exc}" + (f" ({line})" if line else "")

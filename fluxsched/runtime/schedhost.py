@@ -33,6 +33,7 @@ from fluxsched.runtime.log import blamed, logger
 from fluxsched.runtime.specs import Specs
 from fluxsched.runtime.turns import Turns
 from fluxsched.sched import effects as effect
+from fluxsched.sched.blame import policy_line
 from fluxsched.sched.scheduler import Scheduler
 from fluxsched.transport.base import Client
 
@@ -233,7 +234,7 @@ class SchedulerHost:
                     break
         except Exception as exc:
             log.exception("policy %s failed", self.scheduler.policy.name)
-            self.end(f"policy {self.scheduler.policy.name!r} raised {blamed(exc)}")
+            self.end(f"policy {self.scheduler.policy.name!r} raised {blamed(exc, policy_line(exc))}")
             return
         if self._pass is not None or self._deferred:
             self._turns.wake()

@@ -17,7 +17,8 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue, LocalProtocolError, Refused, RemoteProtocolError
-from fluxsched.sched.decisions import Deny, Start
+from fluxsched.sched.blame import raise_at
+from fluxsched.sched.decisions import Decision, Deny, Start
 from fluxsched.sched.desk import Desk
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Raise, Release
 from fluxsched.sched.grants import blocks_in, grouped
@@ -312,8 +313,10 @@ class Scheduler:
                     continue
                 done = False
                 desk = Desk(group, lane, self._counts, now_s, self._telling)
+                decisions: Iterator[Decision] | None = None
                 try:
-                    for decision in desk.decisions():
+                    decisions = desk.decisions()
+                    for decision in decisions:
                         effect = desk.apply(decision)
                         if effect is not None:
                             yield effect
@@ -321,6 +324,9 @@ class Scheduler:
                             refused += 1
                             self._check_refusals(lane, refused)
                     done = True
+                except Exception as fault:
+                    raise_at(decisions, fault)
+                    raise
                 finally:
                     desk.end(done)
                     group.changed |= not done

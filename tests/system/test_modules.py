@@ -149,7 +149,9 @@ class Odd:
 @pytest.mark.parametrize(
     ("decisions", "error"),
     [
-        ("[Start(job.jobid, None)]", "policy 'odd' raised "),
+        ("[Start(job.jobid, None)]", "only a Fits can start (odd.py:9)"),
+        ("[7]", "a policy yields Start, Pending, Deny, Reserve or Pause (odd.py:9)"),
+        ("[view.place(job.jobid)]", "'int' object has no attribute 'request' (odd.py:9)"),
         ("[Start(job.jobid, view.place(job))] * 2", None),
         ("[Deny(1234, 'who?'), Start(job.jobid, view.place(job))]", None),
     ],
@@ -165,7 +167,9 @@ def test_odd_decisions(daemon: Any, until: Any, decisions: str, error: str | Non
         assert here("module", "stats", "sched-odd").json["refused"] >= 1
     else:
         until(lambda: modules(here)["sched-odd"]["status"] == 3)
-        assert modules(here)["sched-odd"]["error"].startswith(error)
+        found = modules(here)["sched-odd"]["error"]
+        assert found.startswith("policy 'odd' raised ")
+        assert found.endswith(error)
         assert here("job", "why", jobs[0]).word == "SCHED: no scheduler serves group default"
 
 
