@@ -26,7 +26,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--fake", metavar="SPEC", help="Made-up resources: 1000x64+4 is 1000 nodes of 64 cores and 4 GPUs.")
 @click.option("--test-size", metavar="N", type=click.IntRange(min=1), help="N targets that each are this machine.")
 @click.option("--scheduler", "schedulers", metavar="NAME|none", multiple=True, shell_complete=complete.policies,
-              help="Policy (fifo:placement=best-fit) or file; may be repeated. [default: config or fifo]")  # fmt: skip
+              help="Policy (fifo:placement=best-fit) or file; 'easy;debug=fifo' has another for queue debug. May be "
+                   "repeated. [default: config or fifo]")  # fmt: skip
 @click.option("--statedir", metavar="D", type=click.Path(file_okay=False, path_type=Path),
               help="Keep the state there. [default: a temporary directory, removed at exit]")  # fmt: skip
 @click.option("--bind", metavar="URI", multiple=True, help="Listen there as well (tcp://127.0.0.1:*).")

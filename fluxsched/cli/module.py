@@ -43,12 +43,16 @@ def module() -> None:
 
 
 def _specification(spec: str, options: tuple[str, ...]) -> str:
-    """`fifo` and `placement=best-fit` become one; a file is named so that the instance finds it."""
-    policy, colon, given = spec.partition(":")
+    """`fifo` and `placement=best-fit` become one; a file is named so that the instance finds it.
+
+    What follows a `;` are policies of queues, to which the options do not belong.
+    """
+    general, semicolon, own = spec.partition(";")
+    policy, colon, given = general.partition(":")
     if policy.endswith(".py"):
         policy = os.path.abspath(policy)
     joined = ",".join([given, *options] if given else options)
-    return f"{policy}:{joined}" if joined or colon else policy
+    return (f"{policy}:{joined}" if joined or colon else policy) + semicolon + own
 
 
 @module.command("load")
@@ -61,7 +65,10 @@ def _specification(spec: str, options: tuple[str, ...]) -> str:
 @connected
 def load(handle: Handle, spec: str, options: tuple[str, ...], name: str | None, groups: tuple[str, ...],
          as_json: bool) -> None:  # fmt: skip
-    """Start a scheduler: SPEC is a policy (fifo, fifo:placement=best-fit) or a file (./mine.py)."""
+    """Start a scheduler: SPEC is a policy (fifo, fifo:placement=best-fit) or a file (./mine.py).
+
+    'easy;debug=fifo' has another policy for queue debug.
+    """
     request = {"spec": _specification(spec, options), **({"name": name} if name else {})}
     answer = handle.rpc("module.load", {**request, "groups": list(groups)} if groups else request)
     if as_json:

@@ -38,11 +38,12 @@ def _needs(row: dict[str, Any]) -> str:
 
 
 _SWITCHES = "{queue:<12} {enabled:>2} {started:>2}"
-_LIMITS = "?:{group:<10} ?:{defaults:>8} ?:{limit:>8} ?:{nnodes:>7} ?:{ncores:>6} ?:{ngpus:>5}"
+_LIMITS = "?:{group:<10} ?:{policy:<10} ?:{defaults:>8} ?:{limit:>8} ?:{nnodes:>7} ?:{ncores:>6} ?:{ngpus:>5}"
 LIST = Table(
     {"default": f"{_SWITCHES} {_LIMITS} ?:{{requires}} ?:{{reason}}"},
     {
         "group": Field("GROUP", lambda row: row.get("group") or "default"),
+        "policy": Field("POLICY", lambda row: row.get("policy")),
         "defaults": Field("TDEFAULT", _duration("duration_default")),
         "limit": Field("TLIMIT", _duration("duration_max")),
         "nnodes": Field("NNODES", _nodes),
@@ -79,7 +80,8 @@ _name = click.option(
 def list_queues(handle: Handle, name: str | None, output: Output) -> None:
     """The queues: EN is whether they take jobs, ST whether these are scheduled; then their group and their limits.
 
-    What none of them has, has no column: TDEFAULT and TLIMIT (durations), NNODES, NCORES, NGPUS, REQUIRES.
+    POLICY is how their jobs are ordered. What none of them has, has no column: TDEFAULT and TLIMIT (durations),
+    NNODES, NCORES, NGPUS, REQUIRES.
     """
     queues = _asked(handle, name)
     output.show({"queues": queues}, lambda shown: queues)
@@ -104,6 +106,8 @@ def status(handle: Handle, argument: str | None, name: str | None, as_json: bool
         ):
             why = f": {reason}" if reason and not is_on else ""
             click.echo(f"{prefix}{what} is {words[not is_on]}{why}")
+        if each.get("policy"):
+            click.echo(f"{prefix}Scheduling policy is {each['policy']}")
 
 
 def _which(with_reason: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 from fluxsched.core.constraint import Constraint
@@ -34,6 +36,7 @@ from fluxsched.runtime.config_values import (
     SchedulerSettings,
 )
 from fluxsched.runtime.files import read_text
+from fluxsched.runtime.policies import check_policy, composed
 from fluxsched.runtime.toml_reader import Document, Table
 
 __all__ = [
@@ -81,7 +84,7 @@ def parse_config(text: str, name: str) -> Config:
     if defaults.queue is not None and defaults.queue not in queues:
         system = policy.table("jobspec").table("defaults").table("system")
         system.fault("queue", f"queue {defaults.queue!r} is not configured; there are: {', '.join(queues) or 'none'}")
-    schedulers = _schedulers(root, groups)
+    schedulers = _schedulers(root, groups, queues)
     kill_timeout_s = _exec(root.table("exec"))
     root.done()
     document.check()
@@ -225,13 +228,25 @@ def _queue(name: str, table: Table, groups: set[str], limits: Limits, defaults: 
     hosts = table.text("hosts", Hostlist.parse)
     if hosts is not None and "requires" in table:
         table.fault("hosts", "and requires cannot both be given (RFC 33): hosts alone says who the members are")
-    own, own_defaults = _policy(table.table("policy"), with_queue=False)
+    policy, own, own_defaults = _queue_policy(table)
     duration_s = own_defaults.duration_s if own_defaults.duration_s is not None else defaults.duration_s
     merged = _merged(own, limits)
     if merged.duration_s and duration_s and duration_s > merged.duration_s:
         table.fault(None, f"its default duration of {duration_s:g} s is above its limit of {merged.duration_s:g} s")
     table.done()
-    return QueueSettings(name, group, requires if hosts is None else (LOCAL_PREFIX + name,), hosts, merged, duration_s)
+    required = requires if hosts is None else (LOCAL_PREFIX + name,)
+    return QueueSettings(name, group, required, hosts, merged, duration_s, policy)
+
+
+def _queue_policy(table: Table) -> tuple[str | None, Limits, Defaults]:
+    """What a queue has of its own; `policy = "fifo"` is short for `policy.scheduler.policy = "fifo"`."""
+    if table.has_text("policy"):
+        return table.text("policy", check_policy), Limits(), Defaults()
+    policy = table.table("policy")
+    scheduler = policy.table("scheduler")
+    spec = scheduler.text("policy", check_policy)
+    scheduler.done()
+    return spec, *_policy(policy, with_queue=False)
 
 
 def _merged(own: Limits, general: Limits) -> Limits:
@@ -240,19 +255,22 @@ def _merged(own: Limits, general: Limits) -> Limits:
     return Limits(*[general if mine is None else mine for mine, general in chosen])
 
 
-def _schedulers(root: Table, groups: set[str]) -> tuple[SchedulerSettings, ...]:
+def _schedulers(
+    root: Table, groups: set[str], queues: Mapping[str, QueueSettings]
+) -> tuple[SchedulerSettings, ...]:
     found: list[SchedulerSettings] = []
     served: dict[str, int] = {}
     for at, table in enumerate(root.tables("scheduler")):
         if at >= SCHEDULERS_MAX:
             table.fault(None, f"is above the limit of {SCHEDULERS_MAX} schedulers")
             break
-        policy, name = table.text("policy", _check_policy), table.text("name", _check_name)
+        mine = table.texts("groups")
+        policy = table.text("policy", partial(composed, groups=mine or (DEFAULT,), queues=queues))
+        name = table.text("name", _check_name)
         if "policy" not in table:
             table.fault(None, 'has no policy, such as policy = "fifo"')
         if name is not None and name in {one.name for one in found}:
             table.fault("name", f"two schedulers are named {name!r}")
-        mine = table.texts("groups")
         for group in mine or (DEFAULT,):
             _check_group(table, "groups" if mine else None, group, groups)
             if group in served:
@@ -281,11 +299,6 @@ def _check_group(table: Table, key: str | None, group: str, groups: set[str]) ->
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise InvalidValue(f"name {name!r} must be at most 64 letters, digits, '.', '_' and '-', the first no sign")
-
-
-def _check_policy(spec: str) -> None:
-    if not spec.partition(":")[0]:
-        raise InvalidValue(f"{spec!r} names no policy: write NAME or NAME:key=value,key=value")
 
 
 def _check_required(name: str) -> None:

@@ -89,6 +89,8 @@ class QueueSettings:
     """Its members (RFC 29, or `all`), which get the property `+NAME`."""
     limits: Limits = Limits()
     default_duration_s: float | None = None
+    policy: str | None = None
+    """The policy of its own that orders it, with options; None: that of its group's scheduler."""
 
     @property
     def duration_limit_s(self) -> float | None:

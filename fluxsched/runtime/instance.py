@@ -159,10 +159,10 @@ class Instance:
             self.shell, self.scheduling, self.router, self.store, self.turns, self._fluids(restored)
         )
         self.streams = JobStreams(self.shell, self.router, self.store, self.turns)
-        queues = {queue.name: queue.group for queue in manager.queues if queue.name is not None}
         self.modules = ModuleService(
-            self.router, self.scheduling, self.turns, self.run_directory, lambda: self.uri, queues
+            self.router, self.scheduling, self.turns, self.run_directory, lambda: self.uri, config.queues
         )
+        self.jobs.policy_of = self.modules.policy_of
         self.agents = AgentService(self.resource, self.router, self.turns, config.resource)
         self.agents.on_change.append(self._check_ready)
         self.instance = InstanceService(self.router, self.info, config.raw, self.stop)

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError
+from fluxsched.jobs.queues import DEFAULT_GROUP
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.runtime import log as logs
 from fluxsched.runtime.blocking import Handle
@@ -27,9 +28,10 @@ from fluxsched.runtime.discover import discover
 from fluxsched.runtime.enclosing import enclosing_job
 from fluxsched.runtime.instance import Instance, Settings
 from fluxsched.runtime.paths import find_uri
+from fluxsched.runtime.policies import check_files, composed, known_policies
 from fluxsched.runtime.sources import Sources, build_inventory
 from fluxsched.runtime.tracing import printer
-from fluxsched.runtime.usage import check_start, known_policies
+from fluxsched.runtime.usage import check_start
 
 __all__ = [
     "StartOptions",
@@ -109,14 +111,20 @@ def settings_of(options: StartOptions) -> Settings:
 
 
 def schedulers_of(options: StartOptions, config: Config) -> tuple[tuple[str, str | None, tuple[str, ...]], ...]:
-    """`--scheduler` decides for the group default; without it the config does, else fifo."""
+    """`--scheduler` decides for the group default; without it the config does, else fifo.
+
+    Raises InvalidValue for a policy that is none, and for one of a queue that is not the scheduler's.
+    """
     if "none" in options.schedulers:
         return ()
+    found: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (("fifo", None, ()),)
     if options.schedulers:
-        return tuple((spec, None, ()) for spec in options.schedulers)
-    if config.schedulers:
-        return tuple((one.policy, one.name, one.groups) for one in config.schedulers)
-    return (("fifo", None, ()),)
+        found = tuple((specs, None, ()) for specs in options.schedulers)
+    elif config.schedulers:
+        found = tuple((one.policy, one.name, one.groups) for one in config.schedulers)
+    for specs, _, groups in found:
+        check_files(composed(specs, groups or (DEFAULT_GROUP,), config.queues))
+    return found
 
 
 def start(options: StartOptions) -> int:

@@ -1,4 +1,4 @@
-"""Process entry of a scheduler module: `python -m fluxsched.runtime.schedmain --uri URI --name N --group G SPEC`.
+"""Process entry of a scheduler module: `python -m fluxsched.runtime.schedmain --uri URI --name N --group G SPECS`.
 
 The last line on stderr is why it ended; the instance shows it.
 """
@@ -17,7 +17,7 @@ from fluxsched.runtime.clock import SystemClock
 from fluxsched.runtime.schedhost import SchedulerHost
 from fluxsched.runtime.turns import Turns
 from fluxsched.sched.policy import Policy
-from fluxsched.sched.registry import make, parse_spec
+from fluxsched.sched.registry import load
 from fluxsched.sched.scheduler import DEFAULT_GROUP, Scheduler
 from fluxsched.transport.zeromq import ZmqClient
 
@@ -25,17 +25,17 @@ GC_THRESHOLD = 100_000
 """Allocations between collections: messages make no cycles, so collecting rarely costs nothing."""
 
 
-def policy_of(spec: str) -> Policy:
-    """The policy; whatever its own code raises while it is loaded and made is said in one line."""
+def policies_of(specs: str) -> tuple[Policy, dict[str, Policy]]:
+    """The policies, ready; whatever their own code raises while they are loaded and made is said in one line."""
     try:
-        return make(*parse_spec(spec))
+        return load(specs)
     except FluxschedError:
         raise
     except Exception as exc:  # foreign code: whatever it raises is its author's to know
-        raise FluxschedError(f"policy {spec} raised {log.blamed(exc)}") from exc
+        raise FluxschedError(f"policy {specs} raised {log.blamed(exc)}") from exc
 
 
-async def serve(uri: str, name: str, spec: str, groups: tuple[str, ...], queues: dict[str, str]) -> str | None:
+async def serve(uri: str, name: str, specs: str, groups: tuple[str, ...], queues: dict[str, str]) -> str | None:
     """Run the module until it is told to leave (None) or fails (the reason)."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[str | None] = loop.create_future()
@@ -44,11 +44,11 @@ async def serve(uri: str, name: str, spec: str, groups: tuple[str, ...], queues:
         if not ended.done():
             ended.set_result(reason)
 
-    policy = policy_of(spec)
+    policy, own = policies_of(specs)
     turns = Turns(SystemClock())
     turns.failed = lambda exc: end(log.blamed(exc))
     client = ZmqClient(uri)
-    host = SchedulerHost(client, Scheduler(policy, groups, queues), groups, turns, name)
+    host = SchedulerHost(client, Scheduler(policy, groups, queues, own), groups, turns, name)
     host.on_end = end
     loop.add_signal_handler(signal.SIGTERM, end, None)
     client.start(loop, turns.wake)
@@ -70,13 +70,13 @@ def main() -> int:
     parser.add_argument("--name", required=True)
     parser.add_argument("--group", action="append", default=[])
     parser.add_argument("--queue", action="append", default=[], help="NAME=GROUP")
-    parser.add_argument("spec")
+    parser.add_argument("specs", metavar="SPEC[;QUEUE=SPEC...]")
     options = parser.parse_args()
     log.setup(None, verbose=1)
     try:
         groups = tuple(options.group) or (DEFAULT_GROUP,)
         queues = dict(pair.split("=", 1) for pair in options.queue)
-        reason = asyncio.run(serve(options.uri, options.name, options.spec, groups, queues))
+        reason = asyncio.run(serve(options.uri, options.name, options.specs, groups, queues))
     except FluxschedError as exc:
         sys.stderr.write(f"{exc}\n")
         return 2

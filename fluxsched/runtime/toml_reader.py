@@ -76,6 +76,10 @@ class Table:
     def __contains__(self, key: str) -> bool:
         return key in self._obj
 
+    def has_text(self, key: str) -> bool:
+        """Whether a string is there, for a key that may be a table or the short form of one."""
+        return isinstance(self._obj.get(key), str)
+
     def fault(self, key: str | None, text: str) -> None:
         """Note what is wrong with a key of this table, or with the table (None)."""
         place = f"{_title(self.path)} {'' if key is None else f'{key}: '}".lstrip()

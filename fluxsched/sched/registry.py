@@ -60,21 +60,39 @@ def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
     return name, options
 
 
-def load(specs: str) -> tuple[Policy, dict[str, Policy]]:
-    """`SPEC;QUEUE=SPEC;...` -> the policy of most queues, and those of queues that have one of their own.
+def split_queues(specs: str) -> tuple[str, dict[str, str]]:
+    """`SPEC;QUEUE=SPEC;...` -> the policy of most queues, and those of queues that have one of their own, as texts.
 
     The order is that in which queues are served. Raises InvalidValue naming the part.
     """
-    first, *others = specs.split(";")
-    own: dict[str, Policy] = {}
+    general, *others = specs.split(";")
+    own: dict[str, str] = {}
     for part in others:
         queue, equals, spec = part.partition("=")
         if not queue or not equals or ":" in queue:
             raise InvalidValue(f"{part!r} is not QUEUE=POLICY, as in 'easy;debug=fifo'")
         if queue in own:
             raise InvalidValue(f"queue {queue!r} is given two policies")
-        own[queue] = make(*parse_spec(spec))
-    return make(*parse_spec(first)), own
+        own[queue] = spec
+    return general, own
+
+
+def join_queues(general: str, own: Mapping[str, str]) -> str:
+    """The text that `split_queues` takes apart."""
+    return ";".join([general, *[f"{queue}={spec}" for queue, spec in own.items()]])
+
+
+def load(specs: str) -> tuple[Policy, dict[str, Policy]]:
+    """The policies that `SPEC;QUEUE=SPEC;...` names, ready to use. Raises InvalidValue naming the queue at fault."""
+    general, own = split_queues(specs)
+    return make(*parse_spec(general)), {queue: _of_queue(queue, spec) for queue, spec in own.items()}
+
+
+def _of_queue(queue: str, spec: str) -> Policy:
+    try:
+        return make(*parse_spec(spec))
+    except InvalidValue as fault:
+        raise type(fault)(f"queue {queue!r}: {fault}") from fault
 
 
 def make(name: str, options: Mapping[str, str]) -> Policy:

@@ -266,6 +266,10 @@ class Scheduler:
             group.name: {
                 "targets": len(group.pool.ranks), "down": len(group.pool.down), "leaving": len(group.leaving),
                 "waiting": group.waiting, "planned": sum(len(lane.planned) for lane in group.lanes.values()),
+                "queues": {
+                    lane.name: {"policy": lane.policy.name, "waiting": len(lane.queue), "planned": len(lane.planned)}
+                    for lane in group.lanes.values() if lane.name
+                },
             }
             for group in self._groups.values()
         }  # fmt: skip

@@ -55,6 +55,7 @@ jobspec.defaults.system.queue = "day"
 requires = ["ssd", "^slow"]
 policy.limits.duration = "2h"
 policy.limits.job-size.max.nnodes = -1
+policy.scheduler.policy = "conservative:compress"
 
 [queues.night]
 group = "batch"
@@ -63,6 +64,9 @@ policy.jobspec.defaults.system.duration = "0"
 [queues.all]
 hosts = "all"
 policy.limits.duration = "infinity"
+
+[queues.quick]
+policy = "firstfit:order=sjf"
 
 [[scheduler]]
 policy = "fifo:placement=best-fit"
@@ -96,8 +100,10 @@ def test_every_key_is_read() -> None:
     assert (config.defaults.queue, config.defaults.duration_s) == ("day", 600.0)
     assert config.limits == Limits(86400.0, 1, 4, 32, 8)
     assert config.raw == tomllib.loads(FULL)
-    assert list(config.queues) == ["day", "night", "all"]
-    assert config.queues["day"].duration_limit_s == 7200.0
+    assert [(name, queue.policy) for name, queue in config.queues.items()] == [
+        ("day", "conservative:compress"), ("night", None), ("all", None), ("quick", "firstfit:order=sjf")
+    ]  # fmt: skip
+    assert [config.queues[name].duration_limit_s for name in ("day", "quick")] == [7200.0, 86400.0]
 
 
 def test_queues_for_the_job_manager_have_their_own_policy_or_the_general_one() -> None:
@@ -189,6 +195,26 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         ('[queues.a]\ngroup = "fst"', "site.toml:2: [queues.a] group: group 'fst' is not in [resource.groups]; there"),
         ('[queues.a]\ngroup = "exclude"', "site.toml:2: [queues.a] group: nobody can acquire group 'exclude'"),
         ('[queues."a/b"]', "site.toml:1: [queues] a/b: name 'a/b' must be"),
+        ('[queues.a]\npolicy = "fofi"', "site.toml:2: [queues.a] policy: no policy 'fofi': there are conservative, "),
+        ('[queues.a]\npolicy = "easy:depth=1"', "[queues.a] policy: policy 'easy': no option 'depth'; it has order, "),
+        ("[queues.a]\npolicy = 3", "site.toml:2: [queues.a] policy: must be a table, not an integer"),
+        (
+            '[queues.a.policy]\nscheduler.policy = "easy;b=fifo"',
+            "site.toml:2: [queues.a.policy.scheduler] policy: no policy 'easy;b=fifo'",
+        ),
+        ('[queues.a.policy.scheduler]\nname = "x"', "[queues.a.policy.scheduler] unknown key 'name'"),
+        (
+            '[queues.a]\n[[scheduler]]\npolicy = "easy;b=fifo"',
+            "site.toml:3: [[scheduler]] policy: queue 'b' has a policy in 'easy;b=fifo', but is not configured",
+        ),
+        (
+            '[resource.groups]\nlab = ""\n[queues.a]\ngroup = "lab"\n[[scheduler]]\npolicy = "easy;a=fifo"',
+            "site.toml:6: [[scheduler]] policy: queue 'a' has a policy in 'easy;a=fifo', but group 'lab' serves it",
+        ),
+        (
+            '[queues.a]\n[[scheduler]]\npolicy = "easy;a=hybrid:depth=some"',
+            "site.toml:3: [[scheduler]] policy: queue 'a': policy 'hybrid': depth='some'",
+        ),
         ("[queues.a]\nparent = 1", "site.toml:2: [queues.a] unknown key 'parent'"),
         ('[queues.a]\nrequires = ["^"]', "site.toml:2: [queues.a] requires: "),
         ('[queues.a]\nhosts = "b"\nrequires = ["x"]', "site.toml:2: [queues.a] hosts: and requires cannot both"),

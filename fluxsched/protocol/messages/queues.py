@@ -20,8 +20,8 @@ class QueueStatusRequest(Payload, frozen=True):
 class QueueStatus(Payload, frozen=True):
     """Whether the queue takes jobs and has them scheduled, with the reason if not; `blocked`: by what but an admin.
 
-    Then what its configuration says (RFC 33): the group that serves it, what its jobs require (RFC 31), and its limits;
-    what is not there is not limited.
+    Then the group that serves it; the policy by which the group's scheduler orders it, while there is one; and what its
+    configuration says (RFC 33): what its jobs require (RFC 31), and its limits; what is not there is not limited.
     """
 
     enable: bool
@@ -31,6 +31,7 @@ class QueueStatus(Payload, frozen=True):
     start_reason: str | None = None
     blocked: str | None = None
     group: str = "default"
+    policy: str | None = None
     constraints: FreeForm | None = None
     duration_default: Seconds | None = None
     duration_max: Seconds | None = None

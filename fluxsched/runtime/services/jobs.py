@@ -50,6 +50,7 @@ class JobService:
         self._fluids = fluids
         self._specs = Specs()
         self.accepting = True
+        self.policy_of: Callable[[str | None, str], str | None] = lambda queue, group: None
         router.serve(self._handlers())
 
     def _handlers(self) -> dict[str, Callable[[Request], None]]:
@@ -187,6 +188,7 @@ class JobService:
                 start_reason=status.start_reason or None,
                 blocked=status.blocked,
                 group=config.group,
+                policy=self.policy_of(status.name, config.group),
                 constraints=config.requires.to_json() if config.requires is not None else None,
                 duration_default=config.default_duration_s or None,
                 duration_max=config.duration_limit_s or None,

@@ -28,8 +28,10 @@ from fluxsched.protocol.messages.modules import (
     ServiceRequest,
 )
 from fluxsched.runtime.children import ExitWatch
+from fluxsched.runtime.config_values import QueueSettings
 from fluxsched.runtime.log import logger
 from fluxsched.runtime.peers import Peer, Request
+from fluxsched.runtime.policies import composed, policy_of
 from fluxsched.runtime.router import Router, forget
 from fluxsched.runtime.services.scheduling import DEFAULT_GROUP, SchedulingService
 from fluxsched.runtime.turns import Timer, Turns
@@ -49,9 +51,10 @@ STATUS_INIT, STATUS_RUNNING, STATUS_FINALIZING, STATUS_EXITED = 0, 1, 2, 3
 class Module:
     """One scheduler module: its process, its connection and how it ended."""
 
-    def __init__(self, name: str, spec: str, groups: tuple[str, ...], since_s: float) -> None:
+    def __init__(self, name: str, spec: str, specs: str, groups: tuple[str, ...], since_s: float) -> None:
         self.name = name
         self.spec = spec
+        self.specs = specs  # complete with the policies of queues
         self.groups = groups
         self.since_s = since_s
         self.process: subprocess.Popen[bytes] | None = None
@@ -76,7 +79,7 @@ class ModuleService:
         turns: Turns,
         directory: Path,
         uri: Callable[[], str],
-        queues: Mapping[str, str],
+        queues: Mapping[str, QueueSettings],
     ) -> None:
         self.modules: dict[str, Module] = {}
         self._router = router
@@ -118,7 +121,7 @@ class ModuleService:
             for other in self.modules.values():
                 if group in other.groups and other.status != STATUS_EXITED:
                     raise Refused(f"group {group!r} is served by module {other.name!r}; remove it first", errno.EBUSY)
-        module = Module(name, spec, groups, self._turns.wall_s)
+        module = Module(name, spec, composed(spec, groups, self._queues), groups, self._turns.wall_s)
         module.on_ready.append(ready)
         self._spawn(module)
         self.modules[name] = module
@@ -127,12 +130,12 @@ class ModuleService:
     def _spawn(self, module: Module) -> None:
         command = [sys.executable, "-m", "fluxsched.runtime.schedmain", "--uri", self._uri(), "--name", module.name]
         command += [part for group in module.groups for part in ("--group", group)]
-        serves = [f"{queue}={group}" for queue, group in self._queues.items() if group in module.groups]
+        serves = [f"{name}={queue.group}" for name, queue in self._queues.items() if queue.group in module.groups]
         command += [part for pair in serves for part in ("--queue", pair)]
         with self._log_path(module.name).open("ab") as output:
             module.log_begin = output.tell()
             module.process = subprocess.Popen(
-                [*command, module.spec], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                [*command, module.specs], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         loop = asyncio.get_running_loop()
         module.watch = ExitWatch(loop, module.process.pid, lambda: self._turns.post(lambda: self._exited(module)))
@@ -251,6 +254,13 @@ class ModuleService:
                 module.process.kill()
                 module.process.wait()
 
+    def policy_of(self, queue: str | None, group: str) -> str | None:
+        """The policy that orders a queue of the group, with its options; None while no module serves the group."""
+        for module in self.modules.values():
+            if group in module.groups and module.status == STATUS_RUNNING:
+                return policy_of(queue, module.specs)
+        return None
+
     # -- reading and services -----------------------------------------------------------------------------------
 
     def _list(self, request: Request) -> None:
@@ -271,7 +281,7 @@ class ModuleService:
             mods.append(
                 ModuleInfo(
                     name=module.name,
-                    path=module.spec,
+                    path=module.specs,
                     idle=0,
                     status=module.status,
                     services=["sched", *sorted(module.peer.services)] if module.peer else [],
@@ -322,6 +332,6 @@ class ModuleService:
 
 def default_name(spec: str, groups: tuple[str, ...]) -> str:
     """`fifo:placement=best-fit` is module sched-fifo; for group debug it is sched-fifo-debug."""
-    base = Path(spec.split(":", 1)[0]).name.removesuffix(".py")
+    base = Path(re.split("[:;]", spec, maxsplit=1)[0]).name.removesuffix(".py")
     name = base if base.startswith("sched-") else f"sched-{base}"
     return "-".join([name, *(group for group in groups if group != DEFAULT_GROUP)])

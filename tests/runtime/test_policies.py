@@ -1,0 +1,71 @@
+"""Which policy orders which queue: the scheduler's words, the queue's configuration, the scheduler's policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fluxsched.errors import InvalidValue
+from fluxsched.runtime.config import Config, parse_config
+from fluxsched.runtime.launch import StartOptions, schedulers_of
+from fluxsched.runtime.policies import check_policies, composed, policy_of
+
+CONFIG = parse_config(
+    '[resource.groups]\nlab = ""\n'
+    '[queues.debug]\npolicy = "fifo"\n[queues.batch]\n'
+    '[queues.test]\ngroup = "lab"\npolicy.scheduler.policy = "firstfit"\n'
+    '[[scheduler]]\npolicy = "conservative"\n',
+    "site.toml",
+)
+
+
+@pytest.mark.parametrize(
+    ("specs", "groups", "want"),
+    [
+        ("easy", ["default"], "easy;debug=fifo"),
+        ("easy", ["lab"], "easy;test=firstfit"),
+        ("easy", ["lab", "default"], "easy;debug=fifo;test=firstfit"),
+        ("easy;batch=firstfit", ["default"], "easy;batch=firstfit;debug=fifo"),
+        ("easy;debug=easy:order=sjf", ["default"], "easy;debug=easy:order=sjf"),
+    ],
+)
+def test_a_scheduler_s_words_win_over_the_queue_s(specs: str, groups: list[str], want: str) -> None:
+    assert composed(specs, groups, CONFIG.queues) == want
+
+
+def test_the_policy_of_a_queue() -> None:
+    specs = "easy;debug=fifo:placement=best-fit"
+    found = [policy_of(queue, specs) for queue in ("debug", "batch", None)]
+    assert found == ["fifo:placement=best-fit", "easy", "easy"]
+
+
+@pytest.mark.parametrize(
+    ("specs", "told"),
+    [
+        ("easy;debgu=fifo", "queue 'debgu' has a policy in .*, but is not configured: there are debug, batch"),
+        ("easy;test=fifo", "queue 'test' .*, but group 'lab' serves it, and this scheduler default"),
+        ("easy;debug=fofi", "queue 'debug': no policy 'fofi'"),
+        ("easy;debug=fifo:order=sjf", "queue 'debug': policy 'fifo': no option 'order'; it has placement"),
+        ("easy;debug=./absent.py", "there is no file ./absent.py"),
+        ("easy;fifo", "'fifo' is not QUEUE=POLICY"),
+    ],
+)
+def test_a_wrong_policy_is_refused_before_anything_starts(specs: str, told: str) -> None:
+    with pytest.raises(InvalidValue, match=told):
+        schedulers_of(StartOptions(schedulers=(specs,)), CONFIG)
+
+
+def test_without_queues_none_has_a_policy() -> None:
+    with pytest.raises(InvalidValue, match=r"queue 'debug' .* is not configured: there are none"):
+        schedulers_of(StartOptions(schedulers=("easy;debug=fifo",)), Config())
+    assert schedulers_of(StartOptions(), CONFIG) == (("conservative", None, ()),)
+
+
+def test_only_files_that_are_there(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    with pytest.raises(InvalidValue, match="there is no file"):
+        schedulers_of(StartOptions(schedulers=(str(path),)), Config())
+    path.write_text("1 / 0\n")
+    assert schedulers_of(StartOptions(schedulers=(f"{path}:n=1",)), Config()) == ((f"{path}:n=1", None, ()),)
+    assert check_policies(f"fifo;debug={path}") == ("fifo", {"debug": str(path)})  # not run, not even looked for
