@@ -24,6 +24,8 @@ _SCALARS = frozenset((str, int, float, bool, type(None)))
 _encode = msgspec.msgpack.Encoder().encode
 _encode_json = msgspec.json.Encoder().encode
 _decode_map = msgspec.msgpack.Decoder(dict[str, Any]).decode
+_decode_any = msgspec.msgpack.Decoder().decode
+_decode_json = msgspec.json.Decoder(dict[str, Any]).decode
 _well_formed = msgspec.msgpack.Decoder(msgspec.Raw).decode
 
 
@@ -65,6 +67,23 @@ def from_json(data: bytes | None, kind: object) -> Any: ...
 def from_json(data: bytes | None, kind: Any) -> Any:
     """Like `unpack` for JSON; one trailing NUL, as Flux sends it, is accepted."""
     return _json_decoder(kind)((data or b"").removesuffix(b"\0") or b"{}")
+
+
+def from_local(data: bytes) -> bytes:
+    """The msgpack payload that a local client's JSON, ended by a NUL, stands for; RemoteProtocolError if it is none."""
+    if not data.endswith(b"\0"):
+        raise RemoteProtocolError("payload: it does not end with a NUL, as JSON on the local socket must")
+    try:
+        return _encode(_decode_json(data[:-1]))
+    except RecursionError as exc:
+        raise _too_deep("payload") from exc
+    except (UnicodeError, OverflowError, msgspec.MsgspecError) as exc:
+        raise RemoteProtocolError(f"payload: {exc}") from exc
+
+
+def to_local(data: bytes) -> bytes:
+    """A msgpack payload as local clients read it: JSON and a NUL. Binary becomes base64."""
+    return _encode_json(_decode_any(data)) + b"\0"
 
 
 def is_well_formed(data: bytes) -> bool:

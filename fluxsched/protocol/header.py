@@ -184,6 +184,8 @@ def _answer(request: Message, errnum: int, payload: bytes | None) -> Message:
         request.topic,
         payload,
         (request.flags & _KEPT) | framing,
+        request.userid,  # Flux's clients drop a message without a role, and their requests come without
+        request.rolemask,
         aux1=errnum,
         matchtag=request.matchtag,
         route=request.route,

@@ -43,7 +43,7 @@ from fluxsched.runtime.exec.base import Reports
 from fluxsched.runtime.exec.local import LocalExecutor
 from fluxsched.runtime.exec.procs import clear_orphans
 from fluxsched.runtime.exec.timed import TimedExecutor
-from fluxsched.runtime.paths import SOCKET_NAME, URI_VARIABLE, write_info
+from fluxsched.runtime.paths import LOCAL_NAME, SOCKET_NAME, URI_VARIABLE, write_info
 from fluxsched.runtime.restore import Restored, read_store
 from fluxsched.runtime.router import Router
 from fluxsched.runtime.rundir import make_run_directory, sweep_run_directories
@@ -60,6 +60,7 @@ from fluxsched.runtime.store import Store
 from fluxsched.runtime.turns import Turns
 from fluxsched.runtime.waiting import end_jobs, until
 from fluxsched.transport.base import Server
+from fluxsched.transport.local import LocalServer
 from fluxsched.transport.zeromq import ZmqServer
 
 log = logs.logger("instance")
@@ -109,6 +110,7 @@ class Instance:
         """Take what the outside world gives; `begun` gives it back, also when a later step fails."""
         settings = self.settings
         self.run_directory, owner = make_run_directory()
+        self.local_uri = f"local://{self.run_directory / LOCAL_NAME}"
         begun.callback(os.close, owner)
         begun.callback(shutil.rmtree, self.run_directory, ignore_errors=True)
         logs.setup(self.run_directory / "log", settings.verbose)
@@ -140,6 +142,7 @@ class Instance:
         if not self.settings.servers:
             for endpoint in (f"ipc://{self.run_directory / SOCKET_NAME}", *self.settings.bind):
                 yield ZmqServer(endpoint)
+            yield LocalServer(self.local_uri)
 
     def _compose(self, restored: Restored) -> None:
         sources, config = self.settings.sources, self.settings.config
@@ -204,7 +207,7 @@ class Instance:
                 "broker.starttime": str(self._started_s),
                 "hostlist": str(self.resource.module.resources.nodelist),
                 "rundir": str(self.run_directory),
-                "local-uri": self.uri,
+                "local-uri": self.local_uri,
                 "endpoints": " ".join(server.endpoint for server in self.servers),
                 "version": __version__,
             }

@@ -18,6 +18,8 @@ from fluxsched.errors import FluxschedError, Refused
 
 URI_VARIABLE = "FLUXSCHED_URI"
 SOCKET_NAME = "instance.sock"
+LOCAL_NAME = "local-0"
+"""The socket for Flux's own clients, named as Flux names it."""
 INFO_NAME = "instance.json"
 PREFIX = "fluxsched-"
 

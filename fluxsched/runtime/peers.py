@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.protocol import codec
-from fluxsched.protocol.header import NORESPONSE, STREAMING, Message, make_error, make_response
+from fluxsched.protocol.header import NORESPONSE, ROLE_OWNER, STREAMING, Message, make_error, make_response
 from fluxsched.transport.base import Server
 
 T = TypeVar("T")
@@ -29,16 +29,18 @@ class Peer:
         "in_flight",
         "name",
         "outbox",
+        "rolemask",
         "server",
         "services",
         "streams",
         "userid",
     )
 
-    def __init__(self, server: Server, identity: bytes, userid: int) -> None:
+    def __init__(self, server: Server, identity: bytes, userid: int, rolemask: int) -> None:
         self.server = server
         self.identity = identity
         self.userid = userid
+        self.rolemask = rolemask
         self.name = identity.hex()
         self.outbox: list[Message] = []
         self.bundles = False
@@ -76,6 +78,11 @@ class Request:
     def userid(self) -> int:
         """The authenticated user of the peer."""
         return self.peer.userid
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether the peer may do everything; a guest (another user) may ask a few things only."""
+        return bool(self.peer.rolemask & ROLE_OWNER)
 
     @property
     def streaming(self) -> bool:

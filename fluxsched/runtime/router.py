@@ -1,8 +1,10 @@
 """Routes RFC 3 messages between peers and services, one outbox a peer, flushed once a turn.
 
-A peer that has sent a bundle gets bundles; to all others messages go one by one (wire.md section 2). Handlers never
-wait: they answer at once, later (`Request.respond` after a commit), or not at all. A handler's `FluxschedError` is
-the sender's error response; any other exception is a bug and ends the instance.
+A peer that has sent a bundle gets bundles; to all others messages go one by one (wire.md section 2). Payloads are
+msgpack in here: the JSON of a local peer is turned right before it is handled, and back right before it is sent. Such a
+peer meets the handlers of `serve_local` first, which answer as Flux does. Handlers never wait: they answer at once,
+later (`Request.respond` after a commit), or not at all. A handler's `FluxschedError` is the sender's error response; any
+other exception is a bug and ends the instance.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from fluxsched.protocol.header import (
     NORESPONSE,
     REQUEST,
     RESPONSE,
+    ROLE_LOCAL,
     ROLE_OWNER,
+    ROLE_USER,
     Message,
     decode,
     encode,
@@ -66,6 +70,8 @@ class Router:
         self._servers = servers
         self._handlers: dict[str, Handler] = {}
         self._services: set[str] = set()
+        self._local_handlers: dict[str, Handler] = {}
+        self._guest_topics: set[str] = set()
         self._remote: dict[str, Peer] = {}
         self._inbox: deque[tuple[Peer, Message | Lost]] = deque()
         self._calls: dict[int, tuple[Peer, Answered]] = {}
@@ -87,6 +93,17 @@ class Router:
         for topic, handler in handlers.items():
             self._handlers[topic] = handler
             self._services.add(topic.split(".", 1)[0])
+
+    def serve_local(self, handlers: Mapping[str, Handler], *, guests: bool = False) -> None:
+        """Register handlers that only peers of a local socket meet, before those of `serve`: they answer as Flux does.
+
+        `guests`: also who is not the owner may ask; everything else answers them EPERM.
+        """
+        for topic, handler in handlers.items():
+            self._local_handlers[topic] = handler
+            self._services.add(topic.split(".", 1)[0])
+        if guests:
+            self._guest_topics.update(handlers)
 
     def on_lost(self, call: Callable[[Peer], None]) -> None:
         """Be told once of every lost peer, after all that it had sent was handled and its streams were ended."""
@@ -164,6 +181,8 @@ class Router:
                     peer.server.send(peer.identity, frames)
             else:
                 for message in messages:
+                    if peer.server.json and message.payload is not None:
+                        message.payload = _spoken(message)
                     peer.server.send(peer.identity, encode(message))
 
     # -- receiving ----------------------------------------------------------------------------------------------
@@ -192,14 +211,18 @@ class Router:
                     self._inbox.append((peer, arrival))
         return bool(self._inbox)
 
-    def _peer(self, server: Server, identity: bytes) -> Peer:
+    def _peer(self, server: Server, arrival: Arrived) -> Peer:
+        identity = arrival.peer
         peer = self.peers.get((server, identity))
         if peer is None:
-            peer = self.peers[server, identity] = Peer(server, identity, os.getuid())
+            owner = os.getuid()
+            userid = owner if arrival.userid is None else arrival.userid
+            rolemask = (ROLE_OWNER if userid == owner else ROLE_USER) | (ROLE_LOCAL if server.json else 0)
+            peer = self.peers[server, identity] = Peer(server, identity, userid, rolemask)
         return peer
 
     def _arrived(self, server: Server, arrival: Arrived) -> None:
-        peer = self._peer(server, arrival.peer)
+        peer = self._peer(server, arrival)
         try:
             message = decode(arrival.frames)
             messages = unpack_bundle(message) if message.topic == BUNDLE_TOPIC else (message,)
@@ -218,6 +241,8 @@ class Router:
         if message.type == REQUEST:
             request = Request(self.send, peer, message)
             try:
+                if peer.server.json and message.payload is not None:
+                    message.payload = codec.from_local(message.payload)
                 self._handle(request)
             except FluxschedError as exc:
                 request.error(exc.errnum, str(exc))
@@ -232,20 +257,30 @@ class Router:
             raise FluxschedError(f"{IN_FLIGHT_PEER_MAX} requests wait already: wait for some answers", errno.EMFILE)
         if message.nodeid not in (0, 0xFFFFFFFF):
             raise FluxschedError(f"no such rank: {message.nodeid}; this instance has rank 0", errno.EHOSTUNREACH)
-        message.userid, message.rolemask = request.peer.userid, ROLE_OWNER
-        handler = self._handlers.get(message.topic)
+        message.userid, message.rolemask = request.peer.userid, request.peer.rolemask
+        if not request.is_owner and message.topic not in self._guest_topics:
+            raise FluxschedError("Request requires owner credentials", errno.EPERM)
+        handler = self._handler(request)
         if handler is not None:
             handler(request)
             return
         service = message.topic.split(".", 1)[0]
-        if message.topic.endswith("-cancel") and message.topic.removesuffix("-cancel") in self._handlers:
-            self._cancel(request)
-        elif service in self._remote:
+        if service in self._remote:
             self.forward(request, self._remote[service])
         elif service in self._services:
             raise FluxschedError(f"Unknown service method '{message.topic}'", errno.ENOSYS)
         else:
             raise FluxschedError(f"No service matching {message.topic} is registered", errno.ENOSYS)
+
+    def _handler(self, request: Request) -> Handler | None:
+        topic = request.topic
+        for handlers in (self._local_handlers, self._handlers) if request.peer.server.json else (self._handlers,):
+            handler = handlers.get(topic)
+            if handler is not None:
+                return handler
+            if topic.endswith("-cancel") and topic.removesuffix("-cancel") in handlers:
+                return self._cancel
+        return None
 
     def _cancel(self, request: Request) -> None:
         stream = request.peer.streams.get(request.payload(CancelRequest).matchtag)
@@ -306,10 +341,16 @@ class Router:
             call(peer)
 
 
+def _spoken(message: Message) -> bytes:
+    """A payload as local clients expect it. That of an error is text, which is no JSON anywhere."""
+    payload = message.payload or b""
+    return payload + b"\0" if message.type == RESPONSE and message.errnum else codec.to_local(payload)
+
+
 def ping_answer(request: Request, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What every service answers to `NAME.ping`: the request's payload with route, user and rank."""
     answer = dict(request.payload(dict))
-    answer.update(route=request.peer.name, userid=request.userid, rolemask=ROLE_OWNER, rank=0)
+    answer.update(route=request.peer.name, userid=request.userid, rolemask=request.peer.rolemask, rank=0)
     answer.update(extra or {})
     return answer
 

@@ -34,10 +34,14 @@ class Disconnected(FluxschedError):
 
 
 class Arrived(NamedTuple):
-    """A message from a peer; `frames` come without the peer's identity: `[b"", topic, payload?, header]`."""
+    """A message from a peer; `frames` come without the peer's identity: `[b"", topic, payload?, header]`.
+
+    `userid` is who the transport knows the peer to be; None where its access rules let in the owner only.
+    """
 
     peer: bytes
     frames: list[bytes]
+    userid: int | None = None
 
 
 class Lost(NamedTuple):
@@ -53,6 +57,8 @@ class Server(Protocol):
     endpoint: str
     dropped: int
     """Messages that were not delivered because their peer was unknown or lost."""
+    json: bool
+    """Whether payloads are JSON here (wire.md section 3), not msgpack (section 2)."""
 
     def start(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
         """Call `wake()` on `loop` whenever `receive` may have something; it may also be called in vain."""

@@ -1,6 +1,6 @@
-"""Which endpoints may be bound or reached, and who owns an ipc path.
+"""Which endpoints may be bound or reached, and who owns the path of a socket.
 
-A second bind silently steals a live ipc path, and a path stays behind when its owner is killed. So a path is owned
+A second bind silently steals a live path, and a path stays behind when its owner is killed. So a path is owned
 by whoever holds the flock beside it: the kernel drops that lock with its process.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.transport.base import Disconnected
 
-IPC_PATH_BYTES_MAX = 107
+SOCKET_PATH_BYTES_MAX = 107
 """sun_path of a UNIX socket holds 108 bytes, one of them the closing NUL."""
 
 PROBE_TIMEOUT_S = 2.0
@@ -35,11 +35,20 @@ def ipc_path(endpoint: str) -> Path | None:
     raise InvalidValue(f"endpoint {endpoint!r}: expected ipc:///PATH or tcp://127.0.0.1:PORT")
 
 
+def local_path(endpoint: str) -> Path:
+    """The file of a `local://` endpoint; every other endpoint is refused: InvalidValue."""
+    scheme, separator, rest = endpoint.partition("://")
+    if scheme != "local" or not separator:
+        raise InvalidValue(f"endpoint {endpoint!r}: expected local:///PATH")
+    return _checked_path(endpoint, rest)
+
+
 def _checked_path(endpoint: str, path: str) -> Path:
     if not path.startswith("/") or "\0" in path:
-        raise InvalidValue(f"endpoint {endpoint!r}: an ipc endpoint needs an absolute path, as in ipc:///run/x/uri")
-    if len(os.fsencode(path)) > IPC_PATH_BYTES_MAX:
-        raise InvalidValue(f"endpoint {endpoint!r}: path is longer than {IPC_PATH_BYTES_MAX} bytes, use a shorter one")
+        scheme = endpoint.partition(":")[0]
+        raise InvalidValue(f"endpoint {endpoint!r}: it needs an absolute path, as in {scheme}:///run/x/uri")
+    if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
+        raise InvalidValue(f"endpoint {endpoint!r}: path is longer than {SOCKET_PATH_BYTES_MAX} bytes: shorten it")
     return Path(path)
 
 
@@ -55,7 +64,7 @@ def _check_loopback(endpoint: str, address: str) -> None:
 
 
 class PathClaim:
-    """Ownership of an ipc path from construction to `release`."""
+    """Ownership of a socket's path from construction to `release`."""
 
     __slots__ = ("_lock_fd", "path")
 
@@ -64,17 +73,17 @@ class PathClaim:
         self.path = path
         lock_path = f"{path}.lock"
         if path.exists() and not path.is_socket():  # bind would delete it
-            raise Refused(f"ipc path {path} exists and is not a socket: choose another one", errno.EEXIST)
+            raise Refused(f"socket path {path} exists and is not a socket: choose another one", errno.EEXIST)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock_fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise Refused(f"cannot claim ipc path {path}: {error}", error.errno) from error
+            raise Refused(f"cannot claim socket path {path}: {error}", error.errno) from error
         try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._lock_fd)
-            text = f"ipc path {path} is in use by another server: choose another one"
+            text = f"socket path {path} is in use by another server: choose another one"
             raise Refused(text, errno.EADDRINUSE) from error
 
     def unlink(self) -> None:

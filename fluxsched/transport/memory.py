@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
 class MemoryServer:
     """A `Server`; its clients come from `connect`."""
 
+    json = False
+
     def __init__(
         self, *, unsent_limit_bytes: int = UNSENT_BYTES_MAX, message_limit_bytes: int = MESSAGE_BYTES_MAX
     ) -> None:

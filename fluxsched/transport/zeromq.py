@@ -40,6 +40,8 @@ CLIENT_SETTLE_MS = 50
 class ZmqServer:
     """A `Server` on a ROUTER at `ipc:///PATH` or `tcp://127.0.0.1:PORT` (PORT may be `*`)."""
 
+    json = False
+
     def __init__(
         self,
         endpoint: str,
