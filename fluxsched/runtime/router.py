@@ -3,8 +3,8 @@
 A peer that has sent a bundle gets bundles; to all others messages go one by one (wire.md section 2). Payloads are
 msgpack in here: the JSON of a local peer is turned right before it is handled, and back right before it is sent. Such a
 peer meets the handlers of `serve_local` first, which answer as Flux does. Handlers never wait: they answer at once,
-later (`Request.respond` after a commit), or not at all. A handler's `FluxschedError` is the sender's error response; any
-other exception is a bug and ends the instance.
+later (`Request.respond` after a commit), or not at all. A handler's `FluxschedError` is the sender's error response;
+any other exception is a bug and ends the instance.
 """
 
 from __future__ import annotations
