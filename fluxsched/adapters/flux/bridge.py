@@ -182,7 +182,8 @@ class Bridge:
         job = codec.from_json(request.payload, FREE)
         given = ResourceSet(parse_entries(job.R.execution.R_lite).entries)  # hosts and times are of no matter
         self._perform(self.scheduler.free(job.id, given, job.final))
-        self._log(LOG_DEBUG, notes.free(format_f58(job.id, ascii=self._handle.ascii), given.summary(), job.final))
+        if self._options.log_level >= LOG_DEBUG:  # to write it takes longer than to free it
+            self._log(LOG_DEBUG, notes.free(format_f58(job.id, ascii=self._handle.ascii), given.summary(), job.final))
         self._changed()
 
     def _cancel(self, request: Request) -> None:

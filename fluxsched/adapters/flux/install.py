@@ -109,8 +109,9 @@ def _flux() -> str:
 
 
 def _run(*command: str) -> str:
+    # From the top: Python imports what lies where it is started, and the broker is not started here.
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd="/")
     except subprocess.TimeoutExpired as fault:
         raise Refused(f"{' '.join(command)} did not answer within {TIMEOUT_S:.0f} s") from fault
     if done.returncode:

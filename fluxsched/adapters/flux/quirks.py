@@ -26,6 +26,9 @@ DENY_EXPIRATION = 4
 FORECAST_MAX = 8
 """Jobs that are told when they are to start where the policy itself plans none: it is done in every pass."""
 
+ESTIMATE = "t_estimate"
+"""The annotation that tells when a job is to start (RFC 27, wall time)."""
+
 
 class Quirks:
     """A policy around the policy, that looks on: who has a reservation, and who was left in the queue."""
@@ -40,6 +43,7 @@ class Quirks:
         self._forecast = forecast
         self._reserved: dict[int, float] = {}
         self._told: dict[int, set[str]] = {}
+        self._estimated: set[int] = set()
         self._left: list[int] = []
         self._whole = False
 
@@ -64,10 +68,13 @@ class Quirks:
         keys = self._told.setdefault(jobid, set())
         for key, value in sched.items():
             (keys.discard if value is None else keys.add)(key)
+        if ESTIMATE in sched:
+            (self._estimated.discard if sched[ESTIMATE] is None else self._estimated.add)(jobid)
 
     def forget(self, jobid: int) -> None:
         """A job no longer waits."""
         self._told.pop(jobid, None)
+        self._estimated.discard(jobid)
 
     def granted(self, jobid: int, annotations: Mapping[str, Any]) -> dict[str, Any]:
         """A grant's annotations as Flux's schedulers write them: what was said to who waits is taken back, and
@@ -88,11 +95,10 @@ class Quirks:
         if self._whole:
             self._whole = False
             planned = {jobid: start_s for jobid, start_s in self._reserved.items() if start_s < inf}
-            estimated = {jobid for jobid, keys in self._told.items() if "t_estimate" in keys}
-            for jobid in sorted(estimated - planned.keys()):
-                yield jobid, {"t_estimate": None}
-            for jobid in sorted(planned.keys() - estimated):
-                yield jobid, {"t_estimate": planned[jobid]}
+            for jobid in sorted(self._estimated - planned.keys()):
+                yield jobid, {ESTIMATE: None}
+            for jobid in sorted(planned.keys() - self._estimated):
+                yield jobid, {ESTIMATE: planned[jobid]}
 
     def check_alloc(self) -> None:
         """Raises InvalidValue when alloc requests are to be denied."""
