@@ -45,6 +45,7 @@ class Job:
         "R",
         "annotations",
         "command",
+        "cwd",
         "dependencies",
         "duration_s",
         "exceptions",
@@ -76,6 +77,7 @@ class Job:
         "t_cleanup",
         "t_inactive",
         "t_run",
+        "t_sched",
         "t_submit",
         "urgency",
         "userid",
@@ -88,19 +90,21 @@ class Job:
         self.raw: dict[str, Any] | None = None
         self.name = ""
         self.command: tuple[str, ...] = ()
+        self.cwd: str | None = None
         self.ntasks = 1
         self.duration_s = 0.0
         if jobspec is not None:
             self.raw = jobspec.raw
             self.name = jobspec.job_name or jobspec.command[0].rsplit("/", 1)[-1]
             self.command = jobspec.command
+            self.cwd = jobspec.cwd
             self.duration_s = jobspec.duration_s
         self.userid = 0
         self.urgency = URGENCY_DEFAULT
         self.priority = HELD_PRIORITY
         self.flags = 0
         self.state = NEW
-        self.t_submit = self.t_run = self.t_cleanup = self.t_inactive = 0.0
+        self.t_submit = self.t_sched = self.t_run = self.t_cleanup = self.t_inactive = 0.0
         self.annotations: dict[str, Any] | None = None
         self.dependencies: dict[str, Dependency] | None = None
         self.overrides: dict[str, Any] | None = None
@@ -295,7 +299,7 @@ _HANDLERS: Mapping[str, Callable[[Job, Event], None]] = {
     "exception": _exception,
 }
 
-_STAMPS = {RUN: "t_run", CLEANUP: "t_cleanup", INACTIVE: "t_inactive"}
+_STAMPS = {SCHED: "t_sched", RUN: "t_run", CLEANUP: "t_cleanup", INACTIVE: "t_inactive"}
 """When a job came into these states."""
 
 _STEPS = {

@@ -76,7 +76,7 @@ class JobManager(SchedulerSide):
         job = Job(jobid, queue, jobspec)
         job.ntasks = lookups.count_tasks(jobspec)
         self._begin(now_s)
-        context = {"urgency": urgency, "userid": userid, "flags": flags, "version": EVENTLOG_VERSION}
+        context = {"userid": userid, "urgency": urgency, "flags": flags, "version": EVENTLOG_VERSION}
         self._log(job, "submit", context, jobspec=job.raw)
         self._log(job, "validate")
         self._admit(job)
