@@ -1,0 +1,78 @@
+"""The signed jobspec J of a submission, in the one mechanism that needs no secret: `none` (RFC 15).
+
+Law: what J says of its sender is checked by who knows the sender; here it is only taken apart. A jobspec that nobody
+signed (JSON as it stands) is taken apart too, and says nothing of its sender.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import NamedTuple
+
+from fluxsched.errors import InvalidValue
+
+MECHANISM = "none"
+VERSION = 1
+_INTEGER = re.compile(r"i[0-9]{1,10}")
+_REMEDY = "sign with mechanism none (RFC 15), or send the jobspec unsigned"
+
+
+class Unwrapped(NamedTuple):
+    """What is in a J: the jobspec's bytes (JSON), and who says to have signed it (None: nobody)."""
+
+    jobspec: bytes
+    userid: int | None
+
+
+def unwrap(text: str) -> Unwrapped:
+    """The jobspec in `HEADER.PAYLOAD.none` or in plain JSON. Raises InvalidValue naming the part that is wrong."""
+    if text.lstrip()[:1] == "{":
+        return Unwrapped(text.encode(), None)
+    parts = text.split(".")
+    if len(parts) != 3:
+        raise InvalidValue(f"J has {len(parts)} parts, HEADER.PAYLOAD.SIGNATURE has three: {_REMEDY}")
+    header = _header(_decoded("header", parts[0]))
+    mechanism = _text(header, "mechanism")
+    if mechanism != MECHANISM or parts[2] != MECHANISM:
+        raise InvalidValue(f"J is signed by mechanism {mechanism!r}, which is not checked here: {_REMEDY}")
+    if _number(header, "version") != VERSION:
+        raise InvalidValue(f"J has version {_number(header, 'version')}, known is {VERSION}: {_REMEDY}")
+    return Unwrapped(_decoded("payload", parts[1]).rstrip(b"\0"), _number(header, "userid"))
+
+
+def wrap(jobspec: bytes, userid: int) -> str:
+    """A J of mechanism `none`."""
+    fields = ("version", f"i{VERSION}", "userid", f"i{userid}", "mechanism", f"s{MECHANISM}")
+    header = "".join(f"{field}\0" for field in fields).encode()
+    return ".".join((base64.b64encode(header).decode(), base64.b64encode(jobspec).decode(), MECHANISM))
+
+
+def _decoded(part: str, text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error) as exc:
+        raise InvalidValue(f"the {part} of J is not base64 ({exc}): {_REMEDY}") from None
+
+
+def _header(data: bytes) -> dict[str, str]:
+    """Keys and values, each ended by a NUL."""
+    words = data.decode("ascii", "replace").split("\0")
+    if len(words) % 2 != 1 or words[-1]:
+        raise InvalidValue(f"the header of J is not made of pairs that end in NULs: {_REMEDY}")
+    return dict(zip(words[:-1:2], words[1::2], strict=True))
+
+
+def _text(header: dict[str, str], key: str) -> str:
+    value = header.get(key, "")
+    if value[:1] != "s":
+        raise InvalidValue(f"the header of J has no text {key!r}: {_REMEDY}")
+    return value[1:]
+
+
+def _number(header: dict[str, str], key: str) -> int:
+    value = header.get(key, "")
+    if not _INTEGER.fullmatch(value):
+        raise InvalidValue(f"the header of J has no integer {key!r}: {_REMEDY}")
+    return int(value[1:])
