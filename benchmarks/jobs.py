@@ -1,8 +1,12 @@
-"""Jobs per second, submit to inactive, durable, `test` execution: the whole path over real sockets and SQLite.
+"""Jobs through an instance of its own, submit to inactive, durable, `test` execution, over real sockets and SQLite.
 
-    python benchmarks/jobs.py [--fake 1000x64] [--jobs 3000] [--runs 5] [--window 512]
+    python benchmarks/jobs.py [--fake 1000x64] [--jobs 3000] [--runs 5] [--window 512]   how many a second
+    python benchmarks/jobs.py --paced 5000 --duration 10                                  how long each takes
+    python benchmarks/jobs.py --waiting 1000000                                           with so many in the queue
+    ... --probe       how long another client's calls take meanwhile
+    ... --distinct    no two jobspecs alike, so that none is found among those read before
 
-One client bundles its submits and follows the jobs by one subscription. CPU seconds a process are printed, since the
+One client bundles its submits and follows the jobs by one subscription. CPU time of each process is printed, since the
 machine may be shared. Peers' figures: see benchmarks/README.md.
 """
 
@@ -10,31 +14,69 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
+import multiprocessing
 import os
 import resource
 import statistics
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import fluxsched
+from fluxsched.protocol import codec
 from fluxsched.runtime import launch
 
-JOBSPEC = fluxsched.Jobspec.from_command(["true"], test_run_duration_s=0.001, cwd="/", environment={}).to_json()
+RUN_S = 0.001
+"""How long a job runs."""
+WAITING_RUN_S = 10_000.0
+"""How long a job runs behind which others shall wait."""
+TICK_S = 0.002
+"""How often a paced client submits what has become due."""
+PROBE_S = 0.005
+"""Pause of the probe between two calls."""
+WINDOW_WAITING = 4096
+"""Submits under way while a queue is filled."""
 
 
-async def one_run(uri: str, jobs: int, window: int) -> float:
-    """Seconds from the first submit to the last job inactive."""
+class Jobspecs:
+    """Jobspecs as messages carry them: all alike, or each with its own name and argument."""
+
+    def __init__(self, distinct: bool, run_s: float) -> None:
+        self._distinct = distinct
+        self._counter = itertools.count()
+        self._equal = self._make("true", run_s)
+        self._run_s = run_s
+
+    @staticmethod
+    def _make(argument: str, run_s: float) -> dict[str, Any]:
+        made = fluxsched.Jobspec.from_command(["true", argument], test_run_duration_s=run_s, cwd="/", environment={})
+        return made.to_json()
+
+    def next(self) -> dict[str, Any]:
+        """The next job's."""
+        if not self._distinct:
+            return self._equal
+        return self._make(str(next(self._counter)), self._run_s)
+
+
+async def burst(uri: str, jobs: int, window: int, specs: Jobspecs) -> float:
+    """Seconds from the first submit to the last job inactive, with at most `window` jobs under way."""
+    wanted = iter([specs.next() for _ in range(jobs)])  # making them is no part of the path
     async with fluxsched.connect(uri) as h:
         events = h.stream("job-manager.watch", {"names": ["clean"]})
         await h.rpc("instance.info")
-        done = 0
-        sent = 0
+        done = sent = 0
         begin_s = time.perf_counter()
         answers: list[asyncio.Future[bytes | None]] = []
         while done < jobs:
-            while sent < jobs and sent - done < window:
-                answers.append(h.call("job-manager.submit", {"jobspec": JOBSPEC}))
+            for jobspec in itertools.islice(wanted, window - (sent - done)):
+                answers.append(h.call("job-manager.submit", {"jobspec": jobspec}))
                 sent += 1
             message = await anext(events)
             done += len(message["events"])
@@ -43,45 +85,191 @@ async def one_run(uri: str, jobs: int, window: int) -> float:
         return elapsed_s
 
 
-def cpu_s(pid: int) -> float:
-    """User and system seconds that a process has used."""
+async def paced(uri: str, rate: float, duration_s: float, specs: Jobspecs) -> list[float]:
+    """Latency of each job (seconds), from its submit to the news that it is inactive, at `rate` jobs a second."""
+    submitted_s: dict[int, float] = {}
+    ended_s: dict[int, float] = {}
+    async with fluxsched.connect(uri) as h:
+        events = h.stream("job-manager.watch", {"names": ["clean"]})
+        await h.rpc("instance.info")
+
+        async def submit() -> int:
+            begin_s = time.perf_counter()
+            sent = 0
+            while (now_s := time.perf_counter()) < begin_s + duration_s:
+                for _ in range(int((now_s - begin_s) * rate) - sent):
+                    call = h.call("job-manager.submit", {"jobspec": specs.next()})
+                    call.add_done_callback(partial(answered, now_s))
+                    sent += 1
+                await asyncio.sleep(TICK_S)
+            return sent
+
+        def answered(sent_s: float, call: asyncio.Future[bytes | None]) -> None:
+            submitted_s[codec.unpack_answer(call.result())["id"]] = sent_s
+
+        submitting = asyncio.ensure_future(submit())
+        while not submitting.done() or len(ended_s) < submitting.result():
+            message = await anext(events)
+            ended_s.update(dict.fromkeys([jobid for jobid, *_ in message["events"]], time.perf_counter()))
+        await asyncio.sleep(TICK_S)  # the answers have come, but not all have been told
+    return [ended_s[jobid] - sent_s for jobid, sent_s in submitted_s.items()]
+
+
+async def fill(uri: str, jobs: int, specs: Jobspecs) -> float:
+    """Seconds until `jobs` submits are answered; nothing is watched."""
+    async with fluxsched.connect(uri) as h:
+        begin_s = time.perf_counter()
+        for start in range(0, jobs, WINDOW_WAITING):
+            count = min(WINDOW_WAITING, jobs - start)
+            await asyncio.gather(
+                *[h.call("job-manager.submit", {"jobspec": specs.next()}) for _ in range(count)]
+            )
+        return time.perf_counter() - begin_s
+
+
+def probe(uri: str, results: Connection) -> None:
+    """Another client in a process of its own, until it is told to end: how long its calls take."""
+    with fluxsched.connect_sync(uri) as h:
+        calls: list[tuple[str, str, dict[str, Any]]] = [
+            ("ping", "instance.ping", {}),
+            ("list of 10", "job-manager.list", {"max_entries": 10}),
+            ("ping of the scheduler", "sched-fifo.ping", {}),
+        ]
+        took_s: dict[str, list[float]] = {name: [] for name, _, _ in calls}
+        while not results.poll(PROBE_S):
+            for name, topic, payload in calls:
+                begin_s = time.perf_counter()
+                h.rpc(topic, payload)
+                took_s[name].append(time.perf_counter() - begin_s)
+        results.send(took_s)
+
+
+@contextmanager
+def probing(wanted: bool, uri: str) -> Iterator[None]:
+    """Have a probe ask meanwhile, and print what it saw."""
+    if not wanted:
+        yield
+        return
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=probe, args=(uri, theirs))
+    process.start()
+    try:
+        yield
+    finally:
+        ours.send(None)
+        for name, took_s in ours.recv().items():
+            print(f"  meanwhile {name}: {percentiles(took_s)}")
+        process.join()
+
+
+def percentiles(took_s: list[float]) -> str:
+    """Of delays, for people."""
+    took_s = sorted(took_s)
+    shown = [f"{name} {took_s[int(part * (len(took_s) - 1))] * 1e3:.2f}" for name, part in
+             (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0))]  # fmt: skip
+    return f"{', '.join(shown)} ms of {len(took_s)}"
+
+
+class Usage:
+    """CPU seconds and memory of the processes that take part."""
+
+    def __init__(self, uri: str) -> None:
+        with fluxsched.connect_sync(uri) as h:
+            mods = h.rpc("module.list")["mods"]
+            self._pids = {
+                "instance": h.rpc("instance.info")["pid"],
+                "scheduler": next(mod["pid"] for mod in mods if mod["name"] == "sched-fifo"),
+                "client": os.getpid(),
+            }
+
+    def cpu_s(self) -> dict[str, float]:
+        """User and system seconds of each."""
+        return {name: _cpu_s(pid) for name, pid in self._pids.items()}
+
+    def since(self, before: dict[str, float], units: float) -> dict[str, float]:
+        """CPU seconds of each since `before`, divided by `units`."""
+        return {name: (now_s - before[name]) / units for name, now_s in self.cpu_s().items()}
+
+    def resident(self) -> str:
+        """Memory of each now."""
+        return ", ".join(f"{name} {_resident_mib(pid)} MiB" for name, pid in self._pids.items())
+
+
+def _cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def measure(options: argparse.Namespace, uri: str) -> None:
-    with fluxsched.connect_sync(uri) as h:
-        instance = h.rpc("instance.info")["pid"]
-        scheduler = next(mod["pid"] for mod in h.rpc("module.list")["mods"] if mod["name"] == "sched-fifo")
-    await one_run(uri, min(options.jobs, 500), options.window)
+def _resident_mib(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() >> 20
+
+
+def measure_bursts(options: argparse.Namespace, uri: str) -> None:
+    """Jobs a second, run by run."""
+    usage, specs = Usage(uri), Jobspecs(options.distinct, RUN_S)
+    asyncio.run(burst(uri, min(options.jobs, 500), options.window, specs))
     rates = []
     for _ in range(options.runs):
-        before = [cpu_s(instance), cpu_s(scheduler), time.process_time()]
-        elapsed_s = await one_run(uri, options.jobs, options.window)
-        after = [cpu_s(instance), cpu_s(scheduler), time.process_time()]
-        per_job = [(b - a) / options.jobs * 1e6 for a, b in zip(before, after, strict=True)]
+        before = usage.cpu_s()
+        with probing(options.probe, uri):
+            elapsed_s = asyncio.run(burst(uri, options.jobs, options.window, specs))
+        used = ", ".join(f"{name} {value:.0f}" for name, value in usage.since(before, options.jobs / 1e6).items())
         rates.append(options.jobs / elapsed_s)
-        print(
-            f"{rates[-1]:8.0f} jobs/s   CPU us a job: instance {per_job[0]:.0f}, scheduler {per_job[1]:.0f}, "
-            f"client {per_job[2]:.0f}"
-        )
+        print(f"{rates[-1]:8.0f} jobs/s   CPU us a job: {used}; {usage.resident()}", flush=True)
     print(f"median {statistics.median(rates):.0f} jobs/s of {options.jobs} jobs on {options.fake}, {options.runs} runs")
 
 
+def measure_paced(options: argparse.Namespace, uri: str) -> None:
+    """Latency of jobs that come at a steady rate, and the share of a core that each process needs for it."""
+    usage, specs = Usage(uri), Jobspecs(options.distinct, RUN_S)
+    asyncio.run(paced(uri, options.paced, 1.0, specs))
+    before = usage.cpu_s()
+    with probing(options.probe, uri):
+        begin_s = time.perf_counter()
+        latencies_s = asyncio.run(paced(uri, options.paced, options.duration, specs))
+        elapsed_s = time.perf_counter() - begin_s
+        used = usage.since(before, elapsed_s / 100)
+    rate = len(latencies_s) / elapsed_s
+    print(f"{rate:.0f} jobs/s on {options.fake}, submit to inactive: {percentiles(latencies_s)}")
+    print(f"  of a core: {', '.join(f'{name} {share:.0f} %' for name, share in used.items())}; {usage.resident()}")
+
+
+def measure_waiting(options: argparse.Namespace, uri: str) -> None:
+    """Calls of others while a queue is filled, and once it is full."""
+    usage, specs = Usage(uri), Jobspecs(options.distinct, WAITING_RUN_S)
+    before = usage.cpu_s()
+    with probing(True, uri):
+        elapsed_s = asyncio.run(fill(uri, options.waiting, specs))
+    used = ", ".join(f"{name} {value:.0f}" for name, value in usage.since(before, options.waiting / 1e6).items())
+    print(f"{options.waiting / elapsed_s:.0f} submits/s   CPU us a job: {used}; {usage.resident()}")
+    with probing(True, uri):
+        time.sleep(options.duration)
+    print(f"with {options.waiting} jobs waiting on {options.fake}")
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fake", default="1000x64")
     parser.add_argument("--jobs", type=int, default=3000)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--window", type=int, default=512, help="jobs under way at once")
+    parser.add_argument("--distinct", action="store_true", help="no two jobspecs are alike")
+    parser.add_argument("--paced", type=float, help="submit so many jobs a second")
+    parser.add_argument("--duration", type=float, default=10.0, help="for so long (seconds)")
+    parser.add_argument("--waiting", type=int, help="submit so many jobs that do not end")
+    parser.add_argument("--probe", action="store_true", help="another client asks meanwhile")
     options = parser.parse_args()
+    measure: Callable[[argparse.Namespace, str], None] = measure_bursts
+    if options.waiting:
+        measure = measure_waiting
+    elif options.paced:
+        measure = measure_paced
     uri = launch.start_daemon(launch.StartOptions(fake=options.fake))
     try:
-        asyncio.run(measure(options, uri))
+        measure(options, uri)
     finally:
         launch.stop(uri)
-    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(f"peak memory of the client: {peak_mib} MiB", file=sys.stderr)
     return 0
 
 
