@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from fluxsched.jobs.states import TRANSITIONS, State
 from fluxsched.protocol import acquire_client, acquire_server, schema
+from fluxsched.protocol.local_topics import LOCAL_TOPICS
 from fluxsched.protocol.machine import diagram
 from fluxsched.protocol.topics import COMMON, TOPICS, Topic
 
@@ -28,7 +30,8 @@ def parts() -> dict[str, str]:
         "acquire-client-typed": _mermaid(diagram(acquire_client.TYPED, client)),
         "acquire-client-plain": _mermaid(diagram(acquire_client.PLAIN, client)),
         "job-states": _mermaid(diagram(TRANSITIONS, State.NEW)),
-        "topics": topic_table(),
+        "local-topics": topic_table(LOCAL_TOPICS),
+        "topics": topic_table(own_topics()),
     }
 
 
@@ -38,10 +41,10 @@ def own_topics() -> dict[str, Topic]:
     return {name: topic for name, topic in TOPICS.items() if not name.endswith(common)} | dict(COMMON)
 
 
-def topic_table() -> str:
-    """All topics, one a line."""
+def topic_table(topics: Mapping[str, Topic]) -> str:
+    """Topics, one a line."""
     lines = ["| topic | request | response | |", "|---|---|---|---|"]
-    for name, topic in own_topics().items():
+    for name, topic in topics.items():
         response = "none" if topic.response is None else _names(topic.response, *topic.plain)
         stream = ", a stream" if topic.streaming else ""
         lines.append(f"| `{name}` | {_names(topic.request)} | {response}{stream} | {topic.doc} |")

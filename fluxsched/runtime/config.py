@@ -1,8 +1,8 @@
 """Reading an instance's configuration: TOML into checked values, every fault with file, line and key.
 
 The tables: `[resource]` (with `[[resource.config]]` and `[resource.groups]`), `[queues.NAME]` and `[policy]` in the
-form of RFC 33 with our `group`, `[[scheduler]]`, `[exec]`. Law: a key that we do not act upon is refused, since a limit
-or an access rule that is silently ignored is worse than none.
+form of RFC 33 with our `group`, `[[scheduler]]`, `[exec]`, `[access]`. Law: a key that we do not act upon is refused,
+since a limit or an access rule that is silently ignored is worse than none.
 """
 
 from __future__ import annotations
@@ -86,9 +86,11 @@ def parse_config(text: str, name: str) -> Config:
         system.fault("queue", f"queue {defaults.queue!r} is not configured; there are: {', '.join(queues) or 'none'}")
     schedulers = _schedulers(root, groups, queues)
     kill_timeout_s = _exec(root.table("exec"))
+    allow_guests = _access(root.table("access"))
     root.done()
     document.check()
-    return Config(name, resource, queues, schedulers, kill_timeout_s, defaults, limits, document.raw, document.lines)
+    raw, lines = document.raw, document.lines
+    return Config(name, resource, queues, schedulers, kill_timeout_s, defaults, limits, allow_guests, raw, lines)
 
 
 def queue_configs(config: Config | None) -> dict[str | None, QueueConfig]:
@@ -286,6 +288,12 @@ def _exec(table: Table) -> float:
     kill_timeout_s = table.duration_s("kill-timeout")
     table.done()
     return KILL_TIMEOUT_S if kill_timeout_s is None else kill_timeout_s
+
+
+def _access(table: Table) -> bool:
+    allow_guests = table.flag("allow-guest-user")
+    table.done()
+    return bool(allow_guests)
 
 
 def _check_group(table: Table, key: str | None, group: str, groups: set[str]) -> None:

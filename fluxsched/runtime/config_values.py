@@ -118,6 +118,8 @@ class Config:
     kill_timeout_s: float = KILL_TIMEOUT_S
     defaults: Defaults = Defaults()
     limits: Limits = Limits()
+    allow_guests: bool = False
+    """Whether other users may come in at a local socket that was bound for them, and read what guests may."""
     raw: dict[str, Any] = field(default_factory=dict)
     """The file as JSON, for `config.get`."""
     lines: Lines | None = field(default=None, compare=False, repr=False)

@@ -10,11 +10,10 @@ what it does. The order of the end-of-turn hooks is the order of the data: publi
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import gc
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,15 +37,17 @@ from fluxsched.resource.module import ResourceModule
 from fluxsched.runtime import log as logs
 from fluxsched.runtime.clock import Clock, SystemClock, generator_id
 from fluxsched.runtime.config import Config, queue_configs
+from fluxsched.runtime.door.door import Door
 from fluxsched.runtime.enclosing import Enclosing
 from fluxsched.runtime.exec.base import Reports
 from fluxsched.runtime.exec.local import LocalExecutor
 from fluxsched.runtime.exec.procs import clear_orphans
 from fluxsched.runtime.exec.timed import TimedExecutor
-from fluxsched.runtime.paths import LOCAL_NAME, SOCKET_NAME, URI_VARIABLE, write_info
+from fluxsched.runtime.listening import listen, local_uri
+from fluxsched.runtime.paths import URI_VARIABLE, write_info
 from fluxsched.runtime.restore import Restored, read_store
 from fluxsched.runtime.router import Router
-from fluxsched.runtime.rundir import make_run_directory, sweep_run_directories
+from fluxsched.runtime.rundir import lock_state, make_run_directory, sweep_run_directories
 from fluxsched.runtime.services.agents import AgentService
 from fluxsched.runtime.services.instance import InstanceService
 from fluxsched.runtime.services.jobs import JobService
@@ -60,8 +61,6 @@ from fluxsched.runtime.store import Store
 from fluxsched.runtime.turns import Turns
 from fluxsched.runtime.waiting import end_jobs, until
 from fluxsched.transport.base import Server
-from fluxsched.transport.local import LocalServer
-from fluxsched.transport.zeromq import ZmqServer
 
 log = logs.logger("instance")
 
@@ -85,7 +84,7 @@ class Settings:
     schedulers: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (("fifo", None, ()),)
     """(policy spec, module name or None, groups) of each scheduler module to load."""
     bind: tuple[str, ...] = ()
-    """Further endpoints (loopback tcp)."""
+    """Further endpoints (loopback tcp, local sockets)."""
     verbose: int = 0
     trace: Callable[[str, Message], None] | None = None
     clock: Clock = field(default_factory=SystemClock)
@@ -110,7 +109,7 @@ class Instance:
         """Take what the outside world gives; `begun` gives it back, also when a later step fails."""
         settings = self.settings
         self.run_directory, owner = make_run_directory()
-        self.local_uri = f"local://{self.run_directory / LOCAL_NAME}"
+        self.local_uri = local_uri(self.run_directory)
         begun.callback(os.close, owner)
         begun.callback(shutil.rmtree, self.run_directory, ignore_errors=True)
         logs.setup(self.run_directory / "log", settings.verbose)
@@ -128,7 +127,8 @@ class Instance:
         self.store = Store(state / DATABASE_NAME, self.turns)
         begun.callback(self.store.close)
         self.store.failed = self._fail
-        for server in self._servers():
+        guests = settings.config.allow_guests
+        for server in settings.servers or listen(self.run_directory, settings.bind, guests=guests):
             begun.callback(server.close)
             self.servers.append(server)
         self.uri = self.servers[0].endpoint
@@ -136,13 +136,6 @@ class Instance:
         self._spool = state / "jobs"
         self._spool.mkdir(mode=0o700, exist_ok=True)
         return read_store(self.store)
-
-    def _servers(self) -> Iterator[Server]:
-        yield from self.settings.servers
-        if not self.settings.servers:
-            for endpoint in (f"ipc://{self.run_directory / SOCKET_NAME}", *self.settings.bind):
-                yield ZmqServer(endpoint)
-            yield LocalServer(self.local_uri)
 
     def _compose(self, restored: Restored) -> None:
         sources, config = self.settings.sources, self.settings.config
@@ -170,6 +163,7 @@ class Instance:
         self.agents.on_change.append(self._check_ready)
         self.instance = InstanceService(self.router, self.info, config.raw, self.stop)
         self._common_services()
+        self.door = Door(self.router, self.resource, self.instance, self._age_s)
         self._executors()
         self.turns.at_end(self.store.flush)
         self.turns.at_end(self.router.flush)
@@ -309,6 +303,9 @@ class Instance:
             state="run",
         )
 
+    def _age_s(self) -> float:
+        return self.turns.wall_s - self._started_s
+
     def report(self) -> dict[str, Any]:
         """What `instance.stats-get` shows."""
         return {
@@ -375,17 +372,6 @@ class Instance:
         self.router.flush()
         self.turns.stop()
         self._release.close()
-
-
-def lock_state(state: Path) -> int:
-    """Hold the state directory for this process; a second instance on it is refused."""
-    fd = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        raise FluxschedError(f"state directory {state} is used by another instance: stop it or name another") from None
-    return fd
 
 
 def allocated(holdings: Holdings, resources: ResourceSet) -> ResourceSet:

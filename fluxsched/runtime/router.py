@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from logging import DEBUG, INFO
 from typing import Any, TypeVar
 
@@ -103,7 +103,11 @@ class Router:
             self._local_handlers[topic] = handler
             self._services.add(topic.split(".", 1)[0])
         if guests:
-            self._guest_topics.update(handlers)
+            self.admit_guests(handlers)
+
+    def admit_guests(self, topics: Iterable[str]) -> None:
+        """Topics that also who is not the owner may ask."""
+        self._guest_topics.update(topics)
 
     def on_lost(self, call: Callable[[Peer], None]) -> None:
         """Be told once of every lost peer, after all that it had sent was handled and its streams were ended."""

@@ -48,6 +48,17 @@ def make_run_directory() -> tuple[Path, int]:
         raise
 
 
+def lock_state(state: Path) -> int:
+    """Hold the state directory for this process; a second instance on it is refused."""
+    fd = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise FluxschedError(f"state directory {state} is used by another instance: stop it or name another") from None
+    return fd
+
+
 def sweep_run_directories(clock: Clock) -> None:
     """Remove this user's run directories whose instance was killed."""
     until_s = clock.monotonic_s() + SWEEP_S

@@ -108,6 +108,11 @@ class Table:
             return None
         return value
 
+    def flag(self, key: str) -> bool | None:
+        """true or false."""
+        value: bool | None = self._get(key, bool)
+        return value
+
     def amounts(self, key: str) -> Amounts:
         """A table of countable resources: name = a whole number, or a text such as "512GiB"."""
         table, found = self.table(key), {}

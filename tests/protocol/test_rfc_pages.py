@@ -13,6 +13,7 @@ import pytest
 
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.protocol import codec, schema
+from fluxsched.protocol.local_topics import LOCAL_TOPICS
 from fluxsched.protocol.messages.common import Empty
 from fluxsched.protocol.topics import COMMON, SERVICES, TOPICS
 
@@ -40,8 +41,11 @@ def _examples() -> list[Example]:
 
 def _kinds(topic: str, direction: str) -> dict[str, Any]:
     """The classes that a topic may carry in this direction, by name."""
-    found = {**TOPICS, **COMMON}[topic]
-    declared = (found.request,) if direction == "request" else (found.response, *found.plain)
+    tables = [table[topic] for table in (TOPICS, COMMON, LOCAL_TOPICS) if topic in table]
+    declared = [
+        kind for found in tables
+        for kind in ((found.request,) if direction == "request" else (found.response, *found.plain))
+    ]  # fmt: skip
     classes = {one.__name__: one for kind in declared for one in schema.classes_of(kind)}
     return classes or {"FreeForm": dict[str, Any]}
 
@@ -92,14 +96,14 @@ def test_a_wrong_example_would_be_found():
 
 def _own_topics() -> list[str]:
     common = tuple(name.removeprefix("NAME") for name in COMMON)
-    return [name for name in TOPICS if not name.endswith(common)] + list(COMMON)
+    return [name for name in TOPICS if not name.endswith(common)] + [*COMMON, *LOCAL_TOPICS]
 
 
 @pytest.mark.parametrize("topic", _own_topics())
 def test_every_topic_is_in_a_page_with_all_its_messages(topic):
     pages = [page for page in PAGES if page.name != "README.md"]
     assert any(f"`{topic}`" in page.read_text() for page in pages)
-    found = {**TOPICS, **COMMON}[topic]
+    found = {**LOCAL_TOPICS, **TOPICS, **COMMON}[topic]
     shown = {(one.direction, one.name) for one in EXAMPLES if one.topic == topic}
     for direction in ("request", "response"):
         if direction == "response" and found.noresponse:
@@ -110,7 +114,8 @@ def test_every_topic_is_in_a_page_with_all_its_messages(topic):
 
 def test_every_class_is_on_some_topic():
     carried = {
-        one for topic in TOPICS.values() for kind in (topic.request, topic.response, *topic.plain)
+        one for topic in (*TOPICS.values(), *LOCAL_TOPICS.values())
+        for kind in (topic.request, topic.response, *topic.plain)
         for one in schema.classes_of(kind)
     }
     within = {"GroupInfo", "DrainInfo", "ResourceEvent", "JobInfo", "ModuleInfo"}
@@ -118,8 +123,9 @@ def test_every_class_is_on_some_topic():
 
 
 def test_no_page_speaks_of_a_topic_that_is_not():
-    services = "|".join(sorted(map(re.escape, SERVICES)))
-    known = {*TOPICS, *(name.replace("NAME", service) for name in COMMON for service in SERVICES)}
+    local = {topic.service for topic in LOCAL_TOPICS.values()}
+    services = "|".join(sorted(map(re.escape, SERVICES | local)))
+    known = {*TOPICS, *LOCAL_TOPICS, *(name.replace("NAME", service) for name in COMMON for service in SERVICES)}
     for page in PAGES:
         named = set(re.findall(rf"`((?:{services})\.[a-z-]+)`", page.read_text()))
         unknown = {name for name in named if name not in known}

@@ -14,7 +14,7 @@ from fluxsched.runtime.config_values import NO_LIMIT
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "rfc/config.md").read_text()
 SOURCE = Path(configs.__file__).read_text()
-READ = set(re.findall(r"""\.(?:text|texts|integer|duration_s|table|tables)\("([\w-]+)\"""", SOURCE))
+READ = set(re.findall(r"""\.(?:text|texts|flag|integer|duration_s|table|tables)\("([\w-]+)\"""", SOURCE))
 EXAMPLES = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 

@@ -23,7 +23,8 @@ class InstanceService:
         self._stop = stop
         self._config = config
         self._waiting: list[Request] = []
-        self._attributes: dict[str, str] = {}
+        self.attributes: dict[str, str] = {}
+        """What `attr.get` answers."""
         router.serve(
             {
                 "instance.info": lambda request: request.respond(self._info()),
@@ -36,8 +37,8 @@ class InstanceService:
         )
 
     def set_attributes(self, attributes: dict[str, str]) -> None:
-        """What `attr.get` answers."""
-        self._attributes.update(attributes)
+        """Add to `attributes`."""
+        self.attributes.update(attributes)
 
     def serve_common(self, services: dict[str, Callable[[], dict[str, Any]]]) -> None:
         """`NAME.ping` and `NAME.stats-get` of the built-in services."""
@@ -68,7 +69,7 @@ class InstanceService:
 
     def _attr_get(self, request: Request) -> None:
         name = request.payload(AttrRequest).name
-        value = self._attributes.get(name)
+        value = self.attributes.get(name)
         if value is None:
-            raise Refused(f"attribute {name!r} is unknown; known: {', '.join(sorted(self._attributes))}", errno.ENOENT)
+            raise Refused(f"attribute {name!r} is unknown; known: {', '.join(sorted(self.attributes))}", errno.ENOENT)
         request.respond(AttrResponse(value=value))

@@ -83,6 +83,8 @@ class ResourceService:
         reload: Reload,
     ) -> None:
         self.module = module
+        self.muted = False
+        """From now on acquirers hear of no change: somebody is taking the instance down, target by target."""
         self.allocated: Callable[[], ResourceSet] = lambda: EMPTY_R
         self._router = router
         self._store = store
@@ -213,7 +215,10 @@ class ResourceService:
         self.perform(self.module.set_expiration(expiration_s, self._turns.wall_s))
 
     def _reload_request(self, request: Request) -> None:
-        wanted = request.payload(ReloadRequest)
+        self.reload(request, request.payload(ReloadRequest))
+
+    def reload(self, request: Request, wanted: ReloadRequest) -> None:
+        """Take over another inventory and answer `request`. Raises Refused when that cannot be."""
         inventory, groups, accepted = self._reload(wanted)
         self.perform(self.module.reload(inventory, groups, self._turns.wall_s, force=wanted.force))
         accepted()
@@ -266,7 +271,7 @@ class ResourceService:
 
     def _to_acquirer(self, key: Hashable, change: Any) -> None:
         acquirer = self._acquirers.get(key)
-        if acquirer is None:
+        if acquirer is None or (self.muted and not isinstance(change, effect.First)):
             return
         try:
             self._tell(acquirer.session, change)

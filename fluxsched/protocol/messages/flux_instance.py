@@ -1,0 +1,41 @@
+"""What stock Flux clients ask about the instance and its resources at the local socket, and our own clients do not.
+
+Recorded from 0.88. Of an instance of ours each target counts as a broker.
+"""
+
+from __future__ import annotations
+
+from fluxsched.protocol.messages.common import IdsetText, Payload, WallTime
+
+
+class ReloadFromRequest(Payload, frozen=True):
+    """`resource.reload`: the path of an R file, or with `xml` of a directory of hwloc's XML."""
+
+    path: str
+    xml: bool = False
+    force: bool = False
+
+
+class GroupRequest(Payload, frozen=True):
+    """`groups.get`: a group of brokers (no group of targets of ours: Flux's `broker.online` and the like)."""
+
+    name: str
+
+
+class GroupResponse(Payload, frozen=True):
+    """The ranks in the group."""
+
+    members: IdsetText
+
+
+class StateResponse(Payload, frozen=True):
+    """`state-machine.get`: the broker's state, and for how long (seconds)."""
+
+    state: str
+    duration: WallTime
+
+
+class AttributesResponse(Payload, frozen=True):
+    """`attr.list`: the names that `attr.get` knows."""
+
+    names: list[str]

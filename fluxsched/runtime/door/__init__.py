@@ -1,0 +1,1 @@
+"""Services as stock Flux clients know them, at the local socket."""
