@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,6 +14,7 @@ import click
 
 from fluxsched.cli import complete
 from fluxsched.cli.options import FSD, URGENCY, Converted
+from fluxsched.core.amounts import check_kind, parse_amount
 from fluxsched.core.constraint import Constraint, parse_constraint_text
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.idset import Idset
@@ -23,6 +24,12 @@ from fluxsched.runtime.clock import SystemClock
 
 FLAGS = {"debug": 2, "waitable": 4, "novalidate": 8}
 """Names and bits of submit flags."""
+
+PLACES = ("task", "node", "job")
+"""For what each an amount can be asked."""
+
+Asked = tuple[str, str, int]
+"""An amount that is asked for: one of PLACES, the kind, and how much."""
 
 COPIES_MAX = 100_000
 """As many jobs as one connection may have in flight."""
@@ -59,6 +66,28 @@ def parse_begin_time(text: str) -> float:
         raise InvalidValue(f"begin time {text!r} is not +FSD, seconds since the epoch or a date and time") from None
 
 
+def parse_request(text: str) -> list[Asked]:
+    """`memory=4GiB,scratch=1TB/node,matlab=1/job`: for each task, unless it says of what else."""
+    found = []
+    for part in text.split(","):
+        kind, equals, rest = part.partition("=")
+        amount, slash, place = rest.partition("/")
+        if not equals or (slash and place not in PLACES):
+            raise InvalidValue(f"{part!r} is not KIND=AMOUNT, KIND=AMOUNT/node or KIND=AMOUNT/job, as in memory=4GiB")
+        found.append((place or PLACES[0], check_kind(kind), parse_amount(amount)))
+    return found
+
+
+def amounts_for(place: str, requests: Iterable[Sequence[Asked]]) -> dict[str, int]:
+    """What is asked for one of PLACES. Raises InvalidValue for a kind that is asked for twice there."""
+    asked: dict[str, int] = {}
+    for where, kind, amount in [one for each in requests for one in each if one[0] == place]:
+        if kind in asked:
+            raise InvalidValue(f"--request {kind} for each {where} is given twice: give one amount")
+        asked[kind] = amount
+    return asked
+
+
 def parse_copies(text: str) -> Idset:
     """The ids of `--cc`."""
     ids = Idset.parse(text)
@@ -74,6 +103,9 @@ _JOB_OPTIONS = (
     click.option("-n", "--ntasks", type=_POSITIVE, metavar="N", help="Number of tasks. [default: 1]"),
     click.option("-c", "--cores-per-task", type=_POSITIVE, metavar="N", default=1, help="Cores for each task."),
     click.option("-g", "--gpus-per-task", type=_NATURAL, metavar="N", default=0, help="GPUs for each task."),
+    click.option("--request", "requests", multiple=True, metavar="KIND=AMOUNT,...",
+                 type=Converted("request", parse_request),
+                 help="What is counted: memory=4GiB for each task, scratch=1TB/node, matlab=1/job."),
     click.option("-x", "--exclusive", is_flag=True, help="Whole nodes, shared with nobody."),
     click.option("-t", "--time-limit", type=FSD, metavar="FSD", default=0.0, help="Time limit, such as 30s, 1.5h."),
     click.option("-q", "--queue", metavar="NAME", shell_complete=complete.queues, help="The queue to submit to."),
@@ -118,12 +150,16 @@ def build(options: Mapping[str, Any], copy: int | None = None) -> dict[str, Any]
     environment = edited_environment(os.environ, options["env_rules"])
     begin = options["begin_time"]
     constraint: Constraint | None = options["requires"]
+    per_task, per_node, shared = [amounts_for(place, options["requests"]) for place in PLACES]
     after = [] if begin is None else [{"scheme": "begin-time", "value": str(begin)}]
     jobspec = Jobspec.from_command(
         [filled(word) or "" for word in options["command"]],
         ntasks=options["ntasks"],
         cores_per_task=options["cores_per_task"],
         gpus_per_task=options["gpus_per_task"],
+        amounts_per_task=per_task,
+        amounts_per_node=per_node,
+        shared=shared,
         nodes=options["nodes"],
         exclusive=options["exclusive"],
         duration_s=options["time_limit"],

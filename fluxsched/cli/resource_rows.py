@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from fluxsched.cli import show
 from fluxsched.cli.table import Field
+from fluxsched.core.amounts import amounts_setting
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 
@@ -33,6 +34,12 @@ def _count(kind: str) -> Any:
     return lambda row: row.source.restrict(row.ranks).count(kind)
 
 
+def _amounts(row: Row) -> str:
+    """What is counted on these ranks, and what the instance has of it once, which is on none."""
+    part = row.source.restrict(row.ranks)
+    return amounts_setting(part.with_shared(row.source.shared).counted())
+
+
 def _nodelist(row: Row) -> str:
     return str(row.source.hosts(row.ranks).unique()) if row.source.nodelist else ""
 
@@ -52,6 +59,7 @@ SHARED_FIELDS = {
     "nnodes": Field("NNODES", lambda row: len(row.ranks)),
     "ncores": Field("NCORES", _count("core")),
     "ngpus": Field("NGPUS", _count("gpu")),
+    "amounts": Field("AMOUNTS", _amounts),
     "ranks": Field("RANKS", lambda row: str(row.ranks)),
     "nodelist": Field("NODELIST", _nodelist),
     "rlist": Field("LIST", lambda row: row.source.restrict(row.ranks).summary()),

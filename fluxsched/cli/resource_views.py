@@ -21,6 +21,7 @@ from fluxsched.cli.resource_rows import (
     status_rows,
 )
 from fluxsched.cli.table import Field
+from fluxsched.core.amounts import amount_text
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
@@ -28,8 +29,9 @@ from fluxsched.core.targets import parse_targets
 
 LIST = Table(
     {
-        "default": "{state:>10} {nnodes:>6} {ncores:>8} {ngpus:>8} {nodelist}",
-        "long": "{state:>10} ?:{properties:<10} {nnodes:>6} {ncores:>8} {ngpus:>8} {ranks:<8} {nodelist}",
+        "default": "{state:>10} {nnodes:>6} {ncores:>8} {ngpus:>8} ?:{amounts:<16} {nodelist}",
+        "long": "{state:>10} ?:{properties:<10} {nnodes:>6} {ncores:>8} {ngpus:>8} "
+                "?:{amounts:<16} {ranks:<8} {nodelist}",
         "rlist": "{state:>10} {nnodes:>6} {ncores:>8} {ngpus:>8} {rlist}",
     },
     LIST_FIELDS,
@@ -104,7 +106,10 @@ def _only(rows: list[Row], wanted: Idset | None) -> list[Row]:
 def list_resources(
     handle: Handle, states: tuple[str, ...], include: str | None, queue: str | None, output: Output
 ) -> None:
-    """What schedulers see: free, allocated, down; excluded targets are not in it."""
+    """What schedulers see: free, allocated, down; excluded targets are not in it.
+
+    AMOUNTS is what is counted there (memory, licences), where something is.
+    """
     answer = handle.rpc("resource.sched-status")
     wanted = _wanted(handle, include, queue, answer["all"])
     output.show(answer, lambda shown: _only(list_rows(answer, states, shown), wanted))
@@ -140,14 +145,16 @@ def _asked(handle: Handle, states: tuple[str, ...], include: str | None) -> Reso
 @json_option
 @connected
 def info(handle: Handle, states: tuple[str, ...], include: str | None, as_json: bool) -> None:
-    """One line: how many nodes, cores and GPUs there are in the scheduler's view."""
+    """One line: how many nodes, cores and GPUs there are in the scheduler's view, and how much of what is counted."""
     held = _asked(handle, states, include)
     counts = {"nnodes": len(held), "ncores": held.count("core"), "ngpus": held.count("gpu")}
+    amounts = held.counted()
     if as_json:
-        show.print_json(counts)
+        show.print_json(counts | ({"amounts": dict(amounts)} if amounts else {}))
     else:
         nouns = zip(counts.values(), ("Node", "Core", "GPU"), strict=True)
-        click.echo(", ".join(show.plural(count, noun) for count, noun in nouns))
+        words = [show.plural(count, noun) for count, noun in nouns]
+        click.echo(", ".join([*words, *[amount_text(*one) for one in amounts]]))
 
 
 @click.command("R", cls=Command)

@@ -89,13 +89,24 @@ def parse_amount(value: object) -> int:
 
 
 def amount_text(kind: str, amount: int) -> str:
-    """`8 GiB memory`, `2 matlab`: memory with the largest binary unit that divides it, other kinds as they are."""
+    """`8 GiB memory`, `2 matlab`, for people."""
+    amount, unit = _largest_unit(kind, amount)
+    return f"{amount} {unit} {kind}" if unit else f"{amount} {kind}"
+
+
+def amounts_setting(amounts: Amounts) -> str:
+    """`matlab=2,memory=8GiB`, as they are asked for."""
+    return ",".join(["{}={}{}".format(kind, *_largest_unit(kind, amount)) for kind, amount in amounts])
+
+
+def _largest_unit(kind: str, amount: int) -> tuple[int, str]:
+    """Memory in the largest binary unit that divides it, other kinds as they are."""
     unit = ""
-    for name in _BINARY if kind == "memory" else ():
+    for name in _BINARY if kind == "memory" and amount else ():
         if amount % 1024:
             break
         amount, unit = amount // 1024, name
-    return f"{amount} {unit} {kind}" if unit else f"{amount} {kind}"
+    return amount, unit
 
 
 def times(amounts: Amounts, n: int) -> Amounts:

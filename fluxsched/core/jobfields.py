@@ -235,12 +235,15 @@ def layout(
 
 
 def add_amounts(
-    resources: list[dict[str, Any]], per_slot: Mapping[str, int | str], shared: Mapping[str, int | str]
+    resources: list[dict[str, Any]],
+    per_slot: Mapping[str, int | str],
+    per_node: Mapping[str, int | str],
+    shared: Mapping[str, int | str],
 ) -> None:
-    """Countable resources for each slot of a `layout`, and those that the job wants once."""
+    """Countable resources for each slot of a `layout`, for each of its nodes, and those that the job wants once."""
     top = resources[0]
+    if per_node and top["type"] != "node":
+        raise InvalidValue(f"{', '.join(per_node)} for each node: say how many nodes")
     slot = top if top["type"] == "slot" else top["with"][0]
-    for kind, amount in per_slot.items():
-        slot["with"].append({"type": kind, "count": parse_amount(amount)})
-    for kind, amount in shared.items():
-        resources.append({"type": kind, "count": parse_amount(amount)})
+    for place, amounts in ((slot["with"], per_slot), (top["with"], per_node), (resources, shared)):
+        place += [{"type": kind, "count": parse_amount(amount)} for kind, amount in amounts.items()]

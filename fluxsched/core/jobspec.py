@@ -117,6 +117,7 @@ class Jobspec:
         cores_per_task: int = 1,
         gpus_per_task: int = 0,
         amounts_per_task: Mapping[str, int | str] | None = None,
+        amounts_per_node: Mapping[str, int | str] | None = None,
         shared: Mapping[str, int | str] | None = None,
         nodes: int | str | Mapping[str, Any] | None = None,
         exclusive: bool = False,
@@ -150,7 +151,7 @@ class Jobspec:
             "job": None if name is None else {"name": name},
         }
         resources, count = jobfields.layout(ntasks, cores_per_task, gpus_per_task, nodes, exclusive)
-        jobfields.add_amounts(resources, amounts_per_task or {}, shared or {})
+        jobfields.add_amounts(resources, amounts_per_task or {}, amounts_per_node or {}, shared or {})
         return cls.parse(
             {
                 "version": 1,

@@ -176,6 +176,12 @@ class ResourceSet:
         on_targets = sum([len(entry.ranks) * entry.children.count(kind) for entry in self.entries])
         return on_targets + dict(self.shared).get(kind, 0)
 
+    def counted(self) -> Amounts:
+        """All that is counted, on all targets and shared."""
+        everywhere = (self.shared, *[entry.children.amounts for entry in self.entries])
+        kinds = sorted({kind for amounts in everywhere for kind, _ in amounts})
+        return tuple([(kind, self.count(kind)) for kind in kinds])
+
     # ---- algebra
 
     def __or__(self, other: ResourceSet) -> ResourceSet:

@@ -1,17 +1,23 @@
-"""Which job holds which core: the job manager's record.
+"""Which job holds which core, and how much of what is counted: the job manager's record.
 
-Law (law 5 of the design): a core, GPU or other child of a target belongs to at most one job. It is asserted for what
-each grant touches, in time linear in the grant; `check` asserts the whole.
+Law (law 5 of the design): a core, GPU or other child of a target belongs to at most one job, and of an amount no more
+is granted than there is. It is asserted for what each grant touches, in time linear in the grant; `check` asserts the
+whole. Amounts of the instance go back with the last target of their job (rfc/amounts.md).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from fluxsched.core.amounts import Amounts
 from fluxsched.core.children import Children, Entry
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.rfields import parse_shared
 from fluxsched.core.rlite import one_target, parse_entries
 from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError
+from fluxsched.jobs.spent import INSTANCE, Spent
 
 OFFENDERS_SHOWN = 8
 """Conflicts that an error names; a scheduler gone wild may cause one on every target."""
@@ -23,13 +29,15 @@ class Part(NamedTuple):
     ranks: Idset
     ids: tuple[int, ...] | Idset
     children: tuple[tuple[str, int], ...]
+    amounts: Amounts = ()
 
 
 class Grant(NamedTuple):
-    """What an R (RFC 20) gives: its parts, with disjoint ranks, and their ranks together."""
+    """What an R (RFC 20) gives: its parts, with disjoint ranks, their ranks together, and amounts of the instance."""
 
     parts: tuple[Part, ...]
     ranks: Idset
+    shared: Amounts = ()
 
     def count(self, kind: str) -> int:
         """How many children of a kind (`core`, `gpu`, ...) it has on all its targets."""
@@ -44,31 +52,41 @@ class Grant(NamedTuple):
 def parse_grant(jobid: int, R: Any) -> Grant:  # noqa: N803 - RFC 20's name
     """The grant that R makes. Raises RemoteProtocolError naming the job and what is wrong."""
     try:
-        rlite = R["execution"]["R_lite"]
+        execution = R["execution"]
+        rlite = execution["R_lite"]
+        shared = parse_shared(execution["shared"]) if "shared" in execution else ()
         if (target := one_target(rlite)) is not None:  # half the time for most jobs
-            ranks = Idset(1 << target[0])
-            return Grant((Part(ranks, (target[0],), target[1].masks()),), ranks)
+            rank, children = target
+            ranks = Idset(1 << rank)
+            return Grant((Part(ranks, (rank,), children.masks(), children.amounts),), ranks, shared)
         entries, ranks = parse_entries(rlite)
     except (KeyError, TypeError, InvalidValue) as error:
         raise RemoteProtocolError(f"R for job {jobid} is not an RFC 20 R: {type(error).__name__}: {error}") from error
     if not ranks:
         raise RemoteProtocolError(f"R for job {jobid} has no ranks: deny the request instead of granting nothing")
-    return Grant(tuple([_part(entry) for entry in entries]), ranks)
+    return Grant(tuple([_part(entry) for entry in entries]), ranks, shared)
 
 
 def _part(entry: Entry) -> Part:
     ranks, children = entry
     only = ranks.single()
     # most parts are one rank: a tuple of one is iterated and counted faster than a set
-    return Part(ranks, ranks if only is None else (only,), children.masks())
+    return Part(ranks, ranks if only is None else (only,), children.masks(), children.amounts)
 
 
 class Holdings:
-    """The record: what each job holds, and per kind and rank a mask of what is held."""
+    """The record: what each job holds, per kind and rank a mask of what is held, and amounts.
+
+    `there` are the resources whose amounts are granted, and is asked for grants that have some; without it nobody
+    knows how much there is.
+    """
 
     def __init__(self) -> None:
+        self.there: Callable[[], ResourceSet] | None = None
         self._parts: dict[int, tuple[Part, ...]] = {}
         self._busy: dict[str, dict[int, int]] = {}
+        self._spent = Spent()
+        self._shared: dict[int, Amounts] = {}
 
     def __contains__(self, jobid: int) -> bool:
         return jobid in self._parts
@@ -77,7 +95,17 @@ class Holdings:
         return len(self._parts)
 
     def take(self, jobid: int, grant: Grant) -> None:
-        """The job holds the grant from now on. Raises RemoteProtocolError naming cores and jobs, changing nothing."""
+        """The job holds the grant from now on. Raises RemoteProtocolError naming cores and jobs, or amounts, and then
+        nothing has changed.
+        """
+        asked = [(part.ids, part.amounts) for part in grant.parts if part.amounts]
+        there = self.there() if (asked or grant.shared) and self.there is not None else None
+        if there is not None and (lacking := self._spent.lacking(asked, grant.shared, there)):
+            raise RemoteProtocolError(f"job {jobid} was granted {'; '.join(lacking[:OFFENDERS_SHOWN])}")
+        self.adopt(jobid, grant)
+
+    def adopt(self, jobid: int, grant: Grant) -> None:
+        """`take` of what was granted before a restart, since when there may have come to be less of an amount."""
         if jobid in self._parts:
             raise LocalProtocolError(f"job {jobid} was granted resources while it held some")
         for part in grant.parts:
@@ -91,7 +119,12 @@ class Holdings:
                 busy = self._busy[kind]
                 for rank in part.ids:
                     busy[rank] = busy.get(rank, 0) | mask
+            if part.amounts:
+                self._spent.add(part.ids, part.amounts)
         self._parts[jobid] = grant.parts
+        if grant.shared:
+            self._spent.add((INSTANCE,), grant.shared)
+            self._shared[jobid] = grant.shared
 
     def give(self, jobid: int, ranks: Idset | None = None) -> None:
         """The job gives back what it holds on these ranks; None stands for everything."""
@@ -110,6 +143,10 @@ class Holdings:
                         busy[rank] = kept
                     else:
                         del busy[rank]
+            if part.amounts:
+                self._spent.give(part.ids, part.amounts)
+        if jobid in self._shared and jobid not in self._parts:
+            self._spent.give((INSTANCE,), self._shared.pop(jobid))
 
     def holders(self, ranks: Idset) -> list[int]:
         """The jobs that hold anything on these ranks, in the order of their grants."""
@@ -130,22 +167,36 @@ class Holdings:
         for kind, busy in self._busy.items():
             for rank, mask in busy.items():
                 found.setdefault(rank, {})[kind] = Idset(mask)
-        return [
-            (rank, Children(kinds.pop("core", EMPTY), kinds.pop("gpu", EMPTY), tuple(sorted(kinds.items()))))
-            for rank, kinds in sorted(found.items())
-        ]
+        for rank in self._spent.ranks():
+            found.setdefault(rank, {})
+        return [(rank, self._children(rank, kinds)) for rank, kinds in sorted(found.items())]
+
+    def _children(self, rank: int, kinds: dict[str, Idset]) -> Children:
+        cores, gpus = kinds.pop("core", EMPTY), kinds.pop("gpu", EMPTY)
+        return Children(cores, gpus, tuple(sorted(kinds.items())), self._spent.on(rank))
+
+    @property
+    def shared(self) -> Amounts:
+        """What jobs hold of the instance's amounts."""
+        return self._spent.on(INSTANCE)
 
     def check(self) -> None:
-        """Assert that nothing is held twice and that the masks are the sum of what the jobs hold."""
+        """Assert that nothing is held twice and that masks and amounts are the sum of what the jobs hold."""
         seen: dict[str, dict[int, int]] = {kind: {} for kind in self._busy}
+        spent = Spent()
+        for shared in self._shared.values():
+            spent.add((INSTANCE,), shared)
         for jobid, parts in self._parts.items():
             for part in parts:
+                spent.add(part.ids, part.amounts)
                 for kind, mask in part.children:
                     for rank in part.ranks:
                         before = seen[kind].get(rank, 0)
                         assert not before & mask, f"job {jobid} holds {kind} of rank {rank} that another job holds"
                         seen[kind][rank] = before | mask
         assert seen == self._busy, "the record of busy cores is not the sum of what the jobs hold"
+        assert spent == self._spent, "the record of amounts is not the sum of what the jobs hold"
+        assert self._shared.keys() <= self._parts.keys(), "a job that is over holds amounts of the instance"
 
     def _conflicts(self, jobid: int, grant: Grant) -> str:
         """Name what is granted twice, and to whom."""
@@ -160,7 +211,7 @@ class Holdings:
 
 
 def _restricted(part: Part, ranks: Idset) -> Part:
-    return part if ranks == part.ranks else Part(ranks, ranks, part.children)
+    return part if ranks == part.ranks else Part(ranks, ranks, part.children, part.amounts)
 
 
 def _shared(one: Part, other: Part) -> list[str]:

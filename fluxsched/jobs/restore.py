@@ -75,7 +75,7 @@ def restore(manager: JobManager, rows: Iterable[Row], now_s: float) -> Restored:
         manager._admit(job)
         restored.append(job)
         if grant is not None and job.held:
-            manager.holdings.take(job.id, grant)
+            manager.holdings.adopt(job.id, grant)
             if job.freed:
                 manager.holdings.give(job.id, job.freed)
             job.executing = True

@@ -6,7 +6,7 @@ of the time that its whole R takes, and most of what a scheduler is told are fre
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import msgspec
 
@@ -15,10 +15,11 @@ from fluxsched.protocol.messages.alloc import FreeRequest
 
 
 class LiteEntry(TypedDict):
-    """The same children on every one of these ranks, as text; a plain dictionary, as parsers of R_lite expect it."""
+    """The same children and amounts on every one of these ranks; a plain dictionary, as parsers of R_lite expect it."""
 
     rank: str
     children: dict[str, str]
+    amounts: NotRequired[dict[str, int]]
 
 
 class LiteExecution(msgspec.Struct, frozen=True, gc=False):

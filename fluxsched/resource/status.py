@@ -36,7 +36,8 @@ def status(
 def sched_status(targets: Targets, groups: Groups, usable: Idset, allocated: ResourceSet) -> dict[str, ResourceSet]:
     """All that schedulers may get (not excluded, not lost), what of it is down, and what is allocated."""
     everything = targets.resources.restrict(targets.present - groups.members[EXCLUDE])
-    return {"all": everything, "down": everything.without(usable), "allocated": allocated}
+    total = everything.with_shared(targets.resources.shared)
+    return {"all": total, "down": everything.without(usable), "allocated": allocated}
 
 
 def groups(groups: Groups, sessions: Sessions) -> list[GroupView]:

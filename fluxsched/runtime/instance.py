@@ -147,6 +147,7 @@ class Instance:
             module, self.router, self.store, self.turns, self.shell.raise_jobs, self._reload
         )
         self.resource.allocated = lambda: allocated(manager.holdings, module.resources)
+        manager.holdings.there = lambda: module.resources
         self.shell.held = self._held
         self.shell.unheld = self._unheld
         self.scheduling = SchedulingService(self.shell, self.router)
@@ -375,5 +376,6 @@ class Instance:
 
 
 def allocated(holdings: Holdings, resources: ResourceSet) -> ResourceSet:
-    """What jobs hold, core by core, out of all `resources`."""
-    return ResourceSet.build(holdings.entries(), resources, resources.starttime_s, resources.expiration_s, None)
+    """What jobs hold, core by core and with all amounts, out of all `resources`."""
+    start_s, end_s = resources.starttime_s, resources.expiration_s
+    return ResourceSet.build(holdings.entries(), resources, start_s, end_s, None, holdings.shared)

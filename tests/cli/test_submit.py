@@ -46,6 +46,13 @@ def test_the_shape_of_a_job(made) -> None:
     assert (request.duration_s, request.queue, request.request.exclusive) == (90.0, "batch", True)
 
 
+def test_what_is_counted(made) -> None:
+    words = ("-N2", "-n4", "--request", "memory=4GiB,scratch=1TB/node", "--request", "matlab=2/job,memory=1GiB/node")
+    assert str(Jobspec.parse(made(*words, "true")).request) == (
+        "2 nodes of 1 GiB memory and 1000000000000 scratch and 2 slots of 1 core, 4 GiB memory and 2 matlab"
+    )
+
+
 def test_what_else_a_job_says(made) -> None:
     spec = Jobspec.parse(
         made(

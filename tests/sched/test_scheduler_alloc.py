@@ -187,7 +187,8 @@ def test_status_and_stats(bench: Any, make_r: MakeR, spec: Spec) -> None:
     stats = bench.scheduler.stats()
     assert stats["policy"] == "fifo"
     assert (stats["granted"], stats["denied"], stats["running"]) == (1, 1, 1)
-    assert stats["groups"] == {"default": {"targets": 4, "down": 1, "leaving": 0, "waiting": 1, "planned": 0}}
+    counts = {"targets": 4, "down": 1, "leaving": 0, "waiting": 1, "planned": 0, "queues": {}}
+    assert stats["groups"] == {"default": counts}
 
 
 def test_why_of_others(bench: Any, make_r: MakeR, spec: Spec) -> None:
