@@ -31,14 +31,14 @@ def installed(tmp_path_factory) -> Installed:
 def flux(installed, monkeypatch, tmp_path):
     """flux(script, nodes=4, cores=2): run a script as an instance's initial program; gives what it prints.
 
-    In the script `RELOAD option=value ...` reloads the module.
+    In the script MODULE is the module's file with the options that it needs here, and RELOAD reloads it.
     """
     monkeypatch.setenv("FLUX_MODPROBE_PATH_APPEND", str(installed.path.parents[1]))
-    reload = f"flux module reload {module_path()} python-path={':'.join(installed.python_path)}"
+    module = f"{module_path()} python-path={':'.join(installed.python_path)}"
 
     def run(script: str, nodes: int = 4, cores: int = 2) -> str:
         fake = [word.format(nodes=nodes, cores=cores) for word in FAKE]
-        script = script.replace("RELOAD", reload)
+        script = script.replace("RELOAD", "flux module reload MODULE").replace("MODULE", module)
         command = ["flux", "start", "-s1", *fake, "bash", "-euc", script]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False)
         assert done.returncode == 0, done.stderr
@@ -65,6 +65,11 @@ def test_jobs_run_and_impossible_ones_are_denied(flux):
     )
     assert "COMPLETED:2" in said
     assert "unsatisfiable request" in said
+
+
+def test_a_wrong_option_is_named_in_the_log(flux):
+    said = flux("! flux module load --name=again MODULE policy=nope; flux dmesg | grep again.err")
+    assert "no policy 'nope': there are conservative, easy" in said
 
 
 def test_a_reload_finds_the_running_jobs(flux):

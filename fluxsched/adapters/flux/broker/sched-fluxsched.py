@@ -95,6 +95,8 @@ class FluxHandle:
         done(reply)
         if streaming and not reply.errnum:
             future.reset()
+        else:
+            future.cb_handle = None  # it points at the future itself: without it the future and its tag are freed now
 
     # ---- what the bridge calls
 
@@ -155,7 +157,23 @@ def _nothing(future: Any) -> None:
 
 
 def mod_main(h: Any, *args: str) -> None:
-    """What Flux calls. A ValueError is an option's fault, and is shown to who loads the module."""
+    """What Flux calls. A ValueError is an option's fault: Flux shows it where the broker's errors go, not where the
+    module is loaded, so it is in the log, too.
+    """
+    module = BrokerModule(h, *args)
+    try:
+        handle = _begin(module, args)
+    except ValueError as fault:
+        module.log.error(str(fault))
+        raise
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)
+    module.run()
+    del handle  # until here
+
+
+def _begin(module: BrokerModule, args: tuple[str, ...]) -> FluxHandle:
+    """Everything that can go wrong at load. Raises ValueError naming what is wrong and the remedy."""
     paths = [word.removeprefix(PYTHON_PATH) for word in args if word.startswith(PYTHON_PATH)]
     sys.path += [*filter(None, ":".join(paths).split(":")), str(HOME)]
     try:
@@ -168,19 +186,16 @@ def mod_main(h: Any, *args: str) -> None:
             f"{sys.executable} cannot import fluxsched: {fault}; `fluxsched flux install` tells what to do"
         ) from fault
 
-    module = BrokerModule(h, *args)
     options = parse_options([word for word in args if not word.startswith(PYTHON_PATH)], module.name)
     handle = FluxHandle(module, options.log_level)
-    stream = open(options.trace, "w", buffering=1, encoding="utf-8") if options.trace else None  # noqa: SIM115 (as long as we live)
-    if stream is None:
+    if options.trace is None:
         handle.bridge = Bridge(handle, options, SystemClock())
     else:
+        stream = open(options.trace, "w", buffering=1, encoding="utf-8")  # noqa: SIM115 (as long as we live)
         recorder = handle.bridge = Recorder(handle, SystemClock(), stream)
         recorder.bridge = Bridge(recorder, options, recorder)
     for service in ("sched", "feasibility"):
-        h.service_register(service).get()
+        module.handle.service_register(service).get()
     handle.serve((*TOPICS, f"{module.name}.stats-get"))
     handle.bridge.start()
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD)
-    module.run()
+    return handle
