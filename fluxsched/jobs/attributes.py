@@ -83,16 +83,16 @@ ATTRIBUTES: Mapping[str, Get] = MappingProxyType(
         "nnodes": _nnodes,
         "ranks": lambda job: str(job.ranks) or None,
         "nodelist": lambda job: ",".join(job.nodelist or ()) or None,
-        "expiration": lambda job: job.expiration_s if job.ranks else None,
-        "waitstatus": attrgetter("status"),
         "success": _ended(attrgetter("success")),
         "exception_occurred": _ended(lambda job: bool(job.exceptions)),
         "exception_type": _exception("type"),
         "exception_severity": _exception("severity"),
         "exception_note": _exception("note"),
         "result": result_bit,
+        "expiration": lambda job: job.expiration_s if job.ranks else None,
         "annotations": lambda job: job.annotations or None,
         "dependencies": lambda job: list(job.dependencies or ()) or None,
+        "waitstatus": lambda job: None if job.status is None else lookups.shell_status(job.status),
         "project": lambda job: None,  # accounting of Flux: an instance of ours has none
         "bank": lambda job: None,
     }

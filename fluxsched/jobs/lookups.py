@@ -73,6 +73,12 @@ def result(job: Job) -> JobResult | None:
     )
 
 
+def shell_status(status: int) -> int:
+    """A wait status as a shell passes it on, whose exit code is 128 + n where signal n ended its program (RFC 21)."""
+    signum = status & 0x7F
+    return (128 + signum if signum else status >> 8 & 0xFF) << 8
+
+
 def _error_text(fatal: dict[str, Any] | None, status: int | None) -> str:
     if fatal is not None:
         return f"exception {fatal['type']}: {fatal['note']}" if fatal["note"] else f"exception {fatal['type']}"

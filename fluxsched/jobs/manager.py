@@ -186,8 +186,8 @@ class JobManager(SchedulerSide):
         if job.status is not None:
             raise InvalidTransition(f"job {jobid}: finished twice")
         self._begin(now_s)
-        if job.fatal is not None:
-            status = _shell_status(job.fatal.get("wait_status"), status)
+        if job.fatal is not None and (cause := job.fatal.get("wait_status")) is not None:
+            status = lookups.shell_status(cause)  # RFC 21: that of the root cause replaces the largest one
         self._log(job, "finish", {"status": status})
         if release:
             self._release(job, None)
@@ -359,10 +359,3 @@ def _duration_update(updates: Mapping[str, Any]) -> float:
         raise InvalidValue(f"{DURATION_KEY} {value!r} is not a number of seconds (0: without end)")
     return float(value)
 
-
-def _shell_status(wait_status: int | None, status: int) -> int:
-    """RFC 21: the root cause's wait status, in shell exit form, replaces the largest one."""
-    if wait_status is None:
-        return status
-    signum = wait_status & 0x7F
-    return (128 + signum if signum else wait_status >> 8 & 0xFF) << 8

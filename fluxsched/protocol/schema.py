@@ -11,11 +11,24 @@ from typing import Any, get_args
 
 import msgspec
 
-from fluxsched.protocol.messages import acquire, agents, alloc, common, flux_instance, jobs, modules, queues, resource
+from fluxsched.protocol.messages import (
+    acquire,
+    agents,
+    alloc,
+    common,
+    flux_instance,
+    flux_jobs,
+    jobs,
+    modules,
+    queues,
+    resource,
+)
 from fluxsched.protocol.messages.common import Payload
 from fluxsched.protocol.topics import COMMON, TOPICS, Topic
 
-MODULES: tuple[ModuleType, ...] = (acquire, agents, alloc, common, flux_instance, jobs, modules, queues, resource)
+MODULES: tuple[ModuleType, ...] = (
+    acquire, agents, alloc, common, flux_instance, flux_jobs, jobs, modules, queues, resource
+)  # fmt: skip
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 

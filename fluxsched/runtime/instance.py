@@ -38,6 +38,7 @@ from fluxsched.runtime import log as logs
 from fluxsched.runtime.clock import Clock, SystemClock, generator_id
 from fluxsched.runtime.config import Config, queue_configs
 from fluxsched.runtime.door.door import Door
+from fluxsched.runtime.door.jobs import serve_jobs
 from fluxsched.runtime.enclosing import Enclosing
 from fluxsched.runtime.exec.base import Reports
 from fluxsched.runtime.exec.local import LocalExecutor
@@ -156,6 +157,7 @@ class Instance:
             self.shell, self.scheduling, self.router, self.store, self.turns, self._fluids(restored)
         )
         self.streams = JobStreams(self.shell, self.router, self.store, self.turns)
+        serve_jobs(self.router, self.shell, self.jobs, self.streams, self.store)
         self.modules = ModuleService(
             self.router, self.scheduling, self.turns, self.run_directory, lambda: self.uri, config.queues
         )

@@ -23,20 +23,25 @@ SPEC_BYTES_MAX = 16 * 1024
 """A larger jobspec is read each time: 256 of these are 4 MiB."""
 
 
-class Specs:
-    """Reads jobspecs out of messages."""
+def _object(data: bytes) -> dict[str, Any]:
+    return codec.unpack(data, dict[str, Any])
 
-    def __init__(self) -> None:
+
+class Specs:
+    """Reads jobspecs out of messages, of one codec."""
+
+    def __init__(self, decode: Callable[[bytes], dict[str, Any]] = _object) -> None:
+        self._decode = decode
         self._known: OrderedDict[bytes, Jobspec] = OrderedDict()
 
-    def read(self, raw: msgspec.Raw) -> Jobspec:
+    def read(self, raw: bytes | msgspec.Raw) -> Jobspec:
         """The jobspec in these bytes. Raises RemoteProtocolError or InvalidValue as reading it anew would."""
         data = bytes(raw)
         known = self._known.get(data)
         if known is not None:
             self._known.move_to_end(data)
             return known
-        jobspec = Jobspec.parse(codec.unpack(data, dict[str, Any]))
+        jobspec = Jobspec.parse(self._decode(data))
         if len(data) <= SPEC_BYTES_MAX:
             self._known[data] = jobspec
             if len(self._known) > SPECS_KEPT:

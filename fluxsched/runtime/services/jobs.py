@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from fluxsched.core.jobid import FluidGenerator, format_f58
+from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.jobs.job import SENT
 from fluxsched.protocol import codec
@@ -71,22 +72,19 @@ class JobService:
         }
 
     def _submit(self, request: Request) -> None:
+        wanted = request.payload(SUBMIT)
+        self.submit(request, self._specs.read(wanted.jobspec), wanted.urgency, wanted.flags)
+
+    def submit(self, request: Request, jobspec: Jobspec, urgency: int, flags: int) -> int:
+        """Take the job of the request's user, and answer with its id once it is stored."""
         if not self.accepting:
             raise Refused("the instance is shutting down and accepts no jobs", errno.ESHUTDOWN)
-        wanted = request.payload(SUBMIT)
-        jobspec = self._specs.read(wanted.jobspec)
-        jobid = self._fluids.next(int(self._turns.wall_s * 1000))
+        jobid, now_s = self._fluids.next(int(self._turns.wall_s * 1000)), self._turns.wall_s
         self._shell.perform(
-            self._manager.submit(
-                jobid,
-                jobspec,
-                userid=request.userid,
-                urgency=wanted.urgency,
-                flags=wanted.flags,
-                now_s=self._turns.wall_s,
-            )
+            self._manager.submit(jobid, jobspec, userid=request.userid, urgency=urgency, flags=flags, now_s=now_s)
         )
-        self._answer(request, msg.SubmitResponse(jobid))
+        self.answer(request, msg.SubmitResponse(jobid))
+        return jobid
 
     def _raise(self, request: Request) -> None:
         wanted = request.payload(msg.RaiseRequest)
@@ -100,20 +98,24 @@ class JobService:
         self._shell.perform(
             self._manager.raise_exception(jobid, kind, severity, note, request.userid, self._turns.wall_s)
         )
-        self._answer(request)
+        self.answer(request)
 
     def _kill(self, request: Request) -> None:
         wanted = request.payload(msg.KillRequest)
         self._shell.perform(self._manager.kill(wanted.id, wanted.signum, self._turns.wall_s))
-        self._answer(request)
+        self.answer(request)
 
     def _urgency(self, request: Request) -> None:
+        self.answer(request, msg.UrgencyResponse(self.set_urgency(request)))
+
+    def set_urgency(self, request: Request) -> int:
+        """Do what an UrgencyRequest asks; the urgency that the job had before."""
         wanted = request.payload(msg.UrgencyRequest)
         old = self._manager.job(wanted.id).urgency
         self._shell.perform(
             self._manager.set_urgency(wanted.id, wanted.urgency, request.userid, self._turns.wall_s)
         )
-        self._answer(request, msg.UrgencyResponse(old))
+        return old
 
     def _update(self, request: Request) -> None:
         wanted = request.payload(msg.UpdateRequest)
@@ -176,27 +178,28 @@ class JobService:
         request.respond(queues.QueueListResponse(queues=self._manager.queues.names()))
 
     def _queue_status(self, request: Request) -> None:
-        wanted = request.payload(queues.QueueStatusRequest).name
-        status = self._manager.queue_status(wanted)[0]
+        request.respond(self.queue_status(request.payload(queues.QueueStatusRequest).name))
+
+    def queue_status(self, name: str | None) -> queues.QueueStatus:
+        """All about one queue. Raises Refused (ENOENT)."""
+        status = self._manager.queue_status(name)[0]
         config = status.config
-        request.respond(
-            queues.QueueStatus(
-                name=status.name,
-                enable=status.enable,
-                enable_reason=status.enable_reason or None,
-                start=status.start,
-                start_reason=status.start_reason or None,
-                blocked=status.blocked,
-                group=config.group,
-                policy=self.policy_of(status.name, config.group),
-                constraints=config.requires.to_json() if config.requires is not None else None,
-                duration_default=config.default_duration_s or None,
-                duration_max=config.duration_limit_s or None,
-                nnodes_min=config.nodes_min,
-                nnodes_max=config.nodes_max,
-                ncores_max=config.cores_max,
-                ngpus_max=config.gpus_max,
-            )
+        return queues.QueueStatus(
+            name=status.name,
+            enable=status.enable,
+            enable_reason=status.enable_reason or None,
+            start=status.start,
+            start_reason=status.start_reason or None,
+            blocked=status.blocked,
+            group=config.group,
+            policy=self.policy_of(status.name, config.group),
+            constraints=config.requires.to_json() if config.requires is not None else None,
+            duration_default=config.default_duration_s or None,
+            duration_max=config.duration_limit_s or None,
+            nnodes_min=config.nodes_min,
+            nnodes_max=config.nodes_max,
+            ncores_max=config.cores_max,
+            ngpus_max=config.gpus_max,
         )
 
     def _queue_enable(self, request: Request) -> None:
@@ -204,7 +207,7 @@ class JobService:
         self._shell.perform(
             self._manager.queue_enable(wanted.name, wanted.enable, wanted.reason, all_queues=wanted.all)
         )
-        self._answer(request)
+        self.answer(request)
 
     def _queue_start(self, request: Request) -> None:
         wanted = request.payload(queues.QueueStartRequest)
@@ -212,8 +215,9 @@ class JobService:
             wanted.name, wanted.start, wanted.reason, all_queues=wanted.all, now_s=self._turns.wall_s
         )
         self._shell.perform(effects)
-        self._answer(request)
+        self.answer(request)
 
-    def _answer(self, request: Request, payload: object = None) -> None:
+    def answer(self, request: Request, payload: object = None) -> None:
+        """Respond once what was decided is on disk."""
         self._shell.after_commit(lambda: request.respond(payload))
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import errno
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
+from fluxsched.jobs.lookups import JobResult
 from fluxsched.protocol.messages import jobs as msg
 from fluxsched.runtime.exec.base import spool_directory
 from fluxsched.runtime.peers import Request
@@ -27,17 +28,32 @@ WATCH_EVENTS_MAX = 1024
 OUTPUT_POLL_S = 0.02
 """How often followed files are looked at."""
 
+Tell = Callable[[list[dict[str, Any]]], None]
+"""Takes some more events of one job."""
+
 
 class Follower:
-    """One `output` stream."""
+    """One stream of what a job's tasks write; another dialect of it is another class."""
 
-    __slots__ = ("follow", "jobid", "output", "request")
-
-    def __init__(self, request: Request, jobid: int, follow: bool, output: TaskOutput) -> None:
+    def __init__(self, request: Request, jobid: int, follow: bool) -> None:
         self.request = request
         self.jobid = jobid
         self.follow = follow
-        self.output = output
+
+    def begin(self) -> None:
+        """The stream is open."""
+
+    def tell(self, piece: msg.OutputResponse) -> int:
+        """Pass a piece on; how many pieces more it was worth, where it came to many responses."""
+        self.request.respond(piece)
+        return 0
+
+    def caught_up(self) -> None:
+        """All that has been written so far was told."""
+
+    def end(self) -> None:
+        """All that will ever be written was told."""
+        self.request.finish()
 
 
 class JobStreams:
@@ -50,9 +66,9 @@ class JobStreams:
         self._store = store
         self._turns = turns
         self._watchers: dict[Request, tuple[frozenset[int] | None, frozenset[str] | None]] = {}
-        self._logs: defaultdict[int, dict[Request, None]] = defaultdict(dict)
-        self._waits: defaultdict[int, dict[Request, None]] = defaultdict(dict)
-        self._followers: dict[Request, Follower] = {}
+        self._logs: defaultdict[int, dict[Request, Tell]] = defaultdict(dict)
+        self._waits: defaultdict[int, dict[Request | None, Callable[[JobResult], None]]] = defaultdict(dict)
+        self._followers: dict[Request, tuple[Follower, TaskOutput]] = {}
         self._polling = False
         self._wanted: set[str] | None = set()
         self._news: list[tuple[int, float, str, dict[str, Any]]] = []
@@ -110,10 +126,13 @@ class JobStreams:
             for event in events:
                 if wanted is None or event["name"] in wanted:
                     news.append(self._event(jobid, event))
+            ended = events[-1]["name"] == "clean"
             if jobid in logs:
-                for request in logs[jobid]:
-                    request.respond(msg.EventlogResponse(events))
-            if events[-1]["name"] == "clean":
+                if ended:
+                    self._feed_all(jobid)  # who reads both has the output before the end
+                for tell in tuple(logs[jobid].values()):
+                    tell(events)
+            if ended:
                 self._inactive(jobid)
 
     def _event(self, jobid: int, event: dict[str, Any]) -> tuple[int, float, str, dict[str, Any]]:
@@ -142,46 +161,74 @@ class JobStreams:
 
     def _eventlog(self, request: Request) -> None:
         wanted = request.payload(msg.EventlogRequest)
-        request.open_stream(lambda: forget(self._logs[wanted.id], request))
+        self.follow_log(request, wanted.id, wanted.follow, lambda events: request.respond(msg.EventlogResponse(events)))
+
+    def follow_log(self, request: Request, jobid: int, follow: bool, tell: Tell) -> None:
+        """Open a stream of a job's events: first all that are on disk, and with `follow` on to the last. It ends then,
+        with ENOENT if there is no such job.
+        """
+        request.open_stream(lambda: self._forget_log(jobid, request))
 
         def begin() -> None:
-            found = stored_job(self._store, wanted.id)
-            if found is None:
-                request.error(errno.ENOENT, f"job {format_f58(wanted.id)} is unknown")
+            if not request.is_open:
                 return
-            request.respond(msg.EventlogResponse(found["eventlog"]))
-            if wanted.follow and found["eventlog"][-1]["name"] != "clean":
-                self._logs[wanted.id][request] = None
-            else:
+            found = stored_job(self._store, jobid)
+            if found is None:
+                request.error(errno.ENOENT, f"job {format_f58(jobid)} is unknown")
+                return
+            tell(found["eventlog"])
+            if not follow or found["eventlog"][-1]["name"] == "clean":
                 request.finish()
+                return
+            told = {(event["timestamp"], event["name"]) for event in found["eventlog"]}
+
+            def tell_new(events: list[dict[str, Any]]) -> None:
+                """What a transaction brought is on disk shortly before it is published: told already, then."""
+                if (events[0]["timestamp"], events[0]["name"]) not in told:
+                    tell(events)
+
+            self._logs[jobid][request] = tell_new
 
         self._shell.after_commit(begin)
+
+    def hear(self, jobid: int, request: Request, tell: Tell) -> None:
+        """Tell of what happens to an active job from now on, once it is on disk."""
+        self._logs[jobid][request] = tell
+
+    def _forget_log(self, jobid: int, request: Request) -> None:
+        if jobid in self._logs:
+            forget(self._logs[jobid], request)
+            if not self._logs[jobid]:
+                del self._logs[jobid]
 
     def _inactive(self, jobid: int) -> None:
         for request in self._logs.pop(jobid, ()):
             request.finish()
-        waits = self._waits.pop(jobid, ())
+        waits = self._waits.pop(jobid, {})
         if waits:
             result = self._manager.wait_result(jobid)
             assert result is not None, "a clean job has a result"
-            answer = wait_response(result)
-            for request in waits:
-                request.respond(answer)
+            for call in waits.values():
+                call(result)
 
     # -- wait ---------------------------------------------------------------------------------------------------
 
     def _wait(self, request: Request) -> None:
         jobid = request.payload(msg.WaitRequest).id
+        self.when_inactive(jobid, request, lambda result: request.respond(wait_response(result)))
+
+    def when_inactive(self, jobid: int, request: Request | None, call: Callable[[JobResult], None]) -> None:
+        """Call once it is on disk how the job ended; not if the request's peer is lost before. Raises Refused."""
         result = self._manager.wait_result(jobid)
         if result is None:
-            self._waits[jobid][request] = None
+            self._waits[jobid][request] = call
         else:
-            self._shell.after_commit(lambda: request.respond(wait_response(result)))
+            self._shell.after_commit(lambda: call(result))
 
     def _forget_waits(self, peer: Any) -> None:
         for jobid in list(self._waits):
             waits = self._waits[jobid]
-            for request in [request for request in waits if request.peer is peer]:
+            for request in [request for request in waits if request is not None and request.peer is peer]:
                 del waits[request]
             if not waits:
                 del self._waits[jobid]
@@ -190,11 +237,16 @@ class JobStreams:
 
     def _output(self, request: Request) -> None:
         wanted = request.payload(msg.OutputRequest)
-        self._manager.job(wanted.id)
-        output = TaskOutput(spool_directory(self._shell.spool, wanted.id))
+        self.follow_output(Follower(request, wanted.id, wanted.follow))
+
+    def follow_output(self, follower: Follower) -> None:
+        """Open a stream of what a job's tasks have written, and with `follow` will write. Raises Refused (ENOENT)."""
+        request, jobid = follower.request, follower.jobid
+        self._manager.job(jobid)
         request.open_stream(lambda: forget(self._followers, request))
-        self._followers[request] = Follower(request, wanted.id, wanted.follow, output)
-        self._feed(self._followers[request], Budget())
+        self._followers[request] = follower, TaskOutput(spool_directory(self._shell.spool, jobid))
+        follower.begin()
+        self._feed(request, Budget())
         self._poll_later()
 
     def _poll_later(self) -> None:
@@ -206,25 +258,31 @@ class JobStreams:
         """Feed the followers until the budget is spent; who was fed goes to the end of the line."""
         self._polling = False
         budget = Budget()
-        for request, follower in list(self._followers.items()):
+        for request in list(self._followers):
             if budget.is_spent:
                 break
             self._followers[request] = self._followers.pop(request)
-            self._feed(follower, budget)
+            self._feed(request, budget)
         self._poll_later()
 
-    def _feed(self, follower: Follower, budget: Budget) -> None:
-        request = follower.request
+    def _feed_all(self, jobid: int) -> None:
+        for request in [request for request, (follower, _) in self._followers.items() if follower.jobid == jobid]:
+            self._feed(request, Budget())
+
+    def _feed(self, request: Request, budget: Budget) -> None:
+        follower, output = self._followers[request]
         ended = not follower.follow or self._manager.wait_result(follower.jobid) is not None
         if self._router.unsent_bytes(request.peer):
             return
         try:
-            for piece in follower.output.bite(budget, ended=ended):
-                request.respond(piece)
+            for piece in output.bite(budget, ended=ended):
+                budget.chunks -= follower.tell(piece)
         except FluxschedError as error:
             del self._followers[request]
             request.error(error.errnum, str(error))
             return
-        if follower.output.is_complete:
+        if output.is_complete:
             del self._followers[request]
-            request.finish()
+            follower.end()
+        elif not budget.is_spent:
+            follower.caught_up()

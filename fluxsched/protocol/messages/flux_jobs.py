@@ -1,0 +1,213 @@
+"""What stock Flux clients ask about jobs at the local socket, where it differs from our own job manager's messages.
+
+Recorded from 0.88; RFC 43 has the listing, RFC 15 the signed jobspec, RFC 18 the events.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from fluxsched.protocol.messages.common import Integer, JobNumber, Payload, Size, Unsigned32, WallTime
+
+ANY_JOB = (-1, 0xFFFFFFFFFFFFFFFF)
+"""`job-manager.wait` for whichever job ends next: all bits set, with a sign or without."""
+
+JobOrAny = Annotated[int, Meta(ge=-1, description="job id (RFC 19), or all bits set: any")]
+
+
+class IngestRequest(Payload, frozen=True):
+    """Submit the jobspec in `J`, signed by mechanism `none` (RFC 15) or not at all."""
+
+    J: str
+    urgency: Integer = 16
+    flags: Size = 0
+
+
+class JobListRequest(Payload, frozen=True):
+    """Which jobs, and which of their attributes (RFC 43); `since`: inactive after this time; 0 entries: no limit."""
+
+    max_entries: Size
+    attrs: list[str]
+    since: WallTime = 0.0
+    constraint: dict[str, Any] | None = None
+
+
+class JobListResponse(Payload, frozen=True):
+    """A job of a list; the first says which version of the protocol this is."""
+
+    jobs: list[dict[str, Any]]
+    version: Size | None = None
+
+
+class JobListIdRequest(Payload, frozen=True):
+    """One job; with `state` the answer waits until the job has reached it."""
+
+    id: JobNumber
+    attrs: list[str]
+    state: Size = 0
+
+
+class JobListIdResponse(Payload, frozen=True):
+    """The job's id and attributes."""
+
+    job: dict[str, Any]
+
+
+class JobAttributesResponse(Payload, frozen=True):
+    """Names of attributes."""
+
+    attrs: list[str]
+
+
+class JobStates(Payload, frozen=True, omit_defaults=False):
+    """Jobs a state."""
+
+    depend: Size
+    priority: Size
+    sched: Size
+    run: Size
+    cleanup: Size
+    inactive: Size
+    total: Size
+
+
+class QueueJobs(Payload, frozen=True, omit_defaults=False):
+    """The jobs of one queue, and how those ended that have."""
+
+    name: str
+    job_states: JobStates
+    successful: Size
+    failed: Size
+    canceled: Size
+    timeout: Size
+    inactive_purged: Size = 0
+
+
+class JobStatsResponse(Payload, frozen=True, kw_only=True, omit_defaults=False):
+    """The jobs of all queues, and of each that has a name."""
+
+    job_states: JobStates
+    successful: Size
+    failed: Size
+    canceled: Size
+    timeout: Size
+    inactive_purged: Size = 0
+    queues: list[QueueJobs]
+
+
+class EventlogWatchRequest(Payload, frozen=True):
+    """Follow a job's `eventlog`, `guest.exec.eventlog` or `guest.output`; flag 2: say when history ends."""
+
+    id: JobNumber
+    path: str
+    flags: Size = 0
+
+
+class EventlogWatchResponse(Payload, frozen=True):
+    """One event, as a line of text (RFC 18)."""
+
+    event: str
+
+
+class InfoLookupRequest(Payload, frozen=True):
+    """Parts of a job's record; flag 1: jobspec and R as objects, flag 2: with what was changed later."""
+
+    id: JobNumber
+    keys: list[str]
+    flags: Size = 0
+
+
+class WaitableRequest(Payload, frozen=True):
+    """Wait until a waitable job is inactive: this one, or any."""
+
+    id: JobOrAny
+
+
+class WaitableResponse(Payload, frozen=True, omit_defaults=False):
+    """How the job ended, and what to tell a person if not well."""
+
+    id: JobNumber
+    success: bool
+    errstr: str
+
+
+class OldUrgencyResponse(Payload, frozen=True):
+    """The urgency that the job had before."""
+
+    old_urgency: Integer
+
+
+class FluxQueueStatus(Payload, frozen=True):
+    """Whether a queue takes jobs and has them scheduled, with the reason if not."""
+
+    enable: bool
+    start: bool
+    name: str | None = None
+    disable_reason: str | None = None
+    stop_reason: str | None = None
+    blocked: str | None = None
+
+
+class AllocQueryResponse(Payload, frozen=True, omit_defaults=False):
+    """Requests for resources that wait here, those that a scheduler has, and jobs that have theirs."""
+
+    queue_length: Size
+    alloc_pending: Size
+    running: Size
+
+
+class IdleResponse(Payload, frozen=True, omit_defaults=False):
+    """No job runs; so many are left."""
+
+    pending: Size
+
+
+class HistoryRequest(Payload, frozen=True):
+    """Ids of jobs, newest first: a Python slice or index in brackets."""
+
+    slice: str = "[:]"
+    userid: Unsigned32 | None = None
+
+
+class HistoryResponse(Payload, frozen=True):
+    """The ids."""
+
+    jobs: list[JobNumber]
+
+
+class RaiseAllRequest(Payload, frozen=True):
+    """Raise an exception on all jobs of a user (4294967295: of all) in these states; `dry_run` only counts."""
+
+    dry_run: bool
+    userid: Unsigned32
+    states: Size
+    severity: Annotated[int, Meta(ge=0, le=7)]
+    type: str
+    note: str = ""
+
+
+class KillAllRequest(Payload, frozen=True):
+    """Send a signal to all running jobs of a user (4294967295: of all); `dry_run` only counts."""
+
+    dry_run: bool
+    userid: Unsigned32
+    signum: Annotated[int, Meta(ge=1, le=64)]
+
+
+class CountResponse(Payload, frozen=True, omit_defaults=False):
+    """How many jobs were meant, and for how many it could not be done."""
+
+    count: Size
+    errors: Size = 0
+
+
+class ManagerStats(Payload, frozen=True, omit_defaults=False):
+    """Figures of the job manager that stock commands look at; nothing keeps house after a job here."""
+
+    active_jobs: Size
+    inactive_jobs: Size
+    max_jobid: JobNumber
+    housekeeping: dict[str, Any] = msgspec.field(default_factory=lambda: {"running": {}})
