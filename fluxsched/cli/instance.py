@@ -30,7 +30,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
                    "repeated. [default: config or fifo]")  # fmt: skip
 @click.option("--statedir", metavar="D", type=click.Path(file_okay=False, path_type=Path),
               help="Keep the state there. [default: a temporary directory, removed at exit]")  # fmt: skip
-@click.option("--bind", metavar="URI", multiple=True, help="Listen there as well (tcp://127.0.0.1:*).")
+@click.option("--bind", metavar="URI", multiple=True, help="Listen there as well (tcp://127.0.0.1:*, local:///PATH).")
 @click.option("--daemon", is_flag=True, help="Return once it is ready and print its URI; `fluxsched stop` ends it.")
 @click.option("-v", "--verbose", count=True, help="Say more on stderr.")
 @click.option("--trace", metavar="[TOPICS]", is_flag=False, flag_value="",
@@ -87,11 +87,14 @@ def stop(uri: str | None, timeout: float) -> None:
 
 @click.command("uri", cls=Command)
 @json_option
+@click.option("--local", is_flag=True, help="For Flux's own commands: export FLUX_URI=$(fluxsched uri --local)")
 @connected
-def uri(handle: Handle, as_json: bool) -> None:
+def uri(handle: Handle, as_json: bool, local: bool) -> None:
     """Print where the instance listens, as FLUXSCHED_URI wants it; with --json all about it."""
     if as_json:
         show.print_json(handle.rpc("instance.info"))
+    elif local:
+        click.echo(handle.rpc("attr.get", {"name": "local-uri"})["value"])
     else:
         click.echo(handle.uri)
 

@@ -28,10 +28,11 @@ from fluxsched.runtime.discover import discover
 from fluxsched.runtime.enclosing import enclosing_job
 from fluxsched.runtime.instance import Instance, Settings
 from fluxsched.runtime.paths import find_uri
-from fluxsched.runtime.policies import check_files, composed, known_policies
+from fluxsched.runtime.policies import check_files, composed
 from fluxsched.runtime.sources import Sources, build_inventory
 from fluxsched.runtime.tracing import printer
 from fluxsched.runtime.usage import check_start
+from fluxsched.sched.registry import known_policies
 
 __all__ = [
     "StartOptions",
@@ -153,6 +154,8 @@ async def _run(settings: Settings, options: StartOptions, tell: Callable[[Instan
 
 async def _command(instance: Instance, command: tuple[str, ...]) -> int:
     """Run the initial program inside the instance; its exit status, as shells give it."""
+    if not command:  # what a command writes is its own; a shell's user has eyes
+        _tell_local(instance.local_uri)
     words = list(command) or [os.environ.get("SHELL", "/bin/sh")]
     environment = {**os.environ, **instance.shell.environment}
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
@@ -169,6 +172,10 @@ async def _command(instance: Instance, command: tuple[str, ...]) -> int:
         await _end(process)
     status = leaving.result()
     return status if status >= 0 else 128 - status
+
+
+def _tell_local(uri: str) -> None:
+    sys.stderr.write(f"fluxsched: start: for Flux's own commands: export FLUX_URI={uri}\n")
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -198,6 +205,7 @@ def start_daemon(options: StartOptions) -> str:
         raise FluxschedError(str(answer["error"]))
     for fault in answer["faults"]:
         sys.stderr.write(f"fluxsched: start: {fault}\n")
+    _tell_local(answer["local_uri"])
     return str(answer["uri"])
 
 
@@ -219,7 +227,7 @@ def _daemonize(settings: Settings, options: StartOptions, tell_fd: int) -> None:
 
     def tell(instance: Instance) -> None:
         faults = [f"module {one.name}: {one.error}" for one in instance.modules.modules.values() if one.error]
-        os.write(tell_fd, json.dumps({"uri": instance.uri, "faults": faults}).encode())
+        os.write(tell_fd, json.dumps({"uri": instance.uri, "local_uri": instance.local_uri, "faults": faults}).encode())
         os.close(tell_fd)
 
     status = 1

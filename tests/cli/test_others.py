@@ -138,6 +138,8 @@ def test_module_remove_reload_stats(cli) -> None:
 
 
 def test_uri(cli) -> None:
+    local = cli("uri", "--local", answers={"attr.get": {"value": "local:///run/local-0", "flags": 1}})
+    assert local.out == "local:///run/local-0\n"
     assert cli("uri").out == "ipc:///run/fluxsched/instance.sock\n"
     assert (
         cli("uri", "--json", answers={"instance.info": {"uri": "x", "ready": True}}).out
