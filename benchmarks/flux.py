@@ -3,10 +3,11 @@
     python benchmarks/flux.py [--nodes 1000,16384] [--jobs 1000] [--runs 3] [--only NAME,...] [--policy easy]
 
 `flux` (flux-core 0.88 or later) must be on PATH; the modules of Fluxion are found where FLUX_MODULE_PATH_PREPEND says,
-and left out where there are none. Each run is an instance of its own with fake nodes of 64 cores and simulated jobs of
-one core: `flux submit --cc`, `flux queue drain`, and the times that `flux jobs` tells, first submit to last inactive.
-Runs are interleaved, so that every scheduler meets the same neighbours; a scheduler that would need too long is given
-fewer jobs. `nothing` (`broker/sched-nothing.py`) is the ceiling of the instance.
+and left out where there are none. `backfill+pool` is Flux's sched-backfill on our pool (`pool-class=`). Each run is an
+instance of its own with fake nodes of 64 cores and simulated jobs of one core: `flux submit --cc`, `flux queue drain`,
+and the times that `flux jobs` tells, first submit to last inactive. Runs are interleaved, so that every scheduler meets
+the same neighbours; a scheduler that would need too long is given fewer jobs. `nothing` (`broker/sched-nothing.py`) is
+the ceiling of the instance.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 FLUXION = ("sched-fluxion-resource", "sched-fluxion-feasibility", "sched-fluxion-qmanager")
 NOTHING = Path(__file__).with_name("broker") / "sched-nothing.py"
-SCHEDULERS = ("fluxsched", "sched-simple", "sched-fifo", "sched-backfill", "fluxion", "nothing")
+POOL = "fluxsched.adapters.flux.broker.pool"
+SCHEDULERS = ("fluxsched", "sched-simple", "sched-fifo", "sched-backfill", "backfill+pool", "fluxion", "nothing")
 
 
 def flux(*words: str) -> str:
@@ -48,6 +50,7 @@ def load(name: str, policy: str, python_path: str) -> None:
     """Replace the default scheduler, and wait until the new one answers."""
     modules = {
         "fluxsched": [[str(module_path()), f"policy={policy}", f"python-path={python_path}"]],
+        "backfill+pool": [["sched-backfill", f"pool-class={POOL}"]],
         "fluxion": [[module] for module in FLUXION],
         "nothing": [[str(NOTHING)]],
     }.get(name, [[name]])
@@ -116,7 +119,9 @@ def one_run(name: str, nodes: int, options: argparse.Namespace, installed: Insta
         sys.executable, __file__, f"--inside={name}", f"--jobs={options.jobs}", f"--policy={options.policy}",
         f"--python-path={':'.join(installed.python_path)}",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    home = str(module_path().parents[4])
+    python_path = {"PYTHONPATH": ":".join([home, *installed.python_path])} if name == "backfill+pool" else {}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **python_path})
     if done.returncode:
         raise SystemExit(f"{name} at {nodes} nodes: {done.stderr.strip()}")
     figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])

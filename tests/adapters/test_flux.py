@@ -96,6 +96,31 @@ def test_burst(flux):
     assert said.split() == ["60", "COMPLETED", "1", "RUN", "1", "SCHED", "61"]
 
 
+def test_a_constraint_that_nothing_matches_is_denied_and_the_instance_goes_on(flux):
+    """not-nothing: `{"not": []}` is legal, and takes Flux's own schedulers down."""
+    said = flux(
+        "for not in '[]' '[{\"properties\": [\"fast\"]}]'; do"
+        "  flux submit -n1 --dry-run --setattr=exec.test.run_duration=10ms true"
+        '  | jq --argjson not "$not" \'.attributes.system.constraints = {"not": $not}\' | flux job submit >/dev/null;'
+        "done; flux queue drain; flux jobs -ano {result}:{exception.note}"
+    )
+    first, second = sorted(said.splitlines())
+    assert first == "COMPLETED:"
+    assert second.startswith("FAILED:unsatisfiable request: ")
+
+
+def test_our_pool_under_fluxs_own_scheduler(flux, installed, monkeypatch):
+    home = module_path().parents[4]
+    monkeypatch.setenv("PYTHONPATH", ":".join([str(home), *installed.python_path]))
+    said = flux(
+        "flux module remove sched-fluxsched;"
+        "flux module load sched-backfill pool-class=fluxsched.adapters.flux.broker.pool;"
+        f"{SUBMIT.format(0.01)} --cc=1-20 -n1 true; {SUBMIT.format(0.01)} -N4 --exclusive true; flux queue drain;"
+        "flux jobs -ano {result} | sort | uniq -c; flux resource list -s free -no {ncores}"
+    )
+    assert said.split() == ["21", "COMPLETED", "8"]
+
+
 def test_a_bad_policy_ends_neither_flux_nor_the_module(flux, tmp_path):
     file = tmp_path / "bad.py"
     file.write_text(
