@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "sim": {
         "core", "errors", "jobs", "protocol", "resource", "sched",
         "runtime.clock.Chance", "runtime.clock.seeded", "runtime.config", "runtime.discover", "runtime.files",
-        "runtime.sources",
+        "runtime.policies", "runtime.sources",
     },
     "adapters": {"core", "errors", "protocol", "runtime", "sched"},
     "cli": {

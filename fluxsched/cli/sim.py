@@ -45,7 +45,8 @@ def sim() -> None:
 
 @sim.command("run")
 @click.option("--policy", "policies", metavar="P", multiple=True,
-              help="NAME or NAME:key=value,...; several are compared. [default: easy]")  # fmt: skip
+              help="NAME or NAME:key=value,..., 'easy;debug=fifo' for a queue of its own; several are compared. "
+                   "[default: easy]")  # fmt: skip
 @click.option("--procs", metavar="N", type=_COUNT, help="N one-core targets. [default: what the trace says]")
 @click.option("--nodes", metavar="N", type=_COUNT, help="N targets of --cores and --gpus each.")
 @click.option("--cores", metavar="C", type=_COUNT, help="Cores a node. [default: 1]")

@@ -6,7 +6,7 @@ Law: resources and configuration are read by the instance's own readers, so a si
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fluxsched.core.idset import Idset
@@ -14,27 +14,46 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
 from fluxsched.jobs.queues import QueueConfig
 from fluxsched.resource.groups import EXCLUDE
-from fluxsched.runtime.config import load_config, queue_configs
+from fluxsched.runtime.config import QueueSettings, load_config, queue_configs
 from fluxsched.runtime.discover import Topology
+from fluxsched.runtime.policies import check_policies, composed
 from fluxsched.runtime.sources import build_inventory, fake_resources, read_resources
 from fluxsched.sim.trace import Machine, Trace
 
 DEFAULT = "default"
 
+QUEUES_SHOWN = 10
+"""Queues of a trace that an error names."""
+
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The resources, the groups beside `default`, the queues and the default queue."""
+    """The resources, the groups beside `default`, the queues and the default queue; `configured` says it in full."""
 
     resources: ResourceSet
     groups: Mapping[str, Idset] = field(default_factory=dict)
     queues: Mapping[str | None, QueueConfig] = field(default_factory=dict)
     default_queue: str | None = None
+    configured: Mapping[str, QueueSettings] = field(default_factory=dict)
 
     @property
     def acquired(self) -> list[str]:
         """The groups that the scheduler acquires: all but `exclude`."""
         return [DEFAULT, *(name for name in self.groups if name not in (DEFAULT, EXCLUDE))]
+
+    def under(self, specs: str, trace: Trace) -> tuple[Site, str]:
+        """This site under the policies `SPEC;QUEUE=SPEC;...`, and these complete with what queues have configured.
+
+        Without a configuration a queue is one that the trace names. Raises InvalidValue naming policy or queue.
+        """
+        _, own = check_policies(specs)
+        if self.configured or not own:
+            return self, composed(specs, self.acquired, self.configured)
+        there = {str(job.queue) for job in trace.jobs if job.queue is not None}
+        if missing := [name for name in own if name not in there]:
+            known = ", ".join(sorted(there)[:QUEUES_SHOWN]) or "none"
+            raise InvalidValue(f"queue {missing[0]!r} has a policy, but no jobs: {trace.name} has queues {known}")
+        return replace(self, queues={None: QueueConfig(), **{name: QueueConfig(name) for name in own}}), specs
 
 
 def site_of(
@@ -75,7 +94,7 @@ def _configured(config_path: Path, r_path: Path | None, machine: Machine | None,
     found = build_inventory(
         config, r_path=r_path, fake=None if machine is None else _spec(machine), topology=_nowhere
     )
-    return Site(found.inventory.resources, found.groups, queue_configs(config), config.defaults.queue)
+    return Site(found.inventory.resources, found.groups, queue_configs(config), config.defaults.queue, config.queues)
 
 
 def _machine_of(trace: Trace) -> Machine:

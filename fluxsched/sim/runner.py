@@ -7,7 +7,7 @@ a pass starts and ends at once is for the next pass of the same instant. Same tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 from fluxsched.core.idset import Idset
@@ -31,7 +31,7 @@ Progress = Callable[[int, int, float], None]
 
 
 class Simulation:
-    """One policy on one trace; job `i` of the trace has job id `i` + 1."""
+    """One policy, with those of queues that have their own, on one trace; its job `i` has job id `i` + 1."""
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class Simulation:
         title: str,
         steps: Sequence[Step] = (),
         *,
+        policies: Mapping[str, Policy] | None = None,
         placements: bool = False,
         check: bool = False,
         stopwatch: Callable[[], float] | None = None,
@@ -50,7 +51,7 @@ class Simulation:
         self._site, self._title = site, title
         self._specs = Specs(site.queues, site.default_queue)
         queues = {name: queue.group for name, queue in site.queues.items() if name is not None}
-        self.system = System(site.resources, policy, site.groups, site.acquired, queues)
+        self.system = System(site.resources, policy, site.groups, site.acquired, queues, policies=policies)
         self._scheduler = self.system.scheduler
         self._agenda = Agenda([job.submit_s for job in trace.jobs])
         for step in steps:

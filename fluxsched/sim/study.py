@@ -15,7 +15,7 @@ from pathlib import Path
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.policy import Policy
-from fluxsched.sched.registry import make, parse_spec
+from fluxsched.sched.registry import load
 from fluxsched.sim.files import read_trace
 from fluxsched.sim.machine import Site, site_of
 from fluxsched.sim.result import Result
@@ -46,7 +46,8 @@ def run(
     stopwatch: Callable[[], float] | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Simulate a trace under one policy, `NAME` or `NAME:key=value,...`, on virtual time.
+    """Simulate a trace under one policy, `NAME` or `NAME:key=value,...`, on virtual time; `easy;debug=fifo` has another
+    one for the queue `debug`, of the configuration or else of the trace.
 
     The machine: `procs` one-core targets, `nodes` of `cores` and `gpus`, `resources` (R, or a file of it), else what
     `config` (an instance's configuration) or the trace says. `site` changes it meanwhile. `until_s` ends early.
@@ -56,10 +57,14 @@ def run(
     traced = trace_of(trace)
     place = _site(traced, procs, nodes, cores, gpus, resources, config)
     steps = read_site(Path(site), place.resources) if isinstance(site, Path | str) else site
-    made, title = _policy(policy)
+    title = policy if isinstance(policy, str) else policy.name
+    own: dict[str, Policy] = {}
+    if isinstance(policy, str):
+        place, specs = place.under(policy, traced)
+        policy, own = load(specs)
     simulation = Simulation(
-        traced, place, made, title, steps,
-        placements=placements, check=check, stopwatch=stopwatch, progress=progress,
+        traced, place, policy, title, steps,
+        policies=own, placements=placements, check=check, stopwatch=stopwatch, progress=progress,
     )  # fmt: skip
     return simulation.run(until_s)
 
@@ -69,12 +74,6 @@ def trace_of(source: Source) -> Trace:
     if isinstance(source, Trace):
         return source
     return read_trace(source) if isinstance(source, Path | str) else Trace.of(source)
-
-
-def _policy(policy: str | Policy) -> tuple[Policy, str]:
-    if isinstance(policy, str):
-        return make(*parse_spec(policy)), policy
-    return policy, policy.name
 
 
 def _site(

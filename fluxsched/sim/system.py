@@ -41,11 +41,12 @@ class System:
         acquired: Sequence[str],
         queues: Mapping[str, str],
         now_s: float = 0.0,
+        policies: Mapping[str, Policy] | None = None,
     ) -> None:
         self.module = ResourceModule(
             Inventory(resources, "configuration"), groups, now_s=now_s, online=resources.ranks
         )
-        self.scheduler = Scheduler(policy, acquired, queues, telling=False)
+        self.scheduler = Scheduler(policy, acquired, queues, policies, telling=False)
         self.out: list[done.Effect] = []
         self.now_s = now_s
         self._streams: dict[str, tuple[AcquireServer, AcquireClient]] = {}

@@ -116,9 +116,34 @@ def test_users_and_queues(sim: Run) -> None:
     assert [line.split()[0] for line in text.splitlines()[-2:]] == ["1", "2"]
 
 
+QUEUES = """\
+; MaxProcs: 2
+1 0 -1 10 2 -1 -1 2 20 -1 1 1 1 -1 1 -1 -1 -1
+2 1 -1 10 2 -1 -1 2 90 -1 1 2 1 -1 1 -1 -1 -1
+3 1 -1 10 2 -1 -1 2 30 -1 1 2 1 -1 1 -1 -1 -1
+4 1 -1 10 2 -1 -1 2 90 -1 1 2 1 -1 3 -1 -1 -1
+5 1 -1 10 2 -1 -1 2 30 -1 1 2 1 -1 3 -1 -1 -1
+"""
+CONFIG = '[queues.1]\n[queues.3]\npolicy = "firstfit:order=sjf"\n[policy.jobspec.defaults.system]\nqueue = "1"\n'
+
+
+@pytest.mark.parametrize("words", [["--policy", "fifo;3=firstfit:order=sjf"], ["--policy", "fifo", "--config=c.toml"]])
+def test_a_queue_with_a_policy_of_its_own(sim: Run, tmp_path: Path, words: list[str]) -> None:
+    """Queue 3 is served first, shortest limits first; queue 1 in the order of submission."""
+    (tmp_path / "q.swf").write_text(QUEUES)
+    (tmp_path / "c.toml").write_text(CONFIG)
+    done = sim("q.swf", *words, "--jobs-out", "j.csv")
+    assert done.exit_code == 0, done.stderr
+    rows = list(csv.DictReader((tmp_path / "j.csv").read_text().splitlines()))
+    assert [row["job"] for row in sorted(rows, key=lambda row: float(row["start"]))] == ["1", "5", "4", "2", "3"]
+    assert {row["policy"] for row in rows} == {words[1]}
+
+
 @pytest.mark.parametrize(
     ("args", "code", "text"),
     [
+        (["t.swf", "--policy", "fifo;7=easy"], 1, "queue '7' has a policy, but no jobs: t.swf has queues 1, 2"),
+        (["t.swf", "--policy", "fifo;1=nope"], 1, "fluxsched: sim run: queue '1': no policy 'nope'"),
         (["none.swf"], 2, "does not exist"),
         (["t.swf", "--policy", "nope"], 1, "fluxsched: sim run: no policy 'nope'"),
         (["t.swf", "--procs", "2", "--nodes", "3"], 1, "procs and nodes each say what the machine is"),

@@ -8,9 +8,9 @@ import pytest
 
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
+from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sim import Ask, Result, Trace, run
 from fluxsched.sim.site import parse_site
-from fluxsched.sim.study import _policy
 
 Rows = Callable[..., Trace]
 
@@ -191,6 +191,5 @@ def test_two_runs_give_the_same_schedule(trace_of: Rows) -> None:
 
 
 def test_a_policy_may_be_given_as_it_is(trace_of: Rows) -> None:
-    policy, title = _policy("fifo:placement=best-fit")
-    assert title == "fifo:placement=best-fit"
-    assert run(trace_of((0, 1, 1, 1)), policy, procs=1).policy == "fifo"
+    assert run(trace_of((0, 1, 1, 1)), "fifo:placement=best-fit", procs=1).policy == "fifo:placement=best-fit"
+    assert run(trace_of((0, 1, 1, 1)), Fifo("best-fit"), procs=1).policy == "fifo"
