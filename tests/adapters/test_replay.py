@@ -10,6 +10,8 @@ RECORDINGS = Path(__file__).parent / "recordings"
 OPTIONS = {
     "jobs": ["policy=firstfit", "log-level=debug"],  # properties, denials, an update, cancels, feasibility, a drain
     "hello": ["policy=firstfit", "log-level=debug", "queue-depth=4"],  # two jobs run, one waits
+    # hello with ranks that a job has freed, a backfilled job, a new end of all, a drain, a shrink
+    "changes": ["policy=easy", "log-level=debug"],
     "burst": ["policy=firstfit", "log-level=debug"],  # 60 jobs at once on 8 cores
 }
 
