@@ -1,0 +1,125 @@
+"""A job's logs as stock Flux clients follow them: its own, how it was executed, and what it printed."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+Flux = Any
+
+
+def _system(**shell: Any) -> dict[str, Any]:
+    return {"shell": {"options": {"output": shell}}}
+
+
+async def test_a_run_as_flux_run_follows_it(flux: Flux) -> None:
+    jobid = await flux.submit("sh", "-c", "echo hello; echo oops >&2; exit 3")
+    log = flux.open("job-info.eventlog-watch", {"id": jobid, "path": "eventlog", "flags": 0})
+    executed = flux.open("job-info.eventlog-watch", {"id": jobid, "path": "guest.exec.eventlog", "flags": 0})
+    names = [json.loads(one["event"])["name"] async for one in flux.rest(executed)]
+    assert names == ["init", "starting", "shell.init", "shell.start", "complete", "done"]
+    output = await flux.events(jobid, "guest.output")
+    assert output[0]["name"] == "header"
+    assert output[0]["context"]["count"] == {"stdout": 1, "stderr": 1}
+    data = [one["context"] for one in output[1:]]
+    assert {"stream": "stdout", "rank": "0", "data": "hello\n"} in data
+    assert {"stream": "stderr", "rank": "0", "data": "oops\n"} in data
+    assert sum(one.get("eof", False) for one in data) == 2
+    events = [json.loads(one["event"]) async for one in flux.rest(log)]
+    names = ["submit", "validate", "depend", "priority", "alloc", "start", "finish", "release", "free", "clean"]
+    assert [event["name"] for event in events] == names
+    assert list(events[0]["context"]) == ["userid", "urgency", "flags", "version"]
+    assert events[6]["context"] == {"status": 768}
+
+
+async def test_the_output_comes_before_the_end(flux: Flux) -> None:
+    jobid = await flux.submit("sh", "-c", "sleep 0.1; echo late", urgency=0)
+    log = flux.open("job-info.eventlog-watch", {"id": jobid, "path": "eventlog", "flags": 0})
+    output = flux.open("job-info.eventlog-watch", {"id": jobid, "path": "guest.output", "flags": 0})
+    heard: list[str] = []
+
+    async def hear(tag: int) -> None:
+        async for one in flux.rest(tag):
+            event = json.loads(one["event"])
+            heard.append(event.get("context", {}).get("data", event["name"]))
+
+    await flux.ok("job-manager.urgency", {"id": jobid, "urgency": 16})
+    await asyncio.gather(hear(log), hear(output))
+    assert heard.index("late\n") < heard.index("finish")
+
+
+async def test_each_line_of_each_task_is_an_event(flux: Flux) -> None:
+    jobid = await flux.submit("sh", "-c", r"echo $FLUX_TASK_RANK; printf 'a\rb\n\377\n'", n=2)
+    output = await flux.events(jobid, "guest.output")
+    data = [one["context"] for one in output if "data" in one.get("context", {})]
+    for rank in ("0", "1"):
+        lines = [one for one in data if one["rank"] == rank]
+        assert [one["data"] for one in lines] == [f"{rank}\n", "a\rb\n", base64.b64encode(b"\xff\n").decode()]
+        assert lines[2]["encoding"] == "base64"
+    taskmap = [one["context"]["taskmap"] for one in await flux.events(jobid, "guest.exec.eventlog")
+               if one["name"] == "shell.start"]  # fmt: skip
+    assert taskmap in ([{"version": 1, "map": [[0, 1, 2, 1]]}], [{"version": 1, "map": [[0, 2, 1, 1]]}])
+
+
+async def test_output_in_a_file_is_said_to_be_there(flux: Flux, tmp_path: Path) -> None:
+    file = {"type": "file", "path": str(tmp_path / "o.{{id.dec}}")}
+    jobid = await flux.submit("true", **_system(stdout=file))
+    output = await flux.events(jobid, "guest.output")
+    redirects = [one["context"] for one in output if one["name"] == "redirect"]
+    path = str(tmp_path / f"o.{jobid}")
+    assert redirects == [{"stream": name, "rank": "0", "path": path} for name in ("stdout", "stderr")]
+    assert [one["name"] for one in output] == ["header", "redirect", "redirect"]
+
+
+async def test_a_job_that_never_runs_ends_all_its_streams(flux: Flux) -> None:
+    jobid = await flux.submit("true", urgency=0)
+    paths = ("eventlog", "guest.exec.eventlog", "guest.output")
+    tags = [flux.open("job-info.eventlog-watch", {"id": jobid, "path": path, "flags": 0}) for path in paths]
+    await flux.ok("job-manager.raise", {"id": jobid, "type": "cancel", "severity": 0})
+    logs = [[json.loads(one["event"])["name"] async for one in flux.rest(tag)] for tag in tags]
+    assert logs[0][-2:] == ["exception", "clean"]
+    assert logs[1] == []
+
+
+async def test_history_ends_with_an_empty_answer_if_that_is_wanted(flux: Flux) -> None:
+    jobid = await flux.submit("sh", "-c", "echo one; sleep 60")
+    tag = flux.open("job-info.eventlog-watch", {"id": jobid, "path": "eventlog", "flags": 2})
+    names = []
+    while (answer := (await flux.next(tag))[1]) is not None:
+        names.append(json.loads(answer["event"])["name"])
+    assert names[:4] == ["submit", "validate", "depend", "priority"]
+    output = flux.open("job-info.eventlog-watch", {"id": jobid, "path": "guest.output", "flags": 0})
+    while "one" not in str(await flux.next(output)):
+        pass
+    await flux.cancel_all()
+    await flux.events(jobid)
+    ended = await flux.all("job-info.eventlog-watch", {"id": jobid, "path": "guest.output", "flags": 2})
+    assert ended[-1] is None
+    assert "one" in str(ended[:-1])
+
+
+async def test_no_follower_hears_an_event_twice(flux: Flux) -> None:
+    """What was read from the disk when a stream began may be published only then."""
+    jobid = await flux.submit("true", urgency=0)
+    tag = flux.open("job-info.eventlog-watch", {"id": jobid, "path": "eventlog", "flags": 0})
+    told = [json.loads((await flux.next(tag))[1]["event"]) for _ in range(4)]
+    flux.instance.streams._publish([(jobid, told)])
+    await flux.ok("job-manager.raise", {"id": jobid, "type": "cancel", "severity": 0})
+    assert [json.loads(one["event"])["name"] async for one in flux.rest(tag)] == ["exception", "clean"]
+
+
+async def test_a_stream_is_canceled(flux: Flux) -> None:
+    jobid = await flux.submit("true", urgency=0)
+    for path in ("eventlog", "guest.output"):
+        tag = flux.open("job-info.eventlog-watch", {"id": jobid, "path": path, "flags": 0})
+        assert (await flux.next(tag))[0] == 0
+        flux.open("job-info.eventlog-watch-cancel", {"matchtag": tag}, flags=0x0F)
+        async for _ in flux.rest(tag):
+            pass
+    assert not flux.instance.streams._logs
+    assert not flux.instance.streams._followers
+
+
