@@ -1,4 +1,4 @@
-"""Stock commands of a real Flux at our socket, where there is one on PATH: they work and print what they print there."""
+"""A real Flux's own commands at our socket, where there is one on PATH: they work, and print what they print there."""
 
 from __future__ import annotations
 
