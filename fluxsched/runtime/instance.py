@@ -10,7 +10,6 @@ what it does. The order of the end-of-turn hooks is the order of the data: publi
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -34,6 +33,7 @@ from fluxsched.protocol.messages.common import InstanceInfo
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
+from fluxsched.runtime import interpreter
 from fluxsched.runtime import log as logs
 from fluxsched.runtime.clock import Clock, SystemClock, generator_id
 from fluxsched.runtime.config import Config, queue_configs
@@ -66,8 +66,6 @@ from fluxsched.transport.base import Server
 log = logs.logger("instance")
 
 DATABASE_NAME = "state.sqlite"
-GC_THRESHOLD = 100_000
-"""Allocations between collections: messages make no cycles, so collecting rarely costs nothing."""
 ORPHANS_S = 5.0
 """How long a restart waits for processes of a killed predecessor to be gone (seconds)."""
 
@@ -262,8 +260,7 @@ class Instance:
         if self.settings.enclosing is not None:
             self._following = asyncio.ensure_future(self.settings.enclosing.follow(self._expires))
         write_info(self.run_directory, msgspec.to_builtins(self.info()))
-        gc.freeze()
-        gc.set_threshold(GC_THRESHOLD)
+        interpreter.settle()
         self._check_ready()
         return self
 

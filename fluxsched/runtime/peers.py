@@ -7,13 +7,14 @@ who has its name by now.
 from __future__ import annotations
 
 import errno
+from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.protocol import codec
 from fluxsched.protocol.header import NORESPONSE, ROLE_OWNER, STREAMING, Message, make_error, make_response
-from fluxsched.transport.base import Server
+from fluxsched.transport.base import Lost, Server
 
 T = TypeVar("T")
 
@@ -27,6 +28,7 @@ class Peer:
         "gone",
         "identity",
         "in_flight",
+        "inbox",
         "name",
         "outbox",
         "rolemask",
@@ -42,6 +44,8 @@ class Peer:
         self.userid = userid
         self.rolemask = rolemask
         self.name = identity.hex()
+        self.inbox: deque[Message | Lost] = deque()
+        """Read and not handled yet."""
         self.outbox: list[Message] = []
         self.bundles = False
         self.dropped: str | None = None

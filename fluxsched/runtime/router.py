@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from logging import DEBUG, INFO
 from typing import Any, TypeVar
 
@@ -47,10 +47,13 @@ GOODBYE = "said goodbye"
 """Why a client is dropped that leaves as it should: of no interest in a log."""
 MALFORMED_TOPIC = "malformed"
 """Topic of the error response to a message whose own topic could not be read."""
-RECEIVE_MAX = 64
-"""Frames taken from a socket at a time; each may be a bundle of many messages."""
+RECEIVE_MAX = 2
+"""Frames taken from a socket at a time; each may be a bundle of hundreds of messages."""
+READ_AHEAD_MESSAGES = 256
+"""With so many messages in hand no more are read: transports let peers in by turns, frame by frame, and who asks one
+thing must not wait until a burst is through."""
 SLICE_MESSAGES = 16
-"""Messages handled between two looks at the clock."""
+"""Messages of one peer that are handled before the next peer has its turn."""
 IN_FLIGHT_PEER_MAX = 200_000
 """Unanswered requests of one peer: a client may have 20,000 submits and as many waits open, five times over."""
 SERVICES_PEER_MAX = 64
@@ -73,7 +76,9 @@ class Router:
         self._local_handlers: dict[str, Handler] = {}
         self._guest_topics: set[str] = set()
         self._remote: dict[str, Peer] = {}
-        self._inbox: deque[tuple[Peer, Message | Lost]] = deque()
+        self._heard: deque[Peer] = deque()
+        """Peers whose messages were read and not handled yet, each once."""
+        self._unhandled = 0
         self._calls: dict[int, tuple[Peer, Answered]] = {}
         self._tag = 0
         self._dirty: dict[Peer, None] = {}
@@ -192,28 +197,42 @@ class Router:
     # -- receiving ----------------------------------------------------------------------------------------------
 
     def _take(self, until_s: float) -> bool:
-        """Handle what has arrived, a bundle message by message, until the turn's time is up."""
-        inbox, monotonic_s = self._inbox, self.turns.clock.monotonic_s
-        while inbox or self._refill():
-            for _ in range(min(SLICE_MESSAGES, len(inbox))):
-                peer, message = inbox.popleft()
+        """Handle what has arrived, some of each peer by turns, until the turn's time is up."""
+        heard, monotonic_s = self._heard, self.turns.clock.monotonic_s
+        while True:
+            if self._unhandled < READ_AHEAD_MESSAGES:
+                self._read()
+            if not heard:
+                return False
+            peer = heard.popleft()
+            inbox = peer.inbox
+            count = min(SLICE_MESSAGES, len(inbox))
+            for _ in range(count):
+                message = inbox.popleft()
                 if isinstance(message, Lost):
                     self._lost(peer, message)
                 else:
                     self._dispatch(peer, message)
+            self._unhandled -= count
+            if inbox:
+                heard.append(peer)
             if monotonic_s() >= until_s:
                 return True
-        return False
 
-    def _refill(self) -> bool:
+    def _read(self) -> None:
         for server in self._servers:
             for arrival in server.receive(RECEIVE_MAX):
                 if isinstance(arrival, Arrived):
                     self._arrived(server, arrival)
                 elif (peer := self.peers.pop((server, arrival.peer), None)) is not None:
                     peer.gone = True  # from here on its name may be somebody else's
-                    self._inbox.append((peer, arrival))
-        return bool(self._inbox)
+                    self._hear(peer, (arrival,))
+
+    def _hear(self, peer: Peer, messages: Sequence[Message | Lost]) -> None:
+        if not peer.inbox:
+            self._heard.append(peer)
+        peer.inbox.extend(messages)
+        self._unhandled += len(messages)
 
     def _peer(self, server: Server, arrival: Arrived) -> Peer:
         identity = arrival.peer
@@ -237,7 +256,7 @@ class Router:
         if len(messages) != 1 or messages[0] is not message:
             peer.bundles = True
         self.received += len(messages)
-        self._inbox.extend([(peer, one) for one in messages])
+        self._hear(peer, messages)
 
     def _dispatch(self, peer: Peer, message: Message) -> None:
         if self._trace is not None:

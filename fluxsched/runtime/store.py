@@ -2,7 +2,8 @@
 
 What a turn wants kept is appended with `add`; `after_commit` callbacks wait for the transaction that carries it and
 run in a later turn. While one transaction is being written, the next one gathers: an idle store commits at once, a
-busy one in large groups. Readers use a connection of their own.
+busy one in large groups. What waited for a transaction is done before the next one begins, so a reader of the store
+sees no more than has been told. Readers use a connection of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime.turns import Turns
+from fluxsched.runtime.checkpoints import Checkpoints
+from fluxsched.runtime.turns import Turns, Work
 
 SCHEMA_VERSION = 1
 INSERT_SIZES = (256, 64)
@@ -57,9 +59,9 @@ class Store:
         self._path = str(path)
         self._turns = turns
         self._rows: list[Row] = []
-        self._callbacks: list[Done] = []
+        self._works: list[Work] = []
         self._busy = False
-        self._work: queue.SimpleQueue[tuple[list[Row], list[Done]] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[list[Row], list[Work]] | None] = queue.SimpleQueue()
         self.commits = 0
         self.failed: Callable[[BaseException], None] | None = None
         self._reader = self._open()
@@ -72,6 +74,7 @@ class Store:
             )
         self._reader.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         self._reader.commit()
+        self._checkpoints = Checkpoints(self._open)
         self._thread = threading.Thread(target=self._write, name="fluxsched-store", daemon=True)
         self._thread.start()
 
@@ -80,6 +83,7 @@ class Store:
             connection = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")  # see checkpoints.py
         except sqlite3.Error as exc:
             raise FluxschedError(f"cannot open the state in {self._path}: {exc}") from exc
         return connection
@@ -97,15 +101,22 @@ class Store:
         if not self._rows and not self._busy:
             done()
             return
-        self._callbacks.append(done)
+        self._works.append(_call(done))
+
+    def then(self, work: Work) -> None:
+        """The same for long work, which is done in pieces."""
+        if not self._rows and not self._busy:
+            self._turns.spread(work)
+        else:
+            self._works.append(work)
 
     def flush(self) -> None:
         """End-of-turn hook: hand what has gathered to the writer unless it is still busy."""
-        if self._busy or not (self._rows or self._callbacks):
+        if self._busy or not (self._rows or self._works):
             return
         self._busy = True
-        self._work.put((self._rows, self._callbacks))
-        self._rows, self._callbacks = [], []
+        self._queue.put((self._rows, self._works))
+        self._rows, self._works = [], []
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Rows of a point query; sees what has been committed."""
@@ -113,35 +124,43 @@ class Store:
 
     def close(self) -> None:
         """Write what is left, then close; callbacks of the last transaction are not run."""
-        self._work.put((self._rows, []))
+        self._queue.put((self._rows, []))
         self._rows = []
-        self._work.put(None)
+        self._queue.put(None)
         self._thread.join()
         self._reader.close()
 
-    def _committed(self, callbacks: list[Done]) -> None:
-        self._busy = False
+    def _committed(self, works: list[Work]) -> Work:
         self.commits += 1
-        for done in callbacks:
-            done()
+        for work in works:
+            yield from work
+        self._busy = False
 
     def _write(self) -> None:
         connection = self._open()
-        while (work := self._work.get()) is not None:
-            rows, callbacks = work
+        while (work := self._queue.get()) is not None:
+            rows, works = work
             try:
                 if rows:
                     connection.execute("BEGIN IMMEDIATE")
                     for sql, values in _statements(rows):
                         connection.execute(sql, values)
                     connection.execute("COMMIT")
+                    self._checkpoints.written(connection, len(rows))
             except sqlite3.Error as exc:
                 error = FluxschedError(f"cannot write the state in {self._path}: {exc}")
                 if self.failed is not None:
                     self._turns.post_threadsafe(lambda error=error: self.failed(error))  # type: ignore[misc]
                 break
-            self._turns.post_threadsafe(lambda callbacks=callbacks: self._committed(callbacks))  # type: ignore[misc]
+            told = self._committed(works)
+            self._turns.post_threadsafe(lambda told=told: self._turns.spread(told))  # type: ignore[misc]
+        self._checkpoints.close()
         connection.close()
+
+
+def _call(done: Done) -> Work:
+    done()
+    yield
 
 
 def _statements(rows: Iterable[Row]) -> Iterator[tuple[str, tuple[Any, ...]]]:

@@ -1,8 +1,9 @@
 """The shell's heartbeat: everything that happens, happens in a turn.
 
-A turn takes what has arrived, `TURN_S` seconds of it at most, applies it, then runs the end-of-turn hooks once, in
-order: publish, store, flush. Whoever gets news from outside (a socket, a child
-process, the writer thread) only calls `post` or `wake`; nothing is handled in the middle of something else.
+A turn takes what has arrived, rings the timers that are due and goes on with long work, for `SHARE_S` seconds each at
+most; then it runs the end-of-turn hooks once, in order: publish, store, flush. So no turn takes 20 ms, however much
+there is to do. Whoever gets news from outside (a socket, a child process, the writer thread) only calls `post` or
+`wake`; nothing is handled in the middle of something else.
 """
 
 from __future__ import annotations
@@ -11,14 +12,21 @@ import asyncio
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from fluxsched.runtime.clock import Clock
 
-TURN_S = 0.005
-"""Time a turn spends on events before it flushes (seconds): enough to bundle, and nobody waits 20 ms."""
+SHARE_S = 0.004
+"""Time a turn spends on arrivals, on timers and on long work before it flushes (seconds): each has its share, so none
+starves another; enough to bundle, and nobody waits 20 ms."""
+PIECE_ITEMS = 64
+"""Items of long work that are done before others may have their turn; none should take longer than 50 us."""
 
+T = TypeVar("T")
 Source = Callable[[float], bool]
+Work = Iterator[None]
+"""Long work: it yields wherever something else may come first."""
 
 
 class Timer:
@@ -43,6 +51,7 @@ class Turns:
         self.count = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._posted: deque[Callable[[], None]] = deque()
+        self._works: deque[Work] = deque()
         self._sources: list[Source] = []
         self._hooks: list[Callable[[], None]] = []
         self._timers: list[tuple[float, int, Timer]] = []
@@ -74,6 +83,11 @@ class Turns:
     def post(self, call: Callable[[], None]) -> None:
         """Have `call` run in the next turn (from the loop's own thread)."""
         self._posted.append(call)
+        self.wake()
+
+    def spread(self, work: Work) -> None:
+        """Have long work done in pieces, a piece of each in turn (from the loop's own thread)."""
+        self._works.append(work)
         self.wake()
 
     def post_threadsafe(self, call: Callable[[], None]) -> None:
@@ -128,26 +142,51 @@ class Turns:
     def _run(self) -> None:
         self.count += 1
         self.wall_s = self.clock.wall_s()
-        until_s = self.clock.monotonic_s() + TURN_S
+        until_s = self.clock.monotonic_s() + SHARE_S
         more = False
         for take in self._sources:
             more |= take(until_s)
-        self._fire(self.clock.monotonic_s())
-        while self._posted:
-            self._posted.popleft()()
-            if self.clock.monotonic_s() > until_s:
-                break
+        more |= self._fire(self.clock.monotonic_s())
+        self._go_on(self.clock.monotonic_s() + SHARE_S)
         # who asked for a turn until now wanted the hooks of this one; without this every second turn was empty
         self._scheduled = False
         for hook in self._hooks:
             hook()
-        if more or self._posted:
+        if more or self._posted or self._works:
             self.wake()
         self._arm()
 
-    def _fire(self, now_s: float) -> None:
+    def _fire(self, now_s: float) -> bool:
+        """Ring what was due at `now_s`; whether some of it has to wait for the next turn."""
+        until_s = now_s + SHARE_S
         while self._timers and self._timers[0][0] <= now_s:
             timer = heapq.heappop(self._timers)[2]
             call, timer.call = timer.call, None
             if call is not None:
                 call()
+                if self.clock.monotonic_s() > until_s:
+                    return True
+        return False
+
+    def _go_on(self, until_s: float) -> None:
+        """Do what was posted, then long work, a piece of each in turn; at least one call and one piece."""
+        while self._posted:
+            self._posted.popleft()()
+            if self.clock.monotonic_s() > until_s:
+                break
+        works = self._works
+        while works:
+            work = works.popleft()
+            if next(work, _DONE) is not _DONE:
+                works.append(work)
+            if self.clock.monotonic_s() > until_s:
+                break
+
+
+_DONE = object()
+
+
+def pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The items, as many at a time as long work may do in one go."""
+    for start in range(0, len(items), PIECE_ITEMS):
+        yield items[start : start + PIECE_ITEMS]

@@ -8,7 +8,7 @@ crash forgets the later before the earlier.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,7 +27,7 @@ from fluxsched.runtime.peers import Peer, Request
 from fluxsched.runtime.router import Router
 from fluxsched.runtime.specs import Made
 from fluxsched.runtime.store import Store
-from fluxsched.runtime.turns import Timer, Turns
+from fluxsched.runtime.turns import Timer, Turns, pieces
 
 log = logger("jobs")
 Stretch = tuple[int, list[dict[str, Any]]]
@@ -77,25 +77,40 @@ class JobShell:
         self.turns.wake()
 
     def _end_turn(self) -> None:
-        """Have all that waits for the disk done by one callback: a closure a job and kind costs more than its work."""
+        """Have all that waits for the disk done in one go: a closure a job and kind costs more than its work."""
         news, starts, given, after = self._news, self._starts, self._given, self._after
         if not (news or starts or given or after):
             return
         self._news, self._starts, self._given, self._after = [], [], [], []
 
-        def committed() -> None:
-            for publish in self.publish:
-                publish(news)
-            for jobid in starts:
-                self._launch(jobid)
-            for jobid, ranks in given:
-                self.unheld(jobid, ranks)
-            for call in after:
-                call()
-            for told in self.published:
-                told()
+        self._store.then(self._committed(news, starts, given, after))
 
-        self._store.after_commit(committed)
+    def _committed(
+        self,
+        news: list[Stretch],
+        starts: list[int],
+        given: list[tuple[int, Idset]],
+        after: list[Callable[[], None]],
+    ) -> Iterator[None]:
+        """Do all that waited for one transaction, in pieces: a slow disk may have made it a large one."""
+        for stretches in pieces(news):
+            for publish in self.publish:
+                publish(stretches)
+            yield
+        for jobids in pieces(starts):
+            for jobid in jobids:
+                self._launch(jobid)
+            yield
+        for gone in pieces(given):
+            for jobid, ranks in gone:
+                self.unheld(jobid, ranks)
+            yield
+        for calls in pieces(after):
+            for call in calls:
+                call()
+            yield
+        for told in self.published:
+            told()
 
     # -- effects ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,60 @@
+"""Copies SQLite's log (WAL) into its file without holding up the writer.
+
+A copy costs two syncs of the disk and scattered writes: tens of milliseconds, which a commit would take longer, and
+everybody who waits for it. So a thread of its own copies what there is while the writer goes on. What was written
+meanwhile is little, and the writer copies it itself: then nothing is left in the log, and SQLite begins it anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable
+
+ROWS = 20_000
+"""Rows in the log from which on it is copied: some 5,000 jobs, 8 MiB."""
+ROWS_MAX = 200_000
+"""With so many the writer waits for the copy: a disk that cannot follow must not be filled."""
+COPY = "PRAGMA wal_checkpoint(PASSIVE)"
+
+
+class Checkpoints:
+    """To be told by the writer of each transaction, in the writer's thread."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._connect = connect
+        self._rows = 0
+        self._wanted = threading.Semaphore(0)
+        self._copied: threading.Event | None = None
+        self._closing = False
+        self._thread = threading.Thread(target=self._copy, name="fluxsched-checkpoints", daemon=True)
+        self._thread.start()
+
+    def written(self, connection: sqlite3.Connection, rows: int) -> None:
+        """So many rows were committed by `connection`. Raises sqlite3.Error if what is left cannot be copied."""
+        self._rows += rows
+        if self._copied is None:
+            if self._rows >= ROWS:
+                self._copied = threading.Event()
+                self._wanted.release()
+        elif self._copied.is_set() or self._rows >= ROWS_MAX:
+            self._copied.wait()
+            connection.execute(COPY)
+            self._copied, self._rows = None, 0
+
+    def close(self) -> None:
+        """End the thread; SQLite copies what is left when the last connection is closed."""
+        self._closing = True
+        self._wanted.release()
+        self._thread.join()
+
+    def _copy(self) -> None:
+        connection = self._connect()
+        while self._wanted.acquire() and not self._closing:
+            with contextlib.suppress(sqlite3.Error):  # the writer tries again, and reports what it meets
+                connection.execute(COPY)
+            copied = self._copied
+            if copied is not None:
+                copied.set()
+        connection.close()

@@ -1,0 +1,113 @@
+"""The store: answers wait for the disk, in order; its log (WAL) stays small without a commit that waits for a copy."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from fluxsched.runtime import checkpoints
+from fluxsched.runtime.clock import SystemClock
+from fluxsched.runtime.store import Store
+from fluxsched.runtime.turns import Turns
+
+WAIT_S = 10.0
+EVENTS = b"x" * 200
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    turns = Turns(SystemClock())
+    store = Store(tmp_path / "state", turns)
+    turns.at_end(store.flush)
+    turns.start(asyncio.get_running_loop())
+    yield store
+    store.close()
+
+
+async def stored(store: Store, turns: Turns) -> None:
+    """All that was added is on disk."""
+    done = asyncio.Event()
+    store.after_commit(done.set)
+    turns.wake()
+    async with asyncio.timeout(WAIT_S):
+        await done.wait()
+
+
+def add(store: Store, jobid: int) -> None:
+    store.add("job_log", (jobid, None, EVENTS, None, None))
+
+
+def known(store: Store) -> int:
+    return int(store.read("SELECT count(*) FROM job_log")[0][0])
+
+
+async def test_work_that_waits_for_a_transaction_is_done_before_the_next_one_is_written(store: Store) -> None:
+    turns = store._turns
+    seen: list[int] = []
+
+    def told() -> Iterator[None]:
+        for _ in range(3):
+            seen.append(known(store))
+            add(store, 2)  # of the next transaction, however long this work takes
+            yield
+
+    add(store, 1)
+    store.then(told())
+    turns.wake()
+    async with asyncio.timeout(WAIT_S):
+        while len(seen) < 3:
+            await asyncio.sleep(0.001)
+    await stored(store, turns)
+    assert seen == [1, 1, 1]
+    assert known(store) == 4
+
+
+async def test_with_nothing_to_write_nothing_is_waited_for(store: Store) -> None:
+    seen: list[str] = []
+
+    def work() -> Iterator[None]:
+        seen.append("work")
+        yield
+
+    store.after_commit(lambda: seen.append("call"))
+    assert seen == ["call"]
+    store.then(work())
+    async with asyncio.timeout(WAIT_S):
+        while len(seen) < 2:
+            await asyncio.sleep(0)
+    assert store.commits == 0
+
+
+async def test_the_log_is_copied_and_used_anew(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "ROWS", 100)
+    log = tmp_path / "state-wal"
+    sizes: list[int] = []
+    for jobid in range(60):
+        for _ in range(50):
+            add(store, jobid)
+        await stored(store, store._turns)
+        sizes.append(log.stat().st_size)
+    assert known(store) == 3000
+    assert max(sizes) < 3000 * len(EVENTS) / 2, f"the log grows with what is written: {sizes[-1]} bytes"
+
+
+async def test_what_is_in_the_log_alone_is_found_by_the_next_store(tmp_path: Path) -> None:
+    turns = Turns(SystemClock())
+    store = Store(tmp_path / "state", turns)
+    turns.at_end(store.flush)
+    turns.start(asyncio.get_running_loop())
+    add(store, 7)
+    await stored(store, turns)
+    copy = tmp_path / "copy"  # what a killed instance leaves: no close, no copy into the file
+    for name in ("", "-wal"):
+        Path(f"{copy}{name}").write_bytes((tmp_path / f"state{name}").read_bytes())
+    store.close()
+    connection = sqlite3.connect(copy)
+    assert connection.execute("SELECT jobid FROM job_log").fetchall() == [(7,)]
+    connection.close()
