@@ -58,6 +58,7 @@ def sim() -> None:
 @click.option("--jobs-out", metavar="F.csv", type=_OUT, help="Write the table of jobs, of all policies.")
 @click.option("--plot", metavar="F", type=_OUT, help="Draw to F.png, F.svg or F.html (needs fluxsched[plots]).")
 @click.option("--by", type=click.Choice(["user", "queue"]), help="Also show what each user or queue got.")
+@click.option("--feedback", is_flag=True, help="Submit a job its think time after the end of its preceding job.")
 @click.option("--check", is_flag=True, help="Assert all invariants at each instant; slow.")
 @click.option("--speed", metavar="X", type=float, help="Replay X times as fast against a running instance instead.")
 @uri_option

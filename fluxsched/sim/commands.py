@@ -41,6 +41,7 @@ class Wanted:
     jobs_out: Path | None = None
     plot: Path | None = None
     check: bool = False
+    feedback: bool = False
     by: str | None = None
 
 
@@ -79,6 +80,7 @@ def simulate(wanted: Wanted, stopwatch: Callable[[], float], bar: Bar | None = N
             until_s=inf if wanted.until_s is None else wanted.until_s,
             placements=wanted.plot is not None,
             check=wanted.check,
+            feedback=wanted.feedback,
             stopwatch=stopwatch,
             progress=None if bar is None else bar(policy),
         )
@@ -93,7 +95,7 @@ def replay_live(wanted: Wanted, instance: Instance, speed: float, clock: Clock, 
     given = {
         "policy": wanted.policies, "procs": wanted.procs, "nodes": wanted.nodes, "cores": wanted.cores,
         "gpus": wanted.gpus, "R": wanted.r_path, "config": wanted.config, "site": wanted.site,
-        "until": wanted.until_s, "check": wanted.check,
+        "until": wanted.until_s, "check": wanted.check, "feedback": wanted.feedback,
     }  # fmt: skip
     if words := [name for name, value in given.items() if value]:
         raise InvalidValue(f"{', '.join(words)}: that is for the instance to say when its speed is asked for, not here")

@@ -19,7 +19,7 @@ VERSION = 1
 
 KEYS = (
     "job", "submit", "run", "duration", "nslots", "cores", "gpus", "nodes", "exclusive", "constraint", "jobspec",
-    "user", "queue", "group", "wait", "urgency",
+    "user", "queue", "group", "wait", "urgency", "preceding", "think",
 )  # fmt: skip
 
 _COUNTS = {"nslots": 1, "cores": 1, "gpus": 0, "urgency": 16}
@@ -72,6 +72,7 @@ def parse_job(obj: dict[str, Any], number: int) -> TraceJob | None:
     job = TraceJob(
         number if name is None else name, _number(obj, "submit") or 0.0, run_s, limit_s or None, ask,
         _name(obj, "user"), _name(obj, "queue"), _name(obj, "group"), _number(obj, "wait"), counts["urgency"],
+        _name(obj, "preceding"), _number(obj, "think"),
     )  # fmt: skip
     check_job(job)
     return job
@@ -87,7 +88,8 @@ def print_lines(trace: Trace) -> Iterator[str]:
         ask = job.ask
         row = {
             "job": job.job, "submit": job.submit_s, "run": job.run_s, "duration": job.limit_s, "user": job.user,
-            "queue": job.queue, "group": job.group, "wait": job.wait_s,
+            "queue": job.queue, "group": job.group, "wait": job.wait_s, "preceding": job.preceding,
+            "think": job.think_s,
             "constraint": None if ask.constraint is None else json.loads(ask.constraint),
             "jobspec": None if ask.jobspec is None else json.loads(ask.jobspec),
         }  # fmt: skip

@@ -10,11 +10,14 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from fluxsched.sim.metrics import Share, Spread, Summary, percentile
-from fluxsched.sim.result import COMPLETED, DENIED, FAILED, RUNNING, TIMEOUT, WAITING, Result
+from fluxsched.sim.result import COMPLETED, DENIED, FAILED, RUNNING, TIMEOUT, UNSUBMITTED, WAITING, Result
 from fluxsched.sim.trace import Trace
 
 SHARES_SHOWN = 10
 """Users or queues in a table: the largest ones; JSON has all."""
+
+STATES = (COMPLETED, TIMEOUT, FAILED, DENIED, RUNNING, WAITING, UNSUBMITTED)
+"""In the order of the table."""
 
 FAULTS_SHOWN = 3
 """Lines of a trace that were not used, shown as examples."""
@@ -150,7 +153,7 @@ def _number(value: float) -> str:
 
 
 LINES = (
-    *[Line(f"jobs {state}", _states(state)) for state in (COMPLETED, TIMEOUT, FAILED, DENIED, RUNNING, WAITING)],
+    *[Line(f"jobs {state}", _states(state)) for state in STATES],
     *[Line(f"wait {number} [s]", _spread(_wait, number)) for number in Spread.__slots__],
     *[Line(f"bounded slowdown {number}", _spread(_slowdown, number)) for number in Spread.__slots__],
     Line("utilisation [%]", lambda _, summary: _number(100 * summary.utilisation) if summary.utilisation else ""),

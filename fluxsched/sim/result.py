@@ -23,6 +23,9 @@ COLUMNS = (
 WAITING, RUNNING, COMPLETED, TIMEOUT, FAILED, DENIED = "waiting", "running", "completed", "timeout", "failed", "denied"
 """`state`: not started, not ended by then, ran to its end, cut at its limit, ended with its targets, never possible."""
 
+UNSUBMITTED = "unsubmitted"
+"""`state` with feedback: the preceding job was not over by then."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:

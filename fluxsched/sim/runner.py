@@ -16,8 +16,20 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Granted, Paused, Raise, Release
 from fluxsched.sched.policy import Policy
 from fluxsched.sim.agenda import END, SITE, SUBMIT, Agenda
+from fluxsched.sim.feedback import followers
 from fluxsched.sim.machine import Site
-from fluxsched.sim.result import COMPLETED, DENIED, FAILED, RUNNING, TIMEOUT, WAITING, Columns, Cost, Result
+from fluxsched.sim.result import (
+    COMPLETED,
+    DENIED,
+    FAILED,
+    RUNNING,
+    TIMEOUT,
+    UNSUBMITTED,
+    WAITING,
+    Columns,
+    Cost,
+    Result,
+)
 from fluxsched.sim.site import STRIKE, Step
 from fluxsched.sim.specs import Specs
 from fluxsched.sim.system import System
@@ -44,6 +56,7 @@ class Simulation:
         policies: Mapping[str, Policy] | None = None,
         placements: bool = False,
         check: bool = False,
+        feedback: bool = False,
         stopwatch: Callable[[], float] | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -53,7 +66,9 @@ class Simulation:
         queues = {name: queue.group for name, queue in site.queues.items() if name is not None}
         self.system = System(site.resources, policy, site.groups, site.acquired, queues, policies=policies)
         self._scheduler = self.system.scheduler
-        self._agenda = Agenda([job.submit_s for job in trace.jobs])
+        self._followers = followers(trace.jobs) if feedback else {}
+        self._submit_s = [job.submit_s for job in trace.jobs]
+        self._agenda = Agenda(() if feedback else self._submit_s)
         for step in steps:
             self._agenda.at(step.when_s, SITE, step)
         self._tracking = bool(steps)
@@ -73,6 +88,8 @@ class Simulation:
         self._notes: dict[int | str, str] = {}
         self._plain = [job.ask.is_plain for job in trace.jobs]
         self._looking = self._tracking or placements
+        if feedback:
+            self._submit_leaders()
 
     def run(self, until_s: float = inf) -> Result:
         """Everything up to and including `until_s` (virtual time, seconds)."""
@@ -104,8 +121,25 @@ class Simulation:
 
     # ---- jobs
 
+    def _submit_leaders(self) -> None:
+        """Who follows nobody is submitted when the trace says; the others when it comes to it."""
+        waiting = {follower for each in self._followers.values() for follower in each}
+        for at, submit_s in enumerate(self._submit_s):
+            if at in waiting:
+                self._state[at] = UNSUBMITTED
+            else:
+                self._agenda.at(submit_s, SUBMIT, at)
+
+    def _follow(self, at: int) -> None:
+        """The job is over, or can never run: its user thinks, then goes on."""
+        for follower in self._followers.get(at, ()):
+            think_s = self._jobs[follower].think_s or 0.0
+            self._submit_s[follower] = self._agenda.now_s + think_s
+            self._agenda.at(self._submit_s[follower], SUBMIT, follower)
+
     def _submit(self, at: int, now_s: float) -> None:
         job = self._jobs[at]
+        self._state[at] = WAITING
         spec = self._specs.of(job)
         if isinstance(spec, str):
             self._deny(at, spec)
@@ -179,6 +213,8 @@ class Simulation:
             state = COMPLETED if self._jobs[at].run_s <= self._limit_s[at] else TIMEOUT
         self._state[at] = state
         self._over += 1
+        if self._followers:
+            self._follow(at)
         effects = self._scheduler.free_all(at + 1)
         if effects:
             self.system.perform(effects)
@@ -189,6 +225,8 @@ class Simulation:
         self._state[at] = DENIED
         self._notes[self._jobs[at].job] = note
         self._over += 1
+        if self._followers:
+            self._follow(at)
 
     # ---- the site
 
@@ -217,7 +255,7 @@ class Simulation:
     def _result(self, wall_s: float | None) -> Result:
         jobs = self._jobs
         table = Columns(
-            [job.job for job in jobs], [job.submit_s for job in jobs], self._start, self._end, self._procs,
+            [job.job for job in jobs], self._submit_s, self._start, self._end, self._procs,
             [job.user for job in jobs], [job.queue for job in jobs], self._state, self._ranks, self._notes,
         )  # fmt: skip
         cost = Cost(self._instants, self._scheduler.stats()["passes"], wall_s, self._pass_s)

@@ -43,6 +43,7 @@ def run(
     until_s: float = inf,
     placements: bool = False,
     check: bool = False,
+    feedback: bool = False,
     stopwatch: Callable[[], float] | None = None,
     progress: Progress | None = None,
 ) -> Result:
@@ -51,8 +52,9 @@ def run(
 
     The machine: `procs` one-core targets, `nodes` of `cores` and `gpus`, `resources` (R, or a file of it), else what
     `config` (an instance's configuration) or the trace says. `site` changes it meanwhile. `until_s` ends early.
-    `placements` fills the column `ranks`; `check` asserts all invariants at each instant; `stopwatch` (seconds)
-    measures what passes cost. Raises InvalidValue for what cannot be read or does not fit together.
+    `placements` fills the column `ranks`; `check` asserts all invariants at each instant; with `feedback` a job that
+    has a preceding one (SWF fields 17 and 18) is submitted when that is over; `stopwatch` (seconds) measures what
+    passes cost. Raises InvalidValue for what cannot be read or does not fit together.
     """
     traced = trace_of(trace)
     place = _site(traced, procs, nodes, cores, gpus, resources, config)
@@ -64,7 +66,7 @@ def run(
         policy, own = load(specs)
     simulation = Simulation(
         traced, place, policy, title, steps,
-        policies=own, placements=placements, check=check, stopwatch=stopwatch, progress=progress,
+        policies=own, placements=placements, check=check, feedback=feedback, stopwatch=stopwatch, progress=progress,
     )  # fmt: skip
     return simulation.run(until_s)
 

@@ -78,11 +78,11 @@ def print_swf(trace: Trace) -> Iterator[str]:
     yield from (f"; {key}: {value}" for key, value in header.items())
     for at, job in enumerate(trace.jobs, 1):
         procs = job.ask.nslots * job.ask.cores
-        numbered = (job.user, job.group, job.queue)
-        user, group, queue = [value if isinstance(value, int) else None for value in numbered]
+        numbered = (job.user, job.group, job.queue, job.preceding)
+        user, group, queue, preceding = [value if isinstance(value, int) else None for value in numbered]
         row = (
             job.job if isinstance(job.job, int) else at, job.submit_s, job.wait_s, job.run_s, procs, None, None, procs,
-            job.limit_s, None, None, user, group, None, queue, None, None, None,
+            job.limit_s, None, None, user, group, None, queue, None, preceding, job.think_s,
         )  # fmt: skip
         yield " ".join(["-1" if value is None else number_text(value) for value in row])
 
@@ -94,7 +94,8 @@ def number_text(value: float) -> str:
 
 def _job(record: Record, requests: dict[int, Ask]) -> TraceJob | str:
     """The job of a record, or what it lacks to be simulated."""
-    job, submit_s, wait_s, run_s, used, _, _, requested, limit_s, _, status, user, group, _, queue, _, _, _ = record
+    job, submit_s, wait_s, run_s, used, _, _, requested, limit_s, _, status, user, group, _, queue, *_ = record
+    preceding, think_s = record[-2:]
     procs = requested or used
     if status in PARTIAL:
         return "a part of a job that was checkpointed"
@@ -108,8 +109,9 @@ def _job(record: Record, requests: dict[int, Ask]) -> TraceJob | str:
     if ask is None:
         ask = requests[count] = Ask(count)
     return TraceJob(
-        int(job), submit_s, run_s, limit_s or None, ask, _whole(user), _whole(queue), _whole(group), wait_s
-    )
+        int(job), submit_s, run_s, limit_s or None, ask, _whole(user), _whole(queue), _whole(group), wait_s,
+        preceding=_whole(preceding), think_s=think_s,
+    )  # fmt: skip
 
 
 def _whole(value: float | None) -> int | None:

@@ -46,7 +46,8 @@ class Ask(NamedTuple):
 class TraceJob(NamedTuple):
     """One job. Times are seconds since the trace began; `run_s` is how long it would run, `limit_s` what it asked for.
 
-    `job` is its name in the trace, `wait_s` how long it waited where the trace was recorded.
+    `job` is its name in the trace, `wait_s` how long it waited where the trace was recorded. With feedback it is
+    submitted `think_s` after the end of the job named `preceding`.
     """
 
     job: int | str
@@ -59,6 +60,8 @@ class TraceJob(NamedTuple):
     group: int | str | None = None
     wait_s: float | None = None
     urgency: int = 16
+    preceding: int | str | None = None
+    think_s: float | None = None
 
 
 class Fault(NamedTuple):
@@ -140,7 +143,8 @@ def in_order(jobs: list[TraceJob]) -> list[TraceJob]:
 
 def check_job(job: TraceJob) -> None:
     """Raises InvalidValue, naming the job, for times that are negative or endless, and for a job that needs nothing."""
-    for what, value in (("submit", job.submit_s), ("run", job.run_s), ("limit", job.limit_s)):
+    for what, value in (("submit", job.submit_s), ("run", job.run_s), ("limit", job.limit_s),
+                        ("think", job.think_s)):  # fmt: skip
         if value is not None and not 0 <= value < float("inf"):
             raise InvalidValue(f"job {job.job}: {what} time {value} is not a number of seconds of 0 or more")
     if min(job.ask.nslots, job.ask.cores) < 1 or job.ask.gpus < 0:

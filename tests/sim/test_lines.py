@@ -24,15 +24,19 @@ def test_a_header_and_jobs() -> None:
         {"trace": 1, "name": "x", "machine": {"targets": 4, "cores": 2, "gpus": 1}},
         "",
         {**JOB, "job": "a", "duration": 60, "nslots": 2, "cores": 3, "gpus": 1, "nodes": 2, "exclusive": True,
-         "user": "ann", "queue": "q", "constraint": {"properties": ["ssd"]}, "urgency": 20},
+         "user": "ann", "queue": "q", "constraint": {"properties": ["ssd"]}, "urgency": 20,
+         "preceding": 4, "think": 2.5},
         {**JOB, "submit": 1},
     )  # fmt: skip
     assert trace.machine == Machine(4, 2, 1)
     assert trace.header == {"name": "x"}
     assert trace.jobs == [
         TraceJob(4, 1.0, 10.5, None, Ask()),
-        TraceJob("a", 5.0, 10.5, 60.0, Ask(2, 3, 1, 2, True, '{"properties": ["ssd"]}'), "ann", "q", urgency=20),
-    ]
+        TraceJob(
+            "a", 5.0, 10.5, 60.0, Ask(2, 3, 1, 2, True, '{"properties": ["ssd"]}'), "ann", "q", urgency=20, preceding=4,
+            think_s=2.5,
+        ),
+    ]  # fmt: skip
 
 
 def test_a_jobspec_says_it_all() -> None:
@@ -90,6 +94,7 @@ names = st.none() | st.integers(0, 9) | st.text(max_size=5)
 rows = st.builds(
     TraceJob, st.integers(0, 9) | st.text(max_size=5), st.floats(0, 1e9), st.floats(0, 1e9),
     st.none() | st.floats(0.1, 1e9), asks, names, names, names, st.none() | st.floats(0, 1e9), st.integers(0, 31),
+    names, st.none() | st.floats(0, 1e9),
 )  # fmt: skip
 
 

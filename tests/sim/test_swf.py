@@ -113,6 +113,12 @@ def test_too_many_jobs_are_refused() -> None:
         found.add(job)
 
 
+def test_the_preceding_job_and_the_time_to_think() -> None:
+    trace = read_swf([WHOLE, line(job=8, submit_s=20, preceding=7, think_s=2.5), line(job=9, submit_s=30)], "t")
+    assert [(job.preceding, job.think_s) for job in trace.jobs] == [(None, None), (7, 2.5), (None, None)]
+    assert read_swf(print_swf(trace), "t").jobs == trace.jobs
+
+
 def test_order_is_by_submission_then_by_line() -> None:
     trace = read_swf([line(job=9, submit_s=5), line(job=3, submit_s=1), line(job=1, submit_s=5)], "t")
     assert [job.job for job in trace.jobs] == [3, 9, 1]
@@ -156,6 +162,7 @@ jobs = st.lists(
         TraceJob, st.integers(0, 10**6), numbers.map(float), numbers.map(float),
         st.none() | st.floats(1, 1e9), st.integers(1, 10**6).map(Ask), st.none() | st.integers(0, 99),
         st.none() | st.integers(0, 99), st.none() | st.integers(0, 99), st.none() | numbers.map(float), st.just(16),
+        st.none() | st.integers(0, 99), st.none() | numbers.map(float),
     ),
     max_size=5,
 )  # fmt: skip
