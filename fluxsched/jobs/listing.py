@@ -1,43 +1,71 @@
 """Jobs in the order in which Flux lists them, and how many there are of which kind. Reads only.
 
-Law: what costs is proportional to the jobs looked at, never to their number times its logarithm: a million may wait.
+Law: a million jobs may wait, so whoever looks at all of them does it in steps, between which others are served: the
+functions that look are generators, which yield None after each step and their result at last. They look at the jobs
+that there were at first, each once, though it may end meanwhile.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from heapq import nlargest, nsmallest
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fluxsched.jobs import lookups
 from fluxsched.jobs.job import Job
 from fluxsched.jobs.selection import Selection
-from fluxsched.jobs.states import INACTIVE, PENDING, RUNNING, State
+from fluxsched.jobs.states import ACTIVE, INACTIVE, PENDING
 
 if TYPE_CHECKING:
     from fluxsched.jobs.engine import Engine
 
+STEP_JOBS = 4096
+"""Jobs looked at in one step: some 4 ms."""
 
-def select_jobs(engine: Engine, wanted: Selection, max_entries: int, since_s: float) -> list[Job]:
+
+def select_jobs(engine: Engine, wanted: Selection, max_entries: int, since_s: float) -> Iterator[list[Job] | None]:
     """The first `max_entries` jobs: those that wait by their place in line, then those that run and those that have
     ended (after `since_s`), each from the latest.
     """
-    found: list[Job] = []
-    if wanted.states & PENDING:
-        found += nsmallest(max_entries, _among(engine.active.values(), wanted, PENDING), key=Job.key)
-    if wanted.states & RUNNING and len(found) < max_entries:
-        running = _among(engine.active.values(), wanted, RUNNING)
-        found += nlargest(max_entries - len(found), running, key=lambda job: (job.t_run, job.id))
-    if wanted.states & INACTIVE:
-        ended = _among(reversed(engine.inactive.values()), wanted, INACTIVE)
-        found += islice((job for job in ended if job.t_inactive > since_s), max_entries - len(found))
-    return found
+    active = list(engine.active.values()) if wanted.states & ACTIVE else []
+    ended = list(reversed(engine.inactive.values())) if wanted.states & INACTIVE else []
+    waiting = _Best(max_entries, Job.key)
+    running = _Best(max_entries, lambda job: (-job.t_run, -job.id))
+    for some in _steps(active):
+        for job in some:
+            if wanted.matches(job):
+                (waiting if job.state & PENDING else running).add(job)
+        yield None
+    found = waiting.first() + running.first()
+    for some in _steps(ended):
+        if len(found) >= max_entries or some[0].t_inactive <= since_s:
+            break
+        found += [job for job in some if job.t_inactive > since_s and wanted.matches(job)]
+        yield None
+    yield found[:max_entries]
 
 
-def _among(jobs: Iterable[Job], wanted: Selection, states: int) -> Iterator[Job]:
-    return (job for job in jobs if job.state & states and wanted.matches(job))
+def _steps(jobs: list[Job]) -> Iterator[list[Job]]:
+    return (jobs[at : at + STEP_JOBS] for at in range(0, len(jobs), STEP_JOBS))
+
+
+class _Best:
+    """The first `count` of many, without keeping the many."""
+
+    def __init__(self, count: int, key: Callable[[Job], Any]) -> None:
+        self._count = count
+        self._key = key
+        self._jobs: list[Job] = []
+
+    def add(self, job: Job) -> None:
+        self._jobs.append(job)
+        if len(self._jobs) > 2 * self._count + STEP_JOBS:
+            self._jobs = self.first()
+
+    def first(self) -> list[Job]:
+        return nsmallest(self._count, self._jobs, key=self._key)
 
 
 def newest(engine: Engine, count: int, userid: int | None) -> list[int]:
@@ -54,15 +82,15 @@ class Tally(NamedTuple):
     results: Counter[str]
 
 
-def tally(engine: Engine) -> dict[str | None, Tally]:
+def tally(engine: Engine) -> Iterator[dict[str | None, Tally] | None]:
     """The jobs of each queue that there is or was."""
     found = {queue.name: Tally(Counter(), Counter()) for queue in engine.queues}
-    for job in engine.active.values():
-        found[job.queue.name].states[job.state.name] += 1
-    for job in engine.inactive.values():
-        ended = lookups.result(job)
-        assert ended is not None, "a job that is kept as ended has a result"
-        of_queue = found[job.queue.name]
-        of_queue.states[State.INACTIVE.name] += 1
-        of_queue.results[ended.result] += 1
-    return found
+    for some in _steps([*engine.active.values(), *engine.inactive.values()]):
+        for job in some:
+            of_queue = found[job.queue.name]
+            of_queue.states[job.state.name] += 1
+            ended = lookups.result(job)
+            if ended is not None:
+                of_queue.results[ended.result] += 1
+        yield None
+    yield found

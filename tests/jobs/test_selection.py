@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -34,13 +35,41 @@ def full(world: Any, spec: Any, r_of: Any) -> Any:
 
 
 def _ids(world: Any, constraint: Any, count: int = 100, since_s: float = 0.0) -> list[int]:
-    return [job.id for job in listing.select_jobs(world.manager, parse_selection(constraint), count, since_s)]
+    return [job.id for job in _last(listing.select_jobs(world.manager, parse_selection(constraint), count, since_s))]
+
+
+def _last(steps: Iterator[Any]) -> Any:
+    *before, found = steps
+    assert set(before) <= {None}
+    return found
 
 
 def test_waiting_jobs_by_rank_then_running_then_ended_from_the_latest(full: Any) -> None:
     assert _ids(full, None) == [6, 5, 4, 3, 2, 1]
     assert _ids(full, {}, count=4) == [6, 5, 4, 3]
     assert _ids(full, {"states": [64]}, count=1) == [3]
+
+
+def test_many_jobs_are_looked_at_in_steps(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "STEP_JOBS", 2)
+    assert _ids(full, None) == [6, 5, 4, 3, 2, 1]
+    assert _ids(full, None, count=1) == [6]
+    assert _ids(full, {"states": [64]}, count=2) == [3, 2]
+    steps = list(listing.select_jobs(full.manager, parse_selection(None), 100, 0.0))
+    assert len(steps) == 5
+    assert len(list(listing.tally(full.manager))) == 4
+
+
+def test_a_job_that_ends_while_others_are_looked_at_is_found_once(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "STEP_JOBS", 1)
+    steps = listing.select_jobs(full.manager, parse_selection(None), 100, 0.0)
+    counting = listing.tally(full.manager)
+    for _ in range(2):
+        next(steps)
+        next(counting)
+    full.do("cancel", 5, USER, "")
+    assert sorted(job.id for job in _last(steps)) == [1, 2, 3, 4, 5, 6]
+    assert sum(_last(counting)[None].states.values()) == 6
 
 
 def test_since_is_about_ended_jobs_alone(full: Any) -> None:
@@ -212,7 +241,7 @@ def test_jobs_are_counted_by_queue(new_world: Any, spec: Any) -> None:
     world.submit(1, spec(queue="batch"))
     world.submit(2, spec(queue="debug"))
     world.do("cancel", 2, USER, "")
-    found = listing.tally(world.manager)
+    found = _last(listing.tally(world.manager))
     assert found["batch"].states == {"SCHED": 1}
     assert (found["debug"].states, found["debug"].results) == ({"INACTIVE": 1}, {"CANCELED": 1})
 

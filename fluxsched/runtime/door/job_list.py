@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import errno
 from collections import Counter, deque
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs import attributes, listing
@@ -20,6 +21,8 @@ from fluxsched.runtime.router import Router
 from fluxsched.runtime.services.jobinfo import LIST_ENTRIES_MAX
 from fluxsched.runtime.services.jobstreams import JobStreams
 from fluxsched.runtime.turns import Turns
+
+T = TypeVar("T")
 
 PROTOCOL = 1
 """The version of the streaming list."""
@@ -48,19 +51,27 @@ class JobList:
         wanted = request.payload(msg.JobListRequest)
         names = attributes.checked(wanted.attrs)
         count = min(wanted.max_entries or LIST_ENTRIES_MAX, LIST_ENTRIES_MAX)
-        found = listing.select_jobs(self._manager, parse_selection(wanted.constraint), count, wanted.since)
+        looking = listing.select_jobs(self._manager, parse_selection(wanted.constraint), count, wanted.since)
         if request.streaming:
             request.open_stream(lambda: None)
-            self._send(request, deque(found), names, PROTOCOL)
+            self._in_steps(request, looking, lambda found: self._send(request, deque(found), names, PROTOCOL))
         else:
-            request.respond(msg.JobListResponse([attributes.describe(job, names) for job in found]))
+            self._in_steps(request, looking, lambda found: request.respond(_described(found, names)))
+
+    def _in_steps(self, request: Request, looking: Iterator[T | None], then: Callable[[T], None]) -> None:
+        """Look step by step, as long as somebody wants to know what is found."""
+        found = next(looking)
+        if found is not None:
+            then(found)
+        elif request.is_open:
+            self._turns.post(lambda: self._in_steps(request, looking, then))
 
     def _send(self, request: Request, jobs: deque[Job], names: tuple[str, ...], version: int | None) -> None:
         if not request.is_open:
             return
-        some = [attributes.describe(jobs.popleft(), names) for _ in range(min(SLICE_JOBS, len(jobs)))]
+        some = [jobs.popleft() for _ in range(min(SLICE_JOBS, len(jobs)))]
         if some:
-            request.respond(msg.JobListResponse(some, version))
+            request.respond(_described(some, names, version))
         if jobs:
             self._turns.post(lambda: self._send(request, jobs, names, None))
         else:
@@ -88,13 +99,20 @@ class JobList:
         request.respond(msg.JobAttributesResponse([*attributes.ATTRIBUTES, attributes.ALL]))
 
     def _stats(self, request: Request) -> None:
-        queues = listing.tally(self._manager)
-        whole = listing.Tally(Counter(), Counter())
-        for found in queues.values():
-            whole.states.update(found.states)
-            whole.results.update(found.results)
-        named = [msg.QueueJobs(name=name, **_figures(found)) for name, found in queues.items() if name is not None]
-        request.respond(msg.JobStatsResponse(queues=named, **_figures(whole)))
+        self._in_steps(request, listing.tally(self._manager), lambda found: request.respond(_stats_of(found)))
+
+
+def _described(jobs: Iterable[Job], names: tuple[str, ...], version: int | None = None) -> msg.JobListResponse:
+    return msg.JobListResponse([attributes.describe(job, names) for job in jobs], version)
+
+
+def _stats_of(queues: Mapping[str | None, listing.Tally]) -> msg.JobStatsResponse:
+    whole = listing.Tally(Counter(), Counter())
+    for found in queues.values():
+        whole.states.update(found.states)
+        whole.results.update(found.results)
+    named = [msg.QueueJobs(name=name, **_figures(found)) for name, found in queues.items() if name is not None]
+    return msg.JobStatsResponse(queues=named, **_figures(whole))
 
 
 def _figures(found: listing.Tally) -> dict[str, Any]:
