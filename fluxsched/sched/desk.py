@@ -1,11 +1,12 @@
-"""One pass of one lane: what its policy sees, and how each decision is made real before the next is asked for.
+"""The passes of one lane: what its policy sees, and how each decision is made real before the next is asked for.
 
 Law: nothing is done that the ledger refuses; whoever waits is told why, and when he is to start, at a bounded rate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import inf, nextafter
 from types import MappingProxyType
 from typing import Any
@@ -23,9 +24,9 @@ from fluxsched.sched.orders import FIFO, key_of
 from fluxsched.sched.outcome import Fits, Insufficient, Outcome
 from fluxsched.sched.plan_counted import CountedPlan
 from fluxsched.sched.plan_pool import PoolPlan
-from fluxsched.sched.policy import Running, View
-from fluxsched.sched.queue import Waiting
-from fluxsched.sched.shelf import BEST_FIT
+from fluxsched.sched.policy import Running
+from fluxsched.sched.queue import Skips, Waiting
+from fluxsched.sched.shelf import BEST_FIT, WORST_FIT
 
 TELL_EVERY_S = 10.0
 """A job's owner hears of a changed reason or estimate no more often: estimates move with every end of a job."""
@@ -35,16 +36,17 @@ ESTIMATE_STEP_S = 1.0
 
 
 class Desk:
-    """A lane of a group at `now_s` (wall time, seconds). With `telling`, those who wait are told why."""
+    """A lane of a group, pass after pass; `now_s` (wall time, seconds) is that of the last one.
 
-    __slots__ = (
-        "_counts", "_group", "_lane", "_news", "_plan", "_stamp", "_telling", "now_s", "planned", "queue"
-    )  # fmt: skip
+    What has no underscore is the `View` that its policy gets. With `telling`, those who wait are told why.
+    """
 
-    def __init__(self, group: Group, lane: Lane, counts: dict[str, int], now_s: float, telling: bool) -> None:
-        self.now_s = now_s
-        self.queue = lane.queue
+    __slots__ = ("_counts", "_group", "_lane", "_news", "_plan", "_queue", "_stamp", "_telling", "now_s", "planned")
+
+    def __init__(self, group: Group, lane: Lane, counts: dict[str, int], telling: bool) -> None:
+        self.now_s = 0.0
         self.planned: Mapping[int, Reservation] = lane.planned
+        self._queue = lane.queue
         self._group = group
         self._lane = lane
         self._counts = counts
@@ -52,8 +54,19 @@ class Desk:
         self._plan: CountedPlan | PoolPlan | None = None
         self._stamp = group.stamp
         self._news = lane.news
-        lane.news = None
-        lane.planned = {}
+
+    def decisions(self, now_s: float) -> Iterator[Decision]:
+        """Begins a pass: what the policy decides, when it is asked for the next decision."""
+        group, lane = self._group, self._lane
+        self.now_s = now_s
+        self._queue = lane.queue
+        self._stamp = group.stamp
+        self._news, lane.news = lane.news, None
+        self.planned, lane.planned = lane.planned, {}
+        self._plan = None
+        if len(group.lanes) > 1 and any(other.planned for other in group.lanes.values()):
+            self._plan = self._make_plan()
+        return lane.policy.schedule(self, now_s)
 
     def end(self, done: bool) -> None:
         """The pass came to its end, or was dropped: then the reservations that it did not come to are kept."""
@@ -64,21 +77,29 @@ class Desk:
         elif self._stamp == self._group.stamp and len(self._group.lanes) == 1:
             lane.passed(self._plan)
 
-    def decisions(self) -> Iterator[Decision]:
-        """What the policy decides, when it is asked for the next decision."""
-        if len(self._group.lanes) > 1 and any(lane.planned for lane in self._group.lanes.values()):
-            self._plan = self._make_plan()
-        return self._lane.policy.schedule(View(self), self.now_s)
-
     # ---- what the policy sees
 
-    def late(self, order: str) -> list[Waiting] | None:
-        """Jobs that came since the last pass, if that is all that has happened and its plan holds as it is."""
-        plan, news = self._lane.plan, self._news
-        if news is None or (plan is not None and not plan.renew(self.now_s)):
+    @property
+    def queue(self) -> Iterator[Waiting]:
+        return iter(self._queue)
+
+    @property
+    def first(self) -> Waiting | None:
+        return self._queue.first
+
+    def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
+        return self._queue.walk(skips, order, self.now_s)
+
+    def late(self, order: str = FIFO) -> list[Waiting] | None:
+        news = self._news
+        if news is None:
             return None
-        if isinstance(plan, CountedPlan) and not self._lane.countable(self._group.running):
-            return None
+        plan = self._lane.plan
+        if plan is not None:
+            if not plan.renew(self.now_s):
+                return None
+            if isinstance(plan, CountedPlan) and not self._lane.countable(self._group.running):
+                return None
         self._plan = plan
         self._lane.planned = dict(self.planned)
         return news if order == FIFO or len(news) < 2 else sorted(news, key=key_of(order, self.now_s))
@@ -89,18 +110,31 @@ class Desk:
             self._plan = self._make_plan()
         return self._plan
 
-    def place(self, job: Waiting, placement: str) -> Outcome:
+    def place(self, job: Waiting, placement: str = WORST_FIT) -> Outcome:
         outcome = placing.place(self._group.pool, job.request, placement)
         if self._plan is None or not isinstance(outcome, Fits):
             return outcome
         return self._plan.place(job, placement) or Insufficient(self._in_the_way())
 
-    def find(self, job: Waiting, placement: str) -> Fits | None:
+    def find(self, job: Waiting, placement: str = WORST_FIT) -> Fits | None:
         if self._plan is None:
             return placing.find(self._group.pool, job.request, placement)
         return self._plan.place(job, placement)
 
-    def reason(self, job: Waiting) -> str:
+    def reason(self, job: Waiting) -> Callable[[], str]:
+        return partial(self._reason, job)
+
+    @property
+    def running(self) -> Iterator[Running]:
+        return map(_seen, self._group.holdings())
+
+    @property
+    def by_end(self) -> Iterator[Running]:
+        return (_seen(holding) for _, holding in self._group.running.by_end())
+
+    # ---- within
+
+    def _reason(self, job: Waiting) -> str:
         outcome = placing.place(self._group.pool, job.request, BEST_FIT)
         return self._in_the_way() if isinstance(outcome, Fits) else outcome.why
 
@@ -112,12 +146,6 @@ class Desk:
         first = min(kept, key=lambda kept: kept.start_s)
         name, in_s = format_f58(first.jobid), max(0.0, first.start_s - self.now_s)
         return f"fits now, but not for as long as it may run: job {name} is to start in {format_duration(in_s)}"
-
-    def running(self) -> Iterator[Running]:
-        return map(_seen, self._group.holdings())
-
-    def by_end(self) -> Iterator[Running]:
-        return (_seen(holding) for _, holding in self._group.running.by_end())
 
     def _make_plan(self) -> CountedPlan | PoolPlan:
         """A plan that has what other lanes have planned; what of that holds no more is for them to plan again."""
@@ -144,12 +172,12 @@ class Desk:
             case Start():
                 return self._start(decision)
             case Reserve(reservation, reason):
-                if reservation.jobid not in self.queue:
+                if reservation.jobid not in self._queue:
                     return None
                 self._lane.planned[reservation.jobid] = reservation
                 return self._tell(reservation.jobid, reason, reservation.start_s)
             case Pending(jobid, reason):
-                return self._tell(jobid, reason, None) if jobid in self.queue else None
+                return self._tell(jobid, reason, None) if jobid in self._queue else None
             case Deny(jobid, note):
                 if not self._group.forget(jobid, self._lane):
                     return None
@@ -162,7 +190,7 @@ class Desk:
 
     def _start(self, start: Start) -> Granted | None:
         group, lane, now_s = self._group, self._lane, self.now_s
-        job = self.queue.get(start.jobid)
+        job = self._queue.get(start.jobid)
         if job is None:
             return None
         if not isinstance(start.fit, Fits):
@@ -174,7 +202,7 @@ class Desk:
                 own_s = nextafter(now_s, inf)  # later than now, however short the job is
             end_s = min(own_s, end_s) if end_s else own_s
         reserved = start.jobid in self.planned or start.jobid in lane.planned
-        if group.commit(start, lane, end_s) is None:
+        if not group.commit(start, job, lane, end_s):
             return None
         if self._plan is not None:
             self._plan.began(job, start.fit)

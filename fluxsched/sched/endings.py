@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from itertools import accumulate, chain
+from itertools import chain
 from math import inf
 from operator import itemgetter
 from typing import NamedTuple
@@ -54,7 +54,7 @@ class Endings:
         """A job begins. Raises LocalProtocolError if it is here already."""
         if jobid in self._by_job:
             raise LocalProtocolError(f"job {jobid} is among the running jobs already")
-        ending = self._by_job[jobid] = Ending(end_s, jobid, weight)
+        ending = self._by_job[jobid] = _ending(Ending, (end_s, jobid, weight))
         self.weight += weight
         chunks, lasts, sums = self._chunks, self._lasts, self._sums
         if not chunks:
@@ -62,27 +62,28 @@ class Endings:
             lasts.append(ending)
             sums.append(weight)
             return
-        at = min(bisect_left(lasts, ending), len(chunks) - 1)
+        at = bisect_left(lasts, ending)
+        if at == len(chunks):
+            at -= 1
+            lasts[at] = ending
         chunk = chunks[at]
         insort(chunk, ending)
         sums[at] += weight
         if len(chunk) > 2 * CHUNK:
             self._split(at)
-        else:
-            lasts[at] = chunk[-1]
 
     def remove(self, jobid: int) -> Ending | None:
         """A job is over, or holds nothing any more; None if it is not here."""
         ending = self._by_job.pop(jobid, None)
         if ending is None:
             return None
-        self.weight -= ending.weight
+        self.weight -= ending[2]
         at = bisect_left(self._lasts, ending)
         chunk = self._chunks[at]
         del chunk[bisect_left(chunk, ending)]
         if chunk:
             self._lasts[at] = chunk[-1]
-            self._sums[at] -= ending.weight
+            self._sums[at] -= ending[2]
         else:
             del self._chunks[at], self._lasts[at], self._sums[at]
         return ending
@@ -107,8 +108,10 @@ class Endings:
             if left > total:
                 left -= total
                 continue
-            chunk = self._chunks[at]
-            return chunk[bisect_left(list(accumulate(map(_weight, chunk))), left)].end_s
+            for end_s, _, each in self._chunks[at]:
+                left -= each
+                if left <= 0:
+                    return end_s
         return inf
 
     def given_by(self, end_s: float) -> int:
@@ -132,5 +135,6 @@ class Endings:
 
 
 _weight = itemgetter(2)
+_ending = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a job
 _AFTER_ALL_JOBIDS = 1 << 64
 """Job ids have 64 bits (RFC 19)."""

@@ -46,12 +46,12 @@ class Told:
 
 
 class _Judged:
-    """A request and its verdict as of a generation of the pool."""
+    """The first of equal requests and its verdict as of a generation of the pool; `asked` is one of the others."""
 
-    __slots__ = ("generation", "request", "why")
+    __slots__ = ("asked", "generation", "request", "why")
 
     def __init__(self, request: Request) -> None:
-        self.request = request
+        self.request = self.asked = request
         self.generation = -1
         self.why: str | None = None
 
@@ -78,6 +78,7 @@ class Group:
         self.told: dict[int, Told] = {}
         self._ledger = ledger
         self._judged: dict[Request, _Judged] = {}
+        self._by_id: dict[int, _Judged] = {}
 
     def stir(self) -> None:
         """Something has happened after which everyone who waits is to be looked at."""
@@ -161,15 +162,24 @@ class Group:
 
         None if it can, or before the first grow.
         """
-        known = self._judged.get(request)
-        if known is None:
-            if len(self._judged) >= REQUESTS_MAX:
-                self._judged.clear()
-            known = self._judged[request] = _Judged(request)
+        known = self._by_id.get(id(request))
+        if known is None or known.asked is not request:
+            known = self._by_id[id(request)] = self._judged_like(request)
         if known.generation != self.pool.generation and self.grown:
             known.generation = self.pool.generation
             known.why = infeasible(self.pool, known.request)
         return known.request, known.why
+
+    def _judged_like(self, request: Request) -> _Judged:
+        """What is known of an equal request. Who asks again with the same object is spared the comparison."""
+        if len(self._judged) >= REQUESTS_MAX or len(self._by_id) >= REQUESTS_MAX:
+            self._judged.clear()
+            self._by_id.clear()
+        known = self._judged.get(request)
+        if known is None:
+            known = self._judged[request] = _Judged(request)
+        known.asked = request
+        return known
 
     def judge_all(self) -> list[Denied]:
         """Judges all who wait again, held jobs too: what has become infeasible is denied."""
@@ -184,14 +194,19 @@ class Group:
 
     # ---- jobs that run
 
-    def commit(self, start: Start, lane: Lane, expiration_s: float) -> Waiting | None:
-        """Makes a start real, or refuses it (None)."""
-        job = self._ledger.commit(start, lane.queue, self.pool, expiration_s)
-        holding = self._ledger.get(start.jobid)
-        if job is not None and holding is not None:
-            lane.left(job, self.running)
-            self.running.began(holding)
-        return job
+    def commit(self, start: Start, job: Waiting, lane: Lane, expiration_s: float) -> bool:
+        """Makes a start of a job of this lane real, or refuses it."""
+        holding = self._ledger.commit(start, lane.queue, self.pool, expiration_s)
+        if holding is None:
+            return False
+        lane.left(job, self.running)
+        self.running.placed(holding)
+        return True
+
+    def freed(self, jobid: int) -> None:
+        """The job has given back a part of what it holds, or all."""
+        self.running.freed(jobid)
+        self.stir()
 
     def holdings(self) -> Iterator[Holding]:
         """Jobs that hold something that is counted here, in the order in which they began."""

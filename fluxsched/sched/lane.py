@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fluxsched.sched.decisions import Reservation
+from fluxsched.sched.line import Entry
 from fluxsched.sched.queue import Queue, Waiting
 from fluxsched.sched.running import RunningJobs
 
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
 
 UNJUDGED = -2
 """No generation of a pool, nor that of an index that nobody has asked (-1)."""
-
-
-FRONT = (0, 0.0, 0)
-"""Behind everyone: a lane where nobody waits is looked at as a whole."""
 
 
 class Lane:
@@ -42,36 +39,42 @@ class Lane:
         self.planned: dict[int, Reservation] = {}
         self.plan: CountedPlan | PoolPlan | None = None
         self.news: list[Waiting] | None = None
-        self._front: tuple[int, float, int] = FRONT
+        self._front: Entry | None = None  # who is behind it is behind all who were looked at
         self._odd = 0  # jobs whose need cannot be counted, as of generation `_judged`
         self._judged = UNJUDGED
 
     def enter(self, job: Waiting, running: RunningJobs) -> None:
         """A job joins the queue. Raises LimitExceeded when that is full."""
-        self.queue.add(job)
-        if self.news is not None:
-            if job.key < self._front:
+        if self.news is not None and self._front is None:
+            self._front = self._rearmost()
+        entry = self.queue.add(job)
+        if self.news is not None and job.priority:
+            if self._front is None or entry < self._front:
                 self.news = None
-            elif job.priority:
-                self.news.append(self.queue.get(job.jobid) or job)
+            else:
+                self.news.append(job)
         if self._judged == running.generation and not running.need(job.request):
             self._odd += 1
 
     def passed(self, plan: CountedPlan | PoolPlan | None) -> None:
         """A pass came to its end: until something else happens, only new jobs need be looked at."""
         self.plan = plan
-        first = self.queue.first
-        self._front = FRONT if first is None else first.key
-        for jobid in self.planned:
-            job = self.queue.get(jobid)
-            if job is not None and job.key > self._front:
-                self._front = job.key
         self.news = []
+        self._front = None  # worked out when somebody comes, since mostly something else happens first
+
+    def _rearmost(self) -> Entry | None:
+        """The last in order of the first who waits and those who are planned; None if nobody waits."""
+        rear = self.queue.front
+        for jobid in self.planned:
+            entry = self.queue.standing(jobid)
+            if rear is not None and entry is not None and entry > rear:
+                rear = entry
+        return rear
 
     def left(self, job: Waiting, running: RunningJobs) -> None:
         """A job was taken off the queue."""
         self.planned.pop(job.jobid, None)
-        if self._judged == running.generation and not running.need(job.request):
+        if self._odd and self._judged == running.generation and not running.need(job.request):
             self._odd -= 1
 
     def countable(self, running: RunningJobs) -> bool:

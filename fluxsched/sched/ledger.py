@@ -17,7 +17,7 @@ from fluxsched.sched.bits import WORD_SHIFT, ids_of, mask_of, words_of
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.outcome import SHARED, Block, Blocks, Part, joined, on_targets, parts_in, shared_block, shared_in
 from fluxsched.sched.pool import Pool
-from fluxsched.sched.queue import Queue, Waiting
+from fluxsched.sched.queue import Queue
 from fluxsched.sched.shared import Shared
 
 
@@ -83,11 +83,11 @@ class Ledger:
                 found[at] = found.get(at, 0) | word
         return Idset(mask_of(found))
 
-    def commit(self, start: Start, queue: Queue, pool: Pool, expiration_s: float) -> Waiting | None:
+    def commit(self, start: Start, queue: Queue, pool: Pool, expiration_s: float) -> Holding | None:
         """Makes one decision real, or refuses it (None) because the world has moved on or the fit is not the job's."""
         if pool.trying:
             raise LocalProtocolError(f"start of job {start.jobid} inside a trial: end the trial, then yield")
-        jobid, fit = start.jobid, start.fit
+        jobid, fit, _ = start
         job = queue.get(jobid)
         if job is None or jobid in self._holdings:
             return None
@@ -97,8 +97,9 @@ class Ledger:
         if not blocks or (len(blocks) > 1 and not _once_each(blocks)) or not pool.take(blocks):
             return None
         queue.remove(jobid)
-        self._enter(Holding(jobid, blocks, expiration_s))
-        return job
+        holding = Holding(jobid, blocks, expiration_s)
+        self._enter(holding)
+        return holding
 
     def adopt(self, jobid: int, blocks: Blocks, expiration_s: float) -> None:
         """Takes over a job that runs already (RFC 27 hello). Raises RemoteProtocolError if something is held twice."""

@@ -8,7 +8,8 @@ jobs of a few kinds a pass looks at the chunks, not at the jobs.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Any, NamedTuple
 
@@ -20,8 +21,8 @@ CHUNK = 512
 BREATH = 8
 """Chunks that a walk skips at most before it lets its caller look up: at most 8,192 jobs, about a millisecond."""
 
-FIRST_STEP = 4
-"""Jobs that a walk looks at first; then eight times as many, up to a chunk: most walks do not go far."""
+FIRST_STEP = 64
+"""Jobs that a walk looks at first; then eight times as many, up to a chunk: many walks do not go far."""
 
 Entry = tuple[Any, ...]
 """A sort key that ends with the job id, then the job: the id is unique, so jobs are never compared."""
@@ -64,6 +65,9 @@ class Skips:
         self.kinds: set[int] = set()
         self.long: dict[int, float] = {}
 
+    def look_over(self, kinds: Iterable[int]) -> None:
+        """Told of the kinds that wait in a stretch of the queue before their jobs are: names those it knows of."""
+
     def too_long(self, request: Request, limit_s: float) -> None:
         """A job of this request and limit would be in somebody's way, and so would a longer one."""
         self.long[id(request)] = min(limit_s, self.long.get(id(request), inf))
@@ -72,19 +76,9 @@ class Skips:
 class _Chunk:
     __slots__ = ("entries", "kinds")
 
-    def __init__(self, entries: list[Entry]) -> None:
+    def __init__(self, entries: list[Entry], kinds: dict[int, int]) -> None:
         self.entries = entries
-        self.kinds: dict[int, int] = {}
-        for entry in entries:
-            self.count(entry, 1)
-
-    def count(self, entry: Entry, by: int) -> None:
-        kind = id(entry[-1].request)
-        n = self.kinds.get(kind, 0) + by
-        if n:
-            self.kinds[kind] = n
-        else:
-            del self.kinds[kind]
+        self.kinds = kinds  # id(request) -> how many entries are of it
 
 
 class Line:
@@ -101,18 +95,18 @@ class Line:
         return (entry for chunk in self._chunks for entry in chunk.entries)
 
     @property
-    def first(self) -> Waiting | None:
-        """The first job, if there is one."""
-        job: Waiting | None = self._chunks[0].entries[0][-1] if self._chunks else None
-        return job
+    def front(self) -> Entry | None:
+        """The first entry, if there is one."""
+        return self._chunks[0].entries[0] if self._chunks else None
 
     def add(self, entry: Entry) -> None:
         """Puts in an entry that is not there."""
         self._changes += 1
         self.size += 1
         chunks, lasts = self._chunks, self._lasts
+        kind = id(entry[-1].request)
         if not chunks:
-            chunks.append(_Chunk([entry]))
+            chunks.append(_Chunk([entry], {kind: 1}))
             lasts.append(entry)
             return
         at = bisect_left(lasts, entry)
@@ -121,10 +115,10 @@ class Line:
             lasts[at] = entry
         chunk = chunks[at]
         insort(chunk.entries, entry)
-        chunk.count(entry, 1)
+        chunk.kinds[kind] = chunk.kinds.get(kind, 0) + 1
         if len(chunk.entries) > 2 * CHUNK:
             halves = chunk.entries[:CHUNK], chunk.entries[CHUNK:]
-            chunks[at : at + 1] = map(_Chunk, halves)
+            chunks[at : at + 1] = [_Chunk(half, Counter([id(one[-1].request) for one in half])) for half in halves]
             lasts[at : at + 1] = [half[-1] for half in halves]
 
     def remove(self, entry: Entry) -> None:
@@ -134,12 +128,16 @@ class Line:
         at = bisect_left(self._lasts, entry)
         chunk = self._chunks[at]
         entries = chunk.entries
-        del entries[bisect_left(entries, entry)]
-        if entries:
-            chunk.count(entry, -1)
-            self._lasts[at] = entries[-1]
-        else:
+        if len(entries) == 1:
             del self._chunks[at], self._lasts[at]
+            return
+        del entries[bisect_left(entries, entry)]
+        self._lasts[at] = entries[-1]
+        kind, kinds = id(entry[-1].request), chunk.kinds
+        if kinds[kind] > 1:
+            kinds[kind] -= 1
+        else:
+            del kinds[kind]
 
     def before(self, entry: Entry) -> int:
         """How many entries come before this one, which is in the line."""
@@ -170,6 +168,7 @@ class Line:
                 yield None
                 continue  # from `last`, since the chunks may have changed
             chunk = self._chunks[at]
+            skips.look_over(chunk.kinds)
             if kinds and kinds.issuperset(chunk.kinds):
                 last = self._lasts[at]
                 continue

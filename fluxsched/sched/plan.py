@@ -20,6 +20,8 @@ from typing import Protocol
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.line import Skips, Waiting
 from fluxsched.sched.outcome import Fits
+from fluxsched.sched.pool import Pool
+from fluxsched.sched.running import RunningJobs
 
 
 class Plan(Protocol):
@@ -60,6 +62,41 @@ class Plan(Protocol):
         ...
 
 
-def limit_s(job: Waiting, left_s: float) -> float:
-    """How long the job may run if it starts now; `left_s` until the resources end."""
-    return min(job.duration_s or inf, left_s)
+class Planner:
+    """What both kinds of plan have in common; `last_s` is when the resources end."""
+
+    __slots__ = ("_kept", "_last_s", "_left_s", "_now_s", "_pool", "_running", "skips")
+
+    def __init__(self, skips: Skips, pool: Pool, running: RunningJobs, now_s: float, last_s: float) -> None:
+        self.skips = skips
+        self._pool = pool
+        self._running = running
+        self._now_s = now_s
+        self._last_s = last_s
+        self._left_s = last_s - now_s
+        self._kept: dict[int, Reservation] = {}
+
+    def place(self, job: Waiting, placement: str) -> Fits | None:
+        raise NotImplementedError
+
+    def placeable(self, jobs: Iterable[Waiting | None], placement: str) -> Iterator[tuple[Waiting, Fits] | None]:
+        place = self.place
+        for job in jobs:
+            if job is None:
+                yield None
+                continue
+            fit = place(job, placement)
+            if fit is not None:
+                yield job, fit
+
+    def renew(self, now_s: float) -> bool:
+        for kept in self._kept.values():
+            if kept.start_s <= now_s:
+                return False
+        self._now_s = now_s
+        self._left_s = self._last_s - now_s
+        return True
+
+    def _limit_s(self, job: Waiting) -> float:
+        """How long the job may run if it starts now, until the resources end."""
+        return min(job.duration_s or inf, self._left_s)

@@ -20,24 +20,20 @@ from fluxsched.sched.ledger import Holding
 from fluxsched.sched.line import Skips, Waiting
 from fluxsched.sched.orders import cores_asked
 from fluxsched.sched.outcome import Block, Fits
-from fluxsched.sched.plan import limit_s
+from fluxsched.sched.plan import Planner
 from fluxsched.sched.pool import Pool
 from fluxsched.sched.running import RunningJobs, touches
 from fluxsched.sched.shelf import BEST_FIT
 from fluxsched.sched.trial import Trial
 
 
-class PoolPlan:
-    """A `Plan`; `last_s` is when the resources end."""
+class PoolPlan(Planner):
+    """A `Plan` of places."""
+
+    __slots__ = ("_jobs", "_moved")
 
     def __init__(self, pool: Pool, running: RunningJobs, now_s: float, last_s: float) -> None:
-        self.skips = Skips()
-        self._pool = pool
-        self._running = running
-        self._now_s = now_s
-        self._last_s = last_s
-        self._left_s = last_s - now_s
-        self._kept: dict[int, Reservation] = {}
+        super().__init__(Skips(), pool, running, now_s, last_s)
         self._jobs: dict[int, Waiting] = {}
         self._moved = False  # something began since the reservation was placed: there may be a better place for it
 
@@ -46,7 +42,7 @@ class PoolPlan:
         if fit is None:
             self.skips.kinds.add(id(job.request))
             return None
-        end_s = self._now_s + limit_s(job, self._left_s)
+        end_s = self._now_s + self._limit_s(job)
         others = self._others(job.jobid, self._now_s, end_s)
         if not touches(fit.blocks, others):
             return fit
@@ -57,14 +53,6 @@ class PoolPlan:
         if fit is None:
             self.skips.too_long(job.request, end_s - self._now_s)
         return fit
-
-    def placeable(self, jobs: Iterable[Waiting | None], placement: str) -> Iterator[tuple[Waiting, Fits] | None]:
-        for job in jobs:
-            fit = None if job is None else self.place(job, placement)
-            if job is None:
-                yield None
-            elif fit is not None:
-                yield job, fit
 
     def reserve(self, job: Waiting) -> Reservation:
         request = job.request
@@ -83,13 +71,6 @@ class PoolPlan:
     def drop(self, jobid: int) -> None:
         self._kept.pop(jobid, None)
         self._jobs.pop(jobid, None)
-
-    def renew(self, now_s: float) -> bool:
-        if any(kept.start_s <= now_s for kept in self._kept.values()):
-            return False
-        self._now_s = now_s
-        self._left_s = self._last_s - now_s
-        return True
 
     def began(self, job: Waiting, fit: Fits) -> None:
         self.drop(job.jobid)
@@ -129,7 +110,7 @@ class PoolPlan:
                 trial.give(given)
                 fit = trial.find(job.request, BEST_FIT, prefer_given=True)
             if fit is not None:
-                end_s = start_s + limit_s(job, self._left_s)
+                end_s = start_s + self._limit_s(job)
                 return Reservation(job.jobid, start_s, end_s, cores_asked(job.request), fit)
         return Reservation(job.jobid, inf, inf, cores_asked(job.request), None)
 
@@ -138,7 +119,7 @@ class PoolPlan:
 
         At `wanted`, if that is given, else anywhere. What others have in the meantime is not touched.
         """
-        limit, asked = limit_s(job, self._left_s), cores_asked(job.request)
+        limit, asked = self._limit_s(job), cores_asked(job.request)
         free, at_s = self._running.free, from_s
         ends = self._ends()
         next_s, holding = next(ends, _NEVER)

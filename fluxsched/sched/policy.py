@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from fluxsched.sched.decisions import (
     BACKFILLED,
@@ -39,9 +39,6 @@ from fluxsched.sched.outcome import Fits, Infeasible, Insufficient, Outcome
 from fluxsched.sched.plan import Plan
 from fluxsched.sched.queue import Skips, Waiting
 from fluxsched.sched.shelf import BEST_FIT, WORST_FIT
-
-if TYPE_CHECKING:
-    from fluxsched.sched.desk import Desk
 
 __all__ = [
     "BACKFILLED", "BEST_FIT", "FIFO", "IMMEDIATE", "NO", "ORDER", "ORDERS", "PAUSE", "PAUSE_EVERY", "PLACEMENT",
@@ -89,25 +86,25 @@ class Running(NamedTuple):
     parts: Mapping[int, tuple[int, int]]
 
 
-class View:
-    """What a policy may see of one group: its own queue, and what all lanes of the group share."""
-
-    __slots__ = ("_desk",)
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+class View(Protocol):
+    """What a policy may see of one group: its own queue, and what all lanes of the group share. See `desk`."""
 
     @property
     def queue(self) -> Iterator[Waiting]:
         """Jobs that may start, in priority order, from the first each time it is asked for."""
-        return iter(self._desk.queue)
+        ...
+
+    @property
+    def first(self) -> Waiting | None:
+        """The first of them; another one when that has been started."""
+        ...
 
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
         """Jobs that may start, in one of the ORDERS, without those that `skips` names, now and as it grows.
 
         Now and then None comes instead of a job: then yield PAUSE, so that others are served.
         """
-        return self._desk.queue.walk(skips, order, self._desk.now_s)
+        ...
 
     def late(self, order: str = FIFO) -> Sequence[Waiting] | None:
         """Jobs that came since the last pass, if nothing else has happened; else None, and all are to be looked at.
@@ -115,39 +112,39 @@ class View:
         They came behind the first who waits and behind all who are planned. For everyone else it is as it was: nothing
         is freer, and `plan` is that of the last pass.
         """
-        return self._desk.late(order)
+        ...
 
     @property
     def running(self) -> Iterator[Running]:
         """Jobs that hold something in this group, in the order in which they began."""
-        return self._desk.running()
+        ...
 
     @property
     def by_end(self) -> Iterator[Running]:
         """Jobs that hold something in this group and are to end, the earliest first; take it before you yield."""
-        return self._desk.by_end()
+        ...
 
     @property
     def planned(self) -> Mapping[int, Reservation]:
         """The reservations of the last pass that still stand, by job; those of this pass replace them."""
-        return self._desk.planned
+        ...
 
     @property
     def plan(self) -> Plan:
         """Reservations, this pass's; those of other lanes are in it."""
-        return self._desk.plan
+        ...
 
     def place(self, job: Waiting, placement: str = WORST_FIT) -> Outcome:
         """Fits, Insufficient or Infeasible for this job on what is free at this moment, with the reason in words."""
-        return self._desk.place(job, placement)
+        ...
 
     def find(self, job: Waiting, placement: str = WORST_FIT) -> Fits | None:
         """The same without words, for passes that look at many jobs."""
-        return self._desk.find(job, placement)
+        ...
 
     def reason(self, job: Waiting) -> Callable[[], str]:
         """Why the job does not start, when somebody is told; for `Pending` and `Reserve`."""
-        return lambda: self._desk.reason(job)
+        ...
 
 
 class Policy(Protocol):

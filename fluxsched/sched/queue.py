@@ -45,7 +45,17 @@ class Queue:
     @property
     def first(self) -> Waiting | None:
         """The first job that may start."""
-        return self._offered.first
+        front = self._offered.front
+        return None if front is None else front[3]
+
+    @property
+    def front(self) -> Entry | None:
+        """Where the first job stands that may start."""
+        return self._offered.front
+
+    def standing(self, jobid: int) -> Entry | None:
+        """Where a job stands; None if it is not there."""
+        return self._entries.get(jobid)
 
     def requests(self) -> Iterator[tuple[Request, int]]:
         """The different requests, each with how many jobs wait for it, held ones too."""
@@ -70,17 +80,27 @@ class Queue:
             return self._by_expansion(skips, now_s)
         return self._ordered(order).walk(skips)
 
-    def add(self, job: Waiting) -> None:
-        """Raises LimitExceeded when the queue is full."""
-        if job.jobid in self._entries:
-            raise LocalProtocolError(f"job {job.jobid} is in the queue already")
-        if len(self._entries) >= self._limit:
+    def add(self, job: Waiting) -> Entry:
+        """Returns where it stands, which begins with its `key`. Raises LimitExceeded when the queue is full."""
+        jobid, priority, _, t_submit_s, request, _ = job
+        entries = self._entries
+        if jobid in entries:
+            raise LocalProtocolError(f"job {jobid} is in the queue already")
+        if len(entries) >= self._limit:
             raise LimitExceeded(f"the queue is full: {self._limit} jobs wait; submit again when some have started")
-        kind = self._kinds.get(id(job.request))
+        kind = self._kinds.get(id(request))
         if kind is None:
-            kind = self._kinds[id(job.request)] = [job.request, 0]
-        kind[1] += 1
-        self._enter(job)
+            self._kinds[id(request)] = [request, 1]
+        else:
+            kind[1] += 1
+        entry = entries[jobid] = (-priority, t_submit_s, jobid, job)
+        if not priority:
+            self._held.add(entry)
+            return entry
+        self._offered.add(entry)
+        for order, line in self._orders.items():
+            line.add((*FIXED[order](job), job))
+        return entry
 
     def remove(self, jobid: int) -> Waiting | None:
         """The job, off the queue; None if it is not there."""
@@ -116,15 +136,6 @@ class Queue:
         if entry[0]:
             return self._offered.before(entry)
         return self._held.before(entry) + len(self._entries) - self._held.size
-
-    def _enter(self, job: Waiting) -> None:
-        entry = self._entries[job.jobid] = (-job.priority, job.t_submit_s, job.jobid, job)
-        if not job.priority:
-            self._held.add(entry)
-            return
-        self._offered.add(entry)
-        for order, line in self._orders.items():
-            line.add((*FIXED[order](job), job))
 
     def _by_expansion(self, skips: Skips, now_s: float) -> Iterator[Waiting | None]:
         line = Line()

@@ -58,7 +58,7 @@ class RunningJobs:
     @property
     def endings(self) -> Endings:
         """By end; weights are usable cores."""
-        return self._endings or self.follow()
+        return self.follow() if self._endings is None else self._endings
 
     def by_end(self) -> Iterator[tuple[float, Holding]]:
         """(end, holding) of all jobs that are to end, the earliest first; nothing may begin or end meanwhile."""
@@ -71,7 +71,8 @@ class RunningJobs:
     @property
     def uniform(self) -> bool:
         """Whether the free cores can be told by their number: on one target, or if all jobs hold targets whole."""
-        self.follow()
+        if self._endings is None:
+            self.follow()
         return (bool(self.each) and not self.shared) or len(self._pool.ranks) == 1
 
     def weight(self, holding: Holding) -> int:
@@ -106,6 +107,19 @@ class RunningJobs:
         return known[1]
 
     # ---- what happens to jobs and targets
+
+    def placed(self, holding: Holding) -> None:
+        """The job was started here just now, so all that it holds is counted and usable."""
+        if self._endings is None:
+            return
+        weight = 0
+        for _, word, cores, _, _ in holding.blocks:
+            each = cores.bit_count()
+            weight += word.bit_count() * each
+            if each != self.each and word:
+                self.shared.add(holding.jobid)
+        self._endings.add(holding.jobid, holding.expiration_s or inf, weight)
+        self.free -= weight
 
     def began(self, holding: Holding) -> None:
         """The job holds something, or its end has changed."""

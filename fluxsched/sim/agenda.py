@@ -7,47 +7,52 @@ order in which they were put down decides, and what is planned is never compared
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush, heapreplace
-from typing import Any
+from heapq import heappop, heappush
+from math import inf
+from typing import Any, TypeAlias
 
 END, SITE, SUBMIT = range(3)
 """What kinds of events there are, in the order in which those of one instant take effect."""
 
 
+Event: TypeAlias = tuple[int, Any]
+"""(kind, what)"""
+
+
 class Agenda:
-    """Submissions are known beforehand, in order; only the next one stands in the heap, so it stays small."""
+    """Submissions are known beforehand, in order, so only the rest stands in the heap: it stays small."""
 
     def __init__(self, submits_s: Sequence[float]) -> None:
         self.now_s = 0.0
-        self._submits_s = submits_s
-        self._heap: list[tuple[float, int, int, Any]] = []
+        self._submits_s = (*submits_s, inf)
+        self._submitted = 0
+        self._heap: list[tuple[float, int, int, Event]] = []
         self._planned = 0
-        if submits_s:
-            self._heap.append((submits_s[0], SUBMIT, 0, 0))
 
     def at(self, when_s: float, kind: int, what: Any) -> None:
-        """Plan something, now at the earliest."""
+        """Plan something other than a submission, now at the earliest."""
         assert when_s >= self.now_s, f"planned for {when_s}, which is before {self.now_s}"
         self._planned += 1
-        heappush(self._heap, (when_s, kind, self._planned, what))
+        heappush(self._heap, (when_s, kind, self._planned, (kind, what)))
 
-    def instants(self, until_s: float) -> Iterator[list[tuple[int, Any]]]:
+    def instants(self, until_s: float) -> Iterator[list[Event]]:
         """Instant by instant up to and including `until_s`: all of its events, kind and what, in order.
 
         `now_s` is that instant then. A submission is told by its place in the sequence. What is planned for `now_s`
         when its events were given already makes another instant.
         """
         heap, submits_s = self._heap, self._submits_s
-        last = len(submits_s) - 1
-        while heap and heap[0][0] <= until_s:
-            now_s = self.now_s = heap[0][0]
-            found: list[tuple[int, Any]] = []
+        submit_s = submits_s[self._submitted]
+        while True:
+            now_s = heap[0][0] if heap and heap[0][0] < submit_s else submit_s
+            if now_s > until_s or now_s == inf:
+                return
+            self.now_s = now_s
+            found = []
             while heap and heap[0][0] == now_s:
-                _, kind, _, what = heap[0]
-                found.append((kind, what))
-                if kind == SUBMIT and what < last:
-                    what += 1
-                    heapreplace(heap, (submits_s[what], SUBMIT, what, what))
-                else:
-                    heappop(heap)
+                found.append(heappop(heap)[3])
+            while submit_s == now_s:
+                found.append((SUBMIT, self._submitted))
+                self._submitted += 1
+                submit_s = submits_s[self._submitted]
             yield found

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LocalProtocolError
+from fluxsched.sched.desk import Desk
 from fluxsched.sched.effects import Annotated, Denied, Granted
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
@@ -54,8 +55,8 @@ def test_equal_requests_are_tried_once_a_pass(
     bench_of: Any, make_r: MakeR, spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []
-    find = View.find
-    monkeypatch.setattr(View, "find", lambda view, job, p: (tried.append(job.jobid), find(view, job, p))[1])
+    find = Desk.find
+    monkeypatch.setattr(Desk, "find", lambda view, job, p: (tried.append(job.jobid), find(view, job, p))[1])
     bench = bench_of(FirstFit())
     bench.grow(make_r("0"))
     bench.submit(1, spec(cores=4))

@@ -19,7 +19,6 @@ from fluxsched.sched.policy import (
     WORST_FIT,
     Decision,
     Option,
-    Plan,
     Reserve,
     Start,
     View,
@@ -28,7 +27,7 @@ from fluxsched.sched.policy import (
 
 
 class Easy:
-    """One reservation, for the head; the others are tried in `order`."""
+    """The first that cannot start has a reservation; others start, in `order`, if they do not delay it."""
 
     name: ClassVar[str] = "easy"
     BACKFILLS: ClassVar[bool] = True
@@ -39,20 +38,18 @@ class Easy:
         self._placement = placement
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        late = view.late(self._order)
-        if late is not None:
-            yield from self._backfill(late, view.plan)
-            return
+        jobs: Iterable[Waiting | None] | None = view.late(self._order)
         plan = view.plan
-        for job in view.queue:
-            fit = plan.place(job, self._placement)
-            if fit is None:
-                yield Reserve(plan.reserve(job), view.reason(job))
-                yield from self._backfill(view.candidates(plan.skips, self._order), plan)
+        if jobs is None:
+            while (head := view.first) is not None:
+                fit = plan.place(head, self._placement)
+                if fit is None:
+                    break
+                yield Start(head.jobid, fit)
+            if head is None:
                 return
-            yield Start(job.jobid, fit)
-
-    def _backfill(self, jobs: Iterable[Waiting | None], plan: Plan) -> Iterator[Decision]:
+            yield Reserve(plan.reserve(head), view.reason(head))
+            jobs = view.candidates(plan.skips, self._order)
         for found in plan.placeable(jobs, self._placement):
             if found is None:
                 yield PAUSE
