@@ -15,7 +15,7 @@ import click
 
 from fluxsched.cli import show
 from fluxsched.cli.base import Group
-from fluxsched.cli.options import FSD, connect, json_option, uri_option
+from fluxsched.cli.options import FSD, connect, uri_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ def sim() -> None:
 @click.option("--check", is_flag=True, help="Assert all invariants at each instant; slow.")
 @click.option("--speed", metavar="X", type=float, help="Replay X times as fast against a running instance instead.")
 @uri_option
-@json_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: all figures, users and queues, not rounded.")
 @click.argument("trace", metavar="TRACE", type=_IN)
 def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> None:
     """Run a TRACE (SWF or JSON lines, also gzipped) through the production scheduler, in virtual time.

@@ -10,10 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fluxsched.sim.steps import average, maximum, queue_steps, used_core_s
+from fluxsched.sim.steps import Steps, average, averages, busy_steps, maximum, queue_steps, used_core_s
 
 if TYPE_CHECKING:
     from fluxsched.sim.result import Result
+
+PARTS = 48
+"""Of the makespan, in figures over time: as many as a line of text has room for, twice."""
 
 TAU_S = 10.0
 """A shorter job counts as one of this length: nobody minds that a job of a millisecond waits for a second."""
@@ -41,6 +44,16 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class OverTime:
+    """Means of PARTS equal parts of the makespan, `part_s` each; utilisation is None while nothing was usable."""
+
+    begin_s: float
+    part_s: float
+    utilisation: tuple[float | None, ...]
+    queue: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """Of one policy on one trace. Times in seconds; utilisation is of the usable cores between first and last event."""
 
@@ -56,6 +69,7 @@ class Summary:
     fairness_queues: float | None
     users: tuple[Share, ...]
     queues: tuple[Share, ...]
+    over_time: OverTime
 
 
 def bounded_slowdown(wait_s: float, run_s: float, tau_s: float = TAU_S) -> float:
@@ -126,4 +140,12 @@ def summarize(result: Result) -> Summary:
         fairness_queues=jain([share.slowdown_mean for share in queues]),
         users=users,
         queues=queues,
+        over_time=_over_time(result, waiting, begun, ended),
     )
+
+
+def _over_time(result: Result, waiting: Steps, begun: float, ended: float) -> OverTime:
+    busy = averages(busy_steps(result.jobs), begun, ended, PARTS)
+    usable = averages(result.capacity, begun, ended, PARTS)
+    utilisation = [used / there if there else None for used, there in zip(busy, usable, strict=True)]
+    return OverTime(begun, (ended - begun) / PARTS, tuple(utilisation), tuple(averages(waiting, begun, ended, PARTS)))

@@ -7,17 +7,17 @@ and only when something is drawn. The same results give the same file.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue
 from fluxsched.sim.report import report
 from fluxsched.sim.result import Result
-from fluxsched.sim.steps import Steps, busy_steps, queue_steps, sampled
+from fluxsched.sim.steps import Steps, averages, busy_steps, queue_steps, sampled
 from fluxsched.sim.trace import Trace
 
 if TYPE_CHECKING:
@@ -35,7 +35,34 @@ DOTS_DRAWN_MAX = 20_000
 GANTTS_MAX = 4
 """Charts of jobs over targets: one a policy, for the first policies."""
 
-DAY_S = 86400.0
+PARTS_DRAWN = 400
+"""Parts of the time over which cores in use are averaged: they change with every job, and a page would be all ink."""
+
+NO_WAIT_MARGIN = 0.3
+"""Below the line of those who have not waited, so that their dots are whole."""
+
+HOUR_S, DAY_S = 3600.0, 86400.0
+
+HOURS_MAX = 72
+"""A longer time is drawn in days."""
+
+
+class Scale(NamedTuple):
+    """All axes of time: hours or days, up to the last end of a job."""
+
+    name: str
+    unit_s: float
+    last_s: float
+
+    @classmethod
+    def of(cls, results: Sequence[Result]) -> Scale:
+        """The unit that fits the longest schedule."""
+        last_s = max([end for result in results for end in result.jobs.end if end is not None], default=0.0)
+        return cls("hours", HOUR_S, last_s) if last_s <= HOURS_MAX * HOUR_S else cls("days", DAY_S, last_s)
+
+    def apply(self, axes: Axes) -> None:
+        """Make this the scale of these axes."""
+        axes.set(xlabel=self.name, xlim=(0.0, self.last_s / self.unit_s or 1.0))
 
 
 def plot(trace: Trace, results: Sequence[Result], path: Path) -> None:
@@ -63,52 +90,58 @@ def draw(trace: Trace, results: Sequence[Result]) -> Figure:
     from matplotlib.figure import Figure
 
     charted = [result for result in results[:GANTTS_MAX] if result.jobs.ranks is not None]
-    rows = 3 + len(charted)
+    rows, scale = 3 + len(charted), Scale.of(results)
     figure = Figure(figsize=(13, 3.2 * rows), layout="constrained")
     figure.suptitle(trace.name)
-    grid = figure.add_gridspec(rows, 2)
-    _utilisation(figure.add_subplot(grid[0, :]), results)
-    _queue(figure.add_subplot(grid[1, :]), results)
-    _cdf(figure.add_subplot(grid[2, 0]), results)
-    _sizes(figure.add_subplot(grid[2, 1]), results)
+    grid = figure.add_gridspec(rows, 3)
+    _utilisation(figure.add_subplot(grid[0, :]), results, scale)
+    _queue(figure.add_subplot(grid[1, :]), results, scale)
+    _cdf(figure.add_subplot(grid[2, 0]), {each.policy: each.wait for each in results}, "wait [s]", 0.0)
+    _cdf(figure.add_subplot(grid[2, 1]), {each.policy: each.slowdown for each in results}, "bounded slowdown", 1.0)
+    _sizes(figure.add_subplot(grid[2, 2]), results)
     for at, result in enumerate(charted, 3):
-        _gantt(figure.add_subplot(grid[at, :]), result)
+        _gantt(figure.add_subplot(grid[at, :]), result, scale)
     return figure
 
 
-def _utilisation(axes: Axes, results: Sequence[Result]) -> None:
+def _utilisation(axes: Axes, results: Sequence[Result], scale: Scale) -> None:
     for result in results:
-        _stairs(axes, busy_steps(result.jobs), result.policy)
-    last_s = max([end for result in results for end in result.jobs.end if end is not None], default=0.0)
-    capacity = [*results[0].capacity, (max(last_s, results[0].capacity[-1][0]), results[0].capacity[-1][1])]
-    _stairs(axes, capacity, "usable", color="black", linewidth=0.8, linestyle=":")
-    axes.set(ylabel="cores in use", xlabel="days")
+        _stairs(axes, _averaged(busy_steps(result.jobs), scale.last_s), scale, result.policy)
+    capacity = [*results[0].capacity, (max(scale.last_s, results[0].capacity[-1][0]), results[0].capacity[-1][1])]
+    _stairs(axes, capacity, scale, "usable", color="black", linewidth=0.8, linestyle=":")
+    axes.set(ylabel="cores in use")
+    scale.apply(axes)
     axes.legend(loc="upper right", fontsize="small")
 
 
-def _queue(axes: Axes, results: Sequence[Result]) -> None:
+def _averaged(steps: Steps, last_s: float) -> Sequence[tuple[float, float]]:
+    if len(steps) <= PARTS_DRAWN:
+        return steps
+    means = averages(steps, 0.0, last_s, PARTS_DRAWN)
+    return [(last_s * part / PARTS_DRAWN, mean) for part, mean in enumerate(means)] + [(last_s, 0.0)]
+
+
+def _queue(axes: Axes, results: Sequence[Result], scale: Scale) -> None:
     for result in results:
-        _stairs(axes, queue_steps(result.jobs), result.policy)
-    axes.set(ylabel="jobs waiting", xlabel="days")
+        _stairs(axes, sampled(queue_steps(result.jobs), STEPS_DRAWN_MAX), scale, result.policy)
+    axes.set(ylabel="jobs waiting")
+    scale.apply(axes)
 
 
-def _stairs(axes: Axes, steps: Steps, label: str, **style: Any) -> None:
-    drawn = sampled(steps, STEPS_DRAWN_MAX)
-    days = [when_s / DAY_S for when_s, _ in drawn]
-    axes.step(days, [value for _, value in drawn], where="post", label=label, **{"linewidth": 0.8, **style})
+def _stairs(axes: Axes, steps: Sequence[tuple[float, float]], scale: Scale, label: str, **style: Any) -> None:
+    times = [when_s / scale.unit_s for when_s, _ in steps]
+    axes.step(times, [value for _, value in steps], where="post", label=label, **{"linewidth": 0.8, **style})
 
 
-def _cdf(axes: Axes, results: Sequence[Result]) -> None:
-    """Part of the jobs at or below a wait, and at or below a bounded slowdown."""
-    for at, result in enumerate(results):
-        for values, style in ((result.wait, "-"), (result.slowdown, "--")):
-            known = sorted([value for value in values if value is not None])
-            step = max(1, len(known) // STEPS_DRAWN_MAX)
-            parts = [(place + 1) / len(known) for place in range(0, len(known), step)]
-            label = result.policy if style == "-" else None
-            axes.plot([value + 1 for value in known[::step]], parts, style, color=f"C{at}", label=label)
-    scale = "log" if axes.dataLim.width > 0 else "linear"  # a logarithm of nothing is an error
-    axes.set(xscale=scale, xlabel="wait + 1 s (solid), bounded slowdown + 1 (dashed)", ylabel="part of the jobs")
+def _cdf(axes: Axes, columns: Mapping[str, Sequence[float | None]], title: str, least: float) -> None:
+    """Part of the jobs at or below a value, by policy."""
+    for policy, values in columns.items():
+        known = sorted([value for value in values if value is not None])
+        step = max(1, len(known) // STEPS_DRAWN_MAX)
+        parts = [(place + 1) / len(known) for place in range(0, len(known), step)]
+        axes.step([least, *known[::step]], [0.0, *parts], where="post", label=policy)
+    axes.set_xscale("symlog", linthresh=max(least, 1.0))
+    axes.set(xlabel=title, ylabel="part of the jobs", ylim=(0.0, 1.02), xlim=(least, None))
     axes.legend(loc="lower right", fontsize="small")
 
 
@@ -116,17 +149,19 @@ def _sizes(axes: Axes, results: Sequence[Result]) -> None:
     scale = "linear"
     for at, result in enumerate(results):
         pairs = zip(result.jobs.procs, result.wait, strict=True)
-        dots = [(procs, wait_s + 1) for procs, wait_s in pairs if wait_s is not None]
+        dots = [(procs, wait_s) for procs, wait_s in pairs if wait_s is not None]
         dots = dots[:: max(1, -(-len(dots) // DOTS_DRAWN_MAX))]
         if not dots:
             continue
         scale = "log"
         x, y = zip(*dots, strict=True)
         axes.scatter(x, y, s=4, alpha=0.3, color=f"C{at}", label=result.policy, linewidths=0, rasterized=True)
-    axes.set(xscale=scale, yscale=scale, xlabel="cores of the job", ylabel="wait + 1 s")
+    axes.set(xscale=scale, xlabel="cores of the job", ylabel="wait [s]")
+    axes.set_yscale("symlog", linthresh=1.0)
+    axes.set_ylim(bottom=-NO_WAIT_MARGIN)
 
 
-def _gantt(axes: Axes, result: Result) -> None:
+def _gantt(axes: Axes, result: Result, scale: Scale) -> None:
     """Every job on its targets, over time."""
     from matplotlib.collections import PolyCollection
 
@@ -136,13 +171,13 @@ def _gantt(axes: Axes, result: Result) -> None:
     for at, (start_s, end_s, ranks) in enumerate(rows):
         if start_s is None or end_s is None or ranks is None:
             continue
-        begin, end = start_s / DAY_S, end_s / DAY_S
+        begin, end = start_s / scale.unit_s, end_s / scale.unit_s
         for first, last in Idset.parse(ranks).runs():
             corners.append([(begin, first), (begin, last + 1), (end, last + 1), (end, first)])
             colours.append(f"C{at % 10}")
     axes.add_collection(PolyCollection(corners, facecolors=colours, edgecolors="none", rasterized=True))
-    axes.set(xlabel="days", ylabel="target", title=result.policy, ylim=(0, result.targets))
-    axes.autoscale_view(scaley=False)
+    axes.set(ylabel="target", title=result.policy, ylim=(0, result.targets))
+    scale.apply(axes)
 
 
 def _svg(figure: Figure) -> str:

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from fluxsched.sim.metrics import Share, Spread, Summary, percentile
+from fluxsched.sim.metrics import PARTS, Share, Spread, Summary, percentile
 from fluxsched.sim.result import COMPLETED, DENIED, FAILED, RUNNING, TIMEOUT, UNSUBMITTED, WAITING, Result
 from fluxsched.sim.trace import Trace
+
+BARS = "▁▂▃▄▅▆▇█"
 
 SHARES_SHOWN = 10
 """Users or queues in a table: the largest ones; JSON has all."""
@@ -35,6 +37,8 @@ def report(trace: Trace, results: Sequence[Result], by: str | None = None) -> It
     yield from heading(trace, results)
     yield ""
     yield from table(results)
+    yield ""
+    yield from over_time(results)
     if by is not None:
         for result in results:
             yield ""
@@ -63,6 +67,25 @@ def table(results: Sequence[Result]) -> Iterator[str]:
         if any(texts):
             rows.append((line.title, texts))
     yield from aligned([[title, *texts] for title, texts in rows])
+
+
+def over_time(results: Sequence[Result]) -> Iterator[str]:
+    """A line of bars a policy, over the makespan: utilisation, and queue length up to the longest of all policies."""
+    longest = max([max(result.summary.over_time.queue) for result in results])
+    rows = [[f"in {PARTS} parts", "utilisation, 0 to 100 %", f"queue length, 0 to {longest:,.1f}"]]
+    for result in results:
+        course = result.summary.over_time
+        rows.append([result.policy, bars(course.utilisation, 1.0), bars(course.queue, longest)])
+    for title, *courses in rows:
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        yield "  ".join([title.ljust(widths[0]), courses[0].ljust(widths[1]), courses[1]]).rstrip()
+
+
+def bars(values: Sequence[float | None], most: float) -> str:
+    """A bar a value, or a blank where there is none."""
+    top = len(BARS) - 1
+    heights = [None if each is None else round(top * each / most) if most else 0 for each in values]
+    return "".join([" " if height is None else BARS[min(top, height)] for height in heights])
 
 
 def shares_table(result: Result, by: str) -> Iterator[str]:

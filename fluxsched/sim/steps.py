@@ -61,11 +61,25 @@ def used_core_s(jobs: Columns, until_s: float) -> float:
 
 def average(steps: Sequence[tuple[float, int]], begin_s: float, end_s: float) -> float:
     """The mean over a time; 0 over no time and before the first step."""
-    total = 0.0
+    return averages(steps, begin_s, end_s, 1)[0]
+
+
+def averages(steps: Sequence[tuple[float, int]], begin_s: float, end_s: float, parts: int) -> list[float]:
+    """The means over equal parts of a time, one after the other."""
+    if end_s <= begin_s:
+        return [0.0] * parts
+    bounds = [begin_s + (end_s - begin_s) * part / parts for part in range(parts)] + [end_s]
+    sums, part = [0.0] * parts, 0
     for at, (from_s, value) in enumerate(steps):
-        until_s = steps[at + 1][0] if at + 1 < len(steps) else end_s
-        total += value * max(0.0, min(until_s, end_s) - max(from_s, begin_s))
-    return total / (end_s - begin_s) if end_s > begin_s else 0.0
+        until_s = min(steps[at + 1][0] if at + 1 < len(steps) else end_s, end_s)
+        now_s = max(from_s, begin_s)
+        while now_s < until_s:
+            while bounds[part + 1] <= now_s:
+                part += 1
+            then_s = min(until_s, bounds[part + 1])
+            sums[part] += value * (then_s - now_s)
+            now_s = then_s
+    return [total / (bounds[part + 1] - bounds[part]) for part, total in enumerate(sums)]
 
 
 def maximum(steps: Sequence[tuple[float, int]]) -> int:

@@ -48,6 +48,10 @@ queue length mean         0.450     0.450
 queue length max              1         1
 fairness over users       0.912     0.912
 passes                        3         3
+
+in 48 parts  utilisation, 0 to 100 %  queue length, 0 to 1.0
+fifo      ████████████████████████▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅  ▁▁▅█████████████████████▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+firstfit  ████████████████████████▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅  ▁▁▅█████████████████████▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
 """
 
 
@@ -101,6 +105,7 @@ def test_json(sim: Run) -> None:
     (one,) = answer["policies"]
     assert (one["policy"], one["states"], one["wait_s"]["max"]) == ("fifo", {"completed": 3}, 9.0)
     assert [share["name"] for share in one["users"]] == [2, 1]
+    assert (one["over_time"]["part_s"], len(one["over_time"]["utilisation"])) == (21 / 48, 48)
     assert one["cost"]["pass_max_s"] >= one["cost"]["pass_p99_s"] > 0
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fluxsched.sim import Trace, run
 from fluxsched.sim.metrics import bounded_slowdown, jain, percentile, spread
-from fluxsched.sim.steps import average, busy_steps, maximum, queue_steps, sampled, steps_of
+from fluxsched.sim.steps import average, averages, busy_steps, maximum, queue_steps, sampled, steps_of
 
 Rows = Callable[..., Trace]
 
@@ -93,3 +93,16 @@ def test_a_table_becomes_csv(trace_of: Rows) -> None:
         "1,0.5,0.5,10.5,1,fifo,,,0,1,completed,\n"
         "2,1,,,9,fifo,,,,,denied,\n"
     )
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(-5, 5)), min_size=1, max_size=8), st.integers(1, 7))
+def test_means_over_parts_of_a_time(changes: list[tuple[int, int]], parts: int) -> None:
+    """Against sums second by second."""
+    steps = steps_of(changes)
+
+    def value(now_s: int) -> int:
+        return ([0] + [amount for when_s, amount in steps if when_s <= now_s])[-1]
+
+    found = averages(steps, 0, 10 * parts, parts)
+    assert found == pytest.approx([sum(map(value, range(10 * at, 10 * at + 10))) / 10 for at in range(parts)])
+    assert averages(steps, 5, 5, parts) == [0.0] * parts
