@@ -21,7 +21,10 @@ DEPENDENCIES_MAX = 256
 DESCRIPTION_CHARS_MAX = 256
 """A description names a scheme and a job id or time; this leaves ample room."""
 
-JOB_SCHEMES = ("after", "afterany", "afterok", "afternotok")
+START_SCHEMES = ("after", "afterstart")
+"""RFC 26's name, and the one that Flux has given it since."""
+
+JOB_SCHEMES = (*START_SCHEMES, "afterany", "afterok", "afternotok")
 SCHEMES = (*JOB_SCHEMES, "begin-time")
 
 
@@ -82,7 +85,7 @@ def parse_dependencies(objects: Iterable[Mapping[str, Any]]) -> list[Dependency]
 def verdict(jobid: int, dependency: Dependency, job: Antecedent) -> Verdict | None:
     """What the antecedent's present means for the dependency; None while it is open (RFC 26)."""
     scheme = dependency.scheme
-    if scheme == "after":
+    if scheme in START_SCHEMES:
         if job.started:
             return Verdict(jobid, dependency, "")
         failure = "ended without starting"

@@ -23,6 +23,8 @@ CASES = [
     ("after", "success", True),
     ("after", "failure", True),
     ("after", "canceled while pending", False),
+    ("afterstart", "success", True),
+    ("afterstart", "canceled while pending", False),
     ("afterany", "success", True),
     ("afterany", "failure", True),
     ("afterany", "canceled while pending", True),
@@ -170,7 +172,7 @@ def test_unknown_jobs_are_refused_all_named(world: Any, spec: Callable[..., Any]
 @pytest.mark.parametrize(
     ("scheme", "value", "match"),
     [
-        ("string", "x", "'string' is not known: use one of after, afterany"),
+        ("string", "x", "'string' is not known: use one of after, afterstart, afterany"),
         ("begin-time", "soon", "begin-time 'soon'"),
         ("begin-time", "nan", "begin-time 'nan'"),
         ("begin-time", "-1", "begin-time '-1'"),

@@ -94,6 +94,17 @@ async def test_a_wrong_jobspec_is_refused(flux: Flux) -> None:
         assert part in found[1]
 
 
+async def test_who_needs_flux_s_shell_is_told(flux: Flux) -> None:
+    for system, part in (
+        ({"files": {"script": {"data": "x"}}}, "flux batch"),
+        ({"shell": {"options": {"input": {"stdin": {"type": "file", "path": "/x"}}}}}, "--input"),
+        ({"shell": {"options": {"signal": 1}}}, "--signal"),
+    ):
+        with pytest.raises(AssertionError, match=part):
+            await flux.submit("true", **system)
+    assert await flux.submit("true", files={}, shell={"options": {"rlimit": {"core": 0}}})
+
+
 async def test_waitable_jobs_are_waited_for_once(flux: Flux) -> None:
     first = await flux.submit("false", flags=4)
     assert await flux.ok("job-manager.wait", {"id": first}) == {
