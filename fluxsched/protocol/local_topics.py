@@ -21,6 +21,7 @@ _INSTANCE = {
     "state-machine.get": Topic(Empty, instance.StateResponse, "state of the broker, and since when", "state-machine"),
     "groups.get": Topic(instance.GroupRequest, instance.GroupResponse, "ranks online or torpid", "groups"),
     "resource.reload": Topic(instance.ReloadFromRequest, Empty, "replace the inventory by an R file", "resource"),
+    "resource.monitor-waitup": Topic(instance.WaitUpRequest, Empty, "wait until so many are online", "resource"),
     "resource.acquire-mute": Topic(Empty, Empty, "tell acquirers of no change any more", "resource"),
 }
 

@@ -77,7 +77,8 @@ class Drains:
     ) -> None:
         """Drain `targets` as `mode` says.
 
-        none: all must be undrained. update: the new ones are drained, and a reason is given to those without one.
+        none: none may be drained for a reason. update: the new ones are drained, reasons are kept. Both give a reason
+        to those that are drained without one.
         overwrite: reasons replaced, timestamps kept. force-overwrite: both replaced.
         Raises InvalidValue (EINVAL) for targets that are unknown, lost or excluded, Refused (EEXIST) for drained ones.
         """
@@ -91,7 +92,7 @@ class Drains:
             return
         self._overwrite(fresh, Drain(now_s, reason, user), keep_time=False)
         self._post_drain(fresh, reason, 0, user, now_s)
-        blank = Idset.of([rank for rank in targets - fresh if reason and not self._of[rank].reason])
+        blank = targets - fresh - self._with_reason(targets - fresh) if reason else EMPTY
         self._overwrite(blank, Drain(now_s, reason, user), keep_time=True)
         self._post_drain(blank, reason, 1, user, now_s)
 
@@ -110,9 +111,9 @@ class Drains:
         idle = targets - self.drained
         if idle and mode == "none":
             raise Refused(f"cannot undrain: {self._targets.describe(idle)} not drained", errno.EEXIST)
-        self.lift(targets, reason, user, now_s)
+        self.lift(targets, reason, user, now_s, OVERWRITE[mode])
 
-    def lift(self, targets: Idset, reason: str | None, user: str | None, now_s: float) -> None:
+    def lift(self, targets: Idset, reason: str | None, user: str | None, now_s: float, overwrite: int = 0) -> None:
         """Undrain those of them that are drained, with an event."""
         lifted = targets & self.drained
         if not lifted:
@@ -121,7 +122,7 @@ class Drains:
             del self._of[rank]
             self._out.save("drain", self._targets.key(rank), None)
         self.drained -= lifted
-        self._out.post(now_s, "undrain", self._context(lifted, reason, 0, user))
+        self._out.post(now_s, "undrain", self._context(lifted, reason, overwrite, user))
 
     def made_for_move(self, targets: Idset) -> Idset:
         """Those of them whose drain a graceful move made."""
@@ -142,7 +143,7 @@ class Drains:
         faults, describe = self._targets.faults(targets), self._targets.describe
         unknown = bool(faults)
         outside = targets & excluded
-        twice = (targets & self.drained) - self._targets.lost if mode == "none" else EMPTY
+        twice = self._with_reason(targets & self.drained - self._targets.lost) if mode == "none" else EMPTY
         if outside:
             faults.append(f"{describe(outside)} {'is' if len(outside) == 1 else 'are'} excluded")
         if twice:
@@ -151,6 +152,9 @@ class Drains:
             raise Refused(f"cannot drain: {'; '.join(faults)}", errno.EEXIST)
         if faults:
             raise InvalidValue(f"cannot drain: {'; '.join(faults)}")
+
+    def _with_reason(self, targets: Idset) -> Idset:
+        return Idset.of([rank for rank in targets if self._of[rank].reason])
 
     def _overwrite(self, targets: Idset, drain: Drain, keep_time: bool) -> None:
         for rank in targets:

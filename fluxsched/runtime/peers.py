@@ -80,13 +80,13 @@ class Request:
 
     @property
     def userid(self) -> int:
-        """The authenticated user of the peer."""
-        return self.peer.userid
+        """The authenticated user who asks."""
+        return self.message.userid
 
     @property
     def is_owner(self) -> bool:
-        """Whether the peer may do everything; a guest (another user) may ask a few things only."""
-        return bool(self.peer.rolemask & ROLE_OWNER)
+        """Whether who asks may do everything; a guest (another user) may ask a few things only."""
+        return bool(self.message.rolemask & ROLE_OWNER)
 
     @property
     def streaming(self) -> bool:

@@ -25,8 +25,10 @@ from fluxsched.protocol.header import (
     REQUEST,
     RESPONSE,
     ROLE_LOCAL,
+    ROLE_NONE,
     ROLE_OWNER,
     ROLE_USER,
+    USERID_UNKNOWN,
     Message,
     decode,
     encode,
@@ -262,6 +264,7 @@ class Router:
         if self._trace is not None:
             self._trace(f"<- {peer.name}", message)
         if message.type == REQUEST:
+            _stamp(peer, message)
             request = Request(self.send, peer, message)
             try:
                 if peer.server.json and message.payload is not None:
@@ -280,7 +283,6 @@ class Router:
             raise FluxschedError(f"{IN_FLIGHT_PEER_MAX} requests wait already: wait for some answers", errno.EMFILE)
         if message.nodeid not in (0, 0xFFFFFFFF):
             raise FluxschedError(f"no such rank: {message.nodeid}; this instance has rank 0", errno.EHOSTUNREACH)
-        message.userid, message.rolemask = request.peer.userid, request.peer.rolemask
         if not request.is_owner and message.topic not in self._guest_topics:
             raise FluxschedError("Request requires owner credentials", errno.EPERM)
         handler = self._handler(request)
@@ -364,6 +366,15 @@ class Router:
             call(peer)
 
 
+def _stamp(peer: Peer, message: Message) -> None:
+    """Note who asks. A local owner may ask as somebody else (RFC 12), and Flux's tests do."""
+    mine = not (peer.server.json and peer.rolemask & ROLE_OWNER)
+    if mine or message.userid == USERID_UNKNOWN:
+        message.userid = peer.userid
+    if mine or message.rolemask == ROLE_NONE:
+        message.rolemask = peer.rolemask
+
+
 def _spoken(message: Message) -> bytes:
     """A payload as local clients expect it. That of an error is text, which is no JSON anywhere."""
     payload = message.payload or b""
@@ -373,7 +384,7 @@ def _spoken(message: Message) -> bytes:
 def ping_answer(request: Request, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What every service answers to `NAME.ping`: the request's payload with route, user and rank."""
     answer = dict(request.payload(dict))
-    answer.update(route=request.peer.name, userid=request.userid, rolemask=request.peer.rolemask, rank=0)
+    answer.update(route=request.peer.name, userid=request.userid, rolemask=request.message.rolemask, rank=0)
     answer.update(extra or {})
     return answer
 

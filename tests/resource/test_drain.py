@@ -49,10 +49,13 @@ def test_already_drained_names_all_with_hosts_and_does_nothing(h):
     assert list(lines(h)) == ["1,3"]
 
 
-def test_drained_without_a_reason_is_drained(h):
+def test_drained_without_a_reason_may_be_given_one_once(h):
     h.drain("1", None)
+    h.drain("1", None)
+    h.drain("1", "why")
+    assert h.drained()["1"].reason == "why"
     with pytest.raises(Refused, match="already drained"):
-        h.drain("1", "why")
+        h.drain("1", "and why")
 
 
 def test_excluded_and_drained_are_all_named_in_one_error(h):

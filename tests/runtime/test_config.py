@@ -157,7 +157,10 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
             "site.toml:4: [resource] unknown key 'exlude'; known keys: config, exclude, groups, heartbeat, lost-after, "
             "offline-after, path, shared, torpid-after, did you mean 'exclude'?",
         ),
-        ("[resorce]\n", "site.toml:1: unknown key 'resorce'; known keys: access, exec, policy, queues, resource, scheduler"),
+        (
+            "[resorce]\n",
+            "site.toml:1: unknown key 'resorce'; known keys: access, exec, policy, queues, resource, scheduler",
+        ),
         ("\n[exec]\nimp = 1", "site.toml:3: [exec] unknown key 'imp'; known keys: kill-timeout"),
         ("a = 1\nb = [1,\n", "site.toml:3: not TOML: "),
         ("[resource\n", "site.toml:1: not TOML: "),

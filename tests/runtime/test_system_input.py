@@ -228,8 +228,8 @@ async def test_streams_have_a_limit(world, peer, monkeypatch):
 async def test_bundles(world, peer):
     """One message for one turn, in order; who has sent one gets bundles, nobody else does."""
     items = [
-        [1, "resource.drain", 0, ANY, 5, {"targets": "0"}],
-        [1, "resource.drain", 0, ANY, 6, {"targets": "0"}],
+        [1, "resource.drain", 0, ANY, 5, {"targets": "0", "reason": "bad"}],
+        [1, "resource.drain", 0, ANY, 6, {"targets": "0", "reason": "bad"}],
         [1, "resource.nope", 0, ANY, 7, None],
         [1, "resource.undrain", NORESPONSE, ANY, 0, {"targets": "0"}],
         [1, "instance.info", 0, ANY, 8, None],

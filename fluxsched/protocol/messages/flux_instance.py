@@ -5,7 +5,7 @@ Recorded from 0.88. Of an instance of ours each target counts as a broker.
 
 from __future__ import annotations
 
-from fluxsched.protocol.messages.common import IdsetText, Payload, WallTime
+from fluxsched.protocol.messages.common import IdsetText, Payload, Size, WallTime
 
 
 class ReloadFromRequest(Payload, frozen=True):
@@ -14,6 +14,12 @@ class ReloadFromRequest(Payload, frozen=True):
     path: str
     xml: bool = False
     force: bool = False
+
+
+class WaitUpRequest(Payload, frozen=True):
+    """`resource.monitor-waitup`: answered once so many targets are online."""
+
+    up: Size
 
 
 class GroupRequest(Payload, frozen=True):

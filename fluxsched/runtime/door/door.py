@@ -13,6 +13,7 @@ from fluxsched.runtime.door.resource import ResourceDoor
 from fluxsched.runtime.router import Router
 from fluxsched.runtime.services.instance import InstanceService
 from fluxsched.runtime.services.resource import ResourceService
+from fluxsched.runtime.turns import Turns
 
 GUEST_TOPICS = frozenset(
     {
@@ -39,8 +40,9 @@ class Door:
         router: Router,
         resource: ResourceService,
         instance: InstanceService,
+        turns: Turns,
         age_s: Callable[[], float],
     ) -> None:
         router.admit_guests(GUEST_TOPICS)
-        self.resource = ResourceDoor(resource, router)
+        self.resource = ResourceDoor(resource, router, turns)
         self.instance = InstanceDoor(instance, resource.module, age_s, router)

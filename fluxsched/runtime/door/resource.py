@@ -6,19 +6,29 @@ All else that they ask (status, drain, journal, acquire in the plain dialect) is
 from __future__ import annotations
 
 from fluxsched.errors import InvalidValue
-from fluxsched.protocol.messages.flux_instance import ReloadFromRequest
+from fluxsched.protocol.messages.flux_instance import ReloadFromRequest, WaitUpRequest
 from fluxsched.protocol.messages.resource import ReloadRequest
-from fluxsched.runtime.peers import Request
+from fluxsched.runtime.peers import Peer, Request
 from fluxsched.runtime.router import Router
 from fluxsched.runtime.services.resource import ResourceService
+from fluxsched.runtime.turns import Turns
 
 
 class ResourceDoor:
     """Serves what is special of `resource`."""
 
-    def __init__(self, resource: ResourceService, router: Router) -> None:
+    def __init__(self, resource: ResourceService, router: Router, turns: Turns) -> None:
         self._resource = resource
-        router.serve_local({"resource.reload": self._reload, "resource.acquire-mute": self._mute})
+        self._waiting: dict[Request, int] = {}
+        router.serve_local(
+            {
+                "resource.reload": self._reload,
+                "resource.acquire-mute": self._mute,
+                "resource.monitor-waitup": self._wait_up,
+            }
+        )
+        router.on_lost(self._forget)
+        turns.at_end(self._look)
 
     def _reload(self, request: Request) -> None:
         wanted = request.payload(ReloadFromRequest)
@@ -29,3 +39,20 @@ class ResourceDoor:
     def _mute(self, request: Request) -> None:
         self._resource.muted = True
         request.respond()
+
+    def _wait_up(self, request: Request) -> None:
+        wanted, size = request.payload(WaitUpRequest).up, len(self._resource.module.resources)
+        if wanted > size:
+            raise InvalidValue(f"{wanted} targets cannot be online: there are {size}")
+        self._waiting[request] = wanted
+
+    def _look(self) -> None:
+        if self._waiting:
+            online = len(self._resource.module.status()["online"])
+            for request in [one for one, wanted in self._waiting.items() if wanted == online]:
+                del self._waiting[request]
+                request.respond()
+
+    def _forget(self, peer: Peer) -> None:
+        for request in [one for one in self._waiting if one.peer is peer]:
+            del self._waiting[request]

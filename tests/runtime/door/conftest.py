@@ -28,6 +28,7 @@ class Flux:
     def __init__(self, instance: Any) -> None:
         self.instance = instance
         self._path = instance.local_uri.removeprefix("local://")
+        self.userid, self.rolemask = os.getuid(), 5
         self._tag = 0
         self._answers: defaultdict[int, asyncio.Queue[tuple[int, Any]]] = defaultdict(asyncio.Queue)
 
@@ -46,8 +47,8 @@ class Flux:
             magic, size = struct.unpack("<I", await self._reader.readexactly(4)), await self._reader.readexactly(4)
             assert magic == (MAGIC,)
             *parts, header = _parts(await self._reader.readexactly(struct.unpack(">I", size)[0]))
-            _, _, kind, flags, _, rolemask, errnum, tag = struct.unpack(">BBBBIIII", header)
-            assert (kind, rolemask) == (2, 5)
+            _, _, kind, flags, userid, rolemask, errnum, tag = struct.unpack(">BBBBIIII", header)
+            assert (kind, userid, rolemask) == (2, self.userid, self.rolemask)
             payload = parts[-1] if flags & 2 else b""
             text = payload.removesuffix(b"\0").decode()
             await self._answers[tag].put((errnum, text if errnum else json.loads(text or "null")))
@@ -55,9 +56,11 @@ class Flux:
     def open(self, topic: str, payload: Any = None, flags: int = STREAMING, nodeid: int = ANY) -> int:
         self._tag += 1
         flags = flags if payload is not None else flags & ~2
-        header = struct.pack(">BBBBIIII", 0x8E, 1, 1, flags, ANY, 0, nodeid, self._tag)
+        asked_as = (ANY, 0) if self.rolemask == 5 else (self.userid, self.rolemask)
+        header = struct.pack(">BBBBIIII", 0x8E, 1, 1, flags, *asked_as, nodeid, self._tag)
         parts = [b"", topic.encode()] if flags & 8 else [topic.encode()]
-        parts += [json.dumps(payload).encode() + b"\0"] if payload is not None else []
+        if payload is not None:  # bytes go as they stand: to be wrong on purpose
+            parts += [payload if isinstance(payload, bytes) else json.dumps(payload).encode() + b"\0"]
         body = b"".join(_sized(part) for part in [*parts, header])
         self._writer.write(struct.pack("<I", MAGIC) + struct.pack(">I", len(body)) + body)
         return self._tag
