@@ -34,7 +34,8 @@ class Waits:
     def __init__(self, manager: JobManager, streams: JobStreams, router: Router) -> None:
         self._manager = manager
         self._streams = streams
-        self._active: dict[int, Request | None] = {}
+        self._active: set[int] = set()
+        self._by_id: dict[int, Request] = {}
         self._ended: OrderedDict[int, JobResult] = OrderedDict()
         self._any: dict[Request, None] = {}
         self._done: OrderedDict[int, None] = OrderedDict()
@@ -43,11 +44,12 @@ class Waits:
 
     def add(self, jobid: int) -> None:
         """A waitable job was submitted."""
-        self._active[jobid] = None
+        self._active.add(jobid)
         self._streams.when_inactive(jobid, None, self._end)
 
     def _end(self, result: JobResult) -> None:
-        request = self._active.pop(result.jobid)
+        self._active.remove(result.jobid)
+        request = self._by_id.pop(result.jobid, None)
         if request is None and self._any:
             request = next(iter(self._any))
             del self._any[request]
@@ -73,9 +75,9 @@ class Waits:
         elif jobid in self._ended:
             self._tell(request, self._ended.pop(jobid))
         elif jobid in self._active:
-            if self._active[jobid] is not None:
+            if jobid in self._by_id:
                 raise Refused(f"job {format_f58(jobid)} already has a waiter", errno.ECHILD)
-            self._active[jobid] = request
+            self._by_id[jobid] = request
             self._check()
         else:
             self._wait_other(request, jobid)
@@ -97,16 +99,14 @@ class Waits:
 
     def _check(self) -> None:
         """Nobody waits for more jobs than there are: the last to come hears so."""
-        unclaimed = sum(request is None for request in self._active.values()) if self._any else 0
-        while len(self._any) > unclaimed:
+        while len(self._any) > len(self._active) - len(self._by_id):
             self._any.popitem()[0].error(errno.ECHILD, "there are no more waitable jobs")
 
     def _forget(self, peer: Peer) -> None:
         for request in [request for request in self._any if request.peer is peer]:
             del self._any[request]
-        for jobid, waiter in self._active.items():
-            if waiter is not None and waiter.peer is peer:
-                self._active[jobid] = None
+        for jobid in [jobid for jobid, request in self._by_id.items() if request.peer is peer]:
+            del self._by_id[jobid]
 
 
 def error_text(result: JobResult) -> str:
