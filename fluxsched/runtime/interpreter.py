@@ -1,4 +1,4 @@
-"""The interpreter's own habits, set for a process that is one loop with one writer thread beside it."""
+"""The interpreter's own habits, set for a process that is one loop, with one writer thread beside it in an instance."""
 
 from __future__ import annotations
 

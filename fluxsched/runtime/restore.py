@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from fluxsched.core.jobspec import Jobspec
+from msgspec.json import decode
+
 from fluxsched.jobs.restore import Row
 from fluxsched.resource.effects import Saved
 from fluxsched.runtime.services.journal import STORED_EVENTS_MAX
+from fluxsched.runtime.specs import Specs
 from fluxsched.runtime.store import Store
 
 INACTIVE_RESTORED_MAX = 10_000
@@ -23,7 +25,8 @@ class Restored:
     """Everything read back, as plain values."""
 
     saved: list[Saved] = field(default_factory=list)
-    jobs: list[Row] = field(default_factory=list)
+    jobs: Iterable[Row] = ()
+    """To be taken once, job by job: a hundred thousand of them at once are a gigabyte."""
     processes: dict[int, Any] = field(default_factory=dict)
     queues: dict[str, Any] = field(default_factory=dict)
     epoch_ms: int | None = None
@@ -45,26 +48,27 @@ def read_store(store: Store) -> Restored:
     found.saved += [Saved("journal", "", json.loads(event)) for (event,) in reversed(journal)]
     found.processes = {jobid: json.loads(value) for jobid, value in store.read("SELECT jobid, value FROM process")}
     found.last_jobid = store.read("SELECT coalesce(max(jobid), 0) FROM job_log")[0][0]
-    found.jobs = list(_jobs(store))
+    found.jobs = _jobs(store)
     return found
 
 
 def _jobs(store: Store) -> Iterable[Row]:
     """Logs of all active jobs and of the last inactive ones, in order of job id."""
-    rows = store.read(
+    rows = store.rows(
         """
-        WITH ended AS (SELECT jobid FROM job_log WHERE ended),
-             recent AS (SELECT jobid FROM ended ORDER BY jobid DESC LIMIT ?)
-        SELECT jobid, events, jobspec, R FROM job_log
-        WHERE jobid NOT IN ended OR jobid IN recent ORDER BY jobid, seq
+        WITH active AS (SELECT jobid FROM job_log EXCEPT SELECT jobid FROM job_log WHERE ended),
+             recent AS (SELECT jobid FROM job_log WHERE ended ORDER BY jobid DESC LIMIT ?),
+             wanted AS (SELECT jobid FROM active UNION ALL SELECT jobid FROM recent)
+        SELECT jobid, events, jobspec, R FROM wanted JOIN job_log USING (jobid) ORDER BY jobid, seq
         """,
         (INACTIVE_RESTORED_MAX,),
     )
+    specs = Specs(decode)
     for jobid, stretch in groupby(rows, key=lambda row: row[0]):
         events: list[dict[str, Any]] = []
         jobspec = resources = None
         for _, some, jobspec_text, resources_text in stretch:
-            events += json.loads(some)
-            jobspec = Jobspec.parse(jobspec_text) if jobspec_text is not None else jobspec
-            resources = json.loads(resources_text) if resources_text is not None else resources
+            events += decode(some)
+            jobspec = specs.read(jobspec_text) if jobspec_text is not None else jobspec
+            resources = decode(resources_text) if resources_text is not None else resources
         yield (jobid, events, jobspec, resources)

@@ -39,6 +39,12 @@ from fluxsched.transport.base import Client
 
 log = logger("sched")
 
+RECEIVE_MAX = 4
+"""Frames taken from the socket at a time; each may be a bundle of hundreds of messages."""
+DEFERRED_MAX = 4096
+"""Messages in hand with which no more are read: enough to find the questions among them, read within 6 ms."""
+SLICE_MESSAGES = 16
+"""Messages handled between two looks at the clock."""
 PASS_SLICE_S = 0.005
 """How long a pass decides before questions are answered (seconds); nobody waits 20 ms for an answer."""
 Handler = Callable[[Message], None]
@@ -256,23 +262,29 @@ class SchedulerHost:
                 self._client.send(frames)
 
     def _take(self, until_s: float) -> bool:
-        """Handle what has arrived, one frame (a bundle mostly) after the other, until the turn's time is up."""
-        while self._deferred and self._pass is None and self.ended is None:
-            self._receive(self._deferred.popleft())
-        while self.ended is None and (arrivals := self._client.receive(1)):
-            message = decode(arrivals[0])
-            for one in unpack_bundle(message) if message.topic == BUNDLE_TOPIC else (message,):
-                self._receive(one)
-            if self._turns.clock.monotonic_s() >= until_s:
+        """Answer the questions among what has arrived; then, between two passes, handle the rest in its order."""
+        self._read()
+        deferred, monotonic_s = self._deferred, self._turns.clock.monotonic_s
+        while deferred and self._pass is None and self.ended is None:
+            for _ in range(min(SLICE_MESSAGES, len(deferred))):
+                self._receive(deferred.popleft())
+            if monotonic_s() >= until_s:
                 return True
         if self._client.lost is not None and self.ended is None:
             self.end(f"the instance is gone: {self._client.lost}")
         return False
 
+    def _read(self) -> None:
+        while len(self._deferred) < DEFERRED_MAX and (arrivals := self._client.receive(RECEIVE_MAX)):
+            for frames in arrivals:
+                message = decode(frames)
+                for one in unpack_bundle(message) if message.topic == BUNDLE_TOPIC else (message,):
+                    if one.topic in self._questions:
+                        self._receive(one)
+                    else:
+                        self._deferred.append(one)
+
     def _receive(self, message: Message) -> None:
-        if self._pass is not None and message.topic not in self._questions:
-            self._deferred.append(message)
-            return
         if message.type == RESPONSE:
             answer = self._calls.receive(message)
             if answer is None:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import signal
 import sys
 
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime import log
+from fluxsched.runtime import interpreter, log
 from fluxsched.runtime.clock import SystemClock
 from fluxsched.runtime.schedhost import SchedulerHost
 from fluxsched.runtime.turns import Turns
@@ -20,9 +19,6 @@ from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import load
 from fluxsched.sched.scheduler import DEFAULT_GROUP, Scheduler
 from fluxsched.transport.zeromq import ZmqClient
-
-GC_THRESHOLD = 100_000
-"""Allocations between collections: messages make no cycles, so collecting rarely costs nothing."""
 
 
 def policies_of(specs: str) -> tuple[Policy, dict[str, Policy]]:
@@ -54,8 +50,7 @@ async def serve(uri: str, name: str, specs: str, groups: tuple[str, ...], queues
     client.start(loop, turns.wake)
     turns.start(loop)
     host.start()
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD)
+    interpreter.settle()
     try:
         return await ended
     finally:

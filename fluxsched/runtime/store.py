@@ -122,6 +122,10 @@ class Store:
         """Rows of a point query; sees what has been committed."""
         return self._reader.execute(sql, parameters).fetchall()
 
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """The same, row by row, for what is too much to have at once."""
+        return self._reader.execute(sql, parameters)
+
     def close(self) -> None:
         """Write what is left, then close; callbacks of the last transaction are not run."""
         self._queue.put((self._rows, []))
