@@ -18,7 +18,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue, LocalProtocolError, Refused, RemoteProtocolError
 from fluxsched.sched.blame import raise_at
-from fluxsched.sched.decisions import Decision, Deny, Start
+from fluxsched.sched.decisions import Decision, Deny, Reservation, Start
 from fluxsched.sched.desk import Desk
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Raise, Release
 from fluxsched.sched.grants import blocks_in, grouped
@@ -278,6 +278,12 @@ class Scheduler:
         }  # fmt: skip
         running = {"running": len(self._ledger), "foreign": self._ledger.foreign()}
         return {"policy": self._policy.name, **self._counts, **running, "groups": groups}
+
+    def planned(self) -> Iterator[Reservation]:
+        """The reservations that stand; within a pass those that it has made so far, in that order."""
+        for group in self._groups.values():
+            for lane in group.lanes.values():
+                yield from lane.planned.values()
 
     def resource_status(self) -> tuple[ResourceSet, ResourceSet, ResourceSet]:
         """All that is counted, what of it is down, what of it is allocated; linear in the groups, for people."""

@@ -319,6 +319,20 @@ def test_a_job_that_overtakes_names_the_one_with_the_reservation(hand):
     assert granted[3]["backfill"] == "ƒ3"
 
 
+def test_who_comes_later_and_overtakes_leaves_the_estimate_as_it_is(hand):
+    hand.begin("policy=easy", ranks="0-1")
+    hand.alloc(1, slots=3, duration=600)
+    hand.alloc(2, slots=4, duration=600)
+    hand.turn()
+    assert estimates(hand) == {2: 1600.0}
+    hand.alloc(3, duration=60)  # nothing else has happened: the plan of the last pass is gone on with
+    hand.turn()
+    assert estimates(hand) == {}
+    hand.commits[-1][1](Reply())
+    ((_, answer),) = hand.take("respond")
+    assert answer["annotations"]["sched"]["backfill"] == "ƒ3"
+
+
 def estimates(hand):
     """What jobs were told of their start since the last look, the latest first of each."""
     told = [(answer["id"], answer["annotations"]["sched"]) for _, answer in hand.take("respond") if answer["type"] < 2]
@@ -333,6 +347,12 @@ def test_a_forecast_estimates_the_first_jobs_and_takes_back_what_no_longer_holds
     hand.alloc(3, slots=2, duration=60)
     hand.turn()
     assert estimates(hand) == {2: 1600.0, 3: 1660.0}
+    hand.alloc(5, slots=2, duration=60)
+    hand.turn()
+    assert estimates(hand) == {5: 1720.0}
+    hand.ask("sched.cancel", {"id": 5})
+    hand.turn()
+    assert estimates(hand) == {}
     hand.alloc(4, slots=2, priority=20)  # nobody knows when it ends
     hand.turn()
     assert estimates(hand) == {4: 1600.0, 2: None, 3: None}

@@ -59,7 +59,7 @@ class Bridge:
     """Joins one scheduler to one Flux instance."""
 
     def __init__(self, handle: Handle, options: Options, clock: Clock) -> None:
-        self._quirks = Quirks(handle, options.policy, options.forecast)
+        self._quirks = Quirks(handle, options.policy, options.forecast, lambda: self.scheduler.planned())
         self.scheduler = Scheduler(self._quirks)
         self.policy = options.policy
         self.passes = self.policy_errors = 0

@@ -6,7 +6,7 @@ back at once, and under the names of Flux's FIFO schedulers the first jobs that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from math import inf
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from fluxsched.adapters.flux.handle import Handle
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.sched.policy import BACKFILLED, Decision, Option, Policy, Reserve, View
+from fluxsched.sched.policy import BACKFILLED, Decision, Option, Policy, Reservation, Reserve, View
 
 FAIL_ALLOC = 1
 """While set, every alloc request is denied."""
@@ -31,37 +31,33 @@ ESTIMATE = "t_estimate"
 
 
 class Quirks:
-    """A policy around the policy, that looks on: who has a reservation, and who was left in the queue."""
+    """A policy around the policy, that looks on: who was left in the queue. `planned` tells who has a reservation."""
 
     name: ClassVar[str] = "quirks"
     OPTIONS: ClassVar[Mapping[str, Option]] = {}
 
-    def __init__(self, handle: Handle, policy: Policy, forecast: bool) -> None:
+    def __init__(
+        self, handle: Handle, policy: Policy, forecast: bool, planned: Callable[[], Iterator[Reservation]]
+    ) -> None:
         self.BACKFILLS = bool(getattr(policy, "BACKFILLS", False))
         self._handle = handle
         self._policy = policy
         self._forecast = forecast
-        self._reserved: dict[int, float] = {}
+        self._planned = planned
         self._told: dict[int, set[str]] = {}
         self._estimated: set[int] = set()
         self._left: list[int] = []
-        self._whole = False
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        """The policy's own decisions, then the forecast."""
-        self._reserved, self._whole = {}, False
-        for decision in self._policy.schedule(view, now_s):
-            yield self._seen(decision)
-        for job in islice(view.queue, FORECAST_MAX if self._forecast else 0):
-            yield self._seen(Reserve(view.plan.reserve(job), view.reason(job)))
+        """The policy's own decisions, then the forecast for whom they gave no reservation."""
+        yield from self._policy.schedule(view, now_s)
+        if self._forecast:
+            planned = {kept.jobid for kept in self._planned()}
+            for job in islice(view.queue, FORECAST_MAX):
+                if job.jobid not in planned:
+                    yield Reserve(view.plan.reserve(job), view.reason(job))
         if self._handle.debug(ANNOTATE_PENDING):
             self._left = [job.jobid for job in view.queue]
-        self._whole = True
-
-    def _seen(self, decision: Decision) -> Decision:
-        if isinstance(decision, Reserve):
-            self._reserved[decision.reservation.jobid] = decision.reservation.start_s
-        return decision
 
     def told(self, jobid: int, sched: Mapping[str, Any]) -> None:
         """A job that waits is told this; null takes a key back."""
@@ -81,10 +77,9 @@ class Quirks:
         `backfill` names the job that was overtaken.
         """
         sched = {**dict.fromkeys(sorted(self._told.get(jobid, ()))), **annotations["sched"]}
-        if sched.get("selection_type") == BACKFILLED and self._reserved:
-            sched["backfill"] = format_f58(next(iter(self._reserved)), ascii=self._handle.ascii)
-        else:
-            sched.pop("selection_type", None)
+        backfilled = sched.pop("selection_type") == BACKFILLED
+        if backfilled and (head := next(self._planned(), None)) is not None:
+            sched["backfill"] = format_f58(head.jobid, ascii=self._handle.ascii)
         return {**annotations, "sched": sched}
 
     def notes(self) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -92,13 +87,11 @@ class Quirks:
         left, self._left = self._left, []
         for ahead, jobid in enumerate(left):
             yield jobid, {"reason_pending": "insufficient resources", "jobs_ahead": ahead}
-        if self._whole:
-            self._whole = False
-            planned = {jobid: start_s for jobid, start_s in self._reserved.items() if start_s < inf}
-            for jobid in sorted(self._estimated - planned.keys()):
-                yield jobid, {ESTIMATE: None}
-            for jobid in sorted(planned.keys() - self._estimated):
-                yield jobid, {ESTIMATE: planned[jobid]}
+        planned = {kept.jobid: kept.start_s for kept in self._planned() if kept.start_s < inf}
+        for jobid in sorted(self._estimated - planned.keys()):
+            yield jobid, {ESTIMATE: None}
+        for jobid in sorted(planned.keys() - self._estimated):
+            yield jobid, {ESTIMATE: planned[jobid]}
 
     def check_alloc(self) -> None:
         """Raises InvalidValue when alloc requests are to be denied."""
