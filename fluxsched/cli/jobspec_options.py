@@ -19,6 +19,7 @@ from fluxsched.core.constraint import Constraint, parse_constraint_text
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.jsontext import with_path
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.clock import SystemClock
 
@@ -204,10 +205,9 @@ def with_attribute(jobspec: Mapping[str, Any], setting: str) -> dict[str, Any]:
     else:
         value = parse_value(text) if equals else 1
     key = key[1:] if key.startswith(".") else key if key.startswith(("user.", "system.")) else f"system.{key}"
-    path = key.split(".")
-    if not all(path):
+    if not all(key.split(".")):
         raise InvalidValue(f"--setattr {setting!r}: {key!r} is not a dotted key")
-    return _set(jobspec, ["attributes", *path], value)
+    return with_path(jobspec, f"attributes.{key}", value)
 
 
 def parse_value(text: str) -> Any:
@@ -216,9 +216,3 @@ def parse_value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-def _set(obj: Mapping[str, Any], path: list[str], value: object) -> dict[str, Any]:
-    inner = obj.get(path[0])
-    below = inner if isinstance(inner, Mapping) else {}
-    return {**obj, path[0]: _set(below, path[1:], value) if len(path) > 1 else value}

@@ -86,3 +86,12 @@ def _load(text: str | bytes, what: str) -> Any:
         raise LimitExceeded(f"{what} is nested too deeply to be read") from None
     except ValueError as fault:
         raise InvalidValue(f"{what} is not JSON: {fault}") from None
+
+
+def with_path(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """`tree` with the value at a period-delimited path replaced; only dictionaries on the path are copied."""
+    key, _, rest = path.partition(".")
+    if not rest:
+        return {**tree, key: value}
+    below = tree.get(key)
+    return {**tree, key: with_path(below if isinstance(below, Mapping) else {}, rest, value)}

@@ -7,20 +7,19 @@ replay cannot come out differently.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.jsontext import with_path
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidTransition
 from fluxsched.jobs.dependencies import Dependency, parse_dependency
 from fluxsched.jobs.effects import Event
 from fluxsched.jobs.line import Key
+from fluxsched.jobs.queues import Queue
 from fluxsched.jobs.states import CLEANUP, EVENTS, FATAL, INACTIVE, NEW, RUN, SCHED, TRANSITIONS, step
-
-if TYPE_CHECKING:
-    from fluxsched.core.jobspec import Jobspec
-    from fluxsched.jobs.queues import Queue
 
 STORY_EVENTS = 64
 """Events kept in memory a job, for errors and `job story`; the whole log is in the store."""
@@ -192,15 +191,6 @@ class Job:
 def priority_of(urgency: int) -> int:
     """The priority that an urgency gives (as Flux's built-in plugin does): 0 holds, 31 expedites, else itself."""
     return EXPEDITED_PRIORITY if urgency == URGENCY_EXPEDITE else urgency
-
-
-def with_path(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """`tree` with the value at a period-delimited path replaced; only dictionaries on the path are copied."""
-    key, _, rest = path.partition(".")
-    if not rest:
-        return {**tree, key: value}
-    below = tree.get(key)
-    return {**tree, key: with_path(below if isinstance(below, dict) else {}, rest, value)}
 
 
 def sched_jobspec(job: Job) -> dict[str, Any]:

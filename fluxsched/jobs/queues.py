@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.duration import format_duration
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.jsontext import with_path
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.jobs.job import with_path
 from fluxsched.jobs.line import Line
 
 DEFAULT_GROUP = "default"

@@ -8,21 +8,19 @@ orphan: it holds its targets until the caller has killed or confirmed its proces
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs.effects import Effect, Event, Held
+from fluxsched.jobs.engine import Engine
 from fluxsched.jobs.holdings import Grant, parse_grant
 from fluxsched.jobs.job import Job
 from fluxsched.jobs.lookups import count_tasks
 from fluxsched.jobs.queues import Queue
 from fluxsched.jobs.states import CLEANUP, DEPEND, INACTIVE, PRIORITY
 
-if TYPE_CHECKING:
-    from fluxsched.core.jobspec import Jobspec
-    from fluxsched.jobs.manager import JobManager
-
-Row = tuple[int, Sequence[Event], "Jobspec | None", "dict[str, Any] | None"]
+Row = tuple[int, Sequence[Event], Jobspec | None, dict[str, Any] | None]
 """A stored job: id, all its events, the jobspec as stored with `submit`, R as stored with `alloc`."""
 
 
@@ -63,40 +61,40 @@ def read(row: Row, queue: Queue) -> tuple[Job, Grant | None]:
     return job, grant
 
 
-def restore(manager: JobManager, rows: Iterable[Row], now_s: float) -> Restored:
-    """Take up the jobs of all rows, oldest first; the manager must be new."""
+def restore(engine: Engine, rows: Iterable[Row], now_s: float) -> Restored:
+    """Take up the jobs of all rows, oldest first; the engine must be new."""
     restored: list[Job] = []
-    manager._begin(now_s)
+    engine._begin(now_s)
     for row in rows:
-        job, grant = read(row, manager.queues.for_restored(row[2].queue if row[2] is not None else None))
+        job, grant = read(row, engine.queues.for_restored(row[2].queue if row[2] is not None else None))
         if job.state is INACTIVE:
-            manager._keep_summary(job)
+            engine._keep_summary(job)
             continue
-        manager._admit(job)
+        engine._admit(job)
         restored.append(job)
         if grant is not None and job.held:
-            manager.holdings.adopt(job.id, grant)
+            engine.holdings.adopt(job.id, grant)
             if job.freed:
-                manager.holdings.give(job.id, job.freed)
+                engine.holdings.give(job.id, job.freed)
             job.executing = True
             job.queue.running += 1
-            manager._out.append(Held(job.id, job.held))
-    orphans = [job.id for job in restored if not _resume(manager, job)]
-    manager._wake()
-    return Restored(manager._end(), tuple(orphans))
+            engine._out.append(Held(job.id, job.held))
+    orphans = [job.id for job in restored if not _resume(engine, job)]
+    engine._wake()
+    return Restored(engine._end(), tuple(orphans))
 
 
-def _resume(manager: JobManager, job: Job) -> bool:
+def _resume(engine: Engine, job: Job) -> bool:
     """Go on where the log ended; False for an orphan."""
-    manager._log(job, "flux-restart")
+    engine._log(job, "flux-restart")
     if job.state is DEPEND:
-        manager._await_dependencies(job)
+        engine._await_dependencies(job)
     if job.state in (DEPEND, PRIORITY):
-        manager._advance(job)
+        engine._advance(job)
     elif job.held and job.status is not None:
-        manager._release(job, None)
+        engine._release(job, None)
     elif job.held:
         return False
     elif job.state is CLEANUP:
-        manager._clean(job)
+        engine._clean(job)
     return True

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.jsontext import with_path
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.jobs.queues import QueueConfig, Queues
 from fluxsched.sim.trace import Ask, TraceJob
@@ -71,6 +72,4 @@ def _jobspec(ask: Ask) -> Jobspec:
 
 def with_system(jobspec: Jobspec, key: str, value: object) -> dict[str, Any]:
     """The raw jobspec with one key of `attributes.system` set."""
-    raw = jobspec.raw
-    system = {**raw["attributes"].get("system", {}), key: value}
-    return {**raw, "attributes": {**raw["attributes"], "system": system}}
+    return with_path(jobspec.raw, f"attributes.system.{key}", value)

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from fluxsched.core.jobid import format_f58
+from fluxsched.core.jsontext import with_path
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
-from fluxsched.jobs.job import with_path
 from fluxsched.protocol import signed
 from fluxsched.protocol.messages import flux_jobs as msg
 from fluxsched.protocol.messages.jobs import OutputResponse
