@@ -56,6 +56,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "sim":  # whoever has said `import fluxsched` may go on with `fluxsched.sim.run(...)`
+        return import_module("fluxsched.sim")
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'fluxsched' has no attribute {name!r}; its public names are in fluxsched.__all__")

@@ -57,7 +57,7 @@ class Columns:
         return len(self.job)
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
     """One policy on one trace. `jobs` is the table, `capacity` the usable cores from each time on."""
 
@@ -67,6 +67,10 @@ class Result:
     capacity: list[tuple[float, int]]
     targets: int
     cost: Cost
+
+    def __repr__(self) -> str:
+        """In a line: the table may have a million rows."""
+        return f"<Result of {self.policy} on {self.trace}: {len(self.jobs)} jobs, {self.targets} targets>"
 
     @property
     def cores(self) -> int:

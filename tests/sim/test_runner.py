@@ -193,3 +193,10 @@ def test_two_runs_give_the_same_schedule(trace_of: Rows) -> None:
 def test_a_policy_may_be_given_as_it_is(trace_of: Rows) -> None:
     assert run(trace_of((0, 1, 1, 1)), "fifo:placement=best-fit", procs=1).policy == "fifo:placement=best-fit"
     assert run(trace_of((0, 1, 1, 1)), Fifo("best-fit"), procs=1).policy == "fifo"
+
+
+def test_a_result_in_a_session(trace_of: Rows) -> None:
+    import fluxsched
+
+    result = fluxsched.sim.run(trace_of((0, 1, 1, 1)), "fifo", procs=1)
+    assert repr(result) == "<Result of fifo on jobs: 1 jobs, 1 targets>"
