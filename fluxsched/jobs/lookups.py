@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fluxsched.jobs.job import HELD_PRIORITY, SENT, WAITING, Job
@@ -20,6 +19,9 @@ if TYPE_CHECKING:
 
 LIST_MAX = 1000
 """Jobs in one listing unless asked otherwise."""
+
+PIECE_JOBS = 128
+"""Jobs that a listing looks at in one go: half a millisecond."""
 
 EVERY_STATE = ACTIVE | INACTIVE
 
@@ -133,27 +135,31 @@ def info(job: Job) -> dict[str, Any]:
     return found
 
 
-def list_jobs(engine: Engine, wanted: Filter) -> list[dict[str, Any]]:
-    """The jobs wanted, newest first: active ones before those that have ended."""
-    found: list[dict[str, Any]] = []
-    for job in _candidates(engine, wanted):
-        if len(found) >= wanted.max_entries:
-            break
-        if _matches(job, wanted):
-            found.append(info(job))
-    return found
-
-
-def _candidates(engine: Engine, wanted: Filter) -> Iterator[Job]:
-    if wanted.ids is not None:
-        for jobid in wanted.ids:
+def list_jobs(engine: Engine, wanted: Filter) -> Iterator[list[dict[str, Any]]]:
+    """The jobs wanted, newest first, active ones before those that have ended; piece by piece, for there may be a
+    million to look through. Whatever happens between two pieces, no job is listed twice, and each as it is then.
+    """
+    ids = _candidates(engine, wanted)
+    left = wanted.max_entries
+    while ids and left > 0:
+        found: list[dict[str, Any]] = []
+        for jobid in reversed(ids[-PIECE_JOBS:]):
             job = engine.active.get(jobid) or engine.inactive.get(jobid)
-            if job is not None:
-                yield job
-        return
-    active = reversed(engine.active.values()) if wanted.states & ACTIVE else ()
-    ended = reversed(engine.inactive.values()) if wanted.states & INACTIVE else ()
-    yield from chain(active, ended)
+            if job is not None and len(found) < left and _matches(job, wanted):
+                found.append(info(job))
+        del ids[-PIECE_JOBS:]
+        left -= len(found)
+        yield found
+
+
+def _candidates(engine: Engine, wanted: Filter) -> list[int]:
+    """Ids of the jobs to look at, the first one last."""
+    if wanted.ids is not None:
+        return list(reversed(wanted.ids))
+    ids = list(engine.inactive) if wanted.states & INACTIVE else []
+    if wanted.states & ACTIVE:
+        ids += engine.active
+    return ids
 
 
 def _matches(job: Job, wanted: Filter) -> bool:

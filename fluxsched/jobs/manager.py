@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import errno
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from fluxsched.core.duration import format_duration
@@ -278,6 +279,10 @@ class JobManager(SchedulerSide):
 
     def listing(self, wanted: Filter = ALL_JOBS) -> list[dict[str, Any]]:
         """What listings show of the jobs wanted, newest first (`lookups.info`)."""
+        return list(chain.from_iterable(self.listing_pieces(wanted)))
+
+    def listing_pieces(self, wanted: Filter) -> Iterator[list[dict[str, Any]]]:
+        """The same in pieces, between which anything may happen."""
         return lookups.list_jobs(self, wanted)
 
     def wait_result(self, jobid: int) -> JobResult | None:

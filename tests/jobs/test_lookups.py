@@ -9,6 +9,7 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import Refused
+from fluxsched.jobs import lookups
 from fluxsched.jobs.lookups import Filter, JobResult
 from fluxsched.jobs.states import State, state_mask
 
@@ -76,6 +77,26 @@ def busy(world: Any, spec: Callable[..., Any]) -> Any:
 )
 def test_filters(busy: Any, wanted: Filter, ids: list[int]) -> None:
     assert [found["id"] for found in busy.manager.listing(wanted)] == ids
+
+
+def test_a_long_listing_stands_still_for_nobody(
+    world: Any, spec: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookups, "PIECE_JOBS", 2)
+    for jobid in range(1, 7):
+        world.submit(jobid, spec())
+    world.grant(2)
+    world.do("started", 2)
+    wanted = Filter(states=state_mask(("active", "inactive")), max_entries=5)
+    pieces = world.manager.listing_pieces(wanted)
+    listed = next(pieces)
+    world.submit(7, spec())  # too late to be seen
+    world.end(2)
+    world.do("cancel", 4, 0, "")
+    listed += [job for piece in pieces for job in piece]
+    assert [(job["id"], job["state"]) for job in listed] == [
+        (6, "SCHED"), (5, "SCHED"), (4, "INACTIVE"), (3, "SCHED"), (2, "INACTIVE"),
+    ]  # fmt: skip
 
 
 def test_counts(busy: Any) -> None:

@@ -11,6 +11,7 @@ from fluxsched.core.jobid import FluidGenerator, format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.jobs.job import SENT
+from fluxsched.jobs.lookups import Filter
 from fluxsched.protocol import codec
 from fluxsched.protocol.header import Message
 from fluxsched.protocol.messages import alloc, queues
@@ -22,7 +23,7 @@ from fluxsched.runtime.services.jobshell import JobShell
 from fluxsched.runtime.services.scheduling import SchedulingService
 from fluxsched.runtime.specs import Specs
 from fluxsched.runtime.store import Store
-from fluxsched.runtime.turns import Turns
+from fluxsched.runtime.turns import Turns, Work
 
 SUBMIT = codec.with_raw(msg.SubmitRequest, "jobspec")
 
@@ -124,7 +125,14 @@ class JobService:
         self._shell.perform(effects)
 
     def _list(self, request: Request) -> None:
-        found = self._manager.listing(list_filter(request.payload(msg.ListRequest)))
+        self._turns.spread(self._tell(request, list_filter(request.payload(msg.ListRequest))))
+
+    def _tell(self, request: Request, wanted: Filter) -> Work:
+        """Answer with the jobs wanted, gathered and packed in pieces."""
+        found: list[msgspec.Raw] = []
+        for some in self._manager.listing_pieces(wanted):
+            found += [msgspec.Raw(codec.pack(one)) for one in some]
+            yield
         request.respond({"jobs": found})
 
     def _lookup(self, request: Request) -> None:
