@@ -4,7 +4,7 @@
 
 Each step places a request as a policy does, takes the blocks as the ledger does, and gives back those of the oldest job
 of a window of running ones, so that the pool is neither empty nor in order. Two fifths of the machine are filled
-beforehand with jobs of random sizes. Figures are medians of the rounds; for jobs of many nodes they count nodes.
+beforehand with jobs of random sizes. Figures are of CPU time, medians of the rounds; jobs of many nodes count as nodes.
 `ratio` is the time on the largest machine over that on the smallest.
 """
 
@@ -74,7 +74,7 @@ def measure(targets: int, name: str, placement: str, steps: int, rounds: int) ->
     running = deque(start(pool, request, placement) for _ in range(window))
     figures = []
     for _ in range(rounds):
-        begin_s = time.perf_counter()
+        begin_s = time.process_time()
         for _ in range(steps):
             fit = find(pool, request, placement)
             assert fit is not None
@@ -82,7 +82,7 @@ def measure(targets: int, name: str, placement: str, steps: int, rounds: int) ->
             assert taken
             running.append(fit)
             pool.give(running.popleft().blocks)
-        figures.append(steps * nodes / (time.perf_counter() - begin_s))
+        figures.append(steps * nodes / (time.process_time() - begin_s))
     return statistics.median(figures)
 
 

@@ -44,6 +44,10 @@ class Bits:
     def __contains__(self, id: int) -> bool:
         return bool(self.words.get(id >> WORD_SHIFT, 0) >> (id & LOW_BITS) & 1)
 
+    def at(self, at: int) -> int:
+        """Those of a word that are in the set."""
+        return self.words.get(at, 0)
+
     def put(self, at: int, word: int) -> None:
         """Puts in ids of one word, none of which is there: putting one in twice is a bug of the caller."""
         have = self.words.get(at)

@@ -1,10 +1,14 @@
 """The buckets of a shelf: which of its targets have just so many GPUs and cores free, and in which order to look there.
 
-Law: a bucket changes in one word. `Rack` knows in which buckets somebody stands, as one mask for each order of looking:
-BEST_FIT always, the other two from the first time that somebody asks for them, so nobody pays for what is not used.
+Law: a bucket changes in one word. `Rack` knows in which buckets somebody may stand, as one mask for each order of
+looking, whose highest bit is where to look first: BEST_FIT always, the other two from the first time that somebody asks
+for them, so nobody pays for what is not used. A word that becomes empty stays listed, since the next job often fills it
+again; whoever comes across it, looking for somebody, strikes it off with `end`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from fluxsched.sched.bits import Bits, ids_of
 
@@ -30,53 +34,73 @@ FITTING_MAX = 1024
 
 
 class Bucket(Bits):
-    """The usable targets with just that many free GPUs and cores; `best` is its place in the order of BEST_FIT."""
+    """The usable targets with just that many free GPUs and cores. Some of its words may have become empty."""
 
-    __slots__ = ("best", "best_bit", "cores", "gpus", "rack", "worst_bit")
+    __slots__ = ("best_bit", "cores", "gpus", "rack", "worst_bit")
 
     def __init__(self, rack: Rack, cores: int, gpus: int) -> None:
         super().__init__()
         self.rack = rack
         self.cores = cores
         self.gpus = gpus
-        self.best = gpus * (rack.cores + 1) + cores
-        self.best_bit = 1 << self.best
+        self.best_bit = 1 << (rack.gpus - gpus) * (rack.cores + 1) + rack.cores - cores
         self.worst_bit = 1 << cores * (rack.gpus + 1) + rack.gpus - gpus
 
     def put(self, at: int, word: int) -> None:
         have = self.words.get(at)
-        if have is not None:
-            assert not have & word, "a target stands in a bucket twice"
-            self.words[at] = have | word
-        else:
+        if have is None:
             self.words[at] = word
             self.begin(at)
+        else:
+            assert not have & word, "a target stands in a bucket twice"
+            self.words[at] = have | word
         self.count += word.bit_count()
 
     def drop(self, at: int, word: int) -> None:
         left = self.words[at] ^ word
-        if left:
-            assert not left & word, "a target does not stand in its bucket"
-            self.words[at] = left
-        else:
-            del self.words[at]
-            self.end(at)
+        assert not left & word, "a target does not stand in its bucket"
+        self.words[at] = left
         self.count -= word.bit_count()
 
+    def hand(self, at: int, word: int, n: int, other: Bucket) -> None:
+        """The `n` targets of a word, all of which stand here, go to another bucket."""
+        words = self.words
+        words[at] ^= word
+        self.count -= n
+        words = other.words
+        have = words.get(at)
+        if have is None:
+            words[at] = word
+            other.begin(at)
+        else:
+            words[at] = have | word
+        other.count += n
+
+    def filled(self, among: int = -1) -> Iterator[tuple[int, int]]:
+        """Its words that are not empty, ascending, of those in the mask `among`: (number, word)."""
+        words = self.words
+        for at in ids_of(self.top & among):
+            word = words[at]
+            if word:
+                yield at, word
+            else:
+                self.end(at)
+
     def begin(self, at: int) -> None:
-        """A word is no longer empty."""
+        """A word is listed from now on."""
         rack, top = self.rack, self.top
         self.top = top | 1 << at
         if not top:
-            rack.best ^= self.best_bit
+            rack.best |= self.best_bit
             if rack.worst is not None:
-                rack.worst ^= self.worst_bit
+                rack.worst |= self.worst_bit
         if rack.front is not None:
             rack.front.begin(at, self)
 
     def end(self, at: int) -> None:
-        """A word has become empty."""
+        """An empty word is no longer listed."""
         rack, top = self.rack, self.top ^ 1 << at
+        del self.words[at]
         self.top = top
         if not top:
             rack.best ^= self.best_bit
@@ -87,13 +111,13 @@ class Bucket(Bits):
 
 
 class Rack:
-    """The buckets of targets that have `cores` and `gpus` in all; `best` and `worst` are masks of those in use.
+    """The buckets of targets that have `cores` and `gpus` in all, by gpus * (cores + 1) + cores of what is free there.
 
-    A bit of `best` is gpus * (cores + 1) + cores of the bucket's free numbers; of `worst` it is those numbers' place
-    when sorted by cores, then by GPUs from many to few, so that its highest bit is where WORST_FIT looks first.
+    `best` and `worst` are masks of those that list a word. In `best` fewer GPUs stand higher, then fewer cores; in
+    `worst` more cores, then fewer GPUs: the highest bit is where BEST_FIT and WORST_FIT look first.
     """
 
-    __slots__ = ("_fitting", "best", "buckets", "by_worst", "cores", "front", "gpus", "worst")
+    __slots__ = ("_fitting", "best", "buckets", "by_best", "by_worst", "cores", "front", "gpus", "worst")
 
     def __init__(self, cores: int, gpus: int) -> None:
         self.cores = cores
@@ -102,15 +126,18 @@ class Rack:
         self.worst: int | None = None
         self.front: Front | None = None
         self.buckets: dict[int, Bucket] = {}
+        self.by_best: dict[int, Bucket] = {}
         self.by_worst: dict[int, Bucket] = {}
         self._fitting: dict[tuple[int, int], tuple[int, int]] = {}
 
     def bucket(self, cores: int, gpus: int) -> Bucket:
         """The bucket of so many free cores and GPUs, made if need be."""
-        bucket = self.buckets.get(gpus * (self.cores + 1) + cores)
+        place = gpus * (self.cores + 1) + cores
+        bucket = self.buckets.get(place)
         if bucket is None:
-            bucket = Bucket(self, cores, gpus)
-            self.buckets[bucket.best] = self.by_worst[bucket.worst_bit.bit_length() - 1] = bucket
+            bucket = self.buckets[place] = Bucket(self, cores, gpus)
+            self.by_best[bucket.best_bit.bit_length() - 1] = bucket
+            self.by_worst[bucket.worst_bit.bit_length() - 1] = bucket
         return bucket
 
     def fitting(self, cores: int, gpus: int) -> tuple[int, int]:
@@ -126,9 +153,9 @@ class Rack:
         if cores > self.cores or gpus > self.gpus:
             return 0, 0
         best = worst = 0
-        run = (1 << self.cores + 1) - (1 << cores)
-        for free_gpus in range(gpus, self.gpus + 1):
-            best |= run << free_gpus * (self.cores + 1)
+        run = (1 << self.cores - cores + 1) - 1
+        for more_gpus in range(self.gpus - gpus + 1):
+            best |= run << more_gpus * (self.cores + 1)
         run = (1 << self.gpus - gpus + 1) - 1
         for free_cores in range(cores, self.cores + 1):
             worst |= run << free_cores * (self.gpus + 1)
@@ -138,8 +165,17 @@ class Rack:
         """The buckets with at least that much free where somebody stands, in the order of BEST_FIT or WORST_FIT."""
         best, worst = self.fitting(cores, gpus)
         if placement == WORST_FIT:
-            return [self.by_worst[place] for place in ids_of(self.spread() & worst)][::-1]
-        return [self.buckets[place] for place in ids_of(self.best & best)]
+            listed = [self.by_worst[place] for place in ids_of(self.spread() & worst)]
+        else:
+            listed = [self.by_best[place] for place in ids_of(self.best & best)]
+        found = []
+        for bucket in reversed(listed):
+            if bucket.count:
+                found.append(bucket)
+            else:
+                for at in ids_of(bucket.top):
+                    bucket.end(at)
+        return found
 
     def spread(self) -> int:
         """`worst`, made when it is asked for the first time."""
@@ -149,18 +185,21 @@ class Rack:
                 self.worst |= bucket.worst_bit if bucket.top else 0
         return self.worst
 
-    def first(self, cores: int, gpus: int) -> Bucket | None:
-        """The bucket, of those with at least that much free, in which the lowest rank stands."""
+    def first(self, wanted: int) -> tuple[int, int]:
+        """The lowest word in which somebody stands in a bucket of this mask (of `best`), and all who do there.
+
+        An empty word if nobody does.
+        """
         if self.front is None:
             self.front = Front(self)
-        return self.front.first(cores, gpus)
+        return self.front.first(wanted)
 
 
 class Front:
     """The lowest word in which a bucket of a set has somebody, without looking at all words.
 
-    Law: a tree over the words; each node is the mask (by `best`) of the buckets in use below it, and changes only when
-    a bucket begins or ends to have somebody in a word, as far up as that makes a difference.
+    Law: a tree over the words; each node is the mask (by `best`) of the buckets that list a word below it, and changes
+    only when one begins or ends to do so, as far up as that makes a difference.
     """
 
     __slots__ = ("_levels", "_rack")
@@ -173,7 +212,7 @@ class Front:
                 self.begin(at, bucket)
 
     def begin(self, at: int, bucket: Bucket) -> None:
-        """A bucket has somebody in this word now."""
+        """A bucket lists this word now."""
         while at >> FAN_SHIFT * (len(self._levels) - 1):
             self._levels.append({0: self._union(len(self._levels) - 1, 0)})
         for level in self._levels:
@@ -182,7 +221,7 @@ class Front:
             at >>= FAN_SHIFT
 
     def end(self, at: int, bucket: Bucket) -> None:
-        """A bucket has nobody in this word any more."""
+        """A bucket lists this word no more."""
         self._levels[0][at] ^= bucket.best_bit
         for height, level in enumerate(self._levels[1:]):
             at >>= FAN_SHIFT
@@ -191,24 +230,26 @@ class Front:
                 return
             level[at] = union
 
-    def first(self, cores: int, gpus: int) -> Bucket | None:
-        """The bucket, of those with at least so much free, in which the lowest rank stands."""
-        wanted, _ = self._rack.fitting(cores, gpus)
-        if not self._levels[-1].get(0, 0) & wanted:
-            return None
-        at = 0
-        for level in self._levels[-2::-1]:
-            at <<= FAN_SHIFT
-            while not level.get(at, 0) & wanted:
-                at += 1
-        found, lowest_bit = None, 0
-        for place in ids_of(self._levels[0][at] & wanted):
-            bucket = self._rack.buckets[place]
-            word = bucket.words[at]
-            word &= -word
-            if found is None or word < lowest_bit:
-                found, lowest_bit = bucket, word
-        return found
+    def first(self, wanted: int) -> tuple[int, int]:
+        """The lowest word in which somebody stands in a wanted bucket, and all who do; an empty one if nobody does."""
+        by_best = self._rack.by_best
+        while self._levels[-1].get(0, 0) & wanted:
+            at = 0
+            for level in self._levels[-2::-1]:
+                at <<= FAN_SHIFT
+                while not level.get(at, 0) & wanted:
+                    at += 1
+            some, found = self._levels[0][at] & wanted, 0
+            while some:  # `ids_of`, written out: there are many
+                place = some.bit_length() - 1
+                some ^= 1 << place
+                if word := by_best[place].words[at]:
+                    found |= word
+                else:
+                    by_best[place].end(at)
+            if found:
+                return at, found
+        return 0, 0
 
     def _union(self, height: int, at: int) -> int:
         level, union = self._levels[height], 0

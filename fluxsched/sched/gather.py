@@ -95,9 +95,9 @@ def _piles_of(number: int, choice: Choice, need: Need, placement: str) -> Iterat
     for bucket in shelf.rack.in_use(*need.on(shelf), placement):
         cores, gpus = bucket.cores, bucket.gpus
         first, second = (gpus, cores) if placement == BEST_FIT else (-cores, gpus)
-        words = bucket.words
-        for at in ids_of(bucket.top if only is None else bucket.top & only.top):
-            word = words[at] if only is None else words[at] & only.words[at]
+        for at, word in bucket.filled() if only is None else bucket.filled(only.top):
+            if only is not None:
+                word &= only.words[at]
             for stock, amount in stocks:
                 word = stock.enough(at, word, amount)
             if word:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.sched import reasons
-from fluxsched.sched.bits import WORD_SHIFT, ids_of, lowest
-from fluxsched.sched.bucket import BEST_FIT, WORST_FIT, Bucket
+from fluxsched.sched.bits import lowest
+from fluxsched.sched.bucket import BEST_FIT, FIRST_FIT
 from fluxsched.sched.gather import Given, count, count_slots, need_of, nodes_of, slots_of, slots_of_idle
 from fluxsched.sched.outcome import Block, Fits, Infeasible, Insufficient, Outcome, shared_block
 from fluxsched.sched.pool import Choice, Pool
@@ -71,25 +71,30 @@ def find(pool: Pool, request: Request, placement: str, given: Given | None = Non
         if whole is not None and given is None:
             return _idle(request, whole, targets, nslots)
         return _search(pool, wish, placement, given)
-    rack = shelf.rack
-    bucket: Bucket | None
-    if placement == BEST_FIT:
-        some = rack.best & best
-        bucket = rack.buckets[(some & -some).bit_length() - 1] if some else None
-    elif placement == WORST_FIT:
-        some = (rack.spread() if rack.worst is None else rack.worst) & worst
-        bucket = rack.by_worst[some.bit_length() - 1] if some else None
-    else:
-        bucket = rack.first(need_cores, need_gpus)
-    if bucket is None:
-        return None
-    top = bucket.top
-    at = (top & -top).bit_length() - 1
-    word = bucket.words[at]
+    rack, word = shelf.rack, 0
+    while not word:
+        if placement == FIRST_FIT:
+            at, word = rack.first(best)
+            if not word:
+                return None
+            break
+        if placement == BEST_FIT:
+            some, order = rack.best & best, rack.by_best
+        else:
+            some, order = (rack.spread() if rack.worst is None else rack.worst) & worst, rack.by_worst
+        if not some:
+            return None
+        bucket = order[some.bit_length() - 1]
+        top = bucket.top
+        at = (top & -top).bit_length() - 1
+        word = bucket.words[at]
+        if not word:
+            bucket.end(at)
     word &= -word
-    if bucket is shelf.idle:
+    rest = pool.rests[at][word.bit_length() - 1]
+    if rest is None:  # it is idle
         return _fits(Fits, (request, ((at, word, first_cores, first_gpus, ()),), nslots))
-    cores, gpus, _, _ = pool.free[at << WORD_SHIFT | word.bit_length() - 1]
+    cores, gpus, bucket = rest
     if need_cores != bucket.cores:
         cores = cores & -cores if need_cores == 1 else lowest(cores, need_cores)
     if need_gpus != bucket.gpus:
@@ -150,10 +155,9 @@ def _idle(request: Request, shelf: Shelf, n: int, nslots: int) -> Fits | None:
     idle = shelf.idle
     if idle.count < n:
         return None
-    cores, gpus, words = shelf.all_cores, shelf.all_gpus, idle.words
+    cores, gpus = shelf.all_cores, shelf.all_gpus
     blocks: list[Block] = []
-    for at in ids_of(idle.top):
-        word = words[at]
+    for at, word in idle.filled():
         have = word.bit_count()
         if have > n:
             word, have = lowest(word, n), n

@@ -20,7 +20,7 @@ from fluxsched.sched.bits import LOW_BITS, WORD_SHIFT, Bits, ids_of, words_of
 from fluxsched.sched.bucket import BUCKETS_MAX
 from fluxsched.sched.outcome import SHARED, Block, Blocks, shared_block, shared_in
 from fluxsched.sched.shared import Shared
-from fluxsched.sched.shelf import Shelf, set_free
+from fluxsched.sched.shelf import Shelf
 from fluxsched.sched.shelves import Shelves
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ class Pool:
         self._source = EMPTY_R
         self._down: dict[int, int] = {}
         self._shelves = Shelves()
-        self.free = self._shelves.free
+        self._sole = self._shelves.sole
+        self.rests = self._shelves.rests
         self._plans: dict[Constraint, tuple[Choice, ...]] = {}
 
     # ---- what exists
@@ -114,7 +115,7 @@ class Pool:
         found: list[Block] = []
         for at, home in self._shelves.homes.items():
             for members, shelf in home:
-                spent = 0 if shelf.stocks else shelf.spent.get(at, 0) & members
+                spent = 0 if shelf.stocks else shelf.spent.words.get(at, 0) & members
                 if spent:
                     found.append((at, spent, shelf.all_cores, shelf.all_gpus, ()))
                 for id in ids_of(members ^ spent):
@@ -205,84 +206,62 @@ class Pool:
 
     def take(self, blocks: Blocks) -> bool:
         """Marks all of this busy, if all of it is free and may be used; else changes nothing and returns False."""
-        done = 0
-        for at, word, cores, gpus, amounts in blocks:
-            held = self.free.get(rank := at << WORD_SHIFT | word.bit_length() - 1)
-            if held is not None and not amounts and word.bit_count() == 1:  # the usual case, without a detour
-                free_cores, free_gpus, bucket, shelf = held
-                free_cores ^= cores
-                free_gpus ^= gpus
-                if free_cores & cores or free_gpus & gpus or not bucket.words.get(at, 0) & word:
-                    break
-                set_free(shelf, rank, at, word, free_cores, free_gpus, bucket)
-                done += 1
-                continue
-            for members, shelf in self._shelves.homes.get(at, ()):  # noqa: B007 - the one found is used below
-                if word & members == word:
-                    break
+        sole = self._sole
+        for done, (at, word, cores, gpus, amounts) in enumerate(blocks):
+            shelf = sole.get(at)
+            if shelf is None or amounts:
+                fits = self._take_cut(at, word, cores, gpus, amounts)
             else:
-                if at != SHARED:
-                    return self._take_cut(blocks, done)
-                if self.shared.lacking(amounts):
-                    break
-                self.shared.claim(amounts)
-                done += 1
-                continue
-            if (cores or gpus) and not shelf.take(at, word, cores, gpus):
-                break
-            if amounts and not shelf.take_amounts(at, word, amounts):
-                shelf.give(at, word, cores, gpus, word)
-                break
-            done += 1
-        else:
-            return True
-        self.give(blocks[:done])
-        return False
+                fits = shelf.take(at, word, cores, gpus)
+            if not fits:
+                self.give(blocks[:done])
+                return False
+        return True
 
     def give(self, blocks: Iterable[Block]) -> None:
         """Marks all of this free; what the pool does not count (foreign, shrunk) is passed over.
 
         Raises LocalProtocolError where something is free already.
         """
-        down = self._down
+        sole = self._sole
         for at, word, cores, gpus, amounts in blocks:
-            held = self.free.get(rank := at << WORD_SHIFT | word.bit_length() - 1)
-            if held is not None and not amounts and not down and word.bit_count() == 1:
-                free_cores, free_gpus, bucket, shelf = held
-                if not shelf.mixed:
-                    cores &= shelf.all_cores
-                    gpus &= shelf.all_gpus
-                    if free_cores & cores or free_gpus & gpus:
-                        raise _bug(at, word, cores, gpus, "are free already")
-                    set_free(shelf, rank, at, word, free_cores | cores, free_gpus | gpus, bucket)
-                    continue
-            for members, shelf in self._shelves.homes.get(at, ()):
-                mine = word & members
-                if mine:
-                    if not shelf.give(at, mine, cores, gpus, mine & ~down.get(at, 0) if down else mine):
-                        raise _bug(at, mine, cores, gpus, "are free already")
-                    if amounts:
-                        shelf.give_amounts(at, mine, amounts)
-            if at == SHARED:
-                self.shared.give(amounts)
+            shelf = sole.get(at)
+            if shelf is None or amounts or not shelf.give(at, word, cores, gpus):
+                self._give_cut(at, word, cores, gpus, amounts)
 
-    def _take_cut(self, blocks: Blocks, done: int) -> bool:
-        """Goes on where a block stands on several shelves, or not on any: cuts this and the rest, shelf by shelf."""
-        cut: list[Block] = []
-        for at, word, cores, gpus, amounts in blocks[done:]:
-            for members, _ in self._shelves.homes.get(at, ()):
-                if mine := word & members:
-                    cut.append((at, mine, cores, gpus, amounts))
-                    word ^= mine
-            if at == SHARED:
-                cut.append((at, word, cores, gpus, amounts))
-            elif word:
-                cut = []
-                break
-        if cut and self.take(tuple(cut)):
+    def _take_cut(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts) -> bool:
+        """Takes one block with all that a block can have, shelf by shelf."""
+        if at == SHARED:
+            if self.shared.lacking(amounts):
+                return False
+            self.shared.claim(amounts)
             return True
-        self.give(blocks[:done])
+        done = 0
+        for members, shelf in self._shelves.homes.get(at, ()):
+            mine = word & members
+            if not mine:
+                continue
+            if (cores or gpus) and not shelf.take(at, mine, cores, gpus):
+                break
+            if amounts and not shelf.take_amounts(at, mine, amounts):
+                shelf.give(at, mine, cores, gpus)
+                break
+            done |= mine
+        if done == word:
+            return True
+        self._give_cut(at, done, cores, gpus, amounts)
         return False
+
+    def _give_cut(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts) -> None:
+        """Gives one block with all that a block can have, shelf by shelf, and passes over what is not counted."""
+        if at == SHARED:
+            self.shared.give(amounts)
+        for members, shelf in self._shelves.homes.get(at, ()):
+            mine = word & members
+            if mine:
+                if not shelf.give(at, mine, cores, gpus):
+                    raise _bug(at, mine, cores, gpus, "are free already")
+                shelf.give_amounts(at, mine, amounts)
 
     def claim(self, blocks: Blocks) -> None:
         """Marks busy what the pool counts of this, down or not: what `give` gives back, and what a job has at hello.

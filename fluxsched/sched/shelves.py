@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.sched.bits import words_of
-from fluxsched.sched.shelf import Held, Shelf
+from fluxsched.sched.bits import WORD_BITS, words_of
+from fluxsched.sched.shelf import Rests, Shelf
 
 TRAITS_MAX = 64
 """So many sets of properties are told apart by shelf; further ones share shelves and are told apart by mask, slower."""
@@ -24,11 +24,15 @@ Key = tuple[int, int, Amounts, tuple[str, ...], bool]
 
 
 class Shelves:
-    """`homes` gives for a word of ranks which of its targets stand on which shelf; `free` is shared by all shelves."""
+    """`homes` gives for a word of ranks which of its targets stand on which shelf, `sole` the shelf if it is just one.
+
+    `rests` is shared by all shelves.
+    """
 
     def __init__(self) -> None:
-        self.free: dict[int, Held] = {}
+        self.rests: Rests = {}
         self.homes: dict[int, tuple[tuple[int, Shelf], ...]] = {}
+        self.sole: dict[int, Shelf] = {}
         self._shelves: dict[Key, Shelf] = {}
         self._traits: set[tuple[str, ...]] = {()}
         self._layouts: set[Layout] = set()
@@ -47,7 +51,7 @@ class Shelves:
         key = (cores.bit_count(), gpus.bit_count(), amounts, traits, mixed) if mixed else (*layout, traits, mixed)
         shelf = self._shelves.get(key)
         if shelf is None:
-            shelf = self._shelves[key] = Shelf(self.free, cores, gpus, amounts, mixed=mixed)
+            shelf = self._shelves[key] = Shelf(self.rests, cores, gpus, amounts, mixed=mixed)
         return shelf
 
     def join(self, mask: int, layout: Layout, traits: tuple[str, ...]) -> None:
@@ -57,6 +61,8 @@ class Shelves:
             self._layouts.add(layout)
         shelf = self._shelf(layout, traits, mixed=mixed)
         for at, word in words_of(mask):
+            if at not in self.rests:
+                self.rests[at] = [None] * WORD_BITS
             shelf.join(at, word, layout[0], layout[1])
             self._house(at, shelf)
 
@@ -72,16 +78,21 @@ class Shelves:
         other = self._shelf(shelf.layout, traits, mixed=shelf.mixed)
         if other is not shelf:
             shelf.hand_over(at, word, other)
-            self._house(at, shelf)
             self._house(at, other)
+            self._house(at, shelf)
 
     def _house(self, at: int, shelf: Shelf) -> None:
         """Notes which targets of a word stand on a shelf now."""
         others = tuple([home for home in self.homes.get(at, ()) if home[1] is not shelf])
         word = shelf.members.words.get(at)
-        self.homes[at] = (*others, (word, shelf)) if word else others
-        if not self.homes[at]:
-            del self.homes[at]
+        homes = (*others, (word, shelf)) if word else others
+        self.sole.pop(at, None)
+        if len(homes) == 1:
+            self.sole[at] = homes[0][1]
+        if homes:
+            self.homes[at] = homes
+        else:
+            del self.homes[at], self.rests[at]
 
     def by_traits(self, properties: Mapping[str, Idset], ranks: Idset) -> list[tuple[tuple[str, ...], Idset]]:
         """The ranks, parted by the properties by which they are told apart; () is those of none, or of a set too many.

@@ -31,8 +31,9 @@ def test_orders(
         places = {stands[rank] for rank in able}
         assert shown(rack.in_use(*need, BEST_FIT)) == sorted(places, key=lambda place: (place[1], place[0]))
         if step >= early:
-            first = rack.first(*need)
-            assert (None if first is None else (first.cores, first.gpus)) == (stands[able[0]] if able else None)
+            word_number = able[0] // WORD_BITS if able else 0
+            word = sum(1 << rank % WORD_BITS for rank in able if rank // WORD_BITS == word_number)
+            assert rack.first(rack.fitting(*need)[0]) == (word_number, word)
         if step >= late:
             assert shown(rack.in_use(*need, WORST_FIT)) == sorted(places, key=lambda place: (-place[0], place[1]))
 
@@ -45,4 +46,4 @@ def test_needs_beyond_the_totals_fit_nowhere() -> None:
     rack = Rack(CORES, GPUS)
     rack.bucket(CORES, GPUS).put(0, 1)
     assert rack.fitting(CORES + 1, 0) == rack.fitting(0, GPUS + 1) == (0, 0)
-    assert rack.first(CORES + 1, 0) is None
+    assert rack.first(0) == (0, 0)
