@@ -35,6 +35,7 @@ SECTIONS = {
         "flux": Entry("fluxsched.cli.flux:flux", "Be the scheduler of a Flux instance."),
     },
     "Studies": {
+        "policy": Entry("fluxsched.cli.policy:policy", "List, write and check policies."),
         "sim": Entry("fluxsched.cli.sim:sim", "Simulate policies on a trace, or make up a trace."),
     },
 }

@@ -7,17 +7,11 @@ has the policy that its scheduler's own words give it, else that of its configur
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.config_values import QueueSettings
-from fluxsched.sched.registry import ENTRY_POINT_GROUP, OWN, join_queues, make, parse_spec, split_queues
-
-
-def known_policies() -> list[str]:
-    """Names of policies: ours and those of packages."""
-    return sorted({*OWN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+from fluxsched.sched.registry import OWN, join_queues, known_policies, make, parse_spec, split_queues
 
 
 def is_file(name: str) -> bool:

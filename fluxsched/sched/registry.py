@@ -111,8 +111,8 @@ def find(name: str) -> type[Any]:
         return _in_file(name)
     found = {point.value: point for point in entry_points(group=ENTRY_POINT_GROUP, name=name)}
     if not found:
-        known = sorted({*OWN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
-        raise InvalidValue(f"no policy {name!r}: there are {', '.join(known)}; a file is named with its '.py'")
+        there = ", ".join(known_policies())
+        raise InvalidValue(f"no policy {name!r}: there are {there}; a file is named with its '.py'")
     if len(found) > 1:
         raise InvalidValue(f"policy {name!r} is offered twice, by {' and '.join(sorted(found))}: remove one package")
     (point,) = found.values()
@@ -121,6 +121,17 @@ def find(name: str) -> type[Any]:
     except (ImportError, AttributeError, SyntaxError) as fault:
         raise InvalidValue(f"policy {name!r}: {point.value} cannot be loaded: {fault}") from fault
     return loaded
+
+
+def known_policies() -> list[str]:
+    """Names of policies: ours and those of packages."""
+    return sorted({*OWN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+
+
+def says(policy: object) -> str:
+    """What a policy does, in one line: the first of its class's docstring."""
+    lines = (inspect.getdoc(type(policy)) or "").splitlines()
+    return lines[0] if lines else ""
 
 
 def check_policy(cls: object) -> None:

@@ -45,6 +45,7 @@ def offered(connect: Any, line: str) -> list[str]:
         ("module load --group ", ["default", "lab"]),
         ("module load fi", ["fifo", "firstfit"]),
         ("start --scheduler eas", ["easy"]),
+        ("policy check fi", ["fifo", "firstfit"]),
         ("start --scheduler ./e", []),
     ],
 )

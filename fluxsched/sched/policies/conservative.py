@@ -36,7 +36,7 @@ from fluxsched.sched.policy import (
 
 
 class Conservative:
-    """All jobs are planned, in `order`."""
+    """Every job has a reservation, made in `order`; others start early only if they delay none."""
 
     name: ClassVar[str] = "conservative"
     BACKFILLS: ClassVar[bool] = True

@@ -9,7 +9,7 @@ from fluxsched.sched.policy import PLACEMENT, WORST_FIT, Decision, Option, Pendi
 
 
 class Fifo:
-    """Priority order, then submit time; `placement` is how targets are chosen."""
+    """Strict order: the first that cannot start holds back everyone behind it."""
 
     name: ClassVar[str] = "fifo"
     OPTIONS: ClassVar[Mapping[str, Option]] = {"placement": PLACEMENT}

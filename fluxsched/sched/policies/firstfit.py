@@ -27,7 +27,7 @@ from fluxsched.sched.policy import (
 
 
 class FirstFit:
-    """All jobs in `order`, skipping what is blocked; `placement` is how targets are chosen."""
+    """Whoever fits starts, in `order`; what does not fit is passed over."""
 
     name: ClassVar[str] = "firstfit"
     OPTIONS: ClassVar[Mapping[str, Option]] = {"order": ORDER, "placement": PLACEMENT}

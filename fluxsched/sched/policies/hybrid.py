@@ -46,7 +46,7 @@ DEPTH = Option(8, parse=parse_depth, help="how many jobs get a reservation: 0 is
 
 
 class Hybrid:
-    """`depth` reservations; whoever has none is tried in `order`."""
+    """The first `depth` that cannot start have reservations; others start, in `order`, if they delay none."""
 
     name: ClassVar[str] = "hybrid"
     BACKFILLS: ClassVar[bool] = True

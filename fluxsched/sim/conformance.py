@@ -1,0 +1,140 @@
+"""The conformance suite: any policy, on made-up machines, against the laws that a policy has to keep.
+
+Law: what is judged is the production code with the policy in it. A rule is broken by its first failing case, which is
+told with its seed, its job and the policy's line; the same seed gives the same cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from fluxsched.runtime.clock import Chance, seeded
+from fluxsched.sched.blame import policy_line
+from fluxsched.sched.policy import Policy
+from fluxsched.sim import conformance_cases as put
+from fluxsched.sim.conformance_cost import SIZES, cost
+from fluxsched.sim.stage import Making, Stage
+from fluxsched.sim.witness import Broken
+
+T = TypeVar("T")
+
+KEPT, BROKEN, NO_CLAIM, UNCLEAR = "kept", "broken", "no claim", "unclear"
+
+CASES = 10
+"""Cases of each rule that chance has a part in."""
+
+LAWS = {
+    "usable": "starts nothing on targets that are down, drained or leaving",
+    "free": "starts nothing on what somebody else has",
+    "waiting": "starts only who waits, once, on what it asked for",
+    "progress": "ends its passes, denies nobody who can run, leaves nobody waiting on an idle machine",
+}
+"""Judged in every case."""
+
+
+class Rule(NamedTuple):
+    """What a rule says, and what it is tried with, often if chance has a part in it."""
+
+    says: str
+    case: Callable[[Making, Chance], bool]
+    by_chance: bool = True
+
+
+RULES = {
+    "ordinary": Rule("raises nothing while jobs and targets come and go", put.ordinary),
+    "head": Rule("the first in line starts no later than promised", put.head),
+    "deterministic": Rule("decides the same for the same", put.deterministic),
+    "targets": Rule("survives targets lost, offline, drained or moved during a pass", put.targets),
+    "jobs": Rule("survives jobs canceled, held and moved in the queue during a pass", put.jobs),
+    "expiration": Rule("survives other limits of running jobs and another end of the resources", put.expiration),
+    "reload": Rule("goes on after a reload with the jobs that run already", put.reload),
+    "burst": Rule("survives 60 submits at once behind a blocked head", put.burst, False),
+    "recursion": Rule("survives 2,000 jobs that become runnable at once", put.recursion, False),
+    "not-nothing": Rule("survives constraints that are empty", put.not_nothing, False),
+    "frozen": Rule("moves its reservation up when a job ends early", put.frozen, False),
+}
+COST, COST_SAYS = "cost", "a pass costs no more than n log n as the queue grows"
+
+
+class Finding(NamedTuple):
+    """What went wrong in the first failing case of a rule; `line` is the policy's, if one was about to decide."""
+
+    seed: int
+    what: str
+    line: str | None = None
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}{f', {self.line}' if self.line else ''}: {self.what}"
+
+
+class Verdict(NamedTuple):
+    """One line of the report; `cases` are those that were judged to their end, and the first that was not."""
+
+    rule: str
+    verdict: str
+    cases: int
+    says: str
+    finding: Finding | None = None
+
+
+def examine(
+    policy: Policy,
+    seed: int = 0,
+    stopwatch: Callable[[], float] | None = None,
+    *,
+    cases: int = CASES,
+    sizes: tuple[int, ...] = SIZES,
+) -> Iterator[Verdict]:
+    """All rules, one after the other; with a stopwatch (seconds of CPU) also what it costs, if all others are kept."""
+    findings: dict[str, Finding] = {}
+    counts = dict.fromkeys([*LAWS, *RULES], 0)
+    claims: set[str] = set()
+
+    def make(machine: str) -> Stage:
+        return Stage(policy, machine)
+
+    for name, rule in RULES.items():
+        for at in range(seed, seed + (cases if rule.by_chance else 1)):
+            claimed, broken, finding = _tried(name, at, partial(rule.case, make, seeded(at)))
+            counts[broken] += 1
+            counts.update({law: counts[law] + 1 for law in LAWS if law != broken})
+            if claimed or finding is not None:
+                claims.add(name)
+            if finding is not None:
+                findings.setdefault(broken, finding)
+    for name, says in {**LAWS, **{name: rule.says for name, rule in RULES.items()}}.items():
+        claimed = name in LAWS or name in claims
+        yield Verdict(name, _verdict(counts[name], claimed, name in findings), counts[name], says, findings.get(name))
+    if stopwatch is not None and not findings:
+        yield _cost(make, stopwatch, sizes, seed)
+
+
+def _tried(name: str, seed: int, case: Callable[[], T]) -> tuple[T | None, str, Finding | None]:
+    """What comes of a case, or which law or rule it has found broken, and how."""
+    try:
+        return case(), name, None
+    except Broken as broken:
+        told = "" if broken.law == name else f" (case {name!r})"
+        return None, broken.law, Finding(seed, f"{broken}{told}", policy_line(broken))
+    except Exception as fault:  # foreign code: whatever it raises is a finding
+        return None, name, Finding(seed, f"{type(fault).__name__}: {fault}", policy_line(fault))
+
+
+def _verdict(cases: int, claimed: bool, broken: bool) -> str:
+    if broken:
+        return BROKEN
+    if not cases:
+        return UNCLEAR
+    return KEPT if claimed else NO_CLAIM
+
+
+def _cost(make: Making, stopwatch: Callable[[], float], sizes: tuple[int, ...], seed: int) -> Verdict:
+    """Cost is judged by its growth, and is told also where it is good."""
+    growth, _, finding = _tried(COST, seed, lambda: cost(make, stopwatch, sizes))
+    if growth is None:
+        return Verdict(COST, BROKEN, 0, COST_SAYS, finding)
+    if growth.excess is not None:
+        return Verdict(COST, BROKEN, growth.cases, COST_SAYS, Finding(seed, growth.excess))
+    return Verdict(COST, KEPT, growth.cases, growth.says)

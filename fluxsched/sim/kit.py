@@ -1,0 +1,109 @@
+"""What the command line asks for policies: which there are, a new one to begin with, and whether one keeps the laws."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import NamedTuple
+
+from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.sched.blame import policy_line
+from fluxsched.sched.policy import Policy
+from fluxsched.sched.registry import known_policies, make, parse_spec, says
+from fluxsched.sim.conformance import Verdict, examine
+
+__all__ = ["Listed", "Verdict", "check", "check_name", "new", "policies"]
+
+NAME_CHARS_MAX = 60
+"""Names of policies stand in tables, file names and one-line specifications."""
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+SKELETON = (
+    ("pyproject.toml.in", "pyproject.toml"),
+    ("README.md.in", "README.md"),
+    ("policy.py.in", "{module}.py"),
+    ("test_policy.py.in", "test_{module}.py"),
+)
+"""The files of a new package, and what they are made of."""
+
+
+class Listed(NamedTuple):
+    """A policy that there is, its options as `key=default`, and what it says of itself, or why it cannot be loaded."""
+
+    name: str
+    options: str
+    says: str
+
+
+def policies() -> Iterator[Listed]:
+    """Ours and those of installed packages, by name."""
+    for name in known_policies():
+        try:
+            policy = make(name, {})
+            options = " ".join(f"{key}={option.default}" for key, option in policy.OPTIONS.items())
+            yield Listed(name, options, says(policy))
+        except FluxschedError as fault:
+            yield Listed(name, "", f"cannot be loaded: {fault}")
+
+
+def check(spec: str, seed: int, stopwatch: Callable[[], float]) -> Iterator[Verdict]:
+    """The conformance suite on a policy, `NAME:key=value` or a file. Raises InvalidValue if it cannot be made."""
+    return examine(_made(spec), seed, stopwatch)
+
+
+def _made(spec: str) -> Policy:
+    try:
+        return make(*parse_spec(spec))
+    except FluxschedError:
+        raise
+    except Exception as fault:  # foreign code: whatever it raises is its author's to know
+        line = policy_line(fault)
+        where = f" ({line})" if line else ""
+        raise InvalidValue(f"policy {spec} raised {type(fault).__name__}: {fault}{where}") from fault
+
+
+def new(name: str, directory: Path) -> list[Path]:
+    """Writes a package with a working policy of this name; all of it, or nothing. Returns its files.
+
+    Raises InvalidValue for a name that cannot be one, Refused for a directory that is there already.
+    """
+    check_name(name)
+    module = f"fluxsched_{name.replace('-', '_')}"
+    words = {"name": name, "module": module, "cls": "".join(part.capitalize() for part in name.split("-"))}
+    if keyword.iskeyword(words["cls"]):
+        words["cls"] += "Policy"
+    source = files("fluxsched.sim") / "skeleton"
+    texts = {
+        directory / made.format(module=module): Template((source / raw).read_text("utf-8")).substitute(words)
+        for raw, made in SKELETON
+    }
+    try:
+        directory.mkdir()
+    except FileExistsError:
+        raise Refused(f"{directory} is there already: give another --directory, or move it away") from None
+    except FileNotFoundError:
+        raise Refused(f"{directory.parent} is no directory: make it first") from None
+    try:
+        for path, text in texts.items():
+            path.write_text(text, "utf-8")
+    except OSError:
+        for path in texts:
+            path.unlink(missing_ok=True)
+        directory.rmdir()
+        raise
+    return list(texts)
+
+
+def check_name(name: str) -> None:
+    """Raises InvalidValue for what is no name of a policy, or one that is taken."""
+    if len(name) > NAME_CHARS_MAX:
+        raise InvalidValue(f"a policy's name has at most {NAME_CHARS_MAX} characters: this one has {len(name)}")
+    if not _NAME.fullmatch(name):
+        raise InvalidValue(f"{name!r} is no name for a policy: write lower-case words with dashes, such as night-shift")
+    if name in known_policies():
+        raise InvalidValue(f"there is a policy {name!r} already: see fluxsched policy list")

@@ -1,0 +1,179 @@
+"""Who watches a policy decide: each decision is judged before the engine hears of it, against books of its own.
+
+Law: nothing is shared with what is judged. Who waits and who holds what is booked from what was submitted, granted and
+given back, and what is usable is asked of the resource module. What is broken is raised out of the policy's own yield.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from math import inf
+from typing import Any, ClassVar, NamedTuple
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobspec import Request
+from fluxsched.sched.blame import raise_at
+from fluxsched.sched.outcome import parts_in
+from fluxsched.sched.policy import Decision, Deny, Fits, Option, Pending, Policy, Reserve, Start, View
+
+USABLE, FREE, WAITING, PROGRESS, HEAD = "usable", "free", "waiting", "progress", "head"
+"""Laws, by the names of the rules that they belong to."""
+
+DECISIONS_EACH_MAX, DECISIONS_MORE_MAX = 20, 1000
+"""Decisions in one pass, for each job that waits and on top: a policy that yields more never ends its pass."""
+
+LATE_S = 1e-6
+"""What rounding may do to a promise."""
+
+
+class Broken(Exception):
+    """A policy has broken the law of this name."""
+
+    def __init__(self, law: str, text: str) -> None:
+        super().__init__(text)
+        self.law = law
+
+
+class Books:
+    """What is true, by those who would know: `free` are core and GPU masks by rank, `usable` are ranks."""
+
+    def __init__(self, free: dict[int, tuple[int, int]], usable: Callable[[], Idset]) -> None:
+        self.free = free
+        self.usable = usable
+        self.waiting: dict[int, Request] = {}
+        self.on_hold: set[int] = set()
+        self.started: set[int] = set()
+
+
+class Witness:
+    """A policy around the policy. `said` is what it has decided; `promised` when the first in line was to start.
+
+    A promise is the first reservation of a pass, if it is for the first in line; who once reserves for somebody else
+    before has an order of his own, and promises nothing. With `promises_hold` nothing happens that would excuse a later
+    start. Where `judging` is false decisions are only counted.
+    """
+
+    name: ClassVar[str] = "witness"
+    OPTIONS: ClassVar[Mapping[str, Option]] = {}
+
+    def __init__(self, policy: Policy, books: Books, first: Callable[[], int | None]) -> None:
+        self.said: list[tuple[Any, ...]] = []
+        self.promised: dict[int, float] = {}
+        self.promises_hold = False
+        self.own_order = False
+        self.judging = True
+        self._policy = policy
+        self._books = books
+        self.first = first
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        """The policy's decisions, each judged."""
+        decisions = self._policy.schedule(view, now_s)
+        judge = _Pass(self, self._books, now_s)
+        try:
+            for decision in decisions:
+                try:
+                    judge.count()
+                    if self.judging:
+                        judge.hear(decision)
+                    yield decision
+                except Exception as fault:
+                    raise_at(decisions, fault)
+                    raise
+        finally:
+            close = getattr(decisions, "close", None)
+            if close is not None:
+                close()
+
+
+class _Pass:
+    """One pass."""
+
+    def __init__(self, witness: Witness, books: Books, now_s: float) -> None:
+        self._witness = witness
+        self._books = books
+        self._now_s = now_s
+        self._reserved = False
+        self._left = DECISIONS_EACH_MAX * len(books.waiting) + DECISIONS_MORE_MAX
+
+    def count(self) -> None:
+        """Raises Broken when a pass has too many decisions."""
+        self._left -= 1
+        if self._left < 0:
+            raise Broken(PROGRESS, "it goes on and on in one pass: it should end when nobody can start")
+
+    def hear(self, decision: Decision) -> None:
+        """Raises Broken if the decision breaks a law; what is no decision at all is for the engine to refuse."""
+        match decision:
+            case Start(jobid, fit) if isinstance(fit, Fits):
+                self._start(jobid, fit)
+            case Reserve(reservation, reason):
+                self._witness.said.append(("reserve", reservation.jobid, reservation.start_s))
+                self._reserve(reservation.jobid, reservation.start_s)
+                _ = reason if isinstance(reason, str) else reason()
+            case Pending(jobid, reason):
+                self._witness.said.append(("pending", jobid))
+                _ = reason if isinstance(reason, str) else reason()
+            case Deny(jobid):
+                if jobid in self._books.waiting:
+                    raise Broken(PROGRESS, f"job {format_f58(jobid)} is denied, though it can run here")
+
+    def _start(self, jobid: int, fit: Fits) -> None:
+        books, name = self._books, format_f58(jobid)
+        asked = books.waiting.get(jobid)
+        if asked is None:
+            how = "has started already" if jobid in books.started else "does not wait"
+            raise Broken(WAITING, f"job {name} is started, which {how}")
+        if jobid in books.on_hold:
+            raise Broken(WAITING, f"job {name} is started, which is held")
+        have, need = _total(fit), _asked(asked)
+        if fit.request != asked or have.cores < need.cores or have.gpus < need.gpus:
+            raise Broken(WAITING, f"job {name} is started on what is not what it asked for: {asked}")
+        ranks = Idset.of([part.rank for part in parts_in(fit.blocks)])
+        if useless := ranks - books.usable():
+            raise Broken(USABLE, f"job {name} is started on ranks {useless}, which are down, drained or leaving")
+        left: dict[int, tuple[int, int]] = {}
+        for part in parts_in(fit.blocks):
+            cores, gpus = left.get(part.rank) or books.free[part.rank]
+            if part.cores & ~cores or part.gpus & ~gpus:
+                raise Broken(FREE, f"job {name} is started on more of rank {part.rank} than is free there")
+            left[part.rank] = cores & ~part.cores, gpus & ~part.gpus
+        self._witness.said.append(("start", jobid, fit.parts))
+        self._check_promise(jobid)
+
+    def _reserve(self, jobid: int, start_s: float) -> None:
+        witness = self._witness
+        if not self._reserved and jobid != witness.first():
+            witness.own_order = True
+            witness.promised.clear()
+        elif not self._reserved and start_s < inf and not witness.own_order:
+            witness.promised.setdefault(jobid, start_s)
+        self._reserved = True
+
+    def _check_promise(self, jobid: int) -> None:
+        promised_s = self._witness.promised.get(jobid, inf)
+        if self._witness.promises_hold and self._now_s > promised_s + LATE_S:
+            raise Broken(HEAD, late(jobid, promised_s, self._now_s))
+
+
+class Size(NamedTuple):
+    """How much in all."""
+
+    cores: int
+    gpus: int
+
+
+def late(jobid: int, promised_s: float, now_s: float) -> str:
+    """Words for a promise that was not kept."""
+    return f"job {format_f58(jobid)}, the first in line, was to start {now_s - promised_s:g} s ago"
+
+
+def _total(fit: Fits) -> Size:
+    parts = fit.parts
+    return Size(sum([part.cores.bit_count() for part in parts]), sum([part.gpus.bit_count() for part in parts]))
+
+
+def _asked(request: Request) -> Size:
+    slots = request.slots.min * (1 if request.nodes is None else request.nodes.min)
+    return Size(slots * request.cores, slots * request.gpus)

@@ -1,0 +1,87 @@
+"""rfc/policies.md: its policies are made and checked, its tables name what there is, its texts are read."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fluxsched.cli.main import main
+from fluxsched.sched.policy import Decision, Plan, View, Waiting
+from fluxsched.sched.registry import OWN, make, parse_spec
+from fluxsched.sim import examine
+from fluxsched.sim.conformance import COST, COST_SAYS, LAWS, RULES
+from fluxsched.sim.conformance_cost import SLACK
+
+PAGE = (Path(__file__).parents[2] / "rfc" / "policies.md").read_text()
+
+
+def blocks(kind: str) -> list[str]:
+    found = re.findall(rf"<!-- {kind} -->\n```\w*\n(.*?)```", PAGE, re.DOTALL)
+    assert found, kind
+    return found
+
+
+def rows(kind: str) -> dict[str, list[str]]:
+    """Cells of a table, by its first."""
+    table = PAGE.split(f"<!-- {kind} -->\n")[1].split("\n\n")[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in table]
+    return {first.strip("`"): rest for first, *rest in cells}
+
+
+@pytest.mark.parametrize("name", ["shortest", "patient"])
+def test_its_policies_keep_the_laws(name: str, tmp_path: Path) -> None:
+    (text,) = blocks(f"policy: {name}")
+    (tmp_path / f"{name}.py").write_text(text)
+    policy = make(str(tmp_path / f"{name}.py"), {})
+    assert policy.name == name
+    assert [one for one in examine(policy, cases=2) if one.verdict == "broken"] == []
+
+
+def test_the_rules_are_those_of_the_suite() -> None:
+    says = {**LAWS, **{name: rule.says for name, rule in RULES.items()}, COST: COST_SAYS}
+    assert {name: cells[0] for name, cells in rows("rules").items()} == says
+    assert SLACK == 3
+
+
+def test_the_table_of_ours_is_complete() -> None:
+    listed = rows("policies")
+    assert listed.keys() == OWN.keys()
+    for name, cls in OWN.items():
+        assert re.findall(r"`(\w+)`", listed[name][0]) == sorted(cls.OPTIONS)
+
+
+def test_the_view_and_the_decisions_are_all_there() -> None:
+    for name, _ in inspect.getmembers(View):
+        assert name.startswith("_") or re.search(rf"^\| .*`{name}[`(]", PAGE, re.MULTILINE), name
+    for kind in Decision.__args__:
+        assert re.search(rf"^\| `{kind.__name__}[`(]|^\| `{kind.__name__.upper()}`", PAGE, re.MULTILINE), kind
+    for name in [*Waiting._fields, "limit_s", "key"]:
+        assert f"`{name}`" in PAGE
+    for name in ("seat", "reserve", "place", "placeable", "keep", "drop"):
+        assert hasattr(Plan, name)
+        assert f"`{name}`" in PAGE
+
+
+def test_its_texts_name_policies() -> None:
+    for spec in blocks("specs")[0].split():
+        assert make(*parse_spec(spec)).name in OWN
+
+
+def test_its_python_runs() -> None:
+    for text in blocks("python"):
+        exec(text, {})
+
+
+def test_its_commands_are_there() -> None:
+    for line in blocks("commands")[0].splitlines():
+        words = line.removeprefix("$ fluxsched ").split()
+        done = CliRunner().invoke(main, [*words[: 2 if words[0] == "policy" else 1], "--help"])
+        assert done.exit_code == 0, line
+
+
+def test_no_line_of_text_is_longer_than_the_house_allows() -> None:
+    assert max(len(line) for line in PAGE.splitlines() if not line.startswith("|")) <= 125
