@@ -14,6 +14,7 @@ from fluxsched.core.duration import format_duration
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, RPCError
+from fluxsched.jobs.queues import QueueConfig
 from fluxsched.sim.result import COMPLETED, DENIED, FAILED, TIMEOUT, WAITING, Columns, Cost, Result
 from fluxsched.sim.runner import Progress
 from fluxsched.sim.specs import Specs, with_system
@@ -53,7 +54,8 @@ def replay(instance: Instance, trace: Trace, speed: float, clock: Clock, progres
     """
     if not 0 < speed < float("inf"):
         raise InvalidValue(f"speed {speed} is not a positive number")
-    specs = Specs({}, None)
+    names = instance.rpc("job-manager.queue-list")["queues"]
+    specs = Specs({None: QueueConfig(), **{name: QueueConfig(name) for name in names}}, None)  # limits are its own
     wanted = [_jobspec(job, specs, speed) for job in trace.jobs]
     begun_s = clock.wall_s()
     table = _table(trace)
@@ -128,6 +130,8 @@ def _submit(
             _refused(table, place, str(answer))
         else:
             ids[answer] = place
+
+
 def _refused(table: Columns, place: int, note: str) -> None:
     table.state[place], table.notes[table.job[place]] = DENIED, note
 

@@ -235,3 +235,5 @@ def test_a_policy_of_a_queue_is_named_with_it() -> None:
     for bad in ("easy;fifo", "easy;=fifo", "easy;debug=fifo;debug=easy", "easy;debug="):
         with pytest.raises(InvalidValue):
             load(bad)
+    with pytest.raises(InvalidValue, match=r"^queue 'debug': policy 'fifo': no option 'order'"):
+        load("easy;debug=fifo:order=sjf")

@@ -9,7 +9,7 @@ import pytest
 
 from fluxsched.core.duration import parse_duration
 from fluxsched.errors import InvalidValue, RPCError
-from fluxsched.sim import Ask, Trace, run
+from fluxsched.sim import Ask, Trace, TraceJob, run
 from fluxsched.sim.replay import replay
 
 
@@ -29,9 +29,11 @@ class Clock:
 class Instance:
     """Endless resources: every job starts when it comes, but jobs of nine slots, which it refuses."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *queues: str) -> None:
         self.clock = clock
+        self.queues = queues
         self.rows: dict[int, dict[str, Any]] = {}
+        self.submitted: list[str | None] = []
 
     def submit_each(self, jobspecs: list[dict[str, Any]]) -> list[int | RPCError]:
         return [self._submit(spec) for spec in jobspecs]
@@ -40,6 +42,7 @@ class Instance:
         if spec["resources"][0]["count"] == 9:
             return RPCError("nine is too many")
         system = spec["attributes"]["system"]
+        self.submitted.append(system.get("queue"))
         run_s = parse_duration(system["exec"]["test"]["run_duration"])
         limit_s = system.get("duration") or run_s
         jobid = len(self.rows) + 100
@@ -55,6 +58,8 @@ class Instance:
         return {}
 
     def rpc(self, topic: str, payload: dict[str, Any] | None = None) -> dict[str, Any]:
+        if topic == "job-manager.queue-list":
+            return {"queues": list(self.queues)}
         if topic == "job-manager.list":
             assert payload is not None
             return {"jobs": [self.rows[jobid] for jobid in reversed(payload["ids"])]}
@@ -89,3 +94,12 @@ def test_simulated_and_replayed_tables_compare(trace_of: Callable[..., Trace]) -
     simulated = run(trace, "fifo", procs=4)
     assert live.jobs.start == pytest.approx(simulated.jobs.start)
     assert live.jobs.end == pytest.approx(simulated.jobs.end)
+
+
+def test_jobs_go_to_the_queues_that_the_instance_has() -> None:
+    queues = ("gpu", 3, "tape", None)
+    trace = Trace.of(TraceJob(at, 0.0, 1.0, 9.0, Ask(), queue=queue) for at, queue in enumerate(queues))
+    clock = Clock()
+    instance = Instance(clock, "gpu", "3")
+    replay(instance, trace, 1.0, clock)
+    assert instance.submitted == ["gpu", "3", None, None]
