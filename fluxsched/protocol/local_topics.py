@@ -13,6 +13,7 @@ from fluxsched.protocol.messages import flux_jobs as jobs
 from fluxsched.protocol.messages.common import CancelRequest, Empty, FreeForm
 from fluxsched.protocol.messages.jobs import SubmitResponse, UrgencyRequest
 from fluxsched.protocol.messages.queues import QueueStatusRequest
+from fluxsched.protocol.messages.resource import SchedStatusResponse
 from fluxsched.protocol.topics import Topic
 
 _INSTANCE = {
@@ -21,6 +22,9 @@ _INSTANCE = {
     "state-machine.get": Topic(Empty, instance.StateResponse, "state of the broker, and since when", "state-machine"),
     "groups.get": Topic(instance.GroupRequest, instance.GroupResponse, "ranks online or torpid", "groups"),
     "resource.reload": Topic(instance.ReloadFromRequest, Empty, "replace the inventory by an R file", "resource"),
+    "sched.resource-status": Topic(
+        Empty, SchedStatusResponse, "`resource.sched-status` by its former name", "sched"
+    ),
     "resource.monitor-waitup": Topic(instance.WaitUpRequest, Empty, "wait until so many are online", "resource"),
     "resource.acquire-mute": Topic(Empty, Empty, "tell acquirers of no change any more", "resource"),
 }

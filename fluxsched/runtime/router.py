@@ -76,6 +76,7 @@ class Router:
         self._handlers: dict[str, Handler] = {}
         self._services: set[str] = set()
         self._local_handlers: dict[str, Handler] = {}
+        self._local_services: set[str] = set()
         self._guest_topics: set[str] = set()
         self._remote: dict[str, Peer] = {}
         self._heard: deque[Peer] = deque()
@@ -108,7 +109,7 @@ class Router:
         """
         for topic, handler in handlers.items():
             self._local_handlers[topic] = handler
-            self._services.add(topic.split(".", 1)[0])
+            self._local_services.add(topic.split(".", 1)[0])
         if guests:
             self.admit_guests(handlers)
 
@@ -292,7 +293,7 @@ class Router:
         service = message.topic.split(".", 1)[0]
         if service in self._remote:
             self.forward(request, self._remote[service])
-        elif service in self._services:
+        elif service in self._services or (request.peer.server.json and service in self._local_services):
             raise FluxschedError(f"Unknown service method '{message.topic}'", errno.ENOSYS)
         else:
             raise FluxschedError(f"No service matching {message.topic} is registered", errno.ENOSYS)

@@ -35,10 +35,10 @@ class InstanceDoor:
                 "broker.ping": lambda request: request.respond(ping_answer(request)),
                 "state-machine.get": self._state,
                 "attr.list": self._attributes,
+                "groups.get": self._group,
             },
             guests=True,
         )
-        router.serve_local({"groups.get": self._group})
 
     def _state(self, request: Request) -> None:
         request.respond(msg.StateResponse("run", self._age_s()))

@@ -27,6 +27,7 @@ class ResourceDoor:
                 "resource.monitor-waitup": self._wait_up,
             }
         )
+        router.serve_local({"sched.resource-status": resource.sched_status}, guests=True)
         router.on_lost(self._forget)
         turns.at_end(self._look)
 

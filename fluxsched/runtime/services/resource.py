@@ -110,7 +110,7 @@ class ResourceService:
             "resource.include": self._include,
             "resource.groups": self._groups,
             "resource.status": self._status,
-            "resource.sched-status": self._sched_status,
+            "resource.sched-status": self.sched_status,
             "resource.property-add": self._property_add,
             "resource.property-remove": self._property_remove,
             "resource.expiration-update": self._expiration_update,
@@ -241,7 +241,8 @@ class ResourceService:
         groups = {name: str(targets) for name, targets in status["groups"].items()}
         request.respond(StatusResponse(R=self._printed(status["R"]), drain=drain, groups=groups, **sets))
 
-    def _sched_status(self, request: Request) -> None:
+    def sched_status(self, request: Request) -> None:
+        """Answer what schedulers may use, what of it is down, and what is allocated."""
         status = self.module.sched_status(self.allocated())
         request.respond(SchedStatusResponse(**{name: self._printed(resources) for name, resources in status.items()}))
 

@@ -112,6 +112,14 @@ async def test_waiting_until_so_many_are_online(four: Any) -> None:
     assert await four.next(fewer) == (0, None)
 
 
+async def test_a_module_may_still_serve_sched_to_all(world: Any, flux: Any) -> None:
+    async with type(flux)(await world.instance(fake="2x2")) as client:
+        listed = (await client.ok("module.list"))["mods"]
+        assert [one["services"] for one in listed if one["name"] == "sched-fifo"] == [["sched", "sched-fifo"]]
+        assert (await client.ok("sched.resource-status")) == (await client.ok("resource.sched-status"))
+        assert (await client.ok("sched-fifo.ping", {"seq": 3}))["seq"] == 3
+
+
 async def test_what_is_not_there_is_said(four: Any) -> None:
     answers = [
         await four.ask("kvs.lookup-plus", {"key": "x"}), await four.ask("resource.topo-get"),
@@ -138,12 +146,12 @@ async def test_a_payload_that_is_no_json_object_is_the_senders_fault(four: Any, 
 async def test_a_guest_may_look_and_nothing_more(four: Any) -> None:
     four.userid, four.rolemask = os.getuid() + 1, GUEST
     payloads = {"attr.get": {"name": "size"}}
-    for topic in [*sorted(GUEST_TOPICS), "state-machine.get", "attr.list", "broker.ping"]:
+    for topic in [*sorted(GUEST_TOPICS), "state-machine.get", "attr.list", "broker.ping", "sched.resource-status"]:
         errnum, text = await four.ask(topic, payloads.get(topic))
         assert errnum == 0, (topic, text)
     pinged = await four.ok("resource.ping", {"seq": 1})
     assert (pinged["userid"], pinged["rolemask"]) == (four.userid, GUEST)
-    for topic in ("resource.drain", "resource.acquire", "instance.stop", "module.load", "nobody.knows", "groups.get"):
+    for topic in ("resource.drain", "resource.acquire", "instance.stop", "module.load", "nobody.knows"):
         assert await four.ask(topic, {"targets": "0"}) == (errno.EPERM, "Request requires owner credentials")
     four.open("instance.stop", None, flags=0x0D)
     await asyncio.sleep(0.02)
