@@ -135,10 +135,10 @@ class CountedPlan(Planner):
 
     def _look_again(self) -> None:
         """Something began or is planned: what that leaves to others."""
-        room, running = self._room, self._running
         self._rooms.clear()
+        room, running = self._room, self._running
         room.extra = room.short_s = inf
-        if self._profile is None and len(self._kept) == 1:
+        if len(self._kept) == 1 and self._profile is None:
             (only,) = self._kept.values()
             room_s = only.start_s - self._now_s
             if room_s < self._left_s:

@@ -14,12 +14,12 @@ from operator import itemgetter
 
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched import placing
-from fluxsched.sched.ahead import ahead
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.ledger import Holding
 from fluxsched.sched.line import Skips, Waiting
 from fluxsched.sched.orders import cores_asked
-from fluxsched.sched.outcome import Block, Fits
+from fluxsched.sched.outcome import Block, Fits, on_targets, parts_in
+from fluxsched.sched.outlook import Span
 from fluxsched.sched.plan import Planner
 from fluxsched.sched.pool import Pool
 from fluxsched.sched.running import RunningJobs, touches
@@ -56,9 +56,8 @@ class PoolPlan(Planner):
 
     def reserve(self, job: Waiting) -> Reservation:
         request = job.request
-        alone = not any(kept.fit is not None for kept in self._kept.values())
-        plain = alone and not (request.amounts or request.node_amounts or request.shared)
-        return self._enter(job, self._ahead(job) if plain else self._sweep(job, self._now_s, inf))
+        plain = not (request.amounts or request.node_amounts or request.shared)
+        return self._enter(job, self._foresee(job) if plain else self._sweep(job, self._now_s, inf))
 
     def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
         return self.place(job, placement) or self.reserve(job)
@@ -102,17 +101,29 @@ class PoolPlan(Planner):
         if again.start_s == kept.start_s:
             self._kept[kept.jobid] = again
 
-    def _ahead(self, job: Waiting) -> Reservation:
-        """With no reservation but running jobs there is nothing to try: only what the job needs is given back."""
-        start_s, given = ahead(self._pool, self._running, job.request, self._now_s)
-        if start_s < inf:
-            with Trial(self._pool) as trial:
-                trial.give(given)
-                fit = trial.find(job.request, BEST_FIT, prefer_given=True)
-            if fit is not None:
-                end_s = start_s + self._limit_s(job)
-                return Reservation(job.jobid, start_s, end_s, cores_asked(job.request), fit)
-        return Reservation(job.jobid, inf, inf, cores_asked(job.request), None)
+    def _foresee(self, job: Waiting) -> Reservation:
+        """The time is found without trying; then only what the job needs is given back, to choose its place."""
+        limit, request, running = self._limit_s(job), job.request, self._running
+        good, kept = running.good_for(request), self._spans(job.jobid)
+        start_s, given = running.outlook.earliest(request, limit, self._now_s, good, kept)
+        if start_s == inf:
+            return Reservation(job.jobid, inf, inf, cores_asked(request), None)
+        with Trial(self._pool) as trial:
+            trial.give(given)
+            _set_aside(trial, self._others(job.jobid, start_s, start_s + limit))
+            fit = trial.find(request, BEST_FIT, prefer_given=True)
+        if fit is None:
+            raise LocalProtocolError(f"job {job.jobid} was foreseen to fit at {start_s}, and has no place then")
+        return Reservation(job.jobid, start_s, start_s + limit, cores_asked(request), fit)
+
+    def _spans(self, jobid: int) -> dict[int, list[Span]]:
+        """What other jobs are to have, target by target."""
+        spans: dict[int, list[Span]] = {}
+        for kept in self._kept.values():
+            if kept.fit is not None and kept.jobid != jobid:
+                for rank, cores, gpus, _ in parts_in(on_targets(kept.fit.blocks)):
+                    spans.setdefault(rank, []).append((kept.start_s, kept.end_s, cores, gpus))
+        return spans
 
     def _sweep(self, job: Waiting, from_s: float, until_s: float, wanted: Fits | None = None) -> Reservation:
         """Goes through time as running jobs and reservations end, and tries the job from one instant to another.

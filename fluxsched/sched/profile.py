@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from math import inf, nextafter
+from operator import itemgetter
 
 from fluxsched.sched.endings import Endings
 from fluxsched.sched.floors import Floors
@@ -19,13 +20,18 @@ CHUNK = 32
 """Steps a chunk at rest (at most twice that); with the steps of 1,000 reservations both levels stay short."""
 
 
+_end_s, _weight = itemgetter(0), itemgetter(2)
+
+
 class Releases:
     """What running jobs leave free, copied from their index when the pass begins."""
 
     def __init__(self, endings: Endings, free: int, now_s: float) -> None:
         soon_s = nextafter(now_s, inf)  # a job past its end still runs, and may end at any time
-        self._ends = [now_s, *[end_s if end_s > soon_s else soon_s for end_s, _, _ in endings]]
-        self._levels = list(accumulate([weight for _, _, weight in endings], initial=free))
+        self._ends = [now_s, *map(_end_s, endings)]
+        late = bisect_right(self._ends, soon_s, lo=1) - 1
+        self._ends[1 : late + 1] = [soon_s] * late
+        self._levels: list[int] = list(accumulate(map(_weight, endings), initial=free))
 
     def when(self, cores: int) -> float:
         """The first instant from which on so many are free; `inf` if never."""

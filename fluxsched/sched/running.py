@@ -17,6 +17,7 @@ from fluxsched.sched.bits import words_of
 from fluxsched.sched.endings import Endings
 from fluxsched.sched.ledger import Holding, Ledger
 from fluxsched.sched.outcome import SHARED, Block
+from fluxsched.sched.outlook import Outlook
 from fluxsched.sched.pool import Pool
 
 NEEDS_MAX = 4096
@@ -35,6 +36,7 @@ class RunningJobs:
         self._pool = pool
         self._ledger = ledger
         self._endings: Endings | None = None
+        self._outlook: Outlook | None = None
         self._counted: dict[int, int] = {}
         self._usable: dict[int, int] = {}
         self.needs: dict[int, tuple[Request, int]] = {}
@@ -49,6 +51,7 @@ class RunningJobs:
         """From now on the index follows what happens."""
         if self._endings is None:
             self._endings = Endings()
+            self._outlook = None
             self.shared.clear()
             self._look()
             for holding in self._ledger:
@@ -59,6 +62,14 @@ class RunningJobs:
     def endings(self) -> Endings:
         """By end; weights are usable cores."""
         return self.follow() if self._endings is None else self._endings
+
+    @property
+    def outlook(self) -> Outlook:
+        """By target, followed from now on, too."""
+        self.follow()
+        if self._outlook is None:
+            self._outlook = Outlook(self._pool, self._ledger)
+        return self._outlook
 
     def by_end(self) -> Iterator[tuple[float, Holding]]:
         """(end, holding) of all jobs that are to end, the earliest first; nothing may begin or end meanwhile."""
@@ -112,6 +123,8 @@ class RunningJobs:
         """The job was started here just now, so all that it holds is counted and usable."""
         if self._endings is None:
             return
+        if self._outlook is not None:
+            self._outlook.touched.add(holding.jobid)
         weight = 0
         for _, word, cores, _, _ in holding.blocks:
             each = cores.bit_count()
@@ -129,6 +142,8 @@ class RunningJobs:
     def freed(self, jobid: int) -> None:
         """The job has given back a part, or all."""
         if self._endings is not None:
+            if self._outlook is not None:
+                self._outlook.touched.add(jobid)
             holding = self._ledger.get(jobid)
             if holding is None:
                 ended = self._endings.remove(jobid)
@@ -176,6 +191,8 @@ class RunningJobs:
     def _weigh(self, holding: Holding) -> None:
         endings, jobid = self._endings, holding.jobid
         assert endings is not None
+        if self._outlook is not None:
+            self._outlook.touched.add(jobid)
         before = endings.remove(jobid)
         if before is not None:
             self.free += before.weight

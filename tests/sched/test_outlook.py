@@ -1,0 +1,71 @@
+"""The outlook against trying it out: whoever is planned target by target starts when the sweep through time says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobspec import Request
+from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.placing import find
+from fluxsched.sched.plan_pool import PoolPlan
+from fluxsched.sched.pool import Pool
+from fluxsched.sched.queue import Waiting
+from fluxsched.sched.running import RunningJobs
+from fluxsched.sched.shelf import BEST_FIT, WORST_FIT
+
+MakeR = Callable[..., ResourceSet]
+RequestOf = Callable[..., Request]
+NOW_S = 10.0
+
+wishes = st.one_of(
+    st.fixed_dictionaries({"slots": st.integers(1, 6), "cores": st.integers(1, 3), "gpus": st.integers(0, 1)}),
+    st.fixed_dictionaries({"nodes": st.integers(1, 4), "cores": st.integers(1, 4), "gpus": st.integers(0, 1)}),
+    st.fixed_dictionaries({"nodes": st.integers(1, 3), "exclusive": st.just(True)}),
+    st.fixed_dictionaries({"nodes": st.integers(1, 2), "constraint": st.just({"properties": ["ssd"]})}),
+)
+ends = st.sampled_from([0.0, 5.0, 11.0, 12.0, 15.0, 20.0])
+"""No end, overdue, or later."""
+placements = st.sampled_from([BEST_FIT, WORST_FIT])
+limits = st.sampled_from([0.0, 1.0, 3.0, 8.0])
+
+
+@settings(max_examples=150)
+@given(
+    running=st.lists(st.tuples(wishes, ends, placements), max_size=12),
+    waiting=st.lists(st.lists(st.tuples(wishes, limits), min_size=1, max_size=6), min_size=1, max_size=3),
+    data=st.data(),
+)
+def test_it_tells_what_trying_would(
+    make_r: MakeR, request_of: RequestOf, running: list[Any], waiting: list[Any], data: st.DataObject
+) -> None:
+    pool = Pool()
+    resources = make_r("0-5", 4, 1, ssd="1-2")
+    pool.add(resources, resources.ranks)
+    ledger = Ledger([pool])
+    index = RunningJobs(pool, ledger)
+    index.follow()
+    for jobid, (wish, end_s, placement) in enumerate(running):
+        fit = find(pool, request_of(**wish), placement)
+        if fit is not None:
+            ledger.adopt(jobid, fit.blocks, end_s)
+            index.began(ledger.get(jobid))  # type: ignore[arg-type]
+    for turn, wanted in enumerate(waiting):
+        plan = PoolPlan(pool, index, NOW_S, data.draw(st.sampled_from([inf, 40.0])))
+        for at, (wish, limit_s) in enumerate(wanted):
+            job = Waiting(1000 + 10 * turn + at, 16, 1, 0.0, request_of(**wish), limit_s)
+            tried = plan._sweep(job, NOW_S, inf)
+            assert plan.reserve(job).start_s == tried.start_s
+        down = Idset.of(data.draw(st.sets(st.integers(0, 5), max_size=2)))
+        pool.set_down(down)
+        index.changed(down)
+        for jobid in data.draw(st.sets(st.integers(0, 11), max_size=4)):
+            if jobid in ledger:
+                ledger.release_all(jobid)
+                index.freed(jobid)
