@@ -25,16 +25,15 @@ from fluxsched.protocol.header import (
     REQUEST,
     RESPONSE,
     ROLE_LOCAL,
-    ROLE_NONE,
     ROLE_OWNER,
     ROLE_USER,
-    USERID_UNKNOWN,
     Message,
     decode,
     encode,
     make_request,
 )
 from fluxsched.protocol.messages.common import CancelRequest
+from fluxsched.runtime.edge import hear, speak, stamp
 from fluxsched.runtime.log import logger
 from fluxsched.runtime.peers import Peer, Request
 from fluxsched.runtime.turns import Turns
@@ -193,8 +192,7 @@ class Router:
                     peer.server.send(peer.identity, frames)
             else:
                 for message in messages:
-                    if peer.server.json and message.payload is not None:
-                        message.payload = _spoken(message)
+                    speak(peer, message)
                     peer.server.send(peer.identity, encode(message))
 
     # -- receiving ----------------------------------------------------------------------------------------------
@@ -265,14 +263,15 @@ class Router:
         if self._trace is not None:
             self._trace(f"<- {peer.name}", message)
         if message.type == REQUEST:
-            _stamp(peer, message)
+            stamp(peer, message)
             request = Request(self.send, peer, message)
             try:
-                if peer.server.json and message.payload is not None:
-                    message.payload = codec.from_local(message.payload)
+                hear(peer, message)
                 self._handle(request)
             except FluxschedError as exc:
                 request.error(exc.errnum, str(exc))
+        elif not peer.rolemask & ROLE_OWNER:
+            self.drop(peer, "a guest may only ask")
         elif message.type == RESPONSE:
             self._answer(peer, message)
         elif message.type != CONTROL:
@@ -365,21 +364,6 @@ class Router:
             self._calls.pop(tag)[1](None)
         for call in self._on_lost:
             call(peer)
-
-
-def _stamp(peer: Peer, message: Message) -> None:
-    """Note who asks. A local owner may ask as somebody else (RFC 12), and Flux's tests do."""
-    mine = not (peer.server.json and peer.rolemask & ROLE_OWNER)
-    if mine or message.userid == USERID_UNKNOWN:
-        message.userid = peer.userid
-    if mine or message.rolemask == ROLE_NONE:
-        message.rolemask = peer.rolemask
-
-
-def _spoken(message: Message) -> bytes:
-    """A payload as local clients expect it. That of an error is text, which is no JSON anywhere."""
-    payload = message.payload or b""
-    return payload + b"\0" if message.type == RESPONSE and message.errnum else codec.to_local(payload)
 
 
 def ping_answer(request: Request, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:

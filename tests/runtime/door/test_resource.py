@@ -6,6 +6,8 @@ import asyncio
 import errno
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +168,42 @@ async def test_others_come_in_only_where_the_configuration_says_so(world: Any) -
         inner, outer = [Path(uri.removeprefix("local://")) for uri in (instance.local_uri, bound)]
         assert (inner.stat().st_mode & 0o777, outer.stat().st_mode & 0o777) == (0o600, mode)
         await world.stop(instance)
+
+
+PRETENDER = """
+import os, socket, struct, sys
+os.setgid(65534); os.setuid(65534)
+with socket.socket(socket.AF_UNIX) as client:
+    client.connect(sys.argv[1])
+    verdict = client.recv(1)[0]
+    print(verdict)
+    for kind, topic in ((1, b"resource.ping"), (1, b"resource.drain"), (2, b"sched.alloc")):
+        header = struct.pack(">BBBBIIII", 0x8E, 1, kind, 0x0B, 0, 1, 0, 1)  # says that it is root, and the owner
+        body = b"".join(bytes([len(part)]) + part for part in (b"", topic, b'{"id": 1, "type": 2}\\0', header))
+        if not verdict:
+            client.sendall(bytes.fromhex("1200eeff") + struct.pack(">I", len(body)) + body)
+            print(client.recv(4096).partition(topic)[2][1:-21].rstrip(b"\\0").decode())
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+@pytest.mark.parametrize("allowed", ["false", "true"])
+async def test_another_user_is_who_the_kernel_says(world: Any, allowed: str) -> None:
+    world.directory.chmod(0o711)
+    config = f"[[resource.config]]\nhosts = 'a'\ncores = '0'\n[access]\nallow-guest-user = {allowed}\n"
+    await world.bare(config=config, bind=(f"local://{world.directory}/open",))
+    (world.directory / "open").chmod(0o666)
+    done = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", PRETENDER, world.directory / "open"],
+        capture_output=True, text=True, timeout=20, check=True,
+    )  # fmt: skip
+    verdict, *said = done.stdout.splitlines()
+    if allowed == "false":
+        assert (int(verdict), said) == (errno.EPERM, [])
+        return
+    pinged, refused, cut_off = said
+    assert (json.loads(pinged)["userid"], json.loads(pinged)["rolemask"]) == (65534, GUEST)
+    assert (refused, cut_off) == ("Request requires owner credentials", "")
 
 
 async def test_the_answer_to_a_large_request_comes_back_whole(four: Any) -> None:
