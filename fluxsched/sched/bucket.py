@@ -217,18 +217,22 @@ class Front:
             self._levels.append({0: self._union(len(self._levels) - 1, 0)})
         for level in self._levels:
             before = level.get(at, 0)
+            if before & bucket.best_bit:
+                return
             level[at] = before | bucket.best_bit
             at >>= FAN_SHIFT
 
     def end(self, at: int, bucket: Bucket) -> None:
         """A bucket lists this word no more."""
-        self._levels[0][at] ^= bucket.best_bit
-        for height, level in enumerate(self._levels[1:]):
+        bit, below = bucket.best_bit, self._levels[0]
+        below[at] ^= bit
+        for level in self._levels[1:]:
             at >>= FAN_SHIFT
-            union = self._union(height, at)
-            if union == level[at]:
-                return
-            level[at] = union
+            for near in range(at << FAN_SHIFT, (at + 1) << FAN_SHIFT):
+                if below.get(near, 0) & bit:
+                    return
+            level[at] ^= bit
+            below = level
 
     def first(self, wanted: int) -> tuple[int, int]:
         """The lowest word in which somebody stands in a wanted bucket, and all who do; an empty one if nobody does."""
