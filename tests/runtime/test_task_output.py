@@ -119,3 +119,16 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
     os.symlink("stdout.0", tmp_path / "stdout.0")
     with pytest.raises(Refused, match=r"cannot read stdout\.0 of the job: Too many levels"):
         bite(TaskOutput(tmp_path))
+
+
+def test_what_a_response_was_worth_ends_the_bite(tmp_path: Path, write: Write) -> None:
+    write("stdout", b"line\n" * 100)
+    output = TaskOutput(tmp_path, 42)
+    budget = Budget(chunks=4)
+    said = []
+    for piece in output.bite(budget, ended=True):
+        said.append(piece.data)
+        budget.chunks -= 1
+    assert said == [b"line\n" * 8] * 2
+    rest = b"".join(data for _, _, data in bite(output, ended=True, budget=Budget(chunks=99)))
+    assert rest == b"line\n" * 84

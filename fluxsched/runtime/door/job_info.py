@@ -34,8 +34,10 @@ JSON_DECODE, CURRENT = 1, 2
 """Flags of a lookup."""
 LOOKUP_OUTPUT_BYTES_MAX = 1 << 20
 """Output in one lookup; more is followed. It is read and made into events in one go."""
-PIECE_EVENTS = 256
-"""Events that count like one more piece of output: each is a response."""
+OUTPUT_BYTES = 8 * 1024
+"""Output made into events at a time: if every line is short, more than a thousand."""
+PIECE_EVENTS = 64
+"""Events that count like one more piece of output: a turn has room for some 2,000 (20 ms)."""
 
 _encode = msgspec.json.encode
 
@@ -73,6 +75,8 @@ class _Teller:
 
 class _GuestOutput(Follower):
     """Follows a job's output as RFC 24 writes it."""
+
+    chunk_bytes = OUTPUT_BYTES
 
     def __init__(self, request: Request, jobid: int, log: OutputLog, flags: int) -> None:
         super().__init__(request, jobid, follow=True)

@@ -19,7 +19,7 @@ from fluxsched.runtime.peers import Request
 from fluxsched.runtime.router import Router, forget
 from fluxsched.runtime.services.jobinfo import clean_context, list_filter, stored_job, wait_response
 from fluxsched.runtime.services.jobshell import JobShell, Stretch
-from fluxsched.runtime.services.taskoutput import Budget, TaskOutput
+from fluxsched.runtime.services.taskoutput import CHUNK_BYTES, Budget, TaskOutput
 from fluxsched.runtime.store import Store
 from fluxsched.runtime.turns import Turns
 
@@ -34,6 +34,8 @@ Tell = Callable[[list[dict[str, Any]]], None]
 
 class Follower:
     """One stream of what a job's tasks write; another dialect of it is another class."""
+
+    chunk_bytes = CHUNK_BYTES
 
     def __init__(self, request: Request, jobid: int, follow: bool) -> None:
         self.request = request
@@ -244,15 +246,16 @@ class JobStreams:
         request, jobid = follower.request, follower.jobid
         self._manager.job(jobid)
         request.open_stream(lambda: forget(self._followers, request))
-        self._followers[request] = follower, TaskOutput(spool_directory(self._shell.spool, jobid))
+        output = TaskOutput(spool_directory(self._shell.spool, jobid), follower.chunk_bytes)
+        self._followers[request] = follower, output
         follower.begin()
         self._feed(request, Budget())
-        self._poll_later()
+        self._poll_later(OUTPUT_POLL_S)
 
-    def _poll_later(self) -> None:
+    def _poll_later(self, delay_s: float) -> None:
         if self._followers and not self._polling:
             self._polling = True
-            self._turns.after(OUTPUT_POLL_S, self._poll)
+            self._turns.after(delay_s, self._poll)
 
     def _poll(self) -> None:
         """Feed the followers until the budget is spent; who was fed goes to the end of the line."""
@@ -263,7 +266,7 @@ class JobStreams:
                 break
             self._followers[request] = self._followers.pop(request)
             self._feed(request, budget)
-        self._poll_later()
+        self._poll_later(OUTPUT_POLL_S if budget.chunks > 0 else 0.0)
 
     def _feed_all(self, jobid: int) -> None:
         for request in [request for request, (follower, _) in self._followers.items() if follower.jobid == jobid]:

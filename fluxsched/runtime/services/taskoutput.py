@@ -2,8 +2,8 @@
 
 Law: a bite is bounded, however many tasks there are and however much they write, and every task gets its turn. A job of
 one task has one file a stream; else each task has its own, made in the order of their numbers: so the next number is
-all there is to look for, and no directory is ever listed. As long as a task goes on it is cut at the ends of its lines
-where it can be, so that those of several tasks do not run into each other.
+all there is to look for, and no directory is ever listed. What there is more of is cut at the end of a line where it can
+be, and as long as they go on, so is what several tasks write: their lines do not run into each other.
 """
 
 from __future__ import annotations
@@ -57,10 +57,11 @@ class _Task:
 
 
 class TaskOutput:
-    """Reads what a job's tasks write, wherever the last bite ended."""
+    """Reads what a job's tasks write, wherever the last bite ended, `chunk_bytes` at a time."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._directory = str(directory)
+        self._chunk_bytes = chunk_bytes
         self._tasks = deque((_Task(None), _Task(0)))
 
     @property
@@ -95,15 +96,17 @@ class TaskOutput:
         self, task: _Task, stream: StreamName, budget: Budget, ended: bool
     ) -> Generator[OutputResponse, None, bool]:
         path = f"{self._directory}/{spool_name(stream, task.number)}"
-        for _ in range(min(TASK_CHUNKS, budget.chunks)):
+        for _ in range(TASK_CHUNKS):
+            if budget.chunks <= 0:
+                break  # whoever takes a response may say that it was worth several
             budget.looks -= 1
-            data = _read(path, task.offsets[stream])
+            data = _read(path, task.offsets[stream], self._chunk_bytes)
             if not data:
                 task.exists |= data is not None
                 return True
             task.exists = True
-            is_last = len(data) < CHUNK_BYTES
-            if task.number is not None and not (is_last and ended):
+            is_last = len(data) < self._chunk_bytes
+            if not is_last or (task.number is not None and not ended):
                 data = data[: data.rfind(b"\n") + 1] or data
             task.offsets[stream] += len(data)
             budget.chunks -= 1
@@ -113,14 +116,14 @@ class TaskOutput:
         return False
 
 
-def _read(path: str, offset: int) -> bytes | None:
-    """What the file has from there on, CHUNK_BYTES at most; None when there is no file."""
+def _read(path: str, offset: int, size: int) -> bytes | None:
+    """What the file has from there on, `size` bytes at most; None when there is no file."""
     try:
         if os.stat(path).st_size <= offset:
             return b""
         with open(path, "rb", buffering=0) as file:
             file.seek(offset)
-            return file.read(CHUNK_BYTES)
+            return file.read(size)
     except FileNotFoundError:
         return None
     except OSError as exc:

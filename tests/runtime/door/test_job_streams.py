@@ -123,3 +123,10 @@ async def test_a_stream_is_canceled(flux: Flux) -> None:
     assert not flux.instance.streams._followers
 
 
+
+
+async def test_many_short_lines_come_whole_and_in_order(flux: Flux) -> None:
+    jobid = await flux.submit("seq", "1", "6000")
+    output = await flux.events(jobid, "guest.output")
+    data = [one["context"]["data"] for one in output if "data" in one["context"]]
+    assert data == [f"{number}\n" for number in range(1, 6001)]
