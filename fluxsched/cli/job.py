@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
 import click
@@ -112,14 +112,30 @@ def wait_event(handle: Handle, jobid: int, event: str, timeout: float | None, qu
 @json_option
 @connected
 def why(handle: Handle, jobid: int, as_json: bool) -> None:
-    """Why a job is not running (or what else became of it), in words."""
+    """Why a job is not running, by which rule, and when it may start at the earliest; or what became of it."""
     answer = handle.rpc("job-manager.why", {"id": jobid})
     if as_json:
         show.print_json(answer)
         return
     click.echo(f"{answer['state']}: {answer['reason']}")
-    if answer.get("earliest"):
-        click.echo(f"earliest start: {show.time_text(answer['earliest'])}")
+    if answer.get("rule"):
+        click.echo(f"rule: {answer['rule']}")
+    if answer.get("earliest") or answer.get("when"):
+        click.echo(f"earliest start: {', '.join(_earliest(answer))}")
+
+
+def _earliest(answer: dict[str, Any]) -> Iterator[str]:
+    """The time, how long that is from now, and what it rests on; of these what is known."""
+    from fluxsched.runtime.clock import SystemClock
+
+    start_s = answer.get("earliest")
+    if start_s:
+        yield show.time_text(start_s)
+        left_s = start_s - SystemClock.wall_s()
+        if left_s > 0:
+            yield f"in {show.duration_text(left_s)}"
+    if answer.get("when"):
+        yield answer["when"]
 
 
 @job.command("attach")

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fluxsched.core.why import Why
 from fluxsched.jobs.job import HELD_PRIORITY, SENT, WAITING, Job
 from fluxsched.jobs.queues import Queue, QueueStatus
 from fluxsched.jobs.states import ACTIVE, DEPEND, INACTIVE, PENDING, RUN, SCHED, State
@@ -195,6 +196,10 @@ def queue_status(engine: Engine, queue: Queue) -> QueueStatus:
     )
 
 
+BEGIN_TIME = "begin-time="
+"""What such a dependency is described by; seconds since the epoch follow."""
+
+
 def _what_became(job: Job) -> str:
     """Of a job that waits no longer."""
     ended = result(job)
@@ -203,21 +208,38 @@ def _what_became(job: Job) -> str:
     return f"it {'runs' if job.state is RUN else 'is ending'} on {','.join(job.nodelist or ()) or 'nothing'}"
 
 
-def why(engine: Engine, job: Job) -> str:
+def why(engine: Engine, job: Job) -> Why:
     """What the job waits for, in words of its user; the scheduler's own reason if it has given one."""
     if not job.state & PENDING:
-        return _what_became(job)
+        return Why(_what_became(job))
     if job.state is DEPEND:
-        return f"waits for its dependencies: {', '.join(job.dependencies or ())}"
+        return _depends(job)
     if job.priority == HELD_PRIORITY:
-        return "it is held: its urgency is 0"
+        rule = "a job on hold is not started: give it an urgency, fluxsched urgency JOBID default"
+        return Why("it is held: its urgency is 0", rule, "not while it is held")
     queue = job.queue
     if not queue.started:
-        return f"{queue.title} is stopped: {queue.start_reason}"
+        rule = "jobs of a stopped queue are not scheduled: it is for an administrator to start it"
+        return Why(f"{queue.title} is stopped: {queue.start_reason}", rule, "not while it is stopped")
     link = engine.links.serving(queue.group)
     if link is None or not link.ready:
-        return f"no scheduler serves group {queue.group}"
+        rule = "a scheduler has to serve the group of the job's queue: see fluxsched module list"
+        return Why(f"no scheduler serves group {queue.group}", rule, "not before one is there")
     if job.state is SCHED and job.request == WAITING:
-        return f"{len(link.outstanding)} jobs are with the scheduler already, its limit; this one comes later"
+        sent = len(link.outstanding)
+        return Why(f"{sent} jobs are with the scheduler already, its limit; this one comes later")
     reason = (job.annotations or {}).get("sched", {}).get("reason_pending") if job.request == SENT else None
-    return str(reason) if reason else "the scheduler has not decided yet"
+    return Why(str(reason) if reason else "the scheduler has not decided yet")
+
+
+def _depends(job: Job) -> Why:
+    """Times are known, the ends of other jobs are not."""
+    waits = job.dependencies or ()
+    times = [float(one.removeprefix(BEGIN_TIME)) for one in waits if one.startswith(BEGIN_TIME)]
+    when = "not known: the jobs that it depends on come first" if len(times) < len(waits) else "its begin time"
+    return Why(
+        f"waits for its dependencies: {', '.join(waits)}",
+        "a job is scheduled once all its dependencies are met",
+        when,
+        max(times) if len(times) == len(waits) and times else None,
+    )

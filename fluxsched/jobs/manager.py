@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluxsched.core.duration import format_duration
 from fluxsched.core.idset import Idset
+from fluxsched.core.why import Why
 from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs import lookups
 from fluxsched.jobs.dependencies import Dependency, parse_dependencies
@@ -293,8 +294,8 @@ class JobManager(SchedulerSide):
         """Jobs a state, in lower case, and `inactive` for those in memory."""
         return lookups.counts(self)
 
-    def why(self, jobid: int) -> str:
-        """In one sentence what the job waits for, or how it stands. Raises Refused (ENOENT)."""
+    def why(self, jobid: int) -> Why:
+        """What the job waits for, or how it stands. Raises Refused (ENOENT)."""
         return lookups.why(self, self.job(jobid))
 
     def story(self, jobid: int) -> tuple[Event, ...]:

@@ -175,7 +175,8 @@ class SchedulerHost:
 
     def _why(self, message: Message) -> None:
         wanted = codec.unpack(message.payload, msg.WhyRequest)
-        answer = msg.WhyResponse(id=wanted.id, reason=self.scheduler.why(wanted.id))
+        found = self.scheduler.why(wanted.id, self._turns.wall_s)
+        answer = msg.WhyResponse(wanted.id, found.reason, found.earliest_s, found.rule or None, found.when or None)
         self._send(make_response(message, codec.pack(answer)))
 
     def _feasibility(self, message: Message) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.why import Why
 from fluxsched.errors import InvalidValue, LocalProtocolError, Refused, RemoteProtocolError
 from fluxsched.sched.blame import raise_at
 from fluxsched.sched.decisions import Decision, Deny, Reservation, Start
@@ -28,6 +29,7 @@ from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.pool import Pool
 from fluxsched.sched.queue import Waiting
+from fluxsched.sched.why import explain
 
 DEFAULT_GROUP = "default"
 
@@ -244,23 +246,15 @@ class Scheduler:
         except InvalidValue as fault:
             return str(fault)
 
-    def why(self, jobid: int) -> str:
+    def why(self, jobid: int, now_s: float) -> Why:
         """Why a job waits, for its owner. Raises Refused for a job that is not known here."""
         for group in self._groups.values():
             lane = group.lane_of(jobid)
             job = None if lane is None else lane.queue.get(jobid)
-            if lane is None or job is None:
-                continue
-            if not group.grown:
-                return f"waits for the resources of group {group.name!r} to be acquired"
-            if not job.priority:
-                return "is held: its priority is 0; raise its urgency"
-            reason = group.reasons.get(jobid)
-            if reason is not None:
-                return reason if isinstance(reason, str) else reason()
-            return _turn(lane.queue.ahead_of(jobid))
+            if lane is not None and job is not None:
+                return explain(group, lane, job, self._ledger, now_s)
         if jobid in self._ledger:
-            return "holds resources"
+            return Why("holds resources")
         raise Refused(f"job {jobid} neither waits nor holds anything here", errno.ENOENT)
 
     def stats(self) -> dict[str, Any]:
@@ -388,7 +382,3 @@ _waiting = tuple.__new__  # what the constructor of a NamedTuple calls: half its
 
 def _mine(parts: Iterable[int], targets: Idset) -> Idset:
     return Idset.of([rank for rank in parts if rank in targets])
-
-
-def _turn(ahead: int) -> str:
-    return f"waits its turn; {ahead} ahead of it in the queue" if ahead else "is the next to be looked at"

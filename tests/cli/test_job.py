@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -92,6 +93,17 @@ def test_why(cli) -> None:
     answer = {"id": 5, "state": "SCHED", "reason": "needs 4 nodes; 2 are drained", "earliest": 1700000000.0}
     done = cli("job", "why", "5", answers={"job-manager.why": answer})
     assert done.out == "SCHED: needs 4 nodes; 2 are drained\nearliest start: 2023-11-14T22:13:20\n"
+    told = {**answer, "rule": "first in line under easy: one reservation.", "when": "as it is planned"}
+    assert cli("job", "why", "5", answers={"job-manager.why": told}).out.splitlines() == [
+        "SCHED: needs 4 nodes; 2 are drained",
+        "rule: first in line under easy: one reservation.",
+        "earliest start: 2023-11-14T22:13:20, as it is planned",
+    ]
+    soon = {**told, "earliest": time.time() + 7200.5}
+    assert ", in 2h, as it is planned\n" in cli("job", "why", "5", answers={"job-manager.why": soon}).out
+    never = {**told, "earliest": None, "when": "not while it is held"}
+    done = cli("job", "why", "5", answers={"job-manager.why": never})
+    assert done.out.endswith("earliest start: not while it is held\n")
     assert json.loads(cli("job", "why", "--json", "5", answers={"job-manager.why": answer}).out) == answer
     done = cli("job", "why", "5", answers={"job-manager.why": RPCError("no such job: ƒ6", 2)})
     assert (done.code, done.err) == (1, "fluxsched: job why: no such job: ƒ6\n")

@@ -133,7 +133,11 @@ def test_results_of_exceptions(world: Any, type: str, note: str, result: str, er
 
 
 def test_why(world: Any, spec: Callable[..., Any]) -> None:
-    why = world.manager.why
+
+    def why(jobid: int) -> str:
+        reason: str = world.manager.why(jobid).reason
+        return reason
+
     world.submit(1)
     world.submit(2, spec(dependencies=[{"scheme": "afterok", "value": "1"}, {"scheme": "begin-time", "value": "900"}]))
     world.submit(3, urgency=0)
@@ -174,3 +178,13 @@ def test_a_job_costs_little(world: Any, spec: Callable[..., Any], r_of: Callable
         manager.started(jobid, 7.0)
         manager.finished(jobid, 0, 8.0, release=True)
     assert manager.counts()["inactive"] == 1000
+
+
+def test_why_has_a_rule_and_a_time_for_whoever_waits(world: Any, spec: Callable[..., Any]) -> None:
+    world.submit(1, spec())
+    world.submit(2, spec(dependencies=[{"scheme": "begin-time", "value": "900"}]))
+    world.submit(3, spec(), urgency=0)
+    world.submit(4, spec(dependencies=[{"scheme": "afterok", "value": "1"}, {"scheme": "begin-time", "value": "900"}]))
+    assert world.manager.why(2)[1:] == ("a job is scheduled once all its dependencies are met", "its begin time", 900.0)
+    assert world.manager.why(3)[2:] == ("not while it is held", None)
+    assert world.manager.why(4)[2:] == ("not known: the jobs that it depends on come first", None)

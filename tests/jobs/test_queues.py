@@ -113,7 +113,7 @@ def test_stop_takes_requests_back_and_start_sends_them_again(named: Any, spec: C
     assert named.sent() == []
     named.do("alloc_canceled", "sched", 1)
     assert named.sent() == []
-    assert named.manager.why(3) == "queue batch is stopped: later"
+    assert named.manager.why(3).reason == "queue batch is stopped: later"
     named.do("queue_start", "batch", True)
     assert named.sent() == [1, 3]
 

@@ -219,7 +219,7 @@ def test_a_queue_that_is_gone_holds_its_jobs_back(new_world: Callable[..., Any],
     again, _ = restart(world, new_world, {"new": QueueConfig("new")})
     again.scheduler()
     assert again.sent() == []
-    assert again.manager.why(1) == f"queue old is stopped: {MISSING_REASON}"
+    assert again.manager.why(1).reason == f"queue old is stopped: {MISSING_REASON}"
     assert again.do("cancel", 1, 0, "")
 
 

@@ -81,7 +81,7 @@ def test_limited_mode_sends_the_best_first(alone: Any) -> None:
     assert alone.sent() == [2]
     alone.do("alloc_denied", "sched", 3, None)
     assert alone.sent() == [1]
-    assert alone.manager.why(1) == "the scheduler has not decided yet"
+    assert alone.manager.why(1).reason == "the scheduler has not decided yet"
 
 
 def test_a_better_newcomer_displaces_the_worst(alone: Any) -> None:
@@ -94,7 +94,7 @@ def test_a_better_newcomer_displaces_the_worst(alone: Any) -> None:
     assert alone.of(SchedCancel) == [SchedCancel("sched", 1)]
     alone.submit(5, urgency=21)
     assert alone.of(SchedCancel) == []  # one at a time
-    assert alone.manager.why(5).startswith("2 jobs are with the scheduler already")
+    assert alone.manager.why(5).reason.startswith("2 jobs are with the scheduler already")
     alone.do("alloc_canceled", "sched", 1)
     assert alone.sent() == [5]
     assert alone.of(SchedCancel) == [SchedCancel("sched", 2)]
@@ -187,7 +187,7 @@ def test_annotations(world: Any) -> None:
     world.submit(1)
     effects = world.do("alloc_annotated", "sched", 1, {"sched": {"reason_pending": "full", "t_estimate": 5.0}})
     assert effects == [Annotated(1, {"sched": {"reason_pending": "full", "t_estimate": 5.0}})]
-    assert world.manager.why(1) == "full"
+    assert world.manager.why(1).reason == "full"
     with pytest.raises(RemoteProtocolError, match="alloc response for job 1: annotations"):
         world.do("alloc_annotated", "sched", 1, {str(key): 1 for key in range(100)})
     world.do("alloc_granted", "sched", 1, R_ONE, {"sched": {"reason_pending": None}, "user": {"a": 1}})
@@ -211,7 +211,7 @@ def test_a_lost_scheduler_leaves_jobs_alone(world: Any, r_of: Callable[..., Any]
     assert world.last == []
     assert [world.state(jobid) for jobid in (1, 2, 3)] == [State.RUN, State.INACTIVE, State.SCHED]
     world.submit(4)
-    assert world.manager.why(4) == "no scheduler serves group default"
+    assert world.manager.why(4).reason == "no scheduler serves group default"
     with pytest.raises(RemoteProtocolError, match="hello first"):
         world.grant(3)
 

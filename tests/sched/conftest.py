@@ -117,6 +117,10 @@ class Bench:
     def run(self) -> list[Effect]:
         return self.did(list(self.scheduler.schedule(self.now_s)))
 
+    def why(self, jobid: int) -> str:
+        """Only the reason."""
+        return self.scheduler.why(jobid, self.now_s).reason
+
     def free(self, jobid: int, ranks: str | None = None) -> list[Effect]:
         """The job's whole R, or these ranks of it; final when nothing is left."""
         held = self.granted.pop(jobid)

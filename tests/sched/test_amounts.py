@@ -45,7 +45,7 @@ class Bench:
         return {effect.jobid: ResourceSet.parse(effect.R) for effect in effects if isinstance(effect, Granted)}
 
     def why(self, jobid: int) -> str:
-        return self.scheduler.why(jobid)
+        return self.scheduler.why(jobid, 0.0).reason
 
 
 @pytest.fixture

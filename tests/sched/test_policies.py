@@ -48,7 +48,7 @@ def test_firstfit_skips_the_blocked(bench_of: Any, make_r: MakeR, spec: Spec) ->
     reasons = {e.jobid: e.annotations["sched"]["reason_pending"] for e in effects if isinstance(e, Annotated)}
     assert reasons.keys() == {2, 5}  # 6 needs the same as 5
     assert "3 exclusive nodes" in reasons[2]
-    assert "2 ahead of it" in bench.scheduler.why(6)
+    assert "2 ahead of it" in bench.why(6)
 
 
 def test_equal_requests_are_tried_once_a_pass(
@@ -208,7 +208,7 @@ def test_what_a_policy_raises_goes_up_and_nothing_is_half_done(bench_of: Any, ma
     with pytest.raises(ZeroDivisionError):
         next(effects)
     bench.scheduler.check()
-    assert bench.scheduler.why(2) == "is the next to be looked at"
+    assert bench.why(2) == "is the next to be looked at"
 
 
 def test_running_is_a_view_that_cannot_be_changed(bench_of: Any, make_r: MakeR, spec: Spec) -> None:

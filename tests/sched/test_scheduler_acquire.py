@@ -27,7 +27,7 @@ def test_nothing_is_judged_before_the_first_grow(bench: Any, make_r: MakeR, spec
     assert bench.submit(2, spec(nodes=2)) == []
     assert bench.run() == []
     assert bench.scheduler.feasible(spec(nodes=99)) is None
-    assert "to be acquired" in bench.scheduler.why(1)
+    assert "to be acquired" in bench.why(1)
     (denied,) = bench.grow(make_r("0-3"))
     assert isinstance(denied, Denied)
     assert denied.jobid == 1
@@ -54,7 +54,7 @@ def test_offline_places_nothing_and_raises_nothing(bench: Any, make_r: MakeR, sp
     bench.free(1)
     bench.run()
     assert not bench.granted  # both targets are down now
-    assert "2 nodes are down" in bench.scheduler.why(2)
+    assert "2 nodes are down" in bench.why(2)
     bench.did(bench.scheduler.went_online(ids("1")))
     (granted,) = bench.run()
     assert granted.R["execution"]["R_lite"][0]["rank"] == "1"

@@ -64,15 +64,15 @@ def test_pending_reasons_are_annotated_only_when_they_change(bench: Any, make_r:
     bench.submit(3, spec(nodes=3, exclusive=True))
     reason = "needs 3 exclusive nodes of 1 slot of 1 core; 1 node fits now, 2 nodes are busy"
     assert bench.run()[2:] == [Annotated(3, {"sched": {"reason_pending": reason}})]
-    assert bench.scheduler.why(3) == reason
+    assert bench.why(3) == reason
     bench.submit(4, spec())
     assert bench.run() == []  # a pass was run, and there is nothing new to say
-    assert bench.scheduler.why(4) == "waits its turn; 1 ahead of it in the queue"
+    assert bench.why(4) == "waits its turn; 1 ahead of it in the queue"
     bench.did(bench.scheduler.went_offline(Idset.parse("2")))
     bench.free(1)
     words = "1 node fits now, 1 node is down, 1 node is busy"
     assert bench.run() == []  # it has changed, but not much time has passed
-    assert words in bench.scheduler.why(3)
+    assert words in bench.why(3)
     bench.now_s += TELL_EVERY_S
     bench.did(bench.scheduler.cancel(4))
     (annotated,) = bench.run()
@@ -144,7 +144,7 @@ def test_prioritize_reorders_holds_and_ignores_who_is_gone(bench: Any, make_r: M
         bench.submit(jobid, spec(cores=4))
     bench.did(bench.scheduler.prioritize([(3, 31), (1, 0), (99, 5)]))
     assert [effect.jobid for effect in bench.run()] == [3, 2]
-    assert "held" in bench.scheduler.why(1)
+    assert "held" in bench.why(1)
     bench.did(bench.scheduler.prioritize([(1, 4294967295), (2, 0)]))
     bench.free(3)
     assert [effect.jobid for effect in bench.run()] == [1]
@@ -195,9 +195,9 @@ def test_why_of_others(bench: Any, make_r: MakeR, spec: Spec) -> None:
     bench.grow(make_r("0"))
     bench.submit(1, spec())
     bench.run()
-    assert bench.scheduler.why(1) == "holds resources"
+    assert bench.why(1) == "holds resources"
     with pytest.raises(Refused, match="job 9"):
-        bench.scheduler.why(9)
+        bench.why(9)
 
 
 def test_groups_are_checked_when_it_is_made() -> None:

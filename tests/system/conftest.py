@@ -70,6 +70,11 @@ class Done:
     def word(self) -> str:
         return self.out.strip()
 
+    @property
+    def line(self) -> str:
+        """The first one."""
+        return self.out.splitlines()[0]
+
 
 @dataclass
 class User:

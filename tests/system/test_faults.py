@@ -51,7 +51,7 @@ def test_jobs_of_a_killed_instance_are_dead_before_their_targets_are_free(
         assert again("wait", jobid, status=None).status != 0
     assert "no process of the job was left" in again.info(timed)["exception"]["note"]
     assert again.info(done)["result"] == "COMPLETED"
-    assert again("job", "why", queued).word.startswith("SCHED: needs 4 slots of 1 core; ")
+    assert again("job", "why", queued).line.startswith("SCHED: needs 4 slots of 1 core; ")
     assert again("resource", "drain", "-n", "-o", "{ranks} {state} {reason}").word == "1 drained flaky"
     again("resource", "undrain", "1")
     again("wait", queued)

@@ -32,7 +32,7 @@ def state(site: Any, jobid: str) -> str:
 
 
 def why(site: Any, jobid: str) -> str:
-    found: str = site("job", "why", jobid).word
+    found: str = site("job", "why", jobid).line
     return found
 
 

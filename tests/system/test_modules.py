@@ -47,7 +47,7 @@ def policy_file(tmp_path: Path) -> Path:
 def test_a_policy_by_file_name_with_options(daemon: Any, policy_file: Path) -> None:
     here = daemon("--fake", "2x2", "--scheduler", "none")
     jobid = here.submit("true")
-    assert here("job", "why", jobid).word == "SCHED: no scheduler serves group default"
+    assert here("job", "why", jobid).line == "SCHED: no scheduler serves group default"
     here("module", "load", "mine.py", "order=down")
     here("wait", jobid)
     assert here("module", "list", "-n", "-o", "{name} {state} {services}").out.splitlines()[-1].split() == [
@@ -106,7 +106,7 @@ def test_a_policy_that_raises_takes_nothing_with_it(daemon: Any, policy_file: Pa
     assert error == "policy 'mine' raised ZeroDivisionError: division by zero (mine.py:14)"
     assert error in here("module", "list").out
     assert here.info(running)["state"] == "RUN"
-    assert here("job", "why", waiting).word == "SCHED: no scheduler serves group default"
+    assert here("job", "why", waiting).line == "SCHED: no scheduler serves group default"
     assert here("resource", "list", "-n", "-s", "allocated", "-o", "{ncores}").word == "1"
     policy_file.write_text(good)
     here("module", "reload", "sched-mine")
@@ -129,7 +129,7 @@ def test_kill_9_of_the_scheduler_with_jobs_running(daemon: Any, kill_hard: Any, 
     here("wait", ended)
     last = [here.submit("sleep", "100") for _ in range(3)]
     until(lambda: here.info(last[1])["state"] == "RUN")
-    until(lambda: here("job", "why", last[2]).word == "SCHED: needs 1 slot of 1 core; none is free")
+    until(lambda: here("job", "why", last[2]).line == "SCHED: needs 1 slot of 1 core; none is free")
     places = [here.info(jobid)["annotations"]["sched"]["resource_summary"] for jobid in (*running[1:], *last[:2])]
     assert sorted(places) == ["rank0/core0", "rank0/core1", "rank1/core0", "rank1/core1"]
 
@@ -170,7 +170,7 @@ def test_odd_decisions(daemon: Any, until: Any, decisions: str, error: str | Non
         found = modules(here)["sched-odd"]["error"]
         assert found.startswith("policy 'odd' raised ")
         assert found.endswith(error)
-        assert here("job", "why", jobs[0]).word == "SCHED: no scheduler serves group default"
+        assert here("job", "why", jobs[0]).line == "SCHED: no scheduler serves group default"
 
 
 def test_a_policy_that_never_ends_its_pass(daemon: Any) -> None:
@@ -180,7 +180,7 @@ def test_a_policy_that_never_ends_its_pass(daemon: Any) -> None:
     (here.directory / "odd.py").write_text(loop)
     here("module", "load", "odd.py")
     jobid = here.submit("true")
-    found = here("job", "why", jobid).word
+    found = here("job", "why", jobid).line
     assert found == "SCHED: the scheduler has not decided yet (it has not answered for 2 s)"
     here("cancel", jobid)
     with here.connect() as handle:
@@ -221,7 +221,7 @@ def test_several_schedulers_each_serve_their_groups_queues(user: Any, daemon: An
     kill_hard(found["two"]["pid"])
     until(lambda: modules(here)["two"]["status"] == 3)
     waiting = here.submit("-q", "debug", "true")
-    assert here("job", "why", waiting).word == "SCHED: no scheduler serves group dbg"
+    assert here("job", "why", waiting).line == "SCHED: no scheduler serves group dbg"
     assert here("queue", "status", "-q", "debug").out.splitlines()[1] == (
         "debug: Scheduling is stopped: no scheduler serves group dbg"
     )

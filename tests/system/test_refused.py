@@ -93,7 +93,7 @@ def test_why_a_job_waits(named: Any, until: Any) -> None:
     def why(*words: object, want: str) -> None:
         jobid = named.submit(*words, "true")
         until(lambda: "looked at" not in named("job", "why", jobid).out)
-        assert named("job", "why", jobid).word == f"SCHED: {want}"
+        assert named("job", "why", jobid).line == f"SCHED: {want}"
         assert want in named("jobs", "-n", jobid).out
         named("cancel", jobid)
 

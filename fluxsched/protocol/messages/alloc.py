@@ -125,8 +125,10 @@ class WhyRequest(Payload, frozen=True):
 
 
 class WhyResponse(Payload, frozen=True):
-    """The scheduler's answer in a user's words, and the earliest start it can promise, if any."""
+    """The scheduler's answer in a user's words: the reason, the rule, the earliest start and what that rests on."""
 
     id: JobNumber
     reason: str
     earliest: WallTime | None = None
+    rule: str | None = None
+    when: str | None = None

@@ -223,3 +223,5 @@ class WhyResponse(Payload, frozen=True):
     queue: str | None = None
     earliest: WallTime | None = None
     annotations: dict[str, Any] = msgspec.field(default_factory=dict)
+    rule: str | None = None
+    when: str | None = None

@@ -153,12 +153,16 @@ class JobService:
     def _why(self, request: Request) -> None:
         jobid = request.payload(msg.WhyRequest).id
         job = self._manager.job(jobid)
+        known = self._manager.why(jobid)
         answer = msg.WhyResponse(
             id=jobid,
             state=job.state.name,
-            reason=self._manager.why(jobid),
+            reason=known.reason,
             queue=job.queue.name,
+            earliest=known.earliest_s,
             annotations=job.annotations or {},
+            rule=known.rule or None,
+            when=known.when or None,
         )
         peer = self._scheduling.scheduler_of(job.queue.group)
         if job.request != SENT or peer is None:
@@ -173,7 +177,8 @@ class JobService:
                 request.respond(answer)
             else:
                 found = codec.unpack(message.payload, alloc.WhyResponse)
-                request.respond(msgspec.structs.replace(answer, reason=found.reason, earliest=found.earliest))
+                said = {"reason": found.reason, "earliest": found.earliest, "rule": found.rule, "when": found.when}
+                request.respond(msgspec.structs.replace(answer, **said))
             late.cancel()
 
         silent = f"{answer.reason} (it has not answered for {WHY_S:g} s)"

@@ -1,0 +1,153 @@
+"""What a waiting job's owner is told: the reason, the rule, and when at the earliest. Goldens, whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.why import Why
+from fluxsched.sched.registry import make, parse_spec
+
+MakeR = Callable[..., ResourceSet]
+Spec = Callable[..., dict[str, Any]]
+
+FIFO = "fifo: Strict order: the first that cannot start holds back everyone behind it."
+FIRSTFIT = "firstfit: Whoever fits starts, in `order`; what does not fit is passed over."
+EASY = "easy: The first that cannot start has a reservation; others start, in `order`, if they do not delay it."
+CONSERVATIVE = (
+    "conservative: Every job has a reservation, made in `order`; others start early only if they delay none."
+)
+NEEDS_4 = "needs 4 exclusive nodes of 1 slot of 1 core; 2 nodes fit now, 2 nodes are busy"
+IN_THE_WAY = "fits now, but not for as long as it may run: job ƒ3 is to start in 100s"
+PLANNED = "as it is planned; sooner if running jobs end before their limits"
+LIMITS = "if running jobs use up their limits and nobody goes before it"
+
+
+@pytest.fixture
+def four(bench_of: Any, make_r: MakeR, spec: Spec) -> Callable[..., Any]:
+    """At 100 s job 1 runs on two of four nodes until 200; jobs 2 (4 nodes) and 3 (1 node, for long) wait."""
+
+    def build(policy: str, limit_s: float = 100.0) -> Any:
+        bench = bench_of(make(*parse_spec(policy)))
+        bench.grow(make_r("0-3"))
+        bench.submit(1, spec(nodes=2, exclusive=True, duration=limit_s))
+        bench.run()
+        bench.submit(2, spec(nodes=4, exclusive=True, duration=50.0))
+        bench.submit(3, spec(nodes=1, exclusive=True, duration=1000.0))
+        bench.run()
+        return bench
+
+    return build
+
+
+def why(bench: Any, jobid: int) -> Why:
+    found: Why = bench.scheduler.why(jobid, bench.now_s)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("policy", "rule", "when"),
+    [("fifo", FIFO, LIMITS), ("firstfit", FIRSTFIT, LIMITS), ("easy", EASY, PLANNED),
+     ("conservative", CONSERVATIVE, PLANNED), ("hybrid:depth=0", None, LIMITS)],
+)  # fmt: skip
+def test_the_first_in_line(four: Any, policy: str, rule: str | None, when: str) -> None:
+    found = why(four(policy), 2)
+    assert found.reason.startswith("needs 4 exclusive nodes of 1 slot of 1 core; ")
+    assert rule is None or found.rule == f"first in line under {rule}"
+    assert (found.when, found.earliest_s) == (when, 1100.0 if policy in ("firstfit", "hybrid:depth=0") else 200.0)
+
+
+def test_behind_the_first_in_line(four: Any) -> None:
+    waits = "waits its turn; 1 ahead of it in the queue"
+    head = "not before job ƒ3, first in line"
+    assert why(four("fifo"), 3) == Why(waits, f"1 ahead of it under {FIFO}", head, 200.0)
+    assert why(four("easy"), 3) == Why(waits, f"1 ahead of it under {EASY}", head, 200.0)
+    planned = why(four("conservative"), 3)
+    assert planned.reason == IN_THE_WAY
+    assert (planned.when, planned.earliest_s) == (PLANNED, 250.0)
+
+
+def test_where_a_running_job_has_no_limit_nothing_can_be_told(four: Any) -> None:
+    for policy in ("fifo", "easy"):
+        bench = four(policy, limit_s=0.0)
+        assert why(bench, 2)[2:] == ("not known: ƒ2, running, has no time limit", None)
+    assert why(four("fifo", limit_s=0.0), 3)[2:] == (
+        "not known: job ƒ3, first in line, has no time itself; ƒ2, running, has no time limit", None,
+    )  # fmt: skip
+
+
+def test_the_end_of_the_resources_is_a_limit(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    bench = bench_of(make("fifo", {}))
+    bench.grow(make_r("0", expiration=900.0))
+    bench.submit(1, spec(nodes=1, exclusive=True))
+    bench.submit(2, spec(nodes=1, exclusive=True))
+    bench.run()
+    assert why(bench, 2)[2:] == (LIMITS, 900.0)
+
+
+def test_what_is_down(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    bench = bench_of(make("easy", {}))
+    bench.grow(make_r("0-3"), offline="3")
+    bench.submit(1, spec(nodes=4))
+    bench.run()
+    reason = "needs 4 nodes of 1 slot of 1 core; 3 nodes fit now, 1 node is down"
+    assert why(bench, 1) == Why(reason, f"first in line under {EASY}", "not known: it needs nodes that are down")
+
+
+def test_a_constraint_that_nobody_free_meets(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    bench = bench_of(make("firstfit", {}))
+    bench.grow(make_r("0-3", ssd="0"))
+    bench.submit(1, spec(nodes=1, exclusive=True, duration=60.0, constraint={"properties": ["ssd"]}))
+    bench.submit(2, spec(nodes=1, duration=60.0, constraint={"properties": ["ssd"]}))
+    bench.run()
+    reason = "needs 1 node of 1 slot of 1 core with ssd; none is free, 1 node is busy"
+    assert why(bench, 2) == Why(reason, f"first in line under {FIRSTFIT}", LIMITS, 160.0)
+
+
+def test_on_hold_and_before_the_resources(bench: Any, make_r: MakeR, spec: Spec) -> None:
+    bench.submit(1, spec())
+    assert why(bench, 1) == Why(
+        "waits for the resources of group 'default' to be acquired", "nobody is judged before they have come",
+        "not known: as soon as they come",
+    )  # fmt: skip
+    bench.grow(make_r("0"))
+    bench.submit(2, spec(), priority=0)
+    assert why(bench, 2) == Why(
+        "is held: its priority is 0; raise its urgency", "a job on hold is passed over", "not while it is held"
+    )
+    assert why(bench, 1) == Why("is the next to be looked at", f"first in line under {FIFO}", "it fits now")
+
+
+class Silent:
+    name = "silent"
+    OPTIONS: dict[str, Any] = {}  # noqa: RUF012
+
+    def schedule(self, view: Any, now_s: float) -> Iterator[Any]:
+        return iter(())
+
+
+def test_a_policy_that_decides_nothing_is_pointed_at(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    bench = bench_of(Silent())
+    bench.grow(make_r("0"))
+    bench.submit(1, spec())
+    bench.submit(2, spec())
+    bench.run()
+    silent = "fits now, but policy 'silent' has looked at the queue and decided nothing about it"
+    rule = "first in line under silent: it does not say how it decides"
+    assert why(bench, 1) == Why(silent, rule, "it fits now")
+    bench.submit(3, spec(cores=4))
+    bench.run()
+    assert why(bench, 2).reason == silent
+    assert why(bench, 2).rule.startswith("1 ahead of it under silent")
+
+
+def test_asking_changes_nothing(four: Any) -> None:
+    bench = four("fifo")
+    (group,) = bench.scheduler._groups.values()
+    for jobid in (2, 3, 2):
+        why(bench, jobid)
+    assert group.running._endings is None, "a policy that does not plan pays for no index"
+    bench.scheduler.check()
