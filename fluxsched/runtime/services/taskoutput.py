@@ -2,8 +2,8 @@
 
 Law: a bite is bounded, however many tasks there are and however much they write, and every task gets its turn. A job of
 one task has one file a stream; else each task has its own, made in the order of their numbers: so the next number is
-all there is to look for, and no directory is ever listed. What there is more of is cut at the end of a line where it can
-be, and as long as they go on, so is what several tasks write: their lines do not run into each other.
+all there is to look for, and no directory is ever listed. What there is more of is cut at the end of a line where it
+can be, and so is all that several tasks write as long as they go on: their lines do not run into each other.
 """
 
 from __future__ import annotations
