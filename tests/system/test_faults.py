@@ -67,7 +67,8 @@ def test_a_job_behind_its_gate_never_runs_when_the_instance_dies(daemon: Any, ki
     with here.popen("submit", "--cc", "0-199", "sh", "-c", "echo x >> ran-$FLUX_JOB_CC") as submit:
         first = submit.stdout.readline().strip()
         kill_hard(here.pid())
-        out, err = submit.communicate(timeout=20)
+        out, err = submit.stdout.read(), submit.stderr.read()  # communicate() would miss what came with the first line
+        submit.wait(timeout=20)
     answered = [first, *out.split()]
     assert submit.returncode == (0 if len(answered) == 200 else 1), err
     again = daemon(*options)
