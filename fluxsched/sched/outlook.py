@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import groupby
-from math import inf, nextafter
+from math import fsum, inf, nextafter, ulp
 from operator import itemgetter
 
 from fluxsched.core.jobspec import Request
@@ -159,7 +159,7 @@ class Outlook:
         target, jobs = self._pool[rank], self._on.get(rank, {}).values()
         soon_s = nextafter(now_s, inf)
         ends = {max(end_s, soon_s) for end_s, *_ in jobs}
-        turns = {turn_s for start_s, end_s, *_ in spans for turn_s in (nextafter(start_s - limit_s, inf), end_s)}
+        turns = {turn_s for start_s, end_s, *_ in spans for turn_s in (_too_late(start_s, limit_s), end_s)}
         before = kind.units(target, target.cores, target.gpus)  # as the pool counts it
         for when_s in sorted({now_s} | ends | {turn_s for turn_s in turns if turn_s > now_s}):
             if when_s == inf:
@@ -188,6 +188,12 @@ class Outlook:
                     gpus |= some_gpus
             if cores or gpus:
                 yield Part(rank, cores, gpus)
+
+
+def _too_late(start_s: float, limit_s: float) -> float:
+    """The first instant whose sum with the limit is after the start, as that sum is rounded."""
+    at_s = fsum((start_s, ulp(start_s) / 2, -limit_s))
+    return at_s if at_s + limit_s > start_s else nextafter(at_s, inf)
 
 
 def _has(need: Need, target: Target) -> bool:

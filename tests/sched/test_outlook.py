@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from math import inf, nextafter
 from typing import Any
 
 from hypothesis import given, settings
@@ -13,6 +13,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.outlook import _too_late
 from fluxsched.sched.placing import find
 from fluxsched.sched.plan_pool import PoolPlan
 from fluxsched.sched.pool import Pool
@@ -69,3 +70,29 @@ def test_it_tells_what_trying_would(
             if jobid in ledger:
                 ledger.release_all(jobid)
                 index.freed(jobid)
+
+
+@given(start_s=st.floats(0.0, 2e9), limit_s=st.one_of(st.floats(0.1, 1e7), st.integers(1, 604800).map(float)))
+def test_the_first_instant_that_is_too_late_is_exact_however_times_are_rounded(start_s: float, limit_s: float) -> None:
+    late_s = _too_late(start_s, limit_s)
+    assert nextafter(late_s, -inf) + limit_s <= start_s < late_s + limit_s
+
+
+def test_who_would_run_into_a_reservation_is_seen_where_its_start_is_a_coarser_float_than_the_last_good_moment(
+    make_r: MakeR, request_of: RequestOf
+) -> None:
+    pool = Pool()
+    resources = make_r("0-2", 1, 0, ssd="0,2")
+    pool.add(resources, resources.ranks)
+    ledger = Ledger([pool])
+    index = RunningJobs(pool, ledger)
+    index.follow()
+    for jobid, rank, end_s in ((1, 1, 13.0), (2, 2, 20.0)):
+        fit = find(pool, request_of(nodes=1, constraint={"ranks": [str(rank)]}), BEST_FIT)
+        assert fit is not None
+        ledger.adopt(jobid, fit.blocks, end_s)
+        index.began(ledger.get(jobid))  # type: ignore[arg-type]
+    plan = PoolPlan(pool, index, NOW_S, inf)
+    both = request_of(nodes=2, constraint={"properties": ["ssd"]})
+    assert plan.reserve(Waiting(3, 16, 1, 0.0, both, 5.0)).start_s == 20.0
+    assert plan.reserve(Waiting(4, 16, 1, 0.0, request_of(nodes=2), 8.0)).start_s == 25.0  # 12.0 would be the last
