@@ -46,8 +46,8 @@ def flux(*words: str) -> str:
 # ---- inside the instance
 
 
-def load(name: str, policy: str, python_path: str) -> None:
-    """Replace the default scheduler, and wait until the new one answers."""
+def load(name: str, policy: str, python_path: str) -> list[str]:
+    """Replace the default scheduler; gives the names of its modules."""
     modules = {
         "fluxsched": [[str(module_path()), f"policy={policy}", f"python-path={python_path}"]],
         "backfill+pool": [["sched-backfill", f"pool-class={POOL}"]],
@@ -58,6 +58,7 @@ def load(name: str, policy: str, python_path: str) -> None:
         flux("module", "remove", "sched-simple")
         for words in modules:
             flux("module", "load", *words)
+    return [Path(words[0]).stem for words in modules]
 
 
 def burst(jobs: int) -> float:
@@ -95,7 +96,7 @@ def resident_mib(pid: str) -> float:
 def inside(options: argparse.Namespace) -> None:
     """One run: prints its figures as JSON."""
     broker = int(flux("getattr", "broker.pid"))
-    load(options.inside, options.policy, options.python_path)
+    modules = load(options.inside, options.policy, options.python_path)
     flux("resource", "list")
     warm = burst(WARM_UP)
     jobs = min(options.jobs, max(JOBS_MIN, int(warm * BURST_LIMIT_S)))
@@ -105,6 +106,8 @@ def inside(options: argparse.Namespace) -> None:
     spent = sum(us for _, us in after) - sum(us for _, us in before)
     ours = sum(us for name, us in after if "sched" in name) - sum(us for name, us in before if "sched" in name)
     figures = {"jobs": jobs, "rate": rate, "all_us": spent / jobs, "sched_us": ours / jobs, **memory_mib(broker)}
+    for module in reversed(modules):  # before the resource module, whose end some take for a failure
+        flux("module", "remove", module)
     print(json.dumps(figures))
 
 
