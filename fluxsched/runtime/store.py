@@ -60,6 +60,7 @@ class Store:
         self._turns = turns
         self._rows: list[Row] = []
         self._works: list[Work] = []
+        self._settled: list[Done] = []
         self._busy = False
         self._queue: queue.SimpleQueue[tuple[list[Row], list[Work]] | None] = queue.SimpleQueue()
         self.commits = 0
@@ -110,13 +111,21 @@ class Store:
         else:
             self._works.append(work)
 
+    def when_settled(self, done: Done) -> None:
+        """Run `done` when all that is on disk has been told, and nothing else is: `read` and news then meet exactly."""
+        if not self._rows and not self._busy:
+            done()
+        else:
+            self._settled.append(done)
+
     def flush(self) -> None:
         """End-of-turn hook: hand what has gathered to the writer unless it is still busy."""
-        if self._busy or not (self._rows or self._works):
+        if self._busy or not (self._rows or self._works or self._settled):
             return
         self._busy = True
-        self._queue.put((self._rows, self._works))
-        self._rows, self._works = [], []
+        works = [*self._works, *map(_call, self._settled)]
+        self._queue.put((self._rows, works))
+        self._rows, self._works, self._settled = [], [], []
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Rows of a point query; sees what has been committed."""

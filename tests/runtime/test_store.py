@@ -66,6 +66,29 @@ async def test_work_that_waits_for_a_transaction_is_done_before_the_next_one_is_
     assert known(store) == 4
 
 
+async def test_who_joins_when_all_is_settled_reads_nothing_that_is_still_to_be_told(store: Store) -> None:
+    told: list[int] = []
+    joined: list[tuple[int, int]] = []
+
+    def tell(jobid: int) -> Iterator[None]:
+        yield
+        told.append(jobid)
+
+    add(store, 1)
+    store.then(tell(1))
+    store.flush()  # the writer is busy: what comes now, from two turns, shares the next transaction
+    add(store, 2)
+    store.then(tell(2))
+    store.when_settled(lambda: joined.append((known(store), len(told))))
+    add(store, 3)
+    store.then(tell(3))
+    store._turns.wake()
+    async with asyncio.timeout(WAIT_S):
+        while not joined:
+            await asyncio.sleep(0.001)
+    assert joined == [(3, 3)]
+
+
 async def test_with_nothing_to_write_nothing_is_waited_for(store: Store) -> None:
     seen: list[str] = []
 
@@ -86,6 +109,7 @@ async def test_the_log_is_copied_and_used_anew(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoints, "ROWS", 100)
+    monkeypatch.setattr(checkpoints, "ROWS_MAX", 500)  # how busy the machine is must not matter here
     log = tmp_path / "state-wal"
     sizes: list[int] = []
     for jobid in range(60):
@@ -94,7 +118,7 @@ async def test_the_log_is_copied_and_used_anew(
         await stored(store, store._turns)
         sizes.append(log.stat().st_size)
     assert known(store) == 3000
-    assert max(sizes) < 3000 * len(EVENTS) / 2, f"the log grows with what is written: {sizes[-1]} bytes"
+    assert max(sizes) < len(sizes) * sizes[0] / 4, f"the log grows with what is written: {sizes[-1]} bytes"
 
 
 async def test_what_is_in_the_log_alone_is_found_by_the_next_store(tmp_path: Path) -> None:

@@ -93,10 +93,18 @@ class JobStreams:
         request.open_stream(lambda: self._unwatch(request))
         ids = None if wanted.ids is None else frozenset(wanted.ids)
         names = None if wanted.names is None else frozenset(wanted.names)
-        self._watchers[request] = (ids, names)
-        self._count_names()
+
+        def begin() -> None:
+            if request.is_open:
+                self._watchers[request] = (ids, names)
+                self._count_names()
+                if wanted.history:
+                    self._tell_history(request, ids)
+
         if wanted.history:
-            self._shell.after_commit(lambda: self._tell_history(request, ids))
+            self._store.when_settled(begin)  # or an event would be history and news
+        else:
+            begin()
 
     def _unwatch(self, request: Request) -> None:
         forget(self._watchers, request)
@@ -118,8 +126,7 @@ class JobStreams:
         for job in self._manager.listing(wanted):
             found = stored_job(self._store, job["id"])
             news += [self._event(job["id"], event) for event in (found or {}).get("eventlog", ())]
-        if request in self._watchers:
-            self._tell(request, news)
+        self._tell(request, news)
 
     def _publish(self, stored: Sequence[Stretch]) -> None:
         """All that one transaction has put on disk: most of it nobody asked for, so the loop is kept short."""
@@ -182,16 +189,9 @@ class JobStreams:
             if not follow or found["eventlog"][-1]["name"] == "clean":
                 request.finish()
                 return
-            told = {(event["timestamp"], event["name"]) for event in found["eventlog"]}
+            self._logs[jobid][request] = tell
 
-            def tell_new(events: list[dict[str, Any]]) -> None:
-                """What a transaction brought is on disk shortly before it is published: told already, then."""
-                if (events[0]["timestamp"], events[0]["name"]) not in told:
-                    tell(events)
-
-            self._logs[jobid][request] = tell_new
-
-        self._shell.after_commit(begin)
+        self._store.when_settled(begin)  # or an event would be on disk and news
 
     def hear(self, jobid: int, request: Request, tell: Tell) -> None:
         """Tell of what happens to an active job from now on, once it is on disk."""
