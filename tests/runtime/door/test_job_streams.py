@@ -101,16 +101,6 @@ async def test_history_ends_with_an_empty_answer_if_that_is_wanted(flux: Flux) -
     assert "one" in str(ended[:-1])
 
 
-async def test_no_follower_hears_an_event_twice(flux: Flux) -> None:
-    """What was read from the disk when a stream began may be published only then."""
-    jobid = await flux.submit("true", urgency=0)
-    tag = flux.open("job-info.eventlog-watch", {"id": jobid, "path": "eventlog", "flags": 0})
-    told = [json.loads((await flux.next(tag))[1]["event"]) for _ in range(4)]
-    flux.instance.streams._publish([(jobid, told)])
-    await flux.ok("job-manager.raise", {"id": jobid, "type": "cancel", "severity": 0})
-    assert [json.loads(one["event"])["name"] async for one in flux.rest(tag)] == ["exception", "clean"]
-
-
 async def test_a_stream_is_canceled(flux: Flux) -> None:
     jobid = await flux.submit("true", urgency=0)
     for path in ("eventlog", "guest.output"):
@@ -121,7 +111,6 @@ async def test_a_stream_is_canceled(flux: Flux) -> None:
             pass
     assert not flux.instance.streams._logs
     assert not flux.instance.streams._followers
-
 
 
 
