@@ -13,6 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import settings
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: programs under test would ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+settings.register_profile("busy machine")
+settings.load_profile("busy machine")
 
 ROOT = Path(__file__).parents[1]
 TIMEOUT_S = 60.0

@@ -23,9 +23,10 @@ CLIENT = EXIT_CODES + r"ƒ\w+ exception cancel: enough slept\ndrained: \[\('1', 
 PRINTS = {
     "policy_smallest.py": r"[\w.-]+\n",
     "site.toml": (
-        r"QUEUE +EN ST GROUP +TDEFAULT +TLIMIT +NNODES REQUIRES\n"
-        r"batch +✔ +✔ default +1h +2d +1-6\ngpu +✔ +✔ default +1h +2d +1-6 gpu\n"
-        r"long +✔ +✔ default +1h +1-6 \+long\ndebug +✔ +✔ interactive +10m +30m +1-1\n"
+        r"QUEUE +EN ST GROUP +POLICY +TDEFAULT +TLIMIT +NNODES REQUIRES\n"
+        r"batch +✔ +✔ default +easy +1h +2d +1-6\ngpu +✔ +✔ default +firstfit:order=sjf +1h +2d +1-6 gpu\n"
+        r"long +✔ +✔ default +easy +1h +1-6 \+long\n"
+        r"debug +✔ +✔ interactive +fifo:placement=best-fit +10m +30m +1-1\n"
     ),
     "acquire_client.py": r"grow \{'online': '0-3', 'offline': ''\}\noffline \{'targets': '1'\}\n",
     "client_async.py": CLIENT,

@@ -77,7 +77,7 @@ def test_words(kind: str, amount: int, want: str) -> None:
 
 
 @given(KINDS, KINDS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_the_algebra_is_that_of_bags(left: dict[str, int], right: dict[str, int]) -> None:
     one, other = parse_amounts(left), parse_amounts(right)
 

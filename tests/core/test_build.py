@@ -52,7 +52,7 @@ def test_build_joins_slots_of_one_rank_and_refuses_a_core_given_twice() -> None:
         ResourceSet.build([(1, Children(ids("0")))], TWO, 2.0, 1.0, 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sets())
 def test_building_from_all_parts_gives_the_source(source: ResourceSet) -> None:
     rank_by_rank = [(rank, source.children(rank)) for rank in source.ranks]
@@ -61,7 +61,7 @@ def test_building_from_all_parts_gives_the_source(source: ResourceSet) -> None:
         assert ResourceSet.build(parts, source, 0.0, 0.0, None) == source.job_view()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sets())
 def test_rlite_ranks_agrees_with_parse(r: ResourceSet) -> None:
     assert rlite_ranks(r.to_json()) == r.ranks

@@ -24,14 +24,14 @@ counts = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(counts)
 def test_counts_parse_what_they_print(count: Count) -> None:
     assert Count.parse(str(count)) == count
     assert Count.parse(count.to_json()) == count
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(counts, st.integers(0, 2000))
 def test_largest_is_the_last_value_that_fits(count: Count, limit: int) -> None:
     values = list(count.values(limit))

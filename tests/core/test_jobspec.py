@@ -354,7 +354,7 @@ def test_layouts_refused(options: Any, text: str) -> None:
         Jobspec.from_command(["x"], **options)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     ntasks=st.integers(1, 99),
     cores=st.integers(1, 9),

@@ -95,7 +95,7 @@ class Story:
         self.world.submit(self.last_id, self.spec(dependencies=dependencies, name=f"n{number}"), urgency=number)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=Steps)
 def test_any_history_is_reproduced_by_its_eventlog(
     new_world: Callable[..., Any], spec: Callable[..., Any], r_of: Callable[..., Any], steps: Any

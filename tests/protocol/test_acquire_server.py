@@ -239,7 +239,7 @@ def test_closed_streams_say_nothing():
     assert server.take() == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from("asgut"), st.integers(0, 255), st.integers(0, 255)), max_size=25))
 def test_a_reader_knows_what_is_true(steps):
     """Whatever is merged: applying all that was said, in order, gives the state that the server was told."""

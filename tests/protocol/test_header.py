@@ -75,7 +75,7 @@ messages = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(messages)
 def test_there_and_back(message):
     message.flags |= header.TOPIC | header.ROUTE | (header.PAYLOAD if message.payload is not None else 0)

@@ -13,7 +13,7 @@ from fluxsched.protocol import codec, schema
 from fluxsched.protocol.messages import acquire, alloc, jobs, resource
 from fluxsched.protocol.messages.common import AttrResponse
 
-_FEW = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+_FEW = settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @_FEW

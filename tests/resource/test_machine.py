@@ -264,5 +264,5 @@ class ResourceMachine(RuleBasedStateMachine):
         self.world.check(self.module)
 
 
-ResourceMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+ResourceMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestResourceMachine = ResourceMachine.TestCase

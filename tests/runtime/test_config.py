@@ -375,7 +375,7 @@ def _paths(obj: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, .
         yield from _paths(value, (*path, key))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from(["", "[t{}]", "[[a]]", "[['q #']]", "[t{}.u]"]), VALUES), max_size=8))
 def test_every_key_is_found_where_it_is_written(parts: list[tuple[str, str]]) -> None:
     text, expected, tables = "", {}, 0

@@ -205,9 +205,9 @@ class CompressMachine(SchedulerMachine):
     policy = Conservative(compress="yes")
 
 
-SchedulerMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+SchedulerMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=30)
 for machine in (FifoMachine, EasyMachine, HybridMachine, CompressMachine):
-    machine.TestCase.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)
+    machine.TestCase.settings = settings(max_examples=15, stateful_step_count=30)
 TestFirstFit = SchedulerMachine.TestCase
 TestFifo = FifoMachine.TestCase
 TestEasy, TestHybrid, TestCompress = EasyMachine.TestCase, HybridMachine.TestCase, CompressMachine.TestCase

@@ -50,7 +50,7 @@ def nodes(make_r: MakeR) -> ResourceSet:
 
 
 @given(MIXED, st.sampled_from(["easy", *(f"easy:order={order}" for order in ORDERS)]))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_the_head_never_starts_later_than_its_first_estimate(
     simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any], policy: str
 ) -> None:
@@ -64,7 +64,7 @@ def test_the_head_never_starts_later_than_its_first_estimate(
 
 
 @given(MIXED, st.sampled_from(["conservative:compress", "conservative:compress,order=sjf"]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_nobody_starts_later_than_promised_with_compress(
     simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any], policy: str
 ) -> None:
@@ -77,7 +77,7 @@ def test_nobody_starts_later_than_promised_with_compress(
 
 
 @given(MIXED)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_promise_may_break_without_compress(simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any]) -> None:
     """The plan made anew keeps the order only; all start all the same, and each has an estimate while it waits."""
     study = simulate(load("conservative")[0], nodes, workload(drawn, spec))
@@ -91,7 +91,7 @@ def test_a_promise_may_break_without_compress(simulate: Any, nodes: ResourceSet,
      ("hybrid:depth=1,order=sjf", "easy:order=sjf"), ("hybrid:depth=0,order=saf", "firstfit:order=saf")],
 )  # fmt: skip
 @given(drawn=MIXED)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_hybrid_is_what_it_says(
     simulate: Any, nodes: ResourceSet, spec: Spec, one: str, other: str, drawn: list[Any]
 ) -> None:
@@ -103,7 +103,7 @@ POLICIES = ["fifo", "firstfit", "firstfit:order=saf", "easy", "easy:order=sjf", 
 
 
 @given(MIXED | COUNTED, st.sampled_from(POLICIES))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_looking_only_at_what_came_changes_nothing(
     simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any], policy: str
 ) -> None:
@@ -115,7 +115,7 @@ def test_looking_only_at_what_came_changes_nothing(
 @pytest.mark.parametrize("machine", ["one target a core", "one target"])
 @pytest.mark.parametrize("policy", ["easy", "easy:order=sjf"])
 @given(drawn=COUNTED)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_counting_says_what_the_pool_says(
     simulate: Any, make_r: MakeR, spec: Spec, policy: str, machine: str, drawn: list[Any]
 ) -> None:

@@ -21,7 +21,7 @@ def bits_of(mask: int) -> Idset:
 
 
 @given(st.lists(st.tuples(st.booleans(), IDS), max_size=60), st.sets(IDS, max_size=30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_bits_are_a_set(changes: list[tuple[bool, int]], others: set[int]) -> None:
     bits, want = Bits(), set[int]()
     for put, id in changes:
@@ -52,7 +52,7 @@ def test_adding_twice_and_removing_nothing_are_bugs() -> None:
 
 
 @given(st.sets(st.integers(0, 5 * WORD_BITS)))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_words_are_a_mask_cut(ids: set[int]) -> None:
     mask = sum(1 << id for id in ids)
     words = dict(words_of(mask))
@@ -61,7 +61,7 @@ def test_words_are_a_mask_cut(ids: set[int]) -> None:
 
 
 @given(st.integers(1, 1 << 70), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_lowest(mask: int, data: st.DataObject) -> None:
     n = data.draw(st.integers(1, mask.bit_count()))
     assert list(ids_of(lowest(mask, n))) == list(ids_of(mask))[:n]

@@ -14,7 +14,7 @@ RANKS = st.sampled_from([0, 1, 2, WORD_BITS, 7 * WORD_BITS, 8 * WORD_BITS + 1, 9
 
 
 @given(st.lists(st.tuples(RANKS, PLACES | st.none()), max_size=30), PLACES, st.integers(0, 5), st.integers(0, 5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_orders(
     changes: list[tuple[int, tuple[int, int] | None]], need: tuple[int, int], early: int, late: int
 ) -> None:

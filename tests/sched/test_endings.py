@@ -18,7 +18,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.sampled_from([1, 3, 256]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_endings_are_a_sorted_list(steps: list[tuple[int, float, int]], chunk: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(endings, "CHUNK", chunk)  # so that few jobs make many chunks

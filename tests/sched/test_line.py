@@ -68,7 +68,7 @@ JOBS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 2
 
 
 @given(JOBS, st.sampled_from(ORDERS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_orders_are_total_and_stable(kinds: list[Request], jobs: list[tuple[int, int, int]], order: str) -> None:
     queue = Queue()
     for jobid, (priority, hours, kind) in enumerate(jobs):

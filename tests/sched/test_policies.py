@@ -84,7 +84,7 @@ JOBS = st.lists(
 
 
 @given(JOBS, st.sampled_from([Fifo, FirstFit]), st.sampled_from([BEST_FIT, WORST_FIT]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_policies_are_pure_and_deterministic(
     bench_of: Any,
     make_r: MakeR,
@@ -106,7 +106,7 @@ def test_policies_are_pure_and_deterministic(
 
 
 @given(JOBS, st.integers(0, 6), st.sampled_from([Fifo, FirstFit]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_dropped_pass_loses_nothing(
     bench_of: Any,
     make_r: MakeR,

@@ -327,5 +327,5 @@ class PoolMachine(RuleBasedStateMachine):
             assert str(request) in outcome.why
 
 
-PoolMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+PoolMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25)
 TestPool = PoolMachine.TestCase

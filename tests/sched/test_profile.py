@@ -47,7 +47,7 @@ def profile_of(running: list[tuple[float, int]], free: int) -> Profile:
 
 
 @given(RUNNING, st.integers(0, 8), JOBS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_like_a_loop_over_all_instants(
     running: list[tuple[float, int]], free: int, jobs: list[tuple[int, float, str]]
 ) -> None:
@@ -80,7 +80,7 @@ def test_many_steps_stand_in_several_chunks() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 5000), st.integers(1, 50).map(float), st.integers(0, 99).map(float))))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_floors_know_what_no_smaller_or_shorter_job_could(learnt: list[tuple[int, float, float]]) -> None:
     floors = Floors()
     for n, (cores, limit_s, start_s) in enumerate(learnt):

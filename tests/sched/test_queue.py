@@ -88,7 +88,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from("arp"), st.integers(0, 40), st.inte
 
 
 @given(CHANGES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_like_a_sorted_list(waiting: Callable[..., Waiting], changes: list[tuple[str, int, int]]) -> None:
     queue, want = Queue(), dict[int, Waiting]()
     for what, jobid, priority in changes:

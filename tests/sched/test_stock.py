@@ -16,7 +16,7 @@ RANKS = st.integers(WORD_BITS, WORD_BITS + 7)
 
 
 @given(st.lists(st.tuples(RANKS, st.integers(0, TOTAL)), max_size=30), st.integers(0, TOTAL + 1), st.integers(0, 255))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_who_has_enough(changes: list[tuple[int, int]], need: int, word: int) -> None:
     stock, left = Stock(TOTAL), dict.fromkeys(range(WORD_BITS, WORD_BITS + 8), TOTAL)
     for rank, amount in changes:

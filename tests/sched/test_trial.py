@@ -102,7 +102,7 @@ def test_a_reservation_prefers_what_is_busy_now(pool: Pool, request_of: RequestO
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 12), st.integers(0, 3), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_one_core_targets_follow_the_counting_rule(
     make_r: MakeR, targets: int, busy: int, head: int, early: int, by_node: bool
 ) -> None:
@@ -148,7 +148,7 @@ def test_nothing_is_committed_inside(pool: Pool, request_of: RequestOf) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 3), st.integers(0, 1)), unique_by=lambda p: p[0]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_blocks_and_parts_say_the_same(parts: list[tuple[int, int, int]]) -> None:
     want = [Part(*part) for part in parts]
     assert sorted(parts_in(blocks_of(want))) == sorted(want)

@@ -29,7 +29,7 @@ def as_trace(jobs: list[tuple[int, int, int, int]]) -> Trace:
 def test_generated_workloads(policy: str, machine: dict[str, int], reference: ModuleType, policy_exists) -> None:
     policy_exists(policy)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(rows)
     def check(jobs: list[tuple[int, int, int, int]]) -> None:
         jobs = sorted(jobs, key=lambda job: job[0])

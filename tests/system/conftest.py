@@ -54,6 +54,15 @@ def limited(limit_s: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+class Ending(subprocess.Popen[str]):
+    """A process that a failed test does not wait for."""
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, *rest)
+
+
 @dataclass(frozen=True)
 class Done:
     """How a command ended."""
@@ -92,7 +101,7 @@ class User:
         return kept | ({} if self.uri is None else {"FLUXSCHED_URI": self.uri}) | self.environ
 
     def popen(self, *words: object, **more: Any) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        return Ending(
             [PROGRAM, *map(str, words)], cwd=self.directory, env=self.environment,
             **{"text": True, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
         )  # fmt: skip

@@ -63,7 +63,7 @@ def test_what_flux_sends_is_read_and_written_to_the_byte(command: str) -> None:
     st.lists(st.lists(st.binary(max_size=300), min_size=1, max_size=5), min_size=1, max_size=4),
     st.lists(st.integers(0, 3000), max_size=8),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_messages_are_the_same_however_they_are_cut(messages: list[list[bytes]], cuts: list[int]) -> None:
     stream = b"".join(map(pack_frame, messages))
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
