@@ -18,7 +18,7 @@ from hypothesis import settings
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: programs under test would ignore it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("busy machine")
+settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")
 
 ROOT = Path(__file__).parents[1]
