@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.hostlist import Hostlist
@@ -47,6 +48,7 @@ __all__ = [
     "QueueSettings",
     "ResourceConfig",
     "SchedulerSettings",
+    "in_full",
     "load_config",
     "parse_config",
     "queue_configs",
@@ -249,6 +251,17 @@ def _queue_policy(table: Table) -> tuple[str | None, Limits, Defaults]:
     spec = scheduler.text("policy", check_policy)
     scheduler.done()
     return spec, *_policy(policy, with_queue=False)
+
+
+def in_full(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration as `config.get` tells it: what a queue said in short is a table, as Flux's clients expect."""
+    queues = {
+        name: {**queue, "policy": {"scheduler": {"policy": queue["policy"]}}}
+        if isinstance(queue.get("policy"), str)
+        else queue
+        for name, queue in raw.get("queues", {}).items()
+    }
+    return {**raw, "queues": queues} if queues else dict(raw)
 
 
 def _merged(own: Limits, general: Limits) -> Limits:

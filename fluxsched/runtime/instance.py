@@ -36,7 +36,7 @@ from fluxsched.resource.module import ResourceModule
 from fluxsched.runtime import interpreter
 from fluxsched.runtime import log as logs
 from fluxsched.runtime.clock import Clock, SystemClock, generator_id
-from fluxsched.runtime.config import Config, queue_configs
+from fluxsched.runtime.config import Config, in_full, queue_configs
 from fluxsched.runtime.door.door import Door
 from fluxsched.runtime.door.jobs import serve_jobs
 from fluxsched.runtime.enclosing import Enclosing
@@ -162,7 +162,7 @@ class Instance:
         self.jobs.policy_of = self.modules.policy_of
         self.agents = AgentService(self.resource, self.router, self.turns, config.resource)
         self.agents.on_change.append(self._check_ready)
-        self.instance = InstanceService(self.router, self.info, config.raw, self.stop)
+        self.instance = InstanceService(self.router, self.info, in_full(config.raw), self.stop)
         self._common_services()
         self.door = Door(self.router, self.resource, self.instance, self.turns, self._age_s)
         self._executors()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.config import Config, parse_config
+from fluxsched.runtime.config import Config, in_full, parse_config
 from fluxsched.runtime.launch import StartOptions, schedulers_of
 from fluxsched.runtime.policies import check_policies, composed, policy_of
 
@@ -69,3 +69,12 @@ def test_only_files_that_are_there(tmp_path: Path) -> None:
     path.write_text("1 / 0\n")
     assert schedulers_of(StartOptions(schedulers=(f"{path}:n=1",)), Config()) == ((f"{path}:n=1", None, ()),)
     assert check_policies(f"fifo;debug={path}") == ("fifo", {"debug": str(path)})  # not run, not even looked for
+
+
+def test_what_a_queue_says_in_short_is_told_in_full_since_flux_queue_list_looks_into_the_table() -> None:
+    assert in_full(CONFIG.raw)["queues"] == {
+        "debug": {"policy": {"scheduler": {"policy": "fifo"}}},
+        "batch": {},
+        "test": {"group": "lab", "policy": {"scheduler": {"policy": "firstfit"}}},
+    }
+    assert in_full({}) == {}
