@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluxsched.core.amounts import Amounts, amount_text
+from fluxsched.core.amounts import Amounts, amount_text, total
 from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.gather import need_of
@@ -67,6 +67,7 @@ def infeasible(plan: Sequence[Choice], able: Sequence[Choice], request: Request,
         cores, gpus, amounts = nodes[0]
         parts = [counted(cores, "core"), *([counted(gpus, "gpu")] if gpus else [])]
         parts += [amount_text(kind, amount) for kind, amount in amounts]
+        parts += [f"no {kind}" for kind, _ in total(request.amounts, request.node_amounts) if kind not in dict(amounts)]
         size = " and ".join(parts)
         return f"needs {wish(request)}; no node is large enough: the largest that matches has {size}"
     thing = "such node" if request.nodes is not None else "such slot"
