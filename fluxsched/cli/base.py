@@ -47,6 +47,10 @@ def command_name(ctx: click.Context) -> str:
 class Command(click.Command):
     """A command whose handler may raise any error of ours or of the system, and may return its exit status."""
 
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """The whole first sentence: a list of commands has lines enough for it, and `...` helps nobody."""
+        return super().get_short_help_str(sys.maxsize)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the handler; output is flushed here, so that a reader who left is noticed here."""
         try:

@@ -13,7 +13,7 @@ _STREAMS = "fluxsched.cli.resource_streams"
 SECTIONS = {
     "Show": {
         "list": Entry(f"{_VIEWS}:list_resources", "What schedulers see: free, allocated, down."),
-        "status": Entry(f"{_VIEWS}:status", "What the resource module knows: avail, drained, offline..."),
+        "status": Entry(f"{_VIEWS}:status", "What the resource module knows: avail, drained, offline and so on."),
         "info": Entry(f"{_VIEWS}:info", "One line: how many nodes, cores and GPUs."),
         "R": Entry(f"{_VIEWS}:print_r", "Print the resources as R (RFC 20)."),
         "groups": Entry(f"{_VIEWS}:groups", "Groups, who has acquired them, and what moves."),

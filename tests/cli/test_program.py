@@ -205,3 +205,17 @@ def test_a_reader_who_leaves_is_no_error(tmp_path: Path) -> None:
     )
     done = python(code)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_list_of_commands_says_whole_sentences(cli) -> None:
+    for path, command in COMMANDS:
+        if isinstance(command, click.Group):
+            lines = cli(*path, "--help").out.splitlines()[1:]
+            assert not [line for line in lines if line.endswith("...")]
+
+
+def test_a_checkout_is_a_program() -> None:
+    words = [sys.executable, "-m", "fluxsched", "queue", "-h"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: fluxsched queue ")
