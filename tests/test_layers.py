@@ -24,6 +24,7 @@ TREES = ("fluxsched", "tests", "examples", "benchmarks", "rfc")
 # Who may import whom inside fluxsched; every package may import itself. "" stands for fluxsched/__init__.py.
 MAY_IMPORT = {
     "": {"core", "errors", "runtime"},
+    "__main__": {"cli"},
     "errors": set(),
     "core": {"errors"},
     "protocol": {"core", "errors"},
