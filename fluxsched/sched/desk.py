@@ -217,16 +217,16 @@ class Desk:
         group.reasons[jobid] = reason
         if not self._telling:
             return None
+        estimate_s = None if start_s is None or start_s == inf else start_s
         told = group.told.get(jobid)
         if told is None:
             told = group.told[jobid] = Told()
-        elif self.now_s < told.at_s + TELL_EVERY_S:
-            return None
+        elif self.now_s < told.at_s + TELL_EVERY_S and (estimate_s is not None or told.estimate_s is None):
+            return None  # but what cannot be promised any more is taken back at once
         notes: dict[str, Any] = {}
         text = reason if isinstance(reason, str) else reason()
         if text != told.reason:
             told.reason = notes["reason_pending"] = text
-        estimate_s = None if start_s is None or start_s == inf else start_s
         if not _near(estimate_s, told.estimate_s):
             told.estimate_s = notes["t_estimate"] = estimate_s
         if not notes:

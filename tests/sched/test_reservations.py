@@ -138,6 +138,21 @@ def test_owners_are_told_at_a_bounded_rate(bench_of: Any, make_r: MakeR, spec: S
     assert (notes["selection_type"], notes["t_estimate"], notes["reason_pending"]) == ("reserved", None, None)
 
 
+def test_what_cannot_be_promised_any_more_is_taken_back_at_once(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    bench = bench_of(load("easy")[0])
+    bench.grow(make_r("0-3"))
+    bench.submit(1, spec(nodes=4, exclusive=True, duration=100.0))
+    bench.submit(2, spec(nodes=4, exclusive=True, duration=10.0))
+    bench.run()
+    bench.now_s += 1.0
+    bench.did(bench.scheduler.went_offline(Idset.parse("3")))
+    (told,) = bench.run()
+    assert told.annotations["sched"]["t_estimate"] is None
+    assert "1 node is down" in told.annotations["sched"]["reason_pending"]
+    bench.did(bench.scheduler.went_online(Idset.parse("3")))
+    assert bench.run() == []  # a promise may wait
+
+
 def test_who_overtakes_was_backfilled(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
     bench = bench_of(load("easy")[0])
     bench.grow(make_r("0-3"))
