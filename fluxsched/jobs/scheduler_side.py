@@ -67,6 +67,9 @@ class SchedulerSide(Engine):
         for job in link.outstanding.values():
             if job.state is SCHED:
                 self._enqueue(job)
+                if job.annotations:  # reasons and estimates were that scheduler's; the next one knows nothing of them
+                    job.annotations = None
+                    self._out.append(Annotated(job.id, {}))
             else:
                 job.request = NO_REQUEST
         for job in self.active.values() if link.ready else ():

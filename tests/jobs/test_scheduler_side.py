@@ -183,6 +183,13 @@ def test_a_bad_r_changes_nothing(world: Any) -> None:
     assert world.state(1) is State.RUN
 
 
+def test_what_a_lost_scheduler_said_of_waiting_jobs_is_forgotten(world: Any) -> None:
+    world.submit(1)
+    world.do("alloc_annotated", "sched", 1, {"sched": {"t_estimate": 5.0}})
+    assert Annotated(1, {}) in world.do("scheduler_lost", "sched")
+    assert world.manager.active[1].annotations is None
+
+
 def test_annotations(world: Any) -> None:
     world.submit(1)
     effects = world.do("alloc_annotated", "sched", 1, {"sched": {"reason_pending": "full", "t_estimate": 5.0}})
