@@ -14,8 +14,6 @@ from typing import NamedTuple
 import pytest
 
 from fluxsched.core.resources import ResourceSet
-from fluxsched.errors import InvalidValue
-from fluxsched.sched.registry import make, parse_spec
 from fluxsched.sim import Ask, Trace, TraceJob, read_trace
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
@@ -81,16 +79,3 @@ def reference() -> ModuleType:
     sys.modules[spec.name] = module  # dataclasses and NamedTuples look their module up there
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.fixture(scope="session")
-def policy_exists() -> Callable[[str], None]:
-    """Skips, saying why, where a policy is not there yet."""
-
-    def check(policy: str) -> None:
-        try:
-            make(*parse_spec(policy))
-        except InvalidValue as fault:
-            pytest.skip(f"policy {policy} does not exist yet: {fault}")
-
-    return check

@@ -20,16 +20,14 @@ def differences(kth, result: Result, column: str) -> list[tuple[object, float | 
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_every_start_is_the_known_one(kth, policy_exists, policy: str) -> None:
-    policy_exists(policy)
+def test_every_start_is_the_known_one(kth, policy: str) -> None:
     result = run(kth.trace, policy)
     assert len(result.jobs) == 28_481
     assert differences(kth, result, POLICIES[policy]) == []
 
 
 @pytest.mark.parametrize("policy", ["fifo", "easy"])
-def test_one_node_of_all_cores_is_scheduled_alike(kth, policy_exists, policy: str) -> None:
-    policy_exists(policy)
+def test_one_node_of_all_cores_is_scheduled_alike(kth, policy: str) -> None:
     assert differences(kth, run(kth.trace, policy, nodes=1, cores=100), POLICIES[policy]) == []
 
 
@@ -41,8 +39,7 @@ def test_the_published_means_come_out(kth) -> None:
     assert f"{fcfs.wait_s.mean:.1f}" == "353776.4"
 
 
-def test_easy_has_its_published_mean_and_the_other_tie_rule_is_told_apart(kth, policy_exists) -> None:
-    policy_exists("easy")
+def test_easy_has_its_published_mean_and_the_other_tie_rule_is_told_apart(kth) -> None:
     result = run(kth.trace, "easy")
     easy = result.summary
     assert easy.slowdown is not None

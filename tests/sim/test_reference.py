@@ -26,8 +26,7 @@ def as_trace(jobs: list[tuple[int, int, int, int]]) -> Trace:
 
 @pytest.mark.parametrize("policy", DECIDE)
 @pytest.mark.parametrize("machine", [{"procs": PROCS}, {"nodes": 1, "cores": PROCS}], ids=["targets", "cores"])
-def test_generated_workloads(policy: str, machine: dict[str, int], reference: ModuleType, policy_exists) -> None:
-    policy_exists(policy)
+def test_generated_workloads(policy: str, machine: dict[str, int], reference: ModuleType) -> None:
 
     @settings(max_examples=60)
     @given(rows)
