@@ -76,6 +76,9 @@ def site_of(
         raise InvalidValue(f"{' and '.join(given)} each say what the machine is: give one of them")
     if nodes is None and (cores, gpus) != (None, None):
         raise InvalidValue("cores and gpus are counts a node: say how many nodes")
+    for name, value, least in (("procs", procs, 1), ("nodes", nodes, 1), ("cores", cores, 1), ("gpus", gpus, 0)):
+        if value is not None and not (isinstance(value, int) and value >= least):
+            raise InvalidValue(f"{name} {value!r} is not a count of at least {least}")
     machine = Machine(procs) if procs is not None else None
     if nodes is not None:
         machine = Machine(nodes, 1 if cores is None else cores, gpus or 0)

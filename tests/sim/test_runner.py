@@ -173,8 +173,9 @@ def test_the_machine_is_said_once(trace_of: Rows, four_nodes: ResourceSet) -> No
     for options, why in (
         ({}, "does not say what it ran on"),
         ({"procs": 1, "nodes": 1}, "procs and nodes"),
+        ({"procs": -1}, "procs -1 is not a count of at least 1"),
         ({"cores": 2}, "say how many nodes"),
-        ({"procs": 0}, "not within 1"),
+        ({"procs": 0}, "procs 0 is not a count"),
         ({"resources": four_nodes, "procs": 2}, "give no procs"),
         ({"resources": "/nowhere/R.json"}, "cannot be read"),
         ({"procs": 1, "policy": "nope"}, "no policy 'nope'"),
