@@ -54,8 +54,8 @@ READ_AHEAD_MESSAGES = 256
 """With so many messages in hand no more are read: transports let peers in by turns, frame by frame, and who asks one
 thing must not wait until a burst is through."""
 SLICE_MESSAGES = 64
-"""Messages of one peer that are handled before the next peer has its turn: 3 ms. With 16 each costs 5 % more, since like
-follows like less often."""
+"""Messages of one peer that are handled before the next peer has its turn: 3 ms. With 16 each costs 5 % more, since
+like follows like less often."""
 IN_FLIGHT_PEER_MAX = 200_000
 """Unanswered requests of one peer: a client may have 20,000 submits and as many waits open, five times over."""
 SERVICES_PEER_MAX = 64
