@@ -53,6 +53,7 @@ RULES = {
     "burst": Rule("survives 60 submits at once behind a blocked head", put.burst, False),
     "recursion": Rule("survives 2,000 jobs that become runnable at once", put.recursion, False),
     "not-nothing": Rule("survives constraints that are empty", put.not_nothing, False),
+    "rounding": Rule("survives a reservation from which on times are coarser", put.rounding, False),
     "frozen": Rule("moves its reservation up when a job ends early", put.frozen, False),
 }
 COST, COST_SAYS = "cost", "a pass costs no more than n log n as the queue grows"
@@ -92,12 +93,9 @@ def examine(
     counts = dict.fromkeys([*LAWS, *RULES], 0)
     claims: set[str] = set()
 
-    def make(machine: str) -> Stage:
-        return Stage(policy, machine)
-
     for name, rule in RULES.items():
         for at in range(seed, seed + (cases if rule.by_chance else 1)):
-            claimed, broken, finding = _tried(name, at, partial(rule.case, make, seeded(at)))
+            claimed, broken, finding = _tried(name, at, partial(rule.case, _making(policy, at), seeded(at)))
             counts[broken] += 1
             counts.update({law: counts[law] + 1 for law in LAWS if law != broken})
             if claimed or finding is not None:
@@ -108,7 +106,12 @@ def examine(
         claimed = name in LAWS or name in claims
         yield Verdict(name, _verdict(counts[name], claimed, name in findings), counts[name], says, findings.get(name))
     if stopwatch is not None and not findings:
-        yield _cost(make, stopwatch, sizes, seed)
+        yield _cost(_making(policy, seed), stopwatch, sizes, seed)
+
+
+def _making(policy: Policy, seed: int) -> Making:
+    """Stages of a case: when they begin is in its seed as well."""
+    return lambda machine: Stage(policy, machine, put.BEGINS_S[seed % len(put.BEGINS_S)])
 
 
 def _tried(name: str, seed: int, case: Callable[[], T]) -> tuple[T | None, str, Finding | None]:

@@ -8,16 +8,22 @@ was made for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf
+from math import frexp, inf
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.runtime.clock import Chance, seeded
-from fluxsched.sim.stage import URGENCY, Making, Stage
+from fluxsched.sim.stage import BEGIN_S, URGENCY, Making, Stage
 from fluxsched.sim.witness import Broken
 
 MACHINE = "8x4+1"
-LIMITS_S = (10.0, 20.0, 50.0, 100.0, 300.0)
+LIMITS_S = (10.0, 20.3, 49.9, 100.0, 299.7)
+"""Some of them no binary fractions, so that sums with them are rounded."""
+
+BEGINS_S = (2.0**18 - 400, BEGIN_S, 2.0**31 - 200)
+"""When cases begin, in turn: from a power of two on, times are coarser than before it, and sums round otherwise. The
+first is passed in a simulation, which begins at 0, the last by the clock in 2038."""
+
 INSTANTS = 20
 ARRIVALS_MAX = 3
 STEP_S = 40.0
@@ -225,6 +231,20 @@ def not_nothing(make: Making, chance: Chance) -> bool:
     stage.submit(spec_of(10.0, constraint={"not": []}))
     for constraint in EMPTY_CONSTRAINTS:
         stage.submit(spec_of(10.0, nodes=5, constraint=constraint))
+    stage.finish()
+    return True
+
+
+def rounding(make: Making, chance: Chance) -> bool:
+    """A reservation begins at a power of two: a difference from it and a sum up to it disagree on who ends by then."""
+    stage = make("3x1")
+    power_s = 2.0 ** frexp(stage.now_s)[1]
+    stage.advance(power_s - 20)
+    for rank, run_s in ((1, 13.0), (2, 20.0)):
+        stage.submit(spec_of(run_s, nodes=1, constraint={"ranks": [str(rank)]}))
+    stage.decide()
+    stage.submit(spec_of(5.0, nodes=2, constraint={"ranks": ["0,2"]}))
+    stage.submit(spec_of(8.0, nodes=2))
     stage.finish()
     return True
 

@@ -23,8 +23,8 @@ from fluxsched.sched.scheduler import DEFAULT_GROUP
 from fluxsched.sim.system import System
 from fluxsched.sim.witness import PROGRESS, Books, Broken, Witness, late
 
-BEGIN_S = 1_000_000.0
-"""Wall time at the beginning; any but 0.0, which stands for no time."""
+BEGIN_S = 1_700_000_000.0
+"""Wall time at the beginning, unless a case has another; any but 0.0, which stands for no time."""
 
 URGENCY = 16
 """The usual one (RFC 25)."""
@@ -48,8 +48,8 @@ class Job(NamedTuple):
 class Stage:
     """One machine of equal targets, `HOSTSxCORES+GPUS`."""
 
-    def __init__(self, policy: Policy, machine: str) -> None:
-        self.now_s = BEGIN_S
+    def __init__(self, policy: Policy, machine: str, begin_s: float = BEGIN_S) -> None:
+        self.now_s = begin_s
         self.jobs: dict[int, Job] = {}
         self.running: dict[int, ResourceSet] = {}
         self.ends_s: dict[int, float] = {}
@@ -183,8 +183,7 @@ class Stage:
 
     def reloaded(self) -> Stage:
         """The scheduler module begins anew: a fresh policy finds jobs that run, and those that wait come again."""
-        fresh = Stage(self._pristine, self._machine)
-        fresh.now_s = fresh.system.now_s = self.now_s
+        fresh = Stage(self._pristine, self._machine, self.now_s)
         fresh.books.started |= self.books.started
         fresh.jobs = dict(self.jobs)
         for jobid, held in self.running.items():

@@ -5,15 +5,17 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
-from math import inf
+from math import frexp, inf, nextafter
 from typing import Any
 
 import pytest
 
+from fluxsched.runtime.clock import seeded
 from fluxsched.sched.policy import PAUSE, Deny, Pending, Policy, Reserve, Start, View
 from fluxsched.sched.registry import make, parse_spec
 from fluxsched.sim import examine
 from fluxsched.sim.conformance import LAWS, RULES, Verdict
+from fluxsched.sim.conformance_cases import BEGINS_S, MACHINE, ordinary
 from fluxsched.sim.conformance_cost import NOISE_S, SLACK, Growth, cost, limit
 from fluxsched.sim.stage import Stage
 
@@ -237,6 +239,14 @@ class Wordy(FirstFit):
         return view.find(job)
 
 
+class Fine(FirstFit):
+    """rounding: the next time is as far as the last one, it thinks."""
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Any]:
+        assert nextafter(now_s, inf) - now_s == now_s - nextafter(now_s, 0.0)
+        return super().schedule(view, now_s)
+
+
 class Frozen(FirstFit):
     """frozen: a reservation is made once; whoever ends by then may overtake, and nobody else."""
 
@@ -273,7 +283,8 @@ BREAKERS = [
     (Blind, "usable"), (Greedy, "free"), (Twice, "waiting"), (Held, "waiting"), (Picky, "progress"),
     (Endless, "progress"), (Unkind, "progress"), (Jumpy, "ordinary"), (Promising, "head"), (Dicing, "deterministic"),
     (Stubborn, "targets"), (Remembering, "jobs"), (Strict, "expiration"), (Proud, "reload"), (Narrow, "burst"),
-    (Recursive, "recursion"), (Wordy, "not-nothing"), (Frozen, "frozen"), (Quadratic, "cost"),
+    (Recursive, "recursion"), (Wordy, "not-nothing"), (Fine, "rounding"), (Frozen, "frozen"),
+    (Quadratic, "cost"),
 ]  # fmt: skip
 
 
@@ -339,3 +350,22 @@ def test_cost_is_judged_by_its_growth() -> None:
     assert growth.cases == 2
     assert growth.excess == "from 100 to 1,000 waiting jobs a pass takes 45 times as long; n log n allows 45"
     assert NOISE_S < 0.001
+
+
+@pytest.mark.parametrize("spec", ["hybrid", "hybrid:depth=2", "conservative"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_time_that_is_thought_too_late_by_a_difference_is_found(
+    monkeypatch: pytest.MonkeyPatch, seed: int, spec: str
+) -> None:
+    monkeypatch.setattr("fluxsched.sched.outlook._too_late", lambda start_s, limit_s: nextafter(start_s - limit_s, inf))
+    (found,) = [one for one in examine(make(*parse_spec(spec)), seed, cases=0) if one.verdict == "broken"]
+    assert found.rule == "rounding"
+    assert "was foreseen to fit" in str(found.finding)
+
+
+@pytest.mark.parametrize(("begin_s", "powers"), list(zip(BEGINS_S, (1, 0, 1), strict=True)))
+def test_days_pass_powers_of_two_and_have_limits_that_no_float_is(begin_s: float, powers: int) -> None:
+    stage = Stage(make("easy", {}), MACHINE, begin_s)
+    ordinary(lambda machine: stage, seeded(0))
+    assert frexp(stage.now_s)[1] - frexp(begin_s)[1] == powers
+    assert any(job.spec.duration_s % 0.5 for job in stage.jobs.values())
