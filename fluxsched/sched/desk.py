@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from heapq import heappop, heappush
 from math import inf, nextafter
 from types import MappingProxyType
 from typing import Any
@@ -29,7 +30,9 @@ from fluxsched.sched.queue import Skips, Waiting
 from fluxsched.sched.shelf import BEST_FIT, WORST_FIT
 
 TELL_EVERY_S = 10.0
-"""A job's owner hears of a changed reason or estimate no more often: estimates move with every end of a job."""
+"""A job's owner hears of a changed reason or estimate no more often: estimates move with every end of a job.
+
+What is kept back is told when the time is up, as it is by then (`Desk.retell`)."""
 
 ESTIMATE_STEP_S = 1.0
 """A smaller change of an estimate is not worth a message."""
@@ -41,7 +44,9 @@ class Desk:
     What has no underscore is the `View` that its policy gets. With `telling`, those who wait are told why.
     """
 
-    __slots__ = ("_counts", "_group", "_lane", "_news", "_plan", "_queue", "_stamp", "_telling", "now_s", "planned")
+    __slots__ = (
+        "_counts", "_group", "_lane", "_news", "_owed", "_plan", "_queue", "_stamp", "_telling", "now_s", "planned"
+    )  # fmt: skip
 
     def __init__(self, group: Group, lane: Lane, counts: dict[str, int], telling: bool) -> None:
         self.now_s = 0.0
@@ -54,6 +59,7 @@ class Desk:
         self._plan: CountedPlan | PoolPlan | None = None
         self._stamp = group.stamp
         self._news = lane.news
+        self._owed: list[tuple[float, int]] = []  # a heap: when what was kept back is due, and whose it is
 
     def decisions(self, now_s: float) -> Iterator[Decision]:
         """Begins a pass: what the policy decides, when it is asked for the next decision."""
@@ -222,7 +228,11 @@ class Desk:
         if told is None:
             told = group.told[jobid] = Told()
         elif self.now_s < told.at_s + TELL_EVERY_S and (estimate_s is not None or told.estimate_s is None):
+            if not told.owed:
+                told.owed = True
+                heappush(self._owed, (told.at_s + TELL_EVERY_S, jobid))
             return None  # but what cannot be promised any more is taken back at once
+        told.owed = False
         notes: dict[str, Any] = {}
         text = reason if isinstance(reason, str) else reason()
         if text != told.reason:
@@ -233,6 +243,26 @@ class Desk:
             return None
         told.at_s = self.now_s
         return Annotated(jobid, {"sched": notes})
+
+    @property
+    def retell_at_s(self) -> float:
+        """When what was kept back is due (wall time, seconds); inf if nothing was."""
+        return self._owed[0][0] if self._owed else inf
+
+    def retell(self, now_s: float) -> Iterator[Effect]:
+        """Between passes: tells what was kept back and is due, as it is by now; PAUSED where nothing is left to say.
+
+        Who has left, is held or was told since is passed over. He was not looked for in the heap: it forgets everybody
+        after TELL_EVERY_S.
+        """
+        self.now_s = now_s
+        while self.retell_at_s <= now_s:
+            _, jobid = heappop(self._owed)
+            told, job = self._group.told.get(jobid), self._lane.queue.get(jobid)
+            if told is not None and told.owed and job is not None and job.priority:
+                kept = self._lane.planned.get(jobid)
+                start_s = None if kept is None else kept.start_s
+                yield self._tell(jobid, self._group.reasons[jobid], start_s) or PAUSED
 
 
 def _near(one_s: float | None, other_s: float | None) -> bool:

@@ -30,14 +30,15 @@ REQUESTS_MAX = 4096
 
 
 class Told:
-    """What the owner of a waiting job has heard, and when (wall time, seconds)."""
+    """What the owner of a waiting job has heard, and when (wall time, seconds); `owed` if something was kept back."""
 
-    __slots__ = ("at_s", "estimate_s", "reason")
+    __slots__ = ("at_s", "estimate_s", "owed", "reason")
 
     def __init__(self) -> None:
         self.at_s = 0.0
         self.reason: str | None = None
         self.estimate_s: float | None = None
+        self.owed = False
 
     def taken_back(self) -> dict[str, None]:
         """The annotations that no longer hold once the job has started."""

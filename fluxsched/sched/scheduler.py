@@ -306,7 +306,8 @@ class Scheduler:
     def schedule(self, now_s: float) -> Iterator[Effect]:
         """Runs the policy over the groups where something changed, and gives the effects of each decision as it falls.
 
-        `now_s` is wall time. May be taken in slices, or dropped between two effects: what is left is decided next time.
+        Then those are told from whom something was kept back until now. `now_s` is wall time. May be taken in slices,
+        or dropped between two effects: what is left is decided and told next time.
         """
         for group, desks in self._desks:
             if not group.changed or not group.grown or 0 < group.expiration_s <= now_s:
@@ -336,6 +337,15 @@ class Scheduler:
                 finally:
                     desk.end(done)
                     group.changed |= not done
+        if self._telling:
+            for _, desks in self._desks:
+                for _, desk in desks:
+                    yield from desk.retell(now_s)
+
+    @property
+    def retell_at_s(self) -> float:
+        """When to call `schedule` even if nothing happens, for what was kept back (wall time, seconds; else inf)."""
+        return min(desk.retell_at_s for _, desks in self._desks for _, desk in desks)
 
     def _check_refusals(self, lane: Lane, refused: int) -> None:
         self._counts["refused"] += 1

@@ -1,0 +1,163 @@
+"""What the owner of a waiting job was not told at once, since he had just heard of it, is told when it is due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, nextafter
+from random import Random
+from typing import Any
+
+import pytest
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.desk import ESTIMATE_STEP_S, TELL_EVERY_S
+from fluxsched.sched.effects import PAUSED, Annotated
+from fluxsched.sched.registry import load
+from fluxsched.sched.scheduler import Scheduler
+
+MakeR = Callable[..., ResourceSet]
+Spec = Callable[..., dict[str, Any]]
+
+
+def owed(bench: Any) -> int:
+    return sum(len(desk._owed) for _, desks in bench.scheduler._desks for _, desk in desks)
+
+
+def kept_back(bench: Any, make_r: MakeR, spec: Spec) -> None:
+    """At 100 s job 2 was told that it starts at 200 s; since 101 s it is to start at 150 s, and was not told yet."""
+    bench.grow(make_r("0-3"))
+    bench.submit(1, spec(nodes=4, exclusive=True, duration=100.0))
+    bench.submit(2, spec(nodes=4, exclusive=True, duration=10.0))
+    bench.run()
+    assert bench.scheduler.retell_at_s == inf
+    bench.now_s += 1.0
+    bench.did(bench.scheduler.expiration(1, 150.0))
+    assert bench.run() == []
+    assert bench.scheduler.retell_at_s == 100.0 + TELL_EVERY_S
+
+
+def test_what_was_kept_back_is_told_when_it_is_due_though_nothing_happens(
+    bench_of: Any, make_r: MakeR, spec: Spec
+) -> None:
+    bench = bench_of(load("easy")[0])
+    kept_back(bench, make_r, spec)
+    for end_s in (160.0, 170.0):
+        bench.now_s += 1.0
+        bench.did(bench.scheduler.expiration(1, end_s))
+        assert bench.run() == []
+    assert owed(bench) == 1, "what is kept back of a job is one entry, however often it changes"
+    passes = bench.scheduler.stats()["passes"]
+    bench.now_s = nextafter(bench.scheduler.retell_at_s, 0.0)
+    assert bench.run() == []
+    bench.now_s = bench.scheduler.retell_at_s
+    assert bench.run() == [Annotated(2, {"sched": {"t_estimate": 170.0}})]
+    assert bench.run() == []
+    assert bench.scheduler.retell_at_s == inf
+    assert bench.scheduler.stats()["passes"] == passes, "no policy was asked for it"
+
+
+def test_what_is_as_it_was_when_it_is_due_is_not_told_again(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    bench = bench_of(load("easy")[0])
+    kept_back(bench, make_r, spec)
+    bench.did(bench.scheduler.expiration(1, 200.0))
+    assert bench.run() == []
+    bench.now_s += TELL_EVERY_S
+    assert bench.run() == [PAUSED]  # to find out may have taken its time
+    assert bench.scheduler.retell_at_s == inf
+
+
+LEFT: dict[str, Callable[[Any], Any]] = {
+    "started": lambda bench: bench.free(1),
+    "canceled": lambda bench: bench.scheduler.cancel(2),
+    "held": lambda bench: bench.scheduler.prioritize([(2, 0)]),
+    "denied": lambda bench: bench.scheduler.shrunk("default", Idset.parse("3"), typed=True),
+}
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_who_does_not_wait_any_more_is_told_nothing(bench_of: Any, make_r: MakeR, spec: Spec, left: str) -> None:
+    bench = bench_of(load("easy")[0])
+    kept_back(bench, make_r, spec)
+    LEFT[left](bench)
+    assert not any(isinstance(effect, Annotated) for effect in bench.run())
+    bench.now_s = bench.scheduler.retell_at_s
+    assert bench.run() == []
+    assert bench.scheduler.retell_at_s == inf
+
+
+def test_who_comes_again_is_told_in_his_own_time(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    bench = bench_of(load("easy")[0])
+    kept_back(bench, make_r, spec)
+    bench.scheduler.cancel(2)
+    bench.now_s += 1.0
+    bench.submit(2, spec(nodes=4, exclusive=True, duration=10.0))
+    (told,) = bench.run()
+    assert told.annotations["sched"]["t_estimate"] == 150.0
+    bench.did(bench.scheduler.expiration(1, 160.0))
+    assert bench.run() == []
+    bench.now_s = bench.scheduler.retell_at_s
+    assert bench.run() == [PAUSED]  # that was to be told to who was here before
+    assert bench.scheduler.retell_at_s == bench.now_s + 2.0
+    bench.now_s += 2.0
+    assert bench.run() == [Annotated(2, {"sched": {"t_estimate": 160.0}})]
+
+
+def test_a_pass_that_was_dropped_leaves_what_is_due_for_later(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    bench = bench_of(load("easy")[0])
+    kept_back(bench, make_r, spec)
+    bench.now_s += TELL_EVERY_S
+    bench.did(bench.scheduler.cancel(2))
+    for jobid in (3, 4):
+        bench.submit(jobid, spec(nodes=4, exclusive=True, duration=10.0))
+    effects = bench.scheduler.schedule(bench.now_s)
+    next(effects)
+    effects.close()
+    assert bench.scheduler.retell_at_s < bench.now_s
+    bench.run()
+    assert bench.scheduler.retell_at_s > bench.now_s
+
+
+@pytest.mark.parametrize("policy", ["easy", "hybrid:depth=3", "conservative"])
+def test_ten_seconds_after_the_last_event_everybody_knows_how_it_is(
+    bench_of: Any, make_r: MakeR, spec: Spec, policy: str
+) -> None:
+    """Whatever came and went: what owners have heard is what is planned, and nothing is left in the heap."""
+    bench, known = bench_of(load(policy)[0]), {}
+    bench.grow(make_r("0-3"))
+    draw = Random(28)
+    for jobid in range(1, 60):
+        bench.now_s += draw.random()
+        bench.submit(jobid, spec(nodes=draw.randint(1, 4), exclusive=True, duration=draw.uniform(5.0, 90.0)))
+        if bench.granted and draw.random() < 0.5:
+            bench.free(draw.choice(list(bench.granted)))
+        if draw.random() < 0.2:
+            bench.did(bench.scheduler.cancel(draw.randint(1, jobid)))
+        for effect in bench.run():
+            _hear(known, effect)
+    bench.now_s += TELL_EVERY_S
+    for effect in bench.run():
+        _hear(known, effect)
+    assert owed(bench) == 0
+    estimates = {kept.jobid: kept.start_s for kept in bench.scheduler.planned()}
+    assert estimates
+    for jobid, start_s in estimates.items():
+        assert known[jobid] == pytest.approx(start_s, abs=ESTIMATE_STEP_S)
+
+
+def _hear(known: dict[int, float | None], effect: Any) -> None:
+    sched = effect.annotations["sched"] if isinstance(effect, Annotated) else {}
+    if "t_estimate" in sched:
+        known[effect.jobid] = sched["t_estimate"]
+
+
+def test_where_nobody_is_told_nothing_is_kept_back(make_r: MakeR, spec: Spec) -> None:
+    scheduler = Scheduler(load("easy")[0], telling=False)
+    resources = make_r("0-3")
+    scheduler.grown("default", resources, resources.ranks, Idset())
+    for jobid in (1, 2):
+        scheduler.alloc(jobid, 16, 1000, float(jobid), spec(nodes=4, exclusive=True, duration=100.0))
+    for end_s in (150.0, 160.0):
+        assert not any(isinstance(effect, Annotated) for effect in scheduler.schedule(100.0))
+        scheduler.expiration(1, end_s)
+    assert scheduler.retell_at_s == inf
