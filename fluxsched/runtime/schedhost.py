@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 from typing import Any
 
 import msgspec
@@ -31,7 +32,7 @@ from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.rpc import Answer, Calls
 from fluxsched.runtime.log import blamed, logger
 from fluxsched.runtime.specs import Specs
-from fluxsched.runtime.turns import Turns
+from fluxsched.runtime.turns import Timer, Turns
 from fluxsched.sched import effects as effect
 from fluxsched.sched.blame import policy_line
 from fluxsched.sched.scheduler import Scheduler
@@ -81,6 +82,8 @@ class SchedulerHost:
         self._questions = frozenset({"sched.why", "feasibility.check", f"{name}.stats-get", f"{name}.ping"})
         self._pass: Iterator[Any] | None = None
         self._deferred: deque[Message] = deque()
+        self._retell: Timer | None = None
+        self._retell_at_s = inf
         turns.source(self._take)
         turns.at_end(self._schedule)
         turns.at_end(self._flush)
@@ -245,6 +248,21 @@ class SchedulerHost:
             return
         if self._pass is not None or self._deferred:
             self._turns.wake()
+        else:
+            self._await_retelling()
+
+    def _await_retelling(self) -> None:
+        """One timer, for a turn when the scheduler has something to tell though nothing happens; it may come early."""
+        at_s = self.scheduler.retell_at_s
+        if at_s < self._retell_at_s:
+            if self._retell is not None:
+                self._retell.cancel()
+            self._retell_at_s = at_s
+            self._retell = self._turns.after(at_s - self._turns.wall_s, self._retelling)
+
+    def _retelling(self) -> None:
+        """This turn ends with a pass, which tells what is due, and then sets the timer for what is not."""
+        self._retell_at_s = inf
 
     # -- messages -----------------------------------------------------------------------------------------------
 

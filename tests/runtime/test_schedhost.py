@@ -1,17 +1,23 @@
-"""The scheduler's process under a burst: a question is answered before what has arrived earlier to change things."""
+"""The scheduler's process: under a burst questions are answered first, and in silence what is due is told in time."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
 
 from fluxsched.protocol import codec
 from fluxsched.protocol.bundle import pack_bundles, unpack_bundle
-from fluxsched.protocol.header import RESPONSE, Message, decode, make_request
-from fluxsched.protocol.messages.alloc import SchedCancelRequest
+from fluxsched.protocol.header import RESPONSE, Message, decode, make_error, make_request, make_response
+from fluxsched.protocol.messages.alloc import ANNOTATE, AllocResponse, SchedCancelRequest
 from fluxsched.runtime.schedhost import DEFERRED_MAX, SchedulerHost
-from fluxsched.runtime.turns import SHARE_S, Turns
+from fluxsched.runtime.turns import SHARE_S, Timer, Turns
+from fluxsched.sched.desk import TELL_EVERY_S
 from fluxsched.sched.effects import Effect
+from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.scheduler import Scheduler
 
@@ -83,3 +89,106 @@ async def test_a_question_overtakes_a_burst_and_the_burst_keeps_its_order() -> N
     while len(canceled) < BURST:
         await asyncio.sleep(0)
     assert canceled == list(range(BURST))
+
+
+class VirtualTime:
+    """A clock and the loop that goes by it: time passes from one call to the next, at once."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.calls: list[tuple[float, int, Timer]] = []
+        self.number = count()
+
+    def wall_s(self) -> float:
+        return self.now_s
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def call_soon(self, call: Callable[[], None]) -> Timer:
+        return self.call_later(0.0, call)
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
+        timer = Timer(call)
+        heappush(self.calls, (self.now_s + delay_s, next(self.number), timer))
+        return timer
+
+    def run(self, until_s: float) -> None:
+        while self.calls and self.calls[0][0] <= until_s:
+            self.now_s, _, timer = heappop(self.calls)
+            if timer.call is not None:
+                timer.call()
+        self.now_s = until_s
+
+
+class Owner(Wire):
+    """The instance behind the wire: four cores of a group, and what owners of jobs are told."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.annotated: list[tuple[int, dict[str, Any]]] = []
+        self.grants = 0
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        super().send(frames)
+        for message in self.sent:
+            self.take(message)
+        self.sent.clear()
+
+    def take(self, message: Message) -> None:
+        lite = [{"rank": "0", "children": {"core": "0-3"}}]
+        execution = {"R_lite": lite, "starttime": 0.0, "expiration": 0.0, "nodelist": ["n0"]}
+        grow = {"type": "grow", "resources": {"version": 1, "execution": execution}, "online": "0", "offline": ""}
+        match message.topic:
+            case "resource.acquire":
+                self.put(make_response(message, codec.pack(grow)))
+            case "job-manager.sched-hello":
+                self.put(make_error(message, errno.ENODATA))
+            case "job-manager.sched-ready":
+                self.put(make_response(message, codec.pack({"count": 0})))
+            case "sched.alloc":
+                answer = codec.unpack(message.payload, AllocResponse)
+                if answer.type == ANNOTATE:
+                    self.annotated.append((answer.id, (answer.annotations or {})["sched"]))
+
+    def put(self, message: Message) -> None:
+        self.frames += pack_bundles([message])
+
+    def ask(self, topic: str, payload: dict[str, Any]) -> None:
+        self.put(make_request(topic, codec.pack(payload)))
+
+    def alloc(self, jobid: int, duration_s: float) -> None:
+        slot = {"type": "slot", "count": 4, "label": "task", "with": [{"type": "core", "count": 1}]}
+        task = {"command": ["true"], "slot": "task", "count": {"per_slot": 1}}
+        system = {"system": {"duration": duration_s}}
+        spec = {"version": 1, "resources": [slot], "tasks": [task], "attributes": system}
+        self.ask("sched.alloc", {"id": jobid, "priority": 16, "userid": 1, "t_submit": 1.0, "jobspec": spec})
+
+
+def test_a_change_that_was_kept_back_is_told_in_time_though_nothing_happens() -> None:
+    time, owner = VirtualTime(), Owner()
+    turns = Turns(time)
+    SchedulerHost(owner, Scheduler(Easy()), ("default",), turns, "me").start()
+    turns.start(time)  # type: ignore[arg-type]
+    for _ in range(3):  # acquire, hello, ready
+        turns.wake()
+        time.run(1000.0)
+    owner.alloc(1, 100.0)
+    owner.alloc(2, 10.0)
+    turns.wake()
+    time.run(1001.0)
+    assert [(jobid, sched["t_estimate"]) for jobid, sched in owner.annotated] == [(2, 1100.0)]
+    owner.annotated.clear()
+    for end_s in (1050.0, 1060.0):
+        owner.ask("sched.expiration", {"id": 1, "expiration": end_s})
+        turns.wake()
+        time.run(time.now_s + 1.0)
+    before = turns.count
+    due_s = 1000.0 + TELL_EVERY_S
+    time.run(due_s - 0.001)
+    assert (owner.annotated, turns.count) == ([], before), "nobody looks before it is due"
+    time.run(due_s)
+    assert owner.annotated == [(2, {"t_estimate": 1060.0})]
+    time.run(due_s + 10 * TELL_EVERY_S)
+    assert turns.count <= before + 2, "then there is silence: one turn told, one may have followed what was sent"
+    assert len(owner.annotated) == 1
