@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Generator, Iterable
 from functools import lru_cache
+from math import inf
 from typing import Any
 
 import msgspec
@@ -236,8 +237,8 @@ class Bridge:
         self._armed = False
         if self._early is not None or self._ended:
             return
-        begun_s = self._clock.monotonic_s()
-        cut = self._pass(begun_s + SLICE_S)
+        begun_s, now_s = self._clock.monotonic_s(), self._clock.wall_s()
+        cut = self._pass(now_s, begun_s + SLICE_S)
         self._annotate()
         self._commits.flush()
         self.passes += 1
@@ -245,10 +246,12 @@ class Bridge:
         self._rest_until_s = ended_s + REST * (ended_s - begun_s)
         if cut:
             self._changed()
+        elif not self._complaint and (retell_at_s := self.scheduler.retell_at_s) < inf:
+            self._handle.after(max(0.0, retell_at_s - now_s))  # a turn for whatever happens sooner replaces this one
 
-    def _pass(self, until_s: float) -> bool:
+    def _pass(self, now_s: float, until_s: float) -> bool:
         """Whether the pass was dropped because its time was up; each decision of it stands."""
-        decided = self.scheduler.schedule(self._clock.wall_s())
+        decided = self.scheduler.schedule(now_s)
         try:
             for one in decided:
                 self._perform((one,))

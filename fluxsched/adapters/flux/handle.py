@@ -72,7 +72,7 @@ class Handle(Protocol):
         ...
 
     def after(self, delay_s: float) -> None:
-        """Have `Bridge.turn` called once, so much later."""
+        """Have `Bridge.turn` called once, so much later, and not when it was to be called before."""
         ...
 
     def log(self, level: int, text: str) -> None:
