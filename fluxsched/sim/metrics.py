@@ -55,7 +55,7 @@ class OverTime:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of one policy on one trace. Times in seconds; utilisation is of the usable cores between first and last event."""
+    """Of one policy on one trace. Times in seconds; utilisation is of the usable cores from the first submission on."""
 
     jobs: int
     states: dict[str, int]
@@ -121,7 +121,7 @@ def summarize(result: Result) -> Summary:
     jobs = result.jobs
     users, queues = shares(result, jobs.user), shares(result, jobs.queue)
     begun = min(jobs.submit, default=0.0)
-    ended = max([end for end in jobs.end if end is not None], default=begun)
+    ended = max(begun, result.end_s)
     capacity = average(result.capacity, begun, ended) * (ended - begun)
     waiting = queue_steps(jobs)
     states: dict[str, int] = {}

@@ -48,7 +48,7 @@ HOURS_MAX = 72
 
 
 class Scale(NamedTuple):
-    """All axes of time: hours or days, up to the last end of a job."""
+    """All axes of time: hours or days, up to the end of the longest schedule."""
 
     name: str
     unit_s: float
@@ -57,7 +57,7 @@ class Scale(NamedTuple):
     @classmethod
     def of(cls, results: Sequence[Result]) -> Scale:
         """The unit that fits the longest schedule."""
-        last_s = max([end for result in results for end in result.jobs.end if end is not None], default=0.0)
+        last_s = max([result.end_s for result in results])
         return cls("hours", HOUR_S, last_s) if last_s <= HOURS_MAX * HOUR_S else cls("days", DAY_S, last_s)
 
     def apply(self, axes: Axes) -> None:
@@ -169,9 +169,9 @@ def _gantt(axes: Axes, result: Result, scale: Scale) -> None:
     jobs = result.jobs
     rows = zip(jobs.start, jobs.end, jobs.ranks or (), strict=True)
     for at, (start_s, end_s, ranks) in enumerate(rows):
-        if start_s is None or end_s is None or ranks is None:
+        if start_s is None or ranks is None:
             continue
-        begin, end = start_s / scale.unit_s, end_s / scale.unit_s
+        begin, end = start_s / scale.unit_s, (scale.last_s if end_s is None else end_s) / scale.unit_s
         for first, last in Idset.parse(ranks).runs():
             corners.append([(begin, first), (begin, last + 1), (end, last + 1), (end, first)])
             colours.append(f"C{at % 10}")

@@ -72,13 +72,20 @@ def table(results: Sequence[Result]) -> Iterator[str]:
 def over_time(results: Sequence[Result]) -> Iterator[str]:
     """A line of bars a policy, over the makespan: utilisation, and queue length up to the longest of all policies."""
     longest = max([max(result.summary.over_time.queue) for result in results])
-    rows = [[f"in {PARTS} parts", "utilisation, 0 to 100 %", f"queue length, 0 to {longest:,.1f}"]]
+    rows = [[f"in {PARTS} parts", "utilisation, 0 to 100 %", f"queue length, {scale_of(longest)}"]]
     for result in results:
         course = result.summary.over_time
         rows.append([result.policy, bars(course.utilisation, 1.0), bars(course.queue, longest)])
     for title, *courses in rows:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         yield "  ".join([title.ljust(widths[0]), courses[0].ljust(widths[1]), courses[1]]).rstrip()
+
+
+def scale_of(longest: float) -> str:
+    """What bars stand for, in as many digits as it takes to be more than nothing."""
+    if not longest:
+        return "0 throughout"
+    return f"0 to {longest:,.1f}" if longest >= 0.1 else f"0 to {longest:.1g}"
 
 
 def bars(values: Sequence[float | None], most: float) -> str:
@@ -167,7 +174,8 @@ def _passes(number: Callable[[Sequence[float]], float]) -> Callable[[Result, Sum
 
 
 def _rate(result: Result, summary: Summary) -> str:
-    return f"{len(result.jobs) / result.cost.wall_s:,.0f}" if result.cost.wall_s else ""
+    submitted = len(result.jobs) - summary.states.get(UNSUBMITTED, 0)
+    return f"{submitted / result.cost.wall_s:,.0f}" if result.cost.wall_s else ""
 
 
 def _number(value: float) -> str:

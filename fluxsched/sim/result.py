@@ -9,6 +9,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -24,7 +25,10 @@ WAITING, RUNNING, COMPLETED, TIMEOUT, FAILED, DENIED = "waiting", "running", "co
 """`state`: not started, not ended by then, ran to its end, cut at its limit, ended with its targets, never possible."""
 
 UNSUBMITTED = "unsubmitted"
-"""`state` with feedback: the preceding job was not over by then."""
+"""`state`: not even waiting, as its time had not come by then, or, with feedback, the preceding job was not over."""
+
+LEFT = frozenset({WAITING, RUNNING, UNSUBMITTED})
+"""States of jobs that are not over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class Columns:
 
 @dataclass(repr=False)
 class Result:
-    """One policy on one trace. `jobs` is the table, `capacity` the usable cores from each time on."""
+    """One policy on one trace, up to `until_s`. `jobs` is the table, `capacity` the usable cores from each time on."""
 
     policy: str
     trace: str
@@ -67,6 +71,7 @@ class Result:
     capacity: list[tuple[float, int]]
     targets: int
     cost: Cost
+    until_s: float = inf
 
     def __repr__(self) -> str:
         """In a line: the table may have a million rows."""
@@ -76,6 +81,13 @@ class Result:
     def cores(self) -> int:
         """Cores at the beginning."""
         return self.capacity[0][1]
+
+    @cached_property
+    def end_s(self) -> float:
+        """Up to when figures are: the last end of a job, or `until_s` if there were jobs left."""
+        if self.until_s < inf and not LEFT.isdisjoint(self.jobs.state):
+            return self.until_s
+        return max([end for end in self.jobs.end if end is not None], default=0.0)
 
     @cached_property
     def wait(self) -> list[float | None]:

@@ -82,7 +82,7 @@ class Simulation:
         n = len(trace.jobs)
         self._start: list[float | None] = [None] * n
         self._end: list[float | None] = [None] * n
-        self._state = [WAITING] * n
+        self._state = [UNSUBMITTED] * n
         self._procs = [job.ask.nslots * job.ask.cores for job in trace.jobs]
         self._ranks: list[str | None] | None = [None] * n if placements else None
         self._notes: dict[int | str, str] = {}
@@ -99,7 +99,7 @@ class Simulation:
             self._instant(events, agenda.now_s)
         wall_s = stopwatch() - begun_s if stopwatch is not None else None
         self.system.check()
-        return self._result(wall_s)
+        return self._result(until_s, wall_s)
 
     def _instant(self, events: list[tuple[int, object]], now_s: float) -> None:
         self.system.now_s = now_s
@@ -125,9 +125,7 @@ class Simulation:
         """Who follows nobody is submitted when the trace says; the others when it comes to it."""
         waiting = {follower for each in self._followers.values() for follower in each}
         for at, submit_s in enumerate(self._submit_s):
-            if at in waiting:
-                self._state[at] = UNSUBMITTED
-            else:
+            if at not in waiting:
                 self._agenda.at(submit_s, SUBMIT, at)
 
     def _follow(self, at: int) -> None:
@@ -252,14 +250,15 @@ class Simulation:
         self._settle(now_s)
         self._capacity.append((now_s, self.system.usable_cores()))
 
-    def _result(self, wall_s: float | None) -> Result:
+    def _result(self, until_s: float, wall_s: float | None) -> Result:
         jobs = self._jobs
         table = Columns(
             [job.job for job in jobs], self._submit_s, self._start, self._end, self._procs,
             [job.user for job in jobs], [job.queue for job in jobs], self._state, self._ranks, self._notes,
         )  # fmt: skip
         cost = Cost(self._instants, self._scheduler.stats()["passes"], wall_s, self._pass_s)
-        return Result(self._title, self._trace.name, table, self._capacity, len(self._site.resources), cost)
+        targets = len(self._site.resources)
+        return Result(self._title, self._trace.name, table, self._capacity, targets, cost, until_s)
 
 
 def _cores(spec: Jobspec) -> int:

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from fluxsched.cli.main import main
 from fluxsched.cli.progress import SHOWN_EVERY_S, ProgressLine, line_text
+from fluxsched.sim.report import scale_of
 
 Run = Callable[..., Result]
 
@@ -113,6 +114,22 @@ def test_jobs_without_a_limit_are_pointed_out(sim: Run, tmp_path: Path) -> None:
     (tmp_path / "e.jsonl").write_text('{"submit": 0, "run": 1}\n{"submit": 0, "run": 1, "duration": 5}\n')
     assert "\n1 jobs without a limit: " in sim("e.jsonl", "--procs", "1", "--policy", "fifo").stdout
     assert "without a limit" not in sim("t.swf", "--policy", "fifo").stdout
+
+
+def test_who_has_not_been_submitted_by_then_does_not_wait(sim: Run) -> None:
+    text = sim("t.swf", "--policy", "fifo", "--until", "0.5s").stdout
+    lines = [line.split() for line in text.splitlines()]
+    assert ["jobs", "unsubmitted", "2"] in lines
+    assert ["queue", "length", "max", "0"] in lines
+    assert "queue length, 0 throughout" in text
+    assert "jobs waiting" not in text
+
+
+@pytest.mark.parametrize(
+    ("longest", "text"), [(0.0, "0 throughout"), (0.043, "0 to 0.04"), (1.0, "0 to 1.0"), (2345.67, "0 to 2,345.7")]
+)
+def test_the_scale_of_a_queue_is_never_nothing(longest: float, text: str) -> None:
+    assert scale_of(longest) == text
 
 
 def test_users_and_queues(sim: Run) -> None:

@@ -46,6 +46,16 @@ def test_nothing_to_draw_draws_empty_axes(study, tmp_path: Path, trace_of) -> No
     plot(trace, [run(trace, procs=2)], tmp_path / "a.svg")
 
 
+def test_time_is_drawn_up_to_where_it_ended(study, trace_of) -> None:
+    from fluxsched.sim.plots import draw
+
+    trace = trace_of((0, 9000, 9000, 2))
+    figure = draw(trace, [run(trace, procs=2, until_s=3600, placements=True)])
+    assert [axes.get_xlim() for axes in (figure.axes[0], figure.axes[1], figure.axes[-1])] == [(0.0, 1.0)] * 3
+    (jobs,) = figure.axes[-1].collections
+    assert jobs.get_paths()[0].get_extents().xmax == 1.0
+
+
 def test_without_matplotlib_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fluxsched.sim.plots.find_spec", lambda name: None)
     with pytest.raises(InvalidValue, match=r"pip install 'fluxsched\[plots\]'"):

@@ -52,9 +52,18 @@ def test_what_can_never_run_is_denied_and_does_not_block(trace_of: Rows) -> None
 def test_until_leaves_the_rest_undone(trace_of: Rows) -> None:
     trace = trace_of((0, 10, 10, 2), (1, 10, 10, 2), (20, 1, 1, 1))
     result = run(trace, procs=2, until_s=5)
-    assert result.jobs.state == ["running", "waiting", "waiting"]
+    assert result.jobs.state == ["running", "waiting", "unsubmitted"]
     assert result.jobs.end == [None, None, None]
     assert run(trace, procs=2, until_s=10).jobs.start == [0, 10, None]
+
+
+def test_figures_are_of_the_time_that_was_simulated(trace_of: Rows) -> None:
+    trace = trace_of((0, 10, 10, 2), (1, 10, 10, 2), (40, 1, 1, 1))
+    early = run(trace, procs=2, until_s=5).summary
+    assert (early.makespan_s, early.utilisation, early.queue_max, early.queue_mean) == (5, 1.0, 1, 0.8)
+    assert run(trace, procs=2, until_s=39).summary.makespan_s == 39
+    assert run(trace, procs=2, until_s=50).summary.makespan_s == 41
+    assert run(trace_of((30, 10, 10, 2)), procs=2, until_s=5).summary.makespan_s == 0
 
 
 def test_progress_and_cost_are_told(trace_of: Rows) -> None:
