@@ -179,7 +179,7 @@ def raise_exception(handle: Handle, jobids: tuple[int, ...], kind: str, severity
 
 @job.command("id")
 @click.option("--to", "form", type=click.Choice(tuple(_FORMS)), default="dec", show_default=True)
-@jobids_argument()
+@jobids_argument(distinct=False)
 def convert_id(jobids: tuple[int, ...], form: str) -> None:
     """Write job ids in another form (RFC 19)."""
     for jobid in jobids:

@@ -49,7 +49,7 @@ def connect(uri: str | None) -> AbstractContextManager[Handle]:
 
 
 uri_option = click.option("--uri", metavar="URI", help="The instance. [default: FLUXSCHED_URI, else your newest]")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, as the instance answers it.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the whole answer, as JSON.")
 
 
 def connected(handler: Callable[..., Any]) -> Callable[..., Any]:
@@ -227,8 +227,11 @@ SIGNAL = Converted("signal", _signal)
 jobid_argument = click.argument("jobid", metavar="JOBID", type=JOBID)
 
 
-def jobids_argument(*, required: bool = True) -> Callable[[Function], Function]:
-    """The argument `JOBID...`; an error names every text that is not a job id."""
+def jobids_argument(*, required: bool = True, distinct: bool = True) -> Callable[[Function], Function]:
+    """The argument `JOBID...`; an error names every text that is not a job id.
+
+    `distinct`: a job that is named twice, perhaps in two forms, is there once.
+    """
 
     def parse(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[int, ...]:
         ids, faults = [], []
@@ -240,7 +243,7 @@ def jobids_argument(*, required: bool = True) -> Callable[[Function], Function]:
                 faults.append(str(error))
         if faults:
             raise click.BadParameter("; ".join(faults), ctx, param)
-        return tuple(ids)
+        return tuple(dict.fromkeys(ids) if distinct else ids)
 
     metavar = "JOBID..." if required else "[JOBID...]"
     return click.argument(

@@ -121,7 +121,7 @@ def test_raise(cli) -> None:
     [("dec", "5"), ("hex", "0x5"), ("dothex", "0000.0000.0000.0005"), ("f58", "ƒ6"), ("f58plain", "f6")],
 )
 def test_id(cli, form: str, want: str) -> None:
-    assert cli("job", "id", "--to", form, "5", "f6").out == f"{want}\n{want}\n"
+    assert cli("job", "id", "--to", form, "5", "f6").out == f"{want}\n{want}\n"  # a line a text
 
 
 @pytest.mark.parametrize("command", ["cancel", "kill", "urgency", "update", "wait"])

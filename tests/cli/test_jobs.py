@@ -158,6 +158,7 @@ def test_all_wrong_job_ids_are_named(cli, command: str) -> None:
     ("args", "calls"),
     [
         ("cancel 1 ƒ3", [("job-manager.cancel", {"id": 1}), ("job-manager.cancel", {"id": 2})]),
+        ("cancel 1 1 ƒ2", [("job-manager.cancel", {"id": 1})]),
         ("cancel -m enough 1", [("job-manager.cancel", {"id": 1, "note": "enough"})]),
         ("kill 1", [("job-manager.kill", {"id": 1, "signum": 15})]),
         ("kill -s SIGusr1 1", [("job-manager.kill", {"id": 1, "signum": 10})]),
@@ -257,5 +258,5 @@ def test_wait_for_several(cli, listing) -> None:
     assert done.err == "fluxsched: wait: ƒ3: exit status 2\nfluxsched: wait: ƒ4: exit status 1\n"
     assert cli("wait", "--all", answers=picked(listing, 1) | {"job-manager.wait": ended}).code == 0
     assert cli("wait", "--all", answers={"job-manager.list": {"jobs": []}}).code == 0
-    lines = cli("wait", "--json", "1", "2", answers={"job-manager.wait": ended}).out.splitlines()
+    lines = cli("wait", "--json", "1", "2", "ƒ2", answers={"job-manager.wait": ended}).out.splitlines()
     assert [json.loads(line)["id"] for line in lines] == [1, 2]

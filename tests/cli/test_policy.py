@@ -33,6 +33,7 @@ def test_list(cli) -> None:
     ]  # fmt: skip
     answer = json.loads(cli("policy", "list", "--json").out)["policies"]
     assert answer[1]["options"] == "order=fifo placement=worst-fit"
+    assert "instance" not in cli("policy", "list", "--help").out  # none is asked
 
 
 def test_new(cli, here: Path) -> None:
