@@ -20,6 +20,7 @@ from fluxsched.jobs.effects import Effect, Event, Held, Kill, Persist, SchedFree
 from fluxsched.jobs.holdings import Grant, Holdings
 from fluxsched.jobs.job import HELD_PRIORITY, NO_REQUEST, SENT, WAITING, Job, priority_of
 from fluxsched.jobs.queues import QueueConfig, Queues
+from fluxsched.jobs.roll import Roll
 from fluxsched.jobs.schedulers import Links
 from fluxsched.jobs.states import CLEANUP, DEPEND, INACTIVE, PRIORITY, RUN, SCHED
 
@@ -46,6 +47,7 @@ class Engine:
     ) -> None:
         self.active: dict[int, Job] = {}
         self.inactive: OrderedDict[int, Job] = OrderedDict()
+        self.roll = Roll(self.active)
         self.queues = Queues(queues or {}, default_queue)
         self.holdings = Holdings()
         self.links = Links()
@@ -104,6 +106,7 @@ class Engine:
 
     def _admit(self, job: Job) -> None:
         self.active[job.id] = job
+        self.roll.add(job.id)
         job.queue.active += 1
 
     def _advance(self, job: Job) -> None:

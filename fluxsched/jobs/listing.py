@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from heapq import nlargest, nsmallest
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fluxsched.jobs import lookups
@@ -29,11 +29,10 @@ def select_jobs(engine: Engine, wanted: Selection, max_entries: int, since_s: fl
     """The first `max_entries` jobs: those that wait by their place in line, then those that run and those that have
     ended (after `since_s`), each from the latest.
     """
-    active = list(engine.active.values()) if wanted.states & ACTIVE else []
     ended = list(reversed(engine.inactive.values())) if wanted.states & INACTIVE else []
     waiting = _Best(max_entries, Job.key)
     running = _Best(max_entries, lambda job: (-job.t_run, -job.id))
-    for some in _steps(active):
+    for some in lookups.walk_active(engine, STEP_JOBS) if wanted.states & ACTIVE else ():
         for job in some:
             if wanted.matches(job):
                 (waiting if job.state & PENDING else running).add(job)
@@ -85,7 +84,7 @@ class Tally(NamedTuple):
 def tally(engine: Engine) -> Iterator[dict[str | None, Tally] | None]:
     """The jobs of each queue that there is or was."""
     found = {queue.name: Tally(Counter(), Counter()) for queue in engine.queues}
-    for some in _steps([*engine.active.values(), *engine.inactive.values()]):
+    for some in chain(lookups.walk_active(engine, STEP_JOBS), _steps(list(engine.inactive.values()))):
         for job in some:
             of_queue = found[job.queue.name]
             of_queue.states[job.state.name] += 1

@@ -6,7 +6,8 @@ Law: nothing here changes a job; keys and words are those of job-manager.list's 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fluxsched.core.why import Why
@@ -140,27 +141,38 @@ def list_jobs(engine: Engine, wanted: Filter) -> Iterator[list[dict[str, Any]]]:
     """The jobs wanted, newest first, active ones before those that have ended; piece by piece, for there may be a
     million to look through. Whatever happens between two pieces, no job is listed twice, and each as it is then.
     """
-    ids = _candidates(engine, wanted)
     left = wanted.max_entries
-    while ids and left > 0:
-        found: list[dict[str, Any]] = []
-        for jobid in reversed(ids[-PIECE_JOBS:]):
-            job = engine.active.get(jobid) or engine.inactive.get(jobid)
-            if job is not None and len(found) < left and _matches(job, wanted):
-                found.append(info(job))
-        del ids[-PIECE_JOBS:]
+    for some in _candidates(engine, wanted):
+        if left <= 0:
+            return
+        found = list(islice((info(job) for job in some if _matches(job, wanted)), left))
         left -= len(found)
         yield found
 
 
-def _candidates(engine: Engine, wanted: Filter) -> list[int]:
-    """Ids of the jobs to look at, the first one last."""
-    if wanted.ids is not None:
-        return list(reversed(wanted.ids))
-    ids = list(engine.inactive) if wanted.states & INACTIVE else []
-    if wanted.states & ACTIVE:
-        ids += engine.active
-    return ids
+def _candidates(engine: Engine, wanted: Filter) -> Iterator[list[Job]]:
+    """The jobs to look at, the first one first."""
+    ended = wanted.ids
+    if ended is None:
+        ended = tuple(reversed(engine.inactive)) if wanted.states & INACTIVE else ()
+        if wanted.states & ACTIVE:
+            yield from walk_active(engine, PIECE_JOBS)
+    for start in range(0, len(ended), PIECE_JOBS):
+        yield _known(engine, ended[start : start + PIECE_JOBS])
+
+
+def walk_active(engine: Engine, step: int) -> Iterator[list[Job]]:
+    """The jobs that are active when it begins, from the latest, `step` or fewer at a time. Between two steps anything
+    may happen: a job that has ended since comes as what it is then.
+    """
+    ended = dict.fromkeys(engine.inactive)
+    for jobids in engine.roll.walk(step):
+        yield _known(engine, [jobid for jobid in jobids if jobid not in ended])
+
+
+def _known(engine: Engine, jobids: Iterable[int]) -> list[Job]:
+    found = (engine.active.get(jobid) or engine.inactive.get(jobid) for jobid in jobids)
+    return [job for job in found if job is not None]
 
 
 def _matches(job: Job, wanted: Filter) -> bool:
