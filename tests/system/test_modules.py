@@ -56,6 +56,8 @@ def test_a_policy_by_file_name_with_options(daemon: Any, policy_file: Path) -> N
     assert here("module", "stats", "sched-mine").json["policy"] == "mine"
     found = here("module", "load", "fifo", status=1)
     assert found.err == "fluxsched: module load: group 'default' is served by module 'sched-mine'; remove it first\n"
+    found = here("module", "load", "nope", status=1)
+    assert found.err.startswith("fluxsched: module load: no policy 'nope': there are ")
     here("module", "remove", "sched-mine")
     assert "sched-mine" not in modules(here)
     waiting = here.submit("true")

@@ -91,7 +91,7 @@ class ModuleService:
         self.builtin: dict[str, Callable[[], dict[str, object]]] = {}
         router.serve(
             {
-                "module.load": self._load_request,
+                "module.load": self.load_request,
                 "module.remove": self._remove_request,
                 "module.reload": self._reload_request,
                 "module.list": self._list,
@@ -109,6 +109,7 @@ class ModuleService:
     ) -> Module:
         """Start a module; `ready` gets None once it serves its groups, else the reason why it never did."""
         groups = groups or (DEFAULT_GROUP,)
+        specs = composed(spec, groups, self._queues)  # first: whose name it is matters only if it is one
         name = name or default_name(spec, groups)
         if NAME.fullmatch(name) is None:
             raise InvalidValue(f"module name {name!r} is not 1 to 64 letters, digits, '_', '.' or '-'")
@@ -121,7 +122,7 @@ class ModuleService:
             for other in self.modules.values():
                 if group in other.groups and other.status != STATUS_EXITED:
                     raise Refused(f"group {group!r} is served by module {other.name!r}; remove it first", errno.EBUSY)
-        module = Module(name, spec, composed(spec, groups, self._queues), groups, self._turns.wall_s)
+        module = Module(name, spec, specs, groups, self._turns.wall_s)
         module.on_ready.append(ready)
         self._spawn(module)
         self.modules[name] = module
@@ -183,7 +184,8 @@ class ModuleService:
         lines = text.decode(errors="replace").strip().splitlines()
         return lines[-1] if lines and status else f"exit status {status}"
 
-    def _load_request(self, request: Request) -> None:
+    def load_request(self, request: Request) -> None:
+        """`load` what a client asks for, and answer once it serves its groups."""
         wanted = request.payload(ModuleLoadRequest)
         self._answer_when_ready(request, wanted.spec, wanted.name, tuple(wanted.groups))
 
