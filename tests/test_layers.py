@@ -40,7 +40,7 @@ MAY_IMPORT = {
     },
     "adapters": {"core", "errors", "protocol", "runtime", "sched"},
     "cli": {
-        "core", "errors", "runtime.blocking", "runtime.clock", "runtime.launch",
+        "core", "errors", "runtime.blocking", "runtime.clock", "runtime.launch", "runtime.policy_list",
         "adapters.flux.install", "sim.commands", "sim.kit",
     },
 }  # fmt: skip

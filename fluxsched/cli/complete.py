@@ -75,7 +75,7 @@ def policies(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     """Policies by name; a path is completed as a file."""
     if "/" in incomplete or incomplete.startswith("."):
         return [CompletionItem(incomplete, type="file")]
-    from fluxsched.runtime.launch import known_policies
+    from fluxsched.runtime.policy_list import known_policies
 
     return _fitting(known_policies(), incomplete)
 

@@ -32,13 +32,11 @@ from fluxsched.runtime.policies import check_files, composed
 from fluxsched.runtime.sources import Sources, build_inventory
 from fluxsched.runtime.tracing import printer
 from fluxsched.runtime.usage import check_start
-from fluxsched.sched.registry import known_policies
 
 __all__ = [
     "StartOptions",
     "agent",
     "check_start",
-    "known_policies",
     "schedulers_of",
     "settings_of",
     "start",

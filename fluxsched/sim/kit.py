@@ -1,4 +1,4 @@
-"""What the command line asks for policies: which there are, a new one to begin with, and whether one keeps the laws."""
+"""What the command line asks for a policy that somebody writes: one to begin with, and whether it keeps the laws."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import NamedTuple
 
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.sched.blame import policy_line
 from fluxsched.sched.policy import Policy
-from fluxsched.sched.registry import known_policies, make, parse_spec, says
+from fluxsched.sched.registry import known_policies, make, parse_spec
 from fluxsched.sim.conformance import Verdict, examine
 
-__all__ = ["Listed", "Verdict", "check", "check_name", "new", "policies"]
+__all__ = ["Verdict", "check", "check_name", "new"]
 
 NAME_CHARS_MAX = 60
 """Names of policies stand in tables, file names and one-line specifications."""
@@ -30,25 +29,6 @@ SKELETON = (
     ("test_policy.py.in", "test_{module}.py"),
 )
 """The files of a new package, and what they are made of."""
-
-
-class Listed(NamedTuple):
-    """A policy that there is, its options as `key=default`, and what it says of itself, or why it cannot be loaded."""
-
-    name: str
-    options: str
-    says: str
-
-
-def policies() -> Iterator[Listed]:
-    """Ours and those of installed packages, by name."""
-    for name in known_policies():
-        try:
-            policy = make(name, {})
-            options = " ".join(f"{key}={option.default}" for key, option in policy.OPTIONS.items())
-            yield Listed(name, options, says(policy))
-        except FluxschedError as fault:
-            yield Listed(name, "", f"cannot be loaded: {fault}")
 
 
 def check(spec: str, seed: int, stopwatch: Callable[[], float]) -> Iterator[Verdict]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,19 @@ def test_list(cli) -> None:
     answer = json.loads(cli("policy", "list", "--json").out)["policies"]
     assert answer[1]["options"] == "order=fifo placement=worst-fit"
     assert "instance" not in cli("policy", "list", "--help").out  # none is asked
+
+
+def test_the_list_is_made_without_simulator_and_instance() -> None:
+    """Both take longer to import than the rest of the command."""
+    program = (
+        "import sys, contextlib\nfrom fluxsched.cli.main import main\n"
+        "with contextlib.suppress(SystemExit): main(['policy', 'list'])\n"
+        "heavy = {'fluxsched.sim', 'fluxsched.runtime.instance', 'fluxsched.runtime.config', 'asyncio', 'zmq'}\n"
+        "sys.exit(', '.join(sorted(heavy & sys.modules.keys())) or 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "conservative" in done.stdout
 
 
 def test_new(cli, here: Path) -> None:

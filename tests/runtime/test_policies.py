@@ -10,6 +10,7 @@ from fluxsched.errors import InvalidValue
 from fluxsched.runtime.config import Config, in_full, parse_config
 from fluxsched.runtime.launch import StartOptions, schedulers_of
 from fluxsched.runtime.policies import check_policies, composed, policy_of
+from fluxsched.runtime.policy_list import policies
 
 CONFIG = parse_config(
     '[resource.groups]\nlab = ""\n'
@@ -69,6 +70,13 @@ def test_only_files_that_are_there(tmp_path: Path) -> None:
     path.write_text("1 / 0\n")
     assert schedulers_of(StartOptions(schedulers=(f"{path}:n=1",)), Config()) == ((f"{path}:n=1", None, ()),)
     assert check_policies(f"fifo;debug={path}") == ("fifo", {"debug": str(path)})  # not run, not even looked for
+
+
+def test_the_list_has_ours_with_options_and_words() -> None:
+    listed = {one.name: one for one in policies()}
+    assert {"conservative", "easy", "fifo", "firstfit", "hybrid"} <= listed.keys()
+    assert listed["hybrid"].options == "depth=8 order=fifo placement=worst-fit"
+    assert all(one.says.endswith(".") for one in listed.values())
 
 
 def test_what_a_queue_says_in_short_is_told_in_full_since_flux_queue_list_looks_into_the_table() -> None:

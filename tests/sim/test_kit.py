@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.sim.kit import NAME_CHARS_MAX, check, check_name, new, policies
+from fluxsched.sim.kit import NAME_CHARS_MAX, check, check_name, new
 
 NO_TIME = float
 
@@ -101,13 +101,6 @@ def test_nothing_is_left_of_what_cannot_be_written(tmp_path: Path, monkeypatch: 
     with pytest.raises(OSError, match="No space"):
         new("night", tmp_path / "night")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_list_has_ours_with_options_and_words() -> None:
-    listed = {one.name: one for one in policies()}
-    assert {"conservative", "easy", "fifo", "firstfit", "hybrid"} <= listed.keys()
-    assert listed["hybrid"].options == "depth=8 order=fifo placement=worst-fit"
-    assert all(one.says.endswith(".") for one in listed.values())
 
 
 def test_what_cannot_be_made_is_refused(tmp_path: Path) -> None:
