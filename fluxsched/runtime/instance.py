@@ -164,7 +164,7 @@ class Instance:
         self.agents.on_change.append(self._check_ready)
         self.instance = InstanceService(self.router, self.info, in_full(config.raw), self.stop)
         self._common_services()
-        self.door = Door(self.router, self.resource, self.instance, self.turns, self._age_s)
+        self.door = Door(self.router, self.resource, self.instance, self.modules, self.turns, self._age_s)
         self._executors()
         self.turns.at_end(self.store.flush)
         self.turns.at_end(self.router.flush)

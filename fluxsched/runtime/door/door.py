@@ -12,6 +12,7 @@ from fluxsched.runtime.door.instance import InstanceDoor
 from fluxsched.runtime.door.resource import ResourceDoor
 from fluxsched.runtime.router import Router
 from fluxsched.runtime.services.instance import InstanceService
+from fluxsched.runtime.services.modules import ModuleService
 from fluxsched.runtime.services.resource import ResourceService
 from fluxsched.runtime.turns import Turns
 
@@ -40,9 +41,10 @@ class Door:
         router: Router,
         resource: ResourceService,
         instance: InstanceService,
+        modules: ModuleService,
         turns: Turns,
         age_s: Callable[[], float],
     ) -> None:
         router.admit_guests(GUEST_TOPICS)
         self.resource = ResourceDoor(resource, router, turns)
-        self.instance = InstanceDoor(instance, resource.module, age_s, router)
+        self.instance = InstanceDoor(instance, resource.module, modules.load_request, age_s, router)

@@ -1,4 +1,4 @@
-"""What Flux's broker answers, for `flux uptime`, `flux lsattr` and `flux ping 0`.
+"""What Flux's broker answers, for `flux uptime`, `flux lsattr`, `flux ping 0` and `flux module load`.
 
 Law: nothing is made up. What stands for brokers are the targets; every state that an instance of ours can be asked in
 is `run`.
@@ -12,19 +12,26 @@ from collections.abc import Callable
 from fluxsched.core.idset import Idset
 from fluxsched.errors import Refused
 from fluxsched.protocol.messages import flux_instance as msg
+from fluxsched.protocol.messages.common import FreeForm
 from fluxsched.resource.module import ResourceModule
 from fluxsched.runtime.peers import Request
-from fluxsched.runtime.router import Router, ping_answer
+from fluxsched.runtime.router import Handler, Router, ping_answer
 from fluxsched.runtime.services.instance import InstanceService
 
 
 class InstanceDoor:
-    """Serves `broker`, `attr`, `groups` and `state-machine` as far as an instance of ours has what they ask."""
+    """Serves `broker`, `attr`, `groups`, `state-machine` and Flux's `module.load`, as far as we have what they ask."""
 
     def __init__(
-        self, instance: InstanceService, module: ResourceModule, age_s: Callable[[], float], router: Router
+        self,
+        instance: InstanceService,
+        module: ResourceModule,
+        load: Handler,
+        age_s: Callable[[], float],
+        router: Router,
     ) -> None:
         self._instance = instance
+        self._load_policy = load
         self._age_s = age_s
         self._groups: dict[str, Callable[[], Idset]] = {
             "broker.online": lambda: module.status()["online"],
@@ -39,6 +46,7 @@ class InstanceDoor:
             },
             guests=True,
         )
+        router.serve_local({"module.load": self._load})
 
     def _state(self, request: Request) -> None:
         request.respond(msg.StateResponse("run", self._age_s()))
@@ -51,3 +59,10 @@ class InstanceDoor:
         if name not in self._groups:
             raise Refused(f"group {name!r} is unknown; known: {', '.join(sorted(self._groups))}", errno.ENOENT)
         request.respond(msg.GroupResponse(str(self._groups[name]())))
+
+    def _load(self, request: Request) -> None:
+        """Flux asks with the path of a broker module, which nobody here can run; a policy is asked for as by all."""
+        if "path" in request.payload(FreeForm):
+            remedy = "load a scheduler with `fluxsched module load`"
+            raise Refused(f"modules of Flux are not loaded here: {remedy}", errno.ENOSYS)
+        self._load_policy(request)

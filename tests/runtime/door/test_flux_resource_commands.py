@@ -76,6 +76,9 @@ async def test_the_rest_of_the_admins_fingers(shell: Any) -> None:
     assert re.match(r" \d\d:\d\d:\d\d run \S+,  owner \w+,  depth 0,  size 4\n", await shell("flux uptime"))
     assert re.search(r"^resource +\d+ +R ", await shell("flux module list"), re.MULTILINE)
     assert '"targets": 4' in await shell("flux module stats resource")
+    assert (await shell("! flux module load --name=x sched-simple mode=limited")).startswith(
+        "flux-module: load sched-simple: modules of Flux are not loaded here: load a scheduler with `fluxsched"
+    )
     assert "Request requires owner credentials" in await shell("FLUX_HANDLE_ROLEMASK=0x2 flux resource drain 0")
     assert "fake[0-3]" in await shell("FLUX_HANDLE_ROLEMASK=0x2 flux resource status")
     assert "log.dmesg is registered\n[1]\n" in await shell("flux dmesg")

@@ -122,6 +122,16 @@ async def test_a_module_may_still_serve_sched_to_all(world: Any, flux: Any) -> N
         assert (await client.ok("sched-fifo.ping", {"seq": 3}))["seq"] == 3
 
 
+async def test_modules_of_flux_are_refused_with_a_sentence_and_ours_are_loaded(world: Any, flux: Any) -> None:
+    async with type(flux)(await world.instance(fake="2x2")) as client:
+        asked = {"path": "sched-simple", "args": ["mode=limited"], "exec": False, "name": "x"}  # flux-core 0.88
+        assert await client.ask("module.load", asked) == (
+            errno.ENOSYS, "modules of Flux are not loaded here: load a scheduler with `fluxsched module load`",
+        )  # fmt: skip
+        await client.ok("module.remove", {"name": "sched-fifo", "cancel": False})
+        assert (await client.ok("module.load", {"spec": "firstfit"}))["name"] == "sched-firstfit"
+
+
 async def test_what_is_not_there_is_said(four: Any) -> None:
     answers = [
         await four.ask("kvs.lookup-plus", {"key": "x"}), await four.ask("resource.topo-get"),
