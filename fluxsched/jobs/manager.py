@@ -245,7 +245,7 @@ class JobManager(SchedulerSide):
     ) -> list[Effect]:
         """Take jobs, or refuse them with the reason. Raises Refused (ENOENT, EINVAL)."""
         text = "" if enable else checked_reason(reason, "disabled by an administrator")
-        queues = self.queues.select(name, all_queues)
+        queues = self.queues.select(name, all_queues, "enable" if enable else "disable")
         for queue in queues:
             queue.enabled, queue.enable_reason = enable, text
         return [SaveQueue(queue.name, queue.state()) for queue in queues]
@@ -255,7 +255,7 @@ class JobManager(SchedulerSide):
     ) -> list[Effect]:
         """Schedule, or hold back: then requests in hand are cancelled (RFC 33). Raises Refused (ENOENT, EINVAL)."""
         text = "" if start else checked_reason(reason, "stopped by an administrator")
-        queues = self.queues.select(name, all_queues)
+        queues = self.queues.select(name, all_queues, "start" if start else "stop")
         self._begin(now_s)
         for queue in queues:
             queue.started, queue.start_reason = start, text
@@ -274,7 +274,7 @@ class JobManager(SchedulerSide):
 
     def queue_status(self, name: str | None = None) -> list[QueueStatus]:
         """RFC 33's status of one queue, or of all. Raises Refused (ENOENT)."""
-        return [lookups.queue_status(self, queue) for queue in self.queues.select(name, name is None)]
+        return [lookups.queue_status(self, queue) for queue in self.queues.select(name, name is None, "show")]
 
     # -- reads
 

@@ -181,15 +181,18 @@ class Queues:
             queue.enable_reason = queue.start_reason = MISSING_REASON
         return self._queues[name]
 
-    def select(self, name: str | None, all_queues: bool) -> list[Queue]:
-        """The queues that an admin means. Raises Refused: ENOENT for an unknown one, EINVAL when none is named."""
-        if all_queues or (name is None and len(self._queues) == 1):
-            return list(self._queues.values())
+    def select(self, name: str | None, all_queues: bool, verb: str) -> list[Queue]:
+        """The queues that an admin wants to `verb`; of a name and all it is the name, as in Flux.
+
+        Raises Refused with the verb, which Flux's commands mistake: ENOENT for an unknown one, EINVAL if none is named.
+        """
         if name is None:
-            raise Refused(f"name a queue ({', '.join(self.names())}) or give --all", errno.EINVAL)
+            if all_queues or len(self._queues) == 1:
+                return list(self._queues.values())
+            raise Refused(f"name the queue to {verb} ({', '.join(self.names())}) or give --all", errno.EINVAL)
         if name not in self._queues:
             known = ", ".join(self.names()) or "no name: there is one queue"
-            raise Refused(f"queue {name!r} does not exist: use {known}", errno.ENOENT)
+            raise Refused(f"cannot {verb} queue {name!r}, which does not exist: use {known}", errno.ENOENT)
         return [self._queues[name]]
 
     def served_by(self, groups: tuple[str, ...]) -> list[Queue]:

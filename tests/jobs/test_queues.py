@@ -136,12 +136,33 @@ def test_a_grant_that_crosses_the_stop_is_taken(world: Any) -> None:
 
 def test_all_queues_and_none(named: Any) -> None:
     assert [effect.name for effect in named.do("queue_start", None, False, all_queues=True)] == ["batch", "debug"]
-    with pytest.raises(Refused, match="name a queue"):
+    with pytest.raises(Refused, match=r"name the queue to start \(batch, debug\) or give --all"):
         named.do("queue_start", None, True)
-    with pytest.raises(Refused, match="queue 'x' does not exist: use batch, debug"):
-        named.manager.queue_enable("x", True)
+    with pytest.raises(Refused, match="cannot show queue 'x', which does not exist: use batch, debug"):
+        named.manager.queue_status("x")
     with pytest.raises(InvalidValue, match="limit 512"):
         named.manager.queue_enable("batch", False, "r" * 513)
+
+
+@pytest.mark.parametrize(
+    ("verb", "ask"),
+    [
+        ("enable", lambda manager, name, **more: manager.queue_enable(name, True, **more)),
+        ("disable", lambda manager, name, **more: manager.queue_enable(name, False, **more)),
+        ("start", lambda manager, name, **more: manager.queue_start(name, True, **more, now_s=1.0)),
+        ("stop", lambda manager, name, **more: manager.queue_start(name, False, **more, now_s=1.0)),
+    ],
+)
+def test_a_refusal_says_what_was_to_be_done(named: Any, verb: str, ask: Callable[..., Any]) -> None:
+    with pytest.raises(Refused, match=f"name the queue to {verb} "):
+        ask(named.manager, None)
+    for all_queues in (False, True):
+        with pytest.raises(Refused, match=f"cannot {verb} queue 'x', which does not exist: use batch, debug"):
+            ask(named.manager, "x", all_queues=all_queues)
+
+
+def test_of_a_name_and_all_the_name_counts(named: Any) -> None:
+    assert [effect.name for effect in named.do("queue_start", "debug", False, all_queues=True)] == ["debug"]
 
 
 def test_status(named: Any) -> None:

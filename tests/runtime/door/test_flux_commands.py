@@ -83,6 +83,7 @@ async def test_queues_hold_jobs_and_urgencies_move_them(run: Run) -> None:
     assert await run("queue disable -m maintenance") == "Job submission is disabled: maintenance\n"
     assert "maintenance" in await run("submit true", status=1)
     await run("queue enable")
+    assert "cannot disable queue 'nope', which does not exist" in await run("queue disable -a nope", status=1)
     await run("queue drain")
     assert await run("queue idle") == "0 jobs\n"
 
