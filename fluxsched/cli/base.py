@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import IO, Any, NamedTuple, NoReturn
 
 import click
 
-from fluxsched.errors import FluxschedError, LocalProtocolError
+from fluxsched.errors import FluxschedError, InvalidValue, LocalProtocolError
 
 INTERRUPTED = 130
 READER_GONE = 141
@@ -42,6 +43,15 @@ def command_name(ctx: click.Context) -> str:
         names.append(ctx.info_name or "")
         ctx = ctx.parent
     return " ".join(reversed(names))
+
+
+@contextmanager
+def usage() -> Iterator[None]:
+    """What is invalid within are the words of the command line themselves: wrong usage, exit status 2."""
+    try:
+        yield
+    except InvalidValue as fault:
+        raise click.UsageError(str(fault)) from None
 
 
 class Command(click.Command):

@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 from fluxsched.cli import complete, show
-from fluxsched.cli.base import Command
+from fluxsched.cli.base import Command, usage
 from fluxsched.cli.options import FSD, Handle, connect, connected, json_option, uri_option
-from fluxsched.errors import InvalidValue
 
 STOP_TIMEOUT_S = 30.0
 """Jobs are told to end, and killed if they do not: this takes a while."""
@@ -51,10 +50,8 @@ def start(schedulers: tuple[str, ...], daemon: bool, command: tuple[str, ...], *
         raise click.UsageError("--scheduler none and another scheduler exclude each other")
     from fluxsched.runtime.launch import StartOptions, check_start, start, start_daemon
 
-    try:
-        check_start(options["fake"], schedulers)
-    except InvalidValue as fault:
-        raise click.UsageError(str(fault)) from None
+    with usage():
+        check_start(options["fake"], schedulers, options["config"])
     request = StartOptions(schedulers=schedulers, daemon=daemon, command=command, **options)
     if daemon:
         click.echo(start_daemon(request))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fluxsched.cli import complete, show
-from fluxsched.cli.base import Group
+from fluxsched.cli.base import Group, usage
 from fluxsched.cli.options import Output, Table, table_options
 from fluxsched.cli.table import Field
 
@@ -86,11 +86,15 @@ def _typed(paths: Sequence[Path]) -> str:
 def check(spec: str, seed: int, output: Output) -> int:
     """Try a policy, NAME, NAME:key=value,... or ./FILE.py, against the laws that every policy has to keep.
 
-    `no claim`: the policy does not promise what the rule is about. Exit status 1 when a rule is broken.
+    `no claim`: the policy does not promise what the rule is about. Exit status 1 when a rule is broken, 2 when NAME is
+    no policy.
     """
     from fluxsched.runtime.clock import SystemClock
     from fluxsched.sim.kit import check as verdicts_of
+    from fluxsched.sim.kit import check_words
 
+    with usage():
+        check_words(spec)
     verdicts = list(verdicts_of(spec, seed, SystemClock.cpu_s))
     output.show({"policy": spec, "seed": seed, "rules": [_json(one) for one in verdicts]}, lambda shown: verdicts)
     return int(any(one.verdict == "broken" for one in verdicts))

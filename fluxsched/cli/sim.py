@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fluxsched.cli import show
-from fluxsched.cli.base import Group
+from fluxsched.cli.base import Group, usage
 from fluxsched.cli.options import FSD, connect, uri_option
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> N
 
     if uri is not None and speed is None:
         raise click.UsageError("--uri is for --speed: a simulation needs no instance")
-    order = Wanted(**wanted)
+    with usage():
+        order = Wanted(**wanted)
     with progress(SystemClock.monotonic_s) as bar:
         if speed is None:
             study = simulate(order, SystemClock.monotonic_s, bar)
@@ -86,9 +87,9 @@ def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> N
 
 @sim.command("gen")
 @click.option("--jobs", metavar="N", type=_COUNT, default=1000, show_default=True, help="How many jobs.")
-@click.option("--procs", metavar="N", type=_COUNT, default=128, show_default=True, help="For N one-core targets.")
+@click.option("--procs", metavar="N", type=_COUNT, help="For N one-core targets. [default: 128]")
 @click.option("--nodes", metavar="N", type=_COUNT, help="For N targets of --cores each instead.")
-@click.option("--cores", metavar="C", type=_COUNT, default=1, show_default=True, help="Cores a node.")
+@click.option("--cores", metavar="C", type=_COUNT, help="Cores a node. [default: 1]")
 @click.option("--seed", metavar="S", type=int, default=0, show_default=True, help="Same seed, same trace.")
 @click.option("--load", metavar="L", type=float, help="Demand in parts of the machine: 0.8. [default: any]")
 @click.option("--users", metavar="N", type=_COUNT, default=50, show_default=True, help="How many users submit.")
@@ -98,7 +99,9 @@ def gen(path: Path | None, **options: Any) -> None:
     """Make up a workload after the model of Lublin and Feitelson (2003)."""
     from fluxsched.sim.commands import make_workload
 
-    for line in make_workload(path, **options):
+    with usage():
+        lines = make_workload(path, **options)
+    for line in lines:
         click.echo(line)
 
 

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.policies import check_files, check_policies
+from fluxsched.jobs.queues import DEFAULT_GROUP
+from fluxsched.runtime.config import load_config
+from fluxsched.runtime.config_values import QueueSettings
+from fluxsched.runtime.policies import check_files, check_policies, composed
 from fluxsched.runtime.sources import fake_resources
 
 
-def check_start(fake: str | None, schedulers: tuple[str, ...]) -> None:
-    """Raises InvalidValue for a `--fake` that is none, and for a `--scheduler` that names no policy or file."""
+def check_start(fake: str | None, schedulers: tuple[str, ...], config: Path | None = None) -> None:
+    """Raises InvalidValue for a `--fake` that is none, and for a `--scheduler` that names no policy, file or queue."""
     if fake is not None:
         fake_resources(fake)
     for specs in schedulers:
         if specs == "none":
             continue
         try:
-            check_policies(specs)
+            _, own = check_policies(specs)
             check_files(specs)
+            if own and (queues := _queues(config)) is not None:
+                composed(specs, (DEFAULT_GROUP,), queues)
         except InvalidValue as fault:
             raise InvalidValue(f"--scheduler {specs}: {fault}") from None
+
+
+def _queues(config: Path | None) -> Mapping[str, QueueSettings] | None:
+    """Those that are configured; None where the file is at fault, which whoever starts is told then."""
+    try:
+        return {} if config is None else load_config(config).queues
+    except InvalidValue:
+        return None

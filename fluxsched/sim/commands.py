@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fluxsched.errors import InvalidValue
+from fluxsched.runtime.policies import check_files, check_policies
 from fluxsched.sim.files import read_trace, write_trace
 from fluxsched.sim.lines import print_lines
 from fluxsched.sim.lublin import USERS, generate
@@ -18,7 +19,7 @@ from fluxsched.sim.result import Result, write_csv
 from fluxsched.sim.runner import Progress
 from fluxsched.sim.study import DEFAULT_POLICY, run
 from fluxsched.sim.swf import print_swf
-from fluxsched.sim.trace import Trace
+from fluxsched.sim.trace import Trace, machine_of
 
 Bar = Callable[[str], Progress]
 """Makes the progress of one simulation, titled."""
@@ -26,7 +27,10 @@ Bar = Callable[[str], Progress]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One command line. `by` is `user` or `queue` for a table of these."""
+    """One command line. `by` is `user` or `queue` for a table of these.
+
+    Raises InvalidValue for words that mean nothing: policies that are none or given twice, and two machines.
+    """
 
     trace: Path
     policies: tuple[str, ...] = ()
@@ -43,6 +47,14 @@ class Wanted:
     check: bool = False
     feedback: bool = False
     by: str | None = None
+
+    def __post_init__(self) -> None:
+        for at, specs in enumerate(self.policies):
+            if specs in self.policies[:at]:
+                raise InvalidValue(f"policy {specs!r} is given twice: tables tell results apart by their policies")
+            check_policies(specs)
+            check_files(specs)
+        machine_of(self.procs, self.nodes, self.cores, self.gpus, self.r_path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +120,12 @@ def make_workload(
     path: Path | None,
     *,
     jobs: int,
-    procs: int,
     seed: int,
     load: float | None = None,
     users: int = USERS,
+    procs: int | None = None,
     nodes: int | None = None,
-    cores: int = 1,
+    cores: int | None = None,
     swf: bool = False,
 ) -> Iterator[str]:
     """A made-up trace into a file, or, without one, its lines (JSON lines, or SWF)."""

@@ -10,12 +10,13 @@ from pathlib import Path
 from string import Template
 
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.runtime.policies import check_files, check_policy
 from fluxsched.sched.blame import policy_line
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import known_policies, make, parse_spec
 from fluxsched.sim.conformance import Verdict, examine
 
-__all__ = ["Verdict", "check", "check_name", "new"]
+__all__ = ["Verdict", "check", "check_name", "check_words", "new"]
 
 NAME_CHARS_MAX = 60
 """Names of policies stand in tables, file names and one-line specifications."""
@@ -29,6 +30,12 @@ SKELETON = (
     ("test_policy.py.in", "test_{module}.py"),
 )
 """The files of a new package, and what they are made of."""
+
+
+def check_words(spec: str) -> None:
+    """Raises InvalidValue for words that name no policy or file, and for options that one of ours does not have."""
+    check_policy(spec)
+    check_files(spec)
 
 
 def check(spec: str, seed: int, stopwatch: Callable[[], float]) -> Iterator[Verdict]:

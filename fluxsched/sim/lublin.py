@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import accumulate
-from math import exp, lgamma, log, log2
+from math import exp, inf, lgamma, log, log2
 
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.runtime.clock import Chance, seeded
-from fluxsched.sim.trace import JOBS_MAX, Ask, Machine, Trace, TraceJob
+from fluxsched.sim.trace import JOBS_MAX, Ask, Machine, Trace, TraceJob, check_count, machine_of
 
 SERIAL, POWER_OF_TWO = 0.244, 0.576
 LOG_LOW, LOG_MIDDLE_BELOW_HIGH, LOWER_STAGE = 0.8, 2.5, 0.86
@@ -46,28 +46,31 @@ LIMITS_S = (
 OVERESTIMATE = 2.0
 """Mean of what a limit exceeds the run time by, in run times."""
 
-USERS = 50
+PROCS, USERS = 128, 50
+"""If nothing else is asked for."""
 
 
 def generate(
     jobs: int = 1000,
-    procs: int = 128,
+    procs: int | None = None,
     seed: int = 0,
     *,
     load: float | None = None,
     users: int = USERS,
     nodes: int | None = None,
-    cores: int = 1,
+    cores: int | None = None,
 ) -> Trace:
-    """A trace of so many jobs for a machine of `procs` one-core targets, or of `nodes` with `cores` each.
+    """A trace of so many jobs for a machine of `procs` one-core targets (PROCS), or of `nodes` with `cores` each (1).
 
     `load` is the demand in parts of the machine (0.8: four fifths): arrivals are then stretched or squeezed evenly.
-    Raises InvalidValue for counts below 1 and a load that is not positive.
+    Raises InvalidValue for counts below 1, for two machines, and for a load that is not positive.
     """
-    machine = Machine(procs) if nodes is None else Machine(nodes, cores)
+    machine = machine_of(procs, nodes, cores) or Machine(PROCS)
     total = machine.targets * machine.cores
-    if min(jobs, total, users) < 1 or (load is not None and not 0 < load < float("inf")):
-        raise InvalidValue(f"{jobs} jobs of {users} users on {total} processors at load {load}: all must be positive")
+    check_count("jobs", jobs)
+    check_count("users", users)
+    if load is not None and not 0 < load < inf:
+        raise InvalidValue(f"load {load:g} is not a number above 0: it is the demand in parts of the machine, as 0.8")
     if jobs > JOBS_MAX:
         raise LimitExceeded(f"{jobs} jobs are above the limit of {JOBS_MAX} in one trace")
     chance = seeded(seed)

@@ -18,7 +18,7 @@ from fluxsched.runtime.config import QueueSettings, load_config, queue_configs
 from fluxsched.runtime.discover import Topology
 from fluxsched.runtime.policies import check_policies, composed
 from fluxsched.runtime.sources import build_inventory, fake_resources, read_resources
-from fluxsched.sim.trace import Machine, Trace
+from fluxsched.sim.trace import Machine, Trace, machine_of
 
 DEFAULT = "default"
 
@@ -70,37 +70,26 @@ def site_of(
 
     Raises InvalidValue when several of them are given, or none and the trace does not say what it ran on.
     """
-    ways = {"procs": procs, "nodes": nodes, "R": r_path}
-    given = [name for name, value in ways.items() if value is not None]
-    if len(given) > 1:
-        raise InvalidValue(f"{' and '.join(given)} each say what the machine is: give one of them")
-    if nodes is None and (cores, gpus) != (None, None):
-        raise InvalidValue("cores and gpus are counts a node: say how many nodes")
-    for name, value, least in (("procs", procs, 1), ("nodes", nodes, 1), ("cores", cores, 1), ("gpus", gpus, 0)):
-        if value is not None and not (isinstance(value, int) and value >= least):
-            raise InvalidValue(f"{name} {value!r} is not a count of at least {least}")
-    machine = Machine(procs) if procs is not None else None
-    if nodes is not None:
-        machine = Machine(nodes, 1 if cores is None else cores, gpus or 0)
+    machine = machine_of(procs, nodes, cores, gpus, r_path)
     if config_path is not None:
         return _configured(config_path, r_path, machine, trace)
     if r_path is not None:
         return Site(read_resources(r_path))
-    return Site(fake_resources(_spec(machine or _machine_of(trace))))
+    return Site(fake_resources(_spec(machine or _recorded(trace))))
 
 
 def _configured(config_path: Path, r_path: Path | None, machine: Machine | None, trace: Trace) -> Site:
     """Groups and queues of a configuration, on the machine given beside it, else on its own, else on the trace's."""
     config = load_config(config_path)
     if r_path is None and machine is None and not (config.resource.path or config.resource.entries):
-        machine = _machine_of(trace)
+        machine = _recorded(trace)
     found = build_inventory(
         config, r_path=r_path, fake=None if machine is None else _spec(machine), topology=_nowhere
     )
     return Site(found.inventory.resources, found.groups, queue_configs(config), config.defaults.queue, config.queues)
 
 
-def _machine_of(trace: Trace) -> Machine:
+def _recorded(trace: Trace) -> Machine:
     if trace.machine is None:
         raise InvalidValue(f"{trace.name} does not say what it ran on: give procs, nodes or an R")
     return trace.machine

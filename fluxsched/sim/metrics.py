@@ -7,7 +7,7 @@ percentiles are of the values themselves, interpolated linearly; a figure over n
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fluxsched.sim.steps import Steps, average, averages, busy_steps, maximum, queue_steps, used_core_s
@@ -67,9 +67,9 @@ class Summary:
     queue_max: int
     fairness_users: float | None
     fairness_queues: float | None
-    users: tuple[Share, ...]
-    queues: tuple[Share, ...]
-    over_time: OverTime
+    users: tuple[Share, ...] = field(repr=False)
+    queues: tuple[Share, ...] = field(repr=False)
+    over_time: OverTime = field(repr=False)
 
 
 def bounded_slowdown(wait_s: float, run_s: float, tau_s: float = TAU_S) -> float:

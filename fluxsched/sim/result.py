@@ -41,7 +41,7 @@ class Cost:
     pass_s: Sequence[float] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Columns:
     """One list a column, one entry a job, in order of submission."""
 
@@ -59,6 +59,10 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self.job)
+
+    def __repr__(self) -> str:
+        """In a line: the names of the columns, which may have a million rows."""
+        return f"<Columns of {len(self)} jobs: {', '.join(self.__slots__)}>"
 
 
 @dataclass(repr=False)

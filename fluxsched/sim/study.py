@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from pathlib import Path
+from reprlib import repr as shortened
 
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
@@ -56,6 +57,8 @@ def run(
     has a preceding one (SWF fields 17 and 18) is submitted when that is over; `stopwatch` (seconds) measures what
     passes cost. Raises InvalidValue for what cannot be read or does not fit together.
     """
+    if not until_s >= 0:
+        raise InvalidValue(f"until_s {until_s:g} is not a number of seconds of 0 or more")
     traced = trace_of(trace)
     place = _site(traced, procs, nodes, cores, gpus, resources, config)
     steps = read_site(Path(site), place.resources) if isinstance(site, Path | str) else site
@@ -75,7 +78,11 @@ def trace_of(source: Source) -> Trace:
     """The trace that is meant. Raises InvalidValue."""
     if isinstance(source, Trace):
         return source
-    return read_trace(source) if isinstance(source, Path | str) else Trace.of(source)
+    if isinstance(source, Path | str):
+        return read_trace(source)
+    if not isinstance(source, Iterable):
+        raise InvalidValue(f"{shortened(source)} is no trace: give a file's name, a Trace, or TraceJobs")
+    return Trace.of(source)
 
 
 def _site(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from reprlib import repr as shortened
 from typing import NamedTuple
 
 from fluxsched.errors import InvalidValue, LimitExceeded
@@ -81,7 +82,7 @@ class Machine(NamedTuple):
     gpus: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Trace:
     """Jobs in order of submission, those of one instant in the order of the file. `header` has the file's own keys."""
 
@@ -93,13 +94,49 @@ class Trace:
     bad: int = 0
     left_out: int = 0
 
+    def __repr__(self) -> str:
+        """In a line: there may be a million jobs."""
+        return f"<Trace {self.name}: {len(self.jobs)} jobs>"
+
     @classmethod
     def of(cls, jobs: Iterable[TraceJob], name: str = "jobs", machine: Machine | None = None) -> Trace:
         """A trace out of jobs in any order. Raises InvalidValue for a job that cannot be simulated."""
         found = list(jobs)
         for job in found:
+            if not isinstance(job, TraceJob):
+                raise InvalidValue(f"{shortened(job)} is no TraceJob")
             check_job(job)
         return cls(name, in_order(found), machine=machine)
+
+
+def machine_of(
+    procs: int | None,
+    nodes: int | None,
+    cores: int | None = None,
+    gpus: int | None = None,
+    r_path: object = None,
+) -> Machine | None:
+    """`procs` one-core targets, or `nodes` of `cores` (1) and `gpus` (0); None if neither is given.
+
+    Raises InvalidValue for counts that are none, and when several of `procs`, `nodes` and `r_path` are given.
+    """
+    given = [name for name, value in (("procs", procs), ("nodes", nodes), ("R", r_path)) if value is not None]
+    if len(given) > 1:
+        raise InvalidValue(f"{' and '.join(given)} each say what the machine is: give one of them")
+    if nodes is None and (cores, gpus) != (None, None):
+        raise InvalidValue("cores and gpus are counts a node: say how many nodes")
+    for name, value, least in (("procs", procs, 1), ("nodes", nodes, 1), ("cores", cores, 1), ("gpus", gpus, 0)):
+        if value is not None:
+            check_count(name, value, least)
+    if nodes is not None:
+        return Machine(nodes, 1 if cores is None else cores, gpus or 0)
+    return None if procs is None else Machine(procs)
+
+
+def check_count(name: str, value: object, least: int = 1) -> None:
+    """Raises InvalidValue for what is no whole number, or a smaller one."""
+    if not isinstance(value, int) or value < least:
+        raise InvalidValue(f"{name} {value!r} is not a count of at least {least}")
 
 
 class Collector:

@@ -221,13 +221,26 @@ def test_start_a_daemon(cli, launched: list) -> None:
         ("--scheduler nosuch", "--scheduler nosuch: no policy 'nosuch': there are conservative, "),
         ("--scheduler fifo:place=x", "--scheduler fifo:place=x: policy 'fifo': no option 'place'; it has "),
         ("--scheduler fifo:=x", "--scheduler fifo:=x: policy 'fifo:=x': '=x' is not key=value"),
+        ("--scheduler easy;debug=fifo", "queue 'debug' has a policy in 'easy;debug=fifo', but is not configured"),
+        ("--config {queues} --scheduler easy;test=fifo", "queue 'test' has a policy in 'easy;test=fifo', but is not"),
         ("--scheduler ./no/such.py", "--scheduler ./no/such.py: there is no file ./no/such.py"),
     ],
 )
-def test_wrong_start_arguments(cli, launched: list, args: str, text: str) -> None:
-    done = cli("start", *args.split())
+def test_wrong_start_arguments(cli, launched: list, tmp_path: Path, args: str, text: str) -> None:
+    config = tmp_path / "queues.toml"
+    config.write_text("[queues.debug]\n")
+    done = cli("start", *args.format(queues=config).split())
     assert (done.code, launched) == (2, [])
     assert text in done.err
+
+
+@pytest.mark.parametrize("text", ["[queues.debug]\n", "[queues\n"])
+def test_a_queue_that_there_is_may_have_a_policy_and_a_bad_file_is_no_wrong_usage(
+    cli, launched: list, tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "c.toml").write_text(text)
+    assert cli("start", "--config", str(tmp_path / "c.toml"), "--scheduler", "easy;debug=fifo").code == 3
+    assert [name for name, *_ in launched] == ["start"]
 
 
 def test_start_that_fails(cli, launched: list, monkeypatch: pytest.MonkeyPatch) -> None:

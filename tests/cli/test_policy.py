@@ -85,6 +85,7 @@ def test_check_says_what_is_broken_where(cli, here: Path) -> None:
 
 def test_check_of_what_is_none(cli) -> None:
     done = cli("policy", "check", "nosuch")
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (2, "")
     assert "there are conservative, easy, fifo" in done.err
-    assert cli("policy", "check", "easy:order=best").code == 1
+    assert cli("policy", "check", "easy:order=best").code == 2
+    assert cli("policy", "check", "./no.py").code == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded
@@ -59,9 +61,25 @@ def test_nodes_of_cores() -> None:
     assert {job.ask.nslots for job in generate(jobs=20, procs=1, seed=1).jobs} == {1}
 
 
-@pytest.mark.parametrize("options", [{"jobs": 0}, {"procs": 0}, {"users": 0}, {"load": 0}, {"load": float("inf")}])
-def test_what_makes_no_sense_is_refused(options: dict[str, float]) -> None:
-    with pytest.raises(InvalidValue, match="must be positive"):
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"jobs": 0}, "jobs 0 is not a count of at least 1"),
+        ({"procs": 0}, "procs 0 is not a count of at least 1"),
+        ({"nodes": 1, "cores": 0}, "cores 0 is not a count of at least 1"),
+        ({"users": 0}, "users 0 is not a count of at least 1"),
+        ({"load": 0}, "load 0 is not a number above 0: it is the demand in parts of the machine, as 0.8"),
+        ({"load": float("inf")}, "load inf is not"),
+        ({"load": float("nan")}, "load nan is not"),
+        ({"procs": 4, "nodes": 4}, "procs and nodes each say what the machine is: give one of them"),
+        ({"cores": 4}, "cores and gpus are counts a node: say how many nodes"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidValue, match=f"^{why}"):
         generate(**options)
+
+
+def test_a_trace_that_is_too_long_is_refused() -> None:
     with pytest.raises(LimitExceeded):
         generate(jobs=10**9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf, nan
 
 import pytest
 
@@ -210,3 +211,32 @@ def test_a_result_in_a_session(trace_of: Rows) -> None:
 
     result = fluxsched.sim.run(trace_of((0, 1, 1, 1)), "fifo", procs=1)
     assert repr(result) == "<Result of fifo on jobs: 1 jobs, 1 targets>"
+    many = trace_of(*[(at, 1, 1, 1) for at in range(300)])
+    assert repr(many) == "<Trace jobs: 300 jobs>"
+    result = fluxsched.sim.run(many, "fifo", procs=1, placements=True)
+    assert repr(result.jobs) == (
+        "<Columns of 300 jobs: job, submit, start, end, procs, user, queue, state, ranks, notes>"
+    )
+    assert "over_time" not in repr(result.summary)
+
+
+@pytest.mark.parametrize(
+    ("trace", "why"),
+    [
+        (5, "^5 is no trace: give a file's name, a Trace, or TraceJobs$"),
+        (None, "^None is no trace"),
+        ([1, 2], "^1 is no TraceJob$"),
+        (["x" * 1000], r"^'x+\.\.\.x+' is no TraceJob$"),
+    ],
+)
+def test_what_is_no_trace_is_refused(trace: object, why: str) -> None:
+    with pytest.raises(InvalidValue, match=why) as refused:
+        run(trace, procs=1)  # type: ignore[arg-type]
+    assert len(str(refused.value)) < 100
+
+
+@pytest.mark.parametrize("until_s", [-5, -inf, nan])
+def test_the_end_is_not_before_the_beginning(trace_of: Rows, until_s: float) -> None:
+    with pytest.raises(InvalidValue, match=f"until_s {until_s} is not a number of seconds of 0 or more"):
+        run(trace_of((0, 1, 1, 1)), procs=1, until_s=until_s)
+    assert run(trace_of((0, 1, 1, 1)), procs=1, until_s=0).jobs.state == ["running"]
