@@ -73,6 +73,7 @@ class StartOptions:
 
 def settings_of(options: StartOptions) -> Settings:
     """Everything an instance needs, with all errors of config and sources found before anything starts."""
+    logs.setup(None, options.verbose)  # what is to be said of these, before the instance has its own log
     config = load_config(options.config) if options.config is not None else Config()
     explicit = options.r_path or options.fake or options.test_size or config.resource.path or config.resource.entries
     enclosing = None if explicit else enclosing_job()

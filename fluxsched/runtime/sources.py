@@ -1,7 +1,8 @@
 """Where the resources of an instance come from: a file, the configuration, an enclosing job, this machine, or nowhere.
 
 Law: what the command line names replaces what the configuration names; groups, exclude and the members of queues are
-then looked up among the targets that there are, and everything that does not fit is named at once, with its line.
+then looked up among the targets that there are, and everything that does not fit is named at once, with its line. What
+the configuration says of hosts beyond their cores and GPUs is kept where the new targets have these hosts' names.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from fluxsched.resource.inventory import Inventory, describe
 from fluxsched.runtime.config_values import Config, HostEntry
 from fluxsched.runtime.discover import Topology
 from fluxsched.runtime.files import read_text
+from fluxsched.runtime.log import logger
 
 FAKE_CORES_MAX = 1 << 12
 """Cores of one made-up target: the largest machines have 1,024 hardware threads."""
 
 FAKE_GPUS_MAX = 1 << 8
 """GPUs of one made-up target."""
+
+log = logger("config")
 
 _FAKE = re.compile(r"([0-9]{1,9})x([0-9]{1,9})(?:\+([0-9]{1,9}))?", re.ASCII)
 _CONFIGURED, _DISCOVERED, _ENCLOSED = "configuration", "dynamic-discovery", "job-info"  # RFC 44's methods
@@ -72,10 +76,12 @@ def build_inventory(
     if given is not None:
         found = _described(usable_resources(given, "R"), topology())
     elif fake is not None:
-        found = Sources(Inventory(fake_resources(fake), _CONFIGURED), {}, real=False, made_up=True, topology=None)
+        made = _dressed(fake_resources(fake), config)
+        found = Sources(Inventory(made, _CONFIGURED), {}, real=False, made_up=True, topology=None)
     elif test_size is not None:
         here = topology()
-        found = Sources(Inventory(here.resources(test_size), _CONFIGURED), {}, real=True, made_up=False, topology=here)
+        made = _dressed(here.resources(test_size), config)
+        found = Sources(Inventory(made, _CONFIGURED), {}, real=True, made_up=False, topology=here)
     elif r_path is not None:
         found = _described(read_resources(r_path), topology())
     elif config.resource.path is not None or config.resource.entries:
@@ -169,6 +175,31 @@ def resources_of_entries(entries: tuple[HostEntry, ...]) -> ResourceSet:
     for name, having in properties.items():
         made = made.add_property(name, Idset.of(having))
     return made
+
+
+def _dressed(resources: ResourceSet, config: Config) -> ResourceSet:
+    """With the properties and amounts that `[[resource.config]]` gives hosts of these names; warns of all others."""
+    ranks_of: dict[str, list[int]] = {}
+    for rank, host in zip(resources.ranks, resources.nodelist, strict=True):
+        ranks_of.setdefault(host, []).append(rank)
+    counted: dict[int, Children] = {}
+    properties: dict[str, list[int]] = {}
+    absent: dict[str, None] = {}
+    for entry in config.resource.entries:
+        if not (entry.properties or entry.amounts):
+            continue
+        hosts, mine = Hostlist.parse(entry.hosts).unique(), Children(amounts=entry.amounts)
+        absent |= dict.fromkeys(host for host in hosts if host not in ranks_of)
+        ranks = [rank for host in hosts for rank in ranks_of.get(host, ())]
+        counted |= {rank: counted.get(rank, mine) | mine for rank in ranks}
+        for name in entry.properties:
+            properties.setdefault(name, []).extend(ranks)
+    if absent:
+        where, there_are = config.where("resource", "config"), resources.nodelist.unique()
+        lost = f"properties and amounts of hosts {Hostlist.of(absent)} are dropped"
+        log.warning("%s: [[resource.config]]: %s: the hosts here are %s", where, lost, there_are)
+    having = {name: Idset.of(ranks) for name, ranks in properties.items() if ranks}
+    return resources | ResourceSet(merge(counted.items()).entries, resources.hosts(Idset.of(counted)), having)
 
 
 def _groups(config: Config, resources: ResourceSet, faults: list[str]) -> dict[str, Idset]:

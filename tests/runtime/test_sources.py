@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -163,8 +164,63 @@ def test_amounts_of_hosts_and_of_the_instance() -> None:
     config = parse_config(f"[resource]\n{text}\nshared.matlab = 3", "s.toml")
     resources = build_inventory(config, topology=here).inventory.resources
     assert resources.summary() == "rank[0-1]/core0,memory:1024 matlab:3"
-    fake = build_inventory(config, fake="2x4", topology=here).inventory.resources
-    assert fake.summary() == "rank[0-1]/core[0-3] matlab:3"
+
+
+ELSEWHERE = """\
+[resource]
+shared.matlab = 3
+
+[[resource.config]]
+hosts = "fake[0-9],fake1,me"
+cores = "0"
+
+[[resource.config]]
+hosts = "fake[1-2,8-9]"
+properties = ["gpu", "ssd"]
+amounts = { memory = 8 }
+
+[[resource.config]]
+hosts = "fake2,fake[2-3],me"
+properties = ["ssd"]
+gpus = "0-3"
+amounts = { memory = 5, fpga = 1 }
+"""
+
+
+@pytest.fixture
+def warned(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    monkeypatch.setattr(logging.getLogger("fluxsched"), "propagate", True)  # whoever set up the log before
+    return caplog
+
+
+def test_made_up_targets_keep_what_the_configuration_says_of_hosts_of_their_names(
+    warned: pytest.LogCaptureFixture,
+) -> None:
+    config = parse_config(ELSEWHERE, "s.toml")
+    resources = build_inventory(config, fake="5x2", topology=unasked).inventory.resources
+    assert resources.summary() == (
+        "rank[0,4]/core[0-1] rank1/core[0-1],memory:8 rank2/core[0-1],fpga:1,memory:8 "
+        "rank3/core[0-1],fpga:1,memory:5 matlab:3"
+    )
+    assert texts(resources.properties) == {"gpu": "1-2", "ssd": "1-3"}
+    assert warned.messages == [
+        "s.toml:4: [[resource.config]]: properties and amounts of hosts fake[8-9],me are dropped: the hosts here are "
+        "fake[0-4]"
+    ]
+
+
+def test_several_targets_of_this_machine_keep_them_too(warned: pytest.LogCaptureFixture) -> None:
+    config = parse_config(ELSEWHERE, "s.toml")
+    resources = build_inventory(config, test_size=2, topology=here).inventory.resources
+    assert resources.summary() == "rank[0-1]/core[0-1],gpu0,fpga:1,memory:5 matlab:3"
+    assert texts(resources.properties) == {"ssd": "0-1"}
+    assert [text.endswith("fake[1-2,8-9,3] are dropped: the hosts here are me") for text in warned.messages] == [True]
+
+
+def test_nothing_is_said_of_hosts_that_only_have_cores(warned: pytest.LogCaptureFixture) -> None:
+    config = parse_config("[[resource.config]]\nhosts = 'a'\ncores = '0'", "s.toml")
+    assert build_inventory(config, fake="1x1", topology=unasked).inventory.resources.summary() == "rank0/core0"
+    assert warned.messages == []
 
 
 @pytest.mark.parametrize(

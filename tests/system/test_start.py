@@ -57,6 +57,21 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(user: Any, options: list
     assert left_behind(user) == []
 
 
+def test_made_up_hosts_have_the_properties_and_amounts_of_their_names(user: Any) -> None:
+    (user.directory / "site.toml").write_text(
+        "[[resource.config]]\nhosts = 'fake[1-3]'\ncores = '0'\nproperties = ['ssd']\namounts = { memory = '1GiB' }\n"
+    )
+    script = "fluxsched run --requires ssd --request memory=1GiB echo ran"
+    found = user.shell(script, "--fake", "2x2", "--config", "site.toml")
+    assert found.out == "ran\n"
+    assert found.err == (
+        "fluxsched.config: site.toml:1: [[resource.config]]: properties and amounts of hosts fake[2-3] are dropped: "
+        "the hosts here are fake[0-1]\n"
+    )
+    found = user.shell(script, "--fake", "1x2", "--config", "site.toml", status=1)
+    assert "no node of the group matches" in found.err
+
+
 def test_without_a_command_there_is_a_shell_on_the_terminal(user: Any) -> None:
     """Interrupts go to the shell, job control works, and the instance ends with it, with its status."""
     user.environ |= {"SHELL": "/bin/sh", "PS1": "$ ", "ENV": ""}
