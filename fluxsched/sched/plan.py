@@ -15,13 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import inf
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.line import Skips, Waiting
 from fluxsched.sched.outcome import Fits
-from fluxsched.sched.pool import Pool
-from fluxsched.sched.running import RunningJobs
+
+if TYPE_CHECKING:
+    from fluxsched.sched.pool import Pool
+    from fluxsched.sched.running import RunningJobs
 
 
 class Plan(Protocol):
