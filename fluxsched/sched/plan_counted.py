@@ -18,6 +18,7 @@ from fluxsched.sched.outcome import Fits
 from fluxsched.sched.plan import Planner
 from fluxsched.sched.pool import Pool
 from fluxsched.sched.profile import Profile, Releases
+from fluxsched.sched.rounding import least_beyond
 from fluxsched.sched.running import RunningJobs
 
 LONGEST_S = float_info.max
@@ -59,7 +60,7 @@ class CountedPlan(Planner):
         self._room = Room(running)
         super().__init__(self._room, pool, running, now_s, last_s)
         self._profile: Profile | None = None
-        self._rooms: dict[int, float] = {}  # for how long, from now on, so many cores can be had
+        self._rooms: dict[int, float] = {}  # the shortest limit that is too long, from now on, for so many cores
 
     def place(self, job: Waiting, placement: str) -> Fits | None:
         request, running = job.request, self._running
@@ -106,7 +107,7 @@ class CountedPlan(Planner):
             return False
         if self._room.short_s < inf:
             (only,) = self._kept.values()
-            self._room.short_s = nextafter(only.start_s - now_s, inf)
+            self._room.short_s = least_beyond(only.start_s, now_s)
         return True
 
     def began(self, job: Waiting, fit: Fits) -> None:
@@ -140,19 +141,19 @@ class CountedPlan(Planner):
         room.extra = room.short_s = inf
         if len(self._kept) == 1 and self._profile is None:
             (only,) = self._kept.values()
-            room_s = only.start_s - self._now_s
-            if room_s < self._left_s:
+            if only.start_s < self._last_s:
                 room.extra = running.free + running.endings.given_by(only.start_s) - only.cores
-                room.short_s = nextafter(room_s, inf)
+                room.short_s = least_beyond(only.start_s, self._now_s)
 
     def _short_s(self, cores: int) -> float:
         """The shortest limit that is too long for so many cores; `inf` if none is."""
         if self._profile is None:
             return self._room.short_s if cores > self._room.extra else inf
-        room_s = self._rooms.get(cores)
-        if room_s is None:
-            room_s = self._rooms[cores] = self._profile.room_s(cores)
-        return nextafter(room_s, inf) if room_s < self._left_s else inf
+        short_s = self._rooms.get(cores)
+        if short_s is None:
+            until_s = self._profile.free_until_s(cores)
+            short_s = self._rooms[cores] = least_beyond(until_s, self._now_s) if until_s < self._last_s else inf
+        return short_s
 
     def _deep(self) -> Profile:
         """The profile, made when it is needed for the first time."""

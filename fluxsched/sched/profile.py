@@ -101,14 +101,14 @@ class Profile:
         """Whether so many are free from `start_s` on for so long."""
         return self._search(cores, limit_s, start_s, start_s) == start_s
 
-    def room_s(self, cores: int) -> float:
-        """For how long, from now on, so many are free: 0.0 if they are not now, `inf` if for ever."""
+    def free_until_s(self, cores: int) -> float:
+        """Until when, from now on, so many are free: now if they are not, `inf` if for ever."""
         for chunk, least in enumerate(self._least):
             if least < cores:
                 need = cores + self._owed[chunk]
                 for time_s, low in zip(self._times[chunk], self._low[chunk], strict=True):
                     if low < need:
-                        return time_s - self._now_s
+                        return time_s
         return inf
 
     def _search(self, cores: int, limit_s: float, from_s: float, until_s: float = inf) -> float:

@@ -55,8 +55,8 @@ def test_like_a_loop_over_all_instants(
     for cores, limit_s, what in jobs:
         start_s = profile.earliest(cores, limit_s)
         assert start_s == loop.earliest(cores, limit_s)
-        room_s = profile.room_s(cores)
-        assert (room_s >= limit_s) == loop.fits(NOW, limit_s, cores)
+        until_s = profile.free_until_s(cores)
+        assert (until_s >= NOW + limit_s) == loop.fits(NOW, limit_s, cores)
         if start_s == inf:
             continue
         assert profile.fits(start_s, limit_s, cores)

@@ -14,12 +14,14 @@ PROCS = 8
 DECIDE = {"fifo": "fcfs", "easy": "easy", "easy:order=sjf": "easy_sjf", "conservative": "conservative"}
 
 times = st.integers(0, 12)
+begins = st.sampled_from([0.0, 850_000_000.0])
+units = st.sampled_from([1.0, 0.01, 0.3])  # most sums with decimals are rounded
 rows = st.lists(st.tuples(times, times, st.integers(1, 12), st.integers(1, PROCS + 1)), max_size=14)
 
 
-def as_trace(jobs: list[tuple[int, int, int, int]]) -> Trace:
+def as_trace(jobs: list[tuple[float, float, float, int]]) -> Trace:
     return Trace.of([
-        TraceJob(at, float(submit), float(run_s), float(limit), Ask(procs))
+        TraceJob(at, submit, run_s, limit, Ask(procs))
         for at, (submit, run_s, limit, procs) in enumerate(jobs)
     ])  # fmt: skip
 
@@ -28,10 +30,13 @@ def as_trace(jobs: list[tuple[int, int, int, int]]) -> Trace:
 @pytest.mark.parametrize("machine", [{"procs": PROCS}, {"nodes": 1, "cores": PROCS}], ids=["targets", "cores"])
 def test_generated_workloads(policy: str, machine: dict[str, int], reference: ModuleType) -> None:
 
-    @settings(max_examples=60)
-    @given(rows)
-    def check(jobs: list[tuple[int, int, int, int]]) -> None:
-        jobs = sorted(jobs, key=lambda job: job[0])
+    @settings(max_examples=80)
+    @given(rows, begins, units)
+    def check(rows: list[tuple[int, int, int, int]], begin_s: float, unit_s: float) -> None:
+        jobs = [
+            (begin_s + submit * unit_s, run * unit_s, limit * unit_s, procs)
+            for submit, run, limit, procs in sorted(rows, key=lambda row: row[0])
+        ]
         want = reference.simulate([reference.Job(*job) for job in jobs], PROCS, getattr(reference, DECIDE[policy]))
         if jobs:
             assert run(as_trace(jobs), policy, check=True, **machine).jobs.start == want
