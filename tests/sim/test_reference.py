@@ -44,6 +44,19 @@ def test_generated_workloads(policy: str, machine: dict[str, int], reference: Mo
     check()
 
 
+@pytest.mark.parametrize(("unit_s", "begin", "limit", "later"), [(0.1, 4, 6, 6), (0.01, 2, 21, 8), (0.3, 1, 21, 8)])
+@pytest.mark.parametrize("policy", ["easy", "easy:order=sjf", "hybrid:depth=2"])
+def test_who_ends_by_the_shadow_time_as_times_are_rounded_is_let_pass(
+    policy: str, unit_s: float, begin: int, limit: int, later: int
+) -> None:
+    """Its limit is more than the difference of the two times, rounded."""
+    first, rest = (begin * unit_s, limit * unit_s), (later * unit_s, (begin + limit - later) * unit_s)
+    assert sum(rest) <= sum(first)
+    assert rest[1] > sum(first) - rest[0]
+    trace = as_trace([(*first, limit * unit_s, 5), (first[0], 1.0, 1.0, PROCS), (*rest, rest[1], 2)])
+    assert run(trace, policy, procs=PROCS).jobs.start[2] == rest[0]
+
+
 def test_the_loops_are_right_on_the_known_trace(kth, reference: ModuleType) -> None:
     """A thousand jobs, which later ones cannot delay under any of these three; the rest is for the production code."""
     jobs = [reference.Job(job.submit_s, job.run_s, job.limit_s, job.ask.nslots) for job in kth.trace.jobs[:1000]]
