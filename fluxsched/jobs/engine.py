@@ -95,12 +95,12 @@ class Engine:
             else {"timestamp": self._now_s, "name": name, "context": context}
         )
         job.apply(event)
-        stretches, jobid = self._stretches, job.id
-        if jobid in stretches:
-            stretches[jobid].append(event)
+        events = self._stretches.get(job.id)
+        if events is not None:
+            events.append(event)
         else:
-            events = stretches[jobid] = [event]
-            self._out.append(Persist(jobid, events, jobspec, R))
+            events = self._stretches[job.id] = [event]
+            self._out.append(Persist(job.id, events, jobspec, R))
 
     # -- the way of a job
 
@@ -144,8 +144,10 @@ class Engine:
         """Give back targets (None: all that are left); with the last of them the job is over."""
         given = job.held if ranks is None else ranks
         final = ranks is None or given == job.held
-        remainder = job.remainder(given)
-        self._log(job, "release", {"ranks": "all" if given == job.ranks else str(given), "final": final})
+        whole = given == job.ranks
+        remainder = job.R if whole else job.remainder(given)
+        assert remainder is not None, "a job that holds targets has its R"
+        self._log(job, "release", {"ranks": "all" if whole else str(given), "final": final})
         # the record first: the scheduler's next grant of these cores may come at once
         self.holdings.give(job.id, None if final else given)
         link = self.links.serving(job.queue.config.group)

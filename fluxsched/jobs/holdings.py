@@ -8,7 +8,9 @@ whole. Amounts of the instance go back with the last target of their job (rfc/am
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.children import Children, Entry
@@ -23,7 +25,7 @@ OFFENDERS_SHOWN = 8
 """Conflicts that an error names; a scheduler gone wild may cause one on every target."""
 
 
-class Part(NamedTuple):
+class Part(msgspec.Struct, frozen=True, gc=False):
     """Targets with equal children: `ids` iterates the ranks, `children` has (kind, bit mask of ids)."""
 
     ranks: Idset
@@ -32,7 +34,7 @@ class Part(NamedTuple):
     amounts: Amounts = ()
 
 
-class Grant(NamedTuple):
+class Grant(msgspec.Struct, frozen=True, gc=False):
     """What an R (RFC 20) gives: its parts, with disjoint ranks, their ranks together, and amounts of the instance."""
 
     parts: tuple[Part, ...]

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from fluxsched.core.why import Why
 from fluxsched.jobs.job import HELD_PRIORITY, SENT, WAITING, Job
 from fluxsched.jobs.queues import Queue, QueueStatus
@@ -43,7 +45,7 @@ class Filter(NamedTuple):
 ALL_JOBS = Filter()
 
 
-class JobResult(NamedTuple):
+class JobResult(msgspec.Struct, frozen=True, gc=False):
     """How a job ended; `status` is a wait status, -1 if nothing ran; `result` COMPLETED, FAILED, CANCELED, TIMEOUT."""
 
     jobid: int
@@ -63,13 +65,13 @@ def result(job: Job) -> JobResult | None:
     """The job's result; None until it is inactive."""
     if job.state is not INACTIVE:
         return None
-    fatal, status = job.fatal, job.status
+    fatal, status, success = job.fatal, job.status, job.success
     kind = fatal["type"] if fatal else None
     return JobResult(
         jobid=job.id,
-        success=job.success,
+        success=success,
         status=-1 if status is None else status,
-        result="COMPLETED" if job.success else _RESULTS.get(kind or "", "FAILED"),
+        result="COMPLETED" if success else _RESULTS.get(kind or "", "FAILED"),
         errstr=_error_text(fatal, status),
         exception_type=kind,
         exception_note=fatal["note"] if fatal else None,

@@ -29,9 +29,8 @@ _decode_json = msgspec.json.Decoder(dict[str, Any]).decode
 _well_formed = msgspec.msgpack.Decoder(msgspec.Raw).decode
 
 
-def pack(value: object) -> bytes:
-    """The msgpack bytes of a message or of plain values."""
-    return _encode(value)
+pack: Callable[[object], bytes] = _encode
+"""The msgpack bytes of a message or of plain values."""
 
 
 def to_json(value: object) -> bytes:

@@ -29,6 +29,7 @@ class Peer:
         "identity",
         "in_flight",
         "inbox",
+        "json",
         "name",
         "outbox",
         "rolemask",
@@ -40,6 +41,7 @@ class Peer:
 
     def __init__(self, server: Server, identity: bytes, userid: int, rolemask: int) -> None:
         self.server = server
+        self.json = server.json
         self.identity = identity
         self.userid = userid
         self.rolemask = rolemask
@@ -137,8 +139,8 @@ class Request:
     def _close(self, last: Message) -> None:
         """This is the last answer. Only a stream's has the streaming flag: without it the matchtag is free (RFC 6)."""
         self.is_open = False
+        self.peer.in_flight -= 1
         if not self._is_stream:
             last.flags &= ~STREAMING
-        self.peer.in_flight -= 1
-        if self.peer.streams.get(self.message.matchtag) is self:
+        elif self.peer.streams.get(self.message.matchtag) is self:
             del self.peer.streams[self.message.matchtag]

@@ -33,7 +33,7 @@ from fluxsched.protocol.header import (
     make_request,
 )
 from fluxsched.protocol.messages.common import CancelRequest
-from fluxsched.runtime.edge import hear, speak, stamp
+from fluxsched.runtime.edge import hear, speak
 from fluxsched.runtime.log import logger
 from fluxsched.runtime.peers import Peer, Request
 from fluxsched.runtime.turns import Turns
@@ -77,6 +77,8 @@ class Router:
         self._services: set[str] = set()
         self._local_handlers: dict[str, Handler] = {}
         self._local_services: set[str] = set()
+        self._tables = {False: (self._handlers,), True: (self._local_handlers, self._handlers)}
+        """Where to look for a handler, by whether the peer speaks JSON."""
         self._guest_topics: set[str] = set()
         self._remote: dict[str, Peer] = {}
         self._heard: deque[Peer] = deque()
@@ -146,9 +148,10 @@ class Router:
     def send(self, peer: Peer, message: Message) -> None:
         """Put a message into the peer's outbox; it leaves at the end of the turn."""
         if not peer.gone:
+            if not peer.outbox:
+                self._dirty[peer] = None
+                self.turns.wake()
             peer.outbox.append(message)
-            self._dirty[peer] = None
-            self.turns.wake()
 
     def request(self, peer: Peer, topic: str, payload: object) -> None:
         """Send a request without a matchtag (`sched.alloc` and its like)."""
@@ -264,7 +267,6 @@ class Router:
         if self._trace is not None:
             self._trace(f"<- {peer.name}", message)
         if message.type == REQUEST:
-            stamp(peer, message)
             request = Request(self.send, peer, message)
             try:
                 hear(peer, message)
@@ -284,7 +286,7 @@ class Router:
             raise FluxschedError(f"{IN_FLIGHT_PEER_MAX} requests wait already: wait for some answers", errno.EMFILE)
         if message.nodeid not in (0, 0xFFFFFFFF):
             raise FluxschedError(f"no such rank: {message.nodeid}; this instance has rank 0", errno.EHOSTUNREACH)
-        if not request.is_owner and message.topic not in self._guest_topics:
+        if not message.rolemask & ROLE_OWNER and message.topic not in self._guest_topics:
             raise FluxschedError("Request requires owner credentials", errno.EPERM)
         handler = self._handler(request)
         if handler is not None:
@@ -293,14 +295,14 @@ class Router:
         service = message.topic.split(".", 1)[0]
         if service in self._remote:
             self.forward(request, self._remote[service])
-        elif service in self._services or (request.peer.server.json and service in self._local_services):
+        elif service in self._services or (request.peer.json and service in self._local_services):
             raise FluxschedError(f"Unknown service method '{message.topic}'", errno.ENOSYS)
         else:
             raise FluxschedError(f"No service matching {message.topic} is registered", errno.ENOSYS)
 
     def _handler(self, request: Request) -> Handler | None:
-        topic = request.topic
-        for handlers in (self._local_handlers, self._handlers) if request.peer.server.json else (self._handlers,):
+        topic = request.message.topic
+        for handlers in self._tables[request.peer.json]:
             handler = handlers.get(topic)
             if handler is not None:
                 return handler
@@ -326,19 +328,19 @@ class Router:
             owner, answered = self._calls.get(message.matchtag, (None, None))
             if owner is peer and answered is not None:
                 del self._calls[message.matchtag]
-                if not self._accept(peer, message, lambda: answered(message)):
+                if not self._accept(peer, message, answered, message):
                     answered(None)
             return
         call = self._on_response.get(message.topic)
         if call is None:
             log.warning("peer %s answered %r, which nobody asked", peer.name, message.topic)
             return
-        self._accept(peer, message, lambda: call(peer, message))
+        self._accept(peer, message, call, peer, message)
 
-    def _accept(self, peer: Peer, message: Message, take: Callable[[], None]) -> bool:
+    def _accept(self, peer: Peer, message: Message, take: Callable[..., None], *args: Any) -> bool:
         """Whether an answer was fit to be taken; who answers nonsense is cut off: its state is not ours to guess."""
         try:
-            take()
+            take(*args)
         except FluxschedError as exc:
             log.error("peer %s: %s: %s; it is cut off", peer.name, message.topic, exc)
             self.drop(peer, str(exc))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -36,19 +36,26 @@ CREATE INDEX IF NOT EXISTS job_log_ended ON job_log (jobid) WHERE ended;
 CREATE TABLE IF NOT EXISTS process (jobid INTEGER PRIMARY KEY, value BLOB);
 """
 
-INSERTS: dict[str, tuple[str, int]] = {
-    "saved": ("INSERT OR REPLACE INTO saved (kind, key, value) VALUES ", 3),
-    "journal": ("INSERT INTO journal (event) VALUES ", 1),
-    "job_log": ("INSERT INTO job_log (jobid, ended, events, jobspec, R) VALUES ", 5),
-    "process": ("INSERT OR REPLACE INTO process (jobid, value) VALUES ", 2),
+INSERTS = {
+    "saved": ("INSERT OR REPLACE INTO saved (kind, key, value) VALUES ", "(?,?,?)"),
+    "journal": ("INSERT INTO journal (event) VALUES ", "(?)"),
+    "job_log": (
+        "INSERT INTO job_log (jobid, ended, events, jobspec, R) VALUES ",
+        "(?,nullif(?,0),?,nullif(?,''),nullif(?,''))",
+    ),
+    "process": ("INSERT OR REPLACE INTO process (jobid, value) VALUES ", "(?,?)"),
 }
+"""The statement for a table's rows, and what stands in it for one of them. The interpreter takes a microsecond to hand
+over a `None` or `bytes`, so a job's rows have 0 and "" for NULL, and bytearrays."""
 DELETES = {
     "saved": "DELETE FROM saved WHERE kind = ? AND key = ?",
     "process": "DELETE FROM process WHERE jobid = ?",
     "journal": "DELETE FROM journal WHERE seq <= (SELECT max(seq) FROM journal) - ?",
 }
 
-Row = tuple[str, bool, tuple[Any, ...]]
+Values = tuple[Any, ...]
+Run = tuple[str, list[Values]]
+"""Rows of one table that come one after another; or, with a statement of DELETES, one deletion."""
 Done = Callable[[], None]
 
 
@@ -58,11 +65,11 @@ class Store:
     def __init__(self, path: Path | str, turns: Turns) -> None:
         self._path = str(path)
         self._turns = turns
-        self._rows: list[Row] = []
+        self._runs: list[Run] = []
         self._works: list[Work] = []
         self._settled: list[Done] = []
         self._busy = False
-        self._queue: queue.SimpleQueue[tuple[list[Row], list[Work]] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[list[Run], list[Work]] | None] = queue.SimpleQueue()
         self.commits = 0
         self.failed: Callable[[BaseException], None] | None = None
         self._reader = self._open()
@@ -89,43 +96,47 @@ class Store:
             raise FluxschedError(f"cannot open the state in {self._path}: {exc}") from exc
         return connection
 
-    def add(self, table: str, values: tuple[Any, ...]) -> None:
+    def add(self, table: str, values: Values) -> None:
         """Have one row written with the next transaction."""
-        self._rows.append((table, False, values))
+        runs = self._runs
+        if runs and runs[-1][0] == table:
+            runs[-1][1].append(values)
+        else:
+            runs.append((table, [values]))
 
-    def remove(self, table: str, key: tuple[Any, ...]) -> None:
+    def remove(self, table: str, key: Values) -> None:
         """Have the rows under `key` deleted with the next transaction, in order with what was added."""
-        self._rows.append((table, True, key))
+        self._runs.append((DELETES[table], [key]))
 
     def after_commit(self, done: Done) -> None:
         """Run `done` in a turn once everything added so far is on disk; at once if it already is."""
-        if not self._rows and not self._busy:
+        if not self._runs and not self._busy:
             done()
             return
         self._works.append(_call(done))
 
     def then(self, work: Work) -> None:
         """The same for long work, which is done in pieces."""
-        if not self._rows and not self._busy:
+        if not self._runs and not self._busy:
             self._turns.spread(work)
         else:
             self._works.append(work)
 
     def when_settled(self, done: Done) -> None:
         """Run `done` when all that is on disk has been told, and nothing else is: `read` and news then meet exactly."""
-        if not self._rows and not self._busy:
+        if not self._runs and not self._busy:
             done()
         else:
             self._settled.append(done)
 
     def flush(self) -> None:
         """End-of-turn hook: hand what has gathered to the writer unless it is still busy."""
-        if self._busy or not (self._rows or self._works or self._settled):
+        if self._busy or not (self._runs or self._works or self._settled):
             return
         self._busy = True
         works = [*self._works, *map(_call, self._settled)]
-        self._queue.put((self._rows, works))
-        self._rows, self._works, self._settled = [], [], []
+        self._queue.put((self._runs, works))
+        self._runs, self._works, self._settled = [], [], []
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Rows of a point query; sees what has been committed."""
@@ -137,8 +148,8 @@ class Store:
 
     def close(self) -> None:
         """Write what is left, then close; callbacks of the last transaction are not run."""
-        self._queue.put((self._rows, []))
-        self._rows = []
+        self._queue.put((self._runs, []))
+        self._runs = []
         self._queue.put(None)
         self._thread.join()
         self._reader.close()
@@ -152,14 +163,15 @@ class Store:
     def _write(self) -> None:
         connection = self._open()
         while (work := self._queue.get()) is not None:
-            rows, works = work
+            runs, works = work
             try:
-                if rows:
+                if runs:
                     connection.execute("BEGIN IMMEDIATE")
-                    for sql, values in _statements(rows):
-                        connection.execute(sql, values)
+                    for run in runs:
+                        for sql, values in _statements(*run):
+                            connection.execute(sql, values)
                     connection.execute("COMMIT")
-                    self._checkpoints.written(connection, len(rows))
+                    self._checkpoints.written(connection, sum(len(rows) for _, rows in runs))
             except sqlite3.Error as exc:
                 error = FluxschedError(f"cannot write the state in {self._path}: {exc}")
                 if self.failed is not None:
@@ -176,23 +188,11 @@ def _call(done: Done) -> Work:
     yield
 
 
-def _statements(rows: Iterable[Row]) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Consecutive rows of one table joined into multi-row INSERTs; deletes as they come."""
-    table = ""
-    gathered: list[tuple[Any, ...]] = []
-    for name, delete, values in rows:
-        if delete or name != table:
-            yield from _inserts(table, gathered)
-            gathered = []
-        if delete:
-            yield DELETES[name], values
-        else:
-            table = name
-            gathered.append(values)
-    yield from _inserts(table, gathered)
-
-
-def _inserts(table: str, rows: list[tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+def _statements(table: str, rows: list[Values]) -> Iterator[tuple[str, Values]]:
+    """Rows joined into multi-row INSERTs; deletions as they come."""
+    if table not in INSERTS:
+        yield from ((table, key) for key in rows)
+        return
     done, left = 0, len(rows)
     while left:
         size = next((size for size in INSERT_SIZES if size <= left), left)
@@ -202,6 +202,5 @@ def _inserts(table: str, rows: list[tuple[Any, ...]]) -> Iterator[tuple[str, tup
 
 @cache
 def _insert(table: str, size: int) -> str:
-    sql, width = INSERTS[table]
-    one = "(" + ",".join("?" * width) + ")"
+    sql, one = INSERTS[table]
     return sql + ",".join([one] * size)

@@ -107,7 +107,8 @@ class Turns:
         timer = Timer(call)
         due_s = self.clock.monotonic_s() + max(0.0, delay_s)
         heapq.heappush(self._timers, (due_s, next(self._sequence), timer))
-        self._arm()
+        if not self._scheduled:  # a turn sets the alarm when it ends
+            self._arm()
         return timer
 
     def _arm(self) -> None:

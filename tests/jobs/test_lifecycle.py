@@ -9,7 +9,17 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
-from fluxsched.jobs.effects import Held, Kill, Persist, SchedAlloc, SchedCancel, SchedFree, Start, Unheld
+from fluxsched.jobs.effects import (
+    Held,
+    Kill,
+    Persist,
+    SchedAlloc,
+    SchedCancel,
+    SchedFree,
+    SchedPrioritize,
+    Start,
+    Unheld,
+)
 from fluxsched.jobs.manager import EXCEPTIONS_MAX, NOTE_CHARS_MAX
 from fluxsched.jobs.states import State
 
@@ -24,7 +34,7 @@ def test_one_job_is_four_rows(world: Any, r_of: Callable[..., Any], spec: Callab
     assert [event["name"] for event in effects[0].events] == ["submit", "validate", "depend", "priority"]
     submitted = {"urgency": 20, "userid": 1000, "flags": 1, "version": 1}
     assert effects[0].events[0] == {"timestamp": 102.0, "name": "submit", "context": submitted}
-    assert effects[1][:5] == ("sched", 7, 20, 1000, 102.0)
+    assert effects[1] == SchedAlloc("sched", 7, 20, 1000, 102.0, effects[1].jobspec)
     assert "environment" not in effects[1].jobspec["attributes"]["system"]
     assert effects[1].jobspec["resources"] == jobspec.raw["resources"]
 
@@ -309,7 +319,7 @@ def test_a_grant_that_crosses_a_hold_is_taken(world: Any) -> None:
 def test_a_new_priority_of_an_outstanding_request(world: Any) -> None:
     world.submit()
     effects = world.do("set_urgency", 1, 17, 5)
-    assert effects[1:] == [("sched", [(1, 17)])]
+    assert effects[1:] == [SchedPrioritize("sched", [(1, 17)])]
     assert [type(effect) for effect in world.do("set_urgency", 1, 17, 5)] == [Persist]  # nothing new to tell
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.jobs.effects import SchedAlloc
+from fluxsched.jobs.effects import SchedAlloc, SchedExpiration, UpdateDone
 from fluxsched.jobs.job import sched_jobspec
 
 
@@ -25,11 +25,11 @@ def test_a_pending_jobs_duration_changes_at_once(world: Any) -> None:
 def test_a_running_jobs_expiration_changes_when_the_scheduler_agrees(world: Any, r_of: Callable[..., Any]) -> None:
     R = r_of("0", starttime_s=100.0, expiration_s=160.0)  # noqa: N806
     world.run(1, R)
-    assert world.do("update", 1, {"attributes.system.duration": 120}, 5) == [("sched", 1, 220.0)]
+    assert world.do("update", 1, {"attributes.system.duration": 120}, 5) == [SchedExpiration("sched", 1, 220.0)]
     with pytest.raises(Refused, match="not answered yet"):
         world.do("update", 1, {"attributes.system.duration": 130}, 5)
     world.do("expiration_answered", 1, "no", )
-    assert world.last == [(1, "no")]
+    assert world.last == [UpdateDone(1, "no")]
     world.do("update", 1, {"attributes.system.duration": 0}, 5)
     world.do("expiration_answered", 1, None)
     assert world.contexts(1, "resource-update") == [{"expiration": 0.0}]
@@ -48,7 +48,7 @@ def test_updates_that_come_too_late(world: Any) -> None:
     world.do("update", 1, {"attributes.system.duration": 1000}, 5)
     world.do("finished", 1, 0)
     world.do("expiration_answered", 1, None)
-    assert world.last == [(1, "job ƒ2 is no longer running")]
+    assert world.last == [UpdateDone(1, "job ƒ2 is no longer running")]
     assert world.do("expiration_answered", 1, None) == []
     with pytest.raises(Refused, match="job ƒ2 is ending"):
         world.do("update", 1, {"attributes.system.duration": 1000}, 5)

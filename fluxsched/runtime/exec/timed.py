@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.exec.base import JobLaunch, Reports
@@ -26,7 +27,7 @@ class TimedExecutor:
         if duration_s is None:
             raise InvalidValue("the jobspec has no attributes.system.exec.test.run_duration")
         jobid = job.jobid
-        self._timers[jobid] = self._turns.after(duration_s, lambda: self._end(jobid, 0))
+        self._timers[jobid] = self._turns.after(duration_s, partial(self._end, jobid, 0))
         self._reports.started(jobid)
 
     def kill(self, jobid: int, signum: int) -> None:

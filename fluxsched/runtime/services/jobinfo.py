@@ -36,11 +36,11 @@ def list_filter(wanted: ListRequest) -> Filter:
 
 
 def wait_response(result: JobResult) -> WaitResponse:
-    """The answer to `job-manager.wait`; a job that never ran has the wait status of `exit 1`."""
+    """The answer to `job-manager.wait`."""
     return WaitResponse(
         id=result.jobid,
         success=result.success,
-        status=result.status if result.status >= 0 else 1 << 8,
+        status=_wait_status(result),
         errstr=result.errstr,
         exception_type=result.exception_type,
         exception_note=result.exception_note,
@@ -49,8 +49,17 @@ def wait_response(result: JobResult) -> WaitResponse:
 
 def clean_context(result: JobResult) -> dict[str, Any]:
     """What a watcher learns with the `clean` event."""
-    answer = wait_response(result)
-    return {"status": answer.status, "success": answer.success, "result": result.result, "errstr": answer.errstr}
+    return {
+        "status": _wait_status(result),
+        "success": result.success,
+        "result": result.result,
+        "errstr": result.errstr,
+    }
+
+
+def _wait_status(result: JobResult) -> int:
+    """That of a job that never ran is the one of `exit 1`."""
+    return result.status if result.status >= 0 else 1 << 8
 
 
 def stored_job(store: Store, jobid: int) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -232,5 +233,5 @@ class JobService:
 
     def answer(self, request: Request, payload: object = None) -> None:
         """Respond once what was decided is on disk."""
-        self._shell.after_commit(lambda: request.respond(payload))
+        self._shell.after_commit(partial(request.respond, payload))
 

@@ -60,7 +60,7 @@ class JobShell:
         self._starts: list[int] = []
         self._given: list[tuple[int, Idset]] = []
         self._after: list[Callable[[], None]] = []
-        self._texts: Made[bytes] = Made(_encode)
+        self._texts: Made[bytearray] = Made(lambda jobspec: bytearray(_encode(jobspec)))
         self._packed: Made[msgspec.Raw] = Made(lambda jobspec: msgspec.Raw(codec.pack(jobspec)))
         self._due: Timer | None = None
         self._due_at_s = 0.0
@@ -73,8 +73,9 @@ class JobShell:
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Run `call` once what this turn decided is on disk."""
+        if not self._after:
+            self.turns.wake()
         self._after.append(call)
-        self.turns.wake()
 
     def _end_turn(self) -> None:
         """Have all that waits for the disk done in one go: a closure a job and kind costs more than its work."""
@@ -126,15 +127,15 @@ class JobShell:
             "job_log",
             (
                 one.jobid,
-                1 if ended else None,
-                _encode(one.events),
-                None if one.jobspec is None else self._texts.of(one.jobspec),
-                None if one.R is None else _encode(one.R),
+                int(ended),
+                bytearray(_encode(one.events)),
+                "" if one.jobspec is None else self._texts.of(one.jobspec),
+                "" if one.R is None else bytearray(_encode(one.R)),
             ),
         )
         self._news.append((one.jobid, one.events))
         if ended:
-            self._ended(one.jobid)
+            self._disarm_limit(one.jobid)
 
     def _sched_alloc(self, one: effect.SchedAlloc) -> None:
         request = ALLOC(
@@ -163,7 +164,8 @@ class JobShell:
             if answer is not None and answer.errnum not in (0, errno.ENOSYS):
                 error = (answer.payload or b"refused").decode(errors="replace")
             self.perform(self.manager.expiration_answered(one.jobid, error, self.now_s))
-            self._arm_limit(one.jobid)
+            if one.jobid in self._running:
+                self._arm_limit(one.jobid, self.manager.job(one.jobid).expiration_s)
 
         self._router.call(_peer(one), "sched.expiration", payload, answered)
 
@@ -248,19 +250,21 @@ class JobShell:
         except FluxschedError as exc:
             self.exec_failed(jobid, str(exc))
             return
-        self._arm_limit(jobid)
+        if jobid in self._running:
+            self._arm_limit(jobid, job.expiration_s)
 
-    def _arm_limit(self, jobid: int) -> None:
-        timer = self._limits.pop(jobid, None)
-        if timer is not None:
-            timer.cancel()
-        if jobid not in self._running:
-            return
-        expiration_s = self.manager.job(jobid).expiration_s
+    def _arm_limit(self, jobid: int, expiration_s: float) -> None:
+        """Have a running job ended when its time is up; 0 is no limit."""
+        self._disarm_limit(jobid)
         if expiration_s > 0.0:
             self._limits[jobid] = self.turns.after(
                 expiration_s - self.turns.clock.wall_s(), lambda: self._limit_reached(jobid)
             )
+
+    def _disarm_limit(self, jobid: int) -> None:
+        timer = self._limits.pop(jobid, None)
+        if timer is not None:
+            timer.cancel()
 
     def _limit_reached(self, jobid: int) -> None:
         self._limits.pop(jobid, None)
@@ -279,11 +283,6 @@ class JobShell:
         """An executor could not start the job."""
         self._running.pop(jobid, None)
         self.perform(self.manager.exec_failed(jobid, note, self.now_s))
-
-    def _ended(self, jobid: int) -> None:
-        timer = self._limits.pop(jobid, None)
-        if timer is not None:
-            timer.cancel()
 
     def record_process(self, jobid: int, record: object | None, then: Callable[[], None]) -> None:
         """Keep (or forget) which processes are a job's, then go on (kill -9 of the instance must find them)."""
