@@ -13,8 +13,9 @@ from collections.abc import Callable
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.jobs import listing
 from fluxsched.jobs.effects import Effect
+from fluxsched.jobs.lookups import walk_active
 from fluxsched.jobs.selection import ANY_USER
-from fluxsched.jobs.states import INACTIVE, RUNNING
+from fluxsched.jobs.states import ACTIVE, RUNNING
 from fluxsched.protocol.messages import flux_jobs as msg
 from fluxsched.protocol.messages.queues import QueueStatusRequest
 from fluxsched.runtime.log import logger
@@ -28,7 +29,7 @@ log = logger("door")
 HISTORY_JOBS_MAX = 10_000
 """Job ids in one answer about the past."""
 SLICE_JOBS = 100
-"""Jobs that an exception or a signal for all of them reaches in one turn (some 5 ms)."""
+"""Jobs that an exception or a signal for all of them reaches at a time (some 5 ms)."""
 _SLICE = re.compile(r"\[(?:(-?[0-9]{1,9})|(-?[0-9]{1,9})?:(-?[0-9]{1,9})?(?::(-?[0-9]{1,9})?)?)\]")
 
 UNSERVED = {
@@ -118,33 +119,27 @@ class JobManagerDoor:
         """Do something to all active jobs of a user in these states, the latest first: else those that wait would
         start as others end.
         """
-        jobids = [
-            job.id
-            for job in self._manager.active.values()
-            if job.state & states and userid in (job.userid, ANY_USER)
-        ]
-        count, errors = len(jobids), 0
+        count = errors = 0
+        active = walk_active(self._manager, SLICE_JOBS)
 
         def some() -> None:
-            nonlocal errors
-            for _ in range(min(SLICE_JOBS, len(jobids))):
-                jobid = jobids.pop()
-                if self._manager.job(jobid).state is INACTIVE:
-                    continue  # it ended meanwhile, as was wished
+            nonlocal count, errors
+            jobs = next(active, None)
+            if jobs is None:
+                self._jobs.answer(request, msg.CountResponse(count, errors))
+                return
+            for job in jobs:
+                if not job.state & states & ACTIVE or userid not in (job.userid, ANY_USER):
+                    continue  # not meant, or ended meanwhile, as was wished
+                count += 1
                 try:
-                    self._shell.perform(do(jobid))
+                    self._shell.perform([] if dry_run else do(job.id))
                 except FluxschedError as error:
                     log.info("%s: %s", request.topic, error)
                     errors += 1
-            if jobids:
-                self._shell.turns.post(some)
-            else:
-                self._jobs.answer(request, msg.CountResponse(count, errors))
+            self._shell.turns.post(some)
 
-        if dry_run:
-            request.respond(msg.CountResponse(count))
-        else:
-            some()
+        some()
 
     # -- how much there is to do --------------------------------------------------------------------------------
 
@@ -169,7 +164,7 @@ class JobManagerDoor:
         index, *bounds = (None if part is None else int(part) for part in found.groups())
         jobids = listing.newest(self._manager, HISTORY_JOBS_MAX, wanted.userid)
         if index is not None:
-            request.respond(msg.HistoryResponse(jobids[index:][:1]))
+            request.respond(msg.HistoryResponse(jobids[index : index + 1 or None]))
         elif bounds[2] == 0:
             raise InvalidValue(f"slice {wanted.slice!r:.40}: the step is 0")
         else:

@@ -18,7 +18,7 @@ import pytest
 
 from fluxsched.protocol.signed import wrap
 from fluxsched.runtime.door import job_info
-from fluxsched.runtime.door.job_manager import UNSERVED
+from fluxsched.runtime.door.job_manager import SLICE_JOBS, UNSERVED
 
 Flux = Any
 REQUEST, STREAMING = 0x0B, 0x4B
@@ -26,6 +26,7 @@ ANY = 0xFFFFFFFF
 USER = os.getuid()
 RECORDINGS = Path(__file__).parent / "recordings" / "flux_jobs.jsonl"
 RUN_LONG = {"exec": {"test": {"run_duration": "60s"}}}
+CANCEL_ALL = {"dry_run": False, "userid": USER, "states": 62, "severity": 0, "type": "cancel"}
 EXCEPTION = {"exception_type", "exception_severity", "exception_note"}
 READS = ("job-info.", "job-list.list-id", "job-list.job-stats", "job-manager.alloc-query", "job-manager.idle")
 
@@ -169,9 +170,18 @@ async def test_many_jobs_are_canceled_and_signalled(flux: Flux) -> None:
     assert (await flux.ok("job-manager.history.get", {"slice": "[:2]"}))["jobs"] == [*reversed(jobids)][:2]
 
 
+async def test_a_job_that_is_forgotten_before_its_turn_comes_is_none_to_cancel(flux: Flux) -> None:
+    flux.instance.shell.manager._inactive_kept_max = 5
+    jobids = [await flux.submit("true", urgency=0) for _ in range(2 * SLICE_JOBS + 10)]
+    canceling = flux.open("job-manager.raiseall", CANCEL_ALL, flags=REQUEST)
+    await flux.ok("job-manager.raise", {"id": jobids[0], "type": "cancel", "severity": 0})
+    assert await flux.next(canceling) == (0, {"count": len(jobids) - 1, "errors": 0})
+
+
 async def test_history_is_a_slice(flux: Flux) -> None:
     jobids = [await flux.submit("true", urgency=0) for _ in range(4)][::-1]
-    for text, expected in (("[:]", jobids), ("[1]", jobids[1:2]), ("[-1]", jobids[-1:]), ("[::2]", jobids[::2])):
+    for text, expected in (("[:]", jobids), ("[1]", jobids[1:2]), ("[-1]", jobids[-1:]), ("[-9]", []), ("[9]", []),
+                           ("[::2]", jobids[::2])):  # fmt: skip
         assert (await flux.ok("job-manager.history.get", {"slice": text}))["jobs"] == expected
     for text in ("1", "[a]", "[::0]"):
         assert (await flux.ask("job-manager.history.get", {"slice": text}))[0] == errno.EINVAL
