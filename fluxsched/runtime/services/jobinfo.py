@@ -6,7 +6,9 @@ import json
 from typing import Any
 
 from fluxsched.errors import InvalidValue
-from fluxsched.jobs.lookups import EVERY_STATE, Filter, JobResult
+from fluxsched.jobs import restore
+from fluxsched.jobs.lookups import EVERY_STATE, Filter, JobResult, result
+from fluxsched.jobs.queues import Queue, QueueConfig
 from fluxsched.jobs.states import VIRTUAL_STATES, State
 from fluxsched.protocol.messages.jobs import ListRequest, WaitResponse
 from fluxsched.runtime.store import Store
@@ -73,3 +75,12 @@ def stored_job(store: Store, jobid: int) -> dict[str, Any] | None:
         found["jobspec"] = json.loads(jobspec) if jobspec is not None else found["jobspec"]
         found["R"] = json.loads(resources) if resources is not None else found["R"]
     return found
+
+
+def stored_result(store: Store, jobid: int) -> JobResult | None:
+    """How a job ended, by its log on disk; None when it has not, or is not there."""
+    found = stored_job(store, jobid)
+    if found is None:
+        return None
+    job, _ = restore.read((jobid, found["eventlog"], None, None), Queue(QueueConfig()))
+    return result(job)

@@ -12,12 +12,13 @@ from typing import Any
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
+from fluxsched.jobs import lookups
 from fluxsched.jobs.lookups import JobResult
 from fluxsched.protocol.messages import jobs as msg
 from fluxsched.runtime.exec.base import spool_directory
 from fluxsched.runtime.peers import Request
 from fluxsched.runtime.router import Router, forget
-from fluxsched.runtime.services.jobinfo import clean_context, list_filter, stored_job, wait_response
+from fluxsched.runtime.services.jobinfo import clean_context, list_filter, stored_job, stored_result, wait_response
 from fluxsched.runtime.services.jobshell import JobShell, Stretch
 from fluxsched.runtime.services.taskoutput import CHUNK_BYTES, Budget, TaskOutput
 from fluxsched.runtime.store import Store
@@ -147,9 +148,7 @@ class JobStreams:
     def _event(self, jobid: int, event: dict[str, Any]) -> tuple[int, float, str, dict[str, Any]]:
         context = event.get("context") or {}
         if event["name"] == "clean":
-            result = self._manager.wait_result(jobid)
-            assert result is not None, "a clean job has a result"
-            context = clean_context(result)
+            context = clean_context(self._result(jobid))
         return (jobid, event["timestamp"], event["name"], context)
 
     def _flush(self) -> None:
@@ -208,10 +207,16 @@ class JobStreams:
             request.finish()
         waits = self._waits.pop(jobid, {})
         if waits:
-            result = self._manager.wait_result(jobid)
-            assert result is not None, "a clean job has a result"
+            result = self._result(jobid)
             for call in waits.values():
                 call(result)
+
+    def _result(self, jobid: int) -> JobResult:
+        """How a job ended of which that is on disk; who is not kept any more by then is read from there."""
+        job = self._manager.inactive.get(jobid)
+        found = lookups.result(job) if job is not None else stored_result(self._store, jobid)
+        assert found is not None, "a clean job has a result"
+        return found
 
     # -- wait ---------------------------------------------------------------------------------------------------
 
@@ -274,18 +279,17 @@ class JobStreams:
 
     def _feed(self, request: Request, budget: Budget) -> None:
         follower, output = self._followers[request]
-        ended = not follower.follow or self._manager.wait_result(follower.jobid) is not None
+        ended = not follower.follow or follower.jobid not in self._manager.active
         if self._router.unsent_bytes(request.peer):
             return
         try:
             for piece in output.bite(budget, ended=ended):
                 budget.chunks -= follower.tell(piece)
-        except FluxschedError as error:
-            del self._followers[request]
+            if output.is_complete:
+                follower.end()
+            elif not budget.is_spent:
+                follower.caught_up()
+        except FluxschedError as error:  # a file cannot be read, or the job is forgotten: somebody reads very slowly
             request.error(error.errnum, str(error))
-            return
-        if output.is_complete:
-            del self._followers[request]
-            follower.end()
-        elif not budget.is_spent:
-            follower.caught_up()
+        if not request.is_open:
+            forget(self._followers, request)
