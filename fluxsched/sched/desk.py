@@ -120,7 +120,7 @@ class Desk:
         outcome = placing.place(self._group.pool, job.request, placement)
         if self._plan is None or not isinstance(outcome, Fits):
             return outcome
-        return self._plan.place(job, placement) or Insufficient(self._in_the_way())
+        return self._plan.place(job, placement) or Insufficient(self._in_the_way(job))
 
     def find(self, job: Waiting, placement: str = WORST_FIT) -> Fits | None:
         if self._plan is None:
@@ -142,11 +142,13 @@ class Desk:
 
     def _reason(self, job: Waiting) -> str:
         outcome = placing.place(self._group.pool, job.request, BEST_FIT)
-        return self._in_the_way() if isinstance(outcome, Fits) else outcome.why
+        return self._in_the_way(job) if isinstance(outcome, Fits) else outcome.why
 
-    def _in_the_way(self) -> str:
-        """Why a job does not start though it fits: somebody has a reservation."""
-        kept = [kept for lane in self._group.lanes.values() for kept in lane.planned.values() if kept.start_s < inf]
+    def _in_the_way(self, job: Waiting) -> str:
+        """Why a job does not start though it fits: somebody else has a reservation."""
+        lanes = self._group.lanes.values()
+        planned = [kept for lane in lanes for kept in lane.planned.values() if kept.jobid != job.jobid]
+        kept = [kept for kept in planned if kept.start_s < inf]
         if not kept:
             return "fits now, but jobs ahead of it wait"
         first = min(kept, key=lambda kept: kept.start_s)

@@ -79,6 +79,29 @@ def test_where_a_running_job_has_no_limit_nothing_can_be_told(four: Any) -> None
     )  # fmt: skip
 
 
+def test_jobs_of_another_group_are_not_in_the_way(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    bench = bench_of(make("fifo", {}), "default", "lab", queues={"lab": "lab"})
+    bench.grow(make_r("0-1"), offline="1")
+    bench.grow(make_r("2"), group="lab")
+    bench.submit(1, spec(nodes=1, exclusive=True, queue="lab"))
+    bench.submit(2, spec(nodes=2, exclusive=True))
+    bench.run()
+    assert why(bench, 2).when == "not known: it needs nodes that are down"
+
+
+def test_nobody_is_in_his_own_way(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    """Job 4 could start on rank 2, which job 3 is to have; so it is planned where job 1 ends, before job 3 starts."""
+    bench = bench_of(make("conservative", {}))
+    bench.grow(make_r("0-2"))
+    waiting = ((1, 1, 10.0, "0"), (2, 1, 50.0, "1"), (3, 2, 100.0, "1-2"), (4, 1, 100.0, "0,2"))
+    for jobid, nodes, limit_s, ranks in waiting:
+        bench.submit(jobid, spec(nodes=nodes, exclusive=True, duration=limit_s, constraint={"ranks": [ranks]}))
+    bench.run()
+    found = why(bench, 4)
+    assert found.reason == "fits now, but not for as long as it may run: job ƒ4 is to start in 50s"
+    assert (found.when, found.earliest_s) == (PLANNED, 110.0)
+
+
 def test_the_end_of_the_resources_is_a_limit(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
     bench = bench_of(make("fifo", {}))
     bench.grow(make_r("0", expiration=900.0))
