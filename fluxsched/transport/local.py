@@ -42,6 +42,8 @@ ACCEPT_RETRY_S = 0.1
 """When the process is out of descriptors: how long until the next try."""
 CLOSE_LINGER_S = 0.2
 """How long a close waits in all for what was sent last to leave."""
+NAME_BYTES = 8
+"""Of a connection's name, its number: with four, scripts that ask a thousand times a second use them up in weeks."""
 BACKLOG = 1_024
 """Connections that wait to be accepted: scripts start many commands at once."""
 
@@ -163,7 +165,7 @@ class LocalServer:
             connection.close()
             return
         self._serial += 1
-        name = self._serial.to_bytes(4, "big")
+        name = self._serial.to_bytes(NAME_BYTES, "big")
         known = self._connections[name] = Connection(name, connection, userid, self._message_limit_bytes)
         self._follow(known)
 
@@ -199,18 +201,14 @@ class LocalServer:
             self._waker.stop()
         claim.unlink()
         self._listener.close()
+        unsent = sum(bool(connection.outbox) for connection in self._connections.values())
         for connection in list(self._connections.values()):
-            self._linger(connection)
+            if connection.outbox:
+                _linger(connection, CLOSE_LINGER_S / unsent)
             self._end(connection, _CLOSED)
         self._loop = self._waker = None
         self._arrivals.clear()
         claim.release()
-
-    def _linger(self, connection: Connection) -> None:
-        connection.socket.settimeout(CLOSE_LINGER_S)
-        with contextlib.suppress(OSError):
-            while connection.outbox:
-                connection.socket.sendall(connection.outbox.popleft())
 
     # -- receiving ----------------------------------------------------------------------------------------------
 
@@ -318,3 +316,10 @@ class LocalServer:
         """See `Server.unsent_bytes`; what the kernel holds is not counted."""
         connection = self._connections.get(peer)
         return connection.unsent_bytes if connection is not None else 0
+
+
+def _linger(connection: Connection, wait_s: float) -> None:
+    """Give what was sent last so long to leave (seconds): in one call, for each has its own time-out."""
+    connection.socket.settimeout(wait_s)
+    with contextlib.suppress(OSError):
+        connection.socket.sendall(b"".join(connection.outbox))

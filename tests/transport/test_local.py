@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.transport.base import PARTS_MAX
 from fluxsched.transport.framing import FRAMING_BYTES_MAX, Malformed, Unpacker, pack_frame
-from fluxsched.transport.local import LocalServer, everybody
+from fluxsched.transport.local import CLOSE_LINGER_S, LocalServer, everybody
 
 WAIT_S = 5.0
 
@@ -220,6 +220,23 @@ async def test_a_message_larger_than_what_may_be_kept_passes(serve: Any) -> None
     assert unpacked(came, limit_bytes=1 << 22) == [[big]]
     assert server.end.unsent_bytes(peer) == 0
     client.close()
+
+
+async def test_closing_waits_no_longer_for_many_who_do_not_read(serve: Any) -> None:
+    server = serve()
+    clients = [(await connected(server))[0] for _ in range(5)]
+    for client in clients:
+        client.send(pack_frame([b"hello"]))
+    await server.until(lambda: len(server.items) == len(clients))
+    for item in server.items:
+        for _ in range(2):
+            server.send(item.peer, [bytes(1_000_000)])
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    server.end.close()
+    assert CLOSE_LINGER_S / 2 < loop.time() - begun_s < 4 * CLOSE_LINGER_S
+    for client in clients:
+        client.close()
 
 
 async def test_who_floods_us_waits_and_loses_nothing(serve: Any) -> None:
