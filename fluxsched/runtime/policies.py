@@ -11,12 +11,16 @@ from pathlib import Path
 
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.config_values import QueueSettings
-from fluxsched.sched.registry import OWN, join_queues, known_policies, make, parse_spec, split_queues
-
-
-def is_file(name: str) -> bool:
-    """Whether a policy of this name is one in a file."""
-    return "/" in name or name.endswith(".py")
+from fluxsched.sched.registry import (
+    OWN,
+    is_file,
+    join_queues,
+    known_policies,
+    make,
+    parse_spec,
+    split_queues,
+    unknown_policy,
+)
 
 
 def check_policy(spec: str) -> None:
@@ -24,8 +28,8 @@ def check_policy(spec: str) -> None:
     name, options = parse_spec(spec)
     if name in OWN:
         make(name, options)
-    elif not is_file(name) and name not in (known := known_policies()):
-        raise InvalidValue(f"no policy {name!r}: there are {', '.join(known)}; a file is named with its '.py'")
+    elif not is_file(name) and name not in known_policies():
+        raise unknown_policy(name)
 
 
 def check_policies(specs: str) -> tuple[str, dict[str, str]]:

@@ -104,15 +104,14 @@ def make(name: str, options: Mapping[str, str]) -> Policy:
 
 
 def find(name: str) -> type[Any]:
-    """The class: one of ours, else a file when the name has a `/` or ends in `.py`, else an entry point."""
+    """The class: one of ours, else one in a file (`is_file`), else an entry point."""
     if name in OWN:
         return OWN[name]
-    if "/" in name or name.endswith(".py"):
+    if is_file(name):
         return _in_file(name)
     found = {point.value: point for point in entry_points(group=ENTRY_POINT_GROUP, name=name)}
     if not found:
-        there = ", ".join(known_policies())
-        raise InvalidValue(f"no policy {name!r}: there are {there}; a file is named with its '.py'")
+        raise unknown_policy(name)
     if len(found) > 1:
         raise InvalidValue(f"policy {name!r} is offered twice, by {' and '.join(sorted(found))}: remove one package")
     (point,) = found.values()
@@ -121,6 +120,16 @@ def find(name: str) -> type[Any]:
     except (ImportError, AttributeError, SyntaxError) as fault:
         raise InvalidValue(f"policy {name!r}: {point.value} cannot be loaded: {fault}") from fault
     return loaded
+
+
+def is_file(name: str) -> bool:
+    """Whether a policy of this name is one in a file."""
+    return "/" in name or name.endswith(".py")
+
+
+def unknown_policy(name: str) -> InvalidValue:
+    """That there is no policy of this name, and which there are."""
+    return InvalidValue(f"no policy {name!r}: there are {', '.join(known_policies())}; a file is named with its '.py'")
 
 
 def known_policies() -> list[str]:
