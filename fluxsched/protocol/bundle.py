@@ -18,7 +18,6 @@ from fluxsched.protocol.header import (
     CONTROL,
     NORESPONSE,
     PAYLOAD,
-    REQUEST,
     RESPONSE,
     ROUTE,
     TOPIC,
@@ -148,8 +147,3 @@ def _text(topic: str, data: bytes) -> bytes:
         return _decode_text(data).encode()
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
         raise RemoteProtocolError(f"bundle: error text of {topic}: {exc}") from exc
-
-
-def is_bundle(message: Message) -> bool:
-    """Whether `message` is a bundle: a request with the bundle's topic."""
-    return message.topic == BUNDLE_TOPIC and message.type == REQUEST

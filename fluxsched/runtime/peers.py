@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.protocol import codec
-from fluxsched.protocol.header import NORESPONSE, ROLE_OWNER, STREAMING, Message, make_error, make_response
+from fluxsched.protocol.header import NORESPONSE, STREAMING, Message, make_error, make_response
 from fluxsched.transport.base import Lost, Server
 
 T = TypeVar("T")
@@ -84,11 +84,6 @@ class Request:
     def userid(self) -> int:
         """The authenticated user who asks."""
         return self.message.userid
-
-    @property
-    def is_owner(self) -> bool:
-        """Whether who asks may do everything; a guest (another user) may ask a few things only."""
-        return bool(self.message.rolemask & ROLE_OWNER)
 
     @property
     def streaming(self) -> bool:

@@ -63,10 +63,6 @@ class SchedulingService:
                 return peer
         return None
 
-    def groups_of(self, peer: Peer) -> tuple[str, ...]:
-        """The groups that a connection said hello for."""
-        return self._groups.get(peer, ())
-
     def _hello(self, request: Request) -> None:
         wanted = request.payload(msg.HelloRequest)
         request.open_stream(lambda: None)
