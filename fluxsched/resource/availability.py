@@ -1,4 +1,4 @@
-"""What each acquirer has been told, and so what it must hear next (RFC 28; dialects in design.md).
+"""What each acquirer has been told, and so what it must hear next (RFC 28; both dialects: rfc/acquisition.md).
 
 Law: a group has at most one acquirer, and an acquirer counts a target from the first or a grow until its shrink (plain)
 or its release (typed). It hears of usable targets only by difference to what it heard last, never of leaving ones.

@@ -177,7 +177,7 @@ class Groups:
         return GroupView(name, self.members[name], self.leaving[name], incoming, acquirer, dialect)
 
     def check(self) -> None:
-        """Assert that a target belongs to one group and has one goal (design.md, law 5)."""
+        """Assert that a target belongs to one group and has one goal."""
         owned = [*self.members.values(), *self.leaving.values()]
         assert sum(map(len, owned)) == len(_union(owned)), "a target belongs to two groups"
         everybody, present = self._targets.resources.ranks, self._targets.present

@@ -325,7 +325,7 @@ class ResourceModule:
         return status.sched_status(self.targets, self._groups, self._moves.usable, allocated)
 
     def check(self) -> None:
-        """Assert the laws on the whole state (design.md, law 5): for tests and the simulator."""
+        """Assert the laws on the whole state (nothing is held twice): for tests and the simulator."""
         self._groups.check()
         self._holdings.check()
         self._sessions.check(self._moves.usable)

@@ -58,7 +58,7 @@ class Server(Protocol):
     dropped: int
     """Messages that were not delivered because their peer was unknown or lost."""
     json: bool
-    """Whether payloads are JSON here (wire.md section 3), not msgpack (section 2)."""
+    """Whether payloads are JSON here (rfc/local.md), not msgpack (rfc/wire.md)."""
 
     def start(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
         """Call `wake()` on `loop` whenever `receive` may have something; it may also be called in vain."""

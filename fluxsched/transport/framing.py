@@ -1,4 +1,4 @@
-"""Messages on a stream of bytes, as Flux's local connector frames them (wire.md section 3).
+"""Messages on a stream of bytes, as Flux's local connector frames them (rfc/local.md).
 
 A frame is the magic number in host order, the length of its body in 4 bytes big-endian, and the body: parts, each after
 its length in one byte, or in `ff` and 4 bytes big-endian.

@@ -1,4 +1,4 @@
-"""Drain and undrain: all modes, all offenders named, nothing by halves (design.md 'Drain', RFC 44)."""
+"""Drain and undrain: all modes, all offenders named, nothing by halves (rfc/admin.md, RFC 44)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def test_excluded_and_drained_are_all_named_in_one_error(h):
         ("", "empty"),
     ],
 )
-def test_excluded_unknown_or_no_targets_are_invalid_in_every_mode(h, mode, targets, named):
+def test_phantom_drain(h, mode, targets, named):
+    """What is refused, for excluded, unknown or no targets, has drained nobody, in any mode."""
     with pytest.raises(InvalidValue, match=named) as caught:
         h.drain(targets, mode=mode)
     assert caught.value.errnum == errno.EINVAL

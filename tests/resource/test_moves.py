@@ -1,4 +1,4 @@
-"""Targets from group to group: every sentence of design.md 'Groups', each under a name."""
+"""Targets from group to group: the protocol of rfc/acquisition.md, each sentence under a name."""
 
 from __future__ import annotations
 

@@ -41,8 +41,9 @@ def test_a_lost_target_leaves_to_no_group_and_is_released(start):
     assert h.rows == {}
 
 
-def test_lost_targets_do_not_come_back_with_the_next_acquirer(start):
-    h = start(dynamic=True)  # resurrection, see peers.md
+def test_resurrection(start):
+    """Targets lost before a scheduler is loaded anew are not in its first grow."""
+    h = start(dynamic=True)
     h.acquire("S", "default")
     h.hold(1, "0")
     h.set("lost", "0-1")

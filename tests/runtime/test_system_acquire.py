@@ -147,7 +147,8 @@ async def test_refusals(peer, payload, flags, errnum, word):
     assert (await peer.next(peer.open("resource.acquire", {"group": "default"}))).errnum == 0
 
 
-async def test_one_acquirer_a_group_and_several_groups_at_once(world, site, peer):
+async def test_one_acquirer(world, site, peer):
+    """A group has one, an instance as many as it has groups."""
     other = world.second(site)
     grown = (await peer.next(peer.open("resource.acquire", {"group": "default"}))).payload
     assert (grown["online"], grown["offline"]) == ("", "0-3,6")
@@ -174,7 +175,8 @@ async def test_the_empty_grow_is_an_empty_r(peer):
     assert (first["online"], first["offline"]) == ("", "")
 
 
-async def test_release_errors_name_the_targets_and_change_nothing(world, site, peer):
+async def test_silent_yes(world, site, peer):
+    """Nothing is released but what is to be released: the error names the targets, and no targets are no targets."""
     other = world.second(site)
     stream = peer.open("resource.acquire", {"group": "default"})
     await peer.next(stream)
@@ -195,6 +197,8 @@ async def test_release_errors_name_the_targets_and_change_nothing(world, site, p
         assert all(word in text for word in words), text
         site.check()
     assert peer.waiting(stream) == [{"type": "shrink", "targets": "0-1"}]
+    assert await peer.ok("resource.release", {"group": "default", "targets": ""}) is None
+    assert other.waiting(beside) == []
     assert await peer.ok("resource.release", {"group": "default", "targets": "0"}) is None
     grown = (await other.next(beside)).payload
     assert (grown["type"], grown["offline"]) == ("grow", "0")

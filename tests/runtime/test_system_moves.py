@@ -246,7 +246,8 @@ async def test_a_typed_scheduler_vanishes_during_a_shrink(world, timed, eventual
     await user.ok("job-manager.cancel", {"id": ids[1]})
 
 
-async def test_a_killed_module_leaves_jobs_alone_and_a_reload_goes_on(world, timed, eventually):
+async def test_reload_kills(world, timed, eventually):
+    """It does not: also a module that was killed leaves jobs alone, and a reload goes on."""
     site = await world.instance()
     user = world.second(site)
     jobid = (await user.ok("job-manager.submit", {"jobspec": timed("60s").to_json()}))["id"]
