@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jsontext import shown
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.jobs.attributes import ATTRIBUTES, RESULT_BITS, result_bit
 from fluxsched.jobs.job import Job
@@ -57,10 +58,10 @@ class _Reader:
         if depth > DEPTH_MAX:
             raise LimitExceeded(f"the constraint nests deeper than {DEPTH_MAX} operators: flatten it")
         if not isinstance(constraint, dict) or len(constraint) > 1:
-            raise InvalidValue(f"constraint {str(constraint)[:80]}: an object with one operator is wanted (RFC 31)")
+            raise InvalidValue(f"constraint {shown(constraint)}: an object with one operator is wanted (RFC 31)")
         for operator, values in constraint.items():
             if not isinstance(values, list):
-                raise InvalidValue(f"constraint operator {operator!r}: its values must be an array")
+                raise InvalidValue(f"constraint operator {shown(operator)}: its values must be an array")
             self._terms += 1 + len(values)
             if self._terms > TERMS_MAX:
                 raise LimitExceeded(f"the constraint has more than {TERMS_MAX} operators and values: ask for less")
@@ -75,7 +76,7 @@ class _Reader:
         leaf = _LEAVES.get(operator)
         if leaf is None:
             known = ", ".join(("and", "or", "not", *_LEAVES, *TIMES))
-            raise InvalidValue(f"constraint operator {operator!r} is unknown; known: {known}")
+            raise InvalidValue(f"constraint operator {shown(operator)} is unknown; known: {known}")
         return leaf(values)
 
 

@@ -40,6 +40,9 @@ ROLE_ADMIN = 0x08
 NODEID_ANY = 0xFFFFFFFF
 """AUX1 of a request that any rank may answer."""
 
+ERROR_CHARS_MAX = 8192
+"""How much of an error's text is sent, and kept by who gets it: it names what was asked for, which may be 512 MiB."""
+
 USERID_UNKNOWN = 0xFFFFFFFF
 """What a client sends: the receiving side stamps the credentials that it has verified."""
 
@@ -165,10 +168,13 @@ def make_response(request: Message, payload: bytes | None = None) -> Message:
 
 
 def make_error(request: Message, errnum: int, text: str = "") -> Message:
-    """An error response; `text` is for people and must not be needed by programs. ENODATA ends a good stream."""
+    """An error response; ENODATA ends a good stream.
+
+    `text` is for people and must not be needed by programs; of a longer one ERROR_CHARS_MAX characters are sent.
+    """
     if errnum <= 0:
         raise ValueError(f"errnum {errnum} of an error response must be positive: 0 means success")
-    return _answer(request, errnum, text.encode().replace(b"\0", b" ") if text else None)
+    return _answer(request, errnum, text[:ERROR_CHARS_MAX].encode().replace(b"\0", b" ") if text else None)
 
 
 def make_event(topic: str, payload: bytes | None, sequence: int) -> Message:

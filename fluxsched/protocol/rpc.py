@@ -10,17 +10,21 @@ from typing import Any, NamedTuple
 
 from fluxsched.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, RPCError
 from fluxsched.protocol.codec import pack
-from fluxsched.protocol.header import NODEID_ANY, NORESPONSE, RESPONSE, STREAMING, Message, make_request
+from fluxsched.protocol.header import (
+    ERROR_CHARS_MAX,
+    NODEID_ANY,
+    NORESPONSE,
+    RESPONSE,
+    STREAMING,
+    Message,
+    make_request,
+)
 from fluxsched.protocol.messages.common import CancelRequest
 
 IN_FLIGHT_MAX = 100_000
 """Calls of one client that wait at once: 20,000 submits and as many waits fit five times over."""
 
 MATCHTAG_MAX = 0xFFFFFFFF
-
-TEXT_CHARS_MAX = 8192
-"""How much of a peer's error text is kept."""
-
 
 class Answer(NamedTuple):
     """One response: for whom, what it says, and whether it was the last. A stream that went well ends with ENODATA."""
@@ -118,5 +122,5 @@ def tell(topic: str, payload: bytes | None, *, nodeid: int = NODEID_ANY) -> Mess
 
 
 def _failure(message: Message) -> RPCError:
-    text = (message.payload or b"").removesuffix(b"\0").decode(errors="replace")[:TEXT_CHARS_MAX]
+    text = (message.payload or b"").removesuffix(b"\0").decode(errors="replace")[:ERROR_CHARS_MAX]
     return RPCError(text or f"{message.topic}: error {message.errnum}", message.errnum)

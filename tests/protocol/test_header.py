@@ -131,6 +131,7 @@ def test_error_text_has_no_nul_and_errnum_is_positive():
     request = header.make_request("a.b", matchtag=1)
     assert header.make_error(request, 22, "a\0b").payload == b"a b"
     assert header.make_error(request, 22).payload is None
+    assert header.make_error(request, 22, "x" * (2 * header.ERROR_CHARS_MAX)).payload == b"x" * header.ERROR_CHARS_MAX
     with pytest.raises(ValueError, match="positive"):
         header.make_error(request, 0)
 
