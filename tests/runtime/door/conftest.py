@@ -6,9 +6,10 @@ import asyncio
 import errno
 import json
 import os
+import shutil
 import struct
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -120,6 +121,23 @@ def _parts(body: bytes) -> list[bytes]:
         found.append(body[:size])
         body = body[size:]
     return found
+
+
+Stock = Callable[[str], Awaitable[tuple[str, dict[str, str]]]]
+
+
+@pytest.fixture
+def stock(world: Any) -> Stock:
+    """stock("2x2"): Flux's own command, and the environment in which it finds an instance of such targets."""
+
+    async def start(fake: str) -> tuple[str, dict[str, str]]:
+        path = shutil.which("flux")
+        if path is None:
+            pytest.skip("no flux on PATH: put flux-core 0.88 or later there")
+        instance = await world.instance(fake=fake)
+        return path, {**os.environ, "FLUX_URI": instance.local_uri, "TZ": "UTC", "LC_ALL": "C.UTF-8"}
+
+    return start
 
 
 @pytest.fixture

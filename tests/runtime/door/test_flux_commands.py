@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import shutil
 import subprocess
 from typing import Any
 
@@ -28,13 +26,9 @@ with flux.job.FluxExecutor() as executor:
 
 
 @pytest.fixture
-async def run(world: Any) -> Run:
+async def run(stock: Any) -> Run:
     """run("jobs -a", status=0): what `flux jobs -a` prints, stderr after stdout."""
-    path = shutil.which("flux")
-    if path is None:
-        pytest.skip("no flux on PATH: put flux-core 0.88 or later there")
-    instance = await world.instance(fake="1x2")
-    environment = {**os.environ, "FLUX_URI": instance.local_uri}
+    path, environment = await stock("1x2")
 
     async def command(line: str, *more: str, status: int = 0) -> str:
         done = await asyncio.to_thread(

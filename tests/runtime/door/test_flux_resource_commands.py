@@ -7,9 +7,7 @@ this order; `[1]` is an exit status.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -35,13 +33,9 @@ for topic in ("resource.drain", "resource.undrain"):
 
 
 @pytest.fixture
-async def shell(world: Any) -> Any:
+async def shell(stock: Any) -> Any:
     """shell(line): what it prints, and after it an exit status that is not 0."""
-    path = shutil.which("flux")
-    if path is None:
-        pytest.skip("no flux on PATH: put flux-core 0.88 or later there")
-    instance = await world.instance(fake="4x2")
-    environment = {**os.environ, "FLUX_URI": instance.local_uri, "TZ": "UTC", "LC_ALL": "C.UTF-8"}
+    _, environment = await stock("4x2")
 
     async def run(line: str) -> str:
         done = await asyncio.to_thread(
