@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 import click
 
 from fluxsched.cli import show
 from fluxsched.cli.base import command_name
+from fluxsched.cli.forward import Forwarder
 from fluxsched.cli.options import Handle
 from fluxsched.errors import RPCError
 
@@ -47,19 +48,23 @@ class OutputWriter:
 
 
 def follow_output(
-    handle: Handle, jobid: int, *, follow: bool, labelled: bool, meanwhile: Iterable[float] = ()
+    handle: Handle, jobid: int, *, follow: bool, labelled: bool, **aside: Any
 ) -> None:
-    """Copy a job's output here; with `follow` until the job has finished. `meanwhile` is that of Handle.stream."""
+    """Copy a job's output here; with `follow` until the job has finished. `aside` is what Handle.stream takes."""
     writer = OutputWriter(labelled)
-    for piece in handle.stream("job-manager.output", {"id": jobid, "follow": follow}, meanwhile=meanwhile):
+    for piece in handle.stream("job-manager.output", {"id": jobid, "follow": follow}, **aside):
         writer.write(piece)
     writer.finish()
 
 
-def attach(handle: Handle, jobid: int, *, labelled: bool) -> int:
-    """Follow a job to its end; its exit status. A person at a terminal is told why it has not started."""
+def attach(handle: Handle, jobid: int, *, labelled: bool, source: int | None) -> int:
+    """Follow a job to its end; its exit status. A person at a terminal is told why it has not started.
+
+    What can be read from the descriptor `source`, if there is one, is passed on to the job's tasks.
+    """
     hints = pending_hints(handle, jobid) if sys.stderr.isatty() else ()
-    follow_output(handle, jobid, follow=True, labelled=labelled, meanwhile=hints)
+    forwarder = None if source is None else Forwarder(handle, jobid, source)
+    follow_output(handle, jobid, follow=True, labelled=labelled, meanwhile=hints, beside=forwarder)
     return report_end(handle.wait(jobid))
 
 

@@ -13,6 +13,7 @@ from fluxsched.cli.attach import attach as attach_to
 from fluxsched.cli.attach import follow_output
 from fluxsched.cli.base import Group
 from fluxsched.cli.events import EventPrinter, event_options
+from fluxsched.cli.forward import own_input
 from fluxsched.cli.jobs import cancel, each, kill, update, urgency, wait
 from fluxsched.cli.options import FSD, URGENCY, Handle, connected, jobid_argument, jobids_argument, json_option, typed
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
@@ -140,12 +141,17 @@ def _earliest(answer: dict[str, Any]) -> Iterator[str]:
 
 @job.command("attach")
 @click.option("-l", "--label-io", is_flag=True, help="Put the task's number before each line.")
+@click.option("-r", "--read-only", is_flag=True, help="Do not pass on what is piped into this command.")
 @jobid_argument
 @connected
-def attach(handle: Handle, jobid: int, label_io: bool) -> int:
-    """Follow a job's output to its end and leave with its exit status; interrupting leaves the job alone."""
+def attach(handle: Handle, jobid: int, label_io: bool, read_only: bool) -> int:
+    """Follow a job's output to its end and leave with its exit status; interrupting leaves the job alone.
+
+    What is piped into this command goes to the job's tasks.
+    """
+    source = None if read_only else own_input(terminal=False)
     try:
-        return attach_to(handle, jobid, labelled=label_io)
+        return attach_to(handle, jobid, labelled=label_io, source=source)
     except KeyboardInterrupt:
         click.echo(f"detached: {show.jobid_text(jobid)} goes on", err=True)
         raise

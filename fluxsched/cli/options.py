@@ -18,6 +18,9 @@ from fluxsched.cli import complete, show
 from fluxsched.cli.table import Field, Format, parse_format, print_table
 from fluxsched.errors import InvalidValue, RPCError
 
+if TYPE_CHECKING:
+    from fluxsched.runtime.blocking import Beside
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -29,8 +32,15 @@ class Handle(Protocol):
     def rpc(self, topic: str, payload: dict[str, Any] | None = None) -> dict[str, Any]: ...
 
     def stream(
-        self, topic: str, payload: dict[str, Any] | None = None, *, meanwhile: Iterable[float] = ()
+        self,
+        topic: str,
+        payload: dict[str, Any] | None = None,
+        *,
+        meanwhile: Iterable[float] = (),
+        beside: Beside | None = None,
     ) -> Iterator[dict[str, Any]]: ...
+
+    def post(self, topic: str, payload: dict[str, Any], answered: Callable[[Any], None]) -> None: ...
 
     def submit_many(self, jobspecs: list[dict[str, Any]], urgency: int = 16) -> list[int]: ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ import click
 from fluxsched.cli import show
 from fluxsched.cli.attach import attach, report_end
 from fluxsched.cli.base import Command
+from fluxsched.cli.forward import OWN, own_input
 from fluxsched.cli.jobspec_options import build, job_options, parse_copies
 from fluxsched.cli.options import Converted, Handle, connect, json_option, uri_option
 from fluxsched.core.idset import Idset
@@ -35,8 +37,11 @@ def submit(cc: Idset | None, wait: bool, quiet: bool, as_json: bool, uri: str | 
            **options: Any) -> int:  # fmt: skip
     """Submit a job and print its id.
 
-    Options come before COMMAND; what follows it is its own.
+    Options come before COMMAND; what follows it is its own. Without --input the tasks read what `job attach` sends
+    them.
     """
+    if options["input"] == OWN:
+        raise click.BadParameter("nothing is sent to a job in the background: use run", param_hint="'--input'")
     jobspecs = [build(options, copy) for copy in cc or (None,)]
     if dry_run:
         for jobspec in jobspecs:
@@ -59,8 +64,13 @@ def submit(cc: Idset | None, wait: bool, quiet: bool, as_json: bool, uri: str | 
 def run(label_io: bool, uri: str | None, dry_run: bool, **options: Any) -> int:
     """Run a job here: its output comes here, and this command leaves with its exit status.
 
-    Interrupting this command cancels the job. Input is not forwarded: the tasks read /dev/null.
+    Interrupting this command cancels the job. What is piped into this command goes to all its tasks; at a terminal
+    they read /dev/null, unless --input=- passes on what is typed.
     """
+    source = None
+    if options["input"] in (None, OWN):
+        source = own_input(terminal=options["input"] == OWN)
+        options["input"] = os.devnull if source is None else None
     jobspec = build(options)
     if dry_run:
         show.print_json(jobspec)
@@ -68,7 +78,7 @@ def run(label_io: bool, uri: str | None, dry_run: bool, **options: Any) -> int:
     with connect(uri) as handle:
         [jobid] = _submit(handle, [jobspec], options)
         try:
-            return attach(handle, jobid, labelled=label_io)
+            return attach(handle, jobid, labelled=label_io, source=source)
         except KeyboardInterrupt:
             handle.rpc("job-manager.cancel", {"id": jobid, "note": "interrupted by user"})
             raise

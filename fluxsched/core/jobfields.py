@@ -186,12 +186,12 @@ def inner(system: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
 _NOTHING: Mapping[str, Any] = {}
 
 
-def file_of(output: Mapping[str, Any], stream: str) -> str | None:
-    """The file that a stream goes to (shell option `output.STREAM` of type `file`), or None if it goes elsewhere."""
-    obj = output.get(stream)
+def file_of(system: Mapping[str, Any], direction: str, stream: str) -> str | None:
+    """The file of a stream (shell option `input.STREAM` or `output.STREAM` of type `file`), None if it has none."""
+    obj = inner(system, "shell", "options", direction).get(stream)
     if obj is None:
         return None
-    within = f"shell.options.output.{stream}"
+    within = f"shell.options.{direction}.{stream}"
     if not isinstance(obj, dict):
         raise InvalidValue(f"attributes.system.{within} must be an object")
     if obj.get("type") != "file":
@@ -202,11 +202,15 @@ def file_of(output: Mapping[str, Any], stream: str) -> str | None:
     return path
 
 
-def output_options(output: str | None, error: str | None) -> dict[str, Any] | None:
-    """The shell options that `file_of` reads, or None if both streams go elsewhere."""
-    streams = {"stdout": output, "stderr": error}
-    files = {stream: {"type": "file", "path": path} for stream, path in streams.items() if path is not None}
-    return {"options": {"output": files}} if files else None
+def file_options(input: str | None, output: str | None, error: str | None) -> dict[str, Any] | None:
+    """The shell options that `file_of` reads, or None if no stream has a file."""
+    streams = {"input": {"stdin": input}, "output": {"stdout": output, "stderr": error}}
+    options = {}
+    for direction, paths in streams.items():
+        files = {stream: {"type": "file", "path": path} for stream, path in paths.items() if path is not None}
+        if files:
+            options[direction] = files
+    return {"options": options} if options else None
 
 
 def layout(

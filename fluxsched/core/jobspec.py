@@ -49,6 +49,7 @@ class Jobspec:
     environment: Mapping[str, str | None]
     dependencies: tuple[Mapping[str, Any], ...]
     test_run_duration_s: float | None
+    input: str | None
     output: str | None
     error: str | None
     job_name: str | None
@@ -74,7 +75,6 @@ class Jobspec:
         system = jobfields.system_of(raw["attributes"])
         request, label = parse_resources(raw["resources"], _constraint(system))
         command, (per_slot, total, per_resource) = jobfields.parse_tasks(raw["tasks"], label, request.gpus)
-        shell = jobfields.inner(system, "shell", "options", "output")
         return cls(
             raw,
             request,
@@ -89,8 +89,9 @@ class Jobspec:
             jobfields.parse_environment(system.get("environment")),
             jobfields.parse_dependencies(system.get("dependencies")),
             jobfields.run_duration(system),
-            jobfields.file_of(shell, "stdout"),
-            jobfields.file_of(shell, "stderr"),
+            jobfields.file_of(system, "input", "stdin"),
+            jobfields.file_of(system, "output", "stdout"),
+            jobfields.file_of(system, "output", "stderr"),
             jobfields.text(jobfields.inner(system, "job"), "name", "job."),
         )
 
@@ -128,6 +129,7 @@ class Jobspec:
         constraint: Constraint | Mapping[str, Any] | None = None,
         dependencies: Sequence[Mapping[str, Any]] = (),
         test_run_duration_s: float | None = None,
+        input: str | None = None,
         output: str | None = None,
         error: str | None = None,
         name: str | None = None,
@@ -135,7 +137,8 @@ class Jobspec:
         """What the command line makes: a slot a task, spread evenly over `nodes` if given (a count as in RFC 14).
 
         Without `ntasks` it is one task, or one a node. Amounts of countable resources are numbers or texts such as
-        `8GiB`. Raises InvalidValue like `parse`, which it goes through.
+        `8GiB`. Without a file for `input` the tasks read what is sent to the job. Raises InvalidValue like `parse`,
+        which it goes through.
         """
         if isinstance(constraint, Constraint):
             constraint = constraint.to_json()
@@ -147,7 +150,7 @@ class Jobspec:
             "constraints": constraint or None,
             "dependencies": [dict(dependency) for dependency in dependencies] or None,
             "exec": None if test_run_duration_s is None else {"test": {"run_duration": _fsd(test_run_duration_s)}},
-            "shell": jobfields.output_options(output, error),
+            "shell": jobfields.file_options(input, output, error),
             "job": None if name is None else {"name": name},
         }
         resources, count = jobfields.layout(ntasks, cores_per_task, gpus_per_task, nodes, exclusive)

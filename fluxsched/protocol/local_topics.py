@@ -40,6 +40,7 @@ _JOBS = {
         jobs.EventlogWatchRequest, jobs.EventlogWatchResponse, "a log of one job", "job-info", True
     ),
     "job-info.eventlog-watch-cancel": Topic(CancelRequest, None, "end such a stream", "job-info"),
+    "shell-*.stdin": Topic(jobs.StdinRequest, Empty, "send input to the tasks of the job `*`", "shell-*"),
 }
 
 _JOB_MANAGER = {

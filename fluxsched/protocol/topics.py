@@ -91,6 +91,7 @@ _JOB_MANAGER = _service(
     watch_cancel=(CancelRequest, None, "end a watch stream"),
     output=(jobs.OutputRequest, jobs.OutputResponse, "what a job's tasks write", True),
     output_cancel=(CancelRequest, None, "end an output stream"),
+    input=(jobs.InputRequest, Empty, "what a job's tasks read"),
     why=(jobs.WhyRequest, jobs.WhyResponse, "why a job is not running"),
     sched_hello=(alloc.HelloRequest, alloc.HelloResponse, "a scheduler presents itself", True),
     sched_ready=(alloc.ReadyRequest, alloc.ReadyResponse, "a scheduler takes alloc requests"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, RPCError
@@ -23,13 +23,26 @@ TIMEOUT_S = 60.0
 """How long a plain request waits for its answer; an instance answers within milliseconds."""
 
 
+class Beside(Protocol):
+    """A file that is read whenever it can be, while a handle waits for answers."""
+
+    @property
+    def fd(self) -> int | None:
+        """What to wait for; None: nothing at present."""
+        ...
+
+    def look(self) -> None:
+        """Read what is there, without waiting; it may post requests."""
+
+
 class Pending:
     """Answers that have arrived for one call and were not taken yet."""
 
-    __slots__ = ("answers", "matchtag", "topic")
+    __slots__ = ("answers", "beside", "matchtag", "topic")
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, beside: Beside | None = None) -> None:
         self.topic = topic
+        self.beside = beside
         self.matchtag = 0
         self.answers: deque[Answer] = deque()
 
@@ -60,7 +73,8 @@ class Handle:
         self, topic: str, payload: dict[str, Any] | None = None, *, timeout_s: float | None = TIMEOUT_S
     ) -> dict[str, Any]:
         """One request, one answer; `RPCError` carries the peer's errno and text."""
-        pending = self._start(topic, payload)
+        pending = Pending(topic)
+        self._ask(pending, payload)
         answer = self._next(pending, timeout_s)
         if answer.error is not None:
             raise answer.error
@@ -73,13 +87,16 @@ class Handle:
         *,
         timeout_s: float | None = None,
         meanwhile: Iterable[float] = (),
+        beside: Beside | None = None,
     ) -> Iterator[dict[str, Any]]:
         """The answers of a streaming request until ENODATA; leaving the loop early cancels the stream.
 
+        Whenever the file `beside` can be read it is looked at.
         Until the first answer `meanwhile` is asked for its next delay (seconds) whenever the last one has passed; it
         may use this handle to look what keeps the answer.
         """
-        pending = self._start(topic, payload, streaming=True)
+        pending = Pending(topic, beside)
+        self._ask(pending, payload, streaming=True)
         done = False
         try:
             self._until_answered(pending, meanwhile)
@@ -95,6 +112,10 @@ class Handle:
             if not done:
                 with contextlib.suppress(FluxschedError):
                     self._client.send(encode(self._calls.cancel(pending.matchtag, topic)))
+
+    def post(self, topic: str, payload: dict[str, Any], answered: Callable[[Answer], None]) -> None:
+        """One request, whose answer `answered` takes while this handle waits for others."""
+        self._send([self._calls.start(topic, codec.pack(payload), token=answered)])
 
     def tell(self, topic: str, payload: dict[str, Any] | None = None) -> None:
         """A request that wants no answer."""
@@ -126,7 +147,7 @@ class Handle:
             body = jobspec.to_json() if isinstance(jobspec, Jobspec) else jobspec
             pending = Pending("job-manager.submit")
             message = self._calls.start(
-                pending.topic, codec.pack({"jobspec": body, "urgency": urgency}), token=pending
+                pending.topic, codec.pack({"jobspec": body, "urgency": urgency}), token=pending.answers.append
             )
             pending.matchtag = message.matchtag
             calls.append(pending)
@@ -152,13 +173,11 @@ class Handle:
         """Give drained targets back."""
         self.rpc("resource.undrain", {"targets": targets} | ({} if reason is None else {"reason": reason}))
 
-    def _start(self, topic: str, payload: dict[str, Any] | None, *, streaming: bool = False) -> Pending:
-        pending = Pending(topic)
+    def _ask(self, pending: Pending, payload: dict[str, Any] | None, *, streaming: bool = False) -> None:
         data = None if payload is None else codec.pack(payload)
-        message = self._calls.start(topic, data, streaming=streaming, token=pending)
+        message = self._calls.start(pending.topic, data, streaming=streaming, token=pending.answers.append)
         pending.matchtag = message.matchtag
         self._send([message])
-        return pending
 
     def _send(self, messages: list[Message]) -> None:
         if len(messages) == 1:
@@ -169,7 +188,7 @@ class Handle:
 
     def _next(self, pending: Pending, timeout_s: float | None) -> Answer:
         while not pending.answers:
-            if not self._take(timeout_s):
+            if not self._take(timeout_s, pending.beside):
                 raise RPCError(f"{pending.topic}: no answer from {self.uri} within {timeout_s} s", errno.ETIMEDOUT)
         return pending.answers.popleft()
 
@@ -177,19 +196,22 @@ class Handle:
         for delay_s in meanwhile:
             until_s = SystemClock.monotonic_s() + delay_s
             while not pending.answers and (left_s := until_s - SystemClock.monotonic_s()) > 0:
-                self._take(left_s)
+                self._take(left_s, pending.beside)
             if pending.answers:
                 return
 
-    def _take(self, timeout_s: float | None) -> bool:
-        """Put what arrives next to the calls that wait for it; False if nothing did."""
-        frames = self._client.receive(timeout_s)
+    def _take(self, timeout_s: float | None, beside: Beside | None) -> bool:
+        """Pass what arrives next to the calls that wait for it, or look `beside`; False if nothing came."""
+        fd = None if beside is None else beside.fd
+        frames = self._client.receive(timeout_s, fd)
+        if beside is not None and fd is not None:
+            beside.look()
         if frames is None:
-            return False
+            return fd is not None
         message = decode(frames)
         for one in unpack_bundle(message) if message.topic == BUNDLE_TOPIC else (message,):
             if one.type == RESPONSE and (answer := self._calls.receive(one)) is not None:
-                answer.token.answers.append(answer)
+                answer.token(answer)
         return True
 
 

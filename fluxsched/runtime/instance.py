@@ -51,6 +51,7 @@ from fluxsched.runtime.router import Router
 from fluxsched.runtime.rundir import lock_state, make_run_directory, sweep_run_directories
 from fluxsched.runtime.services.agents import AgentService
 from fluxsched.runtime.services.instance import InstanceService
+from fluxsched.runtime.services.jobinput import JobInputs
 from fluxsched.runtime.services.jobs import JobService
 from fluxsched.runtime.services.jobshell import JobShell
 from fluxsched.runtime.services.jobstreams import JobStreams
@@ -155,7 +156,8 @@ class Instance:
             self.shell, self.scheduling, self.router, self.store, self.turns, self._fluids(restored)
         )
         self.streams = JobStreams(self.shell, self.router, self.store, self.turns)
-        serve_jobs(self.router, self.shell, self.jobs, self.streams, self.store)
+        self.inputs = JobInputs(self.shell, self.streams, self.router)
+        serve_jobs(self.router, self.shell, self.jobs, self.streams, self.inputs, self.store)
         self.modules = ModuleService(
             self.router, self.scheduling, self.turns, self.run_directory, lambda: self.uri, config.queues
         )
@@ -211,10 +213,9 @@ class Instance:
     def _executors(self) -> None:
         shell, config = self.shell, self.settings.config
         reports = Reports(shell.started, shell.finished, shell.exec_failed, shell.record_process)
-        shell.executors = {
-            "local": LocalExecutor(self.turns, reports, config.kill_timeout_s),
-            "test": TimedExecutor(self.turns, reports),
-        }
+        local = LocalExecutor(self.turns, reports, config.kill_timeout_s)
+        local.opened, self.inputs.input_of = self.inputs.opened, local.input_of
+        shell.executors = {"local": local, "test": TimedExecutor(self.turns, reports)}
         level = int(os.environ.get("FLUXSCHED_LEVEL", "0")) + 1
         shell.environment = {URI_VARIABLE: self.uri, "FLUXSCHED_LEVEL": str(level)}
         self._pin(self.settings.sources)

@@ -107,7 +107,8 @@ class Router:
     def serve_local(self, handlers: Mapping[str, Handler], *, guests: bool = False) -> None:
         """Register handlers that only peers of a local socket meet, before those of `serve`: they answer as Flux does.
 
-        `guests`: also who is not the owner may ask; everything else answers them EPERM.
+        In a topic that each job has of its own an asterisk stands for the job's id: `shell-*.stdin`. `guests`: also who
+        is not the owner may ask; everything else answers them EPERM.
         """
         for topic, handler in handlers.items():
             self._local_handlers[topic] = handler
@@ -308,6 +309,8 @@ class Router:
                 return handler
             if topic.endswith("-cancel") and topic.removesuffix("-cancel") in handlers:
                 return self._cancel
+        if request.peer.json:
+            return self._local_handlers.get(each_jobs(topic))
         return None
 
     def _cancel(self, request: Request) -> None:
@@ -375,6 +378,12 @@ def ping_answer(request: Request, extra: Mapping[str, Any] | None = None) -> dic
     answer.update(route=request.peer.name, userid=request.userid, rolemask=request.message.rolemask, rank=0)
     answer.update(extra or {})
     return answer
+
+
+def each_jobs(topic: str) -> str:
+    """The name under which `serve_local` knows a topic that each job has of its own: `shell-*.stdin`."""
+    kind, _, rest = topic.partition("-")
+    return f"{kind}-*.{rest.rpartition('.')[2]}"
 
 
 def forget(table: MutableMapping[Any, Any], key: object) -> None:

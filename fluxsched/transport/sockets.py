@@ -242,11 +242,15 @@ class Pump:
             more = part.more
         return frames
 
-    def wait(self, timeout_ms: int | None) -> bool:
-        """Wait for a message or an event; False after `timeout_ms` (None: no limit)."""
+    def wait(self, timeout_ms: int | None, beside: int | None = None) -> bool:
+        """Wait for a message or an event, or until the file `beside` can be read; False after `timeout_ms` (None: no
+        limit).
+        """
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self._monitor, zmq.POLLIN)
+        if beside is not None:
+            poller.register(beside, zmq.POLLIN)
         return bool(poller.poll(timeout_ms))
 
     def wait_message(self, timeout_ms: int) -> bool:

@@ -306,11 +306,11 @@ class BlockingClient:
         if self._pump.write(None, frames):
             raise LimitExceeded(f"{RECEIVE_MESSAGES_MAX} messages unsent: receive answers before sending more")
 
-    def receive(self, timeout_s: float | None = None) -> list[bytes] | None:
-        """The next message, or None after `timeout_s` (None: no limit)."""
+    def receive(self, timeout_s: float | None = None, beside: int | None = None) -> list[bytes] | None:
+        """The next message; None after `timeout_s` (None: no limit), or when the file `beside` can be read."""
         message = self._pump.read_plain()
         if message is None and not self._ended:
-            if not self._pump.wait(None if timeout_s is None else max(0, round(timeout_s * 1e3))):
+            if not self._pump.wait(None if timeout_s is None else max(0, round(timeout_s * 1e3)), beside):
                 return None
             message = self._pump.read_plain()
         if message is None and self._has_ended():

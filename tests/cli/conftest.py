@@ -36,7 +36,12 @@ class FakeHandle:
         return answer
 
     def stream(
-        self, topic: str, payload: dict[str, Any] | None = None, *, meanwhile: Iterable[float] = ()
+        self,
+        topic: str,
+        payload: dict[str, Any] | None = None,
+        *,
+        meanwhile: Iterable[float] = (),
+        beside: Any = None,
     ) -> Iterator[Any]:
         self.delays_s = list(meanwhile)
         for answer in self.rpc(topic, payload):

@@ -149,7 +149,7 @@ async def test_a_task_has_default_signals_no_input_its_own_group_and_no_descript
     look = 'cat; ls /proc/self/fd; grep -E "SigBlk|SigIgn" /proc/self/status; cut -d" " -f5 /proc/$$/stat; echo $$'
     inherited = os.dup(0)
     os.set_inheritable(inherited, True)
-    assert await shop.run(look) == 0
+    assert await shop.run(look, input="/dev/null") == 0
     os.close(inherited)
     lines = shop.text().splitlines()
     assert lines[:4] == ["0", "1", "2", "3"]  # 3 is that of ls itself

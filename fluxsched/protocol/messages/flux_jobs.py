@@ -5,7 +5,7 @@ Recorded from 0.88; RFC 43 has the listing, RFC 15 the signed jobspec, RFC 18 th
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -110,6 +110,16 @@ class EventlogWatchResponse(Payload, frozen=True):
     """One event, as a line of text (RFC 18)."""
 
     event: str
+
+
+class StdinRequest(Payload, frozen=True):
+    """Input for the tasks `rank` (an idset, or `all`): the context of a `data` event (RFC 24)."""
+
+    stream: Literal["stdin"]
+    rank: str
+    data: str = ""
+    encoding: Literal["UTF-8", "base64"] = "UTF-8"
+    eof: bool = False
 
 
 class InfoLookupRequest(Payload, frozen=True):

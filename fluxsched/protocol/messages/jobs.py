@@ -208,6 +208,15 @@ class OutputResponse(Payload, frozen=True):
     task: Size | None = None
 
 
+class InputRequest(Payload, frozen=True):
+    """Send a job's tasks input, all of them or some; `eof`: that is its end. Answered when there is room for more."""
+
+    id: JobNumber
+    data: bytes = b""
+    eof: bool = False
+    tasks: IdsetText | None = None
+
+
 class WhyRequest(Payload, frozen=True):
     """Why is this job not running (`job-manager.why`; ours)? Works in every state."""
 

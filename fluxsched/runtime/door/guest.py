@@ -18,14 +18,13 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs.lookups import count_tasks, shell_status
 from fluxsched.protocol.messages.jobs import OutputResponse
+from fluxsched.runtime.door.tasks import task_service
 from fluxsched.runtime.exec.layout import blocks
 from fluxsched.runtime.exec.output import expand
 from fluxsched.runtime.services.taskoutput import STREAM_NAMES
 
 Event = dict[str, Any]
 
-SHELL_SERVICE = "shell"
-"""Where a stock client would send input for the tasks."""
 VERSION = 1
 """Of RFC 24's output log and of RFC 34's map of tasks."""
 NUL = b"\0"
@@ -64,8 +63,9 @@ def taskmap(counts: Iterable[int]) -> list[list[int]]:
     return found
 
 
-def exec_events(events: Iterable[Event], record: Callable[[], Mapping[str, Any]]) -> Iterator[Event]:
+def exec_events(jobid: int, events: Iterable[Event], record: Callable[[], Mapping[str, Any]]) -> Iterator[Event]:
     """The execution log that goes with these events of a job; `record` is asked once it has started."""
+    service = task_service(jobid)
     for one in own_events(events):
         at_s, name = one["timestamp"], one["name"]
         if name == "alloc":
@@ -73,7 +73,7 @@ def exec_events(events: Iterable[Event], record: Callable[[], Mapping[str, Any]]
             yield event(at_s, "starting")
         elif name == "start":
             counts = task_counts(record())
-            yield event(at_s, "shell.init", {"service": SHELL_SERVICE, "leader-rank": 0, "size": len(counts)})
+            yield event(at_s, "shell.init", {"service": service, "leader-rank": 0, "size": len(counts)})
             yield event(at_s, "shell.start", {"taskmap": {"version": VERSION, "map": taskmap(counts)}})
         elif name == "finish":
             yield event(at_s, "complete", {"status": one["context"]["status"]})

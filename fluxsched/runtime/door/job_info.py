@@ -18,7 +18,7 @@ from fluxsched.errors import FluxschedError, LimitExceeded, Refused
 from fluxsched.protocol import signed
 from fluxsched.protocol.messages import flux_jobs as msg
 from fluxsched.protocol.messages.jobs import OutputResponse
-from fluxsched.runtime.door.guest import SHELL_SERVICE, Event, OutputLog, exec_events, own_events
+from fluxsched.runtime.door.guest import Event, OutputLog, exec_events, own_events
 from fluxsched.runtime.exec.base import spool_directory
 from fluxsched.runtime.peers import Request
 from fluxsched.runtime.router import Router
@@ -99,7 +99,7 @@ class _GuestOutput(Follower):
 
 
 class JobInfo:
-    """Serves `job-info`, and says of the service that would take input that there is none."""
+    """Serves `job-info`."""
 
     def __init__(self, shell: JobShell, streams: JobStreams, store: Store, router: Router) -> None:
         self._shell = shell
@@ -115,15 +115,13 @@ class JobInfo:
             "jobspec": _jobspec,
             "J": lambda jobid, record, flags: signed.wrap(_encode(record["jobspec"]), _userid(record)),
             "R": _resources,
-            "guest.exec.eventlog": lambda jobid, record, flags: text_of(_executed(record)),
+            "guest.exec.eventlog": lambda jobid, record, flags: text_of(_executed(jobid, record)),
             "guest.output": self._output,
         }
         router.serve_local(
             {
                 "job-info.lookup": self._lookup,
                 "job-info.eventlog-watch": self._watch,
-                f"{SHELL_SERVICE}.stdin": _no_input,
-                f"{SHELL_SERVICE}.proctable": _no_processes,
             }
         )
 
@@ -140,7 +138,10 @@ class JobInfo:
         self._follow(request, wanted, own_events)
 
     def _watch_exec(self, request: Request, wanted: msg.EventlogWatchRequest) -> None:
-        self._follow(request, wanted, lambda events: exec_events(events, lambda: self._record(wanted.id)))
+        def record() -> Mapping[str, Any]:
+            return self._record(wanted.id)
+
+        self._follow(request, wanted, lambda events: exec_events(wanted.id, events, record))
 
     def _follow(
         self,
@@ -224,8 +225,8 @@ def _userid(record: Mapping[str, Any]) -> int:
     return int(record["eventlog"][0]["context"]["userid"])
 
 
-def _executed(record: Mapping[str, Any]) -> Iterator[Event]:
-    return exec_events(record["eventlog"], lambda: record)
+def _executed(jobid: int, record: Mapping[str, Any]) -> Iterator[Event]:
+    return exec_events(jobid, record["eventlog"], lambda: record)
 
 
 def _jobspec(jobid: int, record: Mapping[str, Any], flags: int) -> object:
@@ -256,11 +257,3 @@ def _updated(tree: dict[str, Any], record: Mapping[str, Any], name: str, prefix:
 
 def _object(tree: dict[str, Any], flags: int) -> object:
     return tree if flags & JSON_DECODE else _encode(tree).decode()
-
-
-def _no_input(request: Request) -> None:
-    raise Refused("the tasks of a job of this instance read /dev/null: give them a file", errno.ENOSYS)
-
-
-def _no_processes(request: Request) -> None:
-    raise Refused("an instance of fluxsched tells nobody the processes of a job", errno.ENOSYS)

@@ -6,17 +6,22 @@ from fluxsched.runtime.door.job_info import JobInfo
 from fluxsched.runtime.door.job_ingest import JobIngest
 from fluxsched.runtime.door.job_list import JobList
 from fluxsched.runtime.door.job_manager import JobManagerDoor
+from fluxsched.runtime.door.tasks import TaskService
 from fluxsched.runtime.door.waits import Waits
 from fluxsched.runtime.router import Router
+from fluxsched.runtime.services.jobinput import JobInputs
 from fluxsched.runtime.services.jobs import JobService
 from fluxsched.runtime.services.jobshell import JobShell
 from fluxsched.runtime.services.jobstreams import JobStreams
 from fluxsched.runtime.store import Store
 
 
-def serve_jobs(router: Router, shell: JobShell, jobs: JobService, streams: JobStreams, store: Store) -> None:
-    """Serve `job-ingest`, `job-list`, `job-info` and Flux's dialect of `job-manager` to local peers."""
+def serve_jobs(
+    router: Router, shell: JobShell, jobs: JobService, streams: JobStreams, inputs: JobInputs, store: Store
+) -> None:
+    """Serve `job-ingest`, `job-list`, `job-info`, Flux's dialect of `job-manager` and what its shells serve."""
     JobIngest(jobs, Waits(shell.manager, streams, router), router)
     JobList(shell.manager, streams, router, shell.turns)
     JobInfo(shell, streams, store, router)
+    TaskService(inputs, router)
     JobManagerDoor(shell, jobs, router)

@@ -1,9 +1,10 @@
-"""Tasks that exist but do not run yet: a small shell each, waiting at one pipe until the gate opens.
+"""Tasks that exist but do not run yet: a small shell each, waiting at a pipe until the gate opens.
 
 Law: nothing of the user's runs before `open`. The instance holds the only writing end, so that its death, by
-whatever means, is end-of-file for the waiting shells, and they leave unrun. All tasks are one process group, whose
-number is the first task's process id. What the shell cannot pass on, variables whose names are no shell names, is
-handed over by env(1).
+whatever means, is end-of-file for the waiting shells, and they leave unrun. Tasks that read a file wait at one pipe
+together; else each waits at its own, which is its standard input from then on: a shell's `read` takes the line that
+opens the gate and no byte more. All tasks are one process group, whose number is the first task's process id. What
+the shell cannot pass on, variables whose names are no shell names, is handed over by env(1).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import signal
 from collections.abc import Mapping, Sequence
 
@@ -20,18 +22,24 @@ from fluxsched.runtime.exec.output import Streams
 SHELL = b"/bin/sh"
 RUN = (
     b'case $1 in */*) ;; *) command -v -- "$1" >/dev/null || '
-    b'{ echo "fluxsched: $1: command not found" >&2; exit 127; } ;; esac; exec "$@" </dev/null'
+    b'{ echo "fluxsched: $1: command not found" >&2; exit 127; } ;; esac; exec "$@"'
 )
-"""A command without a slash is looked for first, so that its absence is said in words of ours."""
-WAIT = b"read -r go || exit 125; " + RUN
-"""Standard input is the gate; a command that is not found or cannot be run ends as shells do: 127 or 126."""
-WAIT_THERE = b'read -r go || exit 125; cd -- "$1" || exit 126; shift; ' + RUN
+"""A command without a slash is looked for first, so that its absence is said in words of ours; one that is not found or
+cannot be run ends as shells do: 127 or 126."""
+LIMIT = b"ulimit -Sn %d; "
+WAIT = b"read -r go || exit 125; "
+GO = b"\n"
+THERE = b'cd -- "$1" || exit 126; shift; '
+FROM_FILE = b'exec <"$1"; shift; '
+"""The shell opens the file, since a fifo may take long."""
 NAME = b"fluxsched"
 """What the shell's own messages begin with."""
 ENV = b"/usr/bin/env"
 SHELL_NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 SHELL_OWN = frozenset((b"IFS", b"LINENO", b"OPTIND", b"PPID"))
 """Variables that a shell sets for itself instead of passing them on."""
+DESCRIPTORS_MAX = 65_536
+"""Descriptors that we ask for: two for each of 32,768 tasks."""
 DEFAULTED = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 """Signals that this process or its parent may ignore (Python does SIGPIPE); for a task all act as usual."""
 
@@ -39,15 +47,29 @@ DEFAULTED = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 class Gate:
     """The waiting tasks of one job. Owns the streams it is given; `close` is idempotent."""
 
-    def __init__(self, command: Sequence[bytes], cwd: str | None, streams: Streams) -> None:
+    def __init__(
+        self, command: Sequence[bytes], cwd: str | None, streams: Streams, source: bytes | None, limit: int | None
+    ) -> None:
+        """`source` is the file that the tasks read; None: what is written to the pipes that `open` gives. `limit` is
+        what `more_descriptors` says.
+        """
         self.pids: list[int] = []
         self._streams = streams
-        self._read = self._write = -1
+        self._own = source is None
+        self._read = -1
+        self._writes: list[int] = []
         self._command = command
-        self._begin = [SHELL, b"-c", WAIT, NAME]
-        if cwd is not None:
-            self._begin = [SHELL, b"-c", WAIT_THERE, NAME, system_bytes(cwd)]
-        self._read, self._write = os.pipe()
+        steps = [(THERE, None if cwd is None else system_bytes(cwd)), (FROM_FILE, source)]
+        taken = [(step, word) for step, word in steps if word is not None]
+        script = b"".join([b"" if limit is None else LIMIT % limit, WAIT, *[step for step, _ in taken], RUN])
+        self._begin = [SHELL, b"-c", script, NAME, *[word for _, word in taken]]
+        if not self._own:
+            self._read = self._pipe()
+
+    def _pipe(self) -> int:
+        read, write = os.pipe()
+        self._writes.append(write)
+        return read
 
     @property
     def pgid(self) -> int:
@@ -57,6 +79,9 @@ class Gate:
     def spawn(self, environment: Mapping[bytes, bytes], odd: Sequence[bytes]) -> int:
         """One more waiting task; its process id. `odd` is what `odd_names` says of its environment."""
         stdout, stderr = self._streams.of(len(self.pids))
+        if self._own:
+            self._close_read()
+            self._read = self._pipe()
         handed = [ENV, b"--", *[name + b"=" + environment[name] for name in odd]] if odd else []
         pid = os.posix_spawn(
             SHELL,
@@ -81,22 +106,31 @@ class Gate:
     def complete(self) -> None:
         """All tasks have been spawned: keep only the writing end of the gate."""
         self._streams.close()
+        self._close_read()
+
+    def _close_read(self) -> None:
         if self._read >= 0:
             os.close(self._read)
             self._read = -1
 
-    def open(self) -> None:
-        """Let every task run; those that were killed while they waited are of no matter."""
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._write, b"\n" * len(self.pids))
+    def open(self) -> list[int]:
+        """Let every task run; those that were killed while they waited are of no matter. Gives up the tasks' own
+        pipes: their writing ends, in the order of the tasks; none if the tasks read a file.
+        """
+        for write in self._writes:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(write, GO if self._own else GO * len(self.pids))
+        own: list[int] = []
+        if self._own:
+            own, self._writes = self._writes, []
         self.close()
+        return own
 
     def close(self) -> None:
         """Give up all descriptors: tasks that still wait leave unrun."""
         self.complete()
-        if self._write >= 0:
-            os.close(self._write)
-            self._write = -1
+        while self._writes:
+            os.close(self._writes.pop())
 
 
 def seal_descriptors() -> None:
@@ -105,6 +139,19 @@ def seal_descriptors() -> None:
         if int(name) > 2:
             with contextlib.suppress(OSError):  # closed meanwhile
                 os.set_inheritable(int(name), False)
+
+
+def more_descriptors() -> int | None:
+    """Let this process have up to DESCRIPTORS_MAX, if the system does: each running task costs one, each job another.
+
+    Answers the soft limit it had, None if that stays. Tasks get it back: select(2) knows no descriptor above 1023.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    more = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(DESCRIPTORS_MAX, hard)
+    if soft == resource.RLIM_INFINITY or soft >= more:
+        return None
+    resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+    return soft
 
 
 def odd_names(environment: Mapping[bytes, bytes]) -> list[bytes]:

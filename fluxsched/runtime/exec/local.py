@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
@@ -22,7 +23,8 @@ from fluxsched.runtime.clock import sleep
 from fluxsched.runtime.exec import procs
 from fluxsched.runtime.exec.base import JobLaunch, Reports
 from fluxsched.runtime.exec.environment import job_environment, system_bytes, task_environment
-from fluxsched.runtime.exec.gate import Gate, odd_names, seal_descriptors
+from fluxsched.runtime.exec.gate import Gate, more_descriptors, odd_names, seal_descriptors
+from fluxsched.runtime.exec.input import INPUT_TASKS_MAX, JobInput, source_of
 from fluxsched.runtime.exec.layout import Block, blocks, processing_units
 from fluxsched.runtime.exec.output import Streams
 from fluxsched.runtime.exec.strays import Strays, reap_group
@@ -47,6 +49,7 @@ class Run:
         "ended",
         "gate",
         "grace",
+        "input",
         "jobid",
         "look_s",
         "open",
@@ -66,6 +69,7 @@ class Run:
         self.watched = 0
         self.watch: ExitWatch | None = None
         self.grace: Timer | None = None
+        self.input: JobInput | None = None
         self.open = False
         self.ended = False
         self.reaped = False
@@ -80,7 +84,9 @@ class Run:
                 os.killpg(self.gate.pgid, signum)
 
     def settle(self) -> None:
-        """Stop watching and timing."""
+        """Stop watching, timing and sending."""
+        if self.input is not None:
+            self.input.close()
         if self.watch is not None:
             self.watch.close()
         if self.grace is not None:
@@ -102,10 +108,13 @@ class LocalExecutor:
         self._turns = turns
         self._reports = reports
         self._kill_timeout_s = kill_timeout_s
+        self.opened: Callable[[int], None] = lambda jobid: None
+        """Told of each job whose tasks run from now on."""
         self._runs: dict[int, Run] = {}
         self._pids: set[int] = set()
         self._strays = Strays(turns.clock)
         self._prepared = False
+        self._limit: int | None = None
         self._boot_id = procs.boot_id()
         self._enclosing = os.environ.get(procs.PATH_VARIABLE, "")
         self._environment = dict(os.environb)
@@ -118,11 +127,12 @@ class LocalExecutor:
             self._prepared = True
             self._strays.adopt()
             seal_descriptors()
+            self._limit = more_descriptors()
         resources = ResourceSet.parse(job.R)
         tasks = blocks(job.jobspec, resources)
         path = procs.job_path(job.jobid, self._enclosing)
         environment = job_environment(self._environment, job, path, tasks)
-        gate = _gate(job, _directory(job.jobspec.cwd), sum(block.ntasks for block in tasks))
+        gate = _gate(job, _directory(job.jobspec.cwd), sum(block.ntasks for block in tasks), self._limit)
         run = Run(job.jobid, path, gate, _spawn(job.cores, environment, gate, tasks, self._pids))
         self._runs[job.jobid] = run
         error = self._advance(run)
@@ -166,11 +176,27 @@ class LocalExecutor:
         """The record is on disk: let the tasks run."""
         if self._runs.get(run.jobid) is not run:
             return
-        run.gate.open()
+        pipes = run.gate.open()
+        if pipes:
+            run.input = JobInput(self._turns, pipes)
         run.open = True
         self._reports.started(run.jobid)
+        self.opened(run.jobid)
         if run.ended:
             self._turns.post(lambda: self._sweep(run))
+
+    def input_of(self, jobid: int) -> JobInput | None:
+        """Where the job's tasks are sent their input; None unless they run. Raises Refused if they are sent none."""
+        run = self._runs.get(jobid)
+        if run is None or not run.open:
+            return None
+        if run.input is None:
+            ntasks = len(run.gate.pids)
+            raise Refused(
+                f"the job has {ntasks} tasks, and at most {INPUT_TASKS_MAX} are sent input: give a file (--input)",
+                errno.ENOSYS,
+            )
+        return run.input
 
     # -- end ----------------------------------------------------------------------------------------------------
 
@@ -276,11 +302,12 @@ def _directory(cwd: str | None) -> str | None:
     return path
 
 
-def _gate(job: JobLaunch, cwd: str | None, ntasks: int) -> Gate:
+def _gate(job: JobLaunch, cwd: str | None, ntasks: int, limit: int | None) -> Gate:
     command = [system_bytes(word) for word in job.jobspec.command]
+    source = source_of(job.jobspec, cwd, ntasks)
     streams = Streams(job, cwd, ntasks)
     try:
-        return Gate(command, cwd, streams)
+        return Gate(command, cwd, streams, source, limit)
     except OSError as exc:
         streams.close()
         raise Refused(f"cannot start the job: {os.strerror(exc.errno or 0)}", exc.errno) from exc

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,10 +31,10 @@ async def run(stock: Any) -> Run:
     """run("jobs -a", status=0): what `flux jobs -a` prints, stderr after stdout."""
     path, environment = await stock("1x2")
 
-    async def command(line: str, *more: str, status: int = 0) -> str:
+    async def command(line: str, *more: str, status: int = 0, piped: str = "") -> str:
         done = await asyncio.to_thread(
             subprocess.run, [path, *line.split(), *more],
-            env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False,
+            env=environment, input=piped, capture_output=True, text=True, timeout=30, check=False,
         )  # fmt: skip
         assert done.returncode == status, (line, done.stdout, done.stderr)
         return str(done.stdout + done.stderr)
@@ -47,6 +48,18 @@ async def test_run_prints_and_leaves_with_the_status(run: Run) -> None:
     assert sorted(said.splitlines()) == ["0: out", "1: out", "flux-job: task(s) exited with exit code 3"]
     assert await run("run", "sh", "-c", "kill -SEGV $$", status=139) == "flux-job: task(s) Segmentation fault\n"
     assert "needs 1000 slots" in await run("run -n1000 true", status=1)
+
+
+async def test_what_is_piped_in_is_read_and_so_is_a_file(run: Run, tmp_path: Path) -> None:
+    assert await run("run cat", piped="to run\n") == "to run\n"
+    found = await run("run -n2 -l cat", piped="to all\n")
+    assert sorted(found.splitlines()) == ["0: to all", "1: to all"]
+    assert await run("run -n2 -l --input=1 cat", piped="to one\n") == "1: to one\n"
+    jobid = (await run("submit cat")).strip()
+    assert await run(f"job attach {jobid}", piped="to attach\n") == "to attach\n"
+    assert "stdin not accepted by job" in await run(f"job attach {jobid}", piped="late", status=1)
+    (tmp_path / "file").write_text("from a file\n")
+    assert await run(f"run --input={tmp_path}/file cat", piped="") == "from a file\n"
 
 
 async def test_submit_and_look_at_it(run: Run) -> None:

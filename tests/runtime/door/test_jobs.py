@@ -98,7 +98,6 @@ async def test_a_wrong_jobspec_is_refused(flux: Flux) -> None:
 async def test_who_needs_flux_s_shell_is_told(flux: Flux) -> None:
     for system, part in (
         ({"files": {"script": {"data": "x"}}}, "flux batch"),
-        ({"shell": {"options": {"input": {"stdin": {"type": "file", "path": "/x"}}}}}, "--input"),
         ({"shell": {"options": {"signal": 1}}}, "--signal"),
     ):
         with pytest.raises(AssertionError, match=part):
