@@ -1,58 +1,99 @@
 """When a request fits, if running jobs end by their limits and reservations are kept: target by target, without trying.
 
 Law: exact where nothing but cores and GPUs is asked for. Who holds what of a target until when is learnt in one sweep
-and then kept up job by job; for each kind of request the instants at which targets become of use stand in order, and
-only those of targets where something has changed are worked out again. The pool is not changed.
+and then kept up job by job. Where nobody has a reservation, targets only become of more use: for each kind of request
+the instants at which they do stand in order, and only those of targets where something has changed are worked out
+again. The others are looked at together, step by step (`rooms`). The pool is not changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from heapq import merge
-from itertools import groupby
-from math import fsum, inf, nextafter, ulp
-from operator import itemgetter
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from math import inf, nextafter
+from typing import NamedTuple
 
+from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.bits import LOW_BITS, WORD_SHIFT
-from fluxsched.sched.gather import Need, count, count_slots, need_of, slots_on
+from fluxsched.sched.gather import count, count_slots, need_of, slots_on
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.outcome import Blocks, Part, blocks_of, on_targets, parts_in
-from fluxsched.sched.pool import Pool, Target
+from fluxsched.sched.pool import Pool
+from fluxsched.sched.rooms import Lane, Lanes, Rooms
 
 KINDS_MAX = 64
 """Requests whose gains are remembered: many more than jobs with a reservation; some 100 bytes a busy target each."""
 
-Span = tuple[float, float, int, int]
-"""(start_s, end_s, cores, gpus): what a reservation has of one target."""
-
 Gain = tuple[float, int, int]
-"""(when, how many more nodes, or slots, of a request fit, rank); less than 0 where a reservation begins."""
+"""(when, how many more nodes, or slots, of a request fit, rank)."""
+
+
+class Chance(NamedTuple):
+    """The first instant at which a request fits (`inf`: never, as far as is known), what is free for it then on targets
+    with a reservation, and the others that become of use until then.
+    """
+
+    start_s: float
+    room: int
+    gained: tuple[int, ...]
+
+
+NEVER = Chance(inf, 0, ())
 
 
 class _Kind:
-    """A request, its gains in order, and the targets whose gains are no longer known."""
+    """A request, its gains in order, and the targets whose gains are no longer known.
 
-    __slots__ = ("gains", "need", "request", "stale")
+    `each` is the least number of cores that a node, or slot, of it has.
+    """
 
-    def __init__(self, request: Request, ranks: Iterator[int]) -> None:
+    __slots__ = ("_is_cores", "_lanes", "_need", "_room", "_units", "each", "gains", "request", "stale")
+
+    def __init__(self, request: Request, ranks: Iterable[int]) -> None:
         self.request = request
-        self.need = need_of(request, request.slots.min)
         self.gains: list[Gain] = []
         self.stale = set(ranks)
+        self._lanes: Lanes | None = None
+        self._room = self._units = 0
+        self._need = need_of(request, request.slots.min)
+        self.each = request.cores if request.nodes is None else self._need.cores
+        self._is_cores = request.nodes is None and request.cores == 1 and not request.gpus
 
-    def units(self, target: Target, cores: int, gpus: int) -> int:
+    def units(self, pool: Pool, rank: int, cores: int, gpus: int) -> int:
         """How many nodes, or slots, of the request fit on a target when these ids are free."""
-        request = self.request
-        if request.exclusive:
-            return int((cores, gpus) == (target.all_cores, target.all_gpus) and _has(self.need, target))
+        request, need = self.request, self._need
         if request.nodes is None:
             return slots_on(request, cores.bit_count(), gpus.bit_count())
-        return int(cores.bit_count() >= self.need.cores and gpus.bit_count() >= self.need.gpus)
+        if request.exclusive and (cores, gpus) != pool.all_ids(rank):
+            return 0
+        return int(cores.bit_count() >= need.cores and gpus.bit_count() >= need.gpus)
+
+    def units_in(self, pool: Pool, lanes: Lanes, room: int) -> int:
+        """The same for many targets; only those are looked at where it is not as it was when this was last asked."""
+        if self._is_cores:
+            return (room & lanes.cores).bit_count()
+        if lanes is not self._lanes:
+            self._lanes, self._room, self._units = lanes, 0, 0
+        other = lanes.whole(room ^ self._room)
+        for rank, cores, gpus in lanes.parts(room & other):
+            self._units += self.units(pool, rank, cores, gpus)
+        for rank, cores, gpus in lanes.parts(self._room & other):
+            self._units -= self.units(pool, rank, cores, gpus)
+        self._room = room
+        return self._units
+
+    def missing(self, pool: Pool) -> int:
+        """How many more would have to fit now."""
+        request = self.request
+        plan = pool.plan(request.constraint)
+        if request.nodes is None:
+            return request.slots.min - count_slots(plan, request)
+        return request.nodes.min - count(plan, self._need)
 
 
 class Outlook:
-    """The targets of a pool where jobs hold something. `touched` are jobs that began, ended or changed since."""
+    """The targets of a pool where jobs hold something. `stamp` is another one when anything has happened."""
 
     def __init__(self, pool: Pool, ledger: Ledger) -> None:
         self._pool = pool
@@ -60,67 +101,113 @@ class Outlook:
         self._on: dict[int, dict[int, tuple[float, int, int]]] = {}  # rank -> jobid -> end, cores, GPUs
         self._known: dict[int, Blocks] = {}
         self._kinds: dict[int, _Kind] = {}
-        self.touched = {holding.jobid for holding in ledger}
+        self._widths: tuple[int, int] | None = None
+        self._touched = {holding.jobid for holding in ledger}
+        self.stamp = object()
+
+    def touch(self, *jobids: int) -> None:
+        """These jobs began, ended or changed, or targets did."""
+        self._touched.update(jobids)
+        self.stamp = object()
+
+    def lanes(self) -> Lanes:
+        """For the targets of this pool; none has one yet."""
+        if self._widths is None:
+            kinds = [entry.children for entry in self._pool.resources.entries]
+            cores = max([kind.cores.mask.bit_length() for kind in kinds], default=0)
+            self._widths = cores, max([kind.gpus.mask.bit_length() for kind in kinds], default=0)
+        return Lanes(*self._widths)
+
+    def rooms(self, lanes: Lanes, now_s: float) -> Rooms:
+        """What will be free from now on, of no target yet."""
+        self._catch_up()
+        return Rooms(lanes, now_s, self.stamp, self._promised)
+
+    def _promised(self, lanes: Lanes, ranks: Iterable[int], soon_s: float) -> tuple[int, dict[float, int]]:
+        """What of these targets is free now, and what their jobs give back when; of those that are down nothing."""
+        lane, pool, now = lanes.lane, self._pool, 0
+        ends: dict[float, int] = {}
+        for rank in ranks:
+            if not pool.is_up(rank):
+                continue
+            whole = lane(rank, *pool.all_ids(rank))
+            now |= lane(rank, *pool.free_ids(rank))
+            for end_s, cores, gpus in self._on.get(rank, {}).values():
+                if end_s < inf:
+                    when_s = end_s if end_s > soon_s else soon_s
+                    ends[when_s] = ends.get(when_s, 0) | lane(rank, cores, gpus) & whole
+        return now, ends
 
     def earliest(
-        self,
-        request: Request,
-        limit_s: float,
-        now_s: float,
-        good: Mapping[int, int],
-        kept: Mapping[int, Sequence[Span]],
-    ) -> tuple[float, Blocks]:
-        """When the request fits first for so long (`inf`: never, as far as is known), and what is given back by then.
+        self, request: Request, limit_s: float, rooms: Rooms, good: Mapping[int, int], from_s: float, until_s: float
+    ) -> Chance:
+        """When the request fits first for so long, in a stretch of time; `good` are the targets that may be used.
 
-        `good` are the targets that may be used, `kept` is what others are to have of them. Of what is given back only
-        that is told which is on targets that it makes a difference to.
+        Only the begin of the stretch and of steps, and instants at which other targets become of use, come into
+        question; and only where there are enough cores, wherever they are, targets are looked at one by one.
         """
-        kind = self._kind(request)
-        plan = self._pool.plan(request.constraint)
-        if request.nodes is None:
-            missing = request.slots.min - count_slots(plan, request)
-        else:
-            missing = request.nodes.min - count(plan, kind.need)
-        mine = {rank: spans for rank, spans in kept.items() if _is_in(rank, good)}
-        changes: list[Gain] = []
-        for rank, spans in mine.items():
-            changes += self._changes(kind, rank, spans, limit_s, now_s)
-        soon_s = nextafter(now_s, inf)
-        gains = (
-            (when_s if when_s > soon_s else soon_s, more, rank)
-            for when_s, more, rank in kind.gains
-            if rank not in mine and _is_in(rank, good)
-        )
-        start_s = now_s
-        ranks = dict.fromkeys(mine)
-        for when_s, same in groupby(merge(sorted(changes), gains, key=itemgetter(0)), itemgetter(0)):
-            if when_s > now_s and missing <= 0:
-                break
-            start_s = when_s
-            for _, more, rank in same:
-                missing -= more
-                ranks[rank] = None
-        if missing > 0:
-            return inf, ()
-        return start_s, blocks_of(self._given(ranks, start_s))
+        kind, lanes, times = self._kind(request), rooms.lanes, rooms.times
+        mask = -1 if request.constraint == EVERYTHING else lanes.among(good)
+        missing = kind.missing(self._pool) + kind.units_in(self._pool, lanes, rooms.now & mask)
+        gains = self._gains_beside(kind, rooms, good)
+        step, gained, when_s = bisect_right(times, from_s) - 1, 0, from_s
+        while when_s <= until_s and when_s < inf:
+            while gained < len(gains) and gains[gained][0] <= when_s:
+                missing -= gains[gained][1]
+                gained += 1
+            room = rooms.roomy(step, when_s + limit_s, missing * kind.each)
+            if missing <= 0 or (room and kind.units_in(self._pool, lanes, room & mask) >= missing):
+                ranks = dict.fromkeys([rank for _, _, rank in gains[:gained]])
+                return Chance(when_s, rooms.between(when_s, when_s + limit_s), tuple(ranks))
+            next_s = times[step + 1] if step + 1 < len(times) else inf
+            when_s = min(next_s, gains[gained][0]) if gained < len(gains) else next_s
+            step += when_s == next_s
+        return NEVER
+
+    def fits_beside(self, request: Request, taken: Iterable[Lane], good: Mapping[int, int]) -> bool:
+        """Whether the request fits now, if these ids are not to be had."""
+        kind, pool, lost = self._kind(request), self._pool, 0
+        for rank, cores, gpus in taken:
+            if _is_in(rank, good):
+                free_cores, free_gpus = pool.free_ids(rank)
+                lost += kind.units(pool, rank, free_cores, free_gpus)
+                lost -= kind.units(pool, rank, free_cores & ~cores, free_gpus & ~gpus)
+        return kind.missing(pool) + lost <= 0
+
+    def given(self, ranks: Iterable[int], until_s: float) -> Blocks:
+        """What jobs have given back on these targets by then."""
+        return blocks_of(self._given(ranks, until_s))
 
     def _kind(self, request: Request) -> _Kind:
-        self._catch_up()
         kind = self._kinds.get(id(request))  # the kind holds the request, so nobody else has its id
         if kind is None:
             if len(self._kinds) >= KINDS_MAX:
                 self._kinds.clear()
-            kind = self._kinds[id(request)] = _Kind(request, iter(self._on))
-        if stale := kind.stale:
+            kind = self._kinds[id(request)] = _Kind(request, self._on)
+        return kind
+
+    def _gains_beside(self, kind: _Kind, rooms: Rooms, good: Mapping[int, int]) -> list[Gain]:
+        """The gains on targets that the rooms do not look at; only those where something has changed are worked out."""
+        ranks = rooms.ranks
+        if self._on.keys() <= ranks:
+            return []
+        if stale := kind.stale - ranks:
             fresh = [gain for rank in stale for gain in self._gains(kind, rank)]
             kind.gains = sorted([*[gain for gain in kind.gains if gain[2] not in stale], *fresh])
-            kind.stale = set()
-        return kind
+            kind.stale -= stale
+        soon_s = nextafter(rooms.times[0], inf)
+        return [
+            (when_s if when_s > soon_s else soon_s, more, rank)
+            for when_s, more, rank in kind.gains
+            if rank not in ranks and _is_in(rank, good)
+        ]
 
     def _catch_up(self) -> None:
         """Takes in what has happened to jobs, in time linear in the targets that they hold."""
+        if not self._touched:
+            return
         stale: set[int] = set()
-        for jobid in self.touched:
+        for jobid in self._touched:
             for rank, *_ in parts_in(on_targets(self._known.pop(jobid, ()))):
                 del self._on[rank][jobid]
                 stale.add(rank)
@@ -131,55 +218,28 @@ class Outlook:
                 for rank, cores, gpus, _ in parts_in(on_targets(holding.blocks)):
                     self._on.setdefault(rank, {})[jobid] = end_s, cores, gpus
                     stale.add(rank)
-        self.touched.clear()
+        self._touched.clear()
         for kind in self._kinds.values():
             kind.stale |= stale
 
     def _gains(self, kind: _Kind, rank: int) -> Iterator[Gain]:
         """When more of the request fits on a target, as jobs there end."""
-        if rank not in self._pool:
+        pool = self._pool
+        if rank not in pool:
             return
-        target = self._pool[rank]
-        cores, gpus = target.cores, target.gpus
-        before = kind.units(target, cores, gpus)
+        cores, gpus = pool.free_ids(rank)
+        before = kind.units(pool, rank, cores, gpus)
         for end_s, some_cores, some_gpus in sorted(self._on[rank].values()):
             if end_s == inf:
                 return
             cores |= some_cores
             gpus |= some_gpus
-            units = kind.units(target, cores, gpus)
+            units = kind.units(pool, rank, cores, gpus)
             if units > before:
                 yield end_s, units - before, rank
                 before = units
 
-    def _changes(
-        self, kind: _Kind, rank: int, spans: Sequence[Span], limit_s: float, now_s: float
-    ) -> Iterator[Gain]:
-        """When more or less of the request fits on a target for so long, as jobs there end and reservations come."""
-        target, jobs = self._pool[rank], self._on.get(rank, {}).values()
-        soon_s = nextafter(now_s, inf)
-        ends = {max(end_s, soon_s) for end_s, *_ in jobs}
-        turns = {turn_s for start_s, end_s, *_ in spans for turn_s in (_too_late(start_s, limit_s), end_s)}
-        before = kind.units(target, target.cores, target.gpus)  # as the pool counts it
-        for when_s in sorted({now_s} | ends | {turn_s for turn_s in turns if turn_s > now_s}):
-            if when_s == inf:
-                return
-            cores, gpus = target.cores, target.gpus
-            for end_s, some_cores, some_gpus in jobs:
-                if max(end_s, soon_s) <= when_s:
-                    cores |= some_cores
-                    gpus |= some_gpus
-            for start_s, end_s, some_cores, some_gpus in spans:
-                if start_s < when_s + limit_s and end_s > when_s:
-                    cores &= ~some_cores
-                    gpus &= ~some_gpus
-            units = kind.units(target, cores, gpus)
-            if units != before:
-                yield when_s, units - before, rank
-                before = units
-
-    def _given(self, ranks: Mapping[int, None], until_s: float) -> Iterator[Part]:
-        """What jobs have given back on these targets by then."""
+    def _given(self, ranks: Iterable[int], until_s: float) -> Iterator[Part]:
         for rank in ranks:
             cores = gpus = 0
             for end_s, some_cores, some_gpus in self._on.get(rank, {}).values():
@@ -188,17 +248,6 @@ class Outlook:
                     gpus |= some_gpus
             if cores or gpus:
                 yield Part(rank, cores, gpus)
-
-
-def _too_late(start_s: float, limit_s: float) -> float:
-    """The first instant whose sum with the limit is after the start, as that sum is rounded."""
-    at_s = fsum((start_s, ulp(start_s) / 2, -limit_s))
-    return at_s if at_s + limit_s > start_s else nextafter(at_s, inf)
-
-
-def _has(need: Need, target: Target) -> bool:
-    """Whether a target has that much in all."""
-    return target.all_cores.bit_count() >= need.cores and target.all_gpus.bit_count() >= need.gpus
 
 
 def _is_in(rank: int, words: Mapping[int, int]) -> bool:

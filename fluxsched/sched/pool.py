@@ -106,6 +106,26 @@ class Pool:
                 return Target(*shelf.ids(rank), *shelf.free_ids(rank), up, shelf.amounts, shelf.free_amounts(rank))
         raise KeyError(rank)
 
+    def all_ids(self, rank: int) -> tuple[int, int]:
+        """All cores and GPUs of a target; none if it is not counted here."""
+        shelf = self._shelf_of(rank)
+        return (0, 0) if shelf is None else shelf.ids(rank)
+
+    def free_ids(self, rank: int) -> tuple[int, int]:
+        """Those of them that are free, whether the target may be used or not."""
+        shelf = self._shelf_of(rank)
+        return (0, 0) if shelf is None else shelf.free_ids(rank)
+
+    def is_up(self, rank: int) -> bool:
+        """Whether a target that is counted here may be used."""
+        return not self._down.get(rank >> WORD_SHIFT, 0) >> (rank & LOW_BITS) & 1
+
+    def _shelf_of(self, rank: int) -> Shelf | None:
+        for word, shelf in self._shelves.homes.get(rank >> WORD_SHIFT, ()):
+            if word >> (rank & LOW_BITS) & 1:
+                return shelf
+        return None
+
     def members_at(self, at: int) -> int:
         """Which targets of a word are counted."""
         return sum([members for members, _ in self._shelves.homes.get(at, ())])
@@ -269,7 +289,15 @@ class Pool:
         Raises LocalProtocolError where something is not free.
         """
         self.shared.claim(shared_in(blocks))
-        for shelf, at, word, cores, gpus, amounts in self._counted(blocks):
+        sole = self._sole
+        for block in blocks:
+            at, word, cores, gpus, amounts = block
+            shelf = sole.get(at)
+            if shelf is None or amounts or not shelf.take(at, word, cores, gpus):
+                self._claim_cut(block)
+
+    def _claim_cut(self, block: Block) -> None:
+        for shelf, at, word, cores, gpus, amounts in self._counted((block,)):
             up = word & ~self._down.get(at, 0)
             if up and (cores or gpus) and not shelf.take(at, up, cores, gpus):
                 raise _bug(at, up, cores, gpus, "are not free")

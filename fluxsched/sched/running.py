@@ -124,7 +124,7 @@ class RunningJobs:
         if self._endings is None:
             return
         if self._outlook is not None:
-            self._outlook.touched.add(holding.jobid)
+            self._outlook.touch(holding.jobid)
         weight = 0
         for _, word, cores, _, _ in holding.blocks:
             each = cores.bit_count()
@@ -143,7 +143,7 @@ class RunningJobs:
         """The job has given back a part, or all."""
         if self._endings is not None:
             if self._outlook is not None:
-                self._outlook.touched.add(jobid)
+                self._outlook.touch(jobid)
             holding = self._ledger.get(jobid)
             if holding is None:
                 ended = self._endings.remove(jobid)
@@ -161,6 +161,8 @@ class RunningJobs:
             self._endings = None  # what is equal and what is whole may have changed: all is weighed when asked
             return
         self._look()
+        if self._outlook is not None:
+            self._outlook.touch()
         for holding in self._ledger.holders(ranks):
             self._weigh(holding)
 
@@ -192,7 +194,7 @@ class RunningJobs:
         endings, jobid = self._endings, holding.jobid
         assert endings is not None
         if self._outlook is not None:
-            self._outlook.touched.add(jobid)
+            self._outlook.touch(jobid)
         before = endings.remove(jobid)
         if before is not None:
             self.free += before.weight

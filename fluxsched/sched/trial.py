@@ -80,6 +80,10 @@ class Trial:
         self._log.append((True, blocks))
         self._given.add(blocks)
 
+    def prefer(self, blocks: Blocks) -> None:
+        """As if these had been given back and taken by somebody: `find` is to choose their targets first, too."""
+        self._given.add(blocks)
+
     def take(self, blocks: Blocks) -> None:
         """As if a job had got these, all of which are free. Raises LocalProtocolError where they are not."""
         if not self._pool.take(blocks):

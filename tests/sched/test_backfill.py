@@ -99,7 +99,9 @@ def test_hybrid_is_what_it_says(
     assert simulate(load(one)[0], nodes, jobs).starts == simulate(load(other)[0], nodes, jobs).starts
 
 
-POLICIES = ["fifo", "firstfit", "firstfit:order=saf", "easy", "easy:order=sjf", "hybrid:depth=2"]
+POLICIES = [
+    "fifo", "firstfit", "firstfit:order=saf", "easy", "easy:order=sjf", "hybrid:depth=2", "conservative",
+]  # fmt: skip
 
 
 @given(MIXED | COUNTED, st.sampled_from(POLICIES))

@@ -48,11 +48,13 @@ class Conservative:
         self._placement = placement
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        late = view.late() if self._order == FIFO and not self._compress else None
         plan = view.plan
         if self._compress:
             _keep_promises(view, plan)
-        selection = IMMEDIATE
-        for n, job in zip(count(1), view.candidates(Skips(), self._order), strict=False):
+        selection = BACKFILLED if view.planned and late is not None else IMMEDIATE
+        jobs = view.candidates(Skips(), self._order) if late is None else late
+        for n, job in zip(count(1), jobs, strict=False):
             if job is None or not n % PAUSE_EVERY:
                 yield PAUSE
             if job is None:
