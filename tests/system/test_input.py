@@ -135,11 +135,14 @@ def test_a_file_that_cannot_be_read_fails_the_job(site: Any, tmp_path: Path, pat
 
 
 def test_who_sends_what_is_not_read_is_told(site: Any) -> None:
-    jobid = site.running("--input", "/dev/null", "sleep", "0.5")
+    jobid = site.submit("--urgency", "hold", "--input", "/dev/null", "true")
     with site.popen("job", "attach", jobid, stdin=PIPE) as process:
-        _, err = process.communicate("words", timeout=20)
-    why = f"input is not passed on: the tasks of job {jobid} read /dev/null"
-    assert (process.returncode, err) == (0, f"fluxsched: job attach: {jobid}: {why}\n")
+        process.stdin.write("words")
+        process.stdin.close()
+        why = f"input is not passed on: the tasks of job {jobid} read /dev/null"
+        assert process.stderr.readline() == f"fluxsched: job attach: {jobid}: {why}\n"
+        site("urgency", jobid, "default")
+    assert process.returncode == 0
     jobid = site.running("--input", "/dev/null", "sleep", "0.3")
     assert feed(site, b"", "job", "attach", jobid) == b""
 

@@ -71,7 +71,7 @@ async def test_too_much_that_nobody_reads_ends_the_job_and_nothing_else(
     refused = [answer for answer in found if answer[0]]
     text = "more than 1 MiB of input wait to be read: give a file instead (--input)"
     assert refused[0] == (errno.EINVAL, text)
-    assert {errnum for errnum, _ in refused[1:]} == {errno.EPIPE}
+    assert {errnum for errnum, _ in refused[1:]} <= {errno.EPIPE, errno.ENOSYS}, "behind an end, or of an ended job"
     assert found == [(0, None)] * (len(found) - len(refused)) + refused, "nothing goes in behind a hole"
     [why] = [event["context"] for event in await flux.events(jobid) if event["name"] == "exception"]
     assert (why["type"], why["note"]) == ("exec", text)
