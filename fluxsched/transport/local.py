@@ -13,6 +13,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 from typing import TYPE_CHECKING
 
 from fluxsched.errors import LocalProtocolError
@@ -33,7 +34,7 @@ if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
 LOCAL_MESSAGE_BYTES_MAX = 512 << 20
 """Largest part taken in: Flux's clients send payloads of hundreds of MB in one message, and have no smaller pieces."""
 CONNECTIONS_MAX = 8_192
-"""Most connections at a time, far below the descriptors of a process; the next one is told EMFILE."""
+"""Most connections at a time, if the process may have twice as many descriptors; the next one is told EMFILE."""
 READ_BYTES = 256 << 10
 """Taken from a connection at a time: about what the kernel keeps."""
 READ_AHEAD_MAX = 256
@@ -62,6 +63,12 @@ def owner_only(userid: int) -> int:
 def everybody(userid: int) -> int:
     """Let every user in; what each may ask is for others to say."""
     return 0
+
+
+def connections_max() -> int:
+    """How many connections there may be: half of what the process may have open, for the rest is for jobs."""
+    descriptors, _ = getrlimit(RLIMIT_NOFILE)
+    return CONNECTIONS_MAX if descriptors == RLIM_INFINITY else min(CONNECTIONS_MAX, descriptors // 2)
 
 
 class Connection:
@@ -158,7 +165,7 @@ class LocalServer:
         connection.setblocking(False)
         found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         _, userid, _ = _CREDENTIALS.unpack(found)
-        verdict = errno.EMFILE if len(self._connections) >= CONNECTIONS_MAX else self._admit(userid)
+        verdict = errno.EMFILE if len(self._connections) >= connections_max() else self._admit(userid)
         with contextlib.suppress(OSError):  # it has gone already: the first read says so
             connection.send(bytes((verdict,)))
         if verdict:

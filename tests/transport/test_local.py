@@ -9,6 +9,7 @@ import socket
 import struct
 from itertools import pairwise
 from pathlib import Path
+from resource import RLIM_INFINITY
 from typing import Any
 
 import pytest
@@ -157,8 +158,12 @@ async def test_who_is_turned_away_gets_the_errno_and_nothing_more(serve: Any) ->
     client.close()
 
 
-async def test_one_connection_too_many_is_told_so(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fluxsched.transport.local.CONNECTIONS_MAX", 2)
+@pytest.mark.parametrize(("most", "descriptors"), [(2, RLIM_INFINITY), (2, 1024), (8_192, 4)])
+async def test_one_connection_too_many_is_told_so(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, most: int, descriptors: int
+) -> None:
+    monkeypatch.setattr("fluxsched.transport.local.CONNECTIONS_MAX", most)
+    monkeypatch.setattr("fluxsched.transport.local.getrlimit", lambda what: (descriptors, descriptors))
     server = serve()
     first, second, third = [await connected(server) for _ in range(3)]
     assert [verdict for _, verdict in (first, second, third)] == [0, 0, errno.EMFILE]
