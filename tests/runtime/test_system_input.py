@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import struct
 
 import msgpack
@@ -270,3 +271,14 @@ async def test_bad_bundles_are_refused_whole(peer, payload):
     peer.send("bundle", payload, tag=0, flags=NORESPONSE)
     answer = await peer.next(0)
     assert (answer.topic, answer.errnum) == ("malformed", errno.EPROTO)
+
+
+async def test_a_module_that_cannot_be_started_is_refused(world, peer, site, monkeypatch):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as crowd:
+        crowd.setattr("fluxsched.runtime.services.modules.subprocess.Popen", full)
+        _, text = await peer.refused("module.load", {"spec": "fifo", "groups": ["default"]})
+    assert "cannot start module 'sched-fifo': [Errno 24] Too many open files; load it again" in text
+    assert (await peer.ok("module.load", {"spec": "fifo", "groups": ["default"]}))["name"] == "sched-fifo"

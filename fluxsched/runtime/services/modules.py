@@ -133,10 +133,19 @@ class ModuleService:
         command += [part for group in module.groups for part in ("--group", group)]
         serves = [f"{name}={queue.group}" for name, queue in self._queues.items() if queue.group in module.groups]
         command += [part for pair in serves for part in ("--queue", pair)]
+        try:
+            self._start(module, [*command, module.specs])
+        except OSError as exc:
+            if module.process is not None:
+                module.process.kill()
+                module.process.wait()
+            raise Refused(f"cannot start module {module.name!r}: {exc}; load it again when that is mended") from exc
+
+    def _start(self, module: Module, command: list[str]) -> None:
         with self._log_path(module.name).open("ab") as output:
             module.log_begin = output.tell()
             module.process = subprocess.Popen(
-                [*command, module.specs], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         loop = asyncio.get_running_loop()
         module.watch = ExitWatch(loop, module.process.pid, lambda: self._turns.post(lambda: self._exited(module)))
