@@ -45,7 +45,8 @@ class Desk:
     """
 
     __slots__ = (
-        "_counts", "_group", "_lane", "_news", "_owed", "_plan", "_queue", "_stamp", "_telling", "now_s", "planned"
+        "_alone", "_counted", "_counts", "_group", "_lane", "_news", "_owed", "_plan", "_queue", "_stamp", "_telling",
+        "now_s", "planned",
     )  # fmt: skip
 
     def __init__(self, group: Group, lane: Lane, counts: dict[str, int], telling: bool) -> None:
@@ -54,9 +55,11 @@ class Desk:
         self._queue = lane.queue
         self._group = group
         self._lane = lane
+        self._alone = len(group.lanes) == 1
         self._counts = counts
         self._telling = telling
         self._plan: CountedPlan | PoolPlan | None = None
+        self._counted: CountedPlan | None = None  # used again and again
         self._stamp = group.stamp
         self._news = lane.news
         self._owed: list[tuple[float, int]] = []  # a heap: when what was kept back is due, and whose it is
@@ -65,12 +68,11 @@ class Desk:
         """Begins a pass: what the policy decides, when it is asked for the next decision."""
         group, lane = self._group, self._lane
         self.now_s = now_s
-        self._queue = lane.queue
         self._stamp = group.stamp
         self._news, lane.news = lane.news, None
         self.planned, lane.planned = lane.planned, {}
         self._plan = None
-        if len(group.lanes) > 1 and any(other.planned for other in group.lanes.values()):
+        if not self._alone and any(other.planned for other in group.lanes.values()):
             self._plan = self._make_plan()
         return lane.policy.schedule(self, now_s)
 
@@ -80,7 +82,7 @@ class Desk:
         if not done:
             left = {jobid: kept for jobid, kept in self.planned.items() if jobid in lane.queue}
             lane.planned = {**left, **lane.planned}
-        elif self._stamp == self._group.stamp and len(self._group.lanes) == 1:
+        elif self._alone and self._stamp == self._group.stamp:
             lane.passed(self._plan)
 
     # ---- what the policy sees
@@ -158,13 +160,15 @@ class Desk:
     def _make_plan(self) -> CountedPlan | PoolPlan:
         """A plan that has what other lanes have planned; what of that holds no more is for them to plan again."""
         group = self._group
-        running, lanes = group.running, group.lanes.values()
-        countable = running.uniform and all(lane.countable(running) for lane in lanes)
-        kind = CountedPlan if countable else PoolPlan
-        plan = kind(group.pool, running, self.now_s, group.expiration_s or inf)
-        if len(lanes) == 1:
-            return plan
-        others = [lane for lane in lanes if lane is not self._lane and lane.planned]
+        running, lanes, last_s = group.running, group.lanes.values(), group.expiration_s or inf
+        plan: CountedPlan | PoolPlan
+        if not running.uniform or [lane for lane in lanes if not lane.countable(running)]:
+            plan = PoolPlan(group.pool, running, self.now_s, last_s)
+        elif self._counted is None:
+            plan = self._counted = CountedPlan(group.pool, running, self.now_s, last_s)
+        else:
+            plan = self._counted.anew(self.now_s, last_s)
+        others = [] if self._alone else [lane for lane in lanes if lane.planned and lane is not self._lane]
         for lane in others:
             for kept in sorted(lane.planned.values(), key=lambda kept: kept.start_s):
                 job = lane.queue.get(kept.jobid)
@@ -180,12 +184,12 @@ class Desk:
             case Start():
                 return self._start(decision)
             case Reserve(reservation, reason):
-                if reservation.jobid not in self._queue:
+                if reservation.jobid not in self._queue.entries:
                     return None
                 self._lane.planned[reservation.jobid] = reservation
                 return self._tell(reservation.jobid, reason, reservation.start_s)
             case Pending(jobid, reason):
-                return self._tell(jobid, reason, None) if jobid in self._queue else None
+                return self._tell(jobid, reason, None) if jobid in self._queue.entries else None
             case Deny(jobid, note):
                 if not self._group.forget(jobid, self._lane):
                     return None
@@ -198,11 +202,12 @@ class Desk:
 
     def _start(self, start: Start) -> Granted | None:
         group, lane, now_s = self._group, self._lane, self.now_s
-        job = self._queue.get(start.jobid)
-        if job is None:
+        entry = self._queue.entries.get(start.jobid)
+        if entry is None:
             return None
         if not isinstance(start.fit, Fits):
             raise TypeError(f"it started job {start.jobid} with {type(start.fit).__name__}: only a Fits can start")
+        job: Waiting = entry[3]
         end_s = group.expiration_s
         if job.duration_s:
             own_s = now_s + job.duration_s
@@ -210,8 +215,11 @@ class Desk:
                 own_s = nextafter(now_s, inf)  # later than now, however short the job is
             end_s = min(own_s, end_s) if end_s else own_s
         reserved = start.jobid in self.planned or start.jobid in lane.planned
-        if not group.commit(start, job, lane, end_s):
+        holding = group.ledger.commit(start, self._queue, group.pool, end_s)
+        if holding is None:
             return None
+        lane.left(job, group.running)
+        group.running.placed(holding)
         if self._plan is not None:
             self._plan.began(job, start.fit)
         self._counts["granted"] += 1

@@ -62,12 +62,10 @@ class Endings:
             lasts.append(ending)
             sums.append(weight)
             return
-        at = bisect_left(lasts, ending)
-        if at == len(chunks):
-            at -= 1
-            lasts[at] = ending
+        at = bisect_left(lasts, ending, 0, len(lasts) - 1)
         chunk = chunks[at]
         insort(chunk, ending)
+        lasts[at] = chunk[-1]
         sums[at] += weight
         if len(chunk) > 2 * CHUNK:
             self._split(at)
@@ -78,7 +76,7 @@ class Endings:
         if ending is None:
             return None
         self.weight -= ending[2]
-        at = bisect_left(self._lasts, ending)
+        at = bisect_left(self._lasts, ending, 0, len(self._lasts) - 1)
         chunk = self._chunks[at]
         del chunk[bisect_left(chunk, ending)]
         if chunk:
@@ -96,23 +94,30 @@ class Endings:
         self.add(jobid, old.end_s if end_s is None else end_s, old.weight if weight is None else weight)
         return True
 
-    def when(self, weight: int) -> float:
-        """The earliest end by which jobs give back `weight` in all, those that end together included; `inf` if never.
+    def when(self, weight: int) -> tuple[float, int]:
+        """The earliest end by which jobs give back `weight` in all, and how much they do by then; `inf` if never.
 
-        0 or less is given back already: `-inf`.
+        Those that end together are all included. 0 or less is given back already: `-inf`, and 0.
         """
         if weight <= 0:
-            return -inf
+            return -inf, 0
         left = weight
         for at, total in enumerate(self._sums):
             if left > total:
                 left -= total
                 continue
-            for end_s, _, each in self._chunks[at]:
+            ends = chain.from_iterable(self._chunks[at:]) if at else iter(self)
+            for end_s, _, each in ends:
                 left -= each
                 if left <= 0:
-                    return end_s
-        return inf
+                    when_s = end_s
+                    break
+            for end_s, _, each in ends:
+                if end_s > when_s:
+                    break
+                left -= each
+            return when_s, weight - left
+        return inf, weight - left
 
     def given_by(self, end_s: float) -> int:
         """How much all jobs that end at `end_s` or before give back."""

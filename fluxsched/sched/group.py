@@ -13,7 +13,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.sched.decisions import Reason, Start
+from fluxsched.sched.decisions import Reason
 from fluxsched.sched.effects import Denied
 from fluxsched.sched.lane import Lane
 from fluxsched.sched.ledger import Holding, Ledger
@@ -77,7 +77,7 @@ class Group:
         self.stamp = 0
         self.reasons: dict[int, Reason] = {}
         self.told: dict[int, Told] = {}
-        self._ledger = ledger
+        self.ledger = ledger
         self._judged: dict[Request, _Judged] = {}
         self._by_id: dict[int, _Judged] = {}
 
@@ -98,7 +98,7 @@ class Group:
         self.expiration_s = resources.expiration_s if resources.ranks or not self.grown else self.expiration_s
         self.grown = True
         self.stir()
-        self._ledger.count_in(resources.ranks)
+        self.ledger.count_in(resources.ranks)
         self.running.changed(resources.ranks)
 
     def shrink(self, targets: Idset) -> None:
@@ -128,7 +128,7 @@ class Group:
     def lane_of(self, jobid: int) -> Lane | None:
         """Where the job waits."""
         for lane in self.lanes.values():
-            if jobid in lane.queue:
+            if jobid in lane.queue.entries:
                 return lane
         return None
 
@@ -195,15 +195,6 @@ class Group:
 
     # ---- jobs that run
 
-    def commit(self, start: Start, job: Waiting, lane: Lane, expiration_s: float) -> bool:
-        """Makes a start of a job of this lane real, or refuses it."""
-        holding = self._ledger.commit(start, lane.queue, self.pool, expiration_s)
-        if holding is None:
-            return False
-        lane.left(job, self.running)
-        self.running.placed(holding)
-        return True
-
     def freed(self, jobid: int) -> None:
         """The job has given back a part of what it holds, or all."""
         self.running.freed(jobid)
@@ -212,4 +203,4 @@ class Group:
     def holdings(self) -> Iterator[Holding]:
         """Jobs that hold something that is counted here, in the order in which they began."""
         pool = self.pool
-        return (holding for holding in self._ledger if any(rank in pool for rank in holding.parts))
+        return (holding for holding in self.ledger if any(rank in pool for rank in holding.parts))

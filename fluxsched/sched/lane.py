@@ -64,9 +64,9 @@ class Lane:
 
     def _rearmost(self) -> Entry | None:
         """The last in order of the first who waits and those who are planned; None if nobody waits."""
-        rear = self.queue.front
+        rear, entries = self.queue.front, self.queue.entries
         for jobid in self.planned:
-            entry = self.queue.standing(jobid)
+            entry = entries.get(jobid)
             if rear is not None and entry is not None and entry > rear:
                 rear = entry
         return rear

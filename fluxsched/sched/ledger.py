@@ -52,28 +52,28 @@ class Ledger:
         self.shared = pools[0].shared if pools else Shared()
         for pool in pools:
             pool.shared = self.shared
-        self._holdings: dict[int, Holding] = {}
+        self.holdings: dict[int, Holding] = {}  # by job id; changed here alone
         self._by_word: dict[int, set[int]] = {}  # jobs that hold something in a word of ranks
         self._uncounted: dict[int, set[int]] = {}  # rank that no pool counts -> jobs
 
     def __len__(self) -> int:
-        return len(self._holdings)
+        return len(self.holdings)
 
     def __contains__(self, jobid: int) -> bool:
-        return jobid in self._holdings
+        return jobid in self.holdings
 
     def __iter__(self) -> Iterator[Holding]:
         """Holdings in the order in which they began."""
-        return iter(self._holdings.values())
+        return iter(self.holdings.values())
 
     def get(self, jobid: int) -> Holding | None:
-        return self._holdings.get(jobid)
+        return self.holdings.get(jobid)
 
     def holders(self, ranks: Idset) -> list[Holding]:
         """Who holds a part of these ranks, by job id; linear in the words named and the jobs there."""
         words = dict(words_of(ranks.mask))
         jobids = set().union(*[self._by_word.get(at, set()) for at in words])
-        return [self._holdings[jobid] for jobid in sorted(jobids) if any(self._holdings[jobid].on(words))]
+        return [self.holdings[jobid] for jobid in sorted(jobids) if any(self.holdings[jobid].on(words))]
 
     def held(self, ranks: Idset) -> Idset:
         """Those of the ranks on which a job holds something."""
@@ -88,10 +88,11 @@ class Ledger:
         if pool.trying:
             raise LocalProtocolError(f"start of job {start.jobid} inside a trial: end the trial, then yield")
         jobid, fit, _ = start
-        job = queue.get(jobid)
-        if job is None or jobid in self._holdings:
+        entry = queue.entries.get(jobid)
+        if entry is None or jobid in self.holdings:
             return None
-        if fit.request is not job.request and fit.request != job.request:
+        request = entry[3].request
+        if fit.request is not request and fit.request != request:
             return None
         blocks = fit.blocks
         if not blocks or (len(blocks) > 1 and not _once_each(blocks)) or not pool.take(blocks):
@@ -103,7 +104,7 @@ class Ledger:
 
     def adopt(self, jobid: int, blocks: Blocks, expiration_s: float) -> None:
         """Takes over a job that runs already (RFC 27 hello). Raises RemoteProtocolError if something is held twice."""
-        if jobid in self._holdings:
+        if jobid in self.holdings:
             raise RemoteProtocolError(f"hello names job {jobid} twice")
         for part in parts_in(blocks):
             self._check_free(jobid, part)
@@ -121,7 +122,7 @@ class Ledger:
         whether it is named or not. Raises RemoteProtocolError, and changes nothing, when the job does not hold exactly
         that, or when `final` leaves something behind.
         """
-        holding = self._holdings.get(jobid)
+        holding = self.holdings.get(jobid)
         if holding is None:
             if not blocks:
                 return []  # the last mark of a job whose parts were all freed before
@@ -142,7 +143,7 @@ class Ledger:
 
     def release_all(self, jobid: int) -> list[int]:
         """Takes back all that a job holds; like a final `release` of that. Raises RemoteProtocolError if it is none."""
-        holding = self._holdings.get(jobid)
+        holding = self.holdings.get(jobid)
         if holding is None:
             raise RemoteProtocolError(f"free of job {jobid}: it holds nothing here, or was freed before")
         return self._end(holding, holding.blocks, ())
@@ -195,7 +196,7 @@ class Ledger:
 
     def _enter(self, holding: Holding) -> None:
         jobid = holding.jobid
-        self._holdings[jobid] = holding
+        self.holdings[jobid] = holding
         for block in holding.blocks:
             jobs = self._by_word.get(block[0])
             if jobs is None:
@@ -215,7 +216,7 @@ class Ledger:
         if left:
             holding.blocks = left
         else:
-            del self._holdings[jobid]
+            del self.holdings[jobid]
         return self._emptied(jobid, blocks) if self._uncounted else []
 
     def _each_pool(self, blocks: Blocks) -> Iterator[tuple[Pool, Blocks]]:

@@ -85,39 +85,33 @@ class Line:
     """Entries in order."""
 
     def __init__(self) -> None:
-        self._chunks: list[_Chunk] = []
+        self.chunks: list[_Chunk] = []  # changed here alone; none is empty
         self._lasts: list[Entry] = []  # the last entry of each chunk
         self._changes = 0
         self.size = 0
 
     def __iter__(self) -> Iterator[Entry]:
         """All entries; nothing may change meanwhile."""
-        return (entry for chunk in self._chunks for entry in chunk.entries)
-
-    @property
-    def front(self) -> Entry | None:
-        """The first entry, if there is one."""
-        return self._chunks[0].entries[0] if self._chunks else None
+        return (entry for chunk in self.chunks for entry in chunk.entries)
 
     def add(self, entry: Entry) -> None:
         """Puts in an entry that is not there."""
         self._changes += 1
         self.size += 1
-        chunks, lasts = self._chunks, self._lasts
+        chunks, lasts = self.chunks, self._lasts
         kind = id(entry[-1].request)
         if not chunks:
             chunks.append(_Chunk([entry], {kind: 1}))
             lasts.append(entry)
             return
-        at = bisect_left(lasts, entry)
-        if at == len(chunks):
-            at -= 1
-            lasts[at] = entry
+        at = bisect_left(lasts, entry, 0, len(lasts) - 1)
         chunk = chunks[at]
-        insort(chunk.entries, entry)
-        chunk.kinds[kind] = chunk.kinds.get(kind, 0) + 1
-        if len(chunk.entries) > 2 * CHUNK:
-            halves = chunk.entries[:CHUNK], chunk.entries[CHUNK:]
+        entries, kinds = chunk.entries, chunk.kinds
+        insort(entries, entry)
+        lasts[at] = entries[-1]
+        kinds[kind] = kinds.get(kind, 0) + 1
+        if len(entries) > 2 * CHUNK:
+            halves = entries[:CHUNK], entries[CHUNK:]
             chunks[at : at + 1] = [_Chunk(half, Counter([id(one[-1].request) for one in half])) for half in halves]
             lasts[at : at + 1] = [half[-1] for half in halves]
 
@@ -125,11 +119,11 @@ class Line:
         """Takes out an entry that is there."""
         self._changes += 1
         self.size -= 1
-        at = bisect_left(self._lasts, entry)
-        chunk = self._chunks[at]
+        at = bisect_left(self._lasts, entry, 0, len(self._lasts) - 1)
+        chunk = self.chunks[at]
         entries = chunk.entries
         if len(entries) == 1:
-            del self._chunks[at], self._lasts[at]
+            del self.chunks[at], self._lasts[at]
             return
         del entries[bisect_left(entries, entry)]
         self._lasts[at] = entries[-1]
@@ -139,17 +133,26 @@ class Line:
         else:
             del kinds[kind]
 
+    def requests(self) -> Iterator[tuple[Request, int]]:
+        """The different requests of each chunk, and how many entries it has of them; mostly linear in the chunks."""
+        known: dict[int, Request] = {}
+        for chunk in self.chunks:
+            if not known.keys() >= chunk.kinds.keys():
+                known.update([(id(entry[-1].request), entry[-1].request) for entry in chunk.entries])
+            for kind, count in chunk.kinds.items():
+                yield known[kind], count
+
     def before(self, entry: Entry) -> int:
         """How many entries come before this one, which is in the line."""
         at = bisect_left(self._lasts, entry)
-        return sum(len(chunk.entries) for chunk in self._chunks[:at]) + bisect_left(self._chunks[at].entries, entry)
+        return sum(len(chunk.entries) for chunk in self.chunks[:at]) + bisect_left(self.chunks[at].entries, entry)
 
     def has(self, entry: Entry) -> bool:
         """Whether this very entry is in the line."""
         at = bisect_left(self._lasts, entry)
-        if at == len(self._chunks):
+        if at == len(self.chunks):
             return False
-        entries = self._chunks[at].entries
+        entries = self.chunks[at].entries
         found = bisect_left(entries, entry)
         return found < len(entries) and entries[found] is entry
 
@@ -161,13 +164,13 @@ class Line:
         kinds, long = skips.kinds, skips.long
         last: Entry | None = None
         silent, step = 0, FIRST_STEP
-        while (at := 0 if last is None else bisect_right(self._lasts, last)) < len(self._chunks):
+        while (at := 0 if last is None else bisect_right(self._lasts, last)) < len(self.chunks):
             silent += 1
             if silent > BREATH:
                 silent = 0
                 yield None
                 continue  # from `last`, since the chunks may have changed
-            chunk = self._chunks[at]
+            chunk = self.chunks[at]
             skips.look_over(chunk.kinds)
             if kinds and kinds.issuperset(chunk.kinds):
                 last = self._lasts[at]
@@ -178,7 +181,6 @@ class Line:
             part = entries[begin : begin + step]
             step = 8 * step if step < CHUNK else step
             for entry in part:
-                last = entry
                 job = entry[-1]
                 kind = id(job[4])
                 if kind in kinds or (kind in long and (job[5] or inf) >= long[kind]):
@@ -186,3 +188,4 @@ class Line:
                 if seen == self._changes or self.has(entry):
                     silent = 0
                     yield job
+            last = part[-1]

@@ -156,6 +156,10 @@ def _idle(request: Request, shelf: Shelf, n: int, nslots: int) -> Fits | None:
     if idle.count < n:
         return None
     cores, gpus = shelf.all_cores, shelf.all_gpus
+    at = (idle.top & -idle.top).bit_length() - 1
+    word = idle.words[at]
+    if word.bit_count() >= n:  # mostly one word will do
+        return _fits(Fits, (request, ((at, lowest(word, n), cores, gpus, ()),), nslots))
     blocks: list[Block] = []
     for at, word in idle.filled():
         have = word.bit_count()

@@ -82,7 +82,9 @@ class Planner:
         raise NotImplementedError
 
     def placeable(self, jobs: Iterable[Waiting | None], placement: str) -> Iterator[tuple[Waiting, Fits] | None]:
-        place = self.place
+        place, running = self.place, self._running
+        if not running.free:
+            return  # everybody takes a core at least
         for job in jobs:
             if job is None:
                 yield None
@@ -90,6 +92,8 @@ class Planner:
             fit = place(job, placement)
             if fit is not None:
                 yield job, fit
+                if not running.free:
+                    return
 
     def renew(self, now_s: float) -> bool:
         for kept in self._kept.values():

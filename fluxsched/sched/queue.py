@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any, cast
+from typing import cast
 
 from fluxsched.core.jobspec import Request
 from fluxsched.errors import LimitExceeded, LocalProtocolError
@@ -26,17 +26,16 @@ class Queue:
 
     def __init__(self, limit: int = WAITING_MAX) -> None:
         self._limit = limit
-        self._entries: dict[int, Entry] = {}
+        self.entries: dict[int, Entry] = {}  # by job id; changed here alone
         self._offered = Line()
         self._held = Line()
         self._orders: dict[str, Line] = {}
-        self._kinds: dict[int, list[Any]] = {}  # id(request) -> [request, how many wait for it]
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def __contains__(self, jobid: int) -> bool:
-        return jobid in self._entries
+        return jobid in self.entries
 
     def __iter__(self) -> Iterator[Waiting]:
         """Jobs that may start, in order; what is added or removed meanwhile is met or not, never met twice or wrong."""
@@ -45,24 +44,21 @@ class Queue:
     @property
     def first(self) -> Waiting | None:
         """The first job that may start."""
-        front = self._offered.front
-        return None if front is None else front[3]
+        chunks = self._offered.chunks
+        return chunks[0].entries[0][3] if chunks else None
 
     @property
     def front(self) -> Entry | None:
         """Where the first job stands that may start."""
-        return self._offered.front
-
-    def standing(self, jobid: int) -> Entry | None:
-        """Where a job stands; None if it is not there."""
-        return self._entries.get(jobid)
+        chunks = self._offered.chunks
+        return chunks[0].entries[0] if chunks else None
 
     def requests(self) -> Iterator[tuple[Request, int]]:
-        """The different requests, each with how many jobs wait for it, held ones too."""
-        return ((request, waiting) for request, waiting in self._kinds.values())
+        """The different requests with how many jobs wait for them, held ones too; one may come more than once."""
+        return chain(self._offered.requests(), self._held.requests())
 
     def get(self, jobid: int) -> Waiting | None:
-        entry = self._entries.get(jobid)
+        entry = self.entries.get(jobid)
         return None if entry is None else entry[3]
 
     def everyone(self) -> list[Waiting]:
@@ -82,17 +78,12 @@ class Queue:
 
     def add(self, job: Waiting) -> Entry:
         """Returns where it stands, which begins with its `key`. Raises LimitExceeded when the queue is full."""
-        jobid, priority, _, t_submit_s, request, _ = job
-        entries = self._entries
+        jobid, priority, _, t_submit_s, _, _ = job
+        entries = self.entries
         if jobid in entries:
             raise LocalProtocolError(f"job {jobid} is in the queue already")
         if len(entries) >= self._limit:
             raise LimitExceeded(f"the queue is full: {self._limit} jobs wait; submit again when some have started")
-        kind = self._kinds.get(id(request))
-        if kind is None:
-            self._kinds[id(request)] = [request, 1]
-        else:
-            kind[1] += 1
         entry = entries[jobid] = (-priority, t_submit_s, jobid, job)
         if not priority:
             self._held.add(entry)
@@ -104,7 +95,7 @@ class Queue:
 
     def remove(self, jobid: int) -> Waiting | None:
         """The job, off the queue; None if it is not there."""
-        entry = self._entries.pop(jobid, None)
+        entry = self.entries.pop(jobid, None)
         if entry is None:
             return None
         job: Waiting = entry[3]
@@ -114,10 +105,6 @@ class Queue:
                 line.remove((*FIXED[order](job), job))
         else:
             self._held.remove(entry)
-        kind = self._kinds[id(job.request)]
-        kind[1] -= 1
-        if not kind[1]:
-            del self._kinds[id(job.request)]
         return job
 
     def prioritize(self, jobid: int, priority: int) -> bool:
@@ -132,10 +119,10 @@ class Queue:
 
     def ahead_of(self, jobid: int) -> int:
         """How many jobs come before this one, which is in the queue."""
-        entry = self._entries[jobid]
+        entry = self.entries[jobid]
         if entry[0]:
             return self._offered.before(entry)
-        return self._held.before(entry) + len(self._entries) - self._held.size
+        return self._held.before(entry) + len(self.entries) - self._held.size
 
     def _by_expansion(self, skips: Skips, now_s: float) -> Iterator[Waiting | None]:
         line = Line()

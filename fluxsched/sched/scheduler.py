@@ -70,6 +70,9 @@ class Scheduler:
         self._groups = {
             name: Group(name, pool, self._ledger, [*of_group[name], ("", policy)]) for name, pool in pools.items()
         }
+        self._serving = {queue: self._groups[name] for queue, name in self._queues.items()}
+        self._first = self._groups[groups[0]]
+        self._lanes = [lane for group in self._groups.values() for lane in group.lanes.values()]
         self._counts = dict.fromkeys(("passes", "granted", "denied", "canceled", "refused"), 0)
         self._desks = [
             (group, [(lane, Desk(group, lane, self._counts, telling)) for lane in group.lanes.values()])
@@ -165,7 +168,7 @@ class Scheduler:
         self, jobid: int, priority: int, userid: int, t_submit_s: float, jobspec: Jobspec | Mapping[str, Any]
     ) -> list[Effect]:
         """A job asks for resources; it is denied at once if it can never have them."""
-        if jobid in self._ledger or self._waits(jobid):
+        if jobid in self._ledger.holdings or self._lane_of(jobid) is not None:
             raise RemoteProtocolError(f"alloc of job {jobid}: it waits or runs already")
         try:
             parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
@@ -217,7 +220,7 @@ class Scheduler:
         effects: list[Effect] = []
         for group in self._groups.values():
             group.freed(jobid)
-            if group.leaving and emptied:
+            if emptied and group.leaving:
                 effects += self._release(group, group.leaving & Idset.of(emptied))
         return effects
 
@@ -312,13 +315,14 @@ class Scheduler:
         for group, desks in self._desks:
             if not group.changed or not group.grown or 0 < group.expiration_s <= now_s:
                 continue
-            served = [(lane, desk) for lane, desk in desks if lane.queue]
-            if not served:
-                continue
-            self._counts["passes"] += 1
-            group.changed = False
-            refused = 0
-            for lane, desk in served:
+            refused, begun = 0, False
+            for lane, desk in desks:
+                if not lane.queue.entries:
+                    continue
+                if not begun:
+                    begun = True
+                    self._counts["passes"] += 1
+                    group.changed = False
                 done = False
                 decisions: Iterator[Decision] | None = None
                 try:
@@ -327,7 +331,7 @@ class Scheduler:
                         effect = desk.apply(decision)
                         if effect is not None:
                             yield effect
-                        elif isinstance(decision, Start | Deny):
+                        elif isinstance(decision, _FINAL):
                             refused += 1
                             self._check_refusals(lane, refused)
                     done = True
@@ -363,17 +367,16 @@ class Scheduler:
             raise RemoteProtocolError(f"group {name!r} was not acquired: there are {', '.join(self._groups)}")
         return group
 
-    def _waits(self, jobid: int) -> bool:
-        for group in self._groups.values():
-            for lane in group.lanes.values():
-                if jobid in lane.queue:
-                    return True
-        return False
+    def _lane_of(self, jobid: int) -> Lane | None:
+        """Where the job waits."""
+        for lane in self._lanes:
+            if jobid in lane.queue.entries:
+                return lane
+        return None
 
     def _group_of(self, queue: str | None) -> Group:
         """The group that serves the queue; the job manager sends only jobs of queues that we serve."""
-        name = self._queues.get(queue) if queue is not None else None
-        return self._groups[name] if name is not None else next(iter(self._groups.values()))
+        return self._serving.get(queue, self._first) if queue else self._first
 
     def _deny(self, group: Group) -> list[Effect]:
         denied = group.judge_all()
@@ -386,6 +389,9 @@ class Scheduler:
         group.leaving -= targets
         return [Release(group.name, targets)]
 
+
+_FINAL = (Start, Deny)
+"""Decisions that take a job off the queue, unless they are refused."""
 
 _waiting = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a job
 

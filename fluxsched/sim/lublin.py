@@ -79,9 +79,10 @@ def generate(
     first_s = rows[0][0]
     stretch = 1.0 if load is None else _stretch(rows, total, load)
     weights = list(accumulate(1 / rank for rank in range(1, users + 1)))
+    asks = {size: Ask(size) for _, size, _ in rows}
     made = [
         TraceJob(
-            at, float(round((submit_s - first_s) * stretch)), float(run_s), _limit(chance, run_s), Ask(size),
+            at, float(round((submit_s - first_s) * stretch)), float(run_s), _limit(chance, run_s), asks[size],
             user=chance.choices(range(1, users + 1), cum_weights=weights)[0],
         )
         for at, (submit_s, size, run_s) in enumerate(rows, 1)

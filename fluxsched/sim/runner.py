@@ -73,6 +73,7 @@ class Simulation:
             self._agenda.at(step.when_s, SITE, step)
         self._tracking = bool(steps)
         self._check, self._stopwatch, self._progress = check, stopwatch, progress
+        self._watched = check or progress is not None
         self._users: dict[object, int] = {}
         self._limit_s = [inf] * len(trace.jobs)
         self._held: dict[int, Idset] = {}
@@ -102,7 +103,8 @@ class Simulation:
         return self._result(until_s, wall_s)
 
     def _instant(self, events: list[tuple[int, object]], now_s: float) -> None:
-        self.system.now_s = now_s
+        system, stopwatch = self.system, self._stopwatch
+        system.now_s = now_s
         for kind, what in events:
             if kind == END:
                 self._finish(what, now_s)  # type: ignore[arg-type]
@@ -110,10 +112,24 @@ class Simulation:
                 self._submit(what, now_s)  # type: ignore[arg-type]
             else:
                 self._change(what, now_s)  # type: ignore[arg-type]
-        if self.system.out:
+        if system.out:
             self._settle(now_s)
-        self._pass(now_s)
+        begun_s = stopwatch() if stopwatch is not None else 0.0
+        for effect in self._scheduler.schedule(now_s):
+            if isinstance(effect, Granted):
+                self._begin(effect, now_s)
+            else:
+                self._perform(effect, now_s)
+        if stopwatch is not None:
+            self._pass_s.append(stopwatch() - begun_s)
+        if system.out:
+            self._settle(now_s)
         self._instants += 1
+        if self._watched:
+            self._look_up(now_s)
+
+    def _look_up(self, now_s: float) -> None:
+        """Between two instants: whoever wants to know how it stands."""
         if self._check:
             self.system.check()
         if self._progress is not None and self._instants % PROGRESS_INSTANTS == 0:
@@ -150,19 +166,6 @@ class Simulation:
         effects = self._scheduler.alloc(at + 1, job.urgency, userid, now_s, spec)
         if effects:
             self.system.perform(effects)
-
-    def _pass(self, now_s: float) -> None:
-        stopwatch = self._stopwatch
-        begun_s = stopwatch() if stopwatch is not None else 0.0
-        for effect in self._scheduler.schedule(now_s):
-            if isinstance(effect, Granted):
-                self._begin(effect, now_s)
-            else:
-                self._perform(effect, now_s)
-        if stopwatch is not None:
-            self._pass_s.append(stopwatch() - begun_s)
-        if self.system.out:
-            self._settle(now_s)
 
     def _perform(self, effect: Effect, now_s: float) -> None:
         match effect:

@@ -101,11 +101,14 @@ class Trace:
     @classmethod
     def of(cls, jobs: Iterable[TraceJob], name: str = "jobs", machine: Machine | None = None) -> Trace:
         """A trace out of jobs in any order. Raises InvalidValue for a job that cannot be simulated."""
-        found = list(jobs)
-        for job in found:
+        found, asks = list(jobs), dict[Ask, Ask]()
+        for at, job in enumerate(found):
             if not isinstance(job, TraceJob):
                 raise InvalidValue(f"{shortened(job)} is no TraceJob")
             check_job(job)
+            ask = asks.setdefault(job.ask, job.ask)
+            if ask is not job.ask:
+                found[at] = job._replace(ask=ask)  # equal ones are one object: what it takes is worked out once
         return cls(name, in_order(found), machine=machine)
 
 

@@ -36,8 +36,9 @@ def test_endings_are_a_sorted_list(steps: list[tuple[int, float, int]], chunk: i
             assert mine.given_by(end_s) == sum(ending.weight for ending in order if ending.end_s <= end_s)
         for weight in (1, 5, 30, 200):
             ends = sorted({ending.end_s for ending in order})
-            assert mine.when(weight) == next((end_s for end_s in ends if mine.given_by(end_s) >= weight), inf)
-        assert mine.when(0) == -inf
+            when_s = next((end_s for end_s in ends if mine.given_by(end_s) >= weight), inf)
+            assert mine.when(weight) == (when_s, mine.given_by(when_s))
+        assert mine.when(0) == (-inf, 0)
 
 
 def test_changing_and_asking_for_what_is_not_there() -> None:

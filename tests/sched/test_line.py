@@ -91,3 +91,13 @@ def test_an_order_follows_changes(kinds: list[Request], order: str) -> None:
     queue.prioritize(2, 31)
     queue.add(Waiting(99, 16, 1000, 5.0, kinds[0], 15.0))
     assert list(queue.walk(Skips(), order, 50.0)) == sorted(queue, key=key_of(order, 50.0))
+
+
+def test_requests_are_counted_held_or_not(kinds: list[Request]) -> None:
+    queue = full(kinds, 3 * CHUNK)
+    queue.add(Waiting(10_000, 0, 1000, 0.0, kinds[0], 10.0))
+    queue.remove(1)
+    counted = dict.fromkeys(kinds, 0)
+    for request, waiting in queue.requests():
+        counted[request] += waiting
+    assert [counted[kind] for kind in kinds] == [CHUNK + 1, CHUNK - 1, CHUNK]

@@ -39,18 +39,17 @@ class Easy:
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
         jobs: Iterable[Waiting | None] | None = view.late(self._order)
-        plan = view.plan
         if jobs is None:
             while (head := view.first) is not None:
-                fit = plan.place(head, self._placement)
+                fit = view.find(head, self._placement)
                 if fit is None:
                     break
                 yield Start(head.jobid, fit)
             if head is None:
                 return
-            yield Reserve(plan.reserve(head), view.reason(head))
-            jobs = view.candidates(plan.skips, self._order)
-        for found in plan.placeable(jobs, self._placement):
+            yield Reserve(view.plan.reserve(head), view.reason(head))
+            jobs = view.candidates(view.plan.skips, self._order)
+        for found in view.plan.placeable(jobs, self._placement):
             if found is None:
                 yield PAUSE
             else:

@@ -1,0 +1,88 @@
+"""Plans by counting: what one reservation leaves to others, as jobs begin and from pass to pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+import pytest
+
+from fluxsched.core.jobspec import Request
+from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.bucket import WORST_FIT
+from fluxsched.sched.decisions import Start
+from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.plan_counted import CountedPlan
+from fluxsched.sched.pool import Pool
+from fluxsched.sched.queue import Queue, Waiting
+from fluxsched.sched.running import RunningJobs
+
+RequestOf = Callable[..., Request]
+MakeR = Callable[..., ResourceSet]
+
+
+class Six:
+    """Six cores, four of them busy until 100.0, and a plan at 0.0 that has a job of five."""
+
+    def __init__(self, resources: ResourceSet, request_of: RequestOf) -> None:
+        self.request_of = request_of
+        self.pool, self.queue = Pool(), Queue()
+        self.pool.add(resources, resources.ranks)
+        self.ledger = Ledger([self.pool])
+        self.running = RunningJobs(self.pool, self.ledger)
+        self.running.follow()
+        self.plan = CountedPlan(self.pool, self.running, 0.0, inf)
+        self.start(self.job(1, 4, 100.0))
+        self.plan = CountedPlan(self.pool, self.running, 0.0, inf)
+        self.head = self.job(2, 5, 50.0)
+        assert self.plan.reserve(self.head).start_s == 100.0
+
+    def job(self, jobid: int, slots: int, limit_s: float) -> Waiting:
+        job = Waiting(jobid, 16, 1000, 0.0, self.request_of(slots=slots), limit_s)
+        self.queue.add(job)
+        return job
+
+    def fits(self, job: Waiting) -> bool:
+        return self.plan.place(job, WORST_FIT) is not None
+
+    def start(self, job: Waiting) -> None:
+        fit = self.plan.place(job, WORST_FIT)
+        assert fit is not None
+        holding = self.ledger.commit(Start(job.jobid, fit), self.queue, self.pool, job.duration_s)
+        assert holding is not None
+        self.running.placed(holding)
+        self.plan.began(job, fit)
+
+
+@pytest.fixture
+def six(make_r: MakeR, request_of: RequestOf) -> Six:
+    return Six(make_r("0-5", 1), request_of)
+
+
+@pytest.mark.parametrize(("limit_s", "left"), [(100.0, True), (101.0, False)])
+def test_who_outlasts_the_reservation_takes_what_it_leaves(six: Six, limit_s: float, left: bool) -> None:
+    six.start(six.job(3, 1, limit_s))
+    assert six.fits(six.job(4, 1, 200.0)) is left
+    assert six.fits(six.job(5, 1, 100.0))
+
+
+def test_dropping_one_who_is_not_planned_changes_nothing(six: Six) -> None:
+    six.plan.drop(77)
+    assert not six.fits(six.job(3, 2, 101.0))
+    six.plan.drop(six.head.jobid)
+    assert six.fits(six.job(4, 2, 101.0))
+
+
+def test_a_plan_begun_anew_has_forgotten_the_last_pass(six: Six) -> None:
+    long = six.job(3, 2, 101.0)
+    assert not six.fits(long)
+    assert six.plan.anew(10.0, inf).skips.long == {}
+    assert six.fits(long)
+    assert six.plan.reserve(six.head).start_s == 100.0
+    assert not six.fits(long)
+
+
+def test_time_goes_on_under_a_reservation(six: Six) -> None:
+    six.plan.renew(40.0)
+    assert not six.fits(six.job(3, 2, 61.0))
+    assert six.fits(six.job(4, 2, 60.0))
