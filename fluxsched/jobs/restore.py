@@ -64,11 +64,12 @@ def read(row: Row, queue: Queue) -> tuple[Job, Grant | None]:
 def restore(engine: Engine, rows: Iterable[Row], now_s: float) -> Restored:
     """Take up the jobs of all rows, oldest first; the engine must be new."""
     restored: list[Job] = []
+    ended: list[Job] = []
     engine._begin(now_s)
     for row in rows:
         job, grant = read(row, engine.queues.for_restored(row[2].queue if row[2] is not None else None))
         if job.state is INACTIVE:
-            engine._keep_summary(job)
+            ended.append(job)
             continue
         engine._admit(job)
         restored.append(job)
@@ -79,6 +80,8 @@ def restore(engine: Engine, rows: Iterable[Row], now_s: float) -> Restored:
             job.executing = True
             job.queue.running += 1
             engine._out.append(Held(job.id, job.held))
+    for job in sorted(ended, key=lambda job: job.t_inactive):  # as they ended: listings rely on it
+        engine._keep_summary(job)
     orphans = [job.id for job in restored if not _resume(engine, job)]
     engine._wake()
     return Restored(engine._end(), tuple(orphans))

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import FluxschedError, InvalidValue
+from fluxsched.jobs import listing
 from fluxsched.jobs.effects import Held, Persist, SchedAlloc, SchedCancel, WakeAt
 from fluxsched.jobs.job import Job
 from fluxsched.jobs.queues import MISSING_REASON, QueueConfig
 from fluxsched.jobs.restore import read
+from fluxsched.jobs.selection import EVERYTHING
 from fluxsched.jobs.states import INACTIVE, RUN, State
 
 ids = Idset.parse
@@ -233,6 +235,17 @@ def test_summaries_of_ended_jobs_are_bounded_oldest_first(new_world: Callable[..
     again, _ = restart(world, new_world, inactive_kept_max=2)
     assert list(again.manager.inactive) == [4, 5]
     assert not again.of(Persist)
+
+
+def test_ended_jobs_are_listed_as_they_ended_after_a_restart_too(world: Any, new_world: Callable[..., Any]) -> None:
+    for jobid in (1, 2):
+        world.run(jobid)
+    for jobid in (2, 1):
+        world.end(jobid)
+    again, _ = restart(world, new_world)
+    assert list(again.manager.inactive) == list(world.manager.inactive) == [2, 1]
+    *_, found = listing.select_jobs(again.manager, EVERYTHING, 10, again.job(2).t_inactive)
+    assert [job.id for job in found or ()] == [1]
 
 
 @pytest.mark.parametrize(
