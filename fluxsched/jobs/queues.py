@@ -147,6 +147,7 @@ class Queues:
             self._queues[name] = Queue(config)
         if not configs:
             self._queues[None] = Queue(QueueConfig())
+        self._unnamed = None in self._queues  # for good: a restored job's queue may join under that name
         self.default = next(iter(self._queues)) if len(self._queues) == 1 else default
         if self.default is not None and self.default not in self._queues:
             raise InvalidValue(f"the default queue {self.default!r} is not configured: use one of {self.names()}")
@@ -162,9 +163,9 @@ class Queues:
         """The queue for a new job. Raises Refused naming what there is."""
         wanted = self.default if name is None else name
         queue = self._queues.get(wanted)
-        if queue is not None and (wanted is not None or None in self._queues):
+        if queue is not None and (wanted is not None or self._unnamed):
             return queue
-        if None in self._queues:
+        if self._unnamed:
             raise Refused(f"queue {name!r} does not exist: this instance has one queue without a name", errno.EINVAL)
         known = ", ".join(self.names())
         if wanted is None:

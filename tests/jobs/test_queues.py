@@ -10,7 +10,7 @@ import pytest
 from fluxsched.core.constraint import Constraint
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.jobs.effects import SaveQueue, SchedCancel
-from fluxsched.jobs.queues import QueueConfig
+from fluxsched.jobs.queues import QueueConfig, Queues
 from fluxsched.jobs.states import State
 
 BATCH = QueueConfig("batch", requires=Constraint.parse({"properties": ["batch"]}), default_duration_s=60.0)
@@ -187,3 +187,11 @@ def test_switches_survive_a_restart(named: Any, new_world: Callable[..., Any]) -
     again.manager.queue_restore(effects[0].name, effects[0].state)
     again.manager.queue_restore("gone", effects[0].state)
     assert [status.start_reason for status in again.manager.queue_status("debug")] == ["later"]
+
+
+def test_a_job_restored_without_a_queue_makes_no_anonymous_queue() -> None:
+    queues = Queues({"a": QueueConfig("a"), "b": QueueConfig("b")})
+    assert not queues.for_restored(None).enabled
+    for name, told in ((None, "no default queue: name one of a, b"), ("c", "'c' does not exist: use one of a, b")):
+        with pytest.raises(Refused, match=told):
+            queues.for_submit(name)
