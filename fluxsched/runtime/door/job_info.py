@@ -22,7 +22,7 @@ from fluxsched.runtime.door.guest import Event, OutputLog, exec_events, own_even
 from fluxsched.runtime.exec.base import spool_directory
 from fluxsched.runtime.peers import Request
 from fluxsched.runtime.router import Router
-from fluxsched.runtime.services.jobinfo import stored_job
+from fluxsched.runtime.services.jobinfo import stored_job, stored_result
 from fluxsched.runtime.services.jobshell import JobShell
 from fluxsched.runtime.services.jobstreams import Follower, JobStreams
 from fluxsched.runtime.services.taskoutput import Budget, TaskOutput
@@ -165,7 +165,13 @@ class JobInfo:
         self._with_record(request, wanted.id, begin)
 
     def _time_s(self, jobid: int) -> float:
-        return self._shell.manager.job(jobid).t_cleanup or self._shell.now_s
+        """When what is read now was written at the latest: a job that has ended may be on disk only by now."""
+        manager = self._shell.manager
+        job = manager.active.get(jobid) or manager.inactive.get(jobid)
+        if job is not None:
+            return job.t_cleanup or self._shell.now_s
+        ended = stored_result(self._store, jobid)
+        return self._shell.now_s if ended is None else ended.t_inactive
 
     # -- looking up ---------------------------------------------------------------------------------------------
 
