@@ -115,7 +115,8 @@ class SchedulerSide(Engine):
         self.links.get(scheduler)
         job = self.active.get(jobid)
         if job is None:
-            if jobid not in self.inactive:
+            forgetful = len(self.inactive) >= self._inactive_kept_max  # then it may have been a job
+            if jobid not in self.inactive and not forgetful:
                 raise RemoteProtocolError(f"alloc response for job {jobid}, which does not exist")
             return []
         if job.state is not SCHED:

@@ -206,6 +206,17 @@ def test_annotations(world: Any) -> None:
         world.do("alloc_annotated", "sched", 9, {})
 
 
+def test_an_annotation_may_come_when_its_job_is_forgotten(new_world: Any) -> None:
+    world = new_world(inactive_kept_max=1)
+    world.scheduler()
+    for jobid in (1, 2):
+        world.submit(jobid)
+        world.do("cancel", jobid, 0, "")
+        world.do("alloc_canceled", "sched", jobid)
+    assert 1 not in world.manager.inactive
+    assert world.do("alloc_annotated", "sched", 1, {"sched": {"late": 1}}) == []
+
+
 R_ONE = {"execution": {"R_lite": [{"rank": "0", "children": {"core": "0"}}]}}
 
 
