@@ -18,6 +18,7 @@ from fluxsched.protocol.header import (
     CONTROL,
     NORESPONSE,
     PAYLOAD,
+    REQUEST,
     RESPONSE,
     ROUTE,
     TOPIC,
@@ -90,7 +91,12 @@ def pack_bundles(messages: Iterable[Message]) -> list[list[bytes]]:
 
 
 def unpack_bundle(message: Message) -> list[Message]:
-    """The messages in a bundle, in order, with undecoded payloads. Raises RemoteProtocolError naming what is wrong."""
+    """The messages in a bundle, in order, with undecoded payloads; what is no bundle stands for itself.
+
+    Raises RemoteProtocolError naming what is wrong.
+    """
+    if message.topic != BUNDLE_TOPIC or message.type != REQUEST:
+        return [message]
     payload = message.payload or b""
     if len(payload) > BUNDLE_BYTES_MAX:
         raise RemoteProtocolError(f"bundle of {len(payload)} bytes, limit {BUNDLE_BYTES_MAX}: split it")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fluxsched.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, RPCError
+from fluxsched.errors import LimitExceeded, RemoteProtocolError, RPCError
 from fluxsched.protocol.codec import pack
 from fluxsched.protocol.header import (
     ERROR_CHARS_MAX,
@@ -26,6 +26,7 @@ IN_FLIGHT_MAX = 100_000
 
 MATCHTAG_MAX = 0xFFFFFFFF
 
+
 class Answer(NamedTuple):
     """One response: for whom, what it says, and whether it was the last. A stream that went well ends with ENODATA."""
 
@@ -40,7 +41,6 @@ class _Call:
     topic: str
     token: Any
     streaming: bool
-    is_wanted: bool = True
 
 
 class Calls:
@@ -73,8 +73,8 @@ class Calls:
         self._calls[matchtag] = _Call(topic, token, streaming)
         return make_request(topic, payload, matchtag=matchtag, flags=STREAMING if streaming else 0, nodeid=nodeid)
 
-    def receive(self, message: Message) -> Answer | None:
-        """Whose response this is; None when that call was abandoned. Raises RemoteProtocolError for a stray one."""
+    def receive(self, message: Message) -> Answer:
+        """Whose response this is. Raises RemoteProtocolError for a stray one."""
         call = self._calls.get(message.matchtag)
         if message.type != RESPONSE or call is None or call.topic != message.topic:
             raise RemoteProtocolError(
@@ -85,8 +85,6 @@ class Calls:
         done = errnum != 0 or not call.streaming
         if done:
             del self._calls[message.matchtag]
-        if not call.is_wanted:
-            return None
         if errnum:
             return Answer(call.token, None, _failure(message), done)
         return Answer(call.token, message.payload, None, done)
@@ -94,18 +92,6 @@ class Calls:
     def cancel(self, matchtag: int, topic: str) -> Message:
         """The request that ends the stream `matchtag` of `topic`; its last response (ENODATA) is still to come."""
         return tell(f"{topic}-cancel", pack(CancelRequest(matchtag)))
-
-    def abandon(self, matchtag: int) -> None:
-        """Nobody waits for this call any more; its responses are swallowed until the last one."""
-        call = self._calls.get(matchtag)
-        if call is None:
-            raise LocalProtocolError(f"no call with matchtag {matchtag} waits: it cannot be abandoned")
-        call.is_wanted = False
-
-    def fail_all(self, errnum: int, text: str) -> list[Answer]:
-        """The connection is lost: the last answer of every call, oldest first."""
-        calls, self._calls = self._calls, {}
-        return [Answer(call.token, None, RPCError(text, errnum), True) for call in calls.values() if call.is_wanted]
 
     def _tag(self) -> int:
         tag = self._last

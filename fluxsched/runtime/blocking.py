@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, RPCError
 from fluxsched.protocol import codec
-from fluxsched.protocol.bundle import BUNDLE_TOPIC, pack_bundles, unpack_bundle
+from fluxsched.protocol.bundle import pack_bundles, unpack_bundle
 from fluxsched.protocol.header import NORESPONSE, RESPONSE, Message, decode, encode, make_request
 from fluxsched.protocol.rpc import Answer, Calls, tell
 from fluxsched.runtime.clock import SystemClock
@@ -208,9 +208,9 @@ class Handle:
             beside.look()
         if frames is None:
             return fd is not None
-        message = decode(frames)
-        for one in unpack_bundle(message) if message.topic == BUNDLE_TOPIC else (message,):
-            if one.type == RESPONSE and (answer := self._calls.receive(one)) is not None:
+        for one in unpack_bundle(decode(frames)):
+            if one.type == RESPONSE:
+                answer = self._calls.receive(one)
                 answer.token(answer)
         return True
 

@@ -15,7 +15,7 @@ from typing import Any
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import RPCError
 from fluxsched.protocol import codec
-from fluxsched.protocol.bundle import BUNDLE_TOPIC, pack_bundles, unpack_bundle
+from fluxsched.protocol.bundle import pack_bundles, unpack_bundle
 from fluxsched.protocol.header import NORESPONSE, RESPONSE, Message, decode, encode, make_request
 from fluxsched.protocol.rpc import Answer, Calls
 from fluxsched.runtime.blocking import TIMEOUT_S
@@ -193,10 +193,10 @@ class Handle:
     def _take(self) -> None:
         assert self._client is not None
         for frames in self._client.receive(RECEIVE_MAX):
-            message = decode(frames)
-            for one in unpack_bundle(message) if message.topic == BUNDLE_TOPIC else (message,):
-                if one.type != RESPONSE or (answer := self.calls.receive(one)) is None:
+            for one in unpack_bundle(decode(frames)):
+                if one.type != RESPONSE:
                     continue
+                answer = self.calls.receive(one)
                 if answer.done:
                     self._open.pop(one.matchtag, None)
                 answer.token(answer)

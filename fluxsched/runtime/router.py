@@ -1,6 +1,6 @@
 """Routes RFC 3 messages between peers and services, one outbox a peer, flushed once a turn.
 
-A peer that has sent a bundle gets bundles; to all others messages go one by one (wire.md section 2). Payloads are
+A peer that has sent a bundle gets bundles; to all others messages go one by one (wire.md, Bundles). Payloads are
 msgpack in here: the JSON of a local peer is turned right before it is handled, and back right before it is sent. Such a
 peer meets the handlers of `serve_local` first, which answer as Flux does. Handlers never wait: they answer at once,
 later (`Request.respond` after a commit), or not at all. A handler's `FluxschedError` is the sender's error response;
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from fluxsched.errors import FluxschedError, RemoteProtocolError
 from fluxsched.protocol import codec
-from fluxsched.protocol.bundle import BUNDLE_TOPIC, pack_bundles, unpack_bundle
+from fluxsched.protocol.bundle import pack_bundles, unpack_bundle
 from fluxsched.protocol.header import (
     CONTROL,
     NORESPONSE,
@@ -254,7 +254,7 @@ class Router:
         peer = self._peer(server, arrival)
         try:
             message = decode(arrival.frames)
-            messages = unpack_bundle(message) if message.topic == BUNDLE_TOPIC else (message,)
+            messages = unpack_bundle(message)
         except RemoteProtocolError as exc:
             log.warning("peer %s sent a malformed message: %s", peer.name, exc)
             self.send(peer, Message(type=RESPONSE, topic=MALFORMED_TOPIC, payload=str(exc).encode(), aux1=exc.errnum))

@@ -24,7 +24,7 @@ from fluxsched.core.rlite import parse_entries
 from fluxsched.errors import FluxschedError, RemoteProtocolError, RPCError
 from fluxsched.protocol import codec
 from fluxsched.protocol.acquire_client import AcquireClient, Grown, Shrunk, Updated, WentOffline, WentOnline
-from fluxsched.protocol.bundle import BUNDLE_TOPIC, pack_bundles, unpack_bundle
+from fluxsched.protocol.bundle import pack_bundles, unpack_bundle
 from fluxsched.protocol.header import NORESPONSE, REQUEST, RESPONSE, Message, decode, make_error, make_response
 from fluxsched.protocol.lite import FREE
 from fluxsched.protocol.messages import alloc as msg
@@ -296,8 +296,7 @@ class SchedulerHost:
     def _read(self) -> None:
         while len(self._deferred) < DEFERRED_MAX and (arrivals := self._client.receive(RECEIVE_MAX)):
             for frames in arrivals:
-                message = decode(frames)
-                for one in unpack_bundle(message) if message.topic == BUNDLE_TOPIC else (message,):
+                for one in unpack_bundle(decode(frames)):
                     if one.topic in self._questions:
                         self._receive(one)
                     else:
@@ -306,8 +305,6 @@ class SchedulerHost:
     def _receive(self, message: Message) -> None:
         if message.type == RESPONSE:
             answer = self._calls.receive(message)
-            if answer is None:
-                return
             try:
                 answer.token(answer)
             except (FluxschedError, msgspec.MsgspecError) as exc:

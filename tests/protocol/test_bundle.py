@@ -103,6 +103,13 @@ def test_no_bundle_in_a_bundle(turn):
     assert decode(pack_bundles([turn[0], inner])[1]) == inner
 
 
+def test_what_is_no_bundle_stands_for_itself(turn):
+    bundle = make_request("bundle", b"\x90")
+    assert unpack_bundle(turn[0]) == [turn[0]]
+    assert unpack_bundle(make_response(bundle, b"\x90")) == [make_response(bundle, b"\x90")]
+    assert unpack_bundle(bundle) == []
+
+
 @pytest.mark.parametrize(
     ("items", "named"),
     [

@@ -1,4 +1,4 @@
-"""Which response belongs to which request: tags, streams, abandoned calls, strays, the limit, a lost connection."""
+"""Which response belongs to which request: tags, streams, strays, the limit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from fluxsched.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, RPCError
+from fluxsched.errors import LimitExceeded, RemoteProtocolError, RPCError
 from fluxsched.protocol import codec, header, rpc
 from fluxsched.protocol.header import make_error, make_request, make_response
 from fluxsched.protocol.messages.common import CancelRequest
@@ -30,7 +30,6 @@ def test_one_response(calls):
 def test_error_response(calls):
     request = calls.start("attr.get", b"\x80", token="t")
     answer = calls.receive(make_error(request, errno.ENOENT, "no such attribute"))
-    assert answer is not None
     assert (answer.token, answer.done, answer.payload) == ("t", True, None)
     assert isinstance(answer.error, RPCError)
     assert (answer.error.errnum, str(answer.error)) == (errno.ENOENT, "no such attribute")
@@ -65,17 +64,6 @@ def test_cancel_says_which_stream(calls):
     assert len(calls) == 1
 
 
-def test_abandoned_calls_keep_their_tag_until_the_end(calls):
-    request = calls.start("resource.journal", None, True)
-    calls.abandon(request.matchtag)
-    assert calls.receive(make_response(request, b"\x80")) is None
-    assert len(calls) == 1
-    assert calls.receive(make_error(request, errno.ENODATA)) is None
-    assert len(calls) == 0
-    with pytest.raises(LocalProtocolError, match="abandoned"):
-        calls.abandon(request.matchtag)
-
-
 def test_strays_are_the_peers_fault(calls):
     request = calls.start("attr.get")
     strays = [
@@ -105,15 +93,6 @@ def test_limit():
     calls.start("a.b")
     with pytest.raises(LimitExceeded, match=r"a\.c: 2 calls wait.*limit 2"):
         calls.start("a.c")
-
-
-def test_a_lost_connection_fails_what_is_wanted(calls):
-    calls.start("a.b", token=1)
-    calls.abandon(calls.start("a.b", token=2).matchtag)
-    calls.start("a.s", None, True, token=3)
-    failed = calls.fail_all(errno.ECONNRESET, "the instance is gone")
-    assert [(one.token, one.error.errnum, one.done) for one in failed] == [(1, 104, True), (3, 104, True)]
-    assert len(calls) == 0
 
 
 def test_tell_wants_no_response():
