@@ -38,7 +38,6 @@ class Jobspec:
 
     raw: dict[str, Any]
     request: Request
-    slot_label: str
     command: tuple[str, ...]
     ntasks_per_slot: int | None
     ntasks_total: int | None
@@ -78,7 +77,6 @@ class Jobspec:
         return cls(
             raw,
             request,
-            label,
             command,
             per_slot,
             total,

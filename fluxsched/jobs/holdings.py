@@ -150,12 +150,6 @@ class Holdings:
         if jobid in self._shared and jobid not in self._parts:
             self._spent.give((INSTANCE,), self._shared.pop(jobid))
 
-    def holders(self, ranks: Idset) -> list[int]:
-        """The jobs that hold anything on these ranks, in the order of their grants."""
-        return [
-            jobid for jobid, parts in self._parts.items() if any(not part.ranks.isdisjoint(ranks) for part in parts)
-        ]
-
     def ranks(self, jobid: int) -> Idset:
         """The ranks on which the job holds something."""
         held = EMPTY

@@ -302,10 +302,6 @@ class JobManager(SchedulerSide):
         """The last events of an active job; empty for one that has ended (the store has them). Raises Refused."""
         return tuple(self.job(jobid).story or ())
 
-    def held_by(self, ranks: Idset) -> tuple[int, ...]:
-        """The jobs that hold a part of these targets."""
-        return tuple(self.holdings.holders(ranks))
-
     # -- helpers
 
     def _checked_dependencies(self, jobspec: Jobspec) -> Iterable[Dependency]:

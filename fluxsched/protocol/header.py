@@ -177,12 +177,6 @@ def make_error(request: Message, errnum: int, text: str = "") -> Message:
     return _answer(request, errnum, text[:ERROR_CHARS_MAX].encode().replace(b"\0", b" ") if text else None)
 
 
-def make_event(topic: str, payload: bytes | None, sequence: int) -> Message:
-    """An event, number `sequence` of its source."""
-    framing = TOPIC if payload is None else TOPIC | PAYLOAD
-    return Message(EVENT, topic, payload, framing, aux1=sequence)
-
-
 def _answer(request: Message, errnum: int, payload: bytes | None) -> Message:
     framing = TOPIC if payload is None else TOPIC | PAYLOAD
     return Message(

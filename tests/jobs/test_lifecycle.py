@@ -67,8 +67,7 @@ def test_partial_release_frees_part_by_part(world: Any, r_of: Callable[..., Any]
     (free,) = world.freed()
     assert free.final is False
     assert free.R["execution"]["R_lite"] == [{"rank": "1-2", "children": {"core": "0-1"}}]
-    assert world.manager.held_by(ids("1-2")) == ()
-    assert world.manager.held_by(ids("0")) == (1,)
+    assert world.manager.holdings.ranks(1) == ids("0,3")
     assert world.state() is State.CLEANUP
     world.do("released", 1, ids("0,3"), True)
     (free,) = world.freed()

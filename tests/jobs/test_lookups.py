@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from fluxsched.core.idset import Idset
 from fluxsched.errors import Refused
 from fluxsched.jobs import lookups
 from fluxsched.jobs.lookups import Filter, JobResult
@@ -158,14 +157,6 @@ def test_story(world: Any) -> None:
     world.do("cancel", 1, 0, "")
     assert world.manager.story(1) == ()
     assert world.state(1) is State.INACTIVE
-
-
-def test_held_by(world: Any, r_of: Callable[..., Any]) -> None:
-    world.run(1, r_of("0-3", "0"))
-    world.run(2, r_of("3-5", "1"))
-    assert world.manager.held_by(Idset.parse("3")) == (1, 2)
-    assert world.manager.held_by(Idset.parse("5-9")) == (2,)
-    assert world.manager.held_by(Idset.parse("6-9")) == ()
 
 
 def test_a_job_costs_little(world: Any, spec: Callable[..., Any], r_of: Callable[..., Any]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError
 from fluxsched.jobs.annotations import DEPTH_MAX, KEYS_MAX, merge
 from fluxsched.jobs.holdings import OFFENDERS_SHOWN, Holdings, parse_grant
@@ -84,8 +84,7 @@ def test_a_core_is_held_once_and_both_jobs_are_named(holdings: Holdings) -> None
     assert 3 not in holdings
     holdings.give(1)
     holdings.take(3, parse_grant(3, R(("2-4", {"core": "1"}))))
-    assert holdings.holders(Idset.parse("4")) == [3]
-    assert holdings.holders(Idset.parse("3-9")) == [2, 3]
+    assert (holdings.ranks(1), holdings.ranks(3)) == (EMPTY, Idset.parse("2-4"))
     assert len(holdings) == 2
 
 

@@ -137,5 +137,5 @@ def test_error_text_has_no_nul_and_errnum_is_positive():
 
 
 def test_events_carry_their_sequence():
-    event = header.make_event("resource.x", b"\x80", 7)
+    event = header.Message(header.EVENT, "resource.x", b"\x80", header.TOPIC | header.PAYLOAD, aux1=7)
     assert decode(encode(event)).sequence == 7
