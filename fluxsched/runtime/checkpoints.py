@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable
 
 ROWS = 20_000
 """Rows in the log from which on it is copied: some 5,000 jobs, 8 MiB."""
@@ -20,10 +19,10 @@ COPY = "PRAGMA wal_checkpoint(PASSIVE)"
 
 
 class Checkpoints:
-    """To be told by the writer of each transaction, in the writer's thread."""
+    """To be told by the writer of each transaction, in the writer's thread; `connection` is then its own."""
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
-        self._connect = connect
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
         self._rows = 0
         self._wanted = threading.Semaphore(0)
         self._copied: threading.Event | None = None
@@ -50,11 +49,10 @@ class Checkpoints:
         self._thread.join()
 
     def _copy(self) -> None:
-        connection = self._connect()
         while self._wanted.acquire() and not self._closing:
             with contextlib.suppress(sqlite3.Error):  # the writer tries again, and reports what it meets
-                connection.execute(COPY)
+                self._connection.execute(COPY)
             copied = self._copied
             if copied is not None:
                 copied.set()
-        connection.close()
+        self._connection.close()

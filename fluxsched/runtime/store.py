@@ -82,8 +82,9 @@ class Store:
             )
         self._reader.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         self._reader.commit()
-        self._checkpoints = Checkpoints(self._open)
-        self._thread = threading.Thread(target=self._write, name="fluxsched-store", daemon=True)
+        connection, copying = self._open(), self._open()  # here: nobody would hear that a thread could not
+        self._checkpoints = Checkpoints(copying)
+        self._thread = threading.Thread(target=self._write, args=(connection,), name="fluxsched-store", daemon=True)
         self._thread.start()
 
     def _open(self) -> sqlite3.Connection:
@@ -160,8 +161,7 @@ class Store:
             yield from work
         self._busy = False
 
-    def _write(self) -> None:
-        connection = self._open()
+    def _write(self, connection: sqlite3.Connection) -> None:
         while (work := self._queue.get()) is not None:
             runs, works = work
             try:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from fluxsched.errors import FluxschedError
 from fluxsched.runtime import checkpoints
 from fluxsched.runtime.clock import SystemClock
 from fluxsched.runtime.store import Store
@@ -119,6 +121,24 @@ async def test_the_log_is_copied_and_used_anew(
         sizes.append(log.stat().st_size)
     assert known(store) == 3000
     assert max(sizes) < len(sizes) * sizes[0] / 4, f"the log grows with what is written: {sizes[-1]} bytes"
+
+
+@pytest.mark.parametrize("opened", [0, 1, 2])
+def test_a_connection_that_cannot_be_opened_is_reported(
+    opened: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections = [sqlite3.connect(tmp_path / "state", check_same_thread=False) for _ in range(opened)]
+
+    def connect(*_: object, **__: object) -> sqlite3.Connection:
+        if not connections:
+            raise sqlite3.OperationalError("unable to open database file")
+        return connections.pop()
+
+    threads = threading.active_count()
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    with pytest.raises(FluxschedError, match=r"cannot open the state in .*state: unable to open"):
+        Store(tmp_path / "state", Turns(SystemClock()))
+    assert threading.active_count() == threads
 
 
 async def test_what_is_in_the_log_alone_is_found_by_the_next_store(tmp_path: Path) -> None:
