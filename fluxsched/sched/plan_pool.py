@@ -48,7 +48,7 @@ class PoolPlan(Planner):
             return None
         if not self._kept:
             return fit
-        around = self._around if _is_plain(job.request) else self._around_by_trial
+        around = self._around if self._is_plain(job.request) else self._around_by_trial
         fit = around(job, placement, fit)
         if fit is None and self._moved and len(self._kept) == 1:
             self._choose_again()
@@ -59,7 +59,7 @@ class PoolPlan(Planner):
 
     def reserve(self, job: Waiting) -> Reservation:
         self.drop(job.jobid)
-        plain = _is_plain(job.request)
+        plain = self._is_plain(job.request)
         return self._enter(job, (self._foresee if plain else self._sweep)(job, self._now_s, inf))
 
     def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
@@ -67,7 +67,7 @@ class PoolPlan(Planner):
 
     def keep(self, job: Waiting, old: Reservation) -> bool:
         start_s = max(old.start_s, self._now_s)
-        if not _is_plain(job.request):
+        if not self._is_plain(job.request):
             made = self._sweep(job, start_s, start_s, old.fit)
         elif old.fit is None:
             made = self._foresee(job, start_s, start_s)
@@ -106,6 +106,12 @@ class PoolPlan(Planner):
         if self._rooms is not None:
             self._rooms.take(made.start_s, made.end_s, ids)
         return made
+
+    def _is_plain(self, request: Request) -> bool:
+        """Whether it takes nothing but cores and GPUs: who takes a target whole takes what is counted there, too."""
+        if request.amounts or request.node_amounts or request.shared:
+            return False
+        return not (request.exclusive and any(choice.shelf.amounts for choice in self._pool.plan(request.constraint)))
 
     # ---- by what will be free
 
@@ -175,7 +181,7 @@ class PoolPlan(Planner):
         (kept,) = self._kept.values()
         job = self._jobs[kept.jobid]
         self.drop(kept.jobid)
-        seek = self._foresee if _is_plain(job.request) else self._sweep
+        seek = self._foresee if self._is_plain(job.request) else self._sweep
         again = seek(job, kept.start_s, kept.start_s)
         self._enter(job, again if again.start_s == kept.start_s else kept)
 
@@ -252,11 +258,6 @@ class PoolPlan(Planner):
 
 
 _NEVER: tuple[float, Holding | None] = (inf, None)
-
-
-def _is_plain(request: Request) -> bool:
-    """Whether it asks for nothing but cores and GPUs."""
-    return not (request.amounts or request.node_amounts or request.shared)
 
 
 def _set_aside(trial: Trial, blocks: Iterable[Block]) -> None:

@@ -15,6 +15,7 @@ from fluxsched.sched.effects import Annotated, Denied, Effect, Granted
 from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
+from fluxsched.sched.registry import load
 from fluxsched.sched.scheduler import Scheduler
 from fluxsched.sched.trial import Trial
 
@@ -155,6 +156,18 @@ def test_backfill_leaves_the_memory_that_the_head_waits_for() -> None:
     effects = list(bench.scheduler.schedule(bench.now_s))
     assert [effect.jobid for effect in effects if isinstance(effect, Granted)] == [4, 5]
     assert any(isinstance(effect, Annotated) and effect.jobid == 2 for effect in effects)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "easy", "hybrid:depth=3", "conservative", "conservative:compress"])
+def test_whole_nodes_are_foreseen_with_what_is_counted_there(policy: str) -> None:
+    bench = Bench(load(policy)[0], machine())
+    for jobid in (1, 2, 3):
+        bench.submit(jobid, 50.0, nodes=2, exclusive=True)
+    bench.submit(4, 50.0)  # a part of a node: from now on free cores are not told by their number
+    assert list(bench.run()) == [1]
+    assert bench.scheduler.why(2, bench.now_s).earliest_s == 150.0
+    bench.scheduler.free_all(1)
+    assert list(bench.run()) == [2]
 
 
 def test_a_trial_gives_everything_back(bench: Bench) -> None:
