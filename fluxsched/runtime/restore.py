@@ -17,7 +17,7 @@ from fluxsched.runtime.specs import Specs
 from fluxsched.runtime.store import Store
 
 INACTIVE_RESTORED_MAX = 10_000
-"""Inactive jobs that a restart reads back for `jobs -a`; older ones stay in the store for lookups."""
+"""Inactive jobs that a restart reads back for `jobs -a`, the last to end; others stay in the store for lookups."""
 
 
 @dataclass(slots=True)
@@ -53,11 +53,11 @@ def read_store(store: Store) -> Restored:
 
 
 def _jobs(store: Store) -> Iterable[Row]:
-    """Logs of all active jobs and of the last inactive ones, in order of job id."""
+    """Logs of all active jobs and of those that ended last, in order of job id. A row is as old as its `seq`."""
     rows = store.rows(
         """
         WITH active AS (SELECT jobid FROM job_log EXCEPT SELECT jobid FROM job_log WHERE ended),
-             recent AS (SELECT jobid FROM job_log WHERE ended ORDER BY jobid DESC LIMIT ?),
+             recent AS (SELECT jobid FROM job_log WHERE ended ORDER BY seq DESC LIMIT ?),
              wanted AS (SELECT jobid FROM active UNION ALL SELECT jobid FROM recent)
         SELECT jobid, events, jobspec, R FROM wanted JOIN job_log USING (jobid) ORDER BY jobid, seq
         """,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime import checkpoints
+from fluxsched.runtime import checkpoints, restore
 from fluxsched.runtime.clock import SystemClock
 from fluxsched.runtime.store import Store
 from fluxsched.runtime.turns import Turns
@@ -121,6 +121,17 @@ async def test_the_log_is_copied_and_used_anew(
         sizes.append(log.stat().st_size)
     assert known(store) == 3000
     assert max(sizes) < len(sizes) * sizes[0] / 4, f"the log grows with what is written: {sizes[-1]} bytes"
+
+
+async def test_a_restart_reads_back_the_jobs_that_ended_last(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore, "INACTIVE_RESTORED_MAX", 2)
+    for jobid in (1, 2, 3, 4):
+        store.add("job_log", (jobid, 0, b'[{"name":"submit"}]', "", ""))
+    for jobid in (4, 2, 1):
+        store.add("job_log", (jobid, 1, b'[{"name":"clean"}]', "", ""))
+    await stored(store, store._turns)
+    found = {jobid: [event["name"] for event in events] for jobid, events, *_ in restore.read_store(store).jobs}
+    assert found == {1: ["submit", "clean"], 2: ["submit", "clean"], 3: ["submit"]}
 
 
 @pytest.mark.parametrize("opened", [0, 1, 2])
