@@ -27,7 +27,8 @@ RUN = (
 """A command without a slash is looked for first, so that its absence is said in words of ours; one that is not found or
 cannot be run ends as shells do: 127 or 126."""
 LIMIT = b"ulimit -Sn %d; "
-WAIT = b"read -r go || exit 125; "
+WAIT = b"read -r FLUXSCHED_GATE || exit 125; unset FLUXSCHED_GATE; "
+"""A variable is needed to read into: none that a user may have."""
 GO = b"\n"
 THERE = b'cd -- "$1" || exit 126; shift; '
 FROM_FILE = b'exec <"$1"; shift; '
