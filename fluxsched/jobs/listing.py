@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from heapq import nlargest, nsmallest
-from itertools import chain, islice
+from heapq import nsmallest
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fluxsched.jobs import lookups
 from fluxsched.jobs.job import Job
 from fluxsched.jobs.selection import Selection
-from fluxsched.jobs.states import ACTIVE, INACTIVE, PENDING
+from fluxsched.jobs.states import ACTIVE, INACTIVE, PENDING, State
 
 if TYPE_CHECKING:
     from fluxsched.jobs.engine import Engine
@@ -67,11 +67,28 @@ class _Best:
         return nsmallest(self._count, self._jobs, key=self._key)
 
 
-def newest(engine: Engine, count: int, userid: int | None) -> list[int]:
+def newest(engine: Engine, count: int, userid: int | None) -> Iterator[list[int] | None]:
     """The ids of the latest jobs, of one user or of all, from the latest."""
-    active = islice((job.id for job in reversed(engine.active.values()) if userid in (None, job.userid)), count)
-    ended = nlargest(count, (job.id for job in engine.inactive.values() if userid in (None, job.userid)))
-    return nlargest(count, [*active, *ended])
+    ended = list(engine.inactive.values())
+    found: list[int] = []
+    for some in lookups.walk_active(engine, STEP_JOBS):
+        found += [job.id for job in some if userid in (None, job.userid)]
+        if len(found) >= count:
+            break
+        yield None
+    for some in _steps(ended):
+        found += [job.id for job in some if userid in (None, job.userid)]
+        yield None
+    yield sorted(found, reverse=True)[:count]
+
+
+def counts(engine: Engine) -> Iterator[dict[str, int] | None]:
+    """Jobs a state, in lower case, and `inactive` for those in memory."""
+    found = Counter({INACTIVE: len(engine.inactive)})
+    for some in lookups.walk_active(engine, STEP_JOBS):
+        found.update(job.state for job in some)
+        yield None
+    yield {state.name.lower(): found[state] for state in State if state & (ACTIVE | INACTIVE)}
 
 
 class Tally(NamedTuple):

@@ -5,7 +5,6 @@ Law: nothing here changes a job; keys and words are those of job-manager.list's 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +14,7 @@ import msgspec
 from fluxsched.core.why import Why
 from fluxsched.jobs.job import HELD_PRIORITY, SENT, WAITING, Job
 from fluxsched.jobs.queues import Queue, QueueStatus
-from fluxsched.jobs.states import ACTIVE, DEPEND, INACTIVE, PENDING, RUN, SCHED, State
+from fluxsched.jobs.states import ACTIVE, DEPEND, INACTIVE, PENDING, RUN, SCHED
 
 if TYPE_CHECKING:
     from fluxsched.core.jobspec import Jobspec
@@ -185,12 +184,6 @@ def _matches(job: Job, wanted: Filter) -> bool:
         and (wanted.userid is None or job.userid == wanted.userid)
         and (job.state is not INACTIVE or job.t_inactive >= wanted.since_s)
     )
-
-
-def counts(engine: Engine) -> dict[str, int]:
-    """Jobs a state."""
-    found = Counter(job.state for job in engine.active.values())
-    return {state.name.lower(): found[state] for state in State if state & ACTIVE} | {"inactive": len(engine.inactive)}
 
 
 def queue_status(engine: Engine, queue: Queue) -> QueueStatus:

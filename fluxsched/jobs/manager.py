@@ -290,10 +290,6 @@ class JobManager(SchedulerSide):
         """How the job ended; None while it has not. Raises Refused (ENOENT)."""
         return lookups.result(self.job(jobid))
 
-    def counts(self) -> dict[str, int]:
-        """Jobs a state, in lower case, and `inactive` for those in memory."""
-        return lookups.counts(self)
-
     def why(self, jobid: int) -> Why:
         """What the job waits for, or how it stands. Raises Refused (ENOENT)."""
         return lookups.why(self, self.job(jobid))

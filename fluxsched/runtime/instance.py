@@ -47,7 +47,7 @@ from fluxsched.runtime.exec.timed import TimedExecutor
 from fluxsched.runtime.listening import listen, local_uri
 from fluxsched.runtime.paths import URI_VARIABLE, write_info
 from fluxsched.runtime.restore import Restored, read_store
-from fluxsched.runtime.router import Router
+from fluxsched.runtime.router import Handler, Router
 from fluxsched.runtime.rundir import lock_state, make_run_directory, sweep_run_directories
 from fluxsched.runtime.services.agents import AgentService
 from fluxsched.runtime.services.instance import InstanceService
@@ -188,10 +188,10 @@ class Instance:
         return FluidGenerator(generator_id(), restored.epoch_ms, last_id=restored.last_jobid)
 
     def _common_services(self) -> None:
-        stats: dict[str, Callable[[], dict[str, Any]]] = {
-            "resource": self.resource.report,
-            "job-manager": lambda: {"jobs": self.shell.manager.counts()},
-            "instance": self.report,
+        stats: dict[str, Handler] = {
+            "resource": lambda request: request.respond(self.resource.report()),
+            "job-manager": self.jobs.stats,
+            "instance": lambda request: request.respond(self.report()),
         }
         self.modules.builtin.update(stats)
         self.instance.serve_common(stats)

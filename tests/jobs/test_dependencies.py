@@ -113,7 +113,7 @@ def test_a_long_chain_of_failures_needs_no_stack(world: Any, spec: Callable[...,
     for jobid in range(2, 2001):
         manager.submit(jobid, spec_of(jobid - 1, spec), userid=1, now_s=5.0)
     world.do("cancel", 1, 0, "")
-    assert manager.counts()["inactive"] == 2000
+    assert len(manager.inactive) == 2000
 
 
 def spec_of(antecedent: int, spec: Callable[..., Any]) -> Any:

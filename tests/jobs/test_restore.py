@@ -126,7 +126,8 @@ def test_any_history_is_reproduced_by_its_eventlog(
     third = new_world()
     third.manager.restore(again.rows(), again.now_s + 1)
     third.manager.check()
-    assert third.manager.counts() == again.manager.counts()
+    before, after = ({job.id: job.state for job in one.manager.active.values()} for one in (again, third))
+    assert after == before
 
 
 def restart(world: Any, new_world: Callable[..., Any], *args: Any, **options: Any) -> tuple[Any, Any]:

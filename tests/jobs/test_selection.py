@@ -58,18 +58,25 @@ def test_many_jobs_are_looked_at_in_steps(full: Any, monkeypatch: pytest.MonkeyP
     steps = list(listing.select_jobs(full.manager, parse_selection(None), 100, 0.0))
     assert len(steps) == 6  # three over the roll, which still has those who have ended; two over these; the result
     assert len(list(listing.tally(full.manager))) == 6
+    assert len(list(listing.newest(full.manager, 9, 7))) == 6
+    assert len(list(listing.newest(full.manager, 2, None))) == 3
+    assert len(list(listing.counts(full.manager))) == 4
 
 
 def test_a_job_that_ends_while_others_are_looked_at_is_found_once(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "STEP_JOBS", 1)
     steps = listing.select_jobs(full.manager, parse_selection(None), 100, 0.0)
-    counting = listing.tally(full.manager)
+    tallying, newest, counting = (
+        listing.tally(full.manager), listing.newest(full.manager, 9, None), listing.counts(full.manager)
+    )  # fmt: skip
     for _ in range(2):
-        next(steps)
-        next(counting)
+        for looking in (steps, tallying, newest, counting):
+            next(looking)
     full.do("cancel", 5, USER, "")
     assert sorted(job.id for job in _last(steps)) == [1, 2, 3, 4, 5, 6]
-    assert sum(_last(counting)[None].states.values()) == 6
+    assert sum(_last(tallying)[None].states.values()) == 6
+    assert _last(newest) == [6, 5, 4, 3, 2, 1]
+    assert sum(_last(counting).values()) == 6
 
 
 def test_since_is_about_ended_jobs_alone(full: Any) -> None:
@@ -231,9 +238,13 @@ def test_a_job_with_dependencies_comes_into_line_later(world: Any, spec: Any) ->
 
 
 def test_the_newest_jobs_of_a_user(full: Any) -> None:
-    assert listing.newest(full.manager, 3, None) == [6, 5, 4]
-    assert listing.newest(full.manager, 9, USER) == [6, 5, 4, 3, 2, 1]
-    assert listing.newest(full.manager, 9, 7) == []
+    for count, userid, expected in ((3, None, [6, 5, 4]), (9, USER, [6, 5, 4, 3, 2, 1]), (9, 7, [])):
+        assert _last(listing.newest(full.manager, count, userid)) == expected
+
+
+def test_jobs_are_counted_by_state(full: Any) -> None:
+    expected = {"depend": 0, "priority": 0, "sched": 2, "run": 1, "cleanup": 0, "inactive": 3}
+    assert _last(listing.counts(full.manager)) == expected
 
 
 def test_jobs_are_counted_by_queue(new_world: Any, spec: Any) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import errno
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs import attributes, listing
@@ -20,9 +20,8 @@ from fluxsched.runtime.peers import Request
 from fluxsched.runtime.router import Router
 from fluxsched.runtime.services.jobinfo import LIST_ENTRIES_MAX
 from fluxsched.runtime.services.jobstreams import JobStreams
+from fluxsched.runtime.steps import in_steps
 from fluxsched.runtime.turns import Turns
-
-T = TypeVar("T")
 
 PROTOCOL = 1
 """The version of the streaming list."""
@@ -54,17 +53,9 @@ class JobList:
         looking = listing.select_jobs(self._manager, parse_selection(wanted.constraint), count, wanted.since)
         if request.streaming:
             request.open_stream(lambda: None)
-            self._in_steps(request, looking, lambda found: self._send(request, deque(found), names, PROTOCOL))
+            in_steps(self._turns, request, looking, lambda found: self._send(request, deque(found), names, PROTOCOL))
         else:
-            self._in_steps(request, looking, lambda found: request.respond(_described(found, names)))
-
-    def _in_steps(self, request: Request, looking: Iterator[T | None], then: Callable[[T], None]) -> None:
-        """Look step by step, as long as somebody wants to know what is found."""
-        found = next(looking)
-        if found is not None:
-            then(found)
-        elif request.is_open:
-            self._turns.post(lambda: self._in_steps(request, looking, then))
+            in_steps(self._turns, request, looking, lambda found: request.respond(_described(found, names)))
 
     def _send(self, request: Request, jobs: deque[Job], names: tuple[str, ...], version: int | None) -> None:
         if not request.is_open:
@@ -99,7 +90,8 @@ class JobList:
         request.respond(msg.JobAttributesResponse([*attributes.ATTRIBUTES, attributes.ALL]))
 
     def _stats(self, request: Request) -> None:
-        self._in_steps(request, listing.tally(self._manager), lambda found: request.respond(_stats_of(found)))
+        tally = listing.tally(self._manager)
+        in_steps(self._turns, request, tally, lambda found: request.respond(_stats_of(found)))
 
 
 def _described(jobs: Iterable[Job], names: tuple[str, ...], version: int | None = None) -> msg.JobListResponse:

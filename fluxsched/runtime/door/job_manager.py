@@ -23,6 +23,7 @@ from fluxsched.runtime.peers import Request
 from fluxsched.runtime.router import Router
 from fluxsched.runtime.services.jobs import JobService
 from fluxsched.runtime.services.jobshell import JobShell
+from fluxsched.runtime.steps import in_steps
 
 log = logger("door")
 
@@ -85,14 +86,16 @@ class JobManagerDoor:
         )
 
     def _stats(self, request: Request) -> None:
-        latest = listing.newest(self._manager, 1, None)
-        request.respond(
-            msg.ManagerStats(
-                active_jobs=len(self._manager.active),
-                inactive_jobs=len(self._manager.inactive),
-                max_jobid=latest[0] if latest else 0,
+        def told(latest: list[int]) -> None:
+            request.respond(
+                msg.ManagerStats(
+                    active_jobs=len(self._manager.active),
+                    inactive_jobs=len(self._manager.inactive),
+                    max_jobid=latest[0] if latest else 0,
+                )
             )
-        )
+
+        in_steps(self._shell.turns, request, listing.newest(self._manager, 1, None), told)
 
     # -- many jobs at once --------------------------------------------------------------------------------------
 
@@ -162,13 +165,11 @@ class JobManagerDoor:
         if found is None:
             raise InvalidValue(f"slice {wanted.slice!r:.40} is not [INDEX] or [START:STOP:STEP] as Python has it")
         index, *bounds = (None if part is None else int(part) for part in found.groups())
-        jobids = listing.newest(self._manager, HISTORY_JOBS_MAX, wanted.userid)
-        if index is not None:
-            request.respond(msg.HistoryResponse(jobids[index : index + 1 or None]))
-        elif bounds[2] == 0:
+        if bounds[2] == 0:
             raise InvalidValue(f"slice {wanted.slice!r:.40}: the step is 0")
-        else:
-            request.respond(msg.HistoryResponse(jobids[slice(*bounds)]))
+        part = slice(*bounds) if index is None else slice(index, index + 1 or None)
+        newest = listing.newest(self._manager, HISTORY_JOBS_MAX, wanted.userid)
+        in_steps(self._shell.turns, request, newest, lambda jobids: request.respond(msg.HistoryResponse(jobids[part])))
 
     def _drain(self, request: Request) -> None:
         self._drains.append(request)

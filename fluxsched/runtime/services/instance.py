@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fluxsched.errors import Refused
 from fluxsched.protocol.messages.common import AttrRequest, AttrResponse, InstanceInfo
 from fluxsched.runtime.peers import Request
-from fluxsched.runtime.router import GOODBYE, Router, ping_answer
+from fluxsched.runtime.router import GOODBYE, Handler, Router, ping_answer
 
 
 class InstanceService:
@@ -40,13 +40,13 @@ class InstanceService:
         """Add to `attributes`."""
         self.attributes.update(attributes)
 
-    def serve_common(self, services: dict[str, Callable[[], dict[str, Any]]]) -> None:
-        """`NAME.ping` and `NAME.stats-get` of the built-in services."""
+    def serve_common(self, services: Mapping[str, Handler]) -> None:
+        """`NAME.ping` and `NAME.stats-get` of the built-in services; the latter is answered by the handler given."""
         for name, stats in services.items():
             self._router.serve(
                 {
                     f"{name}.ping": lambda request: request.respond(ping_answer(request)),
-                    f"{name}.stats-get": lambda request, stats=stats: request.respond(stats()),  # type: ignore[misc]
+                    f"{name}.stats-get": stats,
                 }
             )
 

@@ -11,6 +11,7 @@ import msgspec
 from fluxsched.core.jobid import FluidGenerator, format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, Refused
+from fluxsched.jobs import listing
 from fluxsched.jobs.job import SENT
 from fluxsched.jobs.lookups import Filter
 from fluxsched.protocol import codec
@@ -23,6 +24,7 @@ from fluxsched.runtime.services.jobinfo import list_filter, stored_job
 from fluxsched.runtime.services.jobshell import JobShell
 from fluxsched.runtime.services.scheduling import SchedulingService
 from fluxsched.runtime.specs import Specs
+from fluxsched.runtime.steps import in_steps
 from fluxsched.runtime.store import Store
 from fluxsched.runtime.turns import Turns, Work
 
@@ -135,6 +137,11 @@ class JobService:
             found += [msgspec.Raw(codec.pack(one)) for one in some]
             yield
         request.respond({"jobs": found})
+
+    def stats(self, request: Request) -> None:
+        """Answer with how many jobs are in which state."""
+        counts = listing.counts(self._manager)
+        in_steps(self._turns, request, counts, lambda found: request.respond({"jobs": found}))
 
     def _lookup(self, request: Request) -> None:
         wanted = request.payload(msg.LookupRequest)

@@ -32,7 +32,7 @@ from fluxsched.runtime.config_values import QueueSettings
 from fluxsched.runtime.log import logger
 from fluxsched.runtime.peers import Peer, Request
 from fluxsched.runtime.policies import composed, policy_of
-from fluxsched.runtime.router import Router, forget
+from fluxsched.runtime.router import Handler, Router, forget
 from fluxsched.runtime.services.scheduling import DEFAULT_GROUP, SchedulingService
 from fluxsched.runtime.turns import Timer, Turns
 
@@ -88,7 +88,8 @@ class ModuleService:
         self._directory = directory
         self._uri = uri
         self._queues = queues
-        self.builtin: dict[str, Callable[[], dict[str, object]]] = {}
+        self.builtin: dict[str, Handler] = {}
+        """The parts of the instance itself, and who answers what they have to say of themselves."""
         router.serve(
             {
                 "module.load": self.load_request,
@@ -309,7 +310,7 @@ class ModuleService:
     def _stats(self, request: Request) -> None:
         name = request.payload(ModuleRequest).name
         if name in self.builtin:
-            request.respond(self.builtin[name]())
+            self.builtin[name](request)
             return
         peer = self._module(name).peer
         if peer is None:

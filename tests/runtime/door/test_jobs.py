@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from fluxsched.jobs import listing
 from fluxsched.protocol.signed import wrap
 from fluxsched.runtime.door import job_info
 from fluxsched.runtime.door.job_manager import SLICE_JOBS, UNSERVED
@@ -184,6 +185,15 @@ async def test_history_is_a_slice(flux: Flux) -> None:
         assert (await flux.ok("job-manager.history.get", {"slice": text}))["jobs"] == expected
     for text in ("1", "[a]", "[::0]"):
         assert (await flux.ask("job-manager.history.get", {"slice": text}))[0] == errno.EINVAL
+
+
+async def test_many_jobs_are_counted_and_sifted_in_steps(flux: Flux, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "STEP_JOBS", 2)
+    jobids = [await flux.submit("true", urgency=0) for _ in range(5)]
+    nobodys = flux.open("job-manager.history.get", {"slice": "[:]", "userid": 12345}, flags=REQUEST)
+    assert (await flux.ok("job-manager.stats-get"))["max_jobid"] == jobids[-1]
+    assert await flux.next(nobodys) == (0, {"jobs": []})
+    assert (await flux.ok("module.stats", {"name": "job-manager"}))["jobs"]["sched"] == 5
 
 
 async def test_a_queue_speaks_flux(flux: Flux) -> None:
