@@ -78,8 +78,9 @@ class JobList:
             return
 
         def look(_: object) -> None:
-            if request.is_open and job.state >= wanted.state:
+            if job.state >= wanted.state:
                 request.respond(msg.JobListIdResponse(attributes.describe(job, names)))
+                self._streams.hear_no_more(job.id, request)
 
         if job.state >= wanted.state:
             look(None)

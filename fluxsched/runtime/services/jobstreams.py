@@ -16,7 +16,7 @@ from fluxsched.jobs import lookups
 from fluxsched.jobs.lookups import JobResult
 from fluxsched.protocol.messages import jobs as msg
 from fluxsched.runtime.exec.base import spool_directory
-from fluxsched.runtime.peers import Request
+from fluxsched.runtime.peers import Peer, Request
 from fluxsched.runtime.router import Router, forget
 from fluxsched.runtime.services.jobinfo import clean_context, list_filter, stored_job, stored_result, wait_response
 from fluxsched.runtime.services.jobshell import JobShell, Stretch
@@ -83,7 +83,7 @@ class JobStreams:
                 "job-manager.wait": self._wait,
             }
         )
-        router.on_lost(lambda peer: self._forget_waits(peer))
+        router.on_lost(lambda peer: self._forget(peer))
         shell.publish.append(self._publish)
         shell.published.append(self._flush)
 
@@ -175,7 +175,7 @@ class JobStreams:
         """Open a stream of a job's events: first all that are on disk, and with `follow` on to the last. It ends then,
         with ENOENT if there is no such job.
         """
-        request.open_stream(lambda: self._forget_log(jobid, request))
+        request.open_stream(lambda: self.hear_no_more(jobid, request))
 
         def begin() -> None:
             if not request.is_open:
@@ -193,10 +193,11 @@ class JobStreams:
         self._store.when_settled(begin)  # or an event would be on disk and news
 
     def hear(self, jobid: int, request: Request, tell: Tell) -> None:
-        """Tell of what happens to an active job from now on, once it is on disk."""
+        """Tell of what happens to an active job from now on, once it is on disk, until its end or `hear_no_more`."""
         self._logs[jobid][request] = tell
 
-    def _forget_log(self, jobid: int, request: Request) -> None:
+    def hear_no_more(self, jobid: int, request: Request) -> None:
+        """End what `hear` began."""
         if jobid in self._logs:
             forget(self._logs[jobid], request)
             if not self._logs[jobid]:
@@ -232,13 +233,15 @@ class JobStreams:
         else:
             self._shell.after_commit(lambda: call(result))
 
-    def _forget_waits(self, peer: Any) -> None:
-        for jobid in list(self._waits):
-            waits = self._waits[jobid]
-            for request in [request for request in waits if request is not None and request.peer is peer]:
-                del waits[request]
-            if not waits:
-                del self._waits[jobid]
+    def _forget(self, peer: Peer) -> None:
+        """Nobody is there to be told: streams have ended by themselves, what waits for one answer has not."""
+        for table in (self._waits, self._logs):
+            for jobid in list(table):
+                asked = table[jobid]
+                for request in [request for request in asked if request is not None and request.peer is peer]:
+                    del asked[request]
+                if not asked:
+                    del table[jobid]
 
     # -- output -------------------------------------------------------------------------------------------------
 

@@ -224,6 +224,19 @@ async def test_one_job_is_told_when_it_is_in_a_state(flux: Flux) -> None:
     assert await flux.ask("job-list.list-id", {"id": 1, "attrs": ["state"]}) == (errno.ENOENT, "")
 
 
+async def test_who_was_told_or_is_gone_is_not_remembered(flux: Flux, eventually: Any) -> None:
+    logs = flux.instance.streams._logs
+    jobid = await flux.submit("true", urgency=0)
+    async with type(flux)(flux.instance) as other:
+        other.open("job-list.list-id", {"id": jobid, "attrs": [], "state": 64}, flags=REQUEST)
+        running = flux.open("job-list.list-id", {"id": jobid, "attrs": [], "state": 16}, flags=REQUEST)
+        await eventually(lambda: len(logs[jobid]) == 2)
+    await eventually(lambda: len(logs[jobid]) == 1)
+    flux.open("job-manager.urgency", {"id": jobid, "urgency": 16}, flags=REQUEST)
+    await flux.next(running)
+    assert jobid not in logs
+
+
 async def test_a_long_list_comes_in_pieces(flux: Flux) -> None:
     for _ in range(450):
         await flux.submit("true", urgency=0)
