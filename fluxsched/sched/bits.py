@@ -15,6 +15,9 @@ WORD_BITS = 1 << WORD_SHIFT
 LOW_BITS = WORD_BITS - 1
 """The part of a rank that says which bit of its word it is."""
 
+BITS = tuple(1 << id for id in range(WORD_BITS))
+"""The words of one id. An id of its own is found faster among them than made, and every job on one target has one."""
+
 _WORD_BYTES = WORD_BITS >> 3
 
 FEW = 4

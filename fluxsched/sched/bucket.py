@@ -114,7 +114,8 @@ class Rack:
     """The buckets of targets that have `cores` and `gpus` in all, by gpus * (cores + 1) + cores of what is free there.
 
     `best` and `worst` are masks of those that list a word. In `best` fewer GPUs stand higher, then fewer cores; in
-    `worst` more cores, then fewer GPUs: the highest bit is where BEST_FIT and WORST_FIT look first.
+    `worst` more cores, then fewer GPUs: the highest bit is where BEST_FIT and WORST_FIT look first. `by_best` and
+    `by_worst` give a bucket by the length of its bit there.
     """
 
     __slots__ = ("_fitting", "best", "buckets", "by_best", "by_worst", "cores", "front", "gpus", "worst")
@@ -136,8 +137,8 @@ class Rack:
         bucket = self.buckets.get(place)
         if bucket is None:
             bucket = self.buckets[place] = Bucket(self, cores, gpus)
-            self.by_best[bucket.best_bit.bit_length() - 1] = bucket
-            self.by_worst[bucket.worst_bit.bit_length() - 1] = bucket
+            self.by_best[bucket.best_bit.bit_length()] = bucket
+            self.by_worst[bucket.worst_bit.bit_length()] = bucket
         return bucket
 
     def fitting(self, cores: int, gpus: int) -> tuple[int, int]:
@@ -165,9 +166,9 @@ class Rack:
         """The buckets with at least that much free where somebody stands, in the order of BEST_FIT or WORST_FIT."""
         best, worst = self.fitting(cores, gpus)
         if placement == WORST_FIT:
-            listed = [self.by_worst[place] for place in ids_of(self.spread() & worst)]
+            listed = [self.by_worst[id + 1] for id in ids_of(self.spread() & worst)]
         else:
-            listed = [self.by_best[place] for place in ids_of(self.best & best)]
+            listed = [self.by_best[id + 1] for id in ids_of(self.best & best)]
         found = []
         for bucket in reversed(listed):
             if bucket.count:
@@ -245,12 +246,12 @@ class Front:
                     at += 1
             some, found = self._levels[0][at] & wanted, 0
             while some:  # `ids_of`, written out: there are many
-                place = some.bit_length() - 1
-                some ^= 1 << place
-                if word := by_best[place].words[at]:
+                bucket = by_best[some.bit_length()]
+                some ^= bucket.best_bit
+                if word := bucket.words[at]:
                     found |= word
                 else:
-                    by_best[place].end(at)
+                    bucket.end(at)
             if found:
                 return at, found
         return 0, 0

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.sched import reasons
-from fluxsched.sched.bits import lowest
-from fluxsched.sched.bucket import BEST_FIT, FIRST_FIT
+from fluxsched.sched.bits import BITS, lowest
+from fluxsched.sched.bucket import BEST_FIT, WORST_FIT, Rack
 from fluxsched.sched.gather import Given, count, count_slots, need_of, nodes_of, slots_of, slots_of_idle
 from fluxsched.sched.outcome import Block, Fits, Infeasible, Insufficient, Outcome, shared_block
 from fluxsched.sched.pool import Choice, Pool
@@ -26,7 +26,7 @@ Plan = tuple[Choice, ...]
 
 
 class Wish(NamedTuple):
-    """A request and its plan. `alone` is its shelf if it asks for one target and can stand on one whole shelf only.
+    """A request and its plan. `alone` is its rack if it asks for one target and can stand on one whole shelf only.
 
     Then `best` and `worst` are masks of the buckets that will do, `need` is what must be free there, `first_cores` and
     `first_gpus` are the ids that it gets of an idle target. `whole` is its shelf if it asks for just `targets` of that
@@ -35,7 +35,7 @@ class Wish(NamedTuple):
 
     request: Request
     plan: Plan
-    alone: Shelf | None = None
+    alone: Rack | None = None
     best: int = 0
     worst: int = 0
     cores: int = 0
@@ -63,43 +63,44 @@ def place(pool: Pool, request: Request, placement: str) -> Outcome:
 
 def find(pool: Pool, request: Request, placement: str, given: Given | None = None) -> Fits | None:
     """Where the request fits now, or None. What is in `given` is chosen before all else."""
-    wish = pool.wishes.get(id(request))  # the wish holds the request, so nobody else has its id
-    if wish is None:
+    try:
+        wish = pool.wishes[id(request)]  # the wish holds the request, so nobody else has its id
+    except KeyError:
         wish = _wish(pool, request)
-    _, _, shelf, best, worst, need_cores, need_gpus, nslots, first_cores, first_gpus, whole, targets = wish
-    if shelf is None or given is not None:
+    _, _, rack, best, worst, need_cores, need_gpus, nslots, first_cores, first_gpus, whole, targets = wish
+    if rack is None or given is not None:
         if whole is not None and given is None:
             return _idle(request, whole, targets, nslots)
         return _search(pool, wish, placement, given)
-    rack, word = shelf.rack, 0
-    while not word:
-        if placement == FIRST_FIT:
-            at, word = rack.first(best)
-            if not word:
-                return None
-            break
+    while True:
         if placement == BEST_FIT:
             some, order = rack.best & best, rack.by_best
-        else:
+        elif placement == WORST_FIT:
             some, order = (rack.spread() if rack.worst is None else rack.worst) & worst, rack.by_worst
+        else:
+            at, word = rack.first(best)
+            if word:
+                break
+            return None
         if not some:
             return None
-        bucket = order[some.bit_length() - 1]
+        bucket = order[some.bit_length()]
         top = bucket.top
         at = (top & -top).bit_length() - 1
         word = bucket.words[at]
-        if not word:
-            bucket.end(at)
-    word &= -word
-    rest = pool.rests[at][word.bit_length() - 1]
+        if word:
+            break
+        bucket.end(at)
+    lowest_id = (word & -word).bit_length() - 1
+    rest = pool.rests[at][lowest_id]
     if rest is None:  # it is idle
-        return _fits(Fits, (request, ((at, word, first_cores, first_gpus, ()),), nslots))
+        return _fits(Fits, (request, ((at, BITS[lowest_id], first_cores, first_gpus, ()),), nslots))
     cores, gpus, bucket = rest
     if need_cores != bucket.cores:
         cores = cores & -cores if need_cores == 1 else lowest(cores, need_cores)
     if need_gpus != bucket.gpus:
         gpus = gpus & -gpus if need_gpus == 1 else lowest(gpus, need_gpus)
-    return _fits(Fits, (request, ((at, word, cores, gpus, ()),), nslots))
+    return _fits(Fits, (request, ((at, BITS[lowest_id], cores, gpus, ()),), nslots))
 
 
 _fits = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once an allocation
@@ -217,7 +218,7 @@ def _wish_on(wish: Wish, shelf: Shelf, size: int) -> Wish:
         return wish
     if is_alone:
         ids = (0, 0) if shelf.mixed else (lowest(shelf.all_cores, cores), lowest(shelf.all_gpus, gpus))
-        return Wish(request, wish.plan, shelf, *shelf.rack.fitting(cores, gpus), cores, gpus, nslots, *ids)
+        return Wish(request, wish.plan, shelf.rack, *shelf.rack.fitting(cores, gpus), cores, gpus, nslots, *ids)
     whole = (cores, gpus) == (shelf.cores, shelf.gpus) and not shelf.mixed
     if nodes is None:
         return wish._replace(whole=shelf, targets=slots, nslots=slots) if whole and request.cores == cores else wish

@@ -226,16 +226,13 @@ class Pool:
 
     def take(self, blocks: Blocks) -> bool:
         """Marks all of this busy, if all of it is free and may be used; else changes nothing and returns False."""
-        sole = self._sole
-        for done, (at, word, cores, gpus, amounts) in enumerate(blocks):
-            shelf = sole.get(at)
-            if shelf is None or amounts:
-                fits = self._take_cut(at, word, cores, gpus, amounts)
-            else:
-                fits = shelf.take(at, word, cores, gpus)
-            if not fits:
+        sole, done = self._sole, 0
+        for block in blocks:
+            shelf = sole.get(block[0])
+            if not (self._take_cut(block) if shelf is None else shelf.take(block)):
                 self.give(blocks[:done])
                 return False
+            done += 1  # noqa: SIM113 - enumerate makes two objects a call, and most calls are of one block
         return True
 
     def give(self, blocks: Iterable[Block]) -> None:
@@ -244,13 +241,14 @@ class Pool:
         Raises LocalProtocolError where something is free already.
         """
         sole = self._sole
-        for at, word, cores, gpus, amounts in blocks:
-            shelf = sole.get(at)
-            if shelf is None or amounts or not shelf.give(at, word, cores, gpus):
-                self._give_cut(at, word, cores, gpus, amounts)
+        for block in blocks:
+            shelf = sole.get(block[0])
+            if shelf is None or not shelf.give(block):
+                self._give_cut(block)
 
-    def _take_cut(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts) -> bool:
-        """Takes one block with all that a block can have, shelf by shelf."""
+    def _take_cut(self, block: Block) -> bool:
+        """Takes one block shelf by shelf."""
+        at, word, cores, gpus, amounts = block
         if at == SHARED:
             if self.shared.lacking(amounts):
                 return False
@@ -259,29 +257,24 @@ class Pool:
         done = 0
         for members, shelf in self._shelves.homes.get(at, ()):
             mine = word & members
-            if not mine:
-                continue
-            if (cores or gpus) and not shelf.take(at, mine, cores, gpus):
-                break
-            if amounts and not shelf.take_amounts(at, mine, amounts):
-                shelf.give(at, mine, cores, gpus)
-                break
-            done |= mine
+            if mine:
+                if not shelf.take((at, mine, cores, gpus, amounts)):
+                    break
+                done |= mine
         if done == word:
             return True
-        self._give_cut(at, done, cores, gpus, amounts)
+        self._give_cut((at, done, cores, gpus, amounts))
         return False
 
-    def _give_cut(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts) -> None:
-        """Gives one block with all that a block can have, shelf by shelf, and passes over what is not counted."""
+    def _give_cut(self, block: Block) -> None:
+        """Gives one block shelf by shelf, and passes over what is not counted."""
+        at, word, cores, gpus, amounts = block
         if at == SHARED:
             self.shared.give(amounts)
         for members, shelf in self._shelves.homes.get(at, ()):
             mine = word & members
-            if mine:
-                if not shelf.give(at, mine, cores, gpus):
-                    raise _bug(at, mine, cores, gpus, "are free already")
-                shelf.give_amounts(at, mine, amounts)
+            if mine and not shelf.give((at, mine, cores, gpus, amounts)):
+                raise _bug(at, mine, cores, gpus, "are free already")
 
     def claim(self, blocks: Blocks) -> None:
         """Marks busy what the pool counts of this, down or not: what `give` gives back, and what a job has at hello.
@@ -291,15 +284,14 @@ class Pool:
         self.shared.claim(shared_in(blocks))
         sole = self._sole
         for block in blocks:
-            at, word, cores, gpus, amounts = block
-            shelf = sole.get(at)
-            if shelf is None or amounts or not shelf.take(at, word, cores, gpus):
+            shelf = sole.get(block[0])
+            if shelf is None or not shelf.take(block):
                 self._claim_cut(block)
 
     def _claim_cut(self, block: Block) -> None:
         for shelf, at, word, cores, gpus, amounts in self._counted((block,)):
             up = word & ~self._down.get(at, 0)
-            if up and (cores or gpus) and not shelf.take(at, up, cores, gpus):
+            if up and (cores or gpus) and not shelf.take((at, up, cores, gpus, ())):
                 raise _bug(at, up, cores, gpus, "are not free")
             for id in ids_of(word ^ up):
                 if not shelf.take_down(at, 1 << id, cores, gpus):

@@ -15,8 +15,9 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from fluxsched.core.amounts import Amounts
-from fluxsched.sched.bits import LOW_BITS, WORD_SHIFT, Bits, ids_of
+from fluxsched.sched.bits import BITS, LOW_BITS, WORD_SHIFT, Bits, ids_of
 from fluxsched.sched.bucket import BEST_FIT, FIRST_FIT, PLACEMENTS, WORST_FIT, Bucket, Rack
+from fluxsched.sched.outcome import Block
 from fluxsched.sched.stock import Stock
 
 __all__ = ["BEST_FIT", "FIRST_FIT", "PLACEMENTS", "WORST_FIT", "Rests", "Shelf", "ranks_in"]
@@ -142,80 +143,108 @@ class Shelf:
 
     # ---- taking and giving: the caller names members of one word; False changes nothing
 
-    def take(self, at: int, word: int, cores: int, gpus: int) -> bool:
-        """Marks ids busy on each of these targets, if all of them are up and have the ids free; at least one id."""
+    def take(self, block: Block) -> bool:
+        """Marks the block busy on each of its targets, if all of them are up and have it free.
+
+        `take` and `give` of one target are most of what a pool does, so the steps of buckets are written out there.
+        """
+        at, word, cores, gpus, amounts = block
+        if amounts:
+            return self._take_counted(at, word, cores, gpus, amounts)
         old = self.idle
         if cores == self.all_cores and gpus == self.all_gpus:
             if old.words.get(at, 0) & word != word:
                 return False
             old.hand(at, word, word.bit_count(), self.spent)
             return True
-        if word & (word - 1):
-            return self._take_many(at, word, cores, gpus)
         id = word.bit_length() - 1
-        rest = self.rests[at][id]
+        if word != BITS[id]:
+            return self._take_many(at, word, cores, gpus)
+        rests = self.rests[at]
+        rest = rests[id]
         if rest is None:
             left_cores, left_gpus = self.all_cores ^ cores, self.all_gpus ^ gpus
+            if not cores and not gpus:
+                return True
         else:
             left_cores, left_gpus, old = rest
             left_cores ^= cores
             left_gpus ^= gpus
-        if left_cores & cores or left_gpus & gpus:
-            return False
-        return self._move(at, word, id, left_cores, left_gpus, old, False)
-
-    def give(self, at: int, word: int, cores: int, gpus: int) -> bool:
-        """Marks ids free on each of these targets, if all have them busy; ids that they do not have are passed over."""
-        spent = self.spent
-        is_spent = spent.words.get(at, 0) & word == word
-        if is_spent and cores == self.all_cores and gpus == self.all_gpus:
-            spent.hand(at, word, word.bit_count(), self.idle)
-            return True
-        cores &= self.all_cores
-        gpus &= self.all_gpus
-        if word & (word - 1):
-            return self._give_many(at, word, cores, gpus)
-        id = word.bit_length() - 1
-        if is_spent:
-            return self._move(at, word, id, cores, gpus, spent, True)
-        rest = self.rests[at][id]
-        if rest is None:
-            return not cores and not gpus
-        free_cores, free_gpus, old = rest
-        if self.mixed:
-            all_cores, all_gpus = self._totals[at << WORD_SHIFT | id]
-            cores &= all_cores
-            gpus &= all_gpus
-        if free_cores & cores or free_gpus & gpus:
-            return False
-        return self._move(at, word, id, free_cores | cores, free_gpus | gpus, old, True)
-
-    def _move(self, at: int, bit: int, id: int, cores: int, gpus: int, old: Bucket, may_be_down: bool) -> bool:
-        """One target, which stands in `old` if it is up, has other ids free from now on.
-
-        The heart of most allocations, so `hand` for a single bit is written out.
-        """
         words = old.words
-        have = words.get(at, 0)
-        is_up = have & bit
-        if not is_up and not may_be_down:
+        others = words.get(at, 0) ^ word
+        if left_cores & cores or left_gpus & gpus or others & word:
             return False
-        try:
-            bucket = self._buckets[gpus.bit_count() * self._row + cores.bit_count()]
-        except KeyError:
-            bucket = self.rack.bucket(cores.bit_count(), gpus.bit_count())
-        if bucket is self.idle or (bucket is self.spent and is_up):
-            self.rests[at][id] = None
+        if left_cores or left_gpus or self.mixed:
+            try:
+                bucket = self._buckets[left_gpus.bit_count() * self._row + left_cores.bit_count()]
+            except KeyError:
+                bucket = self.rack.bucket(left_cores.bit_count(), left_gpus.bit_count())
+            rests[id] = (left_cores, left_gpus, bucket)
         else:
-            self.rests[at][id] = (cores, gpus, bucket)
-        if is_up:
-            words[at] = have ^ bit
+            bucket = self.spent
+            rests[id] = None
+        words[at] = others
+        old.count -= 1
+        words = bucket.words
+        try:
+            words[at] |= word
+        except KeyError:
+            words[at] = word
+            bucket.begin(at)
+        bucket.count += 1
+        return True
+
+    def give(self, block: Block) -> bool:
+        """Marks the block free on each of its targets, if all have it busy; ids that they do not have are passed over.
+        """
+        at, word, cores, gpus, amounts = block
+        if amounts:
+            return self._give_counted(at, word, cores, gpus, amounts)
+        old, all_cores, all_gpus = self.spent, self.all_cores, self.all_gpus
+        cores &= all_cores
+        gpus &= all_gpus
+        if cores == all_cores and gpus == all_gpus and old.words.get(at, 0) & word == word:
+            old.hand(at, word, word.bit_count(), self.idle)
+            return True
+        id = word.bit_length() - 1
+        if word != BITS[id]:
+            return self._give_many(at, word, cores, gpus)
+        rests = self.rests[at]
+        rest = rests[id]
+        if rest is None:
+            words = old.words
+            have = words.get(at, 0)
+            if not have & word or not (cores or gpus):
+                return not cores and not gpus
+        else:
+            free_cores, free_gpus, old = rest
+            if self.mixed:
+                mine = self._totals[at << WORD_SHIFT | id]
+                cores &= mine[0]
+                gpus &= mine[1]
+            if free_cores & cores or free_gpus & gpus:
+                return False
+            cores |= free_cores
+            gpus |= free_gpus
+            words = old.words
+            have = words.get(at, 0)
+        if cores == all_cores and gpus == all_gpus:
+            bucket = self.idle
+            rests[id] = None
+        else:
+            try:
+                bucket = self._buckets[gpus.bit_count() * self._row + cores.bit_count()]
+            except KeyError:
+                bucket = self.rack.bucket(cores.bit_count(), gpus.bit_count())
+            rests[id] = (cores, gpus, bucket)
+        if have & word:  # it is up
+            words[at] = have ^ word
             old.count -= 1
             words = bucket.words
             try:
-                words[at] |= bit
+                words[at] |= word
             except KeyError:
-                words[at] = bit
+                words[at] = word
                 bucket.begin(at)
             bucket.count += 1
         return True
@@ -226,7 +255,12 @@ class Shelf:
         free_cores, free_gpus = self.free_ids(at << WORD_SHIFT | id)
         if free_cores & cores != cores or free_gpus & gpus != gpus:
             return False
-        return self._move(at, bit, id, free_cores ^ cores, free_gpus ^ gpus, self.idle, True)
+        if cores or gpus:
+            free_cores ^= cores
+            free_gpus ^= gpus
+            bucket = self.rack.bucket(free_cores.bit_count(), free_gpus.bit_count())
+            self.rests[at][id] = (free_cores, free_gpus, bucket)
+        return True
 
     def take_amounts(self, at: int, word: int, amounts: Amounts) -> bool:
         """Takes so much of each kind on each of these targets, if all have it."""
@@ -240,13 +274,22 @@ class Shelf:
                 stock.set_left(rank, stock.left(rank) - amount)
         return True
 
-    def give_amounts(self, at: int, word: int, amounts: Amounts) -> None:
-        """Gives so much of each kind back; kinds that these targets do not have are passed over."""
+    def _take_counted(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts) -> bool:
+        ids = (at, word, cores, gpus, ())
+        if word & ~self.members.at(at) or ((cores or gpus) and not self.take(ids)):
+            return False
+        return self.take_amounts(at, word, amounts) or not self.give(ids)
+
+    def _give_counted(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts) -> bool:
+        """Kinds that these targets do not have are passed over."""
+        if word & ~self.members.at(at) or not self.give((at, word, cores, gpus, ())):
+            return False
         for kind, amount in amounts:
             stock = self.stocks.get(kind)
             if stock is not None:
                 for rank in ranks_in(at, word):
                     stock.set_left(rank, min(stock.left(rank) + amount, stock.total))
+        return True
 
     def _take_many(self, at: int, word: int, cores: int, gpus: int) -> bool:
         left_cores, left_gpus = self.all_cores ^ cores, self.all_gpus ^ gpus
@@ -256,9 +299,9 @@ class Shelf:
             self._move_many(at, word, left_cores, left_gpus, self.idle)
             return True
         for id in ids_of(word):
-            if not self.take(at, 1 << id, cores, gpus):
+            if not self.take((at, 1 << id, cores, gpus, ())):
                 for done in ids_of(word & ((1 << id) - 1)):
-                    self.give(at, 1 << done, cores, gpus)
+                    self.give((at, 1 << done, cores, gpus, ()))
                 return False
         return True
 
@@ -267,18 +310,18 @@ class Shelf:
             self._move_many(at, word, cores, gpus, self.spent)
             return True
         for id in ids_of(word):
-            if not self.give(at, 1 << id, cores, gpus):
+            if not self.give((at, 1 << id, cores, gpus, ())):
                 for done in ids_of(word & ((1 << id) - 1)):
-                    if not self.take(at, 1 << done, cores, gpus):
+                    if not self.take((at, 1 << done, cores, gpus, ())):
                         self.take_down(at, 1 << done, cores, gpus)
                 return False
         return True
 
     def _move_many(self, at: int, word: int, cores: int, gpus: int, old: Bucket) -> None:
-        """Targets that were idle or spent are now partly free, all in the same way."""
+        """Targets that were idle or spent all have these ids free from now on."""
         bucket = self.rack.bucket(cores.bit_count(), gpus.bit_count())
         old.hand(at, word, word.bit_count(), bucket)
-        if bucket is not old:
+        if bucket is not self.idle and bucket is not self.spent:
             rests, rest = self.rests[at], (cores, gpus, bucket)
             for id in ids_of(word):
                 rests[id] = rest
