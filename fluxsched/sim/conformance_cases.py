@@ -105,6 +105,32 @@ def weather(stage: Stage, chance: Chance) -> None:
         stage.cancel(chance.choice(sorted(stage.books.waiting)))
 
 
+def disorder(stage: Stage, chance: Chance) -> None:
+    """Most of those who wait are withdrawn, held, or moved in the queue."""
+    for jobid in sorted(stage.books.waiting):
+        what = chance.random()
+        if what < 0.4:
+            stage.cancel(jobid)
+        elif what < 0.8:
+            stage.prioritize(jobid, chance.choice((0, 5, 31)))
+
+
+def dropped(make: Making, chance: Chance, happens: Callable[[Stage, Chance], None]) -> bool:
+    """Pass after pass is dropped, since something happens; the next one begins with what has become of it."""
+    stage = make(MACHINE)
+    for _ in range(ROUNDS):
+        arrive(stage, chance, MANY)
+        stage.decide(chance.randint(1, 3))
+        happens(stage, chance)
+        stage.decide()
+        stage.mend()
+        stage.advance(stage.now_s + STEP_S)
+    for jobid in sorted(stage.books.on_hold):
+        stage.prioritize(jobid, URGENCY)
+    stage.finish()
+    return True
+
+
 # ---- the cases
 
 
@@ -142,36 +168,12 @@ def deterministic(make: Making, chance: Chance) -> bool:
 
 def targets(make: Making, chance: Chance) -> bool:
     """Targets go while a pass is under way: it is dropped, and the next one begins on what is left."""
-    stage = make(MACHINE)
-    for _ in range(ROUNDS):
-        arrive(stage, chance, MANY)
-        stage.decide(chance.randint(1, 3))
-        strike(stage, chance)
-        stage.decide()
-        stage.mend()
-        stage.advance(stage.now_s + STEP_S)
-    stage.finish()
-    return True
+    return dropped(make, chance, strike)
 
 
 def jobs(make: Making, chance: Chance) -> bool:
     """Jobs are withdrawn, held and moved in the queue while a pass is under way."""
-    stage = make(MACHINE)
-    for _ in range(ROUNDS):
-        arrive(stage, chance, MANY)
-        stage.decide(chance.randint(1, 3))
-        for jobid in sorted(stage.books.waiting):
-            what = chance.random()
-            if what < 0.4:
-                stage.cancel(jobid)
-            elif what < 0.8:
-                stage.prioritize(jobid, chance.choice((0, 5, 31)))
-        stage.decide()
-        stage.advance(stage.now_s + STEP_S)
-    for jobid in sorted(stage.books.on_hold):
-        stage.prioritize(jobid, URGENCY)
-    stage.finish()
-    return True
+    return dropped(make, chance, disorder)
 
 
 def expiration(make: Making, chance: Chance) -> bool:

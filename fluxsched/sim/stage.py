@@ -21,7 +21,7 @@ from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Granted
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.scheduler import DEFAULT_GROUP
 from fluxsched.sim.system import System
-from fluxsched.sim.witness import PROGRESS, Books, Broken, Witness, late
+from fluxsched.sim.witness import PROGRESS, Books, Broken, Witness
 
 BEGIN_S = 1_700_000_000.0
 """Wall time at the beginning, unless a case has another; any but 0.0, which stands for no time."""
@@ -153,8 +153,8 @@ class Stage:
                 break
         if self.witness.judging:
             self.system.check()
-        if grants is None and self.witness.promises_hold:
-            self._check_promises()
+        if grants is None:
+            self.witness.check_promises(self.now_s)
         return len(self.books.started) - before
 
     def advance(self, to_s: float = inf) -> bool:
@@ -204,11 +204,6 @@ class Stage:
 
     def _offered(self) -> Iterable[tuple[int, Job]]:
         return ((jobid, self.jobs[jobid]) for jobid in self.books.waiting if jobid not in self.books.on_hold)
-
-    def _check_promises(self) -> None:
-        for jobid, promised_s in self.witness.promised.items():
-            if jobid in self.books.waiting and self.now_s > promised_s:
-                raise Broken("head", late(jobid, promised_s, self.now_s) + " and still waits")
 
     def _tell(self, effects: Iterable[told.Effect]) -> None:
         self.system.tell(effects)

@@ -86,6 +86,18 @@ class Witness:
             if close is not None:
                 close()
 
+    def check_promises(self, now_s: float) -> None:
+        """Raises Broken if after a pass somebody waits who was to have started."""
+        for jobid in self.promised.keys() & self._books.waiting.keys():
+            self.check_promise(jobid, now_s, " and still waits")
+
+    def check_promise(self, jobid: int, now_s: float, what: str = "") -> None:
+        """Raises Broken if this job was to have started before."""
+        promised_s = self.promised.get(jobid, inf)
+        if self.promises_hold and now_s > promised_s + LATE_S:
+            late = f"job {format_f58(jobid)}, the first in line, was to start {now_s - promised_s:g} s ago"
+            raise Broken(HEAD, late + what)
+
 
 class _Pass:
     """One pass."""
@@ -140,7 +152,7 @@ class _Pass:
                 raise Broken(FREE, f"job {name} is started on more of rank {part.rank} than is free there")
             left[part.rank] = cores & ~part.cores, gpus & ~part.gpus
         self._witness.said.append(("start", jobid, fit.parts))
-        self._check_promise(jobid)
+        self._witness.check_promise(jobid, self._now_s)
 
     def _reserve(self, jobid: int, start_s: float) -> None:
         witness = self._witness
@@ -151,22 +163,12 @@ class _Pass:
             witness.promised.setdefault(jobid, start_s)
         self._reserved = True
 
-    def _check_promise(self, jobid: int) -> None:
-        promised_s = self._witness.promised.get(jobid, inf)
-        if self._witness.promises_hold and self._now_s > promised_s + LATE_S:
-            raise Broken(HEAD, late(jobid, promised_s, self._now_s))
-
 
 class Size(NamedTuple):
     """How much in all."""
 
     cores: int
     gpus: int
-
-
-def late(jobid: int, promised_s: float, now_s: float) -> str:
-    """Words for a promise that was not kept."""
-    return f"job {format_f58(jobid)}, the first in line, was to start {now_s - promised_s:g} s ago"
 
 
 def _total(fit: Fits) -> Size:
