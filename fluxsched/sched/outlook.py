@@ -40,6 +40,7 @@ class Chance(NamedTuple):
 
 
 NEVER = Chance(inf, 0, ())
+NO_GAIN: Gain = (inf, 0, -1)
 
 
 class _Kind:
@@ -150,17 +151,18 @@ class Outlook:
         mask = -1 if request.constraint == EVERYTHING else lanes.among(good)
         missing = kind.missing(self._pool) + kind.units_in(self._pool, lanes, rooms.now & mask)
         gains = self._gains_beside(kind, rooms, good)
-        step, gained, when_s = bisect_right(times, from_s) - 1, 0, from_s
+        step, when_s, gained = bisect_right(times, from_s) - 1, from_s, dict[int, None]()
+        soon_s, more, rank = next(gains, NO_GAIN)
         while when_s <= until_s and when_s < inf:
-            while gained < len(gains) and gains[gained][0] <= when_s:
-                missing -= gains[gained][1]
-                gained += 1
+            while soon_s <= when_s:
+                missing -= more
+                gained[rank] = None
+                soon_s, more, rank = next(gains, NO_GAIN)
             room = rooms.roomy(step, when_s + limit_s, missing * kind.each)
             if missing <= 0 or (room and kind.units_in(self._pool, lanes, room & mask) >= missing):
-                ranks = dict.fromkeys([rank for _, _, rank in gains[:gained]])
-                return Chance(when_s, rooms.between(when_s, when_s + limit_s), tuple(ranks))
+                return Chance(when_s, rooms.between(when_s, when_s + limit_s), tuple(gained))
             next_s = times[step + 1] if step + 1 < len(times) else inf
-            when_s = min(next_s, gains[gained][0]) if gained < len(gains) else next_s
+            when_s = min(next_s, soon_s)
             step += when_s == next_s
         return NEVER
 
@@ -186,21 +188,22 @@ class Outlook:
             kind = self._kinds[id(request)] = _Kind(request, self._on)
         return kind
 
-    def _gains_beside(self, kind: _Kind, rooms: Rooms, good: Mapping[int, int]) -> list[Gain]:
-        """The gains on targets that the rooms do not look at; only those where something has changed are worked out."""
+    def _gains_beside(self, kind: _Kind, rooms: Rooms, good: Mapping[int, int]) -> Iterator[Gain]:
+        """The gains on targets that the rooms do not look at; only those where something has changed are worked out.
+
+        One after the other, since mostly the first few will do.
+        """
         ranks = rooms.ranks
         if self._on.keys() <= ranks:
-            return []
+            return
         if stale := kind.stale - ranks:
             fresh = [gain for rank in stale for gain in self._gains(kind, rank)]
             kind.gains = sorted([*[gain for gain in kind.gains if gain[2] not in stale], *fresh])
             kind.stale -= stale
         soon_s = nextafter(rooms.times[0], inf)
-        return [
-            (when_s if when_s > soon_s else soon_s, more, rank)
-            for when_s, more, rank in kind.gains
-            if rank not in ranks and _is_in(rank, good)
-        ]
+        for when_s, more, rank in kind.gains:
+            if rank not in ranks and _is_in(rank, good):
+                yield (when_s if when_s > soon_s else soon_s), more, rank
 
     def _catch_up(self) -> None:
         """Takes in what has happened to jobs, in time linear in the targets that they hold."""
