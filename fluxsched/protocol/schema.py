@@ -33,12 +33,12 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def classes(module: ModuleType) -> list[type[Payload]]:
-    """The message classes that `module` declares, in its order."""
+    """The message classes that `module` declares, in its order; not those that begin with `_`, their bases."""
     return [
         found
         for found in vars(module).values()
         if isinstance(found, type) and issubclass(found, Payload) and found.__module__ == module.__name__
-        and found is not Payload
+        and found is not Payload and not found.__name__.startswith("_")
     ]
 
 

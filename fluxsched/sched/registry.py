@@ -98,7 +98,7 @@ def _of_queue(queue: str, spec: str) -> Policy:
 def make(name: str, options: Mapping[str, str]) -> Policy:
     """A policy ready to use. Raises InvalidValue naming the policy, the option and what is allowed."""
     cls = find(name)
-    check_policy(cls)
+    check_class(cls)
     policy: Policy = cls(**_values(cls, options))
     return policy
 
@@ -143,7 +143,7 @@ def says(policy: object) -> str:
     return lines[0] if lines else ""
 
 
-def check_policy(cls: object) -> None:
+def check_class(cls: object) -> None:
     """Raises InvalidValue that tells what the policy has and what it should have."""
     if not isinstance(cls, type):
         raise InvalidValue(f"policy {cls!r} is a {type(cls).__name__}; it should be a class")

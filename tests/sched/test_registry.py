@@ -13,7 +13,7 @@ from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
 from fluxsched.sched.policy import Option
-from fluxsched.sched.registry import SPEC_CHARS_MAX, check_policy, find, make, parse_spec
+from fluxsched.sched.registry import SPEC_CHARS_MAX, check_class, find, make, parse_spec
 
 NEWCOMER = Path(__file__).parents[2] / "examples" / "policy_smallest.py"
 NEWCOMER_LINES_MAX = 25
@@ -45,7 +45,7 @@ def test_ours_are_found_by_name() -> None:
     assert find("fifo") is Fifo
     assert isinstance(make("firstfit", {"placement": "best-fit"}), FirstFit)
     for cls in (Fifo, FirstFit):
-        check_policy(cls)
+        check_class(cls)
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
@@ -93,7 +93,7 @@ class Loose:
 )
 def test_the_check_says_what_it_has_and_should_have(cls: object, words: str) -> None:
     with pytest.raises(InvalidValue, match=words):
-        check_policy(cls)
+        check_class(cls)
 
 
 PARSED = """

@@ -74,27 +74,26 @@ class JobStates(Payload, frozen=True, omit_defaults=False):
     total: Size
 
 
-class QueueJobs(Payload, frozen=True, omit_defaults=False):
-    """The jobs of one queue, and how those ended that have."""
+class _JobCounts(Payload, frozen=True, kw_only=True, omit_defaults=False):
+    """Jobs a state, and how those ended that have."""
+
+    job_states: JobStates
+    successful: Size
+    failed: Size
+    canceled: Size
+    timeout: Size
+    inactive_purged: Size = 0
+
+
+class QueueJobs(_JobCounts, frozen=True, kw_only=True, omit_defaults=False):
+    """The jobs of one queue."""
 
     name: str
-    job_states: JobStates
-    successful: Size
-    failed: Size
-    canceled: Size
-    timeout: Size
-    inactive_purged: Size = 0
 
 
-class JobStatsResponse(Payload, frozen=True, kw_only=True, omit_defaults=False):
+class JobStatsResponse(_JobCounts, frozen=True, kw_only=True, omit_defaults=False):
     """The jobs of all queues, and of each that has a name."""
 
-    job_states: JobStates
-    successful: Size
-    failed: Size
-    canceled: Size
-    timeout: Size
-    inactive_purged: Size = 0
     queues: list[QueueJobs]
 
 

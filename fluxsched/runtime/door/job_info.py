@@ -1,6 +1,6 @@
 """`job-info` of the local door: a job's logs event by event, and parts of its record.
 
-Law: an event is one line of text (RFC 18), in a log of the job itself or of what is made up beside it (`guest.py`).
+Law: an event is one line of text (RFC 18), in a log of the job itself or of what is made up beside it (`made_logs.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fluxsched.errors import FluxschedError, LimitExceeded, Refused
 from fluxsched.protocol import signed
 from fluxsched.protocol.messages import flux_jobs as msg
 from fluxsched.protocol.messages.jobs import OutputResponse
-from fluxsched.runtime.door.guest import Event, OutputLog, exec_events, own_events
+from fluxsched.runtime.door.made_logs import Event, OutputLog, exec_events, own_events
 from fluxsched.runtime.exec.base import spool_directory
 from fluxsched.runtime.peers import Request
 from fluxsched.runtime.router import Router
@@ -73,7 +73,7 @@ class _Teller:
             self._request.respond()
 
 
-class _GuestOutput(Follower):
+class _OutputFollower(Follower):
     """Follows a job's output as RFC 24 writes it."""
 
     chunk_bytes = OUTPUT_BYTES
@@ -160,7 +160,7 @@ class JobInfo:
     def _watch_output(self, request: Request, wanted: msg.EventlogWatchRequest) -> None:
         def begin(record: Mapping[str, Any]) -> None:
             log = OutputLog(wanted.id, record, lambda: self._time_s(wanted.id))
-            self._streams.follow_output(_GuestOutput(request, wanted.id, log, wanted.flags))
+            self._streams.follow_output(_OutputFollower(request, wanted.id, log, wanted.flags))
 
         self._with_record(request, wanted.id, begin)
 
