@@ -96,6 +96,18 @@ def test_burst(flux):
     assert said.split() == ["60", "COMPLETED", "1", "RUN", "1", "SCHED", "61"]
 
 
+def test_what_is_to_be_told_later_delays_no_start(flux):
+    """An estimate that moved is told in ten seconds; whoever can start until then starts."""
+    said = flux(
+        "submit() { flux submit --setattr=exec.test.run_duration=30s -n1 -t $1 true; };"
+        "first=$(submit 5m); submit 10m >/dev/null; last=$(submit 1m);"
+        "flux job wait-event $first start >/dev/null; sleep 0.5; flux update $first duration=6m; sleep 0.5;"
+        "flux cancel $first; flux job wait-event -t 5 -f json $last start; flux cancel --all; flux queue drain",
+        nodes=2, cores=1,
+    )  # fmt: skip
+    assert '"name":"start"' in said
+
+
 def test_a_constraint_that_nothing_matches_is_denied_and_the_instance_goes_on(flux):
     """not-nothing: `{"not": []}` is legal, and takes Flux's own schedulers down."""
     said = flux(

@@ -123,6 +123,7 @@ class FluxHandle:
         self._flux.respond_error(request.token, errnum, text)
 
     def after(self, delay_s: float) -> None:
+        self._timer.stop()  # a timer that runs is not reset: it is started again only where it does not
         self._timer.reset(after=delay_s)
 
     def log(self, level: int, text: str) -> None:
