@@ -24,7 +24,8 @@ FIRST_FIT = "first-fit"
 PLACEMENTS = (WORST_FIT, BEST_FIT, FIRST_FIT)
 
 FAN_SHIFT = 3
-"""A node of Front's tree has 8 below it: three levels for the 256 words of 131,072 targets."""
+FAN = 1 << FAN_SHIFT
+"""A node of Front's tree has 8 below it: three levels over the 256 words of 131,072 targets."""
 
 BUCKETS_MAX = 1 << 20
 """Buckets that a rack may have, (cores + 1) x (GPUs + 1) of a target: 4,096 cores with 255 GPUs; 128 KiB a mask."""
@@ -200,27 +201,30 @@ class Front:
     """The lowest word in which a bucket of a set has somebody, without looking at all words.
 
     Law: a tree over the words; each node is the mask (by `best`) of the buckets that list a word below it, and changes
-    only when one begins or ends to do so, as far up as that makes a difference.
+    only when one begins or ends to do so, as far up as that makes a difference. The words are the first level, the root
+    is the last one.
     """
 
     __slots__ = ("_levels", "_rack")
 
     def __init__(self, rack: Rack) -> None:
         self._rack = rack
-        self._levels: list[dict[int, int]] = [{}]
+        self._levels = [[0]]
         for bucket in rack.buckets.values():
             for at in bucket.words:
                 self.begin(at, bucket)
 
     def begin(self, at: int, bucket: Bucket) -> None:
         """A bucket lists this word now."""
-        while at >> FAN_SHIFT * (len(self._levels) - 1):
-            self._levels.append({0: self._union(len(self._levels) - 1, 0)})
-        for level in self._levels:
-            before = level.get(at, 0)
-            if before & bucket.best_bit:
+        bit, levels = bucket.best_bit, self._levels
+        while at >= len(levels[0]):
+            for level in levels:
+                level += [0] * (len(level) * (FAN - 1))
+            levels.append(levels[-1][:1])
+        for level in levels:
+            if level[at] & bit:
                 return
-            level[at] = before | bucket.best_bit
+            level[at] |= bit
             at >>= FAN_SHIFT
 
     def end(self, at: int, bucket: Bucket) -> None:
@@ -229,22 +233,22 @@ class Front:
         below[at] ^= bit
         for level in self._levels[1:]:
             at >>= FAN_SHIFT
-            for near in range(at << FAN_SHIFT, (at + 1) << FAN_SHIFT):
-                if below.get(near, 0) & bit:
+            for node in below[at << FAN_SHIFT : (at + 1) << FAN_SHIFT]:
+                if node & bit:
                     return
             level[at] ^= bit
             below = level
 
     def first(self, wanted: int) -> tuple[int, int]:
         """The lowest word in which somebody stands in a wanted bucket, and all who do; an empty one if nobody does."""
-        by_best = self._rack.by_best
-        while self._levels[-1].get(0, 0) & wanted:
+        by_best, levels = self._rack.by_best, self._levels
+        while levels[-1][0] & wanted:
             at = 0
-            for level in self._levels[-2::-1]:
+            for level in reversed(levels):
                 at <<= FAN_SHIFT
-                while not level.get(at, 0) & wanted:
+                while not level[at] & wanted:
                     at += 1
-            some, found = self._levels[0][at] & wanted, 0
+            some, found = level[at] & wanted, 0
             while some:  # `ids_of`, written out: there are many
                 bucket = by_best[some.bit_length()]
                 some ^= bucket.best_bit
@@ -255,9 +259,3 @@ class Front:
             if found:
                 return at, found
         return 0, 0
-
-    def _union(self, height: int, at: int) -> int:
-        level, union = self._levels[height], 0
-        for below in range(at << FAN_SHIFT, (at + 1) << FAN_SHIFT):
-            union |= level.get(below, 0)
-        return union
