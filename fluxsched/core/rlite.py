@@ -92,20 +92,6 @@ def _parse_one(item: Any) -> Merged:
     return Merged((Entry(ranks, children),), ranks) if ranks.mask else Merged((), EMPTY)
 
 
-def one_target(obj: object) -> tuple[int, Children] | None:
-    """Rank and children of an R_lite that names one target, as that of most jobs does; None for every other.
-
-    None for a wrong one too: `parse_entries` says what is wrong with it.
-    """
-    if type(obj) is not list or len(obj) != 1:
-        return None
-    try:
-        rank = _ranks(obj[0]["rank"])
-        return (rank, Children.parse(obj[0]["children"], obj[0].get("amounts"))) if type(rank) is int else None
-    except (KeyError, TypeError, AttributeError, InvalidValue):
-        return None
-
-
 def print_entries(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """R_lite in its list form."""
     texts: dict[int, str] = {}  # targets that differ still have the same few sets of cores

@@ -82,7 +82,7 @@ ATTRIBUTES: Mapping[str, Get] = MappingProxyType(
         "duration": attrgetter("duration_s"),
         "nnodes": _nnodes,
         "ranks": lambda job: str(job.ranks) or None,
-        "nodelist": lambda job: ",".join(job.nodelist or ()) or None,
+        "nodelist": lambda job: job.nodelist or None,
         "success": _ended(attrgetter("success")),
         "exception_occurred": _ended(lambda job: bool(job.exceptions)),
         "exception_type": _exception("type"),

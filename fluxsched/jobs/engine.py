@@ -132,7 +132,7 @@ class Engine:
     def _run(self, job: Job, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
         """The grant, already in the record of holdings, becomes the job's; its shells start after commit."""
         job.request = NO_REQUEST
-        job.grant(R, grant.ranks, grant.count("core"))
+        job.grant(R, grant)
         context = {"annotations": job.annotations} if job.annotations else {}
         self._log(job, "alloc", context, R=R)
         job.executing = True

@@ -8,6 +8,7 @@ whole. Amounts of the instance go back with the last target of their job (rfc/am
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -17,12 +18,17 @@ from fluxsched.core.children import Children, Entry
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rfields import parse_shared
-from fluxsched.core.rlite import one_target, parse_entries
+from fluxsched.core.rlite import parse_entries
 from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError
 from fluxsched.jobs.spent import INSTANCE, Spent
 
 OFFENDERS_SHOWN = 8
 """Conflicts that an error names; a scheduler gone wild may cause one on every target."""
+
+TARGETS_CACHED_MAX = 4096
+"""Grants of cores of one target that are remembered; their sets take 32 MiB where each is of another of 131,072."""
+RANK_CHARS_MAX = 7
+"""The longest text of one rank."""
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
@@ -35,38 +41,59 @@ class Part(msgspec.Struct, frozen=True, gc=False):
 
 
 class Grant(msgspec.Struct, frozen=True, gc=False):
-    """What an R (RFC 20) gives: its parts, with disjoint ranks, their ranks together, and amounts of the instance."""
+    """What an R (RFC 20) gives: its parts, with disjoint ranks, their ranks together and cores in all, amounts of the
+    instance, the hosts' names as one text, and from when until when (0: without end).
+    """
 
     parts: tuple[Part, ...]
     ranks: Idset
+    ncores: int
     shared: Amounts = ()
+    nodelist: str = ""
+    starttime_s: float = 0.0
+    expiration_s: float = 0.0
 
-    def count(self, kind: str) -> int:
-        """How many children of a kind (`core`, `gpu`, ...) it has on all its targets."""
-        found = 0
-        for part in self.parts:
-            for name, mask in part.children:
-                if name == kind:
-                    found += mask.bit_count() * len(part.ids)
-        return found
+
+_Targets = tuple[tuple[Part, ...], Idset, int]
+"""The first three values of a grant, which are those of its R_lite."""
 
 
 def parse_grant(jobid: int, R: Any) -> Grant:  # noqa: N803 - RFC 20's name
     """The grant that R makes. Raises RemoteProtocolError naming the job and what is wrong."""
     try:
         execution = R["execution"]
-        rlite = execution["R_lite"]
+        parts, ranks, ncores = _targets(execution["R_lite"])
         shared = parse_shared(execution["shared"]) if "shared" in execution else ()
-        if (target := one_target(rlite)) is not None:  # half the time for most jobs
-            rank, children = target
-            ranks = Idset(1 << rank)
-            return Grant((Part(ranks, (rank,), children.masks(), children.amounts),), ranks, shared)
-        entries, ranks = parse_entries(rlite)
-    except (KeyError, TypeError, InvalidValue) as error:
+        nodelist = ",".join(execution.get("nodelist") or ())
+        starttime_s = float(execution.get("starttime") or 0.0)
+        expiration_s = float(execution.get("expiration") or 0.0)
+    except (KeyError, TypeError, ValueError, InvalidValue) as error:
         raise RemoteProtocolError(f"R for job {jobid} is not an RFC 20 R: {type(error).__name__}: {error}") from error
-    if not ranks:
+    if not parts:
         raise RemoteProtocolError(f"R for job {jobid} has no ranks: deny the request instead of granting nothing")
-    return Grant(tuple([_part(entry) for entry in entries]), ranks, shared)
+    return Grant(parts, ranks, ncores, shared, nodelist, starttime_s, expiration_s)
+
+
+def _targets(rlite: Any) -> _Targets:
+    """Short jobs are given the same few cores of the same few targets again and again: these are parsed once."""
+    if type(rlite) is list and len(rlite) == 1:
+        try:
+            rank, children = rlite[0]["rank"], rlite[0]["children"]
+            if "amounts" not in rlite[0] and len(rank) <= RANK_CHARS_MAX and rank.isdigit():
+                return _one_target(rank, *children.items())
+        except (KeyError, TypeError, AttributeError, InvalidValue):
+            pass  # found again, and named, below
+    return _parse_targets(rlite)
+
+
+@lru_cache(TARGETS_CACHED_MAX)
+def _one_target(rank: str, *children: tuple[str, str]) -> _Targets:
+    return _parse_targets([{"rank": rank, "children": dict(children)}])
+
+
+def _parse_targets(rlite: Any) -> _Targets:
+    entries, ranks = parse_entries(rlite)
+    return tuple([_part(entry) for entry in entries]), ranks, sum([_cores(entry) for entry in entries])
 
 
 def _part(entry: Entry) -> Part:
@@ -74,6 +101,10 @@ def _part(entry: Entry) -> Part:
     only = ranks.single()
     # most parts are one rank: a tuple of one is iterated and counted faster than a set
     return Part(ranks, ranks if only is None else (only,), children.masks(), children.amounts)
+
+
+def _cores(entry: Entry) -> int:
+    return len(entry.ranks) * len(entry.children.cores)
 
 
 class Holdings:

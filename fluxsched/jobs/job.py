@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
@@ -17,9 +19,10 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidTransition
 from fluxsched.jobs.dependencies import Dependency, parse_dependency
 from fluxsched.jobs.effects import Event
+from fluxsched.jobs.holdings import Grant
 from fluxsched.jobs.line import Key
 from fluxsched.jobs.queues import Queue
-from fluxsched.jobs.states import CLEANUP, EVENTS, FATAL, INACTIVE, NEW, RUN, SCHED, TRANSITIONS, step
+from fluxsched.jobs.states import CLEANUP, EVENTS, FATAL, INACTIVE, NEW, RUN, SCHED, TRANSITIONS, State, step
 
 STORY_EVENTS = 64
 """Events kept in memory a job, for errors and `job story`; the whole log is in the store."""
@@ -37,90 +40,60 @@ URGENCY_HOLD, URGENCY_DEFAULT, URGENCY_EXPEDITE = 0, 16, 31
 NO_REQUEST, WAITING, SENT, CANCELING = range(4)
 
 
-class Job:
-    """A job as the manager knows it. Only `apply` and the package's engine change it; everyone else reads."""
+class Job(msgspec.Struct, eq=False, gc=False):
+    """A job as the manager knows it. Only `apply` and the package's engine change it; everyone else reads.
 
-    __slots__ = (
-        "R",
-        "annotations",
-        "command",
-        "cwd",
-        "dependencies",
-        "duration_s",
-        "exceptions",
-        "executing",
-        "expiration_asked_s",
-        "expiration_s",
-        "fatal",
-        "flags",
-        "freed",
-        "held",
-        "id",
-        "jobspec",
-        "name",
-        "ncores",
-        "nodelist",
-        "ntasks",
-        "overrides",
-        "priority",
-        "queue",
-        "ranks",
-        "raw",
-        "request",
-        "resources",
-        "started",
-        "starttime_s",
-        "state",
-        "status",
-        "story",
-        "t_cleanup",
-        "t_inactive",
-        "t_run",
-        "t_sched",
-        "t_submit",
-        "urgency",
-        "userid",
-    )
+    A struct without garbage collection: nothing in a job refers to jobs, and collections would look through a million.
+    """
 
-    def __init__(self, jobid: int, queue: Queue, jobspec: Jobspec | None) -> None:
-        self.id = jobid
-        self.queue = queue
-        self.jobspec = jobspec
-        self.raw: dict[str, Any] | None = None
-        self.name = ""
-        self.command: tuple[str, ...] = ()
-        self.cwd: str | None = None
-        self.ntasks = 1
-        self.duration_s = 0.0
+    id: int
+    queue: Queue
+    jobspec: Jobspec | None
+    raw: dict[str, Any] | None = None
+    name: str = ""
+    command: tuple[str, ...] = ()
+    cwd: str | None = None
+    ntasks: int = 1
+    duration_s: float = 0.0
+    userid: int = 0
+    urgency: int = URGENCY_DEFAULT
+    priority: int = HELD_PRIORITY
+    flags: int = 0
+    state: State = NEW
+    t_submit: float = 0.0
+    t_sched: float = 0.0
+    t_run: float = 0.0
+    t_cleanup: float = 0.0
+    t_inactive: float = 0.0
+    annotations: dict[str, Any] | None = None
+    dependencies: dict[str, Dependency] | None = None
+    overrides: dict[str, Any] | None = None
+    exceptions: list[Event] | None = None
+    fatal: dict[str, Any] | None = None
+    R: dict[str, Any] | None = None
+    resources: ResourceSet | None = None
+    ranks: Idset = EMPTY
+    held: Idset = EMPTY
+    freed: Idset = EMPTY
+    ncores: int = 0
+    nodelist: str = ""
+    starttime_s: float = 0.0
+    expiration_s: float = 0.0
+    expiration_asked_s: float | None = None
+    started: bool = False
+    executing: bool = False
+    status: int | None = None
+    request: int = NO_REQUEST
+    story: list[Event] | None = msgspec.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        jobspec = self.jobspec
         if jobspec is not None:
             self.raw = jobspec.raw
             self.name = jobspec.job_name or jobspec.command[0].rsplit("/", 1)[-1]
             self.command = jobspec.command
             self.cwd = jobspec.cwd
             self.duration_s = jobspec.duration_s
-        self.userid = 0
-        self.urgency = URGENCY_DEFAULT
-        self.priority = HELD_PRIORITY
-        self.flags = 0
-        self.state = NEW
-        self.t_submit = self.t_sched = self.t_run = self.t_cleanup = self.t_inactive = 0.0
-        self.annotations: dict[str, Any] | None = None
-        self.dependencies: dict[str, Dependency] | None = None
-        self.overrides: dict[str, Any] | None = None
-        self.exceptions: list[Event] | None = None
-        self.fatal: dict[str, Any] | None = None
-        self.R: dict[str, Any] | None = None
-        self.resources: ResourceSet | None = None
-        self.ranks = self.held = self.freed = EMPTY
-        self.ncores = 0
-        self.nodelist: list[str] | None = None
-        self.starttime_s = self.expiration_s = 0.0
-        self.expiration_asked_s: float | None = None
-        self.started = False
-        self.executing = False
-        self.status: int | None = None
-        self.request = NO_REQUEST
-        self.story: list[Event] | None = []
 
     @property
     def title(self) -> str:
@@ -138,8 +111,9 @@ class Job:
 
     def apply(self, event: Event) -> None:
         """Let the event happen. Raises InvalidTransition, with the job's story, if the table does not list it."""
-        name, state = event["name"], self.state
-        kind = FATAL if name == "exception" and event["context"]["severity"] == 0 else name
+        kind, state = event["name"], self.state
+        if kind == "exception" and event["context"]["severity"] == 0:
+            kind = FATAL
         step = _STEPS[state].get(kind)
         if step is not None:
             target, handler, stamp = step
@@ -147,7 +121,7 @@ class Job:
                 handler(self, event)
             if target is not state:
                 self.state = target
-                if stamp:
+                if stamp is not None:
                     setattr(self, stamp, event["timestamp"])
         elif kind in EVENTS:
             self._refuse(kind)  # RFC 21: events beyond those listed may appear
@@ -157,13 +131,10 @@ class Job:
             if len(story) > STORY_EVENTS:
                 del story[0]
 
-    def grant(self, R: dict[str, Any], ranks: Idset, ncores: int) -> None:  # noqa: N803 - RFC 20's name
+    def grant(self, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
         """Note the resources that the coming `alloc` event gives (R itself is not in the eventlog)."""
-        execution = R["execution"]
-        self.R, self.ranks, self.ncores = R, ranks, ncores
-        self.nodelist = execution.get("nodelist")
-        self.starttime_s = float(execution.get("starttime") or 0.0)
-        self.expiration_s = float(execution.get("expiration") or 0.0)
+        self.R, self.ranks, self.ncores, self.nodelist = R, grant.ranks, grant.ncores, grant.nodelist
+        self.starttime_s, self.expiration_s = grant.starttime_s, grant.expiration_s
 
     def remainder(self, ranks: Idset) -> dict[str, Any]:
         """The job's R for some of its ranks."""

@@ -57,9 +57,9 @@ class Line:
 
     def pop(self) -> int:
         """Take out the first job. Raises IndexError when the line is empty."""
-        entry = self.head()
-        if entry is None:
-            raise IndexError("pop from an empty line")
-        heappop(self._heap)
-        del self._live[entry[1]]
-        return entry[1]
+        live = self._live
+        while True:
+            entry = heappop(self._heap)
+            if live.get(entry[1]) is entry:
+                del live[entry[1]]
+                return entry[1]

@@ -128,7 +128,7 @@ def info(job: Job) -> dict[str, Any]:
             "nnodes": len(job.ranks),
             "ncores": job.ncores,
             "ranks": str(job.ranks),
-            "nodelist": ",".join(job.nodelist or ()),
+            "nodelist": job.nodelist,
             "expiration": job.expiration_s,
         }
     ended = result(job)
@@ -212,7 +212,7 @@ def _what_became(job: Job) -> str:
     ended = result(job)
     if ended is not None:
         return f"it has ended: {ended.errstr or 'success'}"
-    return f"it {'runs' if job.state is RUN else 'is ending'} on {','.join(job.nodelist or ()) or 'nothing'}"
+    return f"it {'runs' if job.state is RUN else 'is ending'} on {job.nodelist or 'nothing'}"
 
 
 def why(engine: Engine, job: Job) -> Why:

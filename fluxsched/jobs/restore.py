@@ -50,7 +50,7 @@ def read(row: Row, queue: Queue) -> tuple[Job, Grant | None]:
     grant = None
     if resources is not None:
         grant = parse_grant(jobid, resources)
-        job.grant(resources, grant.ranks, grant.count("core"))
+        job.grant(resources, grant)
     replay(job, events)
     if not job.t_submit:
         raise InvalidValue(f"eventlog of job {jobid} has no submit event")

@@ -132,7 +132,7 @@ def _hostlist(values: list[Any]) -> Selection:
     hosts = frozenset(host for text in _texts("hostlist", values) for host in Hostlist.parse(text))
 
     def test(job: Job) -> bool:
-        return job.nodelist is not None and not hosts.isdisjoint(Hostlist.parse(",".join(job.nodelist)))
+        return bool(job.nodelist) and not hosts.isdisjoint(Hostlist.parse(job.nodelist))
 
     return Selection(EVERY_STATE, test)
 

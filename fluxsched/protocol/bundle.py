@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from fluxsched.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError
+from fluxsched.errors import RemoteProtocolError
 from fluxsched.protocol.codec import is_well_formed
 from fluxsched.protocol.header import (
     CONTROL,
@@ -56,37 +56,26 @@ _INTENT = ~(TOPIC | PAYLOAD | ROUTE)  # the flags that mean something beyond the
 _Packed = tuple[int, str, int, int, int, msgspec.Raw | str | None]
 
 
-def pack_bundle(messages: list[Message]) -> list[bytes]:
-    """The frames of one bundle of `messages`, whose payloads must be well-formed msgpack (or error text).
-
-    Raises LimitExceeded above BUNDLE_MESSAGES_MAX or BUNDLE_BYTES_MAX: `pack_bundles` never does.
-    """
-    if len(messages) > BUNDLE_MESSAGES_MAX:
-        raise LimitExceeded(f"bundle of {len(messages)} messages, limit {BUNDLE_MESSAGES_MAX}: split it")
-    payload = _encode([_item(message) for message in messages])
-    if len(payload) > BUNDLE_BYTES_MAX:
-        raise LimitExceeded(f"bundle of {len(payload)} bytes, limit {BUNDLE_BYTES_MAX}: split it")
-    return encode(make_request(BUNDLE_TOPIC, payload, matchtag=0, flags=NORESPONSE))
-
-
 def pack_bundles(messages: Iterable[Message]) -> list[list[bytes]]:
     """What to send for `messages`, in order: bundles within the limits, and alone what cannot share one."""
     sent: list[list[bytes]] = []
-    batch: list[Message] = []
+    batch: list[_Packed] = []
     room = BUNDLE_BYTES_MAX
+    last = None
     for message in messages:
+        item = _item(message)
         size = ITEM_OVERHEAD_BYTES + len(message.topic) * 4 + len(message.payload or b"")
-        shares = _can_share(message)
-        if batch and (not shares or size > room or len(batch) == BUNDLE_MESSAGES_MAX):
-            sent.append(_flush(batch))
-            batch, room = [], BUNDLE_BYTES_MAX
-        if shares:
-            batch.append(message)
-            room -= size
-        else:
+        if last is not None and (item is None or size > room or len(batch) == BUNDLE_MESSAGES_MAX):
+            sent.append(_flush(batch, last))
+            batch, room, last = [], BUNDLE_BYTES_MAX, None
+        if item is None:
             sent.append(encode(message))
-    if batch:
-        sent.append(_flush(batch))
+        else:
+            batch.append(item)
+            room -= size
+            last = message
+    if last is not None:
+        sent.append(_flush(batch, last))
     return sent
 
 
@@ -111,24 +100,26 @@ def unpack_bundle(message: Message) -> list[Message]:
     return [_message(message, *item) for item in items]
 
 
-def _can_share(message: Message) -> bool:
-    type_, topic, payload = message.type, message.topic, message.payload
-    if type_ == CONTROL or not topic or topic == BUNDLE_TOPIC:
-        return False
-    return not payload or (type_ == RESPONSE and message.aux1 != 0) or is_well_formed(payload)
+def _flush(batch: list[_Packed], last: Message) -> list[bytes]:
+    """The frames of a bundle of `batch`, or of its only message: a bundle of one would cost more."""
+    if len(batch) == 1:
+        return encode(last)
+    return encode(make_request(BUNDLE_TOPIC, _encode(batch), matchtag=0, flags=NORESPONSE))
 
 
-def _flush(batch: list[Message]) -> list[bytes]:
-    return encode(batch[0]) if len(batch) == 1 else pack_bundle(batch)
-
-
-def _item(message: Message) -> _Packed:
+def _item(message: Message) -> _Packed | None:
+    """How the message travels in a bundle; None if it must travel alone."""
     type_, topic, aux1, data = message.type, message.topic, message.aux1, message.payload
-    if type_ == CONTROL or topic == BUNDLE_TOPIC:
-        raise LocalProtocolError(f"message type {type_}, topic {topic!r} cannot travel in a bundle")
+    if type_ == CONTROL or not topic or topic == BUNDLE_TOPIC:
+        return None
     payload: msgspec.Raw | str | None = None
     if data:
-        payload = data.decode(errors="replace") if type_ == RESPONSE and aux1 else msgspec.Raw(data)
+        if type_ == RESPONSE and aux1:
+            payload = data.decode(errors="replace")
+        elif is_well_formed(data):
+            payload = msgspec.Raw(data)
+        else:
+            return None
     return type_, topic, message.flags & _INTENT, aux1, message.matchtag, payload
 
 

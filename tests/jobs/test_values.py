@@ -108,6 +108,11 @@ def test_a_scheduler_gone_wild_gets_a_short_answer(holdings: Holdings) -> None:
         R(("1,1", {"core": "0"})),
         R(("0", {"core": "x"})),
         R(("0", {"core": "0"}), ("0", {"core": "0"})),
+        {"execution": {"R_lite": [{"rank": 0, "children": {"core": "0"}}]}},
+        {"execution": {"R_lite": [{"rank": "0", "children": {"core": ["0"]}}]}},
+        {"execution": {"R_lite": [{"rank": "0", "children": ["core"]}]}},
+        {"execution": R(("0", {"core": "0"}))["execution"] | {"nodelist": [0]}},
+        {"execution": R(("0", {"core": "0"}))["execution"] | {"starttime": "today"}},
     ],
 )
 def test_an_r_that_is_none_is_the_schedulers_fault(bad: Any) -> None:
