@@ -7,7 +7,10 @@ the simulator can put virtual time in its place.
 from __future__ import annotations
 
 import random
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 
@@ -35,6 +38,25 @@ class SystemClock:
 def sleep(delay_s: float) -> None:
     """Block this thread; for command line tools, never for the instance's loop."""
     time.sleep(delay_s)
+
+
+@contextmanager
+def interrupted(limit_s: float, fault: BaseException) -> Iterator[None]:
+    """Raises `fault` in the midst of what takes longer (seconds); for the main thread alone.
+
+    By the wall clock: a timer of CPU time makes `cpu_s` as coarse as itself.
+    """
+
+    def ring(signum: int, frame: object) -> None:
+        raise fault
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def generator_id(seed: int | None = None) -> int:

@@ -7,6 +7,7 @@ told with its seed, its job and the policy's line; the same seed gives the same 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -16,7 +17,7 @@ from fluxsched.sched.policy import Policy
 from fluxsched.sim import conformance_cases as put
 from fluxsched.sim.conformance_cost import SIZES, cost
 from fluxsched.sim.stage import Making, Stage
-from fluxsched.sim.witness import Broken
+from fluxsched.sim.witness import PROGRESS, Broken
 
 T = TypeVar("T")
 
@@ -24,6 +25,9 @@ KEPT, BROKEN, NO_CLAIM, UNCLEAR = "kept", "broken", "no claim", "unclear"
 
 CASES = 10
 """Cases of each rule that chance has a part in."""
+
+CASE_S = 120.0
+"""How long one case may take, where somebody is impatient: ours take a second at most, on a busy machine some more."""
 
 LAWS = {
     "usable": "starts nothing on targets that are down, drained or leaving",
@@ -80,6 +84,14 @@ class Verdict(NamedTuple):
     finding: Finding | None = None
 
 
+class Stuck(BaseException):
+    """A case does not come to its end. No Exception: those a policy may catch, and go on."""
+
+
+Patience = Callable[[float, BaseException], AbstractContextManager[None]]
+"""Raises what it is given in the midst of what takes longer than so many seconds."""
+
+
 def examine(
     policy: Policy,
     seed: int = 0,
@@ -87,26 +99,38 @@ def examine(
     *,
     cases: int = CASES,
     sizes: tuple[int, ...] = SIZES,
+    patience: Patience = lambda limit_s, fault: nullcontext(),
 ) -> Iterator[Verdict]:
-    """All rules, one after the other; with a stopwatch (seconds of CPU) also what it costs, if all others are kept."""
+    """All rules, one after the other; with a stopwatch (seconds of CPU) also what it costs, if all others are kept.
+
+    Without `patience` a case may take for ever; with it no other is tried after one that would.
+    """
     findings: dict[str, Finding] = {}
     counts = dict.fromkeys([*LAWS, *RULES], 0)
     claims: set[str] = set()
 
-    for name, rule in RULES.items():
-        for at in range(seed, seed + (cases if rule.by_chance else 1)):
-            claimed, broken, finding = _tried(name, at, partial(rule.case, _making(policy, at), seeded(at)))
+    try:
+        for name, at in _tries(seed, cases):
+            case = partial(RULES[name].case, _making(policy, at), seeded(at))
+            claimed, broken, finding = _tried(name, at, case, patience)
             counts[broken] += 1
             counts.update({law: counts[law] + 1 for law in LAWS if law != broken})
             if claimed or finding is not None:
                 claims.add(name)
             if finding is not None:
                 findings.setdefault(broken, finding)
+    except Stuck as stuck:  # so may be all other cases
+        findings.setdefault(PROGRESS, Finding(at, f"{stuck} (case {name!r})", policy_line(stuck)))
     for name, says in {**LAWS, **{name: rule.says for name, rule in RULES.items()}}.items():
         claimed = name in LAWS or name in claims
         yield Verdict(name, _verdict(counts[name], claimed, name in findings), counts[name], says, findings.get(name))
     if stopwatch is not None and not findings:
-        yield _cost(_making(policy, seed), stopwatch, sizes, seed)
+        yield _cost(_making(policy, seed), stopwatch, sizes, seed, patience)
+
+
+def _tries(seed: int, cases: int) -> Iterator[tuple[str, int]]:
+    """Rules, and the seeds that each is tried with."""
+    return ((name, at) for name, rule in RULES.items() for at in range(seed, seed + (cases if rule.by_chance else 1)))
 
 
 def _making(policy: Policy, seed: int) -> Making:
@@ -114,10 +138,13 @@ def _making(policy: Policy, seed: int) -> Making:
     return lambda machine: Stage(policy, machine, put.BEGINS_S[seed % len(put.BEGINS_S)])
 
 
-def _tried(name: str, seed: int, case: Callable[[], T]) -> tuple[T | None, str, Finding | None]:
-    """What comes of a case, or which law or rule it has found broken, and how."""
+def _tried(
+    name: str, seed: int, case: Callable[[], T], patience: Patience
+) -> tuple[T | None, str, Finding | None]:
+    """What comes of a case, or which law or rule it has found broken, and how. Raises Stuck."""
     try:
-        return case(), name, None
+        with patience(CASE_S, Stuck(f"it takes more than {CASE_S:g} s")):
+            return case(), name, None
     except Broken as broken:
         told = "" if broken.law == name else f" (case {name!r})"
         return None, broken.law, Finding(seed, f"{broken}{told}", policy_line(broken))
@@ -133,9 +160,14 @@ def _verdict(cases: int, claimed: bool, broken: bool) -> str:
     return KEPT if claimed else NO_CLAIM
 
 
-def _cost(make: Making, stopwatch: Callable[[], float], sizes: tuple[int, ...], seed: int) -> Verdict:
+def _cost(
+    make: Making, stopwatch: Callable[[], float], sizes: tuple[int, ...], seed: int, patience: Patience
+) -> Verdict:
     """Cost is judged by its growth, and is told also where it is good."""
-    growth, _, finding = _tried(COST, seed, lambda: cost(make, stopwatch, sizes))
+    try:
+        growth, _, finding = _tried(COST, seed, lambda: cost(make, stopwatch, sizes), patience)
+    except Stuck as stuck:
+        growth, finding = None, Finding(seed, str(stuck), policy_line(stuck))
     if growth is None:
         return Verdict(COST, BROKEN, 0, COST_SAYS, finding)
     if growth.excess is not None:

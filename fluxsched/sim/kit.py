@@ -14,7 +14,7 @@ from fluxsched.runtime.policies import check_files, check_policy
 from fluxsched.sched.blame import policy_line
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import known_policies, make, parse_spec
-from fluxsched.sim.conformance import Verdict, examine
+from fluxsched.sim.conformance import Patience, Verdict, examine
 
 __all__ = ["Verdict", "check", "check_name", "check_words", "new"]
 
@@ -38,9 +38,9 @@ def check_words(spec: str) -> None:
     check_files(spec)
 
 
-def check(spec: str, seed: int, stopwatch: Callable[[], float]) -> Iterator[Verdict]:
+def check(spec: str, seed: int, stopwatch: Callable[[], float], patience: Patience) -> Iterator[Verdict]:
     """The conformance suite on a policy, `NAME:key=value` or a file. Raises InvalidValue if it cannot be made."""
-    return examine(_made(spec), seed, stopwatch)
+    return examine(_made(spec), seed, stopwatch, patience=patience)
 
 
 def _made(spec: str) -> Policy:

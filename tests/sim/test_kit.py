@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import InvalidValue, Refused
+from fluxsched.runtime.clock import interrupted
 from fluxsched.sim.kit import NAME_CHARS_MAX, check, check_name, new
 
 NO_TIME = float
@@ -105,10 +106,10 @@ def test_nothing_is_left_of_what_cannot_be_written(tmp_path: Path, monkeypatch: 
 
 def test_what_cannot_be_made_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match="no policy 'nosuch'"):
-        check("nosuch", 0, NO_TIME)
+        check("nosuch", 0, NO_TIME, interrupted)
     file = tmp_path / "raises.py"
     file.write_text("class A:\n    name = 'a'\n    def __init__(self):\n        1 / 0\n"
                     "    def schedule(self, view, now_s): ...\n")  # fmt: skip
     with pytest.raises(InvalidValue, match=r"raised ZeroDivisionError: division by zero \(raises.py:4\)"):
-        check(str(file), 0, NO_TIME)
+        check(str(file), 0, NO_TIME, interrupted)
     check_name("night-shift")
