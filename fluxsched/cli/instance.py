@@ -104,7 +104,7 @@ def uri(handle: Handle, as_json: bool, local: bool) -> None:
 @click.argument("service", default="instance")
 @connected
 def ping(handle: Handle, service: str, count: int | None, interval: float, pad: int, as_json: bool) -> None:
-    """Measure the way to SERVICE (such as resource or sched) and back."""
+    """Measure the way to SERVICE (such as resource or sched-fifo) and back."""
     from fluxsched.runtime.clock import SystemClock, sleep
 
     seq = 0

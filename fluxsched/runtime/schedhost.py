@@ -194,7 +194,7 @@ class SchedulerHost:
 
     def _ping(self, message: Message) -> None:
         answer = codec.unpack(message.payload, dict[str, Any])
-        answer.update(route=self.name, rank=0, userid=message.userid)
+        answer.update(route=self.name, rank=0, userid=message.userid, rolemask=message.rolemask)
         self._send(make_response(message, codec.pack(answer)))
 
     # -- effects ------------------------------------------------------------------------------------------------

@@ -119,7 +119,9 @@ async def test_a_module_may_still_serve_sched_to_all(world: Any, flux: Any) -> N
         listed = (await client.ok("module.list"))["mods"]
         assert [one["services"] for one in listed if one["name"] == "sched-fifo"] == [["sched", "sched-fifo"]]
         assert (await client.ok("sched.resource-status")) == (await client.ok("resource.sched-status"))
-        assert (await client.ok("sched-fifo.ping", {"seq": 3}))["seq"] == 3
+        pinged = await client.ok("sched-fifo.ping", {"seq": 3})
+        assert pinged["seq"] == 3
+        assert pinged.keys() == {"seq", "route", "rank", "userid", "rolemask"}, "flux ping reads all of them"
 
 
 async def test_modules_of_flux_are_refused_with_a_sentence_and_ours_are_loaded(world: Any, flux: Any) -> None:
