@@ -93,6 +93,8 @@ def _load(line: str) -> dict[str, Any]:
 def _steps(obj: dict[str, Any], resources: ResourceSet) -> list[Step]:
     at_s = _time(obj, "at")
     targets = parse_targets(obj["targets"], resources.ranks_by_host, resources.ranks)
+    if not targets:
+        raise InvalidValue("targets are none: name at least one")
     do: str = obj["do"]
     if do == "outage":
         return [Step(at_s, STRIKE, targets), Step(at_s + _time(obj, "for"), "online", targets)]
