@@ -76,7 +76,7 @@ class Study:
 
 def simulate(wanted: Wanted, stopwatch: Callable[[], float], bar: Bar | None = None) -> Study:
     """Every policy on the trace, then the files that were asked for. Raises InvalidValue before anything is written."""
-    _check_plot(wanted.plot)
+    _check_written(wanted.jobs_out, wanted.plot)
     trace = read_trace(wanted.trace)
     results = [
         run(
@@ -103,7 +103,7 @@ def simulate(wanted: Wanted, stopwatch: Callable[[], float], bar: Bar | None = N
 
 def replay_live(wanted: Wanted, instance: Instance, speed: float, clock: Clock, bar: Bar | None = None) -> Study:
     """The trace against a running instance. Raises like `replay`, and InvalidValue for what only simulations can do."""
-    _check_plot(wanted.plot)
+    _check_written(wanted.jobs_out, wanted.plot)
     given = {
         "policy": wanted.policies, "procs": wanted.procs, "nodes": wanted.nodes, "cores": wanted.cores,
         "gpus": wanted.gpus, "R": wanted.r_path, "config": wanted.config, "site": wanted.site,
@@ -136,12 +136,15 @@ def make_workload(
     return iter(())
 
 
-def _check_plot(path: Path | None) -> None:
-    """A plot that cannot be drawn is refused before the simulation, not after it."""
-    if path is not None:
+def _check_written(jobs_out: Path | None, plot: Path | None) -> None:
+    """A file that cannot be written, or a plot that cannot be drawn, is refused before the simulation, not after it."""
+    for path in (jobs_out, plot):
+        if path is not None and not path.parent.is_dir():
+            raise InvalidValue(f"{path} cannot be written: there is no directory {path.parent}")
+    if plot is not None:
         from fluxsched.sim.plots import check_path
 
-        check_path(path)
+        check_path(plot)
 
 
 def _written(study: Study, wanted: Wanted) -> Study:

@@ -179,6 +179,7 @@ def test_a_queue_with_a_policy_of_its_own(sim: Run, tmp_path: Path, words: list[
         (["gen", "--load", "-1"], 2, "Error: load -1 is not a number above 0"),
         (["t.swf", "--procs", "0"], 2, "Invalid value for '--procs'"),
         (["t.swf", "--plot", "x.pdf"], 1, "should end in .png, .svg, .html"),
+        (["t.swf", "--procs", "2", "--jobs-out", "no/x.csv"], 1, "no/x.csv cannot be written: there is no dir"),
         (["t.swf", "--uri", "ipc:///x"], 2, "--uri is for --speed"),
         (["t.swf", "--speed", "2", "--policy", "fifo", "--procs", "3"], 1, "policy, procs: that is for the instance"),
         (["t.swf", "--site", "t.swf", "--policy", "fifo"], 1, "t.swf:1: not JSON"),
