@@ -52,7 +52,7 @@ def cost(make: Making, stopwatch: Callable[[], float], sizes: tuple[int, ...] = 
         if excess is not None:
             break
     measured = [f"{spent * 1000:.2f} ms with {size:,}" for size, spent in zip(sizes, spent_s, strict=False)]
-    growth = f"; {spent_s[-1] / spent_s[-2]:.1f} times the last" if len(spent_s) > 1 else ""
+    growth = f"; {_growth(*spent_s[-2:]):.1f} times the last" if len(spent_s) > 1 else ""
     return Growth(len(spent_s), f"a pass takes {', '.join(measured)} waiting{growth}", excess)
 
 
@@ -61,8 +61,12 @@ def limit(few: int, many: int) -> float:
     return SLACK * (many * log(many)) / (few * log(few))
 
 
+def _growth(few_s: float, many_s: float) -> float:
+    return max(many_s, NOISE_S) / max(few_s, NOISE_S)
+
+
 def _excess(few: int, many: int, few_s: float, many_s: float) -> str | None:
-    grown, allowed = max(many_s, NOISE_S) / max(few_s, NOISE_S), limit(few, many)
+    grown, allowed = _growth(few_s, many_s), limit(few, many)
     if grown <= allowed:
         return None
     return f"from {few:,} to {many:,} waiting jobs a pass takes {grown:.0f} times as long; n log n allows {allowed:.0f}"

@@ -368,6 +368,12 @@ def test_cost_is_judged_by_its_growth() -> None:
     assert NOISE_S < 0.001
 
 
+def test_a_clock_too_coarse_for_a_pass_measures_no_growth() -> None:
+    growth = cost(lambda machine: Stage(make("fifo", {}), machine), lambda: 7.0, (100, 1000))
+    assert growth.says == "a pass takes 0.00 ms with 100, 0.00 ms with 1,000 waiting; 1.0 times the last"
+    assert growth.excess is None
+
+
 @pytest.mark.parametrize("spec", ["hybrid:depth=2", "conservative"])
 @pytest.mark.parametrize("begin_s", BEGINS_S)
 def test_a_difference_of_times_misleads_who_plans_across_a_power_of_two(spec: str, begin_s: float) -> None:
