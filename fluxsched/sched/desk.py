@@ -79,6 +79,9 @@ class Desk:
     def end(self, done: bool) -> None:
         """The pass came to its end, or was dropped: then the reservations that it did not come to are kept."""
         lane = self._lane
+        if isinstance(self._plan, PoolPlan):
+            for each in self._group.lanes.values():
+                each.planned = self._plan.as_kept(each.planned)
         if not done:
             left = {jobid: kept for jobid, kept in self.planned.items() if jobid in lane.queue}
             lane.planned = {**left, **lane.planned}

@@ -7,7 +7,7 @@ meanwhile is its start. Reservations prefer what is busy now, so that what is fr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
 from math import inf, nextafter
 from operator import itemgetter
@@ -74,6 +74,10 @@ class PoolPlan(Planner):
         else:
             made = self._again(job, start_s, old.fit)
         return made.start_s < inf and bool(self._enter(job, made))
+
+    def as_kept(self, planned: Mapping[int, Reservation]) -> dict[int, Reservation]:
+        """What has become of these reservations: some may have other places, so as to let others start."""
+        return {jobid: self._kept.get(jobid, made) for jobid, made in planned.items()}
 
     def drop(self, jobid: int) -> None:
         self._jobs.pop(jobid, None)

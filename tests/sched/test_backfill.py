@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.resources import ResourceSet
@@ -63,7 +63,19 @@ def test_the_head_never_starts_later_than_its_first_estimate(
         assert all(later <= before for (_, before), (_, later) in pairwise(estimates))
 
 
+SSD = {"cores": 2, "constraint": {"properties": ["^ssd"]}}
+ELSEWHERE = [
+    (0.0, 22.0, 15.0, SSD), (16.0, 27.0, 29.0, SSD), (20.0, 22.0, 22.0, {"nodes": 2, "exclusive": True}),
+    (0.0, 16.0, 5.0, {"nodes": 1, "cores": 1}), (0.0, 16.0, 39.0, {"exclusive": True, "nodes": 1}),
+    (19.0, 19.0, 23.0, {"nslots": 1, "cores": 2}), (21.0, 30.0, 4.0, {"nslots": 6, "cores": 2}),
+    (21.0, 2.0, 25.0, {"nslots": 1, "cores": 2}), (21.0, 3.0, 3.0, {"nslots": 3, "cores": 2}),
+    (38.0, 4.0, 3.0, {"nslots": 1, "cores": 2}), (42.0, 6.0, 3.0, {"cores": 1, "gpus": 1}),
+]  # fmt: skip
+"""A job starts where another was to, which gets another place for the same time: that place is its promise then."""
+
+
 @given(MIXED, st.sampled_from(["conservative:compress", "conservative:compress,order=sjf"]))
+@example(drawn=ELSEWHERE, policy="conservative:compress,order=sjf")
 @settings(max_examples=100)
 def test_nobody_starts_later_than_promised_with_compress(
     simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any], policy: str
