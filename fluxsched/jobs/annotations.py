@@ -6,7 +6,6 @@ event may carry the job's dictionary without a copy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from fluxsched.errors import LimitExceeded
@@ -18,22 +17,26 @@ KEYS_MAX = 64
 """Keys a level: a listing shows a handful, and every pending job may carry them in memory."""
 
 
-def merge(old: Mapping[str, Any], update: Mapping[str, Any], depth: int = 1) -> dict[str, Any]:
+def merge(old: dict[str, Any], update: dict[str, Any], depth: int = 1) -> dict[str, Any]:
     """`old` after `update`: null removes a key, dictionaries merge, everything else replaces.
 
-    A dictionary that is new is merged into an empty one, so its nulls are gone too. Raises LimitExceeded.
+    A dictionary that is new is merged into an empty one, so its nulls are gone too; without nulls it is taken as it is,
+    for jobs may share it. Raises LimitExceeded.
     """
     if depth > DEPTH_MAX:
         raise LimitExceeded(f"annotations nest deeper than {DEPTH_MAX} levels: flatten them")
     merged = dict(old)
+    is_new = not old
     for key, value in update.items():
         if value is None:
             merged.pop(key, None)
+            is_new = False
         elif isinstance(value, dict):  # which is what messages have; asking for any Mapping takes ten times as long
-            below = merged.get(key)
-            merged[key] = merge(below if isinstance(below, dict) else {}, value, depth + 1)
+            before = merged.get(key)
+            merged[key] = below = merge(before if isinstance(before, dict) else {}, value, depth + 1)
+            is_new = is_new and below is value
         else:
             merged[key] = value
     if len(merged) > KEYS_MAX:
         raise LimitExceeded(f"annotations would have {len(merged)} keys on one level, limit {KEYS_MAX}: remove some")
-    return merged
+    return update if is_new else merged

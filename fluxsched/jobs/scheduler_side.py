@@ -7,7 +7,7 @@ that still waits is taken even if its request was being cancelled (queue stopped
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from fluxsched.core.idset import Idset
@@ -83,7 +83,7 @@ class SchedulerSide(Engine):
         scheduler: Hashable,
         jobid: int,
         R: dict[str, Any],  # noqa: N803 - RFC 20's name
-        annotations: Mapping[str, Any] | None,
+        annotations: dict[str, Any] | None,
         now_s: float,
         foreign: Callable[[Iterable[str], Idset], Idset] | None = None,
     ) -> list[Effect]:
@@ -109,7 +109,7 @@ class SchedulerSide(Engine):
         return self._end()
 
     def alloc_annotated(
-        self, scheduler: Hashable, jobid: int, annotations: Mapping[str, Any], now_s: float
+        self, scheduler: Hashable, jobid: int, annotations: dict[str, Any], now_s: float
     ) -> list[Effect]:
         """ANNOTATE: changes what listings show. Nothing happens if the job has stopped waiting meanwhile."""
         self.links.get(scheduler)
@@ -171,7 +171,7 @@ class SchedulerSide(Engine):
             self._touched[job.queue.group] = None
 
 
-def _merged(job: Job, annotations: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(job: Job, annotations: dict[str, Any]) -> dict[str, Any]:
     try:
         return merge(job.annotations or {}, annotations)
     except InvalidValue as error:

@@ -1,7 +1,7 @@
-"""Jobspecs that were seen before: whoever submits ten thousand equal jobs has one of them read.
+"""What was seen before: whoever submits ten thousand equal jobs has one jobspec read, and what is made of it made once.
 
-A jobspec is a frozen value, so equal bytes may share it; 20,000 jobs then also share its memory. The key is the bytes
-as they came, so nothing is believed that was not checked once.
+What is read here never changes, so equal bytes may share it; 20,000 jobs then also share its memory. The key is the
+bytes as they came, so nothing is believed that was not checked once.
 """
 
 from __future__ import annotations
@@ -23,30 +23,39 @@ SPEC_BYTES_MAX = 16 * 1024
 """A larger jobspec is read each time: 256 of these are 4 MiB."""
 
 
-def _object(data: bytes) -> dict[str, Any]:
-    return codec.unpack(data, dict[str, Any])
+class Seen(Generic[V]):
+    """Reads values out of messages: `kept` of at most `bytes_max` bytes are remembered."""
 
+    def __init__(self, read: Callable[[bytes], V], kept: int, bytes_max: int) -> None:
+        self._read = read
+        self._kept = kept
+        self._bytes_max = bytes_max
+        self._known: OrderedDict[bytes, V] = OrderedDict()
 
-class Specs:
-    """Reads jobspecs out of messages, of one codec."""
-
-    def __init__(self, decode: Callable[[bytes], dict[str, Any]] = _object) -> None:
-        self._decode = decode
-        self._known: OrderedDict[bytes, Jobspec] = OrderedDict()
-
-    def read(self, raw: bytes | msgspec.Raw) -> Jobspec:
-        """The jobspec in these bytes. Raises RemoteProtocolError or InvalidValue as reading it anew would."""
+    def read(self, raw: bytes | msgspec.Raw) -> V:
+        """The value of these bytes. Raises what reading it anew would raise."""
         data = bytes(raw)
         known = self._known.get(data)
         if known is not None:
             self._known.move_to_end(data)
             return known
-        jobspec = Jobspec.parse(self._decode(data))
-        if len(data) <= SPEC_BYTES_MAX:
-            self._known[data] = jobspec
-            if len(self._known) > SPECS_KEPT:
+        value = self._read(data)
+        if len(data) <= self._bytes_max:
+            self._known[data] = value
+            if len(self._known) > self._kept:
                 self._known.popitem(last=False)
-        return jobspec
+        return value
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    return codec.unpack(data, dict[str, Any])
+
+
+class Specs(Seen[Jobspec]):
+    """Reads jobspecs, of one codec. Raises RemoteProtocolError or InvalidValue."""
+
+    def __init__(self, decode: Callable[[bytes], dict[str, Any]] = _object) -> None:
+        super().__init__(lambda data: Jobspec.parse(decode(data)), SPECS_KEPT, SPEC_BYTES_MAX)
 
 
 class Made(Generic[V]):

@@ -23,6 +23,13 @@ def test_annotations_merge_by_the_rules_of_rfc27() -> None:
     assert old == {"sched": {"t_estimate": 5.0, "reason_pending": "full"}, "user": "text"}
 
 
+def test_jobs_may_share_annotations_that_merge_with_nothing() -> None:
+    update = {"sched": {"resource_summary": "rank0/core0"}, "user": 1}
+    assert merge({}, update) is update
+    assert merge({"user": 2}, update) == update
+    assert merge({}, {"sched": {"t_estimate": None}, "user": None}) == {"sched": {}}
+
+
 def test_annotations_are_bounded() -> None:
     deep: dict[str, Any] = {"leaf": 1}
     for _ in range(DEPTH_MAX):

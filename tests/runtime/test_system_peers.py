@@ -259,6 +259,8 @@ async def test_a_service_that_answers_nonsense_is_cut_off_alone(world, timed):
         {"id": 1, "type": 0, "R": {"version": 1, "execution": {"R_lite": [{"rank": "99"}]}}},
         {"id": 1, "type": 0, "R": {"version": 1}},
         {"id": 1, "type": 1, "annotations": 5},
+        {"id": 1, "type": 1, "annotations": {"user": {5: "text"}}},
+        {"id": 1, "type": 1},
         {"type": 2},
         None,
     ],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
@@ -19,9 +20,15 @@ from fluxsched.runtime.log import logger
 from fluxsched.runtime.peers import Peer, Request
 from fluxsched.runtime.router import Router
 from fluxsched.runtime.services.jobshell import JobShell
+from fluxsched.runtime.specs import Seen
 
 log = logger("jobs")
 DEFAULT_GROUP = "default"
+ANNOTATIONS_KEPT = 4096
+"""Annotations that are remembered: jobs that wait for the same, or ran on the same cores, share them (2 MiB)."""
+ANNOTATIONS_BYTES_MAX = 256
+"""Longer ones are one job's own."""
+ANSWER = codec.with_raw(msg.AllocResponse, "annotations")
 
 
 class SchedulingService:
@@ -33,6 +40,7 @@ class SchedulingService:
         self._groups: dict[Peer, tuple[str, ...]] = {}
         self._ready: set[Peer] = set()
         self._suspended = False
+        self._annotations = Seen(_annotations, ANNOTATIONS_KEPT, ANNOTATIONS_BYTES_MAX)
         self.on_ready: list[Callable[[], None]] = []
         self.foreign: Callable[[Iterable[str], Idset], Idset] = lambda groups, targets: EMPTY
         router.serve(
@@ -112,14 +120,17 @@ class SchedulingService:
             raise FluxschedError(f"error answer {message.errnum}: {text}", message.errnum)
         if peer not in self._groups:
             raise RemoteProtocolError("an answer of a peer that has not said hello")
-        answer = codec.unpack(message.payload, msg.AllocResponse)
+        answer = codec.unpack(message.payload, ANSWER)
         manager, now_s = self._shell.manager, self._shell.now_s
+        annotations = self._annotations.read(answer.annotations) if answer.annotations is not None else None
         if answer.type == msg.SUCCESS:
             if answer.R is None:
                 raise RemoteProtocolError(f"success for job {answer.id} carries no R")
-            effects = manager.alloc_granted(peer, answer.id, answer.R, answer.annotations, now_s, self.foreign)
+            effects = manager.alloc_granted(peer, answer.id, answer.R, annotations, now_s, self.foreign)
         elif answer.type == msg.ANNOTATE:
-            effects = manager.alloc_annotated(peer, answer.id, answer.annotations or {}, now_s)
+            if annotations is None:
+                raise RemoteProtocolError(f"annotate for job {answer.id} carries no annotations")
+            effects = manager.alloc_annotated(peer, answer.id, annotations, now_s)
         elif answer.type == msg.DENY:
             effects = manager.alloc_denied(peer, answer.id, answer.note or "", now_s)
         else:
@@ -145,3 +156,7 @@ class SchedulingService:
         self._ready.discard(peer)
         if self._groups.pop(peer, None) is not None:
             self._shell.perform(self._shell.manager.scheduler_lost(peer, self._shell.now_s))
+
+
+def _annotations(data: bytes) -> dict[str, Any] | None:
+    return codec.unpack(data, dict[str, Any] | None)
