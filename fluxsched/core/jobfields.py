@@ -17,6 +17,9 @@ from fluxsched.errors import InvalidValue, LimitExceeded
 DEPENDENCIES_MAX = 1024
 """Dependencies of one job: each is an entry in the table of who waits for whom."""
 
+JOBID_MAX = (1 << 64) - 1
+"""Job ids have 64 bits (RFC 19)."""
+
 SECONDS_MAX = 1e11
 """Three thousand years: a longer limit is in the wrong unit, and no limit is written as 0."""
 
@@ -114,6 +117,14 @@ def seconds(obj: object, key: str) -> float:
             f"attributes.system.{key} must be a number of seconds within 0 and {SECONDS_MAX:.0f}; 0 sets no limit"
         )
     return float(obj)
+
+
+def array_of(system: Mapping[str, Any]) -> int | None:
+    """The array that the job was submitted with: the id of its first job, 0 for the first job itself; else None."""
+    obj = system.get("array")
+    if obj is not None and (type(obj) is not int or not 0 <= obj <= JOBID_MAX):
+        raise InvalidValue(f"attributes.system.array: {shown(obj)} is not the id of the array's first job, or 0")
+    return obj
 
 
 def run_duration(system: Mapping[str, Any]) -> float | None:

@@ -33,7 +33,8 @@ class Jobspec:
     """One program and what it needs. Durations are seconds; `duration_s` is 0.0 where the job sets no limit.
 
     Of the three `ntasks_...` just one is set. `environment` gives None for a variable to be unset (RFC 14).
-    `ntasks_per_resource` is a type (`core`, `gpu`) and the tasks for each of them. `raw` must not be changed.
+    `ntasks_per_resource` is a type (`core`, `gpu`) and the tasks for each of them. `array` is the id of the first job
+    of those that were submitted together, 0 in that job itself. `raw` must not be changed.
     """
 
     raw: dict[str, Any]
@@ -52,6 +53,7 @@ class Jobspec:
     output: str | None
     error: str | None
     job_name: str | None
+    array: int | None
     _bare: dict[str, Any] | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
@@ -91,6 +93,7 @@ class Jobspec:
             jobfields.file_of(system, "output", "stdout"),
             jobfields.file_of(system, "output", "stderr"),
             jobfields.text(jobfields.inner(system, "job"), "name", "job."),
+            jobfields.array_of(system),
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
     ntasks: int = 1
     duration_s: float = 0.0
     userid: int = 0
+    array: int = 0
     urgency: int = URGENCY_DEFAULT
     priority: int = HELD_PRIORITY
     flags: int = 0
@@ -94,6 +95,8 @@ class Job(msgspec.Struct, eq=False, gc=False):
             self.command = jobspec.command
             self.cwd = jobspec.cwd
             self.duration_s = jobspec.duration_s
+            if jobspec.array is not None:
+                self.array = jobspec.array or self.id
 
     @property
     def title(self) -> str:

@@ -46,6 +46,16 @@ def select_jobs(engine: Engine, wanted: Selection, max_entries: int, since_s: fl
     yield found[:max_entries]
 
 
+def select_ids(engine: Engine, wanted: Selection) -> Iterator[list[int]]:
+    """The ids of all jobs wanted, a step at a time: active ones first, from the latest, so that who cancels them in
+    this order does not make room for those that come later.
+    """
+    ended = list(reversed(engine.inactive.values())) if wanted.states & INACTIVE else []
+    active = lookups.walk_active(engine, STEP_JOBS) if wanted.states & ACTIVE else iter(())
+    for some in chain(active, _steps(ended)):
+        yield [job.id for job in some if job.state & wanted.states and wanted.matches(job)]
+
+
 def _steps(jobs: list[Job]) -> Iterator[list[Job]]:
     return (jobs[at : at + STEP_JOBS] for at in range(0, len(jobs), STEP_JOBS))
 

@@ -5,7 +5,7 @@ Law: nothing here changes a job; keys and words are those of job-manager.list's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,7 +30,9 @@ EVERY_STATE = ACTIVE | INACTIVE
 
 
 class Filter(NamedTuple):
-    """Which jobs a listing wants; None means all. `states` is a union of states, `since_s` compares t_inactive."""
+    """Which jobs a listing wants; None means all. `states` is a union of states, `since_s` compares t_inactive, and
+    `matches` is what a constraint says besides.
+    """
 
     ids: tuple[int, ...] | None = None
     states: int = EVERY_STATE
@@ -39,6 +41,7 @@ class Filter(NamedTuple):
     userid: int | None = None
     max_entries: int = LIST_MAX
     since_s: float = 0.0
+    matches: Callable[[Job], bool] | None = None
 
 
 ALL_JOBS = Filter()
@@ -117,6 +120,7 @@ def info(job: Job) -> dict[str, Any]:
     }
     optional = {
         "queue": job.queue.name,
+        "array": job.array or None,
         "t_run": job.t_run or None,
         "t_cleanup": job.t_cleanup or None,
         "t_inactive": job.t_inactive or None,
@@ -183,6 +187,7 @@ def _matches(job: Job, wanted: Filter) -> bool:
         and (wanted.name is None or job.name == wanted.name)
         and (wanted.userid is None or job.userid == wanted.userid)
         and (job.state is not INACTIVE or job.t_inactive >= wanted.since_s)
+        and (wanted.matches is None or wanted.matches(job))
     )
 
 

@@ -1,4 +1,5 @@
-"""Which jobs a listing selects: RFC 31's shape with the operators of RFC 43, made into one test a job.
+"""Which jobs a listing selects: RFC 31's shape with the operators of RFC 43, made into one test a job. Ours are `id`
+(ids and ranges of ids), `array` (jobs submitted together) and `name-pattern` (names with `*`, `?` and `[...]`).
 
 Law: a selection is checked as a whole before the first job is looked at; what it says of states is also known as a
 set, so that whole classes of jobs need no look.
@@ -6,13 +7,16 @@ set, so that whole classes of jobs need no look.
 
 from __future__ import annotations
 
+import fnmatch
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from operator import ge, gt, le, lt
 from typing import Any, NamedTuple
 
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import parse_jobid
 from fluxsched.core.jsontext import shown
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.jobs.attributes import ATTRIBUTES, RESULT_BITS, result_bit
@@ -24,6 +28,8 @@ DEPTH_MAX = 16
 """Operators inside one another: clients write three or four, and the reader recurses."""
 TERMS_MAX = 1024
 """Operators and values in all: each is looked at for each job."""
+PATTERN_CHARS_MAX = 256
+"""A pattern of names: each is tried on each job."""
 ANY_USER = 0xFFFFFFFF
 """The userid that stands for all users."""
 
@@ -109,6 +115,52 @@ def _name(values: list[Any]) -> Selection:
     return Selection(EVERY_STATE, lambda job: job.name in names)
 
 
+def _name_pattern(values: list[Any]) -> Selection:
+    texts = _texts("name-pattern", values)
+    long = next((text for text in texts if len(text) > PATTERN_CHARS_MAX), None)
+    if long is not None:
+        raise LimitExceeded(f"constraint name-pattern: {long[:40]!r}... is longer than {PATTERN_CHARS_MAX} characters")
+    whole = re.compile("|".join(map(fnmatch.translate, texts)) or r"(?!)")
+    return Selection(EVERY_STATE, lambda job: whole.match(job.name) is not None)
+
+
+def _id(values: list[Any]) -> Selection:
+    single: set[int] = set()
+    ranges: list[tuple[int, int]] = []
+    for value in values:
+        first, last = _id_range("id", value)
+        if first == last:
+            single.add(first)
+        else:
+            ranges.append((first, last))
+
+    def test(job: Job) -> bool:
+        return job.id in single or any(first <= job.id <= last for first, last in ranges)
+
+    return Selection(EVERY_STATE, test)
+
+
+def _array(values: list[Any]) -> Selection:
+    arrays = frozenset(_id_range("array", value)[0] for value in values)
+    return Selection(EVERY_STATE, lambda job: job.array in arrays or job.id in arrays)
+
+
+def _id_range(operator: str, value: object) -> tuple[int, int]:
+    """A job id as number or text (RFC 19); of two texts with `..` between, the first and the last."""
+    if type(value) is int:
+        return value, value
+    if not isinstance(value, str):
+        raise InvalidValue(f"constraint {operator}: {value!r:.80} is not a job id")
+    first, dots, last = value.partition("..")
+    if dots and operator != "id":
+        raise InvalidValue(f"constraint {operator}: {value[:80]!r} is not a job id")
+    low = parse_jobid(first)
+    high = parse_jobid(last) if dots else low
+    if high < low:
+        raise InvalidValue(f"constraint id: {value[:80]!r} ends before it begins: write the lower id first")
+    return low, high
+
+
 def _queue(values: list[Any]) -> Selection:
     names = frozenset(_texts("queue", values))
     return Selection(EVERY_STATE, lambda job: job.queue.name in names)
@@ -147,6 +199,9 @@ def _ranks(values: list[Any]) -> Selection:
 _LEAVES: Mapping[str, Callable[[list[Any]], Selection]] = {
     "userid": _userid,
     "name": _name,
+    "name-pattern": _name_pattern,
+    "id": _id,
+    "array": _array,
     "queue": _queue,
     "states": _states,
     "results": _results,

@@ -6,6 +6,7 @@ import contextlib
 import errno
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -21,6 +22,9 @@ from fluxsched.transport.zeromq import BlockingClient
 
 TIMEOUT_S = 60.0
 """How long a plain request waits for its answer; an instance answers within milliseconds."""
+
+WINDOW_CALLS = 4096
+"""Requests of one kind under way at once: enough to keep an instance busy, little enough to keep in memory."""
 
 
 class Beside(Protocol):
@@ -113,6 +117,47 @@ class Handle:
                 with contextlib.suppress(FluxschedError):
                     self._client.send(encode(self._calls.cancel(pending.matchtag, topic)))
 
+    def rpc_each(
+        self, topic: str, payloads: Iterable[dict[str, Any]], *, window: int = WINDOW_CALLS
+    ) -> Iterator[dict[str, Any] | RPCError]:
+        """A request each, of which `window` at most are under way; in order the answer to each, or why it is refused.
+
+        The next payload is only asked for when there is room for it.
+        """
+        source, waiting = iter(payloads), deque[Pending]()
+        while True:
+            if len(waiting) <= window // 2:
+                messages = []
+                for payload in islice(source, window - len(waiting)):
+                    waiting.append(Pending(topic))
+                    messages.append(self._calls.start(topic, codec.pack(payload), token=waiting[-1].answers.append))
+                self._send(messages)
+            if not waiting:
+                return
+            answer = self._next(waiting.popleft(), TIMEOUT_S)
+            yield _object(answer) if answer.error is None else answer.error
+
+    def subscribe(
+        self, topic: str, payload: dict[str, Any] | None, told: Callable[[dict[str, Any] | RPCError | None], None]
+    ) -> Callable[[], None]:
+        """A streaming request, whose answers `told` takes while this handle waits or listens: None is its end, an error
+        its failure. What it gives back ends the stream.
+        """
+
+        def take(answer: Answer) -> None:
+            is_end = answer.error is not None and answer.error.errnum == errno.ENODATA
+            told(None if is_end else answer.error or _object(answer))
+
+        message = self._calls.start(
+            topic, None if payload is None else codec.pack(payload), streaming=True, token=take
+        )
+        self._send([message])
+        return lambda: self._client.send(encode(self._calls.cancel(message.matchtag, topic)))
+
+    def listen(self, timeout_s: float | None, beside: Beside | None = None) -> bool:
+        """Pass on what arrives next, or look at the file `beside` when it can be read; False if nothing came."""
+        return self._take(timeout_s, beside)
+
     def post(self, topic: str, payload: dict[str, Any], answered: Callable[[Answer], None]) -> None:
         """One request, whose answer `answered` takes while this handle waits for others."""
         self._send([self._calls.start(topic, codec.pack(payload), token=answered)])
@@ -142,19 +187,10 @@ class Handle:
         self, jobspecs: Iterable[Jobspec | dict[str, Any]], urgency: int = 16
     ) -> list[int | RPCError]:
         """Submit several jobs at once; in order the id of each, or why it was refused."""
-        calls, messages = [], []
-        for jobspec in jobspecs:
-            body = jobspec.to_json() if isinstance(jobspec, Jobspec) else jobspec
-            pending = Pending("job-manager.submit")
-            message = self._calls.start(
-                pending.topic, codec.pack({"jobspec": body, "urgency": urgency}), token=pending.answers.append
-            )
-            pending.matchtag = message.matchtag
-            calls.append(pending)
-            messages.append(message)
-        self._send(messages)
-        answers = [self._next(pending, TIMEOUT_S) for pending in calls]
-        return [int(_object(answer)["id"]) if answer.error is None else answer.error for answer in answers]
+        bodies = (jobspec.to_json() if isinstance(jobspec, Jobspec) else jobspec for jobspec in jobspecs)
+        requests = ({"jobspec": body, "urgency": urgency} for body in bodies)
+        answers = self.rpc_each("job-manager.submit", requests)
+        return [answer if isinstance(answer, RPCError) else int(answer["id"]) for answer in answers]
 
     def wait(self, jobid: int, *, timeout_s: float | None = None) -> dict[str, Any]:
         """The result of a job once it is inactive (WaitResponse)."""

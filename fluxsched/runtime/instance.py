@@ -55,6 +55,7 @@ from fluxsched.runtime.services.jobinput import JobInputs
 from fluxsched.runtime.services.jobs import JobService
 from fluxsched.runtime.services.jobshell import JobShell
 from fluxsched.runtime.services.jobstreams import JobStreams
+from fluxsched.runtime.services.jobwaits import JobWaits
 from fluxsched.runtime.services.modules import ModuleService
 from fluxsched.runtime.services.resource import ResourceService
 from fluxsched.runtime.services.scheduling import SchedulingService
@@ -156,6 +157,7 @@ class Instance:
             self.shell, self.scheduling, self.router, self.store, self.turns, self._fluids(restored)
         )
         self.streams = JobStreams(self.shell, self.router, self.store, self.turns)
+        self.waits = JobWaits(self.shell, self.router, self.store, self.turns)
         self.inputs = JobInputs(self.shell, self.streams, self.router)
         serve_jobs(self.router, self.shell, self.jobs, self.streams, self.inputs, self.store)
         self.modules = ModuleService(

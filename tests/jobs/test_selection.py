@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.jobs import attributes, listing
 from fluxsched.jobs.job import Job
 from fluxsched.jobs.lookups import EVERY_STATE, shell_status
 from fluxsched.jobs.queues import Queue, QueueConfig
-from fluxsched.jobs.selection import DEPTH_MAX, TERMS_MAX, parse_selection
+from fluxsched.jobs.selection import DEPTH_MAX, PATTERN_CHARS_MAX, TERMS_MAX, parse_selection
 from fluxsched.jobs.states import State
 
 USER = 1000
@@ -100,6 +101,12 @@ def test_since_is_about_ended_jobs_alone(full: Any) -> None:
         ({"hostlist": ["node[2,7]"]}, [4]),
         ({"ranks": ["0", "3"]}, [4, 1]),
         ({"queue": ["batch"]}, []),
+        ({"id": [2, "f6"]}, [5, 2]),
+        ({"id": ["2..ƒ4", 6]}, [6, 3, 2]),
+        ({"id": []}, []),
+        ({"name-pattern": ["g*", "l?w"]}, [5, 3, 1]),
+        ({"name-pattern": ["[a-h]*d"]}, [2, 1]),
+        ({"name-pattern": []}, []),
         ({"not": [{"states": [126]}]}, []),
         ({"not": [{"name": ["low"]}]}, [6, 4, 3, 2, 1]),
         ({"not": []}, []),
@@ -146,12 +153,46 @@ def test_times_compare_as_they_say(full: Any) -> None:
         ({"t_submit": [">-1"]}, "'-1'"),
         ({"t_submit": [">inf"]}, "'inf'"),
         ({"and": [{"or": [3]}]}, "3"),
+        ({"id": ["x!"]}, "'x!'"),
+        ({"id": [1.5]}, "1.5"),
+        ({"id": ["5..3"]}, "'5..3' ends before it begins"),
+        ({"id": ["5..x!"]}, "'x!'"),
+        ({"array": ["1..2"]}, "'1..2' is not a job id"),
+        ({"name-pattern": ["x" * (PATTERN_CHARS_MAX + 1)]}, "longer than 256"),
     ],
 )
 def test_what_is_wrong_with_a_constraint_is_named(constraint: Any, part: str) -> None:
     with pytest.raises(InvalidValue) as raised:
         parse_selection(constraint)
     assert part in str(raised.value)
+
+
+def test_ids_alone_are_selected_active_ones_first_from_the_latest(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "STEP_JOBS", 2)
+    steps = listing.select_ids(full.manager, parse_selection(None))
+    assert next(steps) == [6, 5]
+    full.do("cancel", 4, USER, "")
+    assert list(steps) == [[4], [], [3, 2], [1]], "one that ends meanwhile comes once"
+    pending = parse_selection({"and": [{"states": ["pending"]}, {"name": ["low", "good"]}]})
+    assert [jobid for some in listing.select_ids(full.manager, pending) for jobid in some] == [5]
+
+
+def test_an_array_is_known_by_its_first_job_also_after_a_restart(world: Any, new_world: Any, spec: Any) -> None:
+    for jobid, array in ((1, None), (2, 0), (3, 2), (4, 2), (5, 0)):
+        raw = spec(name=f"a{jobid}").to_json()
+        raw["attributes"]["system"] |= {} if array is None else {"array": array}
+        world.submit(jobid, Jobspec.parse(raw))
+    world.do("cancel", 4, USER, "")
+    again = new_world()
+    again.perform(again.manager.restore(world.rows(), 200.0).effects)
+    for here in (world, again):
+        assert _ids(here, {"array": [2]}) == [2, 3, 4]
+        assert _ids(here, {"array": [1, "ƒ6"]}) == [1, 5], "a job that is alone is an array of one"
+        assert [job["array"] for job in here.manager.listing() if job["id"] == 3] == [2]
+    for wrong in (-1, True, "2", 1 << 64):
+        raw["attributes"]["system"]["array"] = wrong
+        with pytest.raises(InvalidValue, match=r"attributes\.system\.array: .* is not the id of the array's first job"):
+            Jobspec.parse(raw)
 
 
 def test_a_constraint_is_bounded() -> None:

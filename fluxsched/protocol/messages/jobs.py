@@ -59,6 +59,12 @@ class WaitResponse(Payload, frozen=True):
     exception_note: str | None = None
 
 
+class WaitAllRequest(Payload, frozen=True):
+    """A stream with one WaitResponse for each of these jobs, as soon as it is inactive."""
+
+    ids: list[JobNumber]
+
+
 class RaiseRequest(Payload, frozen=True):
     """Raise an exception on a job (RFC 21, exception event); severity 0 is fatal."""
 
@@ -103,7 +109,9 @@ class UpdateRequest(Payload, frozen=True):
 
 
 class ListRequest(Payload, frozen=True):
-    """Which jobs to list; filters that are absent let everything pass. `since`: inactive after this time."""
+    """Which jobs to list; filters that are absent let everything pass. `since`: inactive after this time; `constraint`:
+    what else must hold, as in SelectRequest.
+    """
 
     ids: list[JobNumber] | None = None
     states: list[str] | None = None
@@ -112,6 +120,21 @@ class ListRequest(Payload, frozen=True):
     user: Unsigned32 | None = None
     max_entries: Size = LIST_ENTRIES_DEFAULT
     since: WallTime | None = None
+    constraint: dict[str, Any] | None = None
+
+
+class SelectRequest(Payload, frozen=True):
+    """A stream with the ids of all jobs for which the constraint holds (RFC 31's shape, operators of RFC 43 and ours);
+    None and `{}` hold for all.
+    """
+
+    constraint: dict[str, Any] | None = None
+
+
+class SelectResponse(Payload, frozen=True):
+    """Some of the ids."""
+
+    ids: list[JobNumber]
 
 
 class JobInfo(Payload, frozen=True, kw_only=True):
@@ -126,6 +149,7 @@ class JobInfo(Payload, frozen=True, kw_only=True):
     ntasks: Size
     duration: Seconds
     priority: Unsigned32 | None = None
+    array: JobNumber | None = None
     t_run: WallTime | None = None
     t_cleanup: WallTime | None = None
     t_inactive: WallTime | None = None

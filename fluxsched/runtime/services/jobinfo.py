@@ -8,7 +8,9 @@ from typing import Any
 from fluxsched.errors import InvalidValue
 from fluxsched.jobs import restore
 from fluxsched.jobs.lookups import EVERY_STATE, Filter, JobResult, result
+from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.queues import Queue, QueueConfig
+from fluxsched.jobs.selection import parse_selection
 from fluxsched.jobs.states import VIRTUAL_STATES, State
 from fluxsched.protocol.messages.jobs import ListRequest, WaitResponse
 from fluxsched.runtime.store import Store
@@ -26,14 +28,16 @@ def list_filter(wanted: ListRequest) -> Filter:
         if name.upper() not in STATES:
             raise InvalidValue(f"job state {name!r} is unknown; known: {', '.join(STATES)}")
         states |= STATES[name.upper()]
+    selection = parse_selection(wanted.constraint)
     return Filter(
         ids=None if wanted.ids is None else tuple(wanted.ids),
-        states=states,
+        states=states & selection.states,
         queue=wanted.queue,
         name=wanted.name,
         userid=wanted.user,
         max_entries=min(wanted.max_entries or LIST_ENTRIES_MAX, LIST_ENTRIES_MAX),
         since_s=wanted.since or 0.0,
+        matches=None if not wanted.constraint else selection.matches,
     )
 
 
@@ -74,6 +78,14 @@ def stored_job(store: Store, jobid: int) -> dict[str, Any] | None:
         found["eventlog"] += json.loads(events)
         found["jobspec"] = json.loads(jobspec) if jobspec is not None else found["jobspec"]
         found["R"] = json.loads(resources) if resources is not None else found["R"]
+    return found
+
+
+def clean_result(manager: JobManager, store: Store, jobid: int) -> JobResult:
+    """How a job ended whose `clean` event is on disk, though it may be forgotten here."""
+    job = manager.inactive.get(jobid)
+    found = result(job) if job is not None else stored_result(store, jobid)
+    assert found is not None, "a clean job has a result"
     return found
 
 

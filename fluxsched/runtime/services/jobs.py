@@ -14,6 +14,7 @@ from fluxsched.errors import InvalidValue, Refused
 from fluxsched.jobs import listing
 from fluxsched.jobs.job import SENT
 from fluxsched.jobs.lookups import Filter
+from fluxsched.jobs.selection import Selection, parse_selection
 from fluxsched.protocol import codec
 from fluxsched.protocol.header import Message
 from fluxsched.protocol.messages import alloc, queues
@@ -67,6 +68,7 @@ class JobService:
             "job-manager.urgency": self._urgency,
             "job-manager.update": self._update,
             "job-manager.list": self._list,
+            "job-manager.select": self._select,
             "job-manager.lookup": self._lookup,
             "job-manager.why": self._why,
             "job-manager.queue-list": self._queue_list,
@@ -137,6 +139,20 @@ class JobService:
             found += [msgspec.Raw(codec.pack(one)) for one in some]
             yield
         request.respond({"jobs": found})
+
+    def _select(self, request: Request) -> None:
+        selection = parse_selection(request.payload(msg.SelectRequest).constraint)
+        request.open_stream(lambda: None)
+        self._turns.spread(self._tell_ids(request, selection))
+
+    def _tell_ids(self, request: Request, wanted: Selection) -> Work:
+        for ids in listing.select_ids(self._manager, wanted):
+            if not request.is_open:
+                return
+            if ids:
+                request.respond(msg.SelectResponse(ids))
+            yield
+        request.finish()
 
     def stats(self, request: Request) -> None:
         """Answer with how many jobs are in which state."""

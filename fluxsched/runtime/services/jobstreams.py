@@ -12,13 +12,12 @@ from typing import Any
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
-from fluxsched.jobs import lookups
 from fluxsched.jobs.lookups import JobResult
 from fluxsched.protocol.messages import jobs as msg
 from fluxsched.runtime.exec.base import spool_directory
 from fluxsched.runtime.peers import Peer, Request
 from fluxsched.runtime.router import Router, forget
-from fluxsched.runtime.services.jobinfo import clean_context, list_filter, stored_job, stored_result, wait_response
+from fluxsched.runtime.services.jobinfo import clean_context, clean_result, list_filter, stored_job, wait_response
 from fluxsched.runtime.services.jobshell import JobShell, Stretch
 from fluxsched.runtime.services.taskoutput import CHUNK_BYTES, Budget, TaskOutput
 from fluxsched.runtime.store import Store
@@ -214,10 +213,7 @@ class JobStreams:
 
     def _result(self, jobid: int) -> JobResult:
         """How a job ended of which that is on disk; who is not kept any more by then is read from there."""
-        job = self._manager.inactive.get(jobid)
-        found = lookups.result(job) if job is not None else stored_result(self._store, jobid)
-        assert found is not None, "a clean job has a result"
-        return found
+        return clean_result(self._manager, self._store, jobid)
 
     # -- wait ---------------------------------------------------------------------------------------------------
 
