@@ -8,10 +8,8 @@ since a limit or an access rule that is silently ignored is worse than none.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +17,10 @@ from fluxsched.core.constraint import Constraint
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
 from fluxsched.core.rfields import LOCAL_PREFIX, check_property
-from fluxsched.errors import InvalidValue
 from fluxsched.jobs.queues import QueueConfig
-from fluxsched.resource.groups import DEFAULT, EXCLUDE, GROUPS_MAX, check_name
+from fluxsched.resource.groups import DEFAULT, EXCLUDE, GROUPS_MAX
+from fluxsched.resource.groups import check_name as check_group_name
+from fluxsched.runtime.config_schedulers import check_group, check_name, read_schedulers
 from fluxsched.runtime.config_values import (
     HEARTBEAT_S,
     KILL_TIMEOUT_S,
@@ -37,8 +36,8 @@ from fluxsched.runtime.config_values import (
     SchedulerSettings,
 )
 from fluxsched.runtime.files import read_text
-from fluxsched.runtime.policies import check_policy, composed
-from fluxsched.runtime.toml_reader import Document, Table
+from fluxsched.runtime.policies import check_policy, located
+from fluxsched.runtime.toml_reader import Document, Fault, Table, raise_faults
 
 __all__ = [
     "Config",
@@ -52,6 +51,8 @@ __all__ = [
     "load_config",
     "parse_config",
     "queue_configs",
+    "read_config",
+    "read_file",
 ]
 
 CONFIG_BYTES_MAX = 1 << 24
@@ -60,39 +61,54 @@ CONFIG_BYTES_MAX = 1 << 24
 QUEUES_MAX = 256
 """Every scheduling pass looks at each queue; a site has a handful."""
 
-SCHEDULERS_MAX = 64
-"""Each is a process of its own."""
-
 HEARTBEAT_MIN_S = 0.02
 """Below it the heartbeats are the load."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def load_config(path: Path) -> Config:
     """The configuration in a file. Raises InvalidValue with a line for each fault: `site.toml:12: [resource] ...`."""
-    return parse_config(read_text(path, "configuration", CONFIG_BYTES_MAX), str(path))
+    config, faults = read_file(path)
+    raise_faults(config.name, faults)
+    return config
+
+
+def read_file(path: Path) -> tuple[Config, list[Fault]]:
+    """`read_config` of a file. Raises InvalidValue for one that cannot be read or is no TOML."""
+    return read_config(read_text(path, "configuration", CONFIG_BYTES_MAX), str(path))
 
 
 def parse_config(text: str, name: str) -> Config:
-    """The configuration in a text; `name` is its file's, from which a relative `path` counts. Raises InvalidValue."""
+    """The configuration in a text; `name` is its file's, from which relative paths count. Raises InvalidValue."""
+    config, faults = read_config(text, name)
+    raise_faults(name, faults)
+    return config
+
+
+def read_config(text: str, name: str) -> tuple[Config, list[Fault]]:
+    """What a text says as far as it can be understood, and all that is wrong with it.
+
+    Raises InvalidValue for what is no TOML at all.
+    """
     document = Document(text, name)
     root = document.root
-    resource = _resource(root.table("resource"), Path(name).parent)
+    directory = Path(name).parent
+    resource = _resource(root.table("resource"), directory)
     groups = {DEFAULT, *resource.groups}
     policy = root.table("policy")
     limits, defaults = _policy(policy, with_queue=True)
-    queues = _queues(root.table("queues"), groups, limits, defaults)
+    queues = _queues(root.table("queues"), groups, limits, defaults, directory)
+    if not queues:
+        _check_default(policy, None, defaults.duration_s, limits)
     if defaults.queue is not None and defaults.queue not in queues:
         system = policy.table("jobspec").table("defaults").table("system")
         system.fault("queue", f"queue {defaults.queue!r} is not configured; there are: {', '.join(queues) or 'none'}")
-    schedulers = _schedulers(root, groups, queues)
+    schedulers = read_schedulers(root, groups, queues, directory)
     kill_timeout_s = _exec(root.table("exec"))
     allow_guests = _access(root.table("access"))
     root.done()
-    document.check()
     raw, lines = document.raw, document.lines
-    return Config(name, resource, queues, schedulers, kill_timeout_s, defaults, limits, allow_guests, raw, lines)
+    config = Config(name, resource, queues, schedulers, kill_timeout_s, defaults, limits, allow_guests, raw, lines)
+    return config, document.faults
 
 
 def queue_configs(config: Config | None) -> dict[str | None, QueueConfig]:
@@ -164,7 +180,7 @@ def _groups(table: Table) -> dict[str, str]:
         text = table.text(name)
         if name == DEFAULT:
             table.fault(name, "cannot be configured: it owns the targets that no other group names")
-        elif table.accepts(name, check_name, name) and text is not None:
+        elif table.accepts(name, check_group_name, name) and text is not None:
             groups[name] = text
     return groups
 
@@ -202,6 +218,8 @@ def _policy(table: Table, *, with_queue: bool) -> tuple[Limits, Defaults]:
         most.integer("ncores", NO_LIMIT),
         most.integer("ngpus", NO_LIMIT),
     )
+    if limit.nodes_max is not None and NO_LIMIT < limit.nodes_max < (limit.nodes_min or 0):
+        least.fault("nnodes", f"{limit.nodes_min} is above the most, {limit.nodes_max}: no job could be submitted")
     jobspec = table.table("jobspec")
     defaults = jobspec.table("defaults")
     system = defaults.table("system")
@@ -216,18 +234,22 @@ def _unlimited_as_zero(duration_s: float | None) -> float | None:
     return 0.0 if duration_s == math.inf else duration_s
 
 
-def _queues(table: Table, groups: set[str], limits: Limits, defaults: Defaults) -> dict[str, QueueSettings]:
+def _queues(
+    table: Table, groups: set[str], limits: Limits, defaults: Defaults, directory: Path
+) -> dict[str, QueueSettings]:
     found = {}
     for name in table.names(QUEUES_MAX):
-        one = _queue(name, table.table(name), groups, limits, defaults)
-        if table.accepts(name, _check_name, name):
+        one = _queue(name, table.table(name), groups, limits, defaults, directory)
+        if table.accepts(name, check_name, name):
             found[name] = one
     return found
 
 
-def _queue(name: str, table: Table, groups: set[str], limits: Limits, defaults: Defaults) -> QueueSettings:
+def _queue(
+    name: str, table: Table, groups: set[str], limits: Limits, defaults: Defaults, directory: Path
+) -> QueueSettings:
     group = table.text("group") or DEFAULT
-    _check_group(table, "group", group, groups)
+    check_group(table, "group", group, groups)
     requires = table.texts("requires", _check_required)
     hosts = table.text("hosts", Hostlist.parse)
     if hosts is not None and "requires" in table:
@@ -235,11 +257,16 @@ def _queue(name: str, table: Table, groups: set[str], limits: Limits, defaults: 
     policy, own, own_defaults = _queue_policy(table)
     duration_s = own_defaults.duration_s if own_defaults.duration_s is not None else defaults.duration_s
     merged = _merged(own, limits)
-    if merged.duration_s and duration_s and duration_s > merged.duration_s:
-        table.fault(None, f"its default duration of {duration_s:g} s is above its limit of {merged.duration_s:g} s")
+    _check_default(table, None, duration_s, merged)
     table.done()
     required = requires if hosts is None else (LOCAL_PREFIX + name,)
+    policy = None if policy is None else located(policy, directory)
     return QueueSettings(name, group, required, hosts, merged, duration_s, policy)
+
+
+def _check_default(table: Table, key: str | None, duration_s: float | None, limits: Limits) -> None:
+    if limits.duration_s and duration_s and duration_s > limits.duration_s:
+        table.fault(key, f"its default duration of {duration_s:g} s is above its limit of {limits.duration_s:g} s")
 
 
 def _queue_policy(table: Table) -> tuple[str | None, Limits, Defaults]:
@@ -270,33 +297,6 @@ def _merged(own: Limits, general: Limits) -> Limits:
     return Limits(*[general if mine is None else mine for mine, general in chosen])
 
 
-def _schedulers(
-    root: Table, groups: set[str], queues: Mapping[str, QueueSettings]
-) -> tuple[SchedulerSettings, ...]:
-    found: list[SchedulerSettings] = []
-    served: dict[str, int] = {}
-    for at, table in enumerate(root.tables("scheduler")):
-        if at >= SCHEDULERS_MAX:
-            table.fault(None, f"is above the limit of {SCHEDULERS_MAX} schedulers")
-            break
-        mine = table.texts("groups")
-        policy = table.text("policy", partial(composed, groups=mine or (DEFAULT,), queues=queues))
-        name = table.text("name", _check_name)
-        if "policy" not in table:
-            table.fault(None, 'has no policy, such as policy = "fifo"')
-        if name is not None and name in {one.name for one in found}:
-            table.fault("name", f"two schedulers are named {name!r}")
-        for group in mine or (DEFAULT,):
-            _check_group(table, "groups" if mine else None, group, groups)
-            if group in served:
-                text = f"group {group!r} is served by scheduler number {served[group] + 1} already: one a group"
-                table.fault("groups" if mine else None, text)
-            served.setdefault(group, at)
-        table.done()
-        found.append(SchedulerSettings(policy or "", name, mine))
-    return tuple(found)
-
-
 def _exec(table: Table) -> float:
     kill_timeout_s = table.duration_s("kill-timeout")
     table.done()
@@ -307,19 +307,6 @@ def _access(table: Table) -> bool:
     allow_guests = table.flag("allow-guest-user")
     table.done()
     return bool(allow_guests)
-
-
-def _check_group(table: Table, key: str | None, group: str, groups: set[str]) -> None:
-    if group == EXCLUDE:
-        table.fault(key, f"nobody can acquire group {EXCLUDE!r}")
-    elif group not in groups:
-        known = ", ".join(sorted(groups))
-        table.fault(key, f"group {group!r} is not in [resource.groups]; there are: {known} (it may be empty there)")
-
-
-def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
-        raise InvalidValue(f"name {name!r} must be at most 64 letters, digits, '.', '_' and '-', the first no sign")
 
 
 def _check_required(name: str) -> None:

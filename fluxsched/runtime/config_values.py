@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxsched.core.amounts import Amounts
-from fluxsched.runtime.toml_lines import Lines
+from fluxsched.runtime.toml_lines import Lines, Path
 
 HEARTBEAT_S = 2.0
 """As in Flux's overlay: a handful of messages a second for a thousand hosts."""
@@ -126,6 +126,13 @@ class Config:
 
     def where(self, table: str, key: str | int | None = None) -> str:
         """`file:line` of a key in a table named by its dotted path, for error texts."""
-        path: tuple[str | int, ...] = tuple(table.split("."))
-        line = self.lines.of(path if key is None else (*path, key)) if self.lines is not None else 1
-        return f"{self.name}:{line}"
+        return f"{self.name}:{self.line(table, key)}"
+
+    def line(self, table: str, key: str | int | None = None) -> int:
+        """The line of a key in a table named by its dotted path, or of the innermost table around it; else 1."""
+        path: Path = tuple(table.split("."))
+        return self.line_of(path if key is None else (*path, key))
+
+    def line_of(self, path: Path) -> int:
+        """The same of a path of keys."""
+        return self.lines.of(path) if self.lines is not None else 1

@@ -11,7 +11,7 @@ import select
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -23,13 +23,15 @@ from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.runtime import log as logs
 from fluxsched.runtime.blocking import Handle
 from fluxsched.runtime.clock import SystemClock, sleep
-from fluxsched.runtime.config import Config, load_config
+from fluxsched.runtime.config import Config
+from fluxsched.runtime.config_check import read_site
 from fluxsched.runtime.discover import discover
 from fluxsched.runtime.enclosing import enclosing_job
 from fluxsched.runtime.instance import Instance, Settings
 from fluxsched.runtime.paths import find_uri
 from fluxsched.runtime.policies import check_files, composed
 from fluxsched.runtime.sources import Sources, build_inventory
+from fluxsched.runtime.toml_reader import Fault
 from fluxsched.runtime.tracing import printer
 from fluxsched.runtime.usage import check_start
 
@@ -74,12 +76,12 @@ class StartOptions:
 def settings_of(options: StartOptions) -> Settings:
     """Everything an instance needs, with all errors of config and sources found before anything starts."""
     logs.setup(None, options.verbose)  # what is to be said of these, before the instance has its own log
-    config = load_config(options.config) if options.config is not None else Config()
+    config, faults = read_site(options.config)
     explicit = options.r_path or options.fake or options.test_size or config.resource.path or config.resource.entries
     enclosing = None if explicit else enclosing_job()
     enclosed = None if enclosing is None else enclosing.resources()
 
-    def sources(config: Config, r_path: Path | None) -> Sources:
+    def sources(config: Config, r_path: Path | None, faults: Iterable[Fault]) -> Sources:
         return build_inventory(
             config,
             r_path=r_path,
@@ -87,18 +89,19 @@ def settings_of(options: StartOptions) -> Settings:
             test_size=options.test_size,
             enclosing=enclosed,
             topology=discover,
+            known=faults,
         )
 
     def reload(wanted: ReloadRequest) -> Sources:
-        again = load_config(options.config) if options.config is not None else Config()
+        again, faults = read_site(options.config)
         if wanted.R is not None:
-            return build_inventory(again, given=ResourceSet.parse(wanted.R), topology=discover)
+            return build_inventory(again, given=ResourceSet.parse(wanted.R), topology=discover, known=faults)
         if wanted.path is not None:
-            return build_inventory(again, r_path=Path(wanted.path), topology=discover)
-        return sources(again, options.r_path)
+            return build_inventory(again, r_path=Path(wanted.path), topology=discover, known=faults)
+        return sources(again, options.r_path, faults)
 
     return Settings(
-        sources=sources(config, options.r_path),
+        sources=sources(config, options.r_path, faults),
         reload=reload,
         config=config,
         statedir=options.statedir,

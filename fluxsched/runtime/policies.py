@@ -6,10 +6,13 @@ has the policy that its scheduler's own words give it, else that of its configur
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fluxsched.errors import InvalidValue
+from fluxsched.jobs.queues import DEFAULT_GROUP
 from fluxsched.runtime.config_values import QueueSettings
 from fluxsched.sched.registry import (
     OWN,
@@ -46,11 +49,35 @@ def check_policies(specs: str) -> tuple[str, dict[str, str]]:
 
 def check_files(specs: str) -> None:
     """Raises InvalidValue for `SPEC;QUEUE=SPEC;...` with a policy in a file that is not there."""
+    for name in absent_files(specs):
+        raise InvalidValue(f"there is no file {name}")
+
+
+def absent_files(specs: str) -> Iterator[str]:
+    """The files that `SPEC;QUEUE=SPEC;...` names and that are not there."""
     general, own = split_queues(specs)
     for spec in (general, *own.values()):
         name, _ = parse_spec(spec)
         if is_file(name) and not Path(name).is_file():
-            raise InvalidValue(f"there is no file {name}")
+            yield name
+
+
+def located(specs: str, directory: Path) -> str:
+    """`SPEC;QUEUE=SPEC;...` with absolute files; relative ones count from `directory`."""
+    general, own = split_queues(specs)
+    return join_queues(_located(general, directory), {queue: _located(spec, directory) for queue, spec in own.items()})
+
+
+def _located(spec: str, directory: Path) -> str:
+    name, colon, options = spec.partition(":")
+    return f"{os.path.abspath(directory / name)}{colon}{options}" if is_file(name) else spec
+
+
+def default_name(spec: str, groups: Sequence[str]) -> str:
+    """What a module is called: `fifo:placement=best-fit` is sched-fifo; for group debug it is sched-fifo-debug."""
+    base = Path(re.split("[:;]", spec, maxsplit=1)[0]).name.removesuffix(".py")
+    name = base if base.startswith("sched-") else f"sched-{base}"
+    return "-".join([name, *(group for group in groups if group != DEFAULT_GROUP)])
 
 
 def composed(specs: str, groups: Sequence[str], queues: Mapping[str, QueueSettings]) -> str:

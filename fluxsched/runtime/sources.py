@@ -8,7 +8,7 @@ the configuration says of hosts beyond their cores and GPUs is kept where the ne
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from fluxsched.runtime.config_values import Config, HostEntry
 from fluxsched.runtime.discover import Topology
 from fluxsched.runtime.files import read_text
 from fluxsched.runtime.log import logger
+from fluxsched.runtime.toml_reader import Fault, raise_faults
 
 FAKE_CORES_MAX = 1 << 12
 """Cores of one made-up target: the largest machines have 1,024 hardware threads."""
@@ -37,7 +38,14 @@ FAKE_GPUS_MAX = 1 << 8
 log = logger("config")
 
 _FAKE = re.compile(r"([0-9]{1,9})x([0-9]{1,9})(?:\+([0-9]{1,9}))?", re.ASCII)
+_RESOURCES = {("resource", "config"), ("resource", "path")}
+"""Keys that say which targets there are."""
+
 _CONFIGURED, _DISCOVERED, _ENCLOSED = "configuration", "dynamic-discovery", "job-info"  # RFC 44's methods
+
+
+class _FaultyResources(Exception):
+    """The configuration's own resources cannot be had; the one argument is the Fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +73,25 @@ def build_inventory(
     enclosing: ResourceSet | None = None,
     given: ResourceSet | None = None,
     topology: Callable[[], Topology],
+    known: Iterable[Fault] = (),
 ) -> Sources:
     """The resources that these options, else the configuration, else an enclosing job's R, else this machine give.
 
-    `given` is an R that somebody sent, taken like a file's, instead of all of these.
-    Raises InvalidValue naming what is wrong: all unknown and all doubly owned targets, with `file:line` of each group.
+    `given` is an R that somebody sent, taken like a file's, instead of all of these. `known` are faults of the
+    configuration that were found already. Raises InvalidValue naming all that is wrong: these, and with the line of
+    each group and queue all unknown and all doubly owned targets.
     """
-    config = config or Config()
+    config, faults = config or Config(), list(known)
     _check_exclusive({"--R": r_path, "--fake": fake, "--test-size": test_size})
-    if given is not None:
+    if all(source is None for source in (given, fake, test_size, r_path)):
+        if any(fault.path[:2] in _RESOURCES for fault in faults):  # nobody can tell which targets there would be
+            raise_faults(config.name, faults)
+        try:
+            found = _of_config(config, enclosing, topology)
+        except _FaultyResources as fault:
+            raise_faults(config.name, [*faults, fault.args[0]])
+            raise
+    elif given is not None:
         found = _described(usable_resources(given, "R"), topology())
     elif fake is not None:
         made = _dressed(fake_resources(fake), config)
@@ -82,24 +100,26 @@ def build_inventory(
         here = topology()
         made = _dressed(here.resources(test_size), config)
         found = Sources(Inventory(made, _CONFIGURED), {}, real=True, made_up=False, topology=here)
-    elif r_path is not None:
-        found = _described(read_resources(r_path), topology())
-    elif config.resource.path is not None or config.resource.entries:
-        found = _described(_configured(config), topology())
-    elif enclosing is not None:
-        found = _enclosed(enclosing, topology())
     else:
-        here = topology()
-        inventory = Inventory(here.resources(), _DISCOVERED, dynamic=True)
-        found = Sources(inventory, {}, real=True, made_up=False, topology=here)
-    faults: list[str] = []
+        assert r_path is not None
+        found = _described(read_resources(r_path), topology())
     groups = _groups(config, found.inventory.resources, faults)
     resources = _with_queue_members(config, found.inventory.resources, faults)
     if config.resource.shared:
         resources = resources.with_shared(config.resource.shared)
-    if faults:
-        raise InvalidValue("\n".join(faults))
+    raise_faults(config.name, faults)
     return replace(found, inventory=replace(found.inventory, resources=resources), groups=groups)
+
+
+def _of_config(config: Config, enclosing: ResourceSet | None, topology: Callable[[], Topology]) -> Sources:
+    """The resources that the configuration names, else those of the enclosing job, else this machine's."""
+    if config.resource.path is not None or config.resource.entries:
+        return _described(_configured(config), topology())
+    if enclosing is not None:
+        return _enclosed(enclosing, topology())
+    here = topology()
+    inventory = Inventory(here.resources(), _DISCOVERED, dynamic=True)
+    return Sources(inventory, {}, real=True, made_up=False, topology=here)
 
 
 def fake_resources(spec: str) -> ResourceSet:
@@ -202,43 +222,43 @@ def _dressed(resources: ResourceSet, config: Config) -> ResourceSet:
     return resources | ResourceSet(merge(counted.items()).entries, resources.hosts(Idset.of(counted)), having)
 
 
-def _groups(config: Config, resources: ResourceSet, faults: list[str]) -> dict[str, Idset]:
+def _groups(config: Config, resources: ResourceSet, faults: list[Fault]) -> dict[str, Idset]:
     """The configured groups, `exclude` always among them, as ranks.
 
-    Adds a line for each fault: unknown targets, or targets that an earlier group has.
+    Adds each fault: unknown targets, or targets that an earlier group has.
     """
     groups: dict[str, Idset] = {}
-    wheres: dict[str, str] = {}
-    for name, text, where, table in _group_texts(config):
+    lines: dict[str, int] = {}
+    for name, text, line, table in _group_texts(config):
         try:
             ranks = _targets(text, resources)
         except InvalidValue as fault:
-            faults.append(f"{where}: {table} {name}: {fault}")
+            faults.append(Fault(line, f"{table} {name}: {fault}"))
             continue
         for other, owned in groups.items():
             if twice := ranks & owned:
-                both = f"{describe(resources, twice)} in group {other!r} too ({wheres[other]})"
-                faults.append(f"{where}: {table} {name}: {both}: a target belongs to one group")
-        groups[name], wheres[name] = ranks, where
+                both = f"{describe(resources, twice)} in group {other!r} too ({config.name}:{lines[other]})"
+                faults.append(Fault(line, f"{table} {name}: {both}: a target belongs to one group"))
+        groups[name], lines[name] = ranks, line
     return {EXCLUDE: EMPTY, **groups}
 
 
-def _group_texts(config: Config) -> Iterator[tuple[str, str, str, str]]:
-    """Each group with its text and its place: `site.toml:12`, `[resource.groups]`."""
+def _group_texts(config: Config) -> Iterator[tuple[str, str, int, str]]:
+    """Each group with its text and its place: line 12, `[resource.groups]`."""
     settings = config.resource
     for name, text in settings.groups.items():
-        yield name, text, config.where("resource.groups", name), "[resource.groups]"
+        yield name, text, config.line("resource.groups", name), "[resource.groups]"
     if settings.exclude:
         short = "exclude" in config.raw.get("resource", {})
         table = "resource" if short else "resource.groups"
-        yield EXCLUDE, settings.exclude, config.where(table, EXCLUDE), f"[{table}]"
+        yield EXCLUDE, settings.exclude, config.line(table, EXCLUDE), f"[{table}]"
 
 
 def _targets(text: str, resources: ResourceSet) -> Idset:
     return parse_targets(text, resources.ranks_by_host, resources.ranks)
 
 
-def _with_queue_members(config: Config, resources: ResourceSet, faults: list[str]) -> ResourceSet:
+def _with_queue_members(config: Config, resources: ResourceSet, faults: list[Fault]) -> ResourceSet:
     """With the membership property `+NAME` on the hosts of each queue that lists its hosts (RFC 33)."""
     for name, queue in config.queues.items():
         if queue.hosts is None:
@@ -249,7 +269,7 @@ def _with_queue_members(config: Config, resources: ResourceSet, faults: list[str
                 raise InvalidValue("names no host (RFC 33 asks for at least one)")
             resources = resources.add_property(LOCAL_PREFIX + name, ranks)
         except InvalidValue as fault:
-            faults.append(f"{config.where(f'queues.{name}', 'hosts')}: [queues.{name}] hosts: {fault}")
+            faults.append(Fault(config.line(f"queues.{name}", "hosts"), f"[queues.{name}] hosts: {fault}"))
     return resources
 
 
@@ -258,8 +278,8 @@ def _configured(config: Config) -> ResourceSet:
     try:
         return resources_of_entries(config.resource.entries) if path is None else read_resources(Path(path))
     except InvalidValue as fault:
-        where = config.where("resource", "config" if path is None else "path")
-        raise type(fault)(f"{where}: {'' if path is None else '[resource] path: '}{fault}", fault.errnum) from None
+        line = config.line("resource", "config" if path is None else "path")
+        raise _FaultyResources(Fault(line, f"{'' if path is None else '[resource] path: '}{fault}")) from fault
 
 
 def _described(resources: ResourceSet, here: Topology) -> Sources:

@@ -1,7 +1,7 @@
 """Taking a TOML document apart so that every fault in it is found in one go, each with its line.
 
 Law: what a reader asks for is what is known; whatever nobody asked for is an unknown key. A fault is noted and the
-reader goes on with a default, as a compiler does; `Document.check` raises them all at the end.
+reader goes on with a default, as a compiler does; `raise_faults` raises them all at the end.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import difflib
 import math
 import re
 import tomllib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from fluxsched.core.amounts import AMOUNT_KINDS_MAX, Amounts, check_kind, parse_amount
 from fluxsched.core.duration import parse_duration
@@ -25,11 +25,29 @@ DEPTH_MAX = 16
 MEMBERS_MAX = 1 << 20
 """Keys and array items in all: several for each of 131,072 hosts that all differ."""
 
-FAULTS_SHOWN_MAX = 20
-"""Nobody mends more at a time, and one mistake can make hundreds."""
+FAULTS_SHOWN_MAX = 100
+"""One mistake can make thousands, and what scrolls off the screen helps nobody."""
 
 _WORDS = {bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "an array", dict: "a table"}
 _AT_LINE = re.compile(r" \(at line ([0-9]+), column ([0-9]+)\)$")
+
+
+class Fault(NamedTuple):
+    """What is wrong with a key or a table of a file: `text` names the key, `path` is where it stands."""
+
+    line: int
+    text: str
+    path: Path = ()
+
+
+def raise_faults(name: str, faults: Iterable[Fault]) -> None:
+    """Raise InvalidValue with all faults of the file `name`, a line each, in the order of the file."""
+    found = [f"{name}:{fault.line}: {fault.text}" for fault in sorted(faults, key=lambda fault: fault[:2])]
+    if len(found) > FAULTS_SHOWN_MAX:
+        more = len(found) - FAULTS_SHOWN_MAX
+        found[FAULTS_SHOWN_MAX:] = [f"{name}: and {more} more faults; fix these first"]
+    if found:
+        raise InvalidValue("\n".join(found))
 
 
 class Document:
@@ -39,7 +57,7 @@ class Document:
         self.name = name
         self.lines = Lines(text)
         self.raw = _load(text, name)
-        self._faults: list[tuple[int, str]] = []
+        self.faults: list[Fault] = []
 
     @property
     def root(self) -> Table:
@@ -52,16 +70,7 @@ class Document:
 
     def fault(self, path: Path, text: str) -> None:
         """Note what is wrong with a key or a table."""
-        self._faults.append((self.lines.of(path), text))
-
-    def check(self) -> None:
-        """Raise InvalidValue with all faults, a line each, in the order of the file."""
-        faults = [f"{self.name}:{line}: {text}" for line, text in sorted(self._faults)]
-        if len(faults) > FAULTS_SHOWN_MAX:
-            more = len(faults) - FAULTS_SHOWN_MAX
-            faults[FAULTS_SHOWN_MAX:] = [f"{self.name}: and {more} more faults; mend these first"]
-        if faults:
-            raise InvalidValue("\n".join(faults))
+        self.faults.append(Fault(self.lines.of(path), text, path))
 
 
 class Table:

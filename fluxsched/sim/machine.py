@@ -14,7 +14,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
 from fluxsched.jobs.queues import QueueConfig
 from fluxsched.resource.groups import EXCLUDE
-from fluxsched.runtime.config import QueueSettings, load_config, queue_configs
+from fluxsched.runtime.config import QueueSettings, queue_configs, read_file
 from fluxsched.runtime.discover import Topology
 from fluxsched.runtime.policies import check_policies, composed
 from fluxsched.runtime.sources import build_inventory, fake_resources, read_resources
@@ -80,11 +80,11 @@ def site_of(
 
 def _configured(config_path: Path, r_path: Path | None, machine: Machine | None, trace: Trace) -> Site:
     """Groups and queues of a configuration, on the machine given beside it, else on its own, else on the trace's."""
-    config = load_config(config_path)
+    config, faults = read_file(config_path)
     if r_path is None and machine is None and not (config.resource.path or config.resource.entries):
         machine = _recorded(trace)
     found = build_inventory(
-        config, r_path=r_path, fake=None if machine is None else _spec(machine), topology=_nowhere
+        config, r_path=r_path, fake=None if machine is None else _spec(machine), topology=_nowhere, known=faults
     )
     return Site(found.inventory.resources, found.groups, queue_configs(config), config.defaults.queue, config.queues)
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.runtime import config as configs
 from fluxsched.runtime.config import Config, HostEntry, Limits, load_config, parse_config, queue_configs
+from fluxsched.runtime.config_schedulers import SCHEDULERS_MAX
 from fluxsched.runtime.toml_lines import Lines
 from fluxsched.runtime.toml_reader import DEPTH_MAX, FAULTS_SHOWN_MAX
 
@@ -94,7 +95,7 @@ def test_every_key_is_read() -> None:
     assert times_s == (0.5, 3.0, 60.0, 3600.0)
     assert [(s.policy, s.name, s.groups) for s in config.schedulers] == [
         ("fifo:placement=best-fit", "main", ()),
-        ("./mine.py", None, ("batch", "spare")),
+        (str(Path("etc/mine.py").absolute()), None, ("batch", "spare")),
     ]
     assert config.kill_timeout_s == 1.5
     assert (config.defaults.queue, config.defaults.duration_s) == ("day", 600.0)
@@ -268,7 +269,7 @@ def test_too_many_faults_are_counted_only() -> None:
         parse_config(text, "s")
     lines = str(caught.value).splitlines()
     assert len(lines) == FAULTS_SHOWN_MAX + 1
-    assert lines[-1] == "s: and 5 more faults; mend these first"
+    assert lines[-1] == "s: and 5 more faults; fix these first"
 
 
 @pytest.mark.parametrize(
@@ -285,10 +286,10 @@ def test_limits_are_polite(text: str, told: str) -> None:
 
 
 def test_too_many_schedulers_are_refused() -> None:
-    text = '[[scheduler]]\npolicy = "fifo"\ngroups = []\n' * (configs.SCHEDULERS_MAX + 1)
+    text = '[[scheduler]]\npolicy = "fifo"\ngroups = []\n' * (SCHEDULERS_MAX + 1)
     with pytest.raises(InvalidValue) as caught:
         parse_config(text, "s")
-    assert "more faults" in str(caught.value)
+    assert "is above the limit of 64 schedulers" in str(caught.value)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

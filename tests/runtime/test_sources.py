@@ -274,9 +274,9 @@ def test_every_group_and_queue_with_unknown_targets_is_named() -> None:
     with pytest.raises(InvalidValue) as caught:
         build_inventory(config, fake="5x2", topology=unasked)
     assert str(caught.value).splitlines() == [
+        "s.toml:6: [resource] exclude: unknown ranks 9: the ranks here are 0-4",
         "s.toml:9: [resource.groups] batch: unknown hosts node[0-3]: give hosts of this instance, or ranks",
         "s.toml:10: [resource.groups] debug: unknown ranks 6: the ranks here are 0-4",
-        "s.toml:6: [resource] exclude: unknown ranks 9: the ranks here are 0-4",
         "s.toml:13: [queues.batch] hosts: unknown hosts node[0-1]: give hosts of this instance, or ranks",
     ]
 
@@ -286,10 +286,10 @@ def test_groups_that_overlap_name_line_targets_and_both_groups() -> None:
     with pytest.raises(InvalidValue) as caught:
         build_inventory(parse_config(text, "s.toml"), topology=here)
     assert str(caught.value).splitlines() == [
-        "s.toml:10: [resource.groups] debug: ranks 2-3 (node[2-3]) in group 'batch' too (s.toml:9): a target belongs "
-        "to one group",
         "s.toml:6: [resource] exclude: rank 0 (node0) in group 'batch' too (s.toml:9): a target belongs to one group",
         "s.toml:6: [resource] exclude: rank 4 (node4) in group 'debug' too (s.toml:10): a target belongs to one group",
+        "s.toml:10: [resource.groups] debug: ranks 2-3 (node[2-3]) in group 'batch' too (s.toml:9): a target belongs "
+        "to one group",
     ]
 
 

@@ -31,7 +31,7 @@ from fluxsched.runtime.children import ExitWatch
 from fluxsched.runtime.config_values import QueueSettings
 from fluxsched.runtime.log import logger
 from fluxsched.runtime.peers import Peer, Request
-from fluxsched.runtime.policies import composed, policy_of
+from fluxsched.runtime.policies import composed, default_name, policy_of
 from fluxsched.runtime.router import Handler, Router, forget
 from fluxsched.runtime.services.scheduling import DEFAULT_GROUP, SchedulingService
 from fluxsched.runtime.turns import Timer, Turns
@@ -341,10 +341,3 @@ class ModuleService:
     def _service_remove(self, request: Request) -> None:
         self._router.unregister(request.payload(ServiceRequest).service, request.peer)
         request.respond()
-
-
-def default_name(spec: str, groups: tuple[str, ...]) -> str:
-    """`fifo:placement=best-fit` is module sched-fifo; for group debug it is sched-fifo-debug."""
-    base = Path(re.split("[:;]", spec, maxsplit=1)[0]).name.removesuffix(".py")
-    name = base if base.startswith("sched-") else f"sched-{base}"
-    return "-".join([name, *(group for group in groups if group != DEFAULT_GROUP)])
