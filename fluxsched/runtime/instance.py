@@ -41,11 +41,12 @@ from fluxsched.runtime.door.door import Door
 from fluxsched.runtime.door.jobs import serve_jobs
 from fluxsched.runtime.enclosing import Enclosing
 from fluxsched.runtime.exec.base import Reports
+from fluxsched.runtime.exec.keeper import Keeper, Record
 from fluxsched.runtime.exec.local import LocalExecutor
-from fluxsched.runtime.exec.procs import clear_orphans
+from fluxsched.runtime.exec.orphans import clear_orphans
 from fluxsched.runtime.exec.timed import TimedExecutor
 from fluxsched.runtime.listening import listen, local_uri
-from fluxsched.runtime.paths import URI_VARIABLE, write_info
+from fluxsched.runtime.paths import DATABASE_NAME, LOG_NAME, URI_VARIABLE, write_info
 from fluxsched.runtime.restore import Restored, read_store
 from fluxsched.runtime.router import Handler, Router
 from fluxsched.runtime.rundir import lock_state, make_run_directory, sweep_run_directories
@@ -67,7 +68,6 @@ from fluxsched.transport.base import Server
 
 log = logs.logger("instance")
 
-DATABASE_NAME = "state.sqlite"
 ORPHANS_S = 5.0
 """How long a restart waits for processes of a killed predecessor to be gone (seconds)."""
 
@@ -110,10 +110,11 @@ class Instance:
         """Take what the outside world gives; `begun` gives it back, also when a later step fails."""
         settings = self.settings
         self.run_directory, owner = make_run_directory()
+        self._owner = owner
         self.local_uri = local_uri(self.run_directory)
         begun.callback(os.close, owner)
         begun.callback(shutil.rmtree, self.run_directory, ignore_errors=True)
-        logs.setup(self.run_directory / "log", settings.verbose)
+        logs.setup(self.run_directory / LOG_NAME, settings.verbose)
         sweep_run_directories(settings.clock)
         self.turns = Turns(settings.clock)
         self.ended: asyncio.Future[FluxschedError | None] = asyncio.get_running_loop().create_future()
@@ -214,7 +215,12 @@ class Instance:
 
     def _executors(self) -> None:
         shell, config = self.shell, self.settings.config
-        reports = Reports(shell.started, shell.finished, shell.exec_failed, shell.record_process)
+        record: Record = shell.record_process
+        self.keeper: Keeper | None = None
+        if self.settings.statedir is None:  # else the next instance on it ends what this one leaves
+            self.keeper = Keeper(self.turns, self.run_directory, self._owner, config.kill_timeout_s)
+            record = self.keeper.before(record)
+        reports = Reports(shell.started, shell.finished, shell.exec_failed, record)
         local = LocalExecutor(self.turns, reports, config.kill_timeout_s)
         local.opened, self.inputs.input_of = self.inputs.opened, local.input_of
         shell.executors = {"local": local, "test": TimedExecutor(self.turns, reports)}
@@ -372,6 +378,8 @@ class Instance:
         self.modules.close()
         for executor in self.shell.executors.values():
             executor.close()
+        if self.keeper is not None:
+            self.keeper.close()
         self.router.flush()
         self.turns.stop()
         self._release.close()

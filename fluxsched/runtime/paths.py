@@ -21,6 +21,11 @@ SOCKET_NAME = "instance.sock"
 LOCAL_NAME = "local-0"
 """The socket for Flux's own clients, named as Flux names it."""
 INFO_NAME = "instance.json"
+LOG_NAME = "log"
+OWNER_NAME = "owner"
+"""The file that says which process a run directory belongs to; see rundir.py."""
+DATABASE_NAME = "state.sqlite"
+"""The store's file, in the state directory or else in the run directory."""
 PREFIX = "fluxsched-"
 
 

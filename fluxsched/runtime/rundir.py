@@ -4,6 +4,7 @@ Law: only what certainly belongs to nobody is removed, and a start never fails o
 says which process a directory belongs to, and that process holds a lock on it until it ends, whatever ends it. The file
 appears in one step, written and locked: so a directory without it is one that is being made, and one whose owner can be
 locked by somebody else has outlived its instance. Who sweeps holds that lock: of several that start, one removes it.
+A keeper (exec/keeper.py) inherits the lock and clears the directory itself.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from pathlib import Path
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.clock import Clock
+from fluxsched.runtime.exec.leftovers import clear
 from fluxsched.runtime.exec.procs import boot_id, stat_of
 from fluxsched.runtime.log import logger
-from fluxsched.runtime.paths import PREFIX, SOCKET_NAME, base_directory
+from fluxsched.runtime.paths import OWNER_NAME, PREFIX, SOCKET_NAME, base_directory
 
 log = logger("instance")
 
-OWNER_NAME = "owner"
 OWNER_BYTES_MAX = 4096
 """What is read of an owner file; ours has some 150 bytes."""
 UNIX_PATH_BYTES_MAX = 107
@@ -103,8 +104,8 @@ def _remove_if_dead(path: Path) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         was_removed = os.fstat(fd).st_nlink == 0
         if not was_removed and _is_dead(os.read(fd, OWNER_BYTES_MAX)):
-            _remove(path)
-            log.info("removed %s: its instance was killed", path)
+            log.info("%s is removed: its instance was killed", path)
+            clear(path, 0.0, log)
     except OSError:  # it lives, or somebody else sweeps it
         return
     finally:
@@ -123,13 +124,3 @@ def _is_dead(owner: bytes) -> bool:
     stat = stat_of(pid)
     return stat is None or not stat.alive or stat.start_ticks != start_ticks
 
-
-def _remove(path: Path) -> None:
-    """The owner file last, so that who is interrupted here leaves a directory that is swept by the next."""
-    for name in os.listdir(path):
-        inside = path / name
-        if inside.is_dir() and not inside.is_symlink():
-            shutil.rmtree(inside, ignore_errors=True)
-        elif name != OWNER_NAME:
-            inside.unlink(missing_ok=True)
-    shutil.rmtree(path, ignore_errors=True)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fluxsched.runtime.exec import procs
-from fluxsched.runtime.exec.procs import clear_orphans
+from fluxsched.runtime.exec.orphans import clear_orphans
 
 WAIT_S = 15.0
 JOBID = 12345678901

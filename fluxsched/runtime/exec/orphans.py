@@ -1,0 +1,147 @@
+"""What a killed instance left running: found beyond doubt, asked to end, and killed.
+
+Law: nobody else is touched. A process is a job's by the rules of procs.py, or because it descends from one that is; and
+what was once found stays the job's, even when its parents have ended before it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from fluxsched.runtime.clock import SystemClock, sleep
+from fluxsched.runtime.exec.procs import Stat, boot_id, is_within, living, path_of, signal_exactly
+from fluxsched.runtime.paths import DATABASE_NAME
+
+POLL_S = 0.005
+"""How often the death of killed processes is looked for (seconds): the kernel needs about this long."""
+PIDS_NAMED_MAX = 8
+"""Process ids that one note names."""
+ASKING = (signal.SIGTERM, signal.SIGCONT)
+"""What asks a process to end, also one that is stopped."""
+_RECORD: Mapping[str, type] = {"pid": int, "start_ticks": int, "sid": int, "boot_id": str, "path": str}
+
+Table = Mapping[int, tuple[Stat, str | None]]
+"""Every living process with its job path."""
+
+
+def stored_records(directory: Path) -> dict[int, object]:
+    """The processes that an instance put on record in its state or run directory, by job id; none if it has no store.
+
+    Raises sqlite3.Error when there is one that cannot be read.
+    """
+    path = directory / DATABASE_NAME
+    if not path.exists():
+        return {}
+    with closing(sqlite3.connect(path)) as connection:
+        return {jobid: json.loads(value) for jobid, value in connection.execute("SELECT jobid, value FROM process")}
+
+
+def clear_orphans(records: Mapping[int, object], timeout_s: float, grace_s: float = 0.0) -> dict[int, str]:
+    """Kill what a killed instance left running and wait until it is dead; blocks, up to `grace_s + timeout_s` in all.
+
+    `records` are those of `procs.identity`, by job id. With a grace time processes are asked first, and killed when it
+    is over. Answers what was found, in words for an exception's note; every job is named. A process that cannot be
+    confirmed dead in time is named with its process id.
+    """
+    boot = boot_id()
+    notes: dict[int, str] = {}
+    left: dict[int, _Leftover] = {}
+    for jobid, record in records.items():
+        if not isinstance(record, Mapping) or not _RECORD.items() <= {k: type(v) for k, v in record.items()}.items():
+            notes[jobid] = "the record of its processes cannot be read, so none could be looked for"
+        elif record["boot_id"] != boot:
+            notes[jobid] = "the machine was booted since, so no process of the job can be left"
+        else:
+            left[jobid] = _Leftover(record)
+    return notes | _clear(left, timeout_s, grace_s)
+
+
+class _Leftover:
+    """What is known of one job's processes: each by process id and start time."""
+
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        self._record = record
+        self.known: dict[int, int] = {}
+
+    def alive(self, table: Table) -> list[int]:
+        """The job's processes beyond doubt, and whatever descends from them."""
+        record = self._record
+        pgid, start_ticks, outer = record["pid"], record["start_ticks"], record["path"]
+        later = {pid: (stat, path) for pid, (stat, path) in table.items() if stat.start_ticks >= start_ticks}
+        found = {pid for pid, (_, path) in later.items() if outer and is_within(path, outer)}
+        found |= {pid for pid, ticks in self.known.items() if pid in later and later[pid][0].start_ticks == ticks}
+        leader = later.get(pgid)
+        if leader is not None and leader[0].start_ticks == start_ticks:
+            found.add(pgid)
+        group = {pid for pid, (stat, _) in later.items() if stat.pgid == pgid and stat.sid == record["sid"]}
+        if group & found:
+            found |= group
+        found = with_descendants(later, found)
+        self.known |= {pid: later[pid][0].start_ticks for pid in found}
+        return sorted(found)
+
+
+def with_descendants(table: Table, found: set[int]) -> set[int]:
+    """The processes and all that descend from them."""
+    children: dict[int, list[int]] = {}
+    for pid, (stat, _) in table.items():
+        children.setdefault(stat.ppid, []).append(pid)
+    todo, seen = list(found), set(found)
+    while todo:
+        for child in children.get(todo.pop(), ()):
+            if child not in seen:
+                seen.add(child)
+                todo.append(child)
+    return seen
+
+
+def all_living() -> Table:
+    """Every living process but this one."""
+    return {pid: (stat, path_of(pid)) for pid, stat in living() if pid != os.getpid()}
+
+
+def _clear(left: dict[int, _Leftover], timeout_s: float, grace_s: float) -> dict[int, str]:
+    notes: dict[int, str] = {}
+    asked: set[tuple[int, int]] = set()
+    clock = SystemClock()
+    kill_s = clock.monotonic_s() + grace_s
+    until_s = kill_s + timeout_s
+    while left:
+        table = all_living()
+        now_s = clock.monotonic_s()
+        for jobid, one in list(left.items()):
+            found = one.alive(table)
+            for pid in found:
+                process = pid, table[pid][0].start_ticks
+                if now_s >= kill_s:
+                    signal_exactly(*process, signal.SIGKILL)
+                elif process not in asked:
+                    asked.add(process)
+                    signal_exactly(*process, *ASKING)
+            if found and now_s < until_s:
+                continue
+            notes[jobid] = _note(one.known, found, timeout_s)
+            del left[jobid]
+        if left:
+            sleep(POLL_S)
+    return notes
+
+
+def _note(known: Mapping[int, int], found: list[int], timeout_s: float) -> str:
+    if found:
+        return f"{_named(found)} of the job could not be killed within {timeout_s:g} s"
+    if known:
+        return f"{_named(sorted(known))} of the job outlived it and had to be killed"
+    return "no process of the job was left"
+
+
+def _named(pids: list[int]) -> str:
+    shown = ", ".join(map(str, pids[:PIDS_NAMED_MAX])) + (", ..." if len(pids) > PIDS_NAMED_MAX else "")
+    return f"process {shown}" if len(pids) == 1 else f"{len(pids)} processes ({shown})"
