@@ -21,10 +21,16 @@ def flux() -> None:
 
 @flux.command("module-path")
 def path() -> None:
-    """Print the file to load: flux module load $(fluxsched flux module-path) policy=easy"""
-    from fluxsched.adapters.flux.install import module_path
+    """Print what to load: flux module load $(fluxsched flux module-path) policy=easy
 
-    click.echo(module_path())
+    That is a file and, where Flux's Python would not find us (as in a virtual environment), the option python-path=.
+    """
+    from fluxsched.adapters.flux.install import words_to_load
+
+    words, fault = words_to_load()
+    if fault is not None:
+        click.echo(f"fluxsched: flux module-path: {fault}", err=True)
+    click.echo(" ".join(words))
 
 
 @flux.command("install")

@@ -64,8 +64,10 @@ def queue() -> None:
 
 
 def _asked(handle: Handle, name: str | None) -> list[dict[str, Any]]:
-    names = [name] if name else handle.rpc("job-manager.queue-list")["queues"]
-    return [handle.rpc("job-manager.queue-status", {"name": each} if each else {}) for each in names or [None]]
+    names = handle.rpc("job-manager.queue-list")["queues"] if name is None else [name]
+    return [
+        handle.rpc("job-manager.queue-status", {} if each is None else {"name": each}) for each in names or [None]
+    ]
 
 
 _name = click.option(
@@ -94,7 +96,7 @@ def list_queues(handle: Handle, name: str | None, output: Output) -> None:
 @connected
 def status(handle: Handle, argument: str | None, name: str | None, as_json: bool) -> None:
     """The queues in words, with the reason of what is off."""
-    queues = _asked(handle, argument or name)
+    queues = _asked(handle, name if argument is None else argument)
     if as_json:
         show.print_json({"queues": queues})
         return
@@ -125,17 +127,20 @@ def _which(with_reason: bool) -> Callable[[Callable[..., Any]], Callable[..., An
 
 def _set(handle: Handle, topic: str, request: dict[str, Any], words: tuple[str, ...], option: str | None, *,
          all_queues: bool, message: str | None = None) -> None:  # fmt: skip
-    """`words` begin with the queue's name unless the options say which; those after it are the reason."""
-    if option and all_queues:
+    """`words` begin with the queue's name unless the options say which; those after it are the reason.
+
+    So also where there is one queue without a name: who misspells a name there must not stop that one.
+    """
+    if option is not None and all_queues:
         raise click.UsageError("name one queue, or give --all")
     name = option
-    if words and not option and not all_queues and handle.rpc("job-manager.queue-list")["queues"]:
+    if words and option is None and not all_queues:
         name, words = words[0], words[1:]
     is_off = False in request.values()
     if words and not is_off:
         raise click.UsageError(f"{' '.join(words)!r} is too much: name one queue, or give --all")
     why = message or " ".join(words)
-    named = {"all": True} if all_queues else {"name": name} if name else {}
+    named = {"all": True} if all_queues else {} if name is None else {"name": name}
     handle.rpc(topic, {**request, **named, **({"reason": why} if why else {})})
 
 

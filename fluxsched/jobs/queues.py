@@ -192,8 +192,9 @@ class Queues:
                 return list(self._queues.values())
             raise Refused(f"name the queue to {verb} ({', '.join(self.names())}) or give --all", errno.EINVAL)
         if name not in self._queues:
-            known = ", ".join(self.names()) or "no name: there is one queue"
-            raise Refused(f"cannot {verb} queue {name!r}, which does not exist: use {known}", errno.ENOENT)
+            known = ", ".join(self.names())
+            known = f"use {known}" if known else "this instance has one queue, without a name; leave the name out"
+            raise Refused(f"cannot {verb} queue {name!r}, which does not exist: {known}", errno.ENOENT)
         return [self._queues[name]]
 
     def served_by(self, groups: tuple[str, ...]) -> list[Queue]:

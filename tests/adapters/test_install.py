@@ -43,10 +43,40 @@ def flux(tmp_path, monkeypatch):
     return make
 
 
-def test_the_module_path_is_a_file():
+def module_words() -> tuple[list[str], str]:
     result = CliRunner().invoke(main, ["flux", "module-path"])
-    assert result.stdout == f"{module_path()}\n"
+    assert result.exit_code == 0
+    return result.stdout.split(), result.stderr
+
+
+def test_the_module_path_is_a_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    assert module_words() == ([str(module_path())], "")
     assert module_path().is_file()
+
+
+def test_module_path_prints_the_python_path_that_a_virtual_environment_needs(flux):
+    """What `flux module load $(fluxsched flux module-path)` is given; `flux install` writes the same."""
+    flux()
+    words, told = module_words()
+    needed = install().python_path
+    assert needed
+    assert (words, told) == ([str(module_path()), f"python-path={':'.join(needed)}"], "")
+
+
+def test_module_path_without_a_flux_to_ask(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "prefix", "/somewhere/venv")
+    [file, option] = module_words()[0]
+    assert (file, option.partition("=")[0]) == (str(module_path()), "python-path")
+
+
+def test_module_path_says_what_stands_in_the_way(flux):
+    flux(brokermod=False)
+    words, told = module_words()
+    assert words == [str(module_path())]
+    assert told.startswith("fluxsched: flux module-path: Flux's Python cannot import us")
 
 
 def test_install_writes_a_table_that_wins(flux):

@@ -72,9 +72,19 @@ def test_queue_changes(cli, args: str, topic: str, payload: dict) -> None:
     assert (done.out, done.code, done.calls[-1]) == ("", 0, (f"job-manager.queue-{topic}", payload))
 
 
-def test_the_one_queue_without_a_name_is_stopped_with_a_reason_alone(cli) -> None:
-    done = cli("queue", "stop", "being", "mended", answers={**ANONYMOUS, "job-manager.queue-start": {}})
-    assert done.calls[-1] == ("job-manager.queue-start", {"start": False, "reason": "being mended"})
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (["-m", "being mended"], {"reason": "being mended"}),
+        (["--all", "being", "mended"], {"all": True, "reason": "being mended"}),
+        (["nosuch"], {"name": "nosuch"}),
+        ([""], {"name": ""}),
+        (["-q", ""], {"name": ""}),
+    ],
+)
+def test_a_first_word_is_a_queues_name_also_where_the_one_queue_has_none(cli, args: list, named: dict) -> None:
+    done = cli("queue", "stop", *args, answers={**ANONYMOUS, "job-manager.queue-start": {}})
+    assert done.calls == [("job-manager.queue-start", {"start": False, **named})]
 
 
 @pytest.mark.parametrize("args", ["queue enable --all batch", "queue stop -q a -a", "queue", "queue enable batch why"])

@@ -202,8 +202,13 @@ def test_begin_time(site: Any) -> None:
     assert site.info(jobid)["t_run"] >= begin_s + 0.6
 
 
-def test_the_queue_is_stopped_and_disabled(site: Any) -> None:
-    site("queue", "stop", "for", "lunch")
+def test_queue_stop_nosuch_is_refused_and_the_queue_is_stopped_and_disabled(site: Any) -> None:
+    for verb, words in (("stop", ["nosuch"]), ("start", ["nosuch"]), ("enable", ["-q", "nosuch"]), ("disable", [""]),
+                        ("show", ["nosuch"])):  # fmt: skip
+        refused = site("queue", "status" if verb == "show" else verb, *words, status=1).err
+        assert f"cannot {verb} queue {words[-1]!r}, which does not exist: this instance has one queue" in refused
+    assert site("queue", "status").out.startswith("Job submission is enabled\nScheduling is started\n")
+    site("queue", "stop", "--all", "for", "lunch")
     assert site("queue", "status").out.splitlines()[1] == "Scheduling is stopped: for lunch"
     jobid = site.submit("true")
     assert why(site, jobid) == "SCHED: the queue is stopped: for lunch"

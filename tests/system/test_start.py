@@ -162,7 +162,7 @@ def test_statedir_keeps_jobs_drains_queues_and_ids_and_is_locked(user: Any, tmp_
     state = tmp_path / "state"
     first = user.shell(
         "fluxsched run true; fluxsched submit --urgency hold true; fluxsched resource drain 1 broken;"
-        f"fluxsched queue disable resting a while; fluxsched start --fake 1x1 --statedir {state} -- true",
+        f"fluxsched queue disable -m 'resting a while'; fluxsched start --fake 1x1 --statedir {state} -- true",
         "--fake", "2x2", "--statedir", state, status=1,
     )  # fmt: skip
     assert first.err == (

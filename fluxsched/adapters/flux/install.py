@@ -49,6 +49,24 @@ def module_path() -> Path:
     return Path(__file__).with_name("broker") / f"{MODULE}.py"
 
 
+def words_to_load() -> tuple[list[str], str | None]:
+    """The words for `flux module load`: our file and, where Flux's Python needs it, `python-path=`.
+
+    Then what stands in the way, if something does: words for people. Without a flux on PATH nobody can be asked; then
+    a virtual environment is taken to be none of Flux's.
+    """
+    flux, file, fault = shutil.which("flux"), str(module_path()), None
+    extra: tuple[str, ...] = ()
+    if flux is not None:
+        try:
+            extra = _python_path(flux)
+        except Refused as refused:
+            fault = str(refused)
+    elif sys.prefix != sys.base_prefix:
+        extra = _beside_us()
+    return [file, f"python-path={':'.join(extra)}"] if extra else [file], fault
+
+
 def install(options: Sequence[str] = (), directory: Path | None = None) -> Installed:
     """Write the drop-in, with these module options, for the Flux on PATH (or into `directory`).
 
@@ -141,9 +159,8 @@ def _drop_in(flux: str | None, directory: Path | None) -> Path:
 def _python_path(flux: str) -> tuple[str, ...]:
     """Directories without which Flux's Python cannot import us, none where it can. Raises Refused with the remedy."""
     home = str(Path(__file__).parents[3])
-    ours = tuple(dict.fromkeys(_home_of(name) for name in NEEDS))
     faults = []
-    for extra in ((), tuple(path for path in ours if path != home)):
+    for extra in ((), _beside_us()):
         fault = _import_fault(flux, [*extra, home])
         if fault is None:
             return extra
@@ -155,6 +172,12 @@ def _python_path(flux: str) -> tuple[str, ...]:
         f"Flux's Python cannot import us ({faults[-1]}): {reason}install fluxsched for it, as with "
         f"`flux python -m pip install fluxsched` or in a virtual environment of Python {theirs}, and run install there"
     )
+
+
+def _beside_us() -> tuple[str, ...]:
+    """Where that is what the module needs; itself it finds without help."""
+    home = str(Path(__file__).parents[3])
+    return tuple(path for path in dict.fromkeys(_home_of(name) for name in NEEDS) if path != home)
 
 
 def _import_fault(flux: str, paths: Sequence[str]) -> str | None:
