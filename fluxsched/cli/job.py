@@ -14,10 +14,12 @@ from fluxsched.cli.attach import follow_output
 from fluxsched.cli.base import Group
 from fluxsched.cli.events import EventPrinter, event_options
 from fluxsched.cli.forward import own_input
+from fluxsched.cli.job_usage import usage_lines
 from fluxsched.cli.jobs import cancel, each, kill, update, urgency, wait
 from fluxsched.cli.options import FSD, URGENCY, Handle, connected, jobid_argument, jobids_argument, json_option, typed
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.waitstatus import ended_text
 from fluxsched.errors import Refused
 
 _FORMS: Mapping[str, Callable[[int], str]] = {
@@ -49,7 +51,7 @@ def info(handle: Handle, jobid: int, key: str | None, as_json: bool) -> None:
         found = handle.rpc("job-manager.list", {"ids": [jobid]})["jobs"]
         if not found:
             raise Refused(f"no such job: {typed(jobid)}")
-        _print_job(found[0], as_json)
+        _print_job(_with_tasks(handle, found[0]), as_json)
         return
     part = handle.rpc("job-manager.lookup", {"id": jobid, "keys": [key]}).get(key)
     if part is None:
@@ -60,6 +62,16 @@ def info(handle: Handle, jobid: int, key: str | None, as_json: bool) -> None:
         show.print_json(part)
 
 
+def _with_tasks(handle: Handle, found: dict[str, Any]) -> dict[str, Any]:
+    """The job with all that its record knows of what its tasks used: a list has the sums only."""
+    if "usage" not in found:
+        return found
+    events = handle.rpc("job-manager.lookup", {"id": found["id"], "keys": ["eventlog"]})["eventlog"]
+    usage = next(event["context"]["usage"] for event in events if event["name"] == "finish")
+    tasks = [{**task, "ended": ended_text(task["status"])} for task in usage.get("tasks") or ()]
+    return {**found, "usage": {**usage, "tasks": tasks} if tasks else usage}
+
+
 def _print_job(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         show.print_json(found)
@@ -67,10 +79,13 @@ def _print_job(found: dict[str, Any], as_json: bool) -> None:
     readable = {**found, "id": show.jobid_text(found["id"])}
     for key, value in readable.items():
         is_time = key.startswith("t_") or key == "expiration"
-        if value in (None, "", [], {}) or (is_time and not value):
+        if key == "usage" or value in (None, "", [], {}) or (is_time and not value):
             continue
         text = show.time_text(value) if is_time else value if isinstance(value, str) else json.dumps(value)
         click.echo(f"{key}: {text}")
+    if "usage" in found:
+        for line in usage_lines(found["usage"]):
+            click.echo(line)
 
 
 @job.command("eventlog")

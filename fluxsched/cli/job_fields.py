@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fluxsched.cli import show
+from fluxsched.cli import job_usage, show
 from fluxsched.cli.options import Table
 from fluxsched.cli.table import Field
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
@@ -73,6 +73,14 @@ def _of(key: str) -> Callable[[JobRow], object]:
     return lambda row: row.info.get(key)
 
 
+def _used(figure: Callable[[Mapping[str, Any]], object]) -> Callable[[JobRow], object]:
+    def value(row: JobRow) -> object:
+        usage = row.info.get("usage")
+        return None if usage is None else figure(usage)
+
+    return value
+
+
 def _colour(value: object) -> str | None:
     return {"F": show.RED, "TO": show.RED, "CA": show.YELLOW, "FAILED": show.RED, "TIMEOUT": show.RED,
             "CANCELED": show.YELLOW, "R": show.GREEN, "RUN": show.GREEN}.get(str(value))  # fmt: skip
@@ -80,7 +88,7 @@ def _colour(value: object) -> str | None:
 
 _AS_THEY_ARE = (
     "queue", "name", "urgency", "priority", "state", "ntasks", "ncores", "nnodes", "ranks", "nodelist", "success",
-    "result", "userid", "duration", "expiration", "t_submit", "t_run", "t_cleanup", "t_inactive",
+    "result", "returncode", "ended", "userid", "duration", "expiration", "t_submit", "t_run", "t_cleanup", "t_inactive",
 )  # fmt: skip
 _HEADINGS = {"t_submit": "SUBMIT", "t_run": "RUN", "t_cleanup": "CLEANUP", "t_inactive": "INACTIVE", "urgency": "URG",
              "priority": "PRI", "userid": "UID"}  # fmt: skip
@@ -105,6 +113,13 @@ FIELDS = {
     "contextual_info": Field("INFO", JobRow.contextual_info),
     "exception": Field("EXCEPTION", JobRow.exception),
     "dependencies": Field("DEPENDENCIES", lambda row: ",".join(row.info.get("dependencies") or ())),
+    "inactive_reason": Field("INACTIVE-REASON", lambda row: job_usage.reason_text(row.info)),
+    "wall": Field("WALL", _used(lambda usage: usage["wall_s"])),
+    "cpu": Field("CPU", _used(job_usage.cpu_s)),
+    "cpu_user": Field("USER-CPU", _used(lambda usage: usage["user_s"])),
+    "cpu_system": Field("SYSTEM-CPU", _used(lambda usage: usage["system_s"])),
+    "max_rss": Field("MAXRSS", _used(job_usage.peak_text)),
+    "max_rss_bytes": Field("MAXRSS", _used(lambda usage: usage["max_rss_bytes"])),
     "command": Field("COMMAND", lambda row: shlex.join(row.info.get("command") or ())),
 }
 
@@ -116,6 +131,8 @@ JOBS = Table(
         "long": f"{_FIRST} {{status:>9.9}} {{ntasks:>6}} {{nnodes:>6h}} {{t_submit!d:%b%d %R::>12}} "
         "{t_remaining!F:>12h} {contextual_time!F:>8h} {contextual_info}",
         "deps": "{id.f58:>12} ?:{queue:<8.8} {name:<10.10+} {urgency:<3} {priority:<12} {state:<8.8} {dependencies}",
+        "usage": f"{_FIRST} {{status_abbrev:>2.2}} {{ntasks:>6}} {{wall!F:>8h}} {{cpu!F:>8h}} "
+        "{max_rss:>7h} {inactive_reason}",
         "endreason": f"{_FIRST} {{status_abbrev:>2.2}} {{t_inactive!d:%b%d %R::>12h}} {{exception}}",
     },
     FIELDS,

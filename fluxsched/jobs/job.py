@@ -23,6 +23,7 @@ from fluxsched.jobs.holdings import Grant
 from fluxsched.jobs.line import Key
 from fluxsched.jobs.queues import Queue
 from fluxsched.jobs.states import CLEANUP, EVENTS, FATAL, INACTIVE, NEW, RUN, SCHED, TRANSITIONS, State, step
+from fluxsched.jobs.usage import Usage, read_usage
 
 STORY_EVENTS = 64
 """Events kept in memory a job, for errors and `job story`; the whole log is in the store."""
@@ -84,6 +85,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
     started: bool = False
     executing: bool = False
     status: int | None = None
+    usage: Usage | None = None
     request: int = NO_REQUEST
     story: list[Event] | None = msgspec.field(default_factory=list)
 
@@ -224,7 +226,8 @@ def _start(job: Job, event: Event) -> None:
 
 
 def _finish(job: Job, event: Event) -> None:
-    job.status = event["context"]["status"]
+    context = event["context"]
+    job.status, job.usage = context["status"], read_usage(context)
 
 
 def _release(job: Job, event: Event) -> None:

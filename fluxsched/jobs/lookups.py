@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from fluxsched.core.waitstatus import ended_text, return_code
 from fluxsched.core.why import Why
 from fluxsched.jobs.job import HELD_PRIORITY, SENT, WAITING, Job
 from fluxsched.jobs.queues import Queue, QueueStatus
@@ -127,6 +128,10 @@ def info(job: Job) -> dict[str, Any]:
         "status": job.status,
         "exception": job.fatal,
     }
+    if job.status is not None:
+        optional |= {"returncode": return_code(job.status), "ended": ended_text(job.status)}
+    if job.usage is not None:
+        optional["usage"] = job.usage.to_json()
     if job.ranks:
         optional |= {
             "nnodes": len(job.ranks),

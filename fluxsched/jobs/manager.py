@@ -182,15 +182,19 @@ class JobManager(SchedulerSide):
             self._settled.append(job)
         return self._end()
 
-    def finished(self, jobid: int, status: int, now_s: float, *, release: bool = False) -> list[Effect]:
-        """All shells have exited; `status` is the largest wait status. With `release` everything is released too."""
+    def finished(
+        self, jobid: int, status: int, now_s: float, *, release: bool = False, usage: dict[str, Any] | None = None
+    ) -> list[Effect]:
+        """All shells have exited; `status` is the largest wait status, `usage` (ours) what the tasks used if that was
+        measured. With `release` everything is released too.
+        """
         job = self._executing(jobid, "finish")
         if job.status is not None:
             raise InvalidTransition(f"job {jobid}: finished twice")
         self._begin(now_s)
         if job.fatal is not None and (cause := job.fatal.get("wait_status")) is not None:
             status = lookups.shell_status(cause)  # RFC 21: that of the root cause replaces the largest one
-        self._log(job, "finish", {"status": status})
+        self._log(job, "finish", {"status": status} if usage is None else {"status": status, "usage": usage})
         if release:
             self._release(job, None)
         return self._end()

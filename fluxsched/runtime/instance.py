@@ -220,7 +220,7 @@ class Instance:
         if self.settings.statedir is None:  # else the next instance on it ends what this one leaves
             self.keeper = Keeper(self.turns, self.run_directory, self._owner, config.kill_timeout_s)
             record = self.keeper.before(record)
-        reports = Reports(shell.started, shell.finished, shell.exec_failed, record)
+        reports = Reports(shell.started, shell.finished, shell.exec_failed, record, shell.raise_job)
         local = LocalExecutor(self.turns, reports, config.kill_timeout_s)
         local.opened, self.inputs.input_of = self.inputs.opened, local.input_of
         shell.executors = {"local": local, "test": TimedExecutor(self.turns, reports)}

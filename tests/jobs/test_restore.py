@@ -23,7 +23,7 @@ ids = Idset.parse
 REPRODUCED = (
     "id", "userid", "urgency", "priority", "flags", "state", "t_submit", "t_run", "t_cleanup", "t_inactive", "ranks",
     "held", "freed", "started", "status", "exceptions", "fatal", "ncores", "nodelist", "starttime_s", "expiration_s",
-    "duration_s", "name", "command", "ntasks",
+    "duration_s", "name", "command", "ntasks", "usage",
 )  # fmt: skip
 
 
@@ -274,3 +274,24 @@ def test_a_restart_repeats_no_cancellation(world: Any, new_world: Callable[..., 
     again.scheduler()
     assert again.of(SchedCancel) == []
     assert again.sent() == []
+
+
+def test_what_a_job_used_is_read_with_its_finish_where_that_has_it(
+    world: Any, new_world: Callable[..., Any], r_of: Callable[..., Any]
+) -> None:
+    used = {"wall_s": 1.5, "user_s": 1.0, "system_s": 0.25, "max_rss_bytes": 1 << 20}
+    for jobid, usage in ((1, used | {"tasks": [{"status": 0}]}), (2, None)):
+        world.run(jobid, r_of(str(jobid)))
+        world.do("finished", jobid, 0, release=True, usage=usage)
+    again, _ = restart(world, new_world)
+    assert again.job(1).usage.to_json() == used
+    assert again.job(2).usage is None
+
+
+def test_nonsense_for_what_a_job_used_is_named(world: Any, new_world: Callable[..., Any]) -> None:
+    world.run(1)
+    used = {"wall_s": 1.5, "user_s": 1.0, "system_s": 0.25, "max_rss_bytes": 1}
+    world.do("finished", 1, 0, release=True, usage=used)
+    world.contexts(1, "finish")[0]["usage"]["wall_s"] = "long"
+    with pytest.raises(InvalidValue, match=r"eventlog of job 1: event 'finish'.*usage"):
+        restart(world, new_world)

@@ -118,7 +118,7 @@ def test_every_class_is_on_some_topic():
         for kind in (topic.request, topic.response, *topic.plain)
         for one in schema.classes_of(kind)
     }
-    within = {"GroupInfo", "DrainInfo", "ResourceEvent", "JobInfo", "ModuleInfo", "JobStates", "QueueJobs"}
+    within = {"GroupInfo", "DrainInfo", "ResourceEvent", "JobInfo", "UsageInfo", "ModuleInfo", "JobStates", "QueueJobs"}
     assert {one.__name__ for one in set(schema.all_classes()) - carried} == within
 
 

@@ -5,111 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime.clock import SystemClock
 from fluxsched.runtime.exec import procs
-from fluxsched.runtime.exec.base import JobLaunch, Reports, spool_directory
-from fluxsched.runtime.exec.local import LocalExecutor
-from fluxsched.runtime.turns import Turns
+from fluxsched.runtime.exec.base import spool_directory
 
+Shop = Any
+"""That of `conftest.py`."""
 WAIT_S = 15.0
 GRACE_S = 0.1
+"""That of `shop`."""
 FOREVER = "exec sleep 300"
-
-
-class Shop:
-    """An executor, what it reports, and a store that commits when it is told to (at once, unless `held`)."""
-
-    def __init__(self, directory: Path) -> None:
-        self.spool = directory / "spool"
-        self.turns = Turns(SystemClock())
-        self.said: list[tuple[Any, ...]] = []
-        self.records: dict[int, Any] = {}
-        self.held: list[Callable[[], None]] | None = None
-        reports = Reports(
-            lambda jobid: self.said.append(("started", jobid)),
-            lambda jobid, status: self.said.append(("finished", jobid, status)),
-            lambda jobid, note: self.said.append(("failed", jobid, note)),
-            self._record,
-        )
-        self.executor = LocalExecutor(self.turns, reports, GRACE_S)
-        self.turns.start(asyncio.get_running_loop())
-
-    def _record(self, jobid: int, record: object | None, then: Callable[[], None]) -> None:
-        if record is None:
-            del self.records[jobid]
-        else:
-            self.records[jobid] = record
-        if self.held is None:
-            self.turns.post(then)
-        else:
-            self.held.append(then)
-
-    def commit(self) -> None:
-        assert self.held is not None
-        held, self.held = self.held, None
-        for then in held:
-            self.turns.post(then)
-
-    def start(self, command: list[str] | str, jobid: int = 1, **options: Any) -> None:
-        words = ["sh", "-c", command] if isinstance(command, str) else command
-        ntasks, ranks = options.pop("ntasks", 1), options.pop("ranks", 1)
-        children = {"core": str(Idset.span(0, ntasks // ranks - 1)), **options.pop("children", {})}
-        execution = {
-            "R_lite": [{"rank": str(Idset.span(0, ranks - 1)), "children": children}],
-            "nodelist": [",".join(f"a{rank}" for rank in range(ranks))],
-            "starttime": 0,
-            "expiration": 0,
-            "nslots": ntasks,
-        }
-        cores, extra = options.pop("cores", None), options.pop("extra", {})
-        jobspec = Jobspec.from_command(words, ntasks=ntasks, **options)
-        self.executor.start(
-            JobLaunch(jobid, jobspec, {"version": 1, "execution": execution}, extra, self.spool, cores)
-        )
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while not condition():
-                await asyncio.sleep(0.002)
-
-    async def finished(self, jobid: int = 1) -> int:
-        """The wait status, after a look at the order of the reports."""
-        await self.until(lambda: any(word == ("finished", jobid) for word in [said[:2] for said in self.said]))
-        mine = [said for said in self.said if said[1] == jobid]
-        assert [said[0] for said in mine] == ["started", "finished"]
-        assert jobid not in self.records, "a job that has finished is off the record"
-        return int(mine[1][2])
-
-    async def run(self, command: list[str] | str, **options: Any) -> int:
-        self.start(command, **options)
-        return await self.finished()
-
-    def text(self, stream: str = "stdout", jobid: int = 1) -> str:
-        return (spool_directory(self.spool, jobid) / stream).read_text(encoding="utf-8")
-
-    def lines(self, stream: str = "stdout", jobid: int = 1) -> list[str]:
-        """Those of all tasks of a job of several."""
-        files = spool_directory(self.spool, jobid).glob(f"{stream}.*")
-        return sorted(line for file in files for line in file.read_text(encoding="utf-8").splitlines())
-
-
-@pytest.fixture
-async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
-    shop = Shop(tmp_path)
-    descriptors = os.listdir("/proc/self/fd")
-    yield shop
-    shop.executor.close()
-    assert os.listdir("/proc/self/fd") == descriptors, "every descriptor is given back"
-    shop.turns.stop()
 
 
 def is_alive(pid: int) -> bool:
@@ -127,12 +39,12 @@ async def test_a_task_knows_who_it_is(shop: Shop) -> None:
 
 
 async def test_the_environment_is_the_instances_changed_by_the_jobspec(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, make_shop: Callable[[Path], Shop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KEPT", "1")
     monkeypatch.setenv("GONE", "1")
     monkeypatch.setenv("FLUXSCHED_JOB_PATH", "fOuter")
-    shop = Shop(tmp_path)
+    shop = make_shop(tmp_path)
     odd = {"BASH_FUNC_module%%": "() { :; }", "a.b": "-n", "IFS": ":", "go": "1"}
     environment = {"GONE": None, "KEPT": "2", "LATIN": "ƒ\udcff", "FLUX_JOB_ID": "lie", **odd}
     assert await shop.run(["env", "-0"], environment=environment) == 0

@@ -38,7 +38,7 @@ async def main():
         if mode == "open":
             turns.post(then)
     nothing = lambda *_: None
-    executor = LocalExecutor(turns, Reports(nothing, nothing, nothing, record), 5.0)
+    executor = LocalExecutor(turns, Reports(nothing, nothing, nothing, record, nothing), 5.0)
     turns.start(asyncio.get_running_loop())
     lite = [{"rank": "0", "children": {"core": "0-1"}}]
     execution = {"R_lite": lite, "nodelist": ["a"], "starttime": 0, "expiration": 0, "nslots": 2}

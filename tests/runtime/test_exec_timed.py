@@ -27,9 +27,10 @@ class Timed:
             self.turns,
             Reports(
                 lambda jobid: self.said.append(("started", jobid)),
-                lambda jobid, status: self.said.append(("finished", jobid, status)),
+                lambda jobid, status, usage: self.said.append(("finished", jobid, status)),
                 lambda jobid, note: self.said.append(("failed", jobid, note)),
                 lambda jobid, record, then: self.recorded.append(jobid),
+                lambda jobid, kind, note: self.said.append(("raised", jobid, kind, note)),
             ),
         )
         self.turns.start(asyncio.get_running_loop())

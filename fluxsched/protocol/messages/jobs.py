@@ -137,6 +137,16 @@ class SelectResponse(Payload, frozen=True):
     ids: list[JobNumber]
 
 
+class UsageInfo(Payload, frozen=True, kw_only=True):
+    """What a job's tasks used: `max_rss_bytes` is the peak of their largest process (or more: `max_rss_is_bound`)."""
+
+    wall_s: Seconds
+    user_s: Seconds
+    system_s: Seconds
+    max_rss_bytes: Size
+    max_rss_is_bound: bool = False
+
+
 class JobInfo(Payload, frozen=True, kw_only=True):
     """One job as lists show it."""
 
@@ -160,6 +170,9 @@ class JobInfo(Payload, frozen=True, kw_only=True):
     nodelist: HostlistText | None = None
     expiration: WallTime | None = None
     status: WaitStatus | None = None
+    returncode: int | None = None
+    ended: str | None = None
+    usage: UsageInfo | None = None
     success: bool | None = None
     result: Literal["COMPLETED", "FAILED", "CANCELED", "TIMEOUT"] | None = None
     exception: dict[str, Any] | None = None

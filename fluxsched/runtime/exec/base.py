@@ -38,12 +38,14 @@ class Reports:
     """Where an executor reports to; each is called in a turn."""
 
     started: Callable[[int], None]
-    finished: Callable[[int, int], None]
-    """(jobid, wait status): nothing of the job is alive any more."""
+    finished: Callable[[int, int, dict[str, Any] | None], None]
+    """(jobid, wait status, what it used if that was measured): nothing of the job is alive any more."""
     failed: Callable[[int, str], None]
     """(jobid, note): the job could not be started; nothing of it is alive."""
     record: Callable[[int, object | None, Callable[[], None]], None]
     """(jobid, processes or None, then): keep what identifies the processes, call `then` once it is on disk."""
+    raised: Callable[[int, str, str], None]
+    """(jobid, type, note): a running job must end for this reason; its `kill` follows."""
 
 
 class Executor(Protocol):

@@ -28,6 +28,7 @@ from fluxsched.runtime.exec.input import INPUT_TASKS_MAX, JobInput, source_of
 from fluxsched.runtime.exec.layout import Block, blocks, processing_units
 from fluxsched.runtime.exec.output import Streams
 from fluxsched.runtime.exec.strays import Strays, reap_group
+from fluxsched.runtime.exec.usage import Meter
 from fluxsched.runtime.turns import Timer, Turns
 
 ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT))
@@ -52,6 +53,7 @@ class Run:
         "input",
         "jobid",
         "look_s",
+        "meter",
         "open",
         "path",
         "reaped",
@@ -61,10 +63,11 @@ class Run:
         "watched",
     )
 
-    def __init__(self, jobid: int, path: str, gate: Gate, todo: Iterator[None]) -> None:
+    def __init__(self, jobid: int, path: str, gate: Gate, todo: Iterator[None], meter: Meter) -> None:
         self.jobid = jobid
         self.path = path
         self.gate = gate
+        self.meter = meter
         self.todo: Iterator[None] | None = todo
         self.watched = 0
         self.watch: ExitWatch | None = None
@@ -91,14 +94,18 @@ class Run:
             self.watch.close()
         if self.grace is not None:
             self.grace.cancel()
+        self.meter.close()
         self.watch = self.grace = None
 
     def reap(self, options: int = 0) -> None:
-        """Take the tasks' wait statuses, the first task's last; `status` becomes the highest."""
+        """Take the tasks' wait statuses and what they used, the first task's last; `status` becomes the highest."""
         if not self.reaped:
             self.reaped = True
-            for pid in reversed(self.gate.pids):
-                self.status = max(self.status, os.waitpid(pid, options)[1])
+            pids = self.gate.pids
+            for task in reversed(range(len(pids))):
+                _, status, used = os.wait4(pids[task], options)
+                self.status = max(self.status, status)
+                self.meter.reaped(task, status, used)
 
 
 class LocalExecutor:
@@ -133,7 +140,8 @@ class LocalExecutor:
         path = procs.job_path(job.jobid, self._enclosing)
         environment = job_environment(self._environment, job, path, tasks)
         gate = _gate(job, _directory(job.jobspec.cwd), sum(block.ntasks for block in tasks), self._limit)
-        run = Run(job.jobid, path, gate, _spawn(job.cores, environment, gate, tasks, self._pids))
+        spawning = _spawn(job.cores, environment, gate, tasks, self._pids)
+        run = Run(job.jobid, path, gate, spawning, Meter(self._turns.clock))
         self._runs[job.jobid] = run
         error = self._advance(run)
         if error is not None:
@@ -180,6 +188,7 @@ class LocalExecutor:
         if pipes:
             run.input = JobInput(self._turns, pipes)
         run.open = True
+        run.meter.opened(run.gate.pids)
         self._reports.started(run.jobid)
         self.opened(run.jobid)
         if run.ended:
@@ -242,7 +251,7 @@ class LocalExecutor:
             return
         del self._runs[jobid]
         self._reports.record(jobid, None, _nothing)
-        self._reports.finished(jobid, run.status)
+        self._reports.finished(jobid, run.status, run.meter.total(len(run.gate.pids)))
 
     def _survives(self, run: Run) -> bool:
         """Whether anybody of a reaped job is alive; strays are killed on the way, group members have been."""

@@ -44,4 +44,4 @@ class TimedExecutor:
 
     def _end(self, jobid: int, status: int) -> None:
         if self._timers.pop(jobid, None) is not None:
-            self._reports.finished(jobid, status)
+            self._reports.finished(jobid, status, None)

@@ -268,16 +268,16 @@ class JobShell:
 
     def _limit_reached(self, jobid: int) -> None:
         self._limits.pop(jobid, None)
-        self._raise(jobid, "timeout", "resource allocation expired")
+        self.raise_job(jobid, "timeout", "resource allocation expired")
 
     def started(self, jobid: int) -> None:
         """An executor says that the job's tasks run."""
         self.perform(self.manager.started(jobid, self.now_s))
 
-    def finished(self, jobid: int, status: int) -> None:
+    def finished(self, jobid: int, status: int, usage: dict[str, Any] | None) -> None:
         """An executor says that all tasks have ended and nothing of them is left."""
         self._running.pop(jobid, None)
-        self.perform(self.manager.finished(jobid, status, self.now_s, release=True))
+        self.perform(self.manager.finished(jobid, status, self.now_s, release=True, usage=usage))
 
     def exec_failed(self, jobid: int, note: str) -> None:
         """An executor could not start the job."""
@@ -295,10 +295,10 @@ class JobShell:
     def raise_jobs(self, jobids: Iterable[int], note: str) -> None:
         """Fatal exceptions in the instance's own name."""
         for jobid in jobids:
-            self._raise(jobid, "exec", note)
+            self.raise_job(jobid, "exec", note)
 
-    def _raise(self, jobid: int, kind: str, note: str) -> None:
-        """A job that has ended meanwhile, or has as many exceptions as it may have, needs no further one."""
+    def raise_job(self, jobid: int, kind: str, note: str) -> None:
+        """A fatal exception; a job that has ended meanwhile, or has as many as it may have, needs no further one."""
         try:
             effects = self.manager.raise_exception(jobid, kind, 0, note, None, self.now_s)
         except FluxschedError as exc:
