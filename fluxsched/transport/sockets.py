@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import zmq
@@ -50,6 +50,10 @@ CLOSE_LINGER_MS = 200
 RETRY_S = 0.002
 """Pause between looks at a full peer or an ending connection, should no edge tell."""
 
+DOMAIN = b"fluxsched"
+"""Name of our authentication domain. A socket that has one is refused by libzmq to peers older than ZMTP 3.0, whose
+messages name no connection (SRCFD): software from before 2013, or no ZeroMQ at all (`curl` is taken for ZMTP 1)."""
+
 ACCEPTED, DISCONNECTED = int(zmq.EVENT_ACCEPTED), int(zmq.EVENT_DISCONNECTED)
 CONNECT_FAILED = int(zmq.EVENT_CLOSED)
 
@@ -66,7 +70,7 @@ _send = _Backend.send
 def router(message_limit_bytes: int, *, heartbeat: bool, context: Context | None) -> Pump:
     """A server's socket. ROUTER_MANDATORY, or messages to a full or lost peer vanish silently."""
     pump = Pump(zmq.ROUTER, ACCEPTED | DISCONNECTED, context)
-    options: dict[zmq.SocketOption, int] = {
+    options: dict[zmq.SocketOption, int | bytes] = {
         zmq.ROUTER_MANDATORY: 1,
         # without handover a client that comes back at once under its own identity is never heard again
         zmq.ROUTER_HANDOVER: 1,
@@ -74,6 +78,7 @@ def router(message_limit_bytes: int, *, heartbeat: bool, context: Context | None
         zmq.SNDHWM: SEND_MESSAGES_MAX,
         zmq.MAXMSGSIZE: message_limit_bytes,
         zmq.BACKLOG: BACKLOG,
+        zmq.ZAP_DOMAIN: DOMAIN,
     }
     if heartbeat:
         options |= {zmq.HEARTBEAT_IVL: HEARTBEAT_IVL_MS, zmq.HEARTBEAT_TIMEOUT: HEARTBEAT_TIMEOUT_MS}
@@ -98,6 +103,8 @@ def chose_identity(first: Frame) -> bool:
         return bool(first.get("Identity"))
     except UnicodeDecodeError:
         return True
+    except zmq.ZMQError:  # the greeting of ZMTP may leave it out
+        return False
 
 
 class Pump:
@@ -118,7 +125,7 @@ class Pump:
         self._check: Waker | None = None
         self._flush: Callable[[], bool] = bool
 
-    def configure(self, options: dict[zmq.SocketOption, int]) -> None:
+    def configure(self, options: Mapping[zmq.SocketOption, int | bytes]) -> None:
         """Set socket options, before bind or connect."""
         for option, value in options.items():
             self._socket.setsockopt(option, value)
@@ -215,12 +222,21 @@ class Pump:
         return 0
 
     def read(self) -> tuple[Frame, bytes, int, list[bytes]] | None:
-        """A ROUTER's next message: first frame, identity, descriptor, parts. None: the socket ran dry."""
-        try:
-            first = self._socket.recv(_NOBLOCK, False)
-        except zmq.Again:
-            return None
-        return first, first.bytes, first.get(_SRCFD), self._rest(first)
+        """A ROUTER's next message: first frame, identity, descriptor, parts. None: the socket ran dry.
+
+        A message that names no connection has no sender whose loss could be told: it is thrown away.
+        """
+        while True:
+            try:
+                first = self._socket.recv(_NOBLOCK, False)
+            except zmq.Again:
+                return None
+            try:
+                return first, first.bytes, first.get(_SRCFD), self._rest(first)
+            except zmq.ZMQError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                self._rest(first)
 
     def read_plain(self) -> list[bytes] | None:
         """A DEALER's next message."""
