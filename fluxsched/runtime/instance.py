@@ -249,6 +249,11 @@ class Instance:
         for jobid in restored.processes:
             self.store.remove("process", (jobid,))
 
+    def began(self, program: int) -> None:
+        """The initial program runs: it must not outlive the instance either."""
+        if self.keeper is not None:
+            self.keeper.keep(self.store, program)
+
     # -- running ------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Instance:

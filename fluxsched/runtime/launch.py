@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import json
 import os
 import select
-import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -27,6 +25,7 @@ from fluxsched.runtime.config import Config
 from fluxsched.runtime.config_check import read_site
 from fluxsched.runtime.discover import discover
 from fluxsched.runtime.enclosing import enclosing_job
+from fluxsched.runtime.initial import run_program
 from fluxsched.runtime.instance import Instance, Settings
 from fluxsched.runtime.paths import find_uri
 from fluxsched.runtime.policies import check_files, composed
@@ -47,10 +46,6 @@ __all__ = [
 ]
 
 STOP_POLL_S = 0.02
-COMMAND_END_S = 3.0
-"""How long the initial program may take to leave when the instance is stopped before it is killed (seconds)."""
-NOT_EXECUTABLE, NOT_FOUND = 126, 127
-"""How shells leave when the command cannot be run."""
 DAEMON_START_S = 60.0
 """How long a daemon may take to come up before its starter gives up (seconds)."""
 
@@ -155,41 +150,16 @@ async def _run(settings: Settings, options: StartOptions, tell: Callable[[Instan
 
 
 async def _command(instance: Instance, command: tuple[str, ...]) -> int:
-    """Run the initial program inside the instance; its exit status, as shells give it."""
+    """Run the initial program inside the instance; its exit status."""
     if not command:  # what a command writes is its own; a shell's user has eyes
         _tell_local(instance.local_uri)
     words = list(command) or [os.environ.get("SHELL", "/bin/sh")]
     environment = {**os.environ, **instance.shell.environment}
-    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
-    try:
-        process = await asyncio.create_subprocess_exec(*words, env=environment)
-    except OSError as exc:
-        reason = os.strerror(exc.errno or 0)
-        sys.stderr.write(f"fluxsched: start: cannot run {shlex.join(words)}: {reason}\n")
-        return NOT_FOUND if exc.errno in (errno.ENOENT, errno.ENOTDIR) else NOT_EXECUTABLE
-    leaving = asyncio.ensure_future(process.wait())
-    both: list[asyncio.Future[Any]] = [leaving, instance.ended]
-    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-    if not leaving.done():
-        await _end(process)
-    status = leaving.result()
-    return status if status >= 0 else 128 - status
+    return await run_program(words, environment, instance.ended, instance.began)
 
 
 def _tell_local(uri: str) -> None:
     sys.stderr.write(f"fluxsched: start: for Flux's own commands: export FLUX_URI={uri}\n")
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Tell a command to go: shells heed SIGHUP, others SIGTERM, and who heeds neither is killed."""
-    for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGCONT):
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signum)
-    try:
-        await asyncio.wait_for(process.wait(), COMMAND_END_S)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
 
 
 def start_daemon(options: StartOptions) -> str:

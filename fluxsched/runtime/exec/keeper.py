@@ -14,9 +14,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from fluxsched.runtime.children import ExitWatch
-from fluxsched.runtime.exec import keepermain
+from fluxsched.runtime.exec import keepermain, procs
+from fluxsched.runtime.exec.leftovers import PROGRAM
 from fluxsched.runtime.log import logger
+from fluxsched.runtime.store import Store
 from fluxsched.runtime.turns import Turns
 
 log = logger("keeper")
@@ -47,11 +51,18 @@ class Keeper:
         """`record`, with a keeper there before anything is put on it."""
 
         def kept(jobid: int, what: object | None, then: Callable[[], None]) -> None:
-            if self._process is None:
-                self._start()
+            self._start()
             record(jobid, what, then)
 
         return kept
+
+    def keep(self, store: Store, pid: int) -> None:
+        """Put the instance's initial program on record, too."""
+        record = procs.identity(pid, procs.boot_id(), "")
+        if record is not None:
+            self._start()
+            store.add("process", (PROGRAM, msgspec.json.encode(record)))
+            self._turns.wake()
 
     def _start(self) -> None:
         if self._closed or self._process is not None:

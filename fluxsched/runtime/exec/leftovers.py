@@ -12,12 +12,15 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+from fluxsched.core.jobid import format_f58
 from fluxsched.runtime import log as logs
 from fluxsched.runtime.exec.orphans import clear_orphans, stored_records
 from fluxsched.runtime.paths import LOG_NAME, OWNER_NAME
 
 KILLED_S = 5.0
 """How long killed processes may take to be gone (seconds)."""
+PROGRAM = 0
+"""What stands for the instance's initial program among the ids of jobs."""
 SPARED = "no process of the job was left"
 
 
@@ -40,7 +43,8 @@ def clear(path: Path, grace_s: float, log: logging.Logger) -> None:
         log.error("what %s left running is not known: %s", path, fault)
         notes = {}
     for jobid, note in notes.items():
-        log.log(logging.DEBUG if note == SPARED else logging.WARNING, "job %d: %s", jobid, note)
+        whose = "the initial program" if jobid == PROGRAM else f"job {format_f58(jobid)}"
+        log.log(logging.DEBUG if note == SPARED else logging.WARNING, "%s: %s", whose, note)
     remove(path)
 
 

@@ -27,7 +27,7 @@ from fluxsched.runtime.exec.gate import Gate, more_descriptors, odd_names, seal_
 from fluxsched.runtime.exec.input import INPUT_TASKS_MAX, JobInput, source_of
 from fluxsched.runtime.exec.layout import Block, blocks, processing_units
 from fluxsched.runtime.exec.output import Streams
-from fluxsched.runtime.exec.strays import Strays, reap_group
+from fluxsched.runtime.exec.strays import Strays, adopt_orphans, reap_group
 from fluxsched.runtime.exec.usage import Meter
 from fluxsched.runtime.turns import Timer, Turns
 
@@ -132,7 +132,7 @@ class LocalExecutor:
         """Spawn the tasks behind their gate. Raises FluxschedError, with nothing left, when that is not possible."""
         if not self._prepared:
             self._prepared = True
-            self._strays.adopt()
+            adopt_orphans()
             seal_descriptors()
             self._limit = more_descriptors()
         resources = ResourceSet.parse(job.R)

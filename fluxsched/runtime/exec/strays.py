@@ -42,12 +42,6 @@ class Strays:
         self._clock = clock
         self._others: dict[int, Other] = {}
 
-    def adopt(self) -> None:
-        """Become the reaper of orphaned descendants; where the kernel refuses, strays stay unfound."""
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # inherited: wait statuses would be lost
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-
     def kill(self, path: str, spawned: Container[int]) -> bool:
         """Kill what belongs to the job of this path, except children that were `spawned`; False if none is alive.
 
@@ -65,6 +59,13 @@ class Strays:
             elif now_s >= other.due_s:
                 _reap_unclaimed(pid, other, now_s)
         return alive
+
+
+def adopt_orphans() -> None:
+    """Become the reaper of orphaned descendants; where the kernel refuses, strays stay unfound."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # inherited: wait statuses would be lost
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def reap_group(pgid: int) -> None:
