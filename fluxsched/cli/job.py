@@ -15,8 +15,8 @@ from fluxsched.cli.base import Group
 from fluxsched.cli.events import EventPrinter, event_options
 from fluxsched.cli.forward import own_input
 from fluxsched.cli.job_usage import usage_lines
-from fluxsched.cli.jobs import cancel, each, kill, update, urgency, wait
 from fluxsched.cli.options import FSD, URGENCY, Handle, connected, jobid_argument, jobids_argument, json_option, typed
+from fluxsched.cli.steer import cancel, each, kill, update, urgency, wait
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.waitstatus import ended_text

@@ -49,9 +49,13 @@ class JobRow(NamedTuple):
         """One or two letters."""
         return RESULTS.get(self.status().lower()) or _ABBREVIATIONS.get(self.status(), "?")
 
+    def sched(self) -> Mapping[str, Any]:
+        """What the scheduler says of it."""
+        return (self.info.get("annotations") or {}).get("sched") or {}
+
     def contextual_info(self) -> str:
         """What one wants to know in this state: what it waits for, where it is, why it failed."""
-        sched = (self.info.get("annotations") or {}).get("sched") or {}
+        sched = self.sched()
         if self.info["state"] not in PENDING:
             return str(self.info.get("nodelist") or self.exception())
         if self.info.get("dependencies") and self.info["state"] == "DEPEND":
@@ -101,6 +105,7 @@ FIELDS = {
     "id.f58plain": Field("JOBID", lambda row: format_f58(row.info["id"], ascii=True)),
     "id.hex": Field("JOBID", lambda row: format_hex(row.info["id"])),
     "id.dothex": Field("JOBID", lambda row: format_dothex(row.info["id"])),
+    "array": Field("ARRAY", lambda row: show.jobid_text(row.info["array"]) if row.info.get("array") else None),
     "username": Field("USER", lambda row: show.user_name(row.info["userid"])),
     "status": Field("STATUS", JobRow.status, _colour),
     "status_abbrev": Field("ST", JobRow.status_abbrev, _colour),
@@ -112,6 +117,13 @@ FIELDS = {
     ),
     "contextual_info": Field("INFO", JobRow.contextual_info),
     "exception": Field("EXCEPTION", JobRow.exception),
+    "exception.type": Field("EXCEPTION-TYPE", lambda row: (row.info.get("exception") or {}).get("type")),
+    "exception.note": Field("EXCEPTION-NOTE", lambda row: (row.info.get("exception") or {}).get("note")),
+    "exception.severity": Field("EXCEPTION-SEVERITY", lambda row: (row.info.get("exception") or {}).get("severity")),
+    "result_abbrev": Field("RESULT", lambda row: RESULTS.get(str(row.info.get("result")).lower()), _colour),
+    "sched.reason_pending": Field("REASON", lambda row: row.sched().get("reason_pending")),
+    "sched.t_estimate": Field("T-ESTIMATE", lambda row: row.sched().get("t_estimate")),
+    "sched.resource_summary": Field("RESOURCES", lambda row: row.sched().get("resource_summary")),
     "dependencies": Field("DEPENDENCIES", lambda row: ",".join(row.info.get("dependencies") or ())),
     "inactive_reason": Field("INACTIVE-REASON", lambda row: job_usage.reason_text(row.info)),
     "wall": Field("WALL", _used(lambda usage: usage["wall_s"])),

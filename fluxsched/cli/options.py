@@ -48,6 +48,16 @@ class Handle(Protocol):
 
     def wait(self, jobid: int) -> dict[str, Any]: ...
 
+    def rpc_each(
+        self, topic: str, payloads: Iterable[dict[str, Any]], *, window: int = ...
+    ) -> Iterator[dict[str, Any] | RPCError]: ...
+
+    def subscribe(
+        self, topic: str, payload: dict[str, Any] | None, told: Callable[[dict[str, Any] | RPCError | None], None]
+    ) -> Callable[[], None]: ...
+
+    def listen(self, timeout_s: float | None, beside: Beside | None = None) -> bool: ...
+
 
 def connect(uri: str | None) -> AbstractContextManager[Handle]:
     """A handle to the instance: at `uri`, else where FLUXSCHED_URI or the run directory says."""
@@ -204,7 +214,8 @@ def _signal(text: str) -> int:
 _TYPED = "fluxsched.typed"
 
 
-def _note(ctx: click.Context, jobid: int, text: str) -> None:
+def note_typed(ctx: click.Context, jobid: int, text: str) -> None:
+    """Remember how a job id was typed."""
     ctx.meta.setdefault(_TYPED, {})[jobid] = text
 
 
@@ -221,7 +232,7 @@ class JobIdType(Converted):
         """The number."""
         jobid = super().convert(value, param, ctx)
         if ctx is not None and isinstance(value, str):
-            _note(ctx, jobid, value)
+            note_typed(ctx, jobid, value)
         return jobid
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -248,7 +259,7 @@ def jobids_argument(*, required: bool = True, distinct: bool = True) -> Callable
         for text in texts:
             try:
                 ids.append(_jobid(text))
-                _note(ctx, ids[-1], text)
+                note_typed(ctx, ids[-1], text)
             except InvalidValue as error:
                 faults.append(str(error))
         if faults:

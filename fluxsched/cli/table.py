@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -23,6 +23,8 @@ _SPEC = re.compile(
 _PREFIX = re.compile(r"([?+]{1,2}):$")
 _TIMED = "dDFH"
 _DATE = "%Y-%m-%dT%H:%M:%S"
+
+Row = TypeVar("Row")
 
 COLUMN_WIDTH_MAX = 1000
 """A width or precision beyond any terminal is a typing mistake, and could eat the memory."""
@@ -113,6 +115,39 @@ def parse_format(text: str, fields: Iterable[str]) -> Format:
         problem = f"unknown field {', '.join(unknown)}" if unknown else "it names no {field}"
         raise InvalidValue(f"format {text!r}: {problem}; there is {', '.join(sorted(fields))}")
     return Format(tuple(columns), before)
+
+
+class SortKey(NamedTuple):
+    """One field to sort by."""
+
+    name: str
+    reverse: bool = False
+
+
+def parse_sort(text: str, fields: Iterable[str]) -> tuple[SortKey, ...]:
+    """`[-]FIELD,...`. Raises InvalidValue naming all fields that are unknown."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    keys = tuple(SortKey(word.removeprefix("-"), word.startswith("-")) for word in words)
+    unknown = [key.name for key in keys if key.name not in set(fields)]
+    if unknown or not keys:
+        problem = f"unknown field {', '.join(unknown)}" if unknown else "it names no field"
+        raise InvalidValue(f"sort {text!r}: {problem}; there is {', '.join(sorted(fields))}")
+    return keys
+
+
+def sort_rows(rows: Iterable[Row], keys: Sequence[SortKey], fields: Mapping[str, Field]) -> list[Row]:
+    """Rows by the first key, equal ones by the next; what has no value comes last, or first in reverse order."""
+    found = list(rows)
+    for key in reversed(keys):
+        value = fields[key.name].value
+
+        def place(row: Row, value: Callable[[Any], object] = value) -> tuple[bool, bool, Any]:
+            found = value(row)
+            is_number = isinstance(found, int | float)
+            return (found in (None, ""), not is_number, found if is_number else str(found))
+
+        found.sort(key=place, reverse=key.reverse)
+    return found
 
 
 def render(rows: Sequence[Any], layout: Format, fields: Mapping[str, Field], *, header: bool = True) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fluxsched.cli.main import main
+from fluxsched.errors import FluxschedError
 
 
 class FakeHandle:
@@ -48,6 +49,15 @@ class FakeHandle:
             if isinstance(answer, BaseException):
                 raise answer
             yield answer
+
+    def rpc_each(
+        self, topic: str, payloads: Iterable[dict[str, Any]], *, window: int = 0
+    ) -> Iterator[dict[str, Any] | FluxschedError]:
+        for payload in payloads:
+            try:
+                yield self.rpc(topic, payload)
+            except FluxschedError as error:
+                yield error
 
     def submit_many(self, jobspecs: list[dict[str, Any]], urgency: int = 16) -> list[int]:
         self.calls.append(("submit_many", (jobspecs, urgency)))

@@ -114,27 +114,49 @@ def test_a_queue_column_appears_when_there_are_queues(cli, job) -> None:
     assert out.splitlines()[0].startswith("       JOBID QUEUE    USER ")
 
 
+ACTIVE = {"states": ["CLEANUP", "DEPEND", "NEW", "PRIORITY", "RUN", "SCHED"]}
+
+
 @pytest.mark.parametrize(
     ("args", "request_"),
     [
-        ("", {"max_entries": 1000, "states": ["CLEANUP", "DEPEND", "NEW", "PRIORITY", "RUN", "SCHED"]}),
-        ("-A -c 5", {"max_entries": 5, "states": ["CLEANUP", "DEPEND", "NEW", "PRIORITY", "RUN", "SCHED"]}),
+        ("", {"max_entries": 1000, "constraint": ACTIVE}),
+        ("-A -c 5", {"max_entries": 5, "constraint": ACTIVE}),
+        ("-c 0", {"max_entries": 100_000, "constraint": ACTIVE}),
         ("-a", {"max_entries": 1000}),
-        ("-f running", {"max_entries": 1000, "states": ["CLEANUP", "RUN"]}),
-        ("-f failed,timeout -c 3", {"max_entries": 100_000, "states": ["INACTIVE"]}),
-        ("-f inactive,sched -q batch", {"max_entries": 1000, "states": ["INACTIVE", "SCHED"], "queue": "batch"}),
-        ("-u root --name x --since 1m", {"max_entries": 1000, "user": 0, "name": "x", "since": NOW_S - 60}),
+        ("-f running", {"max_entries": 1000, "constraint": {"states": ["CLEANUP", "RUN"]}}),
+        ("-f failed,timeout", {"max_entries": 1000, "constraint": {"results": ["FAILED", "TIMEOUT"]}}),
+        ("-f inactive,sched -q a,b -q c", {"max_entries": 1000, "constraint": {
+            "and": [{"queue": ["a", "b", "c"]}, {"states": ["INACTIVE", "SCHED"]}]}}),
+        ("-f run,canceled", {"max_entries": 1000, "constraint": {
+            "or": [{"states": ["RUN"]}, {"results": ["CANCELED"]}]}}),
+        ("-u root --name x --since 1m", {"max_entries": 1000, "since": NOW_S - 60, "constraint": {
+            "and": [{"userid": [0]}, {"name": ["x"]}]}}),
+        ("--since=-1h", {"max_entries": 1000, "since": NOW_S - 3600}),
+        ("--since 2023-11-14T22:14:40", {"max_entries": 1000, "since": NOW_S - 20}),
+        ("--name t-* -a", {"max_entries": 1000, "constraint": {
+            "or": [{"name": ["t-*"]}, {"name-pattern": ["t-*"]}]}}),
+        ("--array ƒ3 -i 0-3 -a", {"max_entries": 1000, "constraint": {"and": [{"array": [2]}, {"ranks": ["0-3"]}]}}),
+        ("-i node[0-3] -a", {"max_entries": 1000, "constraint": {"hostlist": ["node[0-3]"]}}),
         ("1 ƒ3", {"max_entries": 1000, "ids": [1, 2]}),
+        ("1..ƒ5 9 -a", {"max_entries": 1000, "constraint": {"id": ["1..4", 9]}}),
     ],
 )
 def test_filters(cli, listing, args: str, request_: dict) -> None:
-    assert cli("jobs", *args.split(), answers={"job-manager.list": listing}).calls == [("job-manager.list", request_)]
+    assert cli("jobs", *args.split(), answers={"job-manager.list": listing}).calls[:1] == [
+        ("job-manager.list", request_)
+    ]
 
 
-def test_results_are_filtered_here(cli, listing) -> None:
-    inactive = picked(listing, 6, 7, 8)
-    assert cli("jobs", "-n", "-o", "{id}", "-f", "timeout,canceled", answers=inactive).out == "7\n8\n"
-    assert cli("jobs", "-n", "-o", "{id}", "-f", "timeout,canceled", "-c", "1", answers=inactive).out == "7\n"
+def test_sorted_jobs(cli, job) -> None:
+    found = [job(id=1, name="b", t_run=3.0), job(id=3, name="a", t_run=None), job(id=2, name="b", t_run=5.0)]
+    answers = {"job-manager.list": {"jobs": found}}
+    for keys, ids in (("id", [1, 2, 3]), ("-id.f58", [3, 2, 1]), ("name,-id", [3, 2, 1]), ("t_run", [1, 2, 3]),
+                      ("-t_run,id", [3, 2, 1])):  # fmt: skip
+        out = cli("jobs", "-n", "-o", "{id}", "--sort", keys, answers=answers).out
+        assert [int(line) for line in out.split()] == ids, keys
+    ordered = json.loads(cli("jobs", "--json", "--sort", "name", answers=answers).out)
+    assert [one["id"] for one in ordered["jobs"]] == [3, 1, 2]
 
 
 def test_jobs_json(cli, listing) -> None:
@@ -180,11 +202,13 @@ def test_what_is_sent(cli, args: str, calls: list) -> None:
 
 @pytest.mark.parametrize(
     "args",
-    ["cancel", "cancel --all 5", "cancel -s run 5", "kill", "kill -s NOPE 5", "kill -s 0 5", "urgency 5",
-     "urgency 5 32",
+    ["cancel", "cancel --all 5", "cancel -s run 5", "cancel 5 --name x", "cancel --all 1..5", "cancel 5..1",
+     "cancel 1..x!", "cancel --array x!", "cancel -u nobody-of-that-name", "cancel -f nope", "cancel -i 3-1",
+     "kill", "kill -s NOPE 5", "kill -s 0 5", "urgency 5", "urgency hold", "urgency 5 32",
      "urgency 5 soon", "update 5", "update 5 duration", "update 5 duration=soon", "update 5 duration=+",
      "wait", "wait --all 5", "jobs -f nope",
-     "jobs -c 0", "jobs --since yesterday", "jobs -u nobody-of-that-name", "jobs -o {nope}"],
+     "jobs -c -1", "jobs --since yesterday", "jobs --since 2999-01-01",
+     "jobs --sort nope", "jobs --sort ,", "jobs -u nobody-of-that-name", "jobs -o {nope}"],
 )  # fmt: skip
 def test_wrong_arguments(cli, args: str) -> None:
     done = cli(*args.split())
@@ -200,14 +224,76 @@ def test_every_job_that_refused_is_named_and_the_others_are_done(cli) -> None:
     assert [payload["id"] for topic, payload in done.calls] == [1, 2, 3, 4]
 
 
-def test_cancel_all(cli, listing) -> None:
-    answers = picked(listing, 1, 2) | {"job-manager.cancel": {}}
-    assert cli("cancel", "--all", answers=answers).out == "canceled 2 jobs\n"
-    done = cli("cancel", "--all", "-n", "-s", "pending", answers=answers)
-    assert done.out == "would cancel ƒ2\nwould cancel ƒ3\n"
+def chosen(*ids: int, found=None) -> dict:
+    return {"job-manager.select": [{"ids": list(ids)}], "job-manager.list": {"jobs": found or []}}
+
+
+@pytest.mark.parametrize(
+    ("args", "said", "constraint", "sent"),
+    [
+        ("cancel --all", "canceled 2 jobs", [ACTIVE], ("cancel", {})),
+        ("cancel --name x -m enough", "canceled 2 jobs", [{"name": ["x"]}, ACTIVE], ("cancel", {"note": "enough"})),
+        ("cancel --all -s pending", "canceled 2 jobs",
+         [{"states": ["DEPEND", "NEW", "PRIORITY", "SCHED"]}, ACTIVE], ("cancel", {})),
+        ("cancel 1..ƒ3", "canceled 2 jobs", [{"id": ["1..2"]}, ACTIVE], ("cancel", {})),
+        ("kill -s 9 -u 7 -q batch", "signaled 2 jobs",
+         [{"userid": [7]}, {"queue": ["batch"]}, {"states": ["CLEANUP", "RUN"]}], ("kill", {"signum": 9})),
+        ("urgency --array 1 hold", "changed the urgency of 2 jobs",
+         [{"array": [1]}, {"states": ["DEPEND", "NEW", "PRIORITY", "SCHED"]}], ("urgency", {"urgency": 0})),
+    ],
+)  # fmt: skip
+def test_what_selected_jobs_are_sent(cli, args: str, said: str, constraint: list, sent: tuple) -> None:
+    topic = f"job-manager.{sent[0]}"
+    done = cli(*args.split(), answers=chosen(2, 1) | {topic: {}})
+    assert (done.code, done.out, done.err) == (0, f"{said}\n", "")
     assert done.calls == [
-        ("job-manager.list", {"max_entries": 100_000, "states": ["DEPEND", "NEW", "PRIORITY", "SCHED"]})
+        ("job-manager.select", {"constraint": {"and": constraint}}),
+        (topic, {"id": 2, **sent[1]}),
+        (topic, {"id": 1, **sent[1]}),
     ]
+
+
+def test_a_selected_job_that_has_ended_meanwhile_is_no_error(cli, job) -> None:
+    def cancel(request: dict) -> dict | Exception:
+        return {1: Refused("job ƒ2 has ended"), 3: Refused("no")}.get(request["id"], {})
+
+    answers = chosen(1, 2, 3, found=[job(id=3)]) | {"job-manager.cancel": cancel}
+    done = cli("cancel", "--name", "x", answers=answers)
+    assert (done.code, done.out, done.err) == (1, "canceled 1 job\n", "fluxsched: cancel: ƒ4: no\n")
+    asked = {"ids": [1, 3], "constraint": ACTIVE, "max_entries": 10_000}
+    assert done.calls[-1] == ("job-manager.list", asked)
+    answers["job-manager.list"] = {"jobs": []}
+    done = cli("cancel", "--name", "x", answers=answers)
+    assert (done.code, done.out, done.err) == (0, "canceled 1 job\n", "")
+
+
+def test_a_selection_that_nothing_matches_is_refused_and_all_of_nothing_is_done(cli) -> None:
+    done = cli("cancel", "--name", "x", "--user", "root", answers=chosen())
+    assert (done.code, done.err) == (1, "fluxsched: cancel: no active job matches --user, --name\n")
+    assert cli("kill", "1..5", answers=chosen()).err == "fluxsched: kill: no running job matches JOBID..JOBID\n"
+    assert cli("wait", "--queue", "q", answers=chosen()).err == "fluxsched: wait: no active job matches --queue\n"
+    done = cli("cancel", "--all", answers=chosen())
+    assert (done.code, done.out) == (0, "canceled 0 jobs\n")
+
+
+def test_dry_run_names_whom_it_would_hit_and_how_many(cli, job) -> None:
+    found = [job(id=1, name="solver"), job(id=2, state="SCHED")]
+    done = cli("cancel", "--all", "-n", answers=chosen(found=found))
+    assert done.out == "would cancel ƒ2 solver (RUN, root)\nwould cancel ƒ3 sleep (SCHED, root)\nwould cancel 2 jobs\n"
+    many = [job(id=jobid) for jobid in range(1, 101)]
+    done = cli("kill", "--name", "x", "--dry-run", answers=chosen(*range(1, 1235), found=many))
+    assert done.out.splitlines()[-1] == "would signal 1,234 jobs, 1,134 of them not shown"
+    assert {topic for topic, _ in done.calls} == {"job-manager.list", "job-manager.select"}
+    done = cli("urgency", "--name", "x", "-n", "hold", answers=chosen())
+    assert (done.code, done.err) == (1, "fluxsched: urgency: no pending job matches --name\n")
+    done = cli("cancel", "-n", "5", answers=chosen())
+    assert (done.code, done.err) == (1, "fluxsched: cancel: none of these jobs is active\n")
+
+
+def test_a_message_names_a_hundred_jobs_and_says_how_many_more(cli) -> None:
+    ids = [str(jobid) for jobid in range(1, 104)]
+    done = cli("cancel", *ids, answers={"job-manager.cancel": Refused("no")})
+    assert done.err.endswith(": no; and 3 jobs more\n")
 
 
 def test_urgency_tells_the_old_one(cli) -> None:
@@ -245,18 +331,34 @@ def result(jobid: int, status: int = 0, **more: object) -> dict:
     ],
 )
 def test_wait_leaves_with_the_job_s_status(cli, status: int, more: dict, code: int, err: str) -> None:
-    done = cli("wait", "1", answers={"job-manager.wait": result(1, status, **more)})
+    done = cli("wait", "1", answers={"job-manager.wait-all": [result(1, status, **more)]})
     assert (done.code, done.out, done.err) == (code, "", f"fluxsched: wait: ƒ2: {err}\n" if err else "")
 
 
-def test_wait_for_several(cli, listing) -> None:
-    def ended(request: dict) -> dict:
-        return result(request["id"], {1: 0, 2: 2 << 8}.get(request["id"], 1 << 8))
+def test_wait_for_several_with_one_stream(cli) -> None:
+    def ended(request: dict) -> list[dict]:
+        return [result(jobid, {1: 0, 2: 2 << 8}.get(jobid, 1 << 8)) for jobid in reversed(request["ids"])]
 
-    done = cli("wait", "-v", "1", "2", "3", answers={"job-manager.wait": ended})
+    answers = {"job-manager.wait-all": ended}
+    done = cli("wait", "-v", "1", "2", "3", answers=answers)
     assert (done.code, done.out) == (2, "ƒ2: completed\n")
-    assert done.err == "fluxsched: wait: ƒ3: exit status 2\nfluxsched: wait: ƒ4: exit status 1\n"
-    assert cli("wait", "--all", answers=picked(listing, 1) | {"job-manager.wait": ended}).code == 0
-    assert cli("wait", "--all", answers={"job-manager.list": {"jobs": []}}).code == 0
-    lines = cli("wait", "--json", "1", "2", "ƒ2", answers={"job-manager.wait": ended}).out.splitlines()
-    assert [json.loads(line)["id"] for line in lines] == [1, 2]
+    assert done.err == "fluxsched: wait: ƒ4: exit status 1\nfluxsched: wait: ƒ3: exit status 2\n"
+    assert done.calls == [("job-manager.wait-all", {"ids": [1, 2, 3]})]
+    assert cli("wait", "--all", answers=answers | chosen(1)).code == 0
+    assert cli("wait", "--all", answers=chosen()).code == 0
+    lines = cli("wait", "--json", "1", "2", "ƒ2", answers=answers).out.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("args", "constraint"),
+    [
+        ("--name x", [{"name": ["x"]}, ACTIVE]),
+        ("--array 1", [{"array": [1]}]),
+        ("1..5", [{"id": ["1..5"]}]),
+        ("--name x -f failed", [{"name": ["x"]}, {"results": ["FAILED"]}]),
+    ],
+)
+def test_wait_means_ended_jobs_too_where_it_means_certain_jobs(cli, args: str, constraint: list) -> None:
+    done = cli("wait", *args.split(), answers=chosen(1) | {"job-manager.wait-all": [result(1, 3 << 8)]})
+    assert (done.code, done.calls[0][1]) == (3, {"constraint": {"and": constraint}})
