@@ -7,10 +7,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
-import click
-
 from fluxsched.cli import show
-from fluxsched.cli.base import command_name
+from fluxsched.cli.base import warn
 from fluxsched.cli.forward import Forwarder
 from fluxsched.cli.options import Handle
 from fluxsched.errors import RPCError
@@ -74,11 +72,10 @@ def pending_hints(handle: Handle, jobid: int) -> Iterator[float]:
     from fluxsched.cli.job_fields import PENDING
 
     said = None
-    name = command_name(click.get_current_context())
     while (why := _why(handle, jobid))["state"] in PENDING:
         if why["reason"] != said:
             said = why["reason"]
-            click.echo(f"fluxsched: {name}: {show.jobid_text(jobid)}: waiting: {said}", err=True)
+            warn(f"{show.jobid_text(jobid)}: waiting: {said}")
         yield HINT_EVERY_S
 
 
@@ -93,8 +90,7 @@ def _why(handle: Handle, jobid: int) -> Mapping[str, Any]:
 def report_end(result: Mapping[str, Any]) -> int:
     """Say on stderr why a job has failed, if it has; the exit status that it gives this command."""
     if not result["success"]:
-        name = command_name(click.get_current_context())
-        click.echo(f"fluxsched: {name}: {show.jobid_text(result['id'])}: {end_text(result)}", err=True)
+        warn(f"{show.jobid_text(result['id'])}: {end_text(result)}")
     return exit_status(result)
 
 

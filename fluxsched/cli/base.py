@@ -2,11 +2,13 @@
 errors become text and an exit status.
 
 Exit status: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted, 141 reader gone, or the job's own (`run`,
-`wait`, `job attach`; a signal n ends as 128+n, as in a shell).
+`wait`, `job attach`; a signal n ends as 128+n, as in a shell). Every text of the command line is UTF-8, but for the
+names of files; that is checked here, once for all commands.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,10 +18,24 @@ from typing import IO, Any, NamedTuple, NoReturn
 
 import click
 
+from fluxsched.cli import stdio
+from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError, InvalidValue, LocalProtocolError
 
 INTERRUPTED = 130
+SHOWN_CHARS = 80
+"""How much of a wrong text an error repeats."""
 READER_GONE = 141
+TYPED_ORDER = "fluxsched.typed-order"
+"""Key of the context's `meta`: options that may be repeated, as (name, text) in the order in which they were typed."""
+
+
+class Ended(KeyboardInterrupt):
+    """A signal that ends the command in order; Ctrl-C is the one that Python itself makes a KeyboardInterrupt."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__()
+        self.signum = signum
 
 
 class Failed(click.ClickException):
@@ -34,6 +50,11 @@ class Failed(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """Write `fluxsched: COMMAND: text` to stderr."""
         click.echo(f"fluxsched: {self.command}: {self.message}", file=file, err=file is None)
+
+
+def warn(text: str) -> None:
+    """Write `fluxsched: COMMAND: text` to stderr, for what does not end the command."""
+    stdio.say(f"fluxsched: {command_name(click.get_current_context())}: {text}")
 
 
 def command_name(ctx: click.Context) -> str:
@@ -61,6 +82,22 @@ class Command(click.Command):
         """The whole first sentence: a list of commands has lines enough for it, and `...` helps nobody."""
         return super().get_short_help_str(sys.maxsize)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the words apart; what is no text and has to be is refused, and the order of options is kept."""
+        given, _, order = self.make_parser(ctx).parse_args(list(args))
+        texts = {name: iter(values) for name, values in given.items() if isinstance(values, list)}
+        ctx.meta[TYPED_ORDER] = [
+            (param.name, next(texts[param.name])) for param in order if param.name in texts and param.name is not None
+        ]
+        for param in self.get_params(ctx):
+            if param.name in given and not self.takes_bytes(param):
+                _check_text(ctx, param, given[param.name])
+        return super().parse_args(ctx, args)
+
+    def takes_bytes(self, param: click.Parameter) -> bool:
+        """Whether a parameter may be any bytes: the system's names of files may, and never leave this machine."""
+        return isinstance(param.type, click.Path | click.File)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the handler; output is flushed here, so that a reader who left is noticed here."""
         try:
@@ -70,12 +107,12 @@ class Command(click.Command):
             raise
         except FluxschedError as error:
             raise Failed(ctx, str(error) or os.strerror(error.errnum)) from error
+        except Ended as end:
+            ctx.exit(128 + end.signum)
         except BrokenPipeError:
-            _discard_stdout()
-            ctx.exit(READER_GONE)
+            raise
         except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            raise Failed(ctx, where + (error.strerror or str(error))) from error
+            raise Failed(ctx, _os_text(error)) from error
         return status
 
 
@@ -132,6 +169,16 @@ class LazyGroup(Group):
 class Program(LazyGroup):
     """The outermost group: turns whatever happened into an exit status."""
 
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        """What prints help may find its reader gone, too."""
+        with _reader_may_go():
+            return super().make_context(*args, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Every command runs within."""
+        with _reader_may_go():
+            return super().invoke(ctx)
+
     def main(
         self,
         args: Sequence[str] | None = None,
@@ -142,19 +189,48 @@ class Program(LazyGroup):
         **extra: Any,
     ) -> NoReturn:
         """Run one command line and leave the process with its status."""
+        stdio.prepare()
         try:
             extra["windows_expand_args"] = windows_expand_args
             status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+            sys.stdout.flush()
         except click.ClickException as error:
-            error.show()
+            shown = io.StringIO()
+            error.show(shown)
+            stdio.say(shown.getvalue().rstrip("\n"))
             status = error.exit_code
         except (click.Abort, KeyboardInterrupt):
             status = INTERRUPTED
+        except OSError as error:
+            stdio.say(f"fluxsched: {_os_text(error)}")
+            status = 1
+        stdio.discard_unwritten()
         sys.exit(status if isinstance(status, int) else 0)
 
 
-def _discard_stdout() -> None:
-    """Nobody reads any more: what is still buffered must not fail once more when Python leaves."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    os.close(null)
+@contextmanager
+def _reader_may_go() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        stdio.discard_unwritten()
+        raise click.exceptions.Exit(READER_GONE) from None
+
+
+def _os_text(error: OSError) -> str:
+    """What the system refused, of what: a file, or the output."""
+    text = error.strerror or str(error)
+    if isinstance(error, stdio.OutputFault):
+        return f"cannot write the output: {text}"
+    return f"{os.fsdecode(error.filename)}: {text}" if isinstance(error.filename, str | bytes) else text
+
+
+def _check_text(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    """Refuse an option or operand that is not UTF-8: Python has put lone surrogates for its bytes."""
+    for text in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(text, str) and not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                shown = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
+                raise click.BadParameter(f"'{printable(shown)}' is not UTF-8 text", ctx, param) from None

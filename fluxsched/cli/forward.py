@@ -8,10 +8,8 @@ import select
 import sys
 from typing import Any
 
-import click
-
 from fluxsched.cli import show
-from fluxsched.cli.base import command_name
+from fluxsched.cli.base import warn
 from fluxsched.cli.options import Handle
 
 PIECE_BYTES = 64 * 1024
@@ -64,5 +62,4 @@ class Forwarder:
             self._say(f"input is not passed on: {error}")
 
     def _say(self, text: str) -> None:
-        name = command_name(click.get_current_context())
-        click.echo(f"fluxsched: {name}: {show.jobid_text(self._jobid)}: {text}", err=True)
+        warn(f"{show.jobid_text(self._jobid)}: {text}")

@@ -6,20 +6,21 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import click
 
 from fluxsched.cli import complete
-from fluxsched.cli.options import FSD, URGENCY, Converted
+from fluxsched.cli.job_environment import all_rules, is_text, submitted_environment
+from fluxsched.cli.options import TIME_LIMIT, URGENCY, Converted
 from fluxsched.core.amounts import check_kind, parse_amount
 from fluxsched.core.constraint import Constraint, parse_constraint_text
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import with_path
+from fluxsched.core.text import printable
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.clock import SystemClock
 
@@ -108,7 +109,8 @@ _JOB_OPTIONS = (
                  type=Converted("request", parse_request),
                  help="What is counted: memory=4GiB for each task, scratch=1TB/node, matlab=1/job."),
     click.option("-x", "--exclusive", is_flag=True, help="Whole nodes, shared with nobody."),
-    click.option("-t", "--time-limit", type=FSD, metavar="FSD", default=0.0, help="Time limit, such as 30s, 1.5h."),
+    click.option("-t", "--time-limit", type=TIME_LIMIT, metavar="MINUTES|FSD", default=0.0,
+                 help="Time limit: minutes, or with a unit, such as 30s, 1.5h."),
     click.option("-q", "--queue", metavar="NAME", shell_complete=complete.queues, help="The queue to submit to."),
     click.option("--urgency", type=URGENCY, metavar="N", default=16, help="0-31, hold, default or expedite."),
     click.option("--job-name", metavar="NAME", help="The job's name. [default: the command's]"),
@@ -122,8 +124,13 @@ _JOB_OPTIONS = (
     click.option("--output", metavar="FILE", help="Write stdout of the tasks to FILE."),
     click.option("--error", metavar="FILE", help="Write stderr of the tasks to FILE."),
     click.option("--cwd", metavar="DIR", help="Working directory of the tasks. [default: this one]"),
-    click.option("--env", "env_rules", multiple=True, metavar="RULE",
-                 help="NAME=VALUE sets, -PATTERN removes, PATTERN brings back; in order, on top of this environment."),
+    click.option("--env", "env_rules", multiple=True, metavar="RULE", callback=all_rules,
+                 help="Edit the environment, in order: NAME=VALUE sets, -PATTERN removes, PATTERN brings back, ^FILE "
+                      "holds more rules."),
+    click.option("--env-remove", multiple=True, metavar="PATTERN", expose_value=False,
+                 help="Remove variables that match: a glob, or /REGEX/."),
+    click.option("--env-file", multiple=True, metavar="FILE", expose_value=False,
+                 help="Read rules as for --env from FILE, one a line."),
     click.option("--setattr", "attributes", multiple=True, metavar="KEY=VALUE",
                  help="Set attributes.system.KEY (or user.KEY) of the jobspec; VALUE is JSON or text."),
     click.option("--flags", type=Converted("flags", parse_flags), metavar="NAME,...", default=0,
@@ -149,7 +156,7 @@ def build(options: Mapping[str, Any], copy: int | None = None) -> dict[str, Any]
     def filled(text: str | None) -> str | None:
         return text if text is None or copy is None else text.replace("{cc}", str(copy))
 
-    environment = edited_environment(os.environ, options["env_rules"])
+    environment = submitted_environment(options["env_rules"])
     begin = options["begin_time"]
     constraint: Constraint | None = options["requires"]
     per_task, per_node, shared = [amounts_for(place, options["requests"]) for place in PLACES]
@@ -166,7 +173,7 @@ def build(options: Mapping[str, Any], copy: int | None = None) -> dict[str, Any]
         exclusive=options["exclusive"],
         duration_s=options["time_limit"],
         queue=options["queue"],
-        cwd=os.path.abspath(options["cwd"] or os.getcwd()),
+        cwd=working_directory(options["cwd"]),
         environment=environment if copy is None else {**environment, "FLUX_JOB_CC": str(copy)},
         constraint=constraint,
         dependencies=(*options["dependencies"], *after),
@@ -182,18 +189,17 @@ def build(options: Mapping[str, Any], copy: int | None = None) -> dict[str, Any]
     return Jobspec.parse(jobspec).to_json()
 
 
-def edited_environment(base: Mapping[str, str], rules: Iterable[str]) -> dict[str, str]:
-    """The environment of a job: `base` with rules applied in order."""
-    made = dict(base)
-    for rule in rules:
-        name, equals, value = rule.partition("=")
-        if rule.startswith("-"):
-            made = {key: kept for key, kept in made.items() if not fnmatchcase(key, rule[1:])}
-        elif equals:
-            made[name] = value
-        else:
-            made |= {key: kept for key, kept in base.items() if fnmatchcase(key, rule)}
-    return made
+def working_directory(given: str | None) -> str:
+    """Where the tasks run: `--cwd` or here. Raises InvalidValue where that is no directory that can be named."""
+    try:
+        here = "" if given and os.path.isabs(given) else os.getcwd()
+    except FileNotFoundError:
+        gone = "the current directory has been removed: go elsewhere, or give --cwd an absolute DIR"
+        raise InvalidValue(gone) from None
+    path = os.path.abspath(os.path.join(here, given or ""))
+    if not is_text(path):
+        raise InvalidValue(f"'{printable(path)}', where the job would run, is not UTF-8 text: give another --cwd DIR")
+    return path
 
 
 def with_attribute(jobspec: Mapping[str, Any], setting: str) -> dict[str, Any]:

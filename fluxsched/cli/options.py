@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from fluxsched.cli import complete, show
 from fluxsched.cli.table import Field, Format, parse_format, print_table
-from fluxsched.errors import InvalidValue, RPCError
+from fluxsched.errors import InvalidValue, LimitExceeded, RPCError
 
 if TYPE_CHECKING:
     from fluxsched.runtime.blocking import Beside
@@ -183,6 +183,18 @@ def _duration(text: str) -> float:
     return parse_duration(text)
 
 
+def _time_limit(text: str) -> float:
+    """An FSD whose bare number is minutes, as Flux has it for time limits."""
+    from fluxsched.core.duration import parse_duration
+
+    try:
+        return parse_duration(f"{text}m")
+    except LimitExceeded:
+        raise
+    except InvalidValue:  # it has a unit, or is none
+        return parse_duration(text)
+
+
 def _jobid(text: str) -> int:
     from fluxsched.core.jobid import parse_jobid
 
@@ -241,6 +253,7 @@ class JobIdType(Converted):
 
 
 FSD = Converted("fsd", _duration)
+TIME_LIMIT = Converted("time limit", _time_limit)
 JOBID = JobIdType("jobid", _jobid)
 URGENCY = Converted("urgency", _urgency)
 SIGNAL = Converted("signal", _signal)

@@ -11,6 +11,7 @@ from fluxsched.cli import complete, show
 from fluxsched.cli.base import Group, usage
 from fluxsched.cli.options import Output, Table, table_options
 from fluxsched.cli.table import Field
+from fluxsched.core.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,8 +69,8 @@ def new(name: str, directory: Path | None) -> None:
     place = directory or Path(name)
     paths = write(name, place)
     for path in paths:
-        click.echo(path)
-    click.echo(f"\nTry it:  fluxsched policy check {_typed(paths)}")
+        click.echo(printable(str(path)))
+    click.echo(f"\nTry it:  fluxsched policy check {printable(_typed(paths))}")
 
 
 def _typed(paths: Sequence[Path]) -> str:

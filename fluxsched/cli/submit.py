@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from fluxsched.cli import show
 from fluxsched.cli.attach import attach, report_end
-from fluxsched.cli.base import Command
+from fluxsched.cli.base import Command, Ended
 from fluxsched.cli.forward import OWN, own_input
 from fluxsched.cli.jobspec_options import build, job_options, parse_copies
 from fluxsched.cli.options import Converted, Handle, connect, json_option, uri_option
+from fluxsched.cli.signals import EndingSignals
 from fluxsched.core.idset import Idset
+from fluxsched.errors import RPCError
 
 _COMMAND_LAST = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 
@@ -64,8 +68,8 @@ def submit(cc: Idset | None, wait: bool, quiet: bool, as_json: bool, uri: str | 
 def run(label_io: bool, uri: str | None, dry_run: bool, **options: Any) -> int:
     """Run a job here: its output comes here, and this command leaves with its exit status.
 
-    Interrupting this command cancels the job. What is piped into this command goes to all its tasks; at a terminal
-    they read /dev/null, unless --input=- passes on what is typed.
+    Ending this command, by Ctrl-C, SIGTERM or SIGHUP, cancels the job. What is piped into this command goes to all
+    its tasks; at a terminal they read /dev/null, unless --input=- passes on what is typed.
     """
     source = None
     if options["input"] in (None, OWN):
@@ -75,10 +79,22 @@ def run(label_io: bool, uri: str | None, dry_run: bool, **options: Any) -> int:
     if dry_run:
         show.print_json(jobspec)
         return 0
-    with connect(uri) as handle:
-        [jobid] = _submit(handle, [jobspec], options)
+    with connect(uri) as handle, EndingSignals() as signals:
+        with signals.hold():
+            [jobid] = _submit(handle, [jobspec], options)
         try:
+            signals.release()
             return attach(handle, jobid, labelled=label_io, source=source)
-        except KeyboardInterrupt:
-            handle.rpc("job-manager.cancel", {"id": jobid, "note": "interrupted by user"})
+        except (KeyboardInterrupt, OSError) as end:
+            with suppress(RPCError):  # it has ended by itself
+                handle.rpc("job-manager.cancel", {"id": jobid, "note": _reason(end)})
             raise
+
+
+def _reason(end: BaseException) -> str:
+    """Why `run` ends before its job: for the note of the job's exception."""
+    if isinstance(end, OSError):
+        return "the output of run is closed or full"
+    if isinstance(end, Ended) and end.signum != signal.SIGINT:
+        return f"run was ended by {signal.Signals(end.signum).name}"
+    return "interrupted by user"

@@ -12,10 +12,14 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
-from fluxsched.errors import RemoteProtocolError
+from fluxsched.core.text import printable
+from fluxsched.errors import InvalidValue, RemoteProtocolError
 
 DEPTH_MAX = 64
 """Most containers inside one another: jobspecs need about ten, and recursive readers behind us stay safe."""
+
+SHOWN_CHARS = 80
+"""How much of a text that cannot be sent an error repeats."""
 
 T = TypeVar("T")
 
@@ -29,8 +33,12 @@ _decode_json = msgspec.json.Decoder(dict[str, Any]).decode
 _well_formed = msgspec.msgpack.Decoder(msgspec.Raw).decode
 
 
-pack: Callable[[object], bytes] = _encode
-"""The msgpack bytes of a message or of plain values."""
+def pack(value: object) -> bytes:
+    """The msgpack bytes of a message or of plain values; InvalidValue for a text with lone surrogates."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError as fault:
+        raise InvalidValue(f"'{printable(str(fault.object)[:SHOWN_CHARS])}' is not UTF-8 text") from None
 
 
 def to_json(value: object) -> bytes:

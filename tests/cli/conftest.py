@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -101,8 +102,16 @@ def fake() -> type[FakeHandle]:
 def cli() -> Cli:
     """`cli("resource", "list", answers={...})` runs `fluxsched resource list`."""
 
-    def run(*args: str, answers: dict[str, Any] | None = None, stdin: str | None = None) -> Outcome:
+    def run(
+        *args: str,
+        answers: dict[str, Any] | None = None,
+        stdin: str | bytes | None = None,
+        refusing: BaseException | None = None,
+    ) -> Outcome:
+        """`refusing`: what every request without an answer raises."""
         handle = FakeHandle(answers or {})
+        if refusing is not None:
+            handle.answers = defaultdict(lambda: refusing, handle.answers)
         result = CliRunner().invoke(main, list(args), input=stdin, obj=lambda uri: handle)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception

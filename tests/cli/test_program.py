@@ -169,7 +169,7 @@ def test_help_of_the_program_imports_no_command() -> None:
     done = python(
         "import sys, fluxsched.cli.main; print(*sorted(m for m in sys.modules if m.startswith('fluxsched.cli.')))"
     )
-    assert done.stdout == "fluxsched.cli.base fluxsched.cli.main\n"
+    assert done.stdout == "fluxsched.cli.base fluxsched.cli.main fluxsched.cli.stdio\n"
 
 
 @pytest.mark.parametrize(

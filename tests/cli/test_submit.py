@@ -10,7 +10,7 @@ import pytest
 
 from fluxsched.cli import jobspec_options
 from fluxsched.cli.attach import HINT_EVERY_S, PENDING_HINT_S, pending_hints
-from fluxsched.cli.jobspec_options import edited_environment, parse_begin_time, with_attribute
+from fluxsched.cli.jobspec_options import parse_begin_time, with_attribute
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, RPCError
 
@@ -80,14 +80,6 @@ def test_begin_times(made, monkeypatch: pytest.MonkeyPatch) -> None:
     want = [{"scheme": "begin-time", "value": "1060.0"}]
     for args in (("--begin-time", "+1m"), ("--dependency", "begin-time:+1m")):
         assert made(*args, "true")["attributes"]["system"]["dependencies"] == want
-
-
-def test_environment_rules_apply_in_order() -> None:
-    base = {"HOME": "/h", "PATH": "/p", "PATH_X": "x"}
-    assert edited_environment(base, []) == base
-    assert edited_environment(base, ["-PATH*", "Z=1=2", "E="]) == {"HOME": "/h", "Z": "1=2", "E": ""}
-    assert edited_environment(base, ["-*", "PATH*", "PATH=q"]) == {"PATH": "q", "PATH_X": "x"}
-    assert base == {"HOME": "/h", "PATH": "/p", "PATH_X": "x"}
 
 
 @pytest.mark.parametrize(

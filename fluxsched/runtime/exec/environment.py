@@ -1,7 +1,8 @@
 """What a task finds in its environment, in the bytes that the kernel takes.
 
-Law: first the instance's own variables, then what the jobspec sets or unsets, then what the instance adds, then what
-makes a task know itself (FLUX_...); the later wins, so that no jobspec can pretend to be another job.
+Law: first the variables of the jobspec, then what the instance adds, then what makes a task know itself (FLUX_...); the
+later wins, so that no jobspec can pretend to be another job. Nothing of the instance's own environment gets in: a
+variable that the submitter removed stays removed, and a jobspec without an environment has none, as in Flux.
 """
 
 from __future__ import annotations
@@ -29,23 +30,17 @@ def system_bytes(text: str) -> bytes:
         raise InvalidValue(f"{text[:80]!r} of the jobspec has a lone surrogate: no program can be given it") from None
 
 
-def job_environment(base: Mapping[bytes, bytes], job: JobLaunch, path: str, tasks: list[Block]) -> dict[bytes, bytes]:
-    """What all tasks of a job have in common; `base` is the instance's own environment, `path` the job's path."""
-    environment = dict(base)
-    for name, value in job.jobspec.environment.items():
-        if value is None:
-            environment.pop(system_bytes(name), None)
-        else:
-            environment[system_bytes(name)] = system_bytes(value)
+def job_environment(job: JobLaunch, path: str, tasks: list[Block]) -> dict[bytes, bytes]:
+    """What all tasks of a job have in common; `path` is the job's path."""
     ours = {
+        **{name: value for name, value in job.jobspec.environment.items() if value is not None},
         **job.environment,
         PATH_VARIABLE: path,
         "FLUX_JOB_ID": format_f58(job.jobid),
         "FLUX_JOB_SIZE": str(sum(block.ntasks for block in tasks)),
         "FLUX_JOB_NNODES": str(len(tasks)),
     }
-    environment |= {system_bytes(name): system_bytes(value) for name, value in ours.items()}
-    return environment
+    return {system_bytes(name): system_bytes(value) for name, value in ours.items()}
 
 
 def task_environment(common: Mapping[bytes, bytes], block: Block, local: int) -> dict[bytes, bytes]:

@@ -30,12 +30,18 @@ LIMIT = b"ulimit -Sn %d; "
 WAIT = b"read -r FLUXSCHED_GATE || exit 125; unset FLUXSCHED_GATE; "
 """A variable is needed to read into: none that a user may have."""
 GO = b"\n"
-THERE = b'cd -- "$1" || exit 126; shift; '
+THERE = (
+    b'FLUXSCHED_GATE=${OLDPWD-}; cd -- "$1" || exit 126; OLDPWD=$FLUXSCHED_GATE; unset FLUXSCHED_GATE; shift; '
+)
+"""Where the shell was before is a directory of the instance."""
+UNSET = b"unset %s; "
 FROM_FILE = b'exec <"$1"; shift; '
 """The shell opens the file, since a fifo may take long."""
 NAME = b"fluxsched"
 """What the shell's own messages begin with."""
 ENV = b"/usr/bin/env"
+SHELL_ADDS = (b"PWD", b"OLDPWD", b"SHLVL")
+"""Variables that a shell exports though nobody gave them to it."""
 SHELL_NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 SHELL_OWN = frozenset((b"IFS", b"LINENO", b"OPTIND", b"PPID"))
 """Variables that a shell sets for itself instead of passing them on."""
@@ -49,10 +55,16 @@ class Gate:
     """The waiting tasks of one job. Owns the streams it is given; `close` is idempotent."""
 
     def __init__(
-        self, command: Sequence[bytes], cwd: str | None, streams: Streams, source: bytes | None, limit: int | None
+        self,
+        command: Sequence[bytes],
+        cwd: str | None,
+        streams: Streams,
+        source: bytes | None,
+        limit: int | None,
+        unwanted: Sequence[bytes],
     ) -> None:
         """`source` is the file that the tasks read; None: what is written to the pipes that `open` gives. `limit` is
-        what `more_descriptors` says.
+        what `more_descriptors` says, `unwanted` what `made_up_names` says of the job's environment.
         """
         self.pids: list[int] = []
         self._streams = streams
@@ -62,7 +74,8 @@ class Gate:
         self._command = command
         steps = [(THERE, None if cwd is None else system_bytes(cwd)), (FROM_FILE, source)]
         taken = [(step, word) for step, word in steps if word is not None]
-        script = b"".join([b"" if limit is None else LIMIT % limit, WAIT, *[step for step, _ in taken], RUN])
+        unset = UNSET % b" ".join(unwanted) if unwanted else b""
+        script = b"".join([b"" if limit is None else LIMIT % limit, WAIT, *[step for step, _ in taken], unset, RUN])
         self._begin = [SHELL, b"-c", script, NAME, *[word for _, word in taken]]
         if not self._own:
             self._read = self._pipe()
@@ -158,3 +171,8 @@ def more_descriptors() -> int | None:
 def odd_names(environment: Mapping[bytes, bytes]) -> list[bytes]:
     """The variables that a shell would not pass on."""
     return [name for name in environment if name in SHELL_OWN or not SHELL_NAME.fullmatch(name)]
+
+
+def made_up_names(environment: Mapping[bytes, bytes]) -> list[bytes]:
+    """The variables that the shell must not pass on, since the job's environment has none of that name."""
+    return [name for name in SHELL_ADDS if name not in environment]

@@ -23,7 +23,7 @@ from fluxsched.runtime.clock import sleep
 from fluxsched.runtime.exec import procs
 from fluxsched.runtime.exec.base import JobLaunch, Reports
 from fluxsched.runtime.exec.environment import job_environment, system_bytes, task_environment
-from fluxsched.runtime.exec.gate import Gate, more_descriptors, odd_names, seal_descriptors
+from fluxsched.runtime.exec.gate import Gate, made_up_names, more_descriptors, odd_names, seal_descriptors
 from fluxsched.runtime.exec.input import INPUT_TASKS_MAX, JobInput, source_of
 from fluxsched.runtime.exec.layout import Block, blocks, processing_units
 from fluxsched.runtime.exec.output import Streams
@@ -124,7 +124,6 @@ class LocalExecutor:
         self._limit: int | None = None
         self._boot_id = procs.boot_id()
         self._enclosing = os.environ.get(procs.PATH_VARIABLE, "")
-        self._environment = dict(os.environb)
 
     # -- start --------------------------------------------------------------------------------------------------
 
@@ -138,8 +137,9 @@ class LocalExecutor:
         resources = ResourceSet.parse(job.R)
         tasks = blocks(job.jobspec, resources)
         path = procs.job_path(job.jobid, self._enclosing)
-        environment = job_environment(self._environment, job, path, tasks)
-        gate = _gate(job, _directory(job.jobspec.cwd), sum(block.ntasks for block in tasks), self._limit)
+        environment = job_environment(job, path, tasks)
+        ntasks = sum(block.ntasks for block in tasks)
+        gate = _gate(job, _directory(job.jobspec.cwd), ntasks, self._limit, made_up_names(environment))
         spawning = _spawn(job.cores, environment, gate, tasks, self._pids)
         run = Run(job.jobid, path, gate, spawning, Meter(self._turns.clock))
         self._runs[job.jobid] = run
@@ -311,12 +311,12 @@ def _directory(cwd: str | None) -> str | None:
     return path
 
 
-def _gate(job: JobLaunch, cwd: str | None, ntasks: int, limit: int | None) -> Gate:
+def _gate(job: JobLaunch, cwd: str | None, ntasks: int, limit: int | None, unwanted: Sequence[bytes]) -> Gate:
     command = [system_bytes(word) for word in job.jobspec.command]
     source = source_of(job.jobspec, cwd, ntasks)
     streams = Streams(job, cwd, ntasks)
     try:
-        return Gate(command, cwd, streams, source, limit)
+        return Gate(command, cwd, streams, source, limit, unwanted)
     except OSError as exc:
         streams.close()
         raise Refused(f"cannot start the job: {os.strerror(exc.errno or 0)}", exc.errno) from exc
