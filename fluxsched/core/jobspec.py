@@ -13,6 +13,7 @@ from math import isfinite
 from typing import Any
 
 from fluxsched.core import jobfields
+from fluxsched.core.archive import parse_archive
 from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.count import Count
 from fluxsched.core.jsontext import check_shape, load_object, named
@@ -34,7 +35,8 @@ class Jobspec:
 
     Of the three `ntasks_...` just one is set. `environment` gives None for a variable to be unset (RFC 14).
     `ntasks_per_resource` is a type (`core`, `gpu`) and the tasks for each of them. `array` is the id of the first job
-    of those that were submitted together, 0 in that job itself. `raw` must not be changed.
+    of those that were submitted together, 0 in that job itself. `files` is an archive (RFC 37) that `parse_archive`
+    reads, None if there is none. `raw` must not be changed.
     """
 
     raw: dict[str, Any]
@@ -54,13 +56,16 @@ class Jobspec:
     error: str | None
     job_name: str | None
     array: int | None
+    files: Any
     _bare: dict[str, Any] | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
     def bare(self) -> dict[str, Any]:
-        """The jobspec without its environment, as RFC 27 allows it for the scheduler; made once, not to be changed."""
+        """The jobspec without its environment, as RFC 27 allows it for the scheduler, and without its files; made
+        once, not to be changed.
+        """
         if self._bare is None:
-            object.__setattr__(self, "_bare", _without_environment(self.raw))
+            object.__setattr__(self, "_bare", _without_bulk(self.raw))
         assert self._bare is not None
         return self._bare
 
@@ -94,6 +99,7 @@ class Jobspec:
             jobfields.file_of(system, "output", "stderr"),
             jobfields.text(jobfields.inner(system, "job"), "name", "job."),
             jobfields.array_of(system),
+            _files(system),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -181,9 +187,19 @@ def _fsd(duration_s: float) -> str | float:
     return f"{duration_s!r}s" if isfinite(duration_s) else duration_s
 
 
-def _without_environment(raw: dict[str, Any]) -> dict[str, Any]:
+def _files(system: Mapping[str, Any]) -> Any:
+    found = system.get("files")
+    if found is not None:
+        parse_archive(found)
+    return found
+
+
+_BULK = frozenset(("environment", "files"))
+
+
+def _without_bulk(raw: dict[str, Any]) -> dict[str, Any]:
     system = raw["attributes"].get("system") or {}
-    if "environment" not in system:
+    if _BULK.isdisjoint(system):
         return raw
-    kept = {key: value for key, value in system.items() if key != "environment"}
+    kept = {key: value for key, value in system.items() if key not in _BULK}
     return {**raw, "attributes": {**raw["attributes"], "system": kept}}

@@ -6,15 +6,39 @@ event may carry the job's dictionary without a copy.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
-from fluxsched.errors import LimitExceeded
+from fluxsched.errors import InvalidValue, LimitExceeded
+
+USER = "user"
+"""Below it is what users say of a job, as memos; schedulers use `sched`."""
 
 DEPTH_MAX = 8
 """Levels of dictionaries: `sched.*` and `user.*` need two; the merge recurses, so it is bounded."""
 
 KEYS_MAX = 64
 """Keys a level: a listing shows a handful, and every pending job may carry them in memory."""
+
+MEMO_CHARS_MAX = 4096
+"""A memo as JSON: it is stored and listed with its job; an instance's addresses take some 200."""
+
+
+def with_memo(annotations: dict[str, Any] | None, memo: Mapping[str, Any]) -> dict[str, Any]:
+    """Annotations with a memo, below `user`. Raises LimitExceeded, InvalidValue for an empty one."""
+    size = len(json.dumps(memo))
+    if size > MEMO_CHARS_MAX:
+        raise LimitExceeded(f"a memo of {size} characters is above the limit of {MEMO_CHARS_MAX}: shorten it")
+    if not memo:
+        raise InvalidValue("an empty memo says nothing: give KEY=VALUE")
+    return merge(annotations or {}, {USER: dict(memo)})
+
+
+def said_by_users(annotations: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The memos among annotations: what a job keeps when its scheduler's word no longer counts."""
+    memos = (annotations or {}).get(USER)
+    return None if memos is None else {USER: memos}
 
 
 def merge(old: dict[str, Any], update: dict[str, Any], depth: int = 1) -> dict[str, Any]:

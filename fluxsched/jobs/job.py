@@ -17,6 +17,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import with_path
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidTransition
+from fluxsched.jobs.annotations import USER, merge
 from fluxsched.jobs.dependencies import Dependency, parse_dependency
 from fluxsched.jobs.effects import Event
 from fluxsched.jobs.holdings import Grant
@@ -225,6 +226,10 @@ def _start(job: Job, event: Event) -> None:
     job.started = True
 
 
+def _memo(job: Job, event: Event) -> None:
+    job.annotations = merge(job.annotations or {}, {USER: event["context"]})
+
+
 def _finish(job: Job, event: Event) -> None:
     context = event["context"]
     job.status, job.usage = context["status"], read_usage(context)
@@ -261,6 +266,7 @@ _HANDLERS: Mapping[str, Callable[[Job, Event], None]] = {
     "resource-update": _resource_update,
     "alloc": _alloc,
     "start": _start,
+    "memo": _memo,
     "finish": _finish,
     "release": _release,
     "exception": _exception,

@@ -20,6 +20,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.why import Why
 from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs import lookups
+from fluxsched.jobs.annotations import with_memo
 from fluxsched.jobs.dependencies import Dependency, parse_dependencies
 from fluxsched.jobs.effects import Effect, Event, Kill, SaveQueue, SchedExpiration, SchedPrioritize, UpdateDone
 from fluxsched.jobs.job import SENT, URGENCY_DEFAULT, URGENCY_EXPEDITE, URGENCY_HOLD, WAITING, Job, priority_of
@@ -168,6 +169,21 @@ class JobManager(SchedulerSide):
             raise Refused(f"{job.title} has run longer than {lived} already: cancel it instead", errno.EINVAL)
         job.expiration_asked_s = expiration_s
         return [SchedExpiration(link.scheduler, jobid, expiration_s)]
+
+    def memo(self, jobid: int, memo: Mapping[str, Any], now_s: float, *, volatile: bool = False) -> list[Effect]:
+        """Note what somebody says of an active job (RFC 21): `annotations.user` shows it, null takes it back.
+        A volatile one is not in the eventlog, so a restart forgets it.
+
+        Raises Refused (ENOENT, EINVAL), LimitExceeded.
+        """
+        job = self._active(jobid)
+        noted = with_memo(job.annotations, memo)
+        self._begin(now_s)
+        if volatile:
+            job.annotations = noted
+            return self._end()
+        self._log(job, "memo", dict(memo))
+        return self._end()
 
     # -- the executor
 

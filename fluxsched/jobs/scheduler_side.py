@@ -12,7 +12,7 @@ from typing import Any
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue, RemoteProtocolError
-from fluxsched.jobs.annotations import merge
+from fluxsched.jobs.annotations import merge, said_by_users
 from fluxsched.jobs.effects import Annotated, Effect, SchedFree, UpdateDone
 from fluxsched.jobs.engine import Engine
 from fluxsched.jobs.holdings import parse_grant
@@ -68,8 +68,8 @@ class SchedulerSide(Engine):
             if job.state is SCHED:
                 self._enqueue(job)
                 if job.annotations:  # reasons and estimates were that scheduler's; the next one knows nothing of them
-                    job.annotations = None
-                    self._out.append(Annotated(job.id, {}))
+                    job.annotations = said_by_users(job.annotations)
+                    self._out.append(Annotated(job.id, job.annotations or {}))
             else:
                 job.request = NO_REQUEST
         for job in self.active.values() if link.ready else ():

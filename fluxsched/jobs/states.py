@@ -35,7 +35,7 @@ VIRTUAL_STATES: Mapping[str, int] = {"PENDING": PENDING, "RUNNING": RUNNING, "AC
 FATAL = "exception(0)"
 """The table's name for an `exception` event of severity 0: it moves the job, the others do not."""
 
-_ALWAYS = {"exception", "flux-restart"}
+_ALWAYS = {"exception", "flux-restart", "memo"}
 
 
 def _row(state: State, stays: set[str], **leads: State) -> dict[str, State]:
@@ -57,7 +57,7 @@ TRANSITIONS: Mapping[State, Mapping[str, State]] = {
     CLEANUP: _row(CLEANUP, {"start", "finish", "release", "free"}, clean=INACTIVE),
     INACTIVE: {},
 }
-"""State x event -> state. Events that no row names (RFC 21: `memo`, `debug.*`, ...) change nothing in any state."""
+"""State x event -> state. Events that no row names (RFC 21: `debug.*`, ...) change nothing in any state."""
 
 EVENTS = frozenset(name for row in TRANSITIONS.values() for name in row)
 

@@ -83,6 +83,7 @@ _JOB_MANAGER = _service(
     wait_all_cancel=(CancelRequest, None, "end a wait-all stream"),
     cancel=(jobs.CancelRequest, Empty, "cancel a job"),
     kill=(jobs.KillRequest, Empty, "signal a job's tasks"),
+    memo=(jobs.MemoRequest, Empty, "note something of a job"),
     urgency=(jobs.UrgencyRequest, jobs.UrgencyResponse, "set a job's urgency"),
     update=(jobs.UpdateRequest, Empty, "change a job's attributes"),
     list=(jobs.ListRequest, jobs.ListResponse, "list jobs"),

@@ -39,14 +39,14 @@ from fluxsched.runtime.clock import Clock, SystemClock, generator_id
 from fluxsched.runtime.config import Config, in_full, queue_configs
 from fluxsched.runtime.door.door import Door
 from fluxsched.runtime.door.jobs import serve_jobs
-from fluxsched.runtime.enclosing import Enclosing
+from fluxsched.runtime.enclosing import Enclosing, Parent, attributes_of, environment_of
 from fluxsched.runtime.exec.base import Reports
 from fluxsched.runtime.exec.keeper import Keeper, Record
 from fluxsched.runtime.exec.local import LocalExecutor
 from fluxsched.runtime.exec.orphans import clear_orphans
 from fluxsched.runtime.exec.timed import TimedExecutor
 from fluxsched.runtime.listening import listen, local_uri
-from fluxsched.runtime.paths import DATABASE_NAME, LOG_NAME, URI_VARIABLE, write_info
+from fluxsched.runtime.paths import DATABASE_NAME, LOG_NAME, write_info
 from fluxsched.runtime.restore import Restored, read_store
 from fluxsched.runtime.router import Handler, Router
 from fluxsched.runtime.rundir import lock_state, make_run_directory, sweep_run_directories
@@ -82,6 +82,8 @@ class Settings:
     statedir: Path | None = None
     enclosing: Enclosing | None = None
     """The job that gave the resources, if one did."""
+    parent: Parent | None = None
+    """The instance that this one is inside of."""
     schedulers: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (("fifo", None, ()),)
     """(policy spec, module name or None, groups) of each scheduler module to load."""
     bind: tuple[str, ...] = ()
@@ -200,9 +202,9 @@ class Instance:
         self.instance.serve_common(stats)
         self.instance.set_attributes(
             {
+                **attributes_of(self.settings.parent),
                 "rank": "0",
                 "size": str(len(self.resource.module.resources.ranks)),
-                "instance-level": os.environ.get("FLUXSCHED_LEVEL", "0"),
                 "security.owner": str(os.getuid()),
                 "broker.starttime": str(self._started_s),
                 "hostlist": str(self.resource.module.resources.nodelist),
@@ -224,8 +226,7 @@ class Instance:
         local = LocalExecutor(self.turns, reports, config.kill_timeout_s)
         local.opened, self.inputs.input_of = self.inputs.opened, local.input_of
         shell.executors = {"local": local, "test": TimedExecutor(self.turns, reports)}
-        level = int(os.environ.get("FLUXSCHED_LEVEL", "0")) + 1
-        shell.environment = {URI_VARIABLE: self.uri, "FLUXSCHED_LEVEL": str(level)}
+        shell.environment = environment_of(self.uri, self.settings.parent)
         self._pin(self.settings.sources)
 
     def _pin(self, sources: Sources) -> None:
@@ -315,6 +316,8 @@ class Instance:
             starttime=self._started_s,
             ready=self._ready,
             state="run",
+            level=0 if self.settings.parent is None else self.settings.parent.level + 1,
+            parent=None if self.settings.parent is None else self.settings.parent.uri,
         )
 
     def _age_s(self) -> float:

@@ -24,7 +24,7 @@ from fluxsched.runtime.clock import SystemClock, sleep
 from fluxsched.runtime.config import Config
 from fluxsched.runtime.config_check import read_site
 from fluxsched.runtime.discover import discover
-from fluxsched.runtime.enclosing import enclosing_job
+from fluxsched.runtime.enclosing import Parent, enclosing_job, inside
 from fluxsched.runtime.initial import run_program
 from fluxsched.runtime.instance import Instance, Settings
 from fluxsched.runtime.paths import find_uri
@@ -66,11 +66,17 @@ class StartOptions:
     verbose: int = 0
     trace: str | None = None
     """Show messages on stderr: of the topics with these beginnings (comma-separated), all when empty."""
+    nested: bool = False
+    """A job of another instance (`batch`, `alloc`), which hears where this one is."""
+    stays: bool = False
+    """No initial program: it runs, in the foreground, until it is stopped."""
 
 
 def settings_of(options: StartOptions) -> Settings:
     """Everything an instance needs, with all errors of config and sources found before anything starts."""
     logs.setup(None, options.verbose)  # what is to be said of these, before the instance has its own log
+    if options.nested and enclosing_job() is None:
+        raise FluxschedError("--nested is for jobs of an instance: submit one with fluxsched batch")
     config, faults = read_site(options.config)
     explicit = options.r_path or options.fake or options.test_size or config.resource.path or config.resource.entries
     enclosing = None if explicit else enclosing_job()
@@ -101,6 +107,7 @@ def settings_of(options: StartOptions) -> Settings:
         config=config,
         statedir=options.statedir,
         enclosing=enclosing,
+        parent=Parent.find(),
         schedulers=schedulers_of(options, config),
         bind=options.bind,
         verbose=options.verbose,
@@ -139,22 +146,25 @@ async def _run(settings: Settings, options: StartOptions, tell: Callable[[Instan
         if tell is not None:
             tell(instance)
         status = 0
-        if options.daemon:
+        if options.nested and settings.enclosing is not None:
+            await settings.enclosing.tell(instance.uri, instance.local_uri)
+        if options.daemon or options.stays:
             await instance.ended
         else:
-            status = await _command(instance, options.command)
+            status = await _command(instance, options)
         error = instance.ended.result() if instance.ended.done() else None
     if error is not None:
         raise error
     return status
 
 
-async def _command(instance: Instance, command: tuple[str, ...]) -> int:
+async def _command(instance: Instance, options: StartOptions) -> int:
     """Run the initial program inside the instance; its exit status."""
-    if not command:  # what a command writes is its own; a shell's user has eyes
+    if not options.command and not options.nested:  # what a command writes is its own; a shell's user has eyes
         _tell_local(instance.local_uri)
-    words = list(command) or [os.environ.get("SHELL", "/bin/sh")]
-    environment = {**os.environ, **instance.shell.environment}
+    words = list(options.command) or [os.environ.get("SHELL", "/bin/sh")]
+    added = {"FLUX_URI": instance.local_uri} if options.nested else {}
+    environment = inside(os.environ, instance.shell.environment | added)
     return await run_program(words, environment, instance.ended, instance.began)
 
 

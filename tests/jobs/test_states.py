@@ -17,6 +17,7 @@ CONTEXTS = {
     "dependency-remove": {"description": "afterok=7"},
     "jobspec-update": {"attributes.system.duration": 60.0},
     "resource-update": {"expiration": 60.0},
+    "memo": {"uri": "ssh://host/path"},
     "finish": {"status": 0},
     "release": {"ranks": "all", "final": True},
     "exception": {"type": "x", "severity": 1, "note": ""},
@@ -34,12 +35,12 @@ MOVES = {
     (State.CLEANUP, "clean"): State.INACTIVE,
     **{(state, FATAL): State.CLEANUP for state in State if state & ACTIVE},
 }
-ANYWHERE = {"exception", "flux-restart"}
+ANYWHERE = {"exception", "flux-restart", "memo"}
 STAYS = {
     State.NEW: {"submit"},
     State.DEPEND: {"dependency-add", "dependency-remove", "urgency", "jobspec-update"} | ANYWHERE,
     State.PRIORITY: {"urgency", "jobspec-update"} | ANYWHERE,
-    State.SCHED: {"urgency", "jobspec-update", "priority", "exception"},
+    State.SCHED: {"urgency", "jobspec-update", "priority", "exception", "memo"},
     State.RUN: {"start", "resource-update"} | ANYWHERE,
     State.CLEANUP: {"start", "finish", "release", "free"} | ANYWHERE,
     State.INACTIVE: set(),
@@ -82,7 +83,7 @@ def test_unlisted_events_change_nothing_and_are_kept(state: State) -> None:
     job = job_in(state)
     job.apply({"timestamp": 5.0, "name": "debug.free-request"})
     assert job.state is state
-    assert step(state, "memo") is state
+    assert step(state, "debug.x") is state
     assert [event["name"] for event in job.story or ()] == ["debug.free-request"]
 
 
@@ -98,7 +99,7 @@ def test_a_refused_event_tells_the_story() -> None:
 def test_the_story_is_bounded() -> None:
     job = job_in(State.RUN)
     for number in range(STORY_EVENTS + 10):
-        job.apply({"timestamp": float(number), "name": "memo"})
+        job.apply({"timestamp": float(number), "name": "debug.x"})
     assert [event["timestamp"] for event in job.story or ()] == [float(n) for n in range(10, STORY_EVENTS + 10)]
 
 

@@ -74,3 +74,7 @@ class InstanceInfo(Payload, frozen=True, kw_only=True):
     statedir: str | None = None
     jobs: dict[str, Size] = msgspec.field(default_factory=dict)
     error: str | None = None
+    level: Size = 0
+    """How many instances are around this one."""
+    parent: str | None = None
+    """Where the innermost of these is."""

@@ -88,6 +88,14 @@ class KillRequest(Payload, frozen=True):
     signum: Annotated[int, Meta(ge=1, le=64)]
 
 
+class MemoRequest(Payload, frozen=True):
+    """A memo of a job (RFC 21, memo event): keys to note below `annotations.user`, or with null to take back."""
+
+    id: JobNumber
+    memo: dict[str, Any]
+    volatile: bool = False
+
+
 class UrgencyRequest(Payload, frozen=True):
     """Set a job's urgency, 0 to 31 (RFC 21, urgency event)."""
 

@@ -21,7 +21,6 @@ from fluxsched.runtime.services.jobs import JobService
 from fluxsched.runtime.specs import Specs
 
 SHELL_ONLY: Mapping[tuple[str, ...], str] = {
-    ("files",): "files for a job (flux batch, --add-file)",
     ("shell", "options", "signal"): "a signal before the time is over (--signal)",
 }
 """What Flux's shell does for a job that asks for it under `attributes.system`."""

@@ -34,7 +34,6 @@ SLICE_JOBS = 100
 _SLICE = re.compile(r"\[(?:(-?[0-9]{1,9})|(-?[0-9]{1,9})?:(-?[0-9]{1,9})?(?::(-?[0-9]{1,9})?)?)\]")
 
 UNSERVED = {
-    "job-manager.memo": "an instance of fluxsched keeps no memos: only schedulers annotate jobs",
     "job-manager.purge": "an instance of fluxsched forgets ended jobs by itself: its store keeps their record",
     "job-manager.purge-id": "an instance of fluxsched forgets ended jobs by itself: its store keeps their record",
     "job-manager.events-journal": "an instance of fluxsched has no journal of all jobs in Flux's form: "

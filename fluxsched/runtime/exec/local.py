@@ -12,8 +12,10 @@ import asyncio
 import contextlib
 import errno
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
@@ -25,8 +27,9 @@ from fluxsched.runtime.exec.base import JobLaunch, Reports
 from fluxsched.runtime.exec.environment import job_environment, system_bytes, task_environment
 from fluxsched.runtime.exec.gate import Gate, made_up_names, more_descriptors, odd_names, seal_descriptors
 from fluxsched.runtime.exec.input import INPUT_TASKS_MAX, JobInput, source_of
-from fluxsched.runtime.exec.layout import Block, blocks, processing_units
+from fluxsched.runtime.exec.layout import Block, processing_units
 from fluxsched.runtime.exec.output import Streams
+from fluxsched.runtime.exec.program import files_directory, program_of, unpacked
 from fluxsched.runtime.exec.strays import Strays, adopt_orphans, reap_group
 from fluxsched.runtime.exec.usage import Meter
 from fluxsched.runtime.turns import Timer, Turns
@@ -48,6 +51,7 @@ class Run:
 
     __slots__ = (
         "ended",
+        "files",
         "gate",
         "grace",
         "input",
@@ -63,8 +67,11 @@ class Run:
         "watched",
     )
 
-    def __init__(self, jobid: int, path: str, gate: Gate, todo: Iterator[None], meter: Meter) -> None:
+    def __init__(
+        self, jobid: int, path: str, gate: Gate, todo: Iterator[None], meter: Meter, files: Path | None
+    ) -> None:
         self.jobid = jobid
+        self.files = files
         self.path = path
         self.gate = gate
         self.meter = meter
@@ -107,6 +114,11 @@ class Run:
                 self.status = max(self.status, status)
                 self.meter.reaped(task, status, used)
 
+    def tidy(self) -> None:
+        """Remove the files that the job brought along: nothing of it is alive."""
+        if self.files is not None:
+            shutil.rmtree(self.files, ignore_errors=True)
+
 
 class LocalExecutor:
     """Runs jobs as process groups. Starting one costs a posix_spawn a task, and no thread."""
@@ -135,13 +147,15 @@ class LocalExecutor:
             seal_descriptors()
             self._limit = more_descriptors()
         resources = ResourceSet.parse(job.R)
-        tasks = blocks(job.jobspec, resources)
+        words, tasks = program_of(job, resources)
         path = procs.job_path(job.jobid, self._enclosing)
         environment = job_environment(job, path, tasks)
         ntasks = sum(block.ntasks for block in tasks)
-        gate = _gate(job, _directory(job.jobspec.cwd), ntasks, self._limit, made_up_names(environment))
+        cwd = _directory(job.jobspec.cwd)
+        gate = _gate(job, unpacked(job, words), cwd, ntasks, self._limit, made_up_names(environment))
         spawning = _spawn(job.cores, environment, gate, tasks, self._pids)
-        run = Run(job.jobid, path, gate, spawning, Meter(self._turns.clock))
+        files = files_directory(job.spool, job.jobid) if job.jobspec.files else None
+        run = Run(job.jobid, path, gate, spawning, Meter(self._turns.clock), files)
         self._runs[job.jobid] = run
         error = self._advance(run)
         if error is not None:
@@ -250,6 +264,7 @@ class LocalExecutor:
             run.look_s = min(2 * run.look_s, LOOK_MAX_S)
             return
         del self._runs[jobid]
+        run.tidy()
         self._reports.record(jobid, None, _nothing)
         self._reports.finished(jobid, run.status, run.meter.total(len(run.gate.pids)))
 
@@ -286,6 +301,7 @@ class LocalExecutor:
         run.gate.close()
         run.signal(signal.SIGKILL)
         self._reap(run)
+        run.tidy()
 
     def close(self) -> None:
         """Kill all jobs and wait until nobody is alive, up to CLOSE_S; nothing is reported."""
@@ -300,6 +316,7 @@ class LocalExecutor:
             while run.gate.pids and self._survives(run) and clock.monotonic_s() < until_s:
                 sleep(LOOK_S)
             self._reap(run, os.WNOHANG)
+            run.tidy()
 
 
 def _directory(cwd: str | None) -> str | None:
@@ -311,8 +328,15 @@ def _directory(cwd: str | None) -> str | None:
     return path
 
 
-def _gate(job: JobLaunch, cwd: str | None, ntasks: int, limit: int | None, unwanted: Sequence[bytes]) -> Gate:
-    command = [system_bytes(word) for word in job.jobspec.command]
+def _gate(
+    job: JobLaunch,
+    words: Sequence[str],
+    cwd: str | None,
+    ntasks: int,
+    limit: int | None,
+    unwanted: Sequence[bytes],
+) -> Gate:
+    command = [system_bytes(word) for word in words]
     source = source_of(job.jobspec, cwd, ntasks)
     streams = Streams(job, cwd, ntasks)
     try:

@@ -65,6 +65,7 @@ class JobService:
             "job-manager.raise": self._raise,
             "job-manager.cancel": self._cancel,
             "job-manager.kill": self._kill,
+            "job-manager.memo": self._memo,
             "job-manager.urgency": self._urgency,
             "job-manager.update": self._update,
             "job-manager.list": self._list,
@@ -109,6 +110,13 @@ class JobService:
     def _kill(self, request: Request) -> None:
         wanted = request.payload(msg.KillRequest)
         self._shell.perform(self._manager.kill(wanted.id, wanted.signum, self._turns.wall_s))
+        self.answer(request)
+
+    def _memo(self, request: Request) -> None:
+        wanted = request.payload(msg.MemoRequest)
+        self._shell.perform(
+            self._manager.memo(wanted.id, wanted.memo, self._turns.wall_s, volatile=wanted.volatile)
+        )
         self.answer(request)
 
     def _urgency(self, request: Request) -> None:
