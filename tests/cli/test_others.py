@@ -207,6 +207,7 @@ def test_start_leaves_with_the_command_s_status(cli, launched: list, tmp_path: P
     assert (name, vars(options)) == (
         "start",
         {
+            "nested": False, "stays": False,
             "config": config, "r_path": None, "fake": None, "test_size": 4, "schedulers": ("fifo:placement=best-fit",),
             "statedir": Path("/s"), "bind": ("tcp://127.0.0.1:*",), "daemon": False, "verbose": 2, "trace": "",
             "command": ("sleep", "--help"),
