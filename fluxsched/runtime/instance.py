@@ -24,9 +24,7 @@ import msgspec
 from fluxsched import __version__
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import FluidGenerator
-from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError
-from fluxsched.jobs.holdings import Holdings
 from fluxsched.jobs.manager import JobManager
 from fluxsched.protocol.header import Message
 from fluxsched.protocol.messages.common import InstanceInfo
@@ -37,6 +35,7 @@ from fluxsched.runtime import interpreter
 from fluxsched.runtime import log as logs
 from fluxsched.runtime.clock import Clock, SystemClock, generator_id
 from fluxsched.runtime.config import Config, in_full, queue_configs
+from fluxsched.runtime.disk import Room
 from fluxsched.runtime.door.door import Door
 from fluxsched.runtime.door.jobs import serve_jobs
 from fluxsched.runtime.enclosing import Enclosing, Parent, attributes_of, environment_of
@@ -58,7 +57,7 @@ from fluxsched.runtime.services.jobshell import JobShell
 from fluxsched.runtime.services.jobstreams import JobStreams
 from fluxsched.runtime.services.jobwaits import JobWaits
 from fluxsched.runtime.services.modules import ModuleService
-from fluxsched.runtime.services.resource import ResourceService
+from fluxsched.runtime.services.resource import ResourceService, allocated
 from fluxsched.runtime.services.scheduling import SchedulingService
 from fluxsched.runtime.sources import Sources
 from fluxsched.runtime.store import Store
@@ -137,6 +136,7 @@ class Instance:
             self.servers.append(server)
         self.uri = self.servers[0].endpoint
         self.router = Router(self.turns, self.servers, settings.trace)
+        self._room = Room(self.store, self.turns, state)
         self._spool = state / "jobs"
         self._spool.mkdir(mode=0o700, exist_ok=True)
         return read_store(self.store)
@@ -173,6 +173,7 @@ class Instance:
         self._common_services()
         self.door = Door(self.router, self.resource, self.instance, self.modules, self.turns, self._age_s)
         self._executors()
+        self.router.guard(self._room.guards())
         self.turns.at_end(self.store.flush)
         self.turns.at_end(self.router.flush)
 
@@ -331,6 +332,7 @@ class Instance:
             "messages_received": self.router.received,
             "messages_sent": self.router.sent,
             "commits": self.store.commits,
+            "store_fault": self.store.fault,
         }
 
     def _reload(self, wanted: ReloadRequest) -> tuple[Inventory, Mapping[str, Idset], Callable[[], None]]:
@@ -391,9 +393,3 @@ class Instance:
         self.router.flush()
         self.turns.stop()
         self._release.close()
-
-
-def allocated(holdings: Holdings, resources: ResourceSet) -> ResourceSet:
-    """What jobs hold, core by core and with all amounts, out of all `resources`."""
-    start_s, end_s = resources.starttime_s, resources.expiration_s
-    return ResourceSet.build(holdings.entries(), resources, start_s, end_s, None, holdings.shared)

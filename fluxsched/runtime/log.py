@@ -12,6 +12,7 @@ FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 def setup(path: Path | None, verbose: int) -> None:
     """Send warnings and worse to stderr (all with `verbose`), and everything of note to the file `path`."""
+    logging.raiseExceptions = False  # a log that cannot be written, for a full disk say, must not fill a terminal
     root = logging.getLogger("fluxsched")
     root.setLevel(logging.DEBUG if verbose > 1 else logging.INFO)
     root.propagate = False

@@ -116,6 +116,12 @@ class Router:
         if guests:
             self.admit_guests(handlers)
 
+    def guard(self, guards: Mapping[str, Callable[[Handler], Handler]]) -> None:
+        """Put another handler before that of a topic that is served by now."""
+        for handlers in (self._handlers, self._local_handlers):
+            for topic in guards.keys() & handlers.keys():
+                handlers[topic] = guards[topic](handlers[topic])
+
     def admit_guests(self, topics: Iterable[str]) -> None:
         """Topics that also who is not the owner may ask."""
         self._guest_topics.update(topics)

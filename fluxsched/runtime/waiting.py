@@ -36,4 +36,4 @@ async def end_jobs(shell: JobShell, store: Store) -> None:
     await until(turns, lambda: not holding(), END_JOBS_S)
     stored = asyncio.Event()
     turns.post(lambda: store.after_commit(stored.set))
-    await until(turns, stored.is_set, END_JOBS_S)
+    await until(turns, lambda: stored.is_set() or store.fault is not None, END_JOBS_S)

@@ -110,7 +110,10 @@ class JobService:
     def _kill(self, request: Request) -> None:
         wanted = request.payload(msg.KillRequest)
         self._shell.perform(self._manager.kill(wanted.id, wanted.signum, self._turns.wall_s))
-        self.answer(request)
+        if self._store.fault is None:
+            self.answer(request)
+        else:  # nothing of it is stored, and who waits for the disk may need it to make room
+            request.respond()
 
     def _memo(self, request: Request) -> None:
         wanted = request.payload(msg.MemoRequest)
@@ -180,7 +183,7 @@ class JobService:
                 return
             request.respond(msg.LookupResponse(id=wanted.id, **{key: found[key] for key in wanted.keys}))
 
-        self._shell.after_commit(answer)
+        self._store.when_settled(answer)
 
     def _why(self, request: Request) -> None:
         jobid = request.payload(msg.WhyRequest).id

@@ -20,6 +20,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.targets import parse_targets
 from fluxsched.errors import LimitExceeded, RemoteProtocolError
+from fluxsched.jobs.holdings import Holdings
 from fluxsched.protocol.acquire_server import AcquireServer, read_acquire
 from fluxsched.protocol.messages.acquire import ReleaseRequest
 from fluxsched.protocol.messages.resource import (
@@ -352,3 +353,9 @@ def _group_info(group: GroupView) -> GroupInfo:
         dialect=cast("Literal['typed', 'plain'] | None", group.dialect),
         acquirer=acquirer,
     )
+
+
+def allocated(holdings: Holdings, resources: ResourceSet) -> ResourceSet:
+    """What jobs hold, core by core and with all amounts, out of all `resources`."""
+    start_s, end_s = resources.starttime_s, resources.expiration_s
+    return ResourceSet.build(holdings.entries(), resources, start_s, end_s, None, holdings.shared)
