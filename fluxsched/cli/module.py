@@ -8,7 +8,7 @@ import click
 
 from fluxsched.cli import complete, show
 from fluxsched.cli.base import Group
-from fluxsched.cli.options import Handle, Output, Table, connected, json_option, table_options
+from fluxsched.cli.options import FSD, Handle, Output, Table, connected, json_option, table_options
 from fluxsched.cli.table import Field
 
 _STATES = {0: "I", 1: "R", 2: "F", 3: "X"}
@@ -59,18 +59,26 @@ def _specification(spec: str, options: tuple[str, ...]) -> str:
 @click.option("--name", metavar="NAME", help="What to call it. [default: the policy's name]")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", shell_complete=complete.groups,
               help="Acquire this group; may be repeated.")  # fmt: skip
+@click.option("--restart", metavar="N", type=click.IntRange(min=0), help="Start it again so often. [default: 0]")
+@click.option("--fallback", metavar="POLICY", shell_complete=complete.policies,
+              help="And then this policy in its place. [default: none]")  # fmt: skip
+@click.option("--hung-after", "hung_after_s", metavar="FSD", type=FSD,
+              help="End it if it is silent for so long. [default: 30s]")  # fmt: skip
 @click.argument("spec", shell_complete=complete.policies)
 @click.argument("options", metavar="[OPTION=VALUE...]", nargs=-1)
 @json_option
 @connected
 def load(handle: Handle, spec: str, options: tuple[str, ...], name: str | None, groups: tuple[str, ...],
-         as_json: bool) -> None:  # fmt: skip
+         restart: int | None, fallback: str | None, hung_after_s: float | None, as_json: bool) -> None:  # fmt: skip
     """Start a scheduler: SPEC is a policy (fifo, fifo:placement=best-fit) or a file (./mine.py).
 
     'easy;debug=fifo' has another policy for queue debug.
     """
-    request = {"spec": _specification(spec, options), **({"name": name} if name else {})}
-    answer = handle.rpc("module.load", {**request, "groups": list(groups)} if groups else request)
+    fallback = None if fallback is None else _specification(fallback, ())
+    care = {"restart": restart, "fallback": fallback, "hung-after": hung_after_s}
+    chosen = {"name": name or None, "groups": list(groups) or None, **care}
+    request = {"spec": _specification(spec, options), **{key: one for key, one in chosen.items() if one is not None}}
+    answer = handle.rpc("module.load", request)
     if as_json:
         show.print_json(answer)
 

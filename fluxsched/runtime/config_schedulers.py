@@ -12,12 +12,19 @@ from pathlib import Path
 
 from fluxsched.errors import InvalidValue
 from fluxsched.resource.groups import DEFAULT, EXCLUDE
-from fluxsched.runtime.config_values import QueueSettings, SchedulerSettings
-from fluxsched.runtime.policies import composed, default_name, located
+from fluxsched.runtime.config_values import Care, QueueSettings, SchedulerSettings
+from fluxsched.runtime.policies import check_policy, composed, default_name, located
 from fluxsched.runtime.toml_reader import Table
 
 SCHEDULERS_MAX = 64
 """Each is a process of its own."""
+
+HUNG_AFTER_MIN_S = 0.2
+"""Below it a busy machine is taken for a scheduler that hangs."""
+
+NO_FALLBACK = "none"
+
+DEFAULT_CARE = Care()
 
 TAKEN = ("instance", "job-manager", "resource")
 """Names of modules that are part of the instance."""
@@ -54,9 +61,36 @@ def read_schedulers(
             whose = f"{known!r} is a part of the instance" if known in TAKEN else f"two schedulers are named {known!r}"
             table.fault("name" if name else None, f"{whose}: give another name")
         names |= {known} if known else set()
+        care = _care(table, directory)
         table.done()
-        found.append(SchedulerSettings(located(policy, directory) if policy else "", name, mine))
+        found.append(SchedulerSettings(located(policy, directory) if policy else "", name, mine, care))
     return tuple(found)
+
+
+def _care(table: Table, directory: Path) -> Care:
+    restart = table.integer("restart", 0)
+    fallback = table.text("fallback", check_fallback)
+    hung_after_s = table.duration_s("hung-after")
+    if hung_after_s is not None and hung_after_s < HUNG_AFTER_MIN_S:
+        table.fault("hung-after", f"{hung_after_s:g} s is below {HUNG_AFTER_MIN_S:g} s: every pause would count")
+    return care_of(restart, fallback and located(fallback, directory), hung_after_s)
+
+
+def care_of(
+    restart: int | None, fallback: str | None, hung_after_s: float | None, default: Care = DEFAULT_CARE
+) -> Care:
+    """What is said, and where nothing is said the default; the fallback `none` is none."""
+    return Care(
+        default.restart if restart is None else restart,
+        default.fallback if fallback is None else None if fallback == NO_FALLBACK else fallback,
+        default.hung_after_s if hung_after_s is None else hung_after_s,
+    )
+
+
+def check_fallback(spec: str) -> None:
+    """Raises InvalidValue for what is neither a policy nor `none`."""
+    if spec != NO_FALLBACK:
+        check_policy(spec)
 
 
 def check_group(table: Table, key: str | None, group: str, groups: set[str]) -> None:

@@ -25,6 +25,15 @@ OFFLINE_HEARTBEATS = 10
 KILL_TIMEOUT_S = 5.0
 """From SIGTERM to SIGKILL (the default that Flux has)."""
 
+RESTARTS = 3
+"""A scheduler that fails a fourth time within ten minutes will fail again."""
+
+FALLBACK = "fifo"
+"""Ours, with nothing in it that could go wrong."""
+
+HUNG_AFTER_S = 30.0
+"""Ours answer within 20 ms whatever they do; a policy that does not yield for so long is not coming back."""
+
 NO_LIMIT = -1
 """In job-size limits: none, also where the global policy has one."""
 
@@ -99,12 +108,28 @@ class QueueSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Care:
+    """What is done about a scheduler module that fails after it has served its groups.
+
+    It is started again `restart` times within ten minutes, then with the policy `fallback` in its place (None: left as
+    it is). `hung_after_s` seconds without a sign of life are a failure, too (infinity: never).
+    """
+
+    restart: int = RESTARTS
+    fallback: str | None = FALLBACK
+    hung_after_s: float = HUNG_AFTER_S
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerSettings:
-    """One `[[scheduler]]`: a policy with its options, its module name (None: the policy's) and the groups it serves."""
+    """One `[[scheduler]]`: a policy with its options, its module name (None: the policy's), the groups it serves, and
+    what is done if it fails.
+    """
 
     policy: str
     name: str | None = None
     groups: tuple[str, ...] = ()
+    care: Care = Care()
 
 
 @dataclass(frozen=True, slots=True)

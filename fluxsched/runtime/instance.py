@@ -35,6 +35,7 @@ from fluxsched.runtime import interpreter
 from fluxsched.runtime import log as logs
 from fluxsched.runtime.clock import Clock, SystemClock, generator_id
 from fluxsched.runtime.config import Config, in_full, queue_configs
+from fluxsched.runtime.config_values import SchedulerSettings
 from fluxsched.runtime.disk import Room
 from fluxsched.runtime.door.door import Door
 from fluxsched.runtime.door.jobs import serve_jobs
@@ -83,8 +84,8 @@ class Settings:
     """The job that gave the resources, if one did."""
     parent: Parent | None = None
     """The instance that this one is inside of."""
-    schedulers: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (("fifo", None, ()),)
-    """(policy spec, module name or None, groups) of each scheduler module to load."""
+    schedulers: tuple[SchedulerSettings, ...] = (SchedulerSettings("fifo"),)
+    """The scheduler modules to load."""
     bind: tuple[str, ...] = ()
     """Further endpoints (loopback tcp, local sockets)."""
     verbose: int = 0
@@ -121,6 +122,8 @@ class Instance:
         self.ended: asyncio.Future[FluxschedError | None] = asyncio.get_running_loop().create_future()
         self.turns.failed = self._fail
         self._loading = 0
+        self.is_complete = True
+        """Whether every scheduler that was to be started came to serve its groups."""
         self._ready = False
         self._following: asyncio.Future[None] | None = None
         self._started_s = settings.clock.wall_s()
@@ -267,9 +270,9 @@ class Instance:
         self.agents.embed(self._ours(self.settings.sources))
         self.turns.start(loop)
         try:
-            for spec, name, groups in self.settings.schedulers:
+            for one in self.settings.schedulers:
                 self._loading += 1
-                self.modules.load(spec, name, groups, self._loaded)
+                self.modules.load(one.policy, one.name, one.groups, self._loaded, one.care)
         except FluxschedError:
             await self.close()
             raise
@@ -292,6 +295,7 @@ class Instance:
 
     def _loaded(self, error: str | None) -> None:
         self._loading -= 1
+        self.is_complete &= error is None
         self._check_ready()
 
     def _check_ready(self) -> None:

@@ -23,6 +23,7 @@ from fluxsched.runtime.blocking import Handle
 from fluxsched.runtime.clock import SystemClock, sleep
 from fluxsched.runtime.config import Config
 from fluxsched.runtime.config_check import read_site
+from fluxsched.runtime.config_values import SchedulerSettings
 from fluxsched.runtime.discover import discover
 from fluxsched.runtime.enclosing import Parent, enclosing_job, inside
 from fluxsched.runtime.initial import run_program
@@ -115,20 +116,18 @@ def settings_of(options: StartOptions) -> Settings:
     )
 
 
-def schedulers_of(options: StartOptions, config: Config) -> tuple[tuple[str, str | None, tuple[str, ...]], ...]:
+def schedulers_of(options: StartOptions, config: Config) -> tuple[SchedulerSettings, ...]:
     """`--scheduler` decides for the group default; without it the config does, else fifo.
 
     Raises InvalidValue for a policy that is none, and for one of a queue that is not the scheduler's.
     """
     if "none" in options.schedulers:
         return ()
-    found: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (("fifo", None, ()),)
+    found = config.schedulers or (SchedulerSettings("fifo"),)
     if options.schedulers:
-        found = tuple((specs, None, ()) for specs in options.schedulers)
-    elif config.schedulers:
-        found = tuple((one.policy, one.name, one.groups) for one in config.schedulers)
-    for specs, _, groups in found:
-        check_files(composed(specs, groups or (DEFAULT_GROUP,), config.queues))
+        found = tuple(map(SchedulerSettings, options.schedulers))
+    for one in found:
+        check_files(composed(one.policy, one.groups or (DEFAULT_GROUP,), config.queues))
     return found
 
 
@@ -143,6 +142,7 @@ async def _run(settings: Settings, options: StartOptions, tell: Callable[[Instan
         for signum in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(signum, instance.stop)
         await instance.ready()
+        _check_complete(instance)
         if tell is not None:
             tell(instance)
         status = 0
@@ -156,6 +156,16 @@ async def _run(settings: Settings, options: StartOptions, tell: Callable[[Instan
     if error is not None:
         raise error
     return status
+
+
+def _check_complete(instance: Instance) -> None:
+    """Raises FluxschedError naming each scheduler that was to be started and never served its groups.
+
+    Later it would be started again, or replaced; now whoever starts the instance is there to hear of it.
+    """
+    if not instance.is_complete:
+        failed = [one for one in instance.modules.modules.values() if one.error and not one.has_served]
+        raise FluxschedError("; ".join(f"module {one.name}: {one.error}" for one in failed))
 
 
 async def _command(instance: Instance, options: StartOptions) -> int:
@@ -185,8 +195,6 @@ def start_daemon(options: StartOptions) -> str:
         answer = _daemons_answer(file)
     if "error" in answer:
         raise FluxschedError(str(answer["error"]))
-    for fault in answer["faults"]:
-        sys.stderr.write(f"fluxsched: start: {fault}\n")
     _tell_local(answer["local_uri"])
     return str(answer["uri"])
 
@@ -208,8 +216,7 @@ def _daemonize(settings: Settings, options: StartOptions, tell_fd: int) -> None:
         os.dup2(null, fd)
 
     def tell(instance: Instance) -> None:
-        faults = [f"module {one.name}: {one.error}" for one in instance.modules.modules.values() if one.error]
-        os.write(tell_fd, json.dumps({"uri": instance.uri, "local_uri": instance.local_uri, "faults": faults}).encode())
+        os.write(tell_fd, json.dumps({"uri": instance.uri, "local_uri": instance.local_uri}).encode())
         os.close(tell_fd)
 
     status = 1

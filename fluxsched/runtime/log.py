@@ -34,6 +34,12 @@ def logger(name: str) -> logging.Logger:
     return logging.getLogger(f"fluxsched.{name}")
 
 
+def left(exc: SystemExit, line: str | None = None) -> str:
+    """`exit status 3 (mine.py:7)`: how and where somebody's code ended its process."""
+    status = exc.code if isinstance(exc.code, int) else 0 if exc.code is None else 1
+    return blamed(exc, line).replace(f"SystemExit: {exc}", f"exit status {status}", 1)
+
+
 def blamed(exc: BaseException, line: str | None = None) -> str:
     """What was raised and where, in one line; `line` is known to be to blame, else it is the innermost one."""
     frames = traceback.extract_tb(exc.__traceback__)

@@ -33,6 +33,7 @@ from fluxsched.protocol.header import (
     make_request,
 )
 from fluxsched.protocol.messages.common import CancelRequest
+from fluxsched.runtime.calls import Answered, OwnCalls
 from fluxsched.runtime.edge import hear, speak
 from fluxsched.runtime.log import logger
 from fluxsched.runtime.peers import Peer, Request
@@ -41,8 +42,6 @@ from fluxsched.transport.base import Arrived, Lost, Server
 
 T = TypeVar("T")
 Handler = Callable[[Request], None]
-Answered = Callable[[Message | None], None]
-"""Takes the response to a call of ours; None when the peer was lost before it answered."""
 
 GOODBYE = "said goodbye"
 """Why a client is dropped that leaves as it should: of no interest in a log."""
@@ -84,8 +83,7 @@ class Router:
         self._heard: deque[Peer] = deque()
         """Peers whose messages were read and not handled yet, each once."""
         self._unhandled = 0
-        self._calls: dict[int, tuple[Peer, Answered]] = {}
-        self._tag = 0
+        self.calls = OwnCalls()
         self._dirty: dict[Peer, None] = {}
         self._on_lost: list[Callable[[Peer], None]] = []
         self._on_response: dict[str, Callable[[Peer, Message], None]] = {}
@@ -164,11 +162,12 @@ class Router:
         """Send a request without a matchtag (`sched.alloc` and its like)."""
         self.send(peer, make_request(topic, codec.pack(payload)))
 
-    def call(self, peer: Peer, topic: str, payload: bytes | None, answered: Answered) -> None:
-        """Send `peer` a request of the instance's own; `answered` runs once."""
-        self._tag = self._tag % 0x7FFFFFFF + 1
-        self._calls[self._tag] = (peer, answered)
-        self.send(peer, make_request(topic, payload, matchtag=self._tag))
+    def call(
+        self, peer: Peer, topic: str, payload: bytes | None, answered: Answered, *, is_question: bool = False
+    ) -> None:
+        """Send `peer` a request of the instance's own; `answered` runs once. A question may be given up (`calls`)."""
+        tag = self.calls.begin(peer, topic, answered, is_question=is_question)
+        self.send(peer, make_request(topic, payload, matchtag=tag))
 
     def forward(self, request: Request, peer: Peer) -> None:
         """Have `peer` answer `request`; the answer goes back under the requester's own matchtag."""
@@ -183,7 +182,7 @@ class Router:
                 return
             request.relay(answer)
 
-        self.call(peer, original.topic, original.payload, answered)
+        self.call(peer, original.topic, original.payload, answered, is_question=True)
 
     def unsent_bytes(self, peer: Peer) -> int:
         """Bytes that the peer has not taken yet; streams hold back and merge while there are any."""
@@ -334,11 +333,9 @@ class Router:
 
     def _answer(self, peer: Peer, message: Message) -> None:
         if message.matchtag:
-            owner, answered = self._calls.get(message.matchtag, (None, None))
-            if owner is peer and answered is not None:
-                del self._calls[message.matchtag]
-                if not self._accept(peer, message, answered, message):
-                    answered(None)
+            answered = self.calls.end(peer, message.matchtag)
+            if answered is not None and not self._accept(peer, message, answered, message):
+                answered(None)
             return
         call = self._on_response.get(message.topic)
         if call is None:
@@ -372,8 +369,7 @@ class Router:
             on_end, stream.on_end = stream.on_end, None
             if on_end is not None:
                 on_end()
-        for tag in [tag for tag, (owner, _) in self._calls.items() if owner is peer]:
-            self._calls.pop(tag)[1](None)
+        self.calls.lost(peer)
         for call in self._on_lost:
             call(peer)
 

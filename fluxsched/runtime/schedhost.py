@@ -30,7 +30,7 @@ from fluxsched.protocol.lite import FREE
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.rpc import Answer, Calls
-from fluxsched.runtime.log import blamed, logger
+from fluxsched.runtime.log import blamed, left, logger
 from fluxsched.runtime.specs import Specs
 from fluxsched.runtime.turns import Timer, Turns
 from fluxsched.sched import effects as effect
@@ -193,6 +193,9 @@ class SchedulerHost:
         self._send(make_response(message, codec.pack(self.scheduler.stats())))
 
     def _ping(self, message: Message) -> None:
+        if message.payload is None:  # the instance only wants to know whether we are there
+            self._send(make_response(message, None))
+            return
         answer = codec.unpack(message.payload, dict[str, Any])
         answer.update(route=self.name, rank=0, userid=message.userid, rolemask=message.rolemask)
         self._send(make_response(message, codec.pack(answer)))
@@ -242,6 +245,9 @@ class SchedulerHost:
                 if clock.monotonic_s() >= until_s:
                     self._pass = running
                     break
+        except SystemExit as exc:
+            self.end(f"{left(exc, policy_line(exc))}: policy {self.scheduler.policy.name!r} ended the process")
+            return
         except Exception as exc:
             log.exception("policy %s failed", self.scheduler.policy.name)
             self.end(f"policy {self.scheduler.policy.name!r} raised {blamed(exc, policy_line(exc))}")

@@ -1,6 +1,6 @@
 """Process entry of a scheduler module: `python -m fluxsched.runtime.schedmain --uri URI --name N --group G SPECS`.
 
-The last line on stderr is why it ended; the instance shows it.
+The last line on stderr is why it ended (`last_words`); the instance shows it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime import interpreter, log
 from fluxsched.runtime.clock import SystemClock
+from fluxsched.runtime.last_words import said
 from fluxsched.runtime.schedhost import SchedulerHost
 from fluxsched.runtime.turns import Turns
 from fluxsched.sched.policy import Policy
@@ -27,6 +28,8 @@ def policies_of(specs: str) -> tuple[Policy, dict[str, Policy]]:
         return load(specs)
     except FluxschedError:
         raise
+    except SystemExit as exc:
+        raise FluxschedError(f"policy {specs} ended the process while it was loaded: {log.left(exc)}") from exc
     except Exception as exc:  # foreign code: whatever it raises is its author's to know
         raise FluxschedError(f"policy {specs} raised {log.blamed(exc)}") from exc
 
@@ -73,10 +76,10 @@ def main() -> int:
         queues = dict(pair.split("=", 1) for pair in options.queue)
         reason = asyncio.run(serve(options.uri, options.name, options.specs, groups, queues))
     except FluxschedError as exc:
-        sys.stderr.write(f"{exc}\n")
+        sys.stderr.write(said(str(exc)))
         return 2
     if reason is not None:
-        sys.stderr.write(f"{reason}\n")
+        sys.stderr.write(said(reason))
         return 1
     return 0
 

@@ -20,11 +20,16 @@ def printer(out: TextIO, beginnings: tuple[str, ...] = ("",)) -> Callable[[str, 
     """A tracer: one line a message whose topic has one of these beginnings: direction, peer, kind, topic, payload."""
 
     def trace(direction: str, message: Message) -> None:
-        if message.topic.startswith(beginnings):
+        if message.topic.startswith(beginnings) and not is_sign_of_life(message):
             out.write(cut(describe(direction, message), width(out)) + "\n")
             out.flush()
 
     return trace
+
+
+def is_sign_of_life(message: Message) -> bool:
+    """Whether the instance asks a module whether it is there, or is answered: that is every second, and no news."""
+    return message.topic.endswith(".ping") and message.payload is None
 
 
 def width(out: TextIO) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.config import Config, in_full, parse_config
+from fluxsched.runtime.config import Config, SchedulerSettings, in_full, parse_config
 from fluxsched.runtime.launch import StartOptions, schedulers_of
 from fluxsched.runtime.policies import check_policies, composed, policy_of
 from fluxsched.runtime.policy_list import policies
@@ -60,7 +60,7 @@ def test_a_wrong_policy_is_refused_before_anything_starts(specs: str, told: str)
 def test_without_queues_none_has_a_policy() -> None:
     with pytest.raises(InvalidValue, match=r"queue 'debug' .* is not configured: there are none"):
         schedulers_of(StartOptions(schedulers=("easy;debug=fifo",)), Config())
-    assert schedulers_of(StartOptions(), CONFIG) == (("conservative", None, ()),)
+    assert schedulers_of(StartOptions(), CONFIG) == (SchedulerSettings("conservative"),)
 
 
 def test_only_files_that_are_there(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_only_files_that_are_there(tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match="there is no file"):
         schedulers_of(StartOptions(schedulers=(str(path),)), Config())
     path.write_text("1 / 0\n")
-    assert schedulers_of(StartOptions(schedulers=(f"{path}:n=1",)), Config()) == ((f"{path}:n=1", None, ()),)
+    assert schedulers_of(StartOptions(schedulers=(f"{path}:n=1",)), Config()) == (SchedulerSettings(f"{path}:n=1"),)
     assert check_policies(f"fifo;debug={path}") == ("fifo", {"debug": str(path)})  # not run, not even looked for
 
 

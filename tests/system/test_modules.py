@@ -77,6 +77,10 @@ def test_a_policy_by_file_name_with_options(daemon: Any, policy_file: Path) -> N
         (["./broken.py"], "broken.py"),
         (["./empty.py"], "empty.py"),
         (["./half.py"], "half.py should hold one policy, a class with `name` and `schedule`; it has none"),
+        (["./exits.py"], "exits.py ended the process while it was loaded: exit status 3 (exits.py:2)"),
+        (["./hard.py"], "module sched-hard: exit status 4 while it was importing"),
+        (["./crash.py"], "module sched-crash: ended by signal 11 (Segmentation fault) while it was importing"),
+        (["--hung-after", "300ms", "./loops.py"], "module sched-loops: was still importing after 0.3 s"),
         (["./raises.py"], "raises.py raised ZeroDivisionError: division by zero (raises.py:3)"),
     ],
 )
@@ -86,6 +90,10 @@ def test_a_bad_policy_is_explained(site: Any, words: list[str], want: str) -> No
     (site.directory / "empty.py").write_text("x = 1\n")
     (site.directory / "half.py").write_text("class Half:\n    name = 'half'\n    OPTIONS = {}\n")
     (site.directory / "raises.py").write_text("\n\n1 / 0\n")
+    (site.directory / "exits.py").write_text("import sys\nsys.exit(3)\n")
+    (site.directory / "hard.py").write_text("import os\nos._exit(4)\n")
+    (site.directory / "crash.py").write_text("import os\nos.kill(os.getpid(), 11)\n")
+    (site.directory / "loops.py").write_text("while True: pass\n")
     site("module", "remove", "sched-fifo", status=None)
     found = site("module", "load", *words, status=1)
     assert found.err.startswith("fluxsched: module load: ")
@@ -117,8 +125,9 @@ def test_a_policy_that_raises_takes_nothing_with_it(daemon: Any, policy_file: Pa
     assert here("module", "stats", "sched-mine").json["running"] == 1
 
 
-def test_kill_9_of_the_scheduler_with_jobs_running(daemon: Any, kill_hard: Any, until: Any) -> None:
-    here = daemon("--fake", "2x2")
+def test_kill_9_of_the_scheduler_with_jobs_running(user: Any, daemon: Any, kill_hard: Any, until: Any) -> None:
+    (user.directory / "site.toml").write_text('[[scheduler]]\npolicy = "fifo"\nrestart = 0\nfallback = "none"\n')
+    here = daemon("--fake", "2x2", "--config", "site.toml")
     running = [here.running("sleep", "100") for _ in range(3)]
     kill_hard(modules(here)["sched-fifo"]["pid"])
     until(lambda: modules(here)["sched-fifo"]["status"] == 3)
@@ -209,6 +218,8 @@ name = "one"
 policy = "firstfit:placement=best-fit"
 name = "two"
 groups = ["dbg"]
+restart = 0
+fallback = "none"
 """
 
 

@@ -227,11 +227,25 @@ def test_a_command_that_heeds_no_signal_does_not_keep_an_instance_from_ending(us
         assert it.wait(20) == 128 + signal.SIGKILL
 
 
-def test_a_daemon_whose_scheduler_fails_says_so(user: Any, daemon: Any) -> None:
-    (user.directory / "bad.py").write_text("1 +\n")
-    found = user.process("start", "--daemon", "--fake", "1x1", "--scheduler", "./bad.py")
-    assert found.err.startswith("fluxsched: start: module sched-bad: policy file ./bad.py cannot be loaded: invalid")
-    user.at(found.word)("stop")
+@pytest.mark.parametrize(
+    ("text", "words", "why"),
+    [
+        ("1 +\n", ["--scheduler", "./bad.py"], "policy file ./bad.py cannot be loaded: invalid"),
+        ("import sys; sys.exit(3)\n", ["--scheduler", "./bad.py"], "policy ./bad.py ended the process while it was "),
+        ("while True: pass\n", ["--config", "site.toml"], "was still importing after 0.5 s"),
+    ],
+)
+def test_start_fails_with_a_broken_scheduler(user: Any, text: str, words: list[str], why: str) -> None:
+    (user.directory / "bad.py").write_text(text)
+    (user.directory / "site.toml").write_text('[[scheduler]]\npolicy = "bad.py"\nhung-after = "0.5s"\n')
+    for rest in (["--daemon"], ["--", "true"]):
+        found = user.process("start", "--fake", "1x1", *words, *rest, status=1)
+        assert found.err.splitlines()[-1].startswith(f"fluxsched: start: module sched-bad: {why}")
+        assert found.out == ""
+    assert left_behind(user) == []
+
+
+def test_a_daemon_that_cannot_listen_says_so(user: Any, daemon: Any) -> None:
     found = user.process("start", "--daemon", "--fake", "1x1", "--bind", "tcp://192.0.2.1:1", status=1)
     assert found.err.startswith("fluxsched: start: ")
     assert left_behind(user) == []

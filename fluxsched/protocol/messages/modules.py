@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from fluxsched.protocol.messages.common import Integer, Payload, Size
 
+HungAfter = Annotated[float, msgspec.Meta(ge=0.2)]
+
 
 class ModuleLoadRequest(Payload, frozen=True):
-    """Start a module: `fifo:placement=best-fit` or `./file.py:option=value`, for these groups (none: `default`)."""
+    """Start a module: `fifo:placement=best-fit` or `./file.py:option=value`, for these groups (none: `default`).
+
+    `restart`, `fallback` and `hung-after` (seconds, at least 0.2) say what is done about it should it fail.
+    """
 
     spec: str
     name: str | None = None
     groups: list[str] = msgspec.field(default_factory=list)
+    restart: Size | None = None
+    fallback: str | None = None
+    hung_after: HungAfter | None = msgspec.field(default=None, name="hung-after")
 
 
 class ModuleLoadResponse(Payload, frozen=True):

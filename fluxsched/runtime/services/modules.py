@@ -1,18 +1,15 @@
 """The `module` service: scheduler modules as processes of their own, loaded, removed, reloaded and watched.
 
 A module that ends, by a crash or by an exception of its plugin, takes nothing with it: its loss is reported, its
-resources stay with the running jobs, and a reload goes on from hello.
+resources stay with the running jobs, and whoever comes next goes on from hello. `supervision` says who that is.
 """
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import re
-import signal
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -27,14 +24,22 @@ from fluxsched.protocol.messages.modules import (
     ModuleRequest,
     ServiceRequest,
 )
-from fluxsched.runtime.children import ExitWatch
-from fluxsched.runtime.config_values import QueueSettings
+from fluxsched.runtime.config_schedulers import care_of, check_fallback
+from fluxsched.runtime.config_values import Care, QueueSettings
 from fluxsched.runtime.log import logger
-from fluxsched.runtime.peers import Peer, Request
+from fluxsched.runtime.peers import Request
 from fluxsched.runtime.policies import composed, default_name, policy_of
 from fluxsched.runtime.router import Handler, Router, forget
+from fluxsched.runtime.services.module_process import (
+    STATUS_EXITED,
+    STATUS_FINALIZING,
+    STATUS_INIT,
+    STATUS_RUNNING,
+    Module,
+)
 from fluxsched.runtime.services.scheduling import DEFAULT_GROUP, SchedulingService
-from fluxsched.runtime.turns import Timer, Turns
+from fluxsched.runtime.services.supervision import Supervision, troubles
+from fluxsched.runtime.turns import Turns
 
 log = logger("module")
 
@@ -42,31 +47,9 @@ MODULES_MAX = 64
 """Modules of one instance; each is a process."""
 TERMINATE_S = 5.0
 """How long a module may take to leave after SIGTERM before it is killed (seconds)."""
-LAST_WORDS_BYTES = 4096
+BY_HAND = Care(restart=0, fallback=None)
+"""Who loads a module by hand watches it, and wants to see what it died of."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-STATUS_INIT, STATUS_RUNNING, STATUS_FINALIZING, STATUS_EXITED = 0, 1, 2, 3
-"""Module status numbers as Flux's `module.list` has them."""
-
-
-class Module:
-    """One scheduler module: its process, its connection and how it ended."""
-
-    def __init__(self, name: str, spec: str, specs: str, groups: tuple[str, ...], since_s: float) -> None:
-        self.name = name
-        self.spec = spec
-        self.specs = specs  # complete with the policies of queues
-        self.groups = groups
-        self.since_s = since_s
-        self.process: subprocess.Popen[bytes] | None = None
-        self.watch: ExitWatch | None = None
-        self.peer: Peer | None = None
-        self.status = STATUS_INIT
-        self.error: str | None = None
-        self.log_begin = 0
-        self.on_ready: list[Callable[[str | None], None]] = []
-        self.on_exit: list[Callable[[], None]] = []
-        self.killer: Timer | None = None
-        self.reported = False
 
 
 class ModuleService:
@@ -101,12 +84,18 @@ class ModuleService:
                 "service.remove": self._service_remove,
             }
         )
+        self._supervision = Supervision(router, turns, lambda: self.modules.values(), self._spawn)
         scheduling.on_ready.append(self._check_ready)
 
     # -- loading ------------------------------------------------------------------------------------------------
 
     def load(
-        self, spec: str, name: str | None, groups: tuple[str, ...], ready: Callable[[str | None], None]
+        self,
+        spec: str,
+        name: str | None,
+        groups: tuple[str, ...],
+        ready: Callable[[str | None], None],
+        care: Care = BY_HAND,
     ) -> Module:
         """Start a module; `ready` gets None once it serves its groups, else the reason why it never did."""
         groups = groups or (DEFAULT_GROUP,)
@@ -115,91 +104,58 @@ class ModuleService:
         if NAME.fullmatch(name) is None:
             raise InvalidValue(f"module name {name!r} is not 1 to 64 letters, digits, '_', '.' or '-'")
         present = self.modules.get(name)
-        if name in self.builtin or (present is not None and present.status != STATUS_EXITED):
+        if name in self.builtin or (present is not None and present.is_live):
             raise Refused(f"module {name!r} is already loaded; give another --name", errno.EEXIST)
         if len(self.modules) >= MODULES_MAX:
             raise Refused(f"{MODULES_MAX} modules are loaded, which is the limit; remove one", errno.EMFILE)
         for group in groups:
             for other in self.modules.values():
-                if group in other.groups and other.status != STATUS_EXITED:
+                if group in other.groups and other.is_live:
                     raise Refused(f"group {group!r} is served by module {other.name!r}; remove it first", errno.EBUSY)
-        module = Module(name, spec, specs, groups, self._turns.wall_s)
+        module = Module(name, spec, specs, groups, care, self._turns.wall_s)
         module.on_ready.append(ready)
         self._spawn(module)
         self.modules[name] = module
         return module
 
     def _spawn(self, module: Module) -> None:
-        command = [sys.executable, "-m", "fluxsched.runtime.schedmain", "--uri", self._uri(), "--name", module.name]
-        command += [part for group in module.groups for part in ("--group", group)]
-        serves = [f"{name}={queue.group}" for name, queue in self._queues.items() if queue.group in module.groups]
-        command += [part for pair in serves for part in ("--queue", pair)]
-        try:
-            self._start(module, [*command, module.specs])
-        except OSError as exc:
-            if module.process is not None:
-                module.process.kill()
-                module.process.wait()
-            raise Refused(f"cannot start module {module.name!r}: {exc}; load it again when that is mended") from exc
-
-    def _start(self, module: Module, command: list[str]) -> None:
-        with self._log_path(module.name).open("ab") as output:
-            module.log_begin = output.tell()
-            module.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-            )
-        loop = asyncio.get_running_loop()
-        module.watch = ExitWatch(loop, module.process.pid, lambda: self._turns.post(lambda: self._exited(module)))
-
-    def _log_path(self, name: str) -> Path:
-        return self._directory / f"{name}.log"
+        module.spawn(
+            self._uri(), self._queues, self._directory, lambda: self._turns.post(lambda: self._exited(module))
+        )
+        self._supervision.watch(module)
 
     def _check_ready(self) -> None:
         for module in self.modules.values():
             if module.status == STATUS_INIT and module.peer is not None and self._scheduling.is_ready(module.peer):
-                module.status = STATUS_RUNNING
-                self._tell_ready(module, None)
-
-    def _tell_ready(self, module: Module, error: str | None) -> None:
-        calls, module.on_ready = module.on_ready, []
-        for call in calls:
-            call(error)
+                module.status, module.has_served = STATUS_RUNNING, True
+                module.tell_ready(None)
 
     def _exited(self, module: Module) -> None:
-        assert module.process is not None
-        status = module.process.wait()
-        expected, served = module.status == STATUS_FINALIZING, module.status == STATUS_RUNNING
-        module.status = STATUS_EXITED
-        if module.killer is not None:
-            module.killer.cancel()
+        expected = module.status == STATUS_FINALIZING
+        why = module.ended()
+        if module.peer is not None and not module.peer.gone:
+            self._router.drop(module.peer, why)  # its services and its groups are free for whoever comes next
         if not expected:
-            cut_off = module.peer.dropped if module.peer is not None else None
-            module.error = cut_off or self._why_ended(module, status)
-            advice = f"running jobs go on, `fluxsched module reload {module.name}` starts it again"
-            never = "it never served its groups; load another with `fluxsched module load`"
-            log.error("module %s ended: %s; %s", module.name, module.error, advice if served else never)
-        self._tell_ready(module, module.error or "removed before it was ready")
-        calls, module.on_exit = module.on_exit, []
-        for call in calls:
-            call()
-
-    def _why_ended(self, module: Module, status: int) -> str:
-        """A signal, or the last line that this process has written, which is its reason."""
-        if status < 0:
-            return f"ended by signal {-status} ({signal.strsignal(-status)})"
-        try:
-            text = self._log_path(module.name).read_bytes()[module.log_begin :][-LAST_WORDS_BYTES:]
-        except OSError:
-            text = b""
-        lines = text.decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines and status else f"exit status {status}"
+            module.error = why
+            if module.has_served:
+                self._supervision.failed(module)
+            else:
+                never = "it never served its groups; load another with `fluxsched module load`"
+                log.error("module %s ended: %s; %s", module.name, why, never)
+        module.tell_ready(module.error or "removed before it was ready")
+        module.tell_exit()
 
     def load_request(self, request: Request) -> None:
         """`load` what a client asks for, and answer once it serves its groups."""
         wanted = request.payload(ModuleLoadRequest)
-        self._answer_when_ready(request, wanted.spec, wanted.name, tuple(wanted.groups))
+        if wanted.fallback is not None:
+            check_fallback(wanted.fallback)
+        care = care_of(wanted.restart, wanted.fallback, wanted.hung_after, BY_HAND)
+        self._answer_when_ready(request, wanted.spec, wanted.name, tuple(wanted.groups), care)
 
-    def _answer_when_ready(self, request: Request, spec: str, name: str | None, groups: tuple[str, ...]) -> None:
+    def _answer_when_ready(
+        self, request: Request, spec: str, name: str | None, groups: tuple[str, ...], care: Care
+    ) -> None:
         def ready(error: str | None) -> None:
             if error is None:
                 assert module.process is not None
@@ -208,13 +164,14 @@ class ModuleService:
                 self.modules.pop(module.name, None)
                 request.error(errno.ENOEXEC, f"module {module.name}: {error}")
 
-        module = self.load(spec, name, groups, ready)
+        module = self.load(spec, name, groups, ready, care)
 
     # -- removal ------------------------------------------------------------------------------------------------
 
     def remove(self, name: str, gone: Callable[[], None]) -> None:
         """End a module; `gone` is called when its process has ended."""
         module = self._module(name)
+        self._supervision.forget(module)
         if module.status == STATUS_EXITED:
             del self.modules[name]
             gone()
@@ -244,7 +201,7 @@ class ModuleService:
 
         def again() -> None:
             try:
-                self._answer_when_ready(request, module.spec, module.name, module.groups)
+                self._answer_when_ready(request, module.spec, module.name, module.groups, module.care)
             except FluxschedError as exc:
                 request.error(exc.errnum, str(exc))
 
@@ -297,12 +254,12 @@ class ModuleService:
                     path=module.specs,
                     idle=0,
                     status=module.status,
-                    services=["sched", *sorted(module.peer.services)] if module.peer else [],
+                    services=["sched", *sorted(module.peer.services)] if module.peer and module.is_running else [],
                     sendqueue=len(module.peer.outbox) if module.peer else 0,
                     recvqueue=0,
                     pid=module.process.pid if module.process else None,
                     groups=list(module.groups),
-                    error=module.error,
+                    error=troubles(module),
                 )
             )
         request.respond(ModuleListResponse(mods=mods))
@@ -320,10 +277,13 @@ class ModuleService:
             f"{name}.stats-get",
             None,
             lambda answer: self._stats_answer(request, name, answer),
+            is_question=True,
         )
 
     def _stats_answer(self, request: Request, name: str, answer: object) -> None:
-        if not isinstance(answer, Message) or answer.errnum:
+        if isinstance(answer, Message) and answer.errnum == errno.ETIMEDOUT:
+            request.relay(answer)
+        elif not isinstance(answer, Message) or answer.errnum:
             request.error(errno.EIO, f"module {name!r} did not answer")
         else:
             request.respond(codec.unpack(answer.payload, dict))
