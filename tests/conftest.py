@@ -21,6 +21,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jo
 settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")
 
+STATE_HOME = tempfile.TemporaryDirectory(prefix="fluxsched-tests-")
+os.environ["XDG_STATE_HOME"] = STATE_HOME.name  # the logs of instances under test are nobody's
+
 ROOT = Path(__file__).parents[1]
 TIMEOUT_S = 60.0
 """Far above what any program here takes, so that a slow machine does not fail; a hang does."""

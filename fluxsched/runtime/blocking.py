@@ -18,6 +18,7 @@ from fluxsched.protocol.header import NORESPONSE, RESPONSE, Message, decode, enc
 from fluxsched.protocol.rpc import Answer, Calls, tell
 from fluxsched.runtime.clock import SystemClock
 from fluxsched.runtime.paths import find_uri
+from fluxsched.transport.base import Disconnected
 from fluxsched.transport.zeromq import BlockingClient
 
 TIMEOUT_S = 60.0
@@ -51,12 +52,22 @@ class Pending:
         self.answers: deque[Answer] = deque()
 
 
+def _client(uri: str) -> BlockingClient:
+    try:
+        return BlockingClient(uri)
+    except Disconnected as fault:
+        from fluxsched.runtime.kept_logs import end_of
+
+        said = end_of(uri)
+        raise fault if said is None else Disconnected(f"{fault}; {said}", fault.errnum) from None
+
+
 class Handle:
     """A connection to an instance; use it as a context manager."""
 
     def __init__(self, uri: str | None = None) -> None:
         self.uri = find_uri(uri)
-        self._client = BlockingClient(self.uri)
+        self._client = _client(self.uri)
         self._calls = Calls()
 
     def __enter__(self) -> Handle:

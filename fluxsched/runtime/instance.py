@@ -14,8 +14,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -26,25 +25,24 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import FluidGenerator
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs.manager import JobManager
-from fluxsched.protocol.header import Message
 from fluxsched.protocol.messages.common import InstanceInfo
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
 from fluxsched.runtime import interpreter
 from fluxsched.runtime import log as logs
-from fluxsched.runtime.clock import Clock, SystemClock, generator_id
-from fluxsched.runtime.config import Config, in_full, queue_configs
-from fluxsched.runtime.config_values import SchedulerSettings
+from fluxsched.runtime.clock import generator_id
+from fluxsched.runtime.config import in_full, queue_configs
 from fluxsched.runtime.disk import Room
 from fluxsched.runtime.door.door import Door
 from fluxsched.runtime.door.jobs import serve_jobs
-from fluxsched.runtime.enclosing import Enclosing, Parent, attributes_of, environment_of
+from fluxsched.runtime.enclosing import attributes_of, environment_of
 from fluxsched.runtime.exec.base import Reports
 from fluxsched.runtime.exec.keeper import Keeper, Record
 from fluxsched.runtime.exec.local import LocalExecutor
 from fluxsched.runtime.exec.orphans import clear_orphans
 from fluxsched.runtime.exec.timed import TimedExecutor
+from fluxsched.runtime.kept_logs import ENDED, begin_line, keep_log
 from fluxsched.runtime.listening import listen, local_uri
 from fluxsched.runtime.paths import DATABASE_NAME, LOG_NAME, write_info
 from fluxsched.runtime.restore import Restored, read_store
@@ -60,6 +58,7 @@ from fluxsched.runtime.services.jobwaits import JobWaits
 from fluxsched.runtime.services.modules import ModuleService
 from fluxsched.runtime.services.resource import ResourceService, allocated
 from fluxsched.runtime.services.scheduling import SchedulingService
+from fluxsched.runtime.settings import Settings
 from fluxsched.runtime.sources import Sources
 from fluxsched.runtime.store import Store
 from fluxsched.runtime.turns import Turns
@@ -70,29 +69,6 @@ log = logs.logger("instance")
 
 ORPHANS_S = 5.0
 """How long a restart waits for processes of a killed predecessor to be gone (seconds)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What an instance is made of."""
-
-    sources: Sources
-    reload: Callable[[ReloadRequest], Sources]
-    config: Config = field(default_factory=Config)
-    statedir: Path | None = None
-    enclosing: Enclosing | None = None
-    """The job that gave the resources, if one did."""
-    parent: Parent | None = None
-    """The instance that this one is inside of."""
-    schedulers: tuple[SchedulerSettings, ...] = (SchedulerSettings("fifo"),)
-    """The scheduler modules to load."""
-    bind: tuple[str, ...] = ()
-    """Further endpoints (loopback tcp, local sockets)."""
-    verbose: int = 0
-    trace: Callable[[str, Message], None] | None = None
-    clock: Clock = field(default_factory=SystemClock)
-    servers: tuple[Server, ...] = ()
-    """Ready-made transports instead of the ipc socket (in-memory ones for tests)."""
 
 
 class Instance:
@@ -116,20 +92,22 @@ class Instance:
         self.local_uri = local_uri(self.run_directory)
         begun.callback(os.close, owner)
         begun.callback(shutil.rmtree, self.run_directory, ignore_errors=True)
+        self._started_s = settings.clock.wall_s()
+        self.ended: asyncio.Future[FluxschedError | None] = asyncio.get_running_loop().create_future()
+        state = settings.statedir or self.run_directory
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        begun.callback(os.close, lock_state(state))
+        keep_log(begun, self.run_directory, settings.statedir, self._started_s)
         logs.setup(self.run_directory / LOG_NAME, settings.verbose)
+        begun.callback(self._say_ended)
         sweep_run_directories(settings.clock)
         self.turns = Turns(settings.clock)
-        self.ended: asyncio.Future[FluxschedError | None] = asyncio.get_running_loop().create_future()
         self.turns.failed = self._fail
         self._loading = 0
         self.is_complete = True
         """Whether every scheduler that was to be started came to serve its groups."""
         self._ready = False
         self._following: asyncio.Future[None] | None = None
-        self._started_s = settings.clock.wall_s()
-        state = settings.statedir or self.run_directory
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        begun.callback(os.close, lock_state(state))
         self.store = Store(state / DATABASE_NAME, self.turns)
         begun.callback(self.store.close)
         self.store.failed = self._fail
@@ -138,6 +116,7 @@ class Instance:
             begun.callback(server.close)
             self.servers.append(server)
         self.uri = self.servers[0].endpoint
+        log.info("%s", begin_line(self.uri, settings.statedir))
         self.router = Router(self.turns, self.servers, settings.trace)
         self._room = Room(self.store, self.turns, state)
         self._spool = state / "jobs"
@@ -370,6 +349,10 @@ class Instance:
         if not self.ended.done():
             error = exc if isinstance(exc, FluxschedError) else FluxschedError(f"{type(exc).__name__}: {exc}")
             self.ended.set_result(error)
+
+    def _say_ended(self) -> None:
+        if not self.ended.done() or self.ended.result() is None:
+            log.info(ENDED)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None

@@ -27,9 +27,11 @@ from fluxsched.runtime.config_values import SchedulerSettings
 from fluxsched.runtime.discover import discover
 from fluxsched.runtime.enclosing import Parent, enclosing_job, inside
 from fluxsched.runtime.initial import run_program
-from fluxsched.runtime.instance import Instance, Settings
+from fluxsched.runtime.instance import Instance
+from fluxsched.runtime.kept_logs import is_nested, last_end
 from fluxsched.runtime.paths import find_uri
 from fluxsched.runtime.policies import check_files, composed
+from fluxsched.runtime.settings import Settings
 from fluxsched.runtime.sources import Sources, build_inventory
 from fluxsched.runtime.toml_reader import Fault
 from fluxsched.runtime.tracing import printer
@@ -133,7 +135,9 @@ def schedulers_of(options: StartOptions, config: Config) -> tuple[SchedulerSetti
 
 def start(options: StartOptions) -> int:
     """Run an instance in this process until its command ends, or it is stopped; the exit status."""
-    return asyncio.run(_run(settings_of(options), options, None))
+    settings = settings_of(options)
+    _tell_last_end(options.statedir)
+    return asyncio.run(_run(settings, options, None))
 
 
 async def _run(settings: Settings, options: StartOptions, tell: Callable[[Instance], None] | None) -> int:
@@ -178,6 +182,13 @@ async def _command(instance: Instance, options: StartOptions) -> int:
     return await run_program(words, environment, instance.ended, instance.began)
 
 
+def _tell_last_end(statedir: Path | None) -> None:
+    """Say once if an instance was lost; of those inside jobs that is nothing unusual."""
+    said = None if is_nested() else last_end(statedir)
+    if said is not None:
+        sys.stderr.write(f"fluxsched: start: {said}\n")
+
+
 def _tell_local(uri: str) -> None:
     sys.stderr.write(f"fluxsched: start: for Flux's own commands: export FLUX_URI={uri}\n")
 
@@ -185,6 +196,7 @@ def _tell_local(uri: str) -> None:
 def start_daemon(options: StartOptions) -> str:
     """Start an instance in the background; its uri, once it is ready."""
     settings = settings_of(options)
+    _tell_last_end(options.statedir)
     read_end, write_end = os.pipe()
     if os.fork() == 0:
         os.close(read_end)

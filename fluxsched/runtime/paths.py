@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fluxsched.errors import FluxschedError, Refused
+from fluxsched.runtime.exec.procs import stat_of
 
 URI_VARIABLE = "FLUXSCHED_URI"
 SOCKET_NAME = "instance.sock"
@@ -48,7 +49,9 @@ def read_info(run_directory: Path) -> dict[str, Any] | None:
     """What a running instance wrote; None when there is none or its process is gone."""
     try:
         info = json.loads((run_directory / INFO_NAME).read_text())
-        os.kill(int(info["pid"]), 0)
+        stat = stat_of(int(info["pid"]))
+        if stat is None or not stat.alive:
+            return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return info if isinstance(info, dict) else None
@@ -79,9 +82,12 @@ def find_uri(uri: str | None = None, *, only: bool = False) -> str:
             errno.ENOTUNIQ,
         )
     if not found:
+        from fluxsched.runtime.kept_logs import last_end
+
+        said = last_end()
         raise FluxschedError(
             "no fluxsched instance found: start one with `fluxsched start`, "
-            f"or name a running one with --uri or {URI_VARIABLE}",
+            f"or name a running one with --uri or {URI_VARIABLE}" + (f" ({said})" if said else ""),
             errno.ENOENT,
         )
     return found[0]

@@ -96,6 +96,7 @@ class User:
     @property
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+        kept |= {"XDG_STATE_HOME": str(self.directory / ".state")}
         kept |= {"XDG_RUNTIME_DIR": str(self.directory), "PATH": f"{Path(PROGRAM).parent}:{kept['PATH']}"}
         kept |= {"LANG": "C.UTF-8", "PYTHONIOENCODING": "utf-8"}
         return kept | ({} if self.uri is None else {"FLUXSCHED_URI": self.uri}) | self.environ

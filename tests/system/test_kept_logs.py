@@ -1,0 +1,108 @@
+"""The log of an instance outlives it, however it ends, and the next command says where it is."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluxsched.errors import FluxschedError
+from fluxsched.runtime import kept_logs
+
+WHEN = r"[A-Z][a-z]{2}\d\d \d\d:\d\d"
+
+
+def logs(user: Any, place: str = ".state/fluxsched/logs") -> list[Path]:
+    return sorted((user.directory / place).glob("*.log"))
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("FLUXSCHED_LEVEL", raising=False)
+    return tmp_path / "fluxsched" / "logs"
+
+
+def test_the_log_of_a_killed_instance_is_kept_and_named(user: Any, daemon: Any, until: Any, kill_hard: Any) -> None:
+    here = daemon("--fake", "1x1")
+    here("run", "true")
+    kill_hard(here.pid())
+    until(lambda: not [path for path in user.directory.iterdir() if path.name.startswith("fluxsched-")])
+    [log] = logs(user)
+    said = rf"ended unexpectedly at {WHEN}: its log is {log}"
+    assert re.search(rf"no fluxsched instance found: .* \(the last instance {said}\)\n$", user("jobs", status=1).err)
+    assert re.search(rf"nothing listens at {here.uri} .*; it {said}\n$", here("jobs", status=1).err)
+    first, *_, last = log.read_text().splitlines()
+    assert f" at {here.uri}, state directory none" in first
+    assert "fluxsched.keeper: the instance was killed" in log.read_text(), last
+    assert log.stat().st_mode & 0o777 == 0o600
+    found = user.shell("true", "--fake", "1x1")
+    assert re.fullmatch(rf"fluxsched: start: the last instance {said}\n", found.err)
+    assert user.shell("true", "--fake", "1x1").err == "", "it is said once"
+
+
+def test_without_a_keeper_the_end_came_after_the_last_line(user: Any, daemon: Any, kill_hard: Any) -> None:
+    here = daemon("--fake", "1x1", "--statedir", "state")
+    kill_hard(here.pid())
+    [log] = logs(user, "state/logs")
+    assert [path.resolve() for path in logs(user)] == [log], "who does not know the state directory finds it, too"
+    said = rf"the last instance ended unexpectedly after {WHEN}: its log is {log}"
+    assert re.search(said, user("jobs", status=1).err)
+    assert re.search(said, user.shell("true", "--fake", "1x1", "--statedir", "state").err)
+
+
+async def test_an_instance_that_fails_leaves_its_log(world: Any, place: Path) -> None:
+    instance = await world.instance(fake="1x1")
+    world.instances.clear()
+    instance._fail(FluxschedError("the sky is falling"))
+    await instance.close()
+    [log] = place.iterdir()
+    assert "the instance ends: the sky is falling" in log.read_text()
+    assert re.fullmatch(rf"it ended unexpectedly at {WHEN}: its log is {log}", str(kept_logs.end_of(instance.uri)))
+
+
+def test_an_instance_that_ended_in_good_order_is_not_mourned(user: Any, daemon: Any) -> None:
+    here = daemon("--fake", "1x1")
+    here("stop")
+    [log] = logs(user)
+    assert log.read_text().endswith("the instance has ended\n")
+    assert "last instance" not in user("jobs", status=1).err
+    assert f"; it has ended: its log is {log}\n" in here("jobs", status=1).err
+    assert user.shell("true", "--fake", "1x1").err == ""
+
+
+def test_a_start_that_is_refused_is_no_unexpected_end(user: Any) -> None:
+    user.process("start", "--fake", "1x1", "--bind", "tcp://192.0.2.1:1", "--", "true", status=1)
+    assert user.shell("true", "--fake", "1x1").err == ""
+
+
+def test_instances_inside_jobs_have_a_place_of_their_own(user: Any) -> None:
+    user.shell("fluxsched run fluxsched start -- true", "--fake", "1x1")
+    assert len(logs(user)) == 1
+    assert len(logs(user, ".state/fluxsched/logs/nested")) == 1
+
+
+def test_without_a_place_for_logs_an_instance_starts_all_the_same(user: Any) -> None:
+    user.environ["XDG_STATE_HOME"] = "/dev/null/nowhere"
+    assert user.shell("fluxsched run echo ran", "--fake", "1x1").out == "ran\n"
+    [place] = user.directory.glob("fluxsched-*-state")
+    assert len(list(place.glob("logs/*.log"))) == 1
+
+
+def test_of_logs_the_latest_are_kept_and_those_of_living_instances(place: Path, tmp_path: Path) -> None:
+    place.mkdir(parents=True)
+    for number in range(kept_logs.LOGS_KEPT + 5):
+        (place / f"2026010{number:03}-1.log").touch()
+    with ExitStack() as alive:
+        for number in range(2):
+            run = tmp_path / f"run{number}"
+            run.mkdir()
+            kept_logs.keep_log(alive, run, None, number * 86400.0)
+        names = sorted(path.name for path in place.iterdir())
+        assert len(names) == kept_logs.LOGS_KEPT + 2
+        assert names[0].startswith("19700101-")
+        assert names[2] == "2026010005-1.log"
+    assert kept_logs.last_end() is None, "nobody knows of an empty log"
