@@ -20,10 +20,13 @@ HINT_EVERY_S = 30.0
 
 
 class OutputWriter:
-    """Writes what tasks write, at once and byte for byte; labelled, it waits for whole lines."""
+    """Writes what tasks write, at once and byte for byte; labelled, it waits for whole lines and puts `prefix` and the
+    task's number before each.
+    """
 
-    def __init__(self, labelled: bool = False) -> None:
+    def __init__(self, labelled: bool = False, prefix: bytes = b"") -> None:
         self.labelled = labelled
+        self._prefix = prefix
         self._rest: dict[tuple[str, int], bytes] = {}
 
     def write(self, piece: Mapping[str, Any]) -> None:
@@ -34,14 +37,14 @@ class OutputWriter:
         if self.labelled:
             lines = (self._rest.pop((stream, task), b"") + data).split(b"\n")
             self._rest[stream, task] = lines.pop()
-            data = b"".join(b"%d: %s\n" % (task, line) for line in lines)
+            data = b"".join(b"%s%d: %s\n" % (self._prefix, task, line) for line in lines)
         _write(_stream(stream), data)
 
     def finish(self) -> None:
         """Write what came without a newline at its end."""
         for (stream, task), rest in self._rest.items():
             if rest:
-                _write(_stream(stream), b"%d: %s\n" % (task, rest))
+                _write(_stream(stream), b"%s%d: %s\n" % (self._prefix, task, rest))
         self._rest.clear()
 
 

@@ -147,22 +147,18 @@ def job_options(handler: Callable[..., Any]) -> Callable[..., Any]:
     return handler
 
 
-def build(options: Mapping[str, Any], copy: int | None = None) -> dict[str, Any]:
-    """The jobspec that the options ask for; `copy` takes the place of `{cc}` in command, name and files.
+def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The jobspec that the options ask for, with these variables on top of its environment.
 
     Raises InvalidValue for what does not make a job.
     """
-
-    def filled(text: str | None) -> str | None:
-        return text if text is None or copy is None else text.replace("{cc}", str(copy))
-
     environment = submitted_environment(options["env_rules"])
     begin = options["begin_time"]
     constraint: Constraint | None = options["requires"]
     per_task, per_node, shared = [amounts_for(place, options["requests"]) for place in PLACES]
     after = [] if begin is None else [{"scheme": "begin-time", "value": str(begin)}]
     jobspec = Jobspec.from_command(
-        [filled(word) or "" for word in options["command"]],
+        list(options["command"]),
         ntasks=options["ntasks"],
         cores_per_task=options["cores_per_task"],
         gpus_per_task=options["gpus_per_task"],
@@ -174,13 +170,13 @@ def build(options: Mapping[str, Any], copy: int | None = None) -> dict[str, Any]
         duration_s=options["time_limit"],
         queue=options["queue"],
         cwd=working_directory(options["cwd"]),
-        environment=environment if copy is None else {**environment, "FLUX_JOB_CC": str(copy)},
+        environment={**environment, **(variables or {})},
         constraint=constraint,
         dependencies=(*options["dependencies"], *after),
-        input=filled(options["input"]),
-        output=filled(options["output"]),
-        error=filled(options["error"]),
-        name=filled(options["job_name"]),
+        input=options["input"],
+        output=options["output"],
+        error=options["error"],
+        name=options["job_name"],
     ).to_json()
     if not options["attributes"]:
         return jobspec

@@ -21,6 +21,7 @@ SECTIONS = {
     },
     "Jobs": {
         "submit": Entry("fluxsched.cli.submit:submit", "Submit a job and print its id."),
+        "bulksubmit": Entry("fluxsched.cli.bulksubmit:bulksubmit", "Submit a job for each of many inputs."),
         "run": Entry("fluxsched.cli.submit:run", "Run a job here: its output and its exit status."),
         "jobs": Entry("fluxsched.cli.jobs:jobs", "List jobs."),
         "cancel": Entry("fluxsched.cli.steer:cancel", "Cancel jobs."),

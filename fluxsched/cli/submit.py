@@ -4,64 +4,57 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 import click
 
 from fluxsched.cli import show
-from fluxsched.cli.attach import attach, report_end
+from fluxsched.cli.array import After, Template, after_options, check, copies_of, copy_options
+from fluxsched.cli.array import submit as submit_all
+from fluxsched.cli.attach import attach
 from fluxsched.cli.base import Command, Ended
 from fluxsched.cli.forward import OWN, own_input
-from fluxsched.cli.jobspec_options import build, job_options, parse_copies
-from fluxsched.cli.options import Converted, Handle, connect, json_option, uri_option
+from fluxsched.cli.jobspec_options import build, job_options
+from fluxsched.cli.options import Handle, connect, uri_option
 from fluxsched.cli.signals import EndingSignals
 from fluxsched.core.idset import Idset
 from fluxsched.errors import RPCError
 
-_COMMAND_LAST = {"allow_interspersed_args": False, "ignore_unknown_options": False}
+COMMAND_LAST = {"allow_interspersed_args": False, "ignore_unknown_options": False}
+"""Options end where the command begins."""
 
 
-def _submit(handle: Handle, jobspecs: list[dict[str, Any]], options: dict[str, Any]) -> list[int]:
-    if not options["flags"]:
-        return handle.submit_many(jobspecs, options["urgency"])
-    requests = [{"jobspec": each, "urgency": options["urgency"], "flags": options["flags"]} for each in jobspecs]
-    return [int(handle.rpc("job-manager.submit", request)["id"]) for request in requests]
-
-
-@click.command("submit", cls=Command, context_settings=_COMMAND_LAST)
-@click.option("--cc", type=Converted("idset", parse_copies), metavar="IDSET",
-              help="One copy for each id; {cc} in command, name and files becomes the id.")  # fmt: skip
-@click.option("--wait", is_flag=True, help="Wait for the jobs to end; leave with the highest status.")
-@click.option("--quiet", is_flag=True, help="Do not print the job ids.")
-@json_option
-@uri_option
-@job_options
-def submit(cc: Idset | None, wait: bool, quiet: bool, as_json: bool, uri: str | None, dry_run: bool,
-           **options: Any) -> int:  # fmt: skip
-    """Submit a job and print its id.
-
-    Options come before COMMAND; what follows it is its own. Without --input the tasks read what `job attach` sends
-    them.
-    """
+def refuse_own_input(options: Mapping[str, Any]) -> None:
+    """`--input=-` is for who stays. Raises click.BadParameter."""
     if options["input"] == OWN:
         raise click.BadParameter("nothing is sent to a job in the background: use run", param_hint="'--input'")
-    jobspecs = [build(options, copy) for copy in cc or (None,)]
+
+
+@click.command("submit", cls=Command, context_settings=COMMAND_LAST)
+@copy_options
+@after_options
+@uri_option
+@job_options
+def submit(cc: Idset | None, bcc: Idset | None, after: After, uri: str | None, dry_run: bool, **options: Any) -> int:
+    """Submit a job, or an array of copies, and print each id.
+
+    Options come before COMMAND; what follows it is its own. Without --input the tasks read what `job attach` sends
+    them. The id of the first copy is the array's: cancel, wait, kill, urgency and jobs know it as --array.
+    """
+    refuse_own_input(options)
+    template = Template(options, copies_of(cc, bcc))
+    check([template])
     if dry_run:
-        for jobspec in jobspecs:
-            show.print_json(jobspec)
+        for copy in template.copies.ids:
+            show.print_json(template.job(copy))
         return 0
     with connect(uri) as handle:
-        ids = _submit(handle, jobspecs, options)
-        if as_json:
-            show.print_json({"ids": ids})
-        elif not quiet:
-            for jobid in ids:
-                show.flushed(show.jobid_text(jobid))
-        return max([report_end(handle.wait(jobid)) for jobid in ids]) if wait else 0
+        return submit_all(handle, [template], after)
 
 
-@click.command("run", cls=Command, context_settings=_COMMAND_LAST)
+@click.command("run", cls=Command, context_settings=COMMAND_LAST)
 @click.option("-l", "--label-io", is_flag=True, help="Put the task's number before each line.")
 @uri_option
 @job_options
@@ -81,7 +74,7 @@ def run(label_io: bool, uri: str | None, dry_run: bool, **options: Any) -> int:
         return 0
     with connect(uri) as handle, EndingSignals() as signals:
         with signals.hold():
-            [jobid] = _submit(handle, [jobspec], options)
+            jobid = _submit(handle, jobspec, options)
         try:
             signals.release()
             return attach(handle, jobid, labelled=label_io, source=source)
@@ -89,6 +82,13 @@ def run(label_io: bool, uri: str | None, dry_run: bool, **options: Any) -> int:
             with suppress(RPCError):  # it has ended by itself
                 handle.rpc("job-manager.cancel", {"id": jobid, "note": _reason(end)})
             raise
+
+
+def _submit(handle: Handle, jobspec: dict[str, Any], options: Mapping[str, Any]) -> int:
+    if not options["flags"]:
+        return handle.submit_many([jobspec], options["urgency"])[0]
+    request = {"jobspec": jobspec, "urgency": options["urgency"], "flags": options["flags"]}
+    return int(handle.rpc("job-manager.submit", request)["id"])
 
 
 def _reason(end: BaseException) -> str:

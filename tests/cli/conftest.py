@@ -22,6 +22,7 @@ class FakeHandle:
     def __init__(self, answers: dict[str, Any]) -> None:
         self.answers = answers
         self.calls: list[tuple[str, Any]] = []
+        self.submitted = 0
 
     def __enter__(self) -> FakeHandle:
         return self
@@ -31,11 +32,21 @@ class FakeHandle:
 
     def rpc(self, topic: str, payload: dict[str, Any] | None = None, *, timeout_s: float | None = None) -> Any:
         self.calls.append((topic, payload))
+        if topic == "job-manager.submit" and topic not in self.answers:
+            return self._submitted()
         answer = self.answers[topic]
         answer = answer(payload) if callable(answer) and not isinstance(answer, type) else answer
         if isinstance(answer, BaseException):
             raise answer
         return answer
+
+    def _submitted(self) -> dict[str, Any]:
+        """The next id, from 1, or of those in `answers["submit_many"]`."""
+        self.submitted += 1
+        answer = self.answers.get("submit_many", range(1, 1000))
+        if isinstance(answer, BaseException):
+            raise answer
+        return {"id": answer[self.submitted - 1]}
 
     def stream(
         self,
@@ -59,6 +70,15 @@ class FakeHandle:
                 yield self.rpc(topic, payload)
             except FluxschedError as error:
                 yield error
+
+    def subscribe(self, topic: str, payload: Any, told: Callable[[Any], None]) -> Callable[[], None]:
+        for answer in self.rpc(topic, payload):
+            told(answer)
+        told(None)
+        return lambda: None
+
+    def listen(self, timeout_s: float | None, beside: Any = None) -> bool:
+        return True
 
     def submit_many(self, jobspecs: list[dict[str, Any]], urgency: int = 16) -> list[int]:
         self.calls.append(("submit_many", (jobspecs, urgency)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,7 +80,7 @@ def test_the_tables_name_what_exists(module) -> None:
 
 def test_help_shows_sections_exit_status_and_completion(cli) -> None:
     out = cli("--help").out
-    assert "\nResources:\n  resource  Show, drain, exclude and move targets.\n" in out
+    assert re.search(r"\nResources:\n  resource +Show, drain, exclude and move targets\.\n", out)
     assert 'eval "$(_FLUXSCHED_COMPLETE=bash_source fluxsched)"' in out
     assert "Exit status: 0, 1 refused or failed, 2 wrong usage, or the job's own." in out
     assert cli("--version").out.startswith("fluxsched, version ")

@@ -111,8 +111,9 @@ def test_setattr_from_a_file(tmp_path: Path) -> None:
 def test_submit_prints_the_id(cli) -> None:
     done = cli("submit", "true", answers={"submit_many": [1]})
     assert (done.out, done.err, done.code) == ("ƒ2\n", "", 0)
-    [(name, (jobspecs, urgency))] = done.calls
-    assert (name, len(jobspecs), urgency) == ("submit_many", 1, 16)
+    [(topic, request)] = done.calls
+    assert (topic, sorted(request), request["urgency"]) == ("job-manager.submit", ["jobspec", "urgency"], 16)
+    assert "array" not in request["jobspec"]["attributes"]["system"]
     assert cli("submit", "--quiet", "true").out == ""
     assert cli("submit", "--json", "--urgency", "hold", "true").out == '{"ids": [1]}\n'
 
@@ -121,27 +122,6 @@ def test_flags_go_with_the_request(cli) -> None:
     done = cli("submit", "--flags", "waitable,debug", "--urgency=20", "true", answers={"job-manager.submit": {"id": 9}})
     [(topic, request)] = done.calls
     assert (topic, request["flags"], request["urgency"], done.out) == ("job-manager.submit", 6, 20, "ƒA\n")
-
-
-def test_copies(cli) -> None:
-    done = cli("submit", "--cc", "1-2,5", "--output", "o.{cc}", "--job-name", "n{cc}", "echo", "{cc}/3")
-    assert done.out == "ƒ2\nƒ3\nƒ4\n"
-    specs = [Jobspec.parse(each) for each in done.calls[0][1][0]]
-    assert [(each.command, each.output, each.job_name, each.environment["FLUX_JOB_CC"]) for each in specs] == [
-        (("echo", f"{n}/3"), f"o.{n}", f"n{n}", str(n)) for n in (1, 2, 5)
-    ]
-
-
-def test_submit_and_wait(cli) -> None:
-    statuses = {1: 0, 2: 3 << 8, 3: 1 << 8}
-
-    def ended(request: dict) -> dict:
-        jobid = request["id"]
-        return {"id": jobid, "status": statuses[jobid], "success": not statuses[jobid], "errstr": "it failed"}
-
-    done = cli("submit", "--wait", "--quiet", "--cc=1-3", "true", answers={"job-manager.wait": ended})
-    assert (done.code, done.out) == (3, "")
-    assert done.err == "fluxsched: submit: ƒ3: it failed\nfluxsched: submit: ƒ4: it failed\n"
 
 
 def test_refused_submit(cli) -> None:
@@ -161,6 +141,7 @@ def test_refused_submit(cli) -> None:
         ("--requires ( true", "Invalid value for '--requires'"),
         ("--flags fast,debug,slow true", "fast, slow is not among debug, waitable, novalidate"),
         ("--cc 5-1 true", "'--cc'"),
+        ("--cc 1 --bcc 1 true", "give --cc or --bcc: not both"),
         ("--cc 0-200000 true", "makes 200001 jobs: at least 1, at most 100000"),
         ("--banana true", "No such option"),
     ],

@@ -1,0 +1,75 @@
+"""Many jobs by a few words: arrays and templates, and what is done to all that options select."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+QUICK = ("--setattr", "exec.test.run_duration=1ms")
+
+
+@pytest.fixture(autouse=True)
+def _leave_nothing_behind(site: Any) -> Iterator[None]:
+    yield
+    site("cancel", "--all")
+    site("wait", "--all", status=None)
+
+
+def ids(site: Any, *words: str) -> list[str]:
+    """Jobs by `fluxsched jobs`, oldest first."""
+    found: list[str] = site("jobs", "-n", "-o", "{id.f58}", "--sort=id", *words).out.split()
+    return found
+
+
+def test_an_array_of_a_thousand_jobs_is_submitted_and_waited_for_as_one(site: Any) -> None:
+    done = site.process("submit", "--cc=1-1000", *QUICK, "sh", "-c", "exit {cc}")
+    made = done.out.split()
+    assert len(set(made)) == 1000
+    assert site.process("wait", "--array", made[0]).err == ""
+    found = site("jobs", "-a", "--array", made[0], "--json").json["jobs"]
+    assert {(job["result"], job["command"][2][:5]) for job in found} == {("COMPLETED", "exit ")}
+    assert len({job["command"][2] for job in found}) == 1000
+    assert len({job["array"] for job in found}) == 1
+
+
+def test_each_task_knows_its_copy_and_its_output_is_shown(site: Any) -> None:
+    program = ("sh", "-c", "echo $FLUX_JOB_CC; exit {cc}")
+    done = site.process("submit", "--cc=3-5", "--watch", "--quiet", *program, status=5)
+    assert sorted(done.out.split()) == ["3", "4", "5"]
+    assert sorted(line.split(": ")[-1] for line in done.err.splitlines()) == [f"exit code {code}" for code in (3, 4, 5)]
+
+
+def test_bulksubmit_reads_its_inputs_and_says_what_it_will_do(site: Any) -> None:
+    made = ("bulksubmit", "-n{}", "--job-name=width-{}", "--watch", "--quiet", "sh", "-c", "echo {} $FLUX_TASK_RANK")
+    done = site.process(*made, ":::", "1", "2")
+    assert sorted(done.out.splitlines()) == ["1 0", "2 0", "2 1"]
+    done = site.process("bulksubmit", "-n{}", "true", ":::", "1", "x", status=2)
+    assert (done.out, "input 2 ('x')" in done.err) == ("", True)
+
+
+def test_jobs_are_held_signalled_and_canceled_by_what_they_are(site: Any) -> None:
+    running = site.running("--job-name=train-1", "sleep", "100")
+    site("submit", "--cc=1-3", "--urgency=hold", "--job-name=train-{cc}-held", "true")
+    site("submit", "--urgency=hold", "--job-name=other", "true")
+    assert site("cancel", "--name", "train-*", "-n").out.splitlines()[-1] == "would cancel 4 jobs"
+    assert site("urgency", "--name", "train-?-held", "1").out == "changed the urgency of 3 jobs\n"
+    site("wait", "--name", "train-?-held")
+    assert site("kill", "--filter", "running", "--name", "train-1", "-s", "KILL").out == "signaled 1 job\n"
+    assert site("wait", f"{running}..{running}", status=137).err.endswith("ended by signal 9\n")
+    none = site("cancel", "--name", "train-*", status=1)
+    assert (none.out, none.err) == ("", "fluxsched: cancel: no active job matches --name\n")
+    assert site("cancel", "--user", "root", "--queue", "none", status=1).err.endswith("matches --user, --queue\n")
+    [other] = ids(site)
+    assert site("cancel", f"{other}..{other}", "-m", "enough").out == "canceled 1 job\n"
+    ended = json.loads(site("wait", "--json", "--name", "other", "-f", "canceled", status=1).out)
+    assert (ended["exception_type"], ended["exception_note"]) == ("cancel", "enough")
+
+
+def test_wait_for_many_names_each_failure_and_leaves_with_the_highest_status(site: Any) -> None:
+    first = site.process("submit", "--cc=0-2", "sh", "-c", "exit {cc}").line
+    done = site.process("wait", "--array", first, status=2)
+    assert sorted(line.split(": ")[-1] for line in done.err.splitlines()) == ["exit code 1", "exit code 2"]
+    assert site.process("wait", "-v", "--array", first, status=2).out == f"{first}: completed\n"
