@@ -131,6 +131,8 @@ _JOB_OPTIONS = (
                  help="Remove variables that match: a glob, or /REGEX/."),
     click.option("--env-file", multiple=True, metavar="FILE", expose_value=False,
                  help="Read rules as for --env from FILE, one a line."),
+    click.option("-o", "--setopt", "shell_options", multiple=True, metavar="KEY[=VALUE]",
+                 help="Set a shell option: pmi=off offers the tasks no PMI, pmi=simple even a single one."),
     click.option("--setattr", "attributes", multiple=True, metavar="KEY=VALUE",
                  help="Set attributes.system.KEY (or user.KEY) of the jobspec; VALUE is JSON or text."),
     click.option("--flags", type=Converted("flags", parse_flags), metavar="NAME,...", default=0,
@@ -178,9 +180,10 @@ def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None
         error=options["error"],
         name=options["job_name"],
     ).to_json()
-    if not options["attributes"]:
+    attributes = [*(f"system.shell.options.{each}" for each in options["shell_options"]), *options["attributes"]]
+    if not attributes:
         return jobspec
-    for attribute in options["attributes"]:
+    for attribute in attributes:
         jobspec = with_attribute(jobspec, attribute)
     return Jobspec.parse(jobspec).to_json()
 

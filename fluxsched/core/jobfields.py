@@ -195,6 +195,7 @@ def inner(system: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
 
 
 _NOTHING: Mapping[str, Any] = {}
+_PMI = {"simple": True, "off": False, "none": False}
 
 
 def file_of(system: Mapping[str, Any], direction: str, stream: str) -> str | None:
@@ -211,6 +212,16 @@ def file_of(system: Mapping[str, Any], direction: str, stream: str) -> str | Non
     if path is None:
         raise InvalidValue(f"attributes.system.{within}.path is missing: the type is file")
     return path
+
+
+def pmi_of(system: Mapping[str, Any]) -> bool | None:
+    """Whether the tasks are offered PMI (shell option `pmi`); None if the jobspec leaves it open."""
+    wanted = inner(system, "shell", "options").get("pmi")
+    if wanted is None:
+        return None
+    if type(wanted) is not str or wanted not in _PMI:
+        raise InvalidValue(f"attributes.system.shell.options.pmi: {shown(wanted)} is not simple, off or none")
+    return _PMI[wanted]
 
 
 def file_options(input: str | None, output: str | None, error: str | None) -> dict[str, Any] | None:

@@ -57,6 +57,7 @@ class Jobspec:
     job_name: str | None
     array: int | None
     files: Any
+    pmi: bool | None
     _bare: dict[str, Any] | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
@@ -100,6 +101,7 @@ class Jobspec:
             jobfields.text(jobfields.inner(system, "job"), "name", "job."),
             jobfields.array_of(system),
             _files(system),
+            jobfields.pmi_of(system),
         )
 
     def to_json(self) -> dict[str, Any]:

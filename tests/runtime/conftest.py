@@ -351,7 +351,8 @@ class Shop:
         some = {"nodelist": nodelist, "starttime": 0, "expiration": 0, "nslots": ntasks}
         execution = {"R_lite": [{"rank": str(Idset.span(0, ranks - 1)), "children": children}], **some}
         cores, extra = options.pop("cores", None), options.pop("extra", {})
-        jobspec = Jobspec.from_command(words, ntasks=ntasks, **options)
+        pmi = options.pop("pmi", None)
+        jobspec = replace(Jobspec.from_command(words, ntasks=ntasks, **options), pmi=pmi)
         resources = {"version": 1, "execution": execution}
         self.executor.start(JobLaunch(jobid, jobspec, resources, extra, self.spool, cores))
 

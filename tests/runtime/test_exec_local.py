@@ -21,6 +21,7 @@ Shop = Any
 WAIT_S = 15.0
 GRACE_S = 0.1
 """That of `shop`."""
+OWN = ("FLUX_", "OMPI_MCA_")
 FOREVER = "exec sleep 300"
 
 
@@ -52,7 +53,7 @@ async def test_the_environment_is_the_jobs_and_nothing_of_the_instances(
     found = dict(pair.partition(b"=")[::2] for pair in data.split(b"\0") if pair)
     assert (found[b"LATIN"], found[b"FLUX_JOB_ID"]) == (b"\xc6\x92\xff", "ƒ2".encode())
     theirs = {"FLUXSCHED_JOB_PATH", "CUDA_VISIBLE_DEVICES"}
-    assert {name for name in map(bytes.decode, found) if not name.startswith("FLUX_")} == {"LATIN", *odd, *theirs}
+    assert {name for name in map(bytes.decode, found) if not name.startswith(OWN)} == {"LATIN", *odd, *theirs}
     assert found[b"FLUXSCHED_JOB_PATH"] == b"fOuter/f2"
     assert {name: found[name.encode()].decode() for name in odd} == odd
     shop.executor.close()

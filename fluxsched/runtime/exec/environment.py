@@ -15,6 +15,15 @@ from fluxsched.runtime.exec.base import JobLaunch
 from fluxsched.runtime.exec.layout import Block
 from fluxsched.runtime.exec.procs import PATH_VARIABLE
 
+STALE = frozenset((
+    "PMI_FD", "PMI_RANK", "PMI_SIZE", "PMI_SPAWNED", "PMI_PORT", "PMI_ID", "PMI_CONTROL_PORT", "PMI_CONTROL_FD",
+    "PMI_VERSION", "PMI_SUBVERSION", "PMIX_NAMESPACE", "PMIX_RANK", "PMIX_SERVER_URI", "PMIX_SERVER_URI2",
+    "PMIX_SERVER_URI21", "PMIX_SERVER_URI3", "PMIX_SERVER_URI4", "PMIX_SERVER_URI41",
+))  # fmt: skip
+"""What a process manager around who submitted has said to its own task: no task of ours is that one."""
+FLUX_LIBRARY = "FLUX_PMI_LIBRARY_PATH"
+NO_FLUX_LIBRARY = {"OMPI_MCA_schizo": "^flux", "OMPI_MCA_pmix_flux_priority": "0"}
+"""FLUX_JOB_ID has Open MPI 4 look for Flux's PMI library, and fail where there is none; so it must not."""
 NO_GPUS = b"-1"
 """The CUDA_VISIBLE_DEVICES of who was given no GPU, as Flux has it: an empty one would show all to some programs."""
 
@@ -33,7 +42,8 @@ def system_bytes(text: str) -> bytes:
 def job_environment(job: JobLaunch, path: str, tasks: list[Block]) -> dict[bytes, bytes]:
     """What all tasks of a job have in common; `path` is the job's path."""
     ours = {
-        **{name: value for name, value in job.jobspec.environment.items() if value is not None},
+        **({} if FLUX_LIBRARY in job.jobspec.environment else NO_FLUX_LIBRARY),
+        **{name: value for name, value in job.jobspec.environment.items() if value is not None and name not in STALE},
         **job.environment,
         PATH_VARIABLE: path,
         "FLUX_JOB_ID": format_f58(job.jobid),

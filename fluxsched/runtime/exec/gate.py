@@ -46,7 +46,7 @@ SHELL_NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 SHELL_OWN = frozenset((b"IFS", b"LINENO", b"OPTIND", b"PPID"))
 """Variables that a shell sets for itself instead of passing them on."""
 DESCRIPTORS_MAX = 65_536
-"""Descriptors that we ask for: two for each of 32,768 tasks."""
+"""Descriptors that we ask for: for 32,768 jobs of one task two each, else three a task and one a job."""
 DEFAULTED = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 """Signals that this process or its parent may ignore (Python does SIGPIPE); for a task all act as usual."""
 
@@ -90,8 +90,10 @@ class Gate:
         """The job's process group; 0 before there is a task."""
         return self.pids[0] if self.pids else 0
 
-    def spawn(self, environment: Mapping[bytes, bytes], odd: Sequence[bytes]) -> int:
-        """One more waiting task; its process id. `odd` is what `odd_names` says of its environment."""
+    def spawn(self, environment: Mapping[bytes, bytes], odd: Sequence[bytes], *more: tuple[int, int]) -> int:
+        """One more waiting task; its process id. `odd` is what `odd_names` says of its environment; `more` descriptors
+        are handed over as (ours, what it is there).
+        """
         stdout, stderr = self._streams.of(len(self.pids))
         if self._own:
             self._close_read()
@@ -105,6 +107,7 @@ class Gate:
                 (os.POSIX_SPAWN_DUP2, self._read, 0),
                 (os.POSIX_SPAWN_DUP2, stdout, 1),
                 (os.POSIX_SPAWN_DUP2, stderr, 2),
+                *[(os.POSIX_SPAWN_DUP2, ours, there) for ours, there in more],
             ],
             setpgroup=self.pgid,
             setsigmask=(),

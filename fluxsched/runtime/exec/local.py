@@ -9,13 +9,10 @@ group's number from being given to anybody else; then the strays, who left the g
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
-import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
@@ -29,95 +26,21 @@ from fluxsched.runtime.exec.gate import Gate, made_up_names, more_descriptors, o
 from fluxsched.runtime.exec.input import INPUT_TASKS_MAX, JobInput, source_of
 from fluxsched.runtime.exec.layout import Block, processing_units
 from fluxsched.runtime.exec.output import Streams
+from fluxsched.runtime.exec.pmi import PMI_FD, JobPmi
 from fluxsched.runtime.exec.program import files_directory, program_of, unpacked
+from fluxsched.runtime.exec.run import LOOK_S, Run
 from fluxsched.runtime.exec.strays import Strays, adopt_orphans, reap_group
 from fluxsched.runtime.exec.usage import Meter
-from fluxsched.runtime.turns import Timer, Turns
+from fluxsched.runtime.turns import Turns
 
 ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT))
 """Signals that ask a task to end; SIGKILL follows if it does not."""
 SPAWN_SLICE = 16
 """Tasks spawned before other events get their turn: some 15 ms of work."""
-LOOK_S = 0.005
-"""How soon the death of killed processes is looked for (seconds), at first; see LOOK_MAX_S."""
 LOOK_MAX_S = 0.25
-"""How seldom it is looked for at last: what the kernel holds in an uninterruptible wait may take long."""
+"""How seldom the death of killed processes is looked for at last (see `run.LOOK_S`): what the kernel holds in an uninterruptible wait may take long."""
 CLOSE_S = 5.0
 """How long `close` waits for killed processes to be gone (seconds)."""
-
-
-class Run:
-    """A job's processes, from the first one until the last is dead."""
-
-    __slots__ = (
-        "ended",
-        "files",
-        "gate",
-        "grace",
-        "input",
-        "jobid",
-        "look_s",
-        "meter",
-        "open",
-        "path",
-        "reaped",
-        "status",
-        "todo",
-        "watch",
-        "watched",
-    )
-
-    def __init__(
-        self, jobid: int, path: str, gate: Gate, todo: Iterator[None], meter: Meter, files: Path | None
-    ) -> None:
-        self.jobid = jobid
-        self.files = files
-        self.path = path
-        self.gate = gate
-        self.meter = meter
-        self.todo: Iterator[None] | None = todo
-        self.watched = 0
-        self.watch: ExitWatch | None = None
-        self.grace: Timer | None = None
-        self.input: JobInput | None = None
-        self.open = False
-        self.ended = False
-        self.reaped = False
-        self.status = 0
-        self.look_s = LOOK_S
-
-    def signal(self, signum: int) -> None:
-        """Send a signal to the whole group; only while its first task is not reaped."""
-        if self.gate.pids and not self.reaped:
-            # who is not there or not ours to signal is no error: the look for survivors decides
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.gate.pgid, signum)
-
-    def settle(self) -> None:
-        """Stop watching, timing and sending."""
-        if self.input is not None:
-            self.input.close()
-        if self.watch is not None:
-            self.watch.close()
-        if self.grace is not None:
-            self.grace.cancel()
-        self.meter.close()
-        self.watch = self.grace = None
-
-    def reap(self, options: int = 0) -> None:
-        """Take the tasks' wait statuses and what they used, the first task's last; `status` becomes the highest."""
-        if not self.reaped:
-            self.reaped = True
-            pids = self.gate.pids
-            for task in reversed(range(len(pids))):
-                _, status, used = os.wait4(pids[task], options)
-                self.status = max(self.status, status)
-                self.meter.reaped(task, status, used)
-
-    def tidy(self) -> None:
-        """Remove the files that the job brought along: nothing of it is alive."""
-        if self.files is not None:
-            shutil.rmtree(self.files, ignore_errors=True)
 
 
 class LocalExecutor:
@@ -153,14 +76,22 @@ class LocalExecutor:
         ntasks = sum(block.ntasks for block in tasks)
         cwd = _directory(job.jobspec.cwd)
         gate = _gate(job, unpacked(job, words), cwd, ntasks, self._limit, made_up_names(environment))
-        spawning = _spawn(job.cores, environment, gate, tasks, self._pids)
+        pmi = self._pmi(job, tasks)
+        spawning = _spawn(job.cores, environment, gate, tasks, self._pids, pmi)
         files = files_directory(job.spool, job.jobid) if job.jobspec.files else None
-        run = Run(job.jobid, path, gate, spawning, Meter(self._turns.clock), files)
+        run = Run(job.jobid, path, gate, spawning, Meter(self._turns.clock), pmi, files)
         self._runs[job.jobid] = run
         error = self._advance(run)
         if error is not None:
             self._destroy(run)
             raise Refused(error)
+
+    def _pmi(self, job: JobLaunch, tasks: Sequence[Block]) -> JobPmi | None:
+        """A server for the job's tasks, if they are several or it is asked for."""
+        counts, wanted = [block.ntasks for block in tasks], job.jobspec.pmi
+        if not (sum(counts) > 1 if wanted is None else wanted):
+            return None
+        return JobPmi(self._turns, job.jobid, counts, lambda note: self._reports.raised(job.jobid, "exec", note))
 
     def _advance(self, run: Run) -> str | None:
         """Spawn a slice of the tasks; with the last one the job is put on record. A note if it failed."""
@@ -201,8 +132,7 @@ class LocalExecutor:
         pipes = run.gate.open()
         if pipes:
             run.input = JobInput(self._turns, pipes)
-        run.open = True
-        run.meter.opened(run.gate.pids)
+        run.opened()
         self._reports.started(run.jobid)
         self.opened(run.jobid)
         if run.ended:
@@ -288,6 +218,8 @@ class LocalExecutor:
         run = self._runs.get(jobid)
         if run is None or run.ended:
             return
+        if run.pmi is not None and (signum in ENDING or signum == signal.SIGKILL):
+            run.pmi.ending()
         run.signal(signum)
         if run.todo is not None and (signum in ENDING or signum == signal.SIGKILL):
             run.todo = iter(())
@@ -347,15 +279,21 @@ def _gate(
 
 
 def _spawn(
-    cores: Sequence[Idset] | None, environment: dict[bytes, bytes], gate: Gate, tasks: list[Block], pids: set[int]
-) -> Iterator[None]:
+    cores: Sequence[Idset] | None, environment: dict[bytes, bytes], gate: Gate, tasks: list[Block], pids: set[int],
+    pmi: JobPmi | None,
+) -> Iterator[None]:  # fmt: skip
     """Spawn task after task, pinned if `cores` are known, one a step; each process id goes into `pids`."""
     odd = odd_names(environment)
     unpinned = 0
     for block in tasks:
         units = None if cores is None else processing_units(block.children.cores, cores)
         for local in range(block.ntasks):
-            pid = gate.spawn(task_environment(environment, block, local), odd)
+            own = task_environment(environment, block, local)
+            if pmi is None:
+                pid = gate.spawn(own, odd)
+            else:
+                with pmi.connect() as theirs:
+                    pid = gate.spawn(own | pmi.variables(block.first + local), odd, (theirs.fileno(), PMI_FD))
             pids.add(pid)
             unpinned += cores is not None and not _pin(pid, units)
             yield

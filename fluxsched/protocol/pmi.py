@@ -1,0 +1,310 @@
+"""PMI-1, the process manager's side (RFC 13): one key-value space and one barrier a job, a line at a time, no I/O.
+
+Law: whatever a task sends gets an answer to that task, and hurts no other: a wrong line is answered with `rc=-1` and a
+reason, one that cannot even be framed ends that task's connection. Only what makes the whole program impossible (abort,
+a task gone that others wait for) is a failure of the job. Everything has a limit, so that a program gone wild fills
+its own space and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple, TypeAlias
+
+from fluxsched.core.idset import Idset
+
+NAME_MAX = 64
+"""Bytes of the name of the key-value space, its end counted (RFC 13 recommends 16 or more)."""
+KEY_MAX = 64
+"""Bytes of a key, its end counted (RFC 13 recommends 32 or more)."""
+VALUE_MAX = 1024
+"""Bytes of a value, its end counted: what MPICH's and Flux's managers have; libraries split what is longer."""
+LINE_BYTES_MAX = 8192
+"""A request, far above the longest that the three limits make; a task that sends more without an end is not in step."""
+KEYS_MAX = 1 << 16
+"""Keys of one job: sixteen for each of 4096 tasks."""
+SPACE_BYTES_MAX = 16 << 20
+"""Keys and values of one job."""
+SPAWN_LINES_MAX = 1024
+"""Lines of a spawn request, which is read to its end and refused."""
+MAPPING = "PMI_process_mapping"
+_VALUE = re.compile(rb"[\t -~]*")
+_ABORT_NOTE_MAX = 256
+
+
+class Answer(NamedTuple):
+    """Send this line to a task."""
+
+    rank: int
+    line: bytes
+
+
+class Hangup(NamedTuple):
+    """End the connection of a task that is out of step."""
+
+    rank: int
+    note: str
+
+
+class Failed(NamedTuple):
+    """The program cannot go on, because of this task."""
+
+    rank: int
+    note: str
+    left: bool = False
+    """Because it has gone."""
+
+
+Effect: TypeAlias = Answer | Hangup | Failed
+Words: TypeAlias = dict[str, str]
+
+
+class PmiFault(ValueError):
+    """What is wrong with a request; told in one word, since clients read no more."""
+
+
+def process_mapping(ntasks: Iterable[int]) -> str:
+    """Which tasks share a node, given the tasks of each node in order; "" if that is too long for a value."""
+    blocks, node = [], 0
+    for each, nodes in groupby(ntasks):
+        count = len(list(nodes))
+        if each:
+            blocks.append(f"({node},{count},{each})")
+        node += count
+    text = f"(vector,{','.join(blocks)})"
+    return text if len(text) < VALUE_MAX else ""
+
+
+class _Client:
+    """What is known of one task's end."""
+
+    __slots__ = ("buffer", "finalized", "gone", "initialized", "spawn_lines", "waits")
+
+    def __init__(self) -> None:
+        self.buffer = bytearray()
+        self.initialized = self.finalized = self.gone = self.waits = False
+        self.spawn_lines = 0
+
+
+class PmiServer:
+    """Answers the tasks of one job. Bytes and ends come in, effects go out."""
+
+    def __init__(self, name: str, ntasks: Sequence[int]) -> None:
+        """`ntasks` are the tasks of each node, which are ranked in that order."""
+        self.name = name
+        self.size = sum(ntasks)
+        self._clients = [_Client() for _ in range(self.size)]
+        self._space = {MAPPING: process_mapping(ntasks)}
+        self._space_bytes = 0
+        self._waiting = 0
+        self._gone: int | None = None
+        self._failed = False
+
+    def receive(self, rank: int, data: bytes) -> list[Effect]:
+        """What a task has sent, in any pieces."""
+        client = self._clients[rank]
+        effects: list[Effect] = []
+        if client.gone:
+            return effects
+        client.buffer += data
+        while (end := client.buffer.find(b"\n")) >= 0 and not client.gone:
+            line = bytes(client.buffer[:end])
+            del client.buffer[: end + 1]
+            if end > LINE_BYTES_MAX:
+                return [*effects, self._hang_up(client, rank)]
+            effects += self._line(client, rank, line)
+        if len(client.buffer) > LINE_BYTES_MAX:
+            effects.append(self._hang_up(client, rank))
+        return effects
+
+    def ended(self, rank: int) -> list[Effect]:
+        """A task's end of the connection is gone: it has ended, or wants no more of it."""
+        client = self._clients[rank]
+        if client.gone:
+            return []
+        client.gone = True
+        if client.initialized and not client.finalized:
+            return self._fail(rank, "left the MPI program without MPI_Finalize", left=True)
+        if self._gone is None:
+            self._gone = rank
+        return self._check_barrier()
+
+    def _hang_up(self, client: _Client, rank: int) -> Hangup:
+        client.buffer.clear()
+        return Hangup(rank, f"it sent a line of more than {LINE_BYTES_MAX} bytes")
+
+    def _line(self, client: _Client, rank: int, line: bytes) -> list[Effect]:
+        if client.spawn_lines or line.startswith(b"mcmd="):
+            return self._spawn(client, rank, line)
+        command = "unknown"
+        try:
+            words = _parse(line)
+            command = words.get("cmd", "")
+            handler = _COMMANDS.get(command)
+            if handler is None:
+                raise PmiFault("unknown_command" if command else "no_cmd")
+            return handler(self, client, rank, words)
+        except PmiFault as fault:
+            return [_answer(rank, _REPLIES.get(command, "error"), rc=-1, msg=fault)]
+
+    def _spawn(self, client: _Client, rank: int, line: bytes) -> list[Effect]:
+        client.spawn_lines += 1
+        if client.spawn_lines > SPAWN_LINES_MAX:
+            client.spawn_lines = 0
+            return [Hangup(rank, f"its spawn request has more than {SPAWN_LINES_MAX} lines")]
+        if line.strip() != b"endcmd":
+            return []
+        client.spawn_lines = 0
+        return [_answer(rank, "spawn_result", rc=-1, msg="spawn_is_not_supported", errcodes="-1")]
+
+    # -- commands -----------------------------------------------------------------------------------------------
+
+    def _init(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+        if not words.get("pmi_version", "").isdecimal():
+            raise PmiFault("no_pmi_version")
+        client.initialized, client.finalized = True, False
+        return [_answer(rank, "response_to_init", rc=0, pmi_version=1, pmi_subversion=1)]
+
+    def _maxes(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+        return [_answer(rank, "maxes", rc=0, kvsname_max=NAME_MAX, keylen_max=KEY_MAX, vallen_max=VALUE_MAX)]
+
+    def _appnum(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+        return [_answer(rank, "appnum", rc=0, appnum=0)]
+
+    def _universe(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+        return [_answer(rank, "universe_size", rc=0, size=self.size)]
+
+    def _kvsname(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+        return [_answer(rank, "my_kvsname", rc=0, kvsname=self.name)]
+
+    def _put(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+        key, value = self._key(words), words.get("value")
+        if value is None:
+            raise PmiFault("no_value")
+        if len(value) >= VALUE_MAX:
+            raise PmiFault(f"value_of_{len(value)}_bytes_exceeds_{VALUE_MAX - 1}")
+        if key.startswith("PMI_"):
+            raise PmiFault("key_is_reserved")
+        old = self._space.get(key)
+        if old is None and len(self._space) >= KEYS_MAX:
+            raise PmiFault(f"more_than_{KEYS_MAX}_keys")
+        more = len(value) - len(old) if old is not None else len(key) + len(value)
+        if self._space_bytes + more > SPACE_BYTES_MAX:
+            raise PmiFault(f"more_than_{SPACE_BYTES_MAX}_bytes_in_all")
+        self._space_bytes += more
+        self._space[key] = value
+        return [_answer(rank, "put_result", rc=0)]
+
+    def _get(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+        value = self._space.get(self._key(words))
+        if value is None:
+            raise PmiFault("key_not_found")
+        return [_answer(rank, "get_result", rc=0, value=value)]
+
+    def _key(self, words: Words) -> str:
+        if words.get("kvsname") != self.name:
+            raise PmiFault("unknown_kvsname")
+        key = words.get("key", "")
+        if not key:
+            raise PmiFault("no_key")
+        if len(key) >= KEY_MAX:
+            raise PmiFault(f"key_of_{len(key)}_bytes_exceeds_{KEY_MAX - 1}")
+        return key
+
+    def _barrier(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+        if client.waits:
+            raise PmiFault("already_in_the_barrier")
+        client.waits = True
+        self._waiting += 1
+        if self._waiting < self.size:
+            return self._check_barrier()
+        self._waiting = 0
+        for each in self._clients:
+            each.waits = False
+        return [_answer(each, "barrier_out", rc=0) for each in range(self.size)]
+
+    def _check_barrier(self) -> list[Effect]:
+        """A barrier that somebody is in and that somebody will never enter is the end."""
+        if not self._waiting or self._gone is None:
+            return []
+        waiting = Idset.of(rank for rank, client in enumerate(self._clients) if client.waits)
+        who = f"task {waiting} waits" if len(waiting) == 1 else f"tasks {waiting} wait"
+        return self._fail(self._gone, f"has left the MPI program, and {who} for it in a barrier", left=True)
+
+    def _finalize(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+        client.finalized = True
+        return [_answer(rank, "finalize_ack", rc=0)]
+
+    def _abort(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+        client.finalized = True
+        code, told = words.get("exitcode"), " ".join(words.get("error_msg", "").split())[:_ABORT_NOTE_MAX]
+        status = f" with exit code {code}" if code and re.fullmatch("-?[0-9]{1,10}", code) else ""
+        return self._fail(rank, f"called MPI_Abort{status}{f': {told}' if told else ''}")
+
+    def _refuse(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+        raise PmiFault("not_supported")
+
+    def _fail(self, rank: int, note: str, *, left: bool = False) -> list[Effect]:
+        """Once: what follows is a consequence."""
+        if self._failed:
+            return []
+        self._failed = True
+        return [Failed(rank, note, left)]
+
+
+_COMMANDS: dict[str, Callable[[PmiServer, _Client, int, Words], list[Effect]]] = {
+    "init": PmiServer._init,
+    "get_maxes": PmiServer._maxes,
+    "get_appnum": PmiServer._appnum,
+    "get_universe_size": PmiServer._universe,
+    "get_my_kvsname": PmiServer._kvsname,
+    "put": PmiServer._put,
+    "get": PmiServer._get,
+    "barrier_in": PmiServer._barrier,
+    "finalize": PmiServer._finalize,
+    "abort": PmiServer._abort,
+    "publish_name": PmiServer._refuse,
+    "unpublish_name": PmiServer._refuse,
+    "lookup_name": PmiServer._refuse,
+}
+_REPLIES = {
+    "init": "response_to_init",
+    "get_maxes": "maxes",
+    "get_appnum": "appnum",
+    "get_universe_size": "universe_size",
+    "get_my_kvsname": "my_kvsname",
+    "put": "put_result",
+    "get": "get_result",
+    "barrier_in": "barrier_out",
+    "finalize": "finalize_ack",
+    "publish_name": "publish_result",
+    "unpublish_name": "unpublish_result",
+    "lookup_name": "lookup_result",
+}
+_TAILS = ("value", "error_msg")
+"""Keys whose value goes on to the end of the line, blanks and all (RFC 13: string)."""
+
+
+def _parse(line: bytes) -> Words:
+    """The words of a request. Raises PmiFault."""
+    if _VALUE.fullmatch(line) is None:
+        raise PmiFault("not_printable_ASCII")
+    rest = line.decode("ascii").lstrip()
+    words: Words = {}
+    while rest:
+        key, equals, rest = rest.partition("=")
+        if not equals or not key or " " in key or "\t" in key:
+            raise PmiFault("not_key_and_value")
+        if key in _TAILS:
+            words.setdefault(key, rest)
+            break
+        word, _, rest = rest.replace("\t", " ").partition(" ")
+        words.setdefault(key, word)
+        rest = rest.lstrip()
+    return words
+
+
+def _answer(rank: int, reply: str, **words: object) -> Answer:
+    return Answer(rank, "".join((f"cmd={reply}", *[f" {key}={value}" for key, value in words.items()], "\n")).encode())

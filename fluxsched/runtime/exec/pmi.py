@@ -1,0 +1,141 @@
+"""The sockets between the tasks of one job and its PMI server (`protocol.pmi`, RFC 13).
+
+Law: a task inherits its end as descriptor PMI_FD, and nobody else has it; ours never blocks, and a task that does not
+read its answers loses its connection. A job of one task has no server: MPI programs begin alone without one, and most
+jobs are such. Tasks that were told to end may leave as they like; else one that cannot be done without ends the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.waitstatus import ended_text
+from fluxsched.protocol.pmi import Answer, Effect, Failed, Hangup, PmiServer
+from fluxsched.runtime.log import logger
+from fluxsched.runtime.turns import Turns
+
+log = logger("pmi")
+
+PMI_FD = 30
+"""The descriptor of a task's end: above those that shell scripts redirect, below every limit."""
+READ_BYTES = 64 * 1024
+LEFT_LOOK_S = 0.02
+"""A connection ends a moment before its process does (seconds): after this time it is known how that ended."""
+
+
+class JobPmi:
+    """The connections of one job's tasks. Owns our ends; `close` is idempotent."""
+
+    def __init__(self, turns: Turns, jobid: int, ntasks: Sequence[int], failed: Callable[[str], None]) -> None:
+        """`ntasks` are the tasks of each target; `failed` is told once why the program cannot go on."""
+        self._turns = turns
+        self._server = PmiServer(f"fluxsched-{format_f58(jobid, ascii=True)}", ntasks)
+        self._failed = failed
+        self._jobid = jobid
+        self._ends: dict[int, socket.socket] = {}
+        self._pids: Sequence[int] = ()
+        self._ending = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def connect(self) -> socket.socket:
+        """The end of the next task, to be closed once it has been handed over. Raises OSError."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        self._ends[len(self._ends)] = ours
+        return theirs
+
+    def variables(self, rank: int) -> dict[bytes, bytes]:
+        """What tells a task about its end (RFC 13)."""
+        return {
+            b"PMI_FD": str(PMI_FD).encode(),
+            b"PMI_RANK": str(rank).encode(),
+            b"PMI_SIZE": str(self._server.size).encode(),
+        }
+
+    def opened(self, pids: Sequence[int]) -> None:
+        """The tasks run from now on."""
+        self._pids = pids
+        self._loop = asyncio.get_running_loop()
+        for rank, end in self._ends.items():
+            self._loop.add_reader(end.fileno(), self._ready, rank)
+
+    def ending(self) -> None:
+        """The tasks are told to end: who leaves now fails nobody."""
+        self._ending = True
+
+    def close(self) -> None:
+        """Nobody is served any more."""
+        self._ending = True
+        for rank in list(self._ends):
+            self._shut(rank)
+
+    def _ready(self, rank: int) -> None:
+        try:
+            data = self._ends[rank].recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._shut(rank)
+        effects = self._server.receive(rank, data) if data else self._server.ended(rank)
+        if effects:
+            self._turns.post(lambda: self._perform(effects))
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Answer):
+                self._send(effect.rank, effect.line)
+            elif isinstance(effect, Hangup):
+                self._hang_up(effect.rank, effect.note)
+            elif effect.left:
+                self._turns.after(LEFT_LOOK_S, partial(self._fail, effect))
+            else:
+                self._fail(effect)
+
+    def _send(self, rank: int, line: bytes) -> None:
+        end = self._ends.get(rank)
+        if end is None:
+            return
+        try:
+            if end.send(line, socket.MSG_NOSIGNAL) == len(line):
+                return
+        except BlockingIOError:
+            pass
+        except OSError:  # it has gone: the reader tells
+            return
+        self._hang_up(rank, "it does not read its answers")
+
+    def _hang_up(self, rank: int, note: str) -> None:
+        log.info("job %s: PMI: task %d is cut off: %s", format_f58(self._jobid), rank, note)
+        self._shut(rank)
+        self._perform(self._server.ended(rank))
+
+    def _shut(self, rank: int) -> None:
+        end = self._ends.pop(rank, None)
+        if end is not None:
+            if self._loop is not None:
+                self._loop.remove_reader(end.fileno())
+            end.close()
+
+    def _fail(self, effect: Failed) -> None:
+        if not self._ending:
+            self._ending = True
+            how = self._how(effect.rank) if effect.left else ""
+            self._failed(f"task {effect.rank}{how} {effect.note}")
+
+    def _how(self, rank: int) -> str:
+        """How a task has ended; nothing while it has not."""
+        try:
+            found = os.waitid(os.P_PID, self._pids[rank], os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return ""
+        if found is None:
+            return ""
+        is_exit = found.si_code == os.CLD_EXITED
+        return f" ({ended_text(found.si_status << 8 if is_exit else found.si_status)})"
