@@ -40,8 +40,8 @@ MAY_IMPORT = {
     },
     "adapters": {"core", "errors", "protocol", "runtime", "sched"},
     "cli": {
-        "core", "errors", "runtime.blocking", "runtime.clock", "runtime.launch", "runtime.policy_list",
-        "adapters.flux.install", "sim.commands", "sim.kit",
+        "core", "errors", "runtime.blocking", "runtime.clock", "runtime.foreign", "runtime.launch",
+        "runtime.policy_list", "adapters.flux.install", "sim.commands", "sim.kit",
     },
 }  # fmt: skip
 PURE = ("errors", "core", "protocol", "resource", "jobs", "sched")
@@ -59,6 +59,7 @@ BROAD_EXCEPT = {
     "fluxsched/adapters/flux/broker/sched-fluxsched.py:call": "Flux takes the broker down for what leaves a callback",
     "fluxsched/sim/conformance.py:_tried": "a plugin's bug is what the suite looks for",
     "fluxsched/sim/kit.py:_made": "a plugin's bug while it is made is told as a refusal, with its line",
+    "fluxsched/runtime/policy_list.py:listed": "a plugin's bug while it is imported is a line of the list",
     "fluxsched/runtime/launch.py:_daemonize": "the daemon's last line: its starter must hear why",
     "fluxsched/runtime/turns.py:_turn": "the shell's last line: a bug ends the instance, with its story",
     "fluxsched/runtime/schedhost.py:_schedule": "a plugin's bug ends the scheduler and is reported, not the instance",

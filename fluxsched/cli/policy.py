@@ -90,13 +90,12 @@ def check(spec: str, seed: int, output: Output) -> int:
     `no claim`: the policy does not promise what the rule is about. Exit status 1 when a rule is broken, 2 when NAME is
     no policy.
     """
-    from fluxsched.runtime.clock import SystemClock, interrupted
-    from fluxsched.sim.kit import check as verdicts_of
+    from fluxsched.cli.policy_check import check_apart
     from fluxsched.sim.kit import check_words
 
     with usage():
         check_words(spec)
-    verdicts = list(verdicts_of(spec, seed, SystemClock.cpu_s, interrupted))
+    verdicts = list(check_apart(spec, seed))
     output.show({"policy": spec, "seed": seed, "rules": [_json(one) for one in verdicts]}, lambda shown: verdicts)
     return int(any(one.verdict == "broken" for one in verdicts))
 

@@ -100,10 +100,12 @@ def examine(
     cases: int = CASES,
     sizes: tuple[int, ...] = SIZES,
     patience: Patience = lambda limit_s, fault: nullcontext(),
+    began: Callable[[str, int], None] = lambda rule, seed: None,
 ) -> Iterator[Verdict]:
     """All rules, one after the other; with a stopwatch (seconds of CPU) also what it costs, if all others are kept.
 
-    Without `patience` a case may take for ever; with it no other is tried after one that would.
+    Without `patience` a case may take for ever; with it no other is tried after one that would. `began` hears of each
+    case before it begins.
     """
     findings: dict[str, Finding] = {}
     counts = dict.fromkeys([*LAWS, *RULES], 0)
@@ -111,6 +113,7 @@ def examine(
 
     try:
         for name, at in _tries(seed, cases):
+            began(name, at)
             case = partial(RULES[name].case, _making(policy, at), seeded(at))
             claimed, broken, finding = _tried(name, at, case, patience)
             counts[broken] += 1
@@ -125,6 +128,7 @@ def examine(
         claimed = name in LAWS or name in claims
         yield Verdict(name, _verdict(counts[name], claimed, name in findings), counts[name], says, findings.get(name))
     if stopwatch is not None and not findings:
+        began(COST, seed)
         yield _cost(_making(policy, seed), stopwatch, sizes, seed, patience)
 
 
@@ -148,8 +152,26 @@ def _tried(
     except Broken as broken:
         told = "" if broken.law == name else f" (case {name!r})"
         return None, broken.law, Finding(seed, f"{broken}{told}", policy_line(broken))
+    except SystemExit as fault:
+        return None, name, Finding(seed, left(fault), policy_line(fault))
     except Exception as fault:  # foreign code: whatever it raises is a finding
         return None, name, Finding(seed, f"{type(fault).__name__}: {fault}", policy_line(fault))
+
+
+def left(fault: SystemExit) -> str:
+    """What a policy has done that calls `sys.exit`."""
+    status = fault.code if isinstance(fault.code, int) else 0 if fault.code is None else 1
+    return f"ended the process with status {status}"
+
+
+def unclear(case: tuple[str, int] | None, what: str) -> Iterator[Verdict]:
+    """The report when nobody came to judge: the rule in whose case (and seed) `what` happened, all others not known."""
+    rule, seed = case or ("progress", 0)
+    for name, says in {**LAWS, **{name: rule.says for name, rule in RULES.items()}, COST: COST_SAYS}.items():
+        if name == rule:
+            yield Verdict(name, BROKEN, 0, says, Finding(seed, what))
+        elif name != COST:
+            yield Verdict(name, UNCLEAR, 0, says)
 
 
 def _verdict(cases: int, claimed: bool, broken: bool) -> str:

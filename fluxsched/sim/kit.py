@@ -14,9 +14,9 @@ from fluxsched.runtime.policies import check_files, check_policy
 from fluxsched.sched.blame import policy_line
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import known_policies, make, parse_spec
-from fluxsched.sim.conformance import Patience, Verdict, examine
+from fluxsched.sim.conformance import CASE_S, Finding, Patience, Verdict, examine, left, unclear
 
-__all__ = ["Verdict", "check", "check_name", "check_words", "new"]
+__all__ = ["CASE_S", "Finding", "Verdict", "check", "check_name", "check_words", "new", "unclear"]
 
 NAME_CHARS_MAX = 60
 """Names of policies stand in tables, file names and one-line specifications."""
@@ -38,9 +38,18 @@ def check_words(spec: str) -> None:
     check_files(spec)
 
 
-def check(spec: str, seed: int, stopwatch: Callable[[], float], patience: Patience) -> Iterator[Verdict]:
-    """The conformance suite on a policy, `NAME:key=value` or a file. Raises InvalidValue if it cannot be made."""
-    return examine(_made(spec), seed, stopwatch, patience=patience)
+def check(
+    spec: str,
+    seed: int,
+    stopwatch: Callable[[], float],
+    patience: Patience,
+    began: Callable[[str, int], None] = lambda rule, seed: None,
+) -> Iterator[Verdict]:
+    """The conformance suite on a policy, `NAME:key=value` or a file; `began` hears of each case, by rule and seed.
+
+    Raises InvalidValue if it cannot be made.
+    """
+    return examine(_made(spec), seed, stopwatch, patience=patience, began=began)
 
 
 def _made(spec: str) -> Policy:
@@ -48,6 +57,10 @@ def _made(spec: str) -> Policy:
         return make(*parse_spec(spec))
     except FluxschedError:
         raise
+    except SystemExit as fault:
+        line = policy_line(fault)
+        where = f" ({line})" if line else ""
+        raise InvalidValue(f"policy {spec} {left(fault)} while it was imported{where}") from fault
     except Exception as fault:  # foreign code: whatever it raises is its author's to know
         line = policy_line(fault)
         where = f" ({line})" if line else ""
