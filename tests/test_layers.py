@@ -61,6 +61,11 @@ BROAD_EXCEPT = {
     "fluxsched/sim/kit.py:_made": "a plugin's bug while it is made is told as a refusal, with its line",
     "fluxsched/runtime/policy_list.py:listed": "a plugin's bug while it is imported is a line of the list",
     "fluxsched/runtime/launch.py:_daemonize": "the daemon's last line: its starter must hear why",
+    "fluxsched/runtime/router.py:_dispatch": "a handler's bug ends its call, not the instance",
+    "fluxsched/runtime/router.py:_accept": "a bug in taking an answer costs its sender the connection",
+    "fluxsched/runtime/services/jobshell.py:_launch": "a job that cannot be started fails alone, whatever the reason",
+    "fluxsched/runtime/turns.py:spared": "a bug in one call is noted, and the others are made",
+    "fluxsched/runtime/turns.py:spared_work": "the same of long work",
     "fluxsched/runtime/turns.py:_turn": "the shell's last line: a bug ends the instance, with its story",
     "fluxsched/runtime/schedhost.py:_schedule": "a plugin's bug ends the scheduler and is reported, not the instance",
 }

@@ -46,10 +46,9 @@ class OwnCalls:
         del self._open[tag]
         return call.answered
 
-    def lost(self, peer: Peer) -> None:
-        """The peer answers no more."""
-        for call in self._taken(lambda call: call.peer is peer):
-            call.answered(None)
+    def lost(self, peer: Peer) -> list[Answered]:
+        """The peer answers no more: who is to be told so."""
+        return [call.answered for call in self._taken(lambda call: call.peer is peer)]
 
     def give_up(self, peer: Peer, errnum: int, text: str) -> None:
         """Answer all questions to `peer` that are open with an error of ours."""

@@ -42,6 +42,7 @@ from fluxsched.runtime.exec.keeper import Keeper, Record
 from fluxsched.runtime.exec.local import LocalExecutor
 from fluxsched.runtime.exec.orphans import clear_orphans
 from fluxsched.runtime.exec.timed import TimedExecutor
+from fluxsched.runtime.faults import Faults
 from fluxsched.runtime.kept_logs import ENDED, begin_line, keep_log
 from fluxsched.runtime.listening import listen, local_uri
 from fluxsched.runtime.paths import DATABASE_NAME, LOG_NAME, write_info
@@ -77,6 +78,7 @@ class Instance:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.servers: list[Server] = []
+        self.faults = Faults()
         self._closing = False
         with ExitStack() as begun:
             restored = self._begin(begun)
@@ -102,7 +104,7 @@ class Instance:
         begun.callback(self._say_ended)
         sweep_run_directories(settings.clock)
         self.turns = Turns(settings.clock)
-        self.turns.failed = self._fail
+        self.turns.failed, self.turns.noted = self._fail, self.faults.note
         self._loading = 0
         self.is_complete = True
         """Whether every scheduler that was to be started came to serve its groups."""
@@ -316,6 +318,7 @@ class Instance:
             "messages_sent": self.router.sent,
             "commits": self.store.commits,
             "store_fault": self.store.fault,
+            "faults": self.faults.count,
         }
 
     def _reload(self, wanted: ReloadRequest) -> tuple[Inventory, Mapping[str, Idset], Callable[[], None]]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.protocol import codec
 from fluxsched.protocol.header import NORESPONSE, STREAMING, Message, make_error, make_response
+from fluxsched.runtime.faults import answer_of
 from fluxsched.transport.base import Lost, Server
 
 T = TypeVar("T")
@@ -109,6 +110,10 @@ class Request:
             self._close(answer)
             self._post(self.peer, answer)
 
+    def failed(self, exc: Exception) -> None:
+        """End the request with what was raised on the way to its answer."""
+        self.error(*answer_of(self.topic, exc))
+
     def relay(self, answer: Message) -> None:
         """Send another service's answer as the answer to this request."""
         if self.is_open:
@@ -139,3 +144,11 @@ class Request:
             last.flags &= ~STREAMING
         elif self.peer.streams.get(self.message.matchtag) is self:
             del self.peer.streams[self.message.matchtag]
+
+
+def ping_answer(request: Request, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What every service answers to `NAME.ping`: the request's payload with route, user and rank."""
+    answer = dict(request.payload(dict))
+    answer.update(route=request.peer.name, userid=request.userid, rolemask=request.message.rolemask, rank=0)
+    answer.update(extra or {})
+    return answer

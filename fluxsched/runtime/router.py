@@ -4,7 +4,7 @@ A peer that has sent a bundle gets bundles; to all others messages go one by one
 msgpack in here: the JSON of a local peer is turned right before it is handled, and back right before it is sent. Such a
 peer meets the handlers of `serve_local` first, which answer as Flux does. Handlers never wait: they answer at once,
 later (`Request.respond` after a commit), or not at all. A handler's `FluxschedError` is the sender's error response;
-any other exception is a bug and ends the instance.
+what nobody foresaw ends that call, too (see `faults`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import errno
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from functools import partial
 from logging import DEBUG, INFO
 from typing import Any, TypeVar
 
@@ -35,6 +36,7 @@ from fluxsched.protocol.header import (
 from fluxsched.protocol.messages.common import CancelRequest
 from fluxsched.runtime.calls import Answered, OwnCalls
 from fluxsched.runtime.edge import hear, speak
+from fluxsched.runtime.faults import answer_of, foreseen
 from fluxsched.runtime.log import logger
 from fluxsched.runtime.peers import Peer, Request
 from fluxsched.runtime.turns import Turns
@@ -277,14 +279,23 @@ class Router:
             try:
                 hear(peer, message)
                 self._handle(request)
-            except FluxschedError as exc:
-                request.error(exc.errnum, str(exc))
+            except Exception as exc:
+                self._failed(request, exc)
         elif not peer.rolemask & ROLE_OWNER:
             self.drop(peer, "a guest may only ask")
         elif message.type == RESPONSE:
             self._answer(peer, message)
         elif message.type != CONTROL:
             log.warning("peer %s sent a message of type %d, which only the instance sends", peer.name, message.type)
+
+    def _failed(self, request: Request, exc: Exception) -> None:
+        """Answer with what a handler raised. A stream that it had opened by then ends at both sides."""
+        if not foreseen(exc):
+            self.turns.unforeseen(request.topic, exc)
+            if request.on_end is not None:
+                self.turns.spared(request.on_end, request.topic)
+                request.on_end = None
+        request.error(*answer_of(request.topic, exc))
 
     def _handle(self, request: Request) -> None:
         message = request.message
@@ -347,7 +358,9 @@ class Router:
         """Whether an answer was fit to be taken; who answers nonsense is cut off: its state is not ours to guess."""
         try:
             take(*args)
-        except FluxschedError as exc:
+        except Exception as exc:
+            if not foreseen(exc):
+                self.turns.unforeseen(message.topic, exc)
             log.error("peer %s: %s: %s; it is cut off", peer.name, message.topic, exc)
             self.drop(peer, str(exc))
             return False
@@ -364,22 +377,15 @@ class Router:
         self._dirty.pop(peer, None)
         for service in peer.services:
             self._remote.pop(service, None)
-        streams, peer.streams = peer.streams, {}
+        streams, peer.streams, spared = peer.streams, {}, self.turns.spared
         for stream in streams.values():
             on_end, stream.on_end = stream.on_end, None
             if on_end is not None:
-                on_end()
-        self.calls.lost(peer)
+                spared(on_end, stream.topic)
+        for answered in self.calls.lost(peer):
+            spared(partial(answered, None), "a call of a lost peer")
         for call in self._on_lost:
-            call(peer)
-
-
-def ping_answer(request: Request, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What every service answers to `NAME.ping`: the request's payload with route, user and rank."""
-    answer = dict(request.payload(dict))
-    answer.update(route=request.peer.name, userid=request.userid, rolemask=request.message.rolemask, rank=0)
-    answer.update(extra or {})
-    return answer
+            spared(partial(call, peer), "a lost peer")
 
 
 def each_jobs(topic: str) -> str:

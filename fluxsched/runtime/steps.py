@@ -15,9 +15,13 @@ T = TypeVar("T")
 
 
 def in_steps(turns: Turns, request: Request, looking: Iterator[T | None], then: Callable[[T], None]) -> None:
-    """Look until something is found, then call; `then` must not fail, for nobody may be there to hear of it."""
-    found = next(looking)
-    if found is not None:
-        then(found)
-    elif request.is_open:
-        turns.post(lambda: in_steps(turns, request, looking, then))
+    """Look until something is found, then call; a fault on the way ends the request."""
+
+    def step() -> None:
+        found = next(looking)
+        if found is not None:
+            then(found)
+        elif request.is_open:
+            turns.post(lambda: in_steps(turns, request, looking, then))
+
+    turns.spared(step, request.topic, request.failed)

@@ -203,14 +203,14 @@ class Store:
     def _committed(self, works: list[Work]) -> Work:
         self.commits += 1
         for work in works:
-            yield from work
+            yield from self._turns.spared_work(work)
         self._settle()
         self._busy = False
 
     def _settle(self) -> None:
         settling, self._settling = self._settling, []
         for done in settling:
-            done()
+            self._turns.spared(done, "a read of what is settled")
 
     # -- the writer's thread ------------------------------------------------------------------------------------
 

@@ -60,11 +60,40 @@ class Turns:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at_s = 0.0
         self.failed: Callable[[BaseException], None] | None = None
+        """Told what ends the turns."""
+        self.noted: Callable[[str, Exception], None] | None = None
+        """Told what ends one call only, and what that was about; without it such a fault ends the turns, too."""
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to run turns on `loop`."""
         self._loop = loop
         self.wake()
+
+    def unforeseen(self, what: str, exc: Exception) -> None:
+        """Note what was raised and should not have been; raise it again where nobody notes."""
+        if self.noted is None:
+            raise exc
+        self.noted(what, exc)
+
+    def spared(
+        self, call: Callable[[], object], what: str, failed: Callable[[Exception], None] | None = None
+    ) -> None:
+        """Run a call whose fault must end nothing else; `failed` is told of it."""
+        try:
+            call()
+        except Exception as exc:  # a bug of this call: the others go on
+            self.unforeseen(what, exc)
+            if failed is not None:
+                failed(exc)
+
+    def spared_work(self, work: Work, failed: Callable[[Exception], None] | None = None) -> Work:
+        """The same for long work."""
+        try:
+            yield from work
+        except Exception as exc:  # a bug of this work: the others go on
+            self.unforeseen("long work", exc)
+            if failed is not None:
+                failed(exc)
 
     def stop(self) -> None:
         """Run no further turns."""
@@ -85,9 +114,9 @@ class Turns:
         self._posted.append(call)
         self.wake()
 
-    def spread(self, work: Work) -> None:
+    def spread(self, work: Work, failed: Callable[[Exception], None] | None = None) -> None:
         """Have long work done in pieces, a piece of each in turn (from the loop's own thread)."""
-        self._works.append(work)
+        self._works.append(self.spared_work(work, failed))
         self.wake()
 
     def post_threadsafe(self, call: Callable[[], None]) -> None:
@@ -164,7 +193,7 @@ class Turns:
             timer = heapq.heappop(self._timers)[2]
             call, timer.call = timer.call, None
             if call is not None:
-                call()
+                self.spared(call, "a timer")
                 if self.clock.monotonic_s() > until_s:
                     return True
         return False
@@ -172,7 +201,7 @@ class Turns:
     def _go_on(self, until_s: float) -> None:
         """Do what was posted, then long work, a piece of each in turn; at least one call and one piece."""
         while self._posted:
-            self._posted.popleft()()
+            self.spared(self._posted.popleft(), "a posted call")
             if self.clock.monotonic_s() > until_s:
                 break
         works = self._works

@@ -14,8 +14,8 @@ from fluxsched.errors import Refused
 from fluxsched.protocol.messages import flux_instance as msg
 from fluxsched.protocol.messages.common import FreeForm
 from fluxsched.resource.module import ResourceModule
-from fluxsched.runtime.peers import Request
-from fluxsched.runtime.router import Handler, Router, ping_answer
+from fluxsched.runtime.peers import Request, ping_answer
+from fluxsched.runtime.router import Handler, Router
 from fluxsched.runtime.services.instance import InstanceService
 
 

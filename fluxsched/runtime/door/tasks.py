@@ -49,8 +49,8 @@ def _decoded(wanted: StdinRequest) -> bytes:
         return wanted.data.encode()
     try:
         return binascii.a2b_base64(wanted.data, strict_mode=True)
-    except binascii.Error as exc:
-        raise InvalidValue(f"data: {exc}") from exc
+    except ValueError as exc:  # binascii.Error is one, and so is what it says of text that is not ASCII
+        raise InvalidValue(f"data is not base64: {exc}") from exc
 
 
 def _no_processes(request: Request) -> None:

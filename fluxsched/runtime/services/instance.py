@@ -8,8 +8,8 @@ from typing import Any
 
 from fluxsched.errors import Refused
 from fluxsched.protocol.messages.common import AttrRequest, AttrResponse, InstanceInfo
-from fluxsched.runtime.peers import Request
-from fluxsched.runtime.router import GOODBYE, Handler, Router, ping_answer
+from fluxsched.runtime.peers import Request, ping_answer
+from fluxsched.runtime.router import GOODBYE, Handler, Router
 
 
 class InstanceService:

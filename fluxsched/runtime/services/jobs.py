@@ -141,7 +141,7 @@ class JobService:
         self._shell.perform(effects)
 
     def _list(self, request: Request) -> None:
-        self._turns.spread(self._tell(request, list_filter(request.payload(msg.ListRequest))))
+        self._turns.spread(self._tell(request, list_filter(request.payload(msg.ListRequest))), request.failed)
 
     def _tell(self, request: Request, wanted: Filter) -> Work:
         """Answer with the jobs wanted, gathered and packed in pieces."""
@@ -154,7 +154,7 @@ class JobService:
     def _select(self, request: Request) -> None:
         selection = parse_selection(request.payload(msg.SelectRequest).constraint)
         request.open_stream(lambda: None)
-        self._turns.spread(self._tell_ids(request, selection))
+        self._turns.spread(self._tell_ids(request, selection), request.failed)
 
     def _tell_ids(self, request: Request, wanted: Selection) -> Work:
         for ids in listing.select_ids(self._manager, wanted):

@@ -22,6 +22,7 @@ from fluxsched.jobs.manager import JobManager
 from fluxsched.protocol import codec
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.runtime.exec.base import Executor, JobLaunch
+from fluxsched.runtime.faults import answer_of, foreseen
 from fluxsched.runtime.log import logger
 from fluxsched.runtime.peers import Peer, Request
 from fluxsched.runtime.router import Router
@@ -108,7 +109,7 @@ class JobShell:
             yield
         for calls in pieces(after):
             for call in calls:
-                call()
+                self.turns.spared(call, "an answer")
             yield
         for told in self.published:
             told()
@@ -250,8 +251,10 @@ class JobShell:
                     cores=self.cores,
                 )
             )
-        except FluxschedError as exc:
-            self.exec_failed(jobid, str(exc))
+        except Exception as exc:  # whatever it is, it is this job's alone
+            if not foreseen(exc):
+                self.turns.unforeseen(f"start of job {format_f58(jobid)}", exc)
+            self.exec_failed(jobid, answer_of("start", exc)[1])
             return
         if jobid in self._running:
             self._arm_limit(jobid, job.expiration_s)

@@ -45,7 +45,7 @@ class JobWaits:
         request.open_stream(lambda: forget(self._left, request))
         self._left[request] = set(ids)
         ended = [jobid for jobid in dict.fromkeys(ids) if jobid in inactive]
-        self._shell.after_commit(lambda: self._turns.spread(self._tell_ended(request, ended)))
+        self._shell.after_commit(lambda: self._turns.spread(self._tell_ended(request, ended), request.failed))
 
     def _tell_ended(self, request: Request, ended: Sequence[int]) -> Work:
         """Those that had ended before; one that the disk was busy with has been told as news."""

@@ -145,3 +145,11 @@ async def flux(world: Any) -> AsyncIterator[Flux]:
     instance = await world.instance(fake="2x2")
     async with Flux(instance) as client:
         yield client
+
+
+@pytest.fixture
+async def bare(world: Any) -> AsyncIterator[Flux]:
+    """The same at an instance without a scheduler, which starts in no time."""
+    instance = await world.bare(fake="2x2")
+    async with Flux(instance) as client:
+        yield client
