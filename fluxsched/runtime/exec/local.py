@@ -38,7 +38,8 @@ ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT))
 SPAWN_SLICE = 16
 """Tasks spawned before other events get their turn: some 15 ms of work."""
 LOOK_MAX_S = 0.25
-"""How seldom the death of killed processes is looked for at last (see `run.LOOK_S`): what the kernel holds in an uninterruptible wait may take long."""
+"""How seldom the death of killed processes is looked for (seconds) at last, LOOK_S being how often at first: what the
+kernel holds in an uninterruptible wait may take long."""
 CLOSE_S = 5.0
 """How long `close` waits for killed processes to be gone (seconds)."""
 
