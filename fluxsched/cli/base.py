@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError, InvalidValue, LocalProtocolError
 
 INTERRUPTED = 130
+PATH_MAX = 4096
+"""The longest path that Linux takes; a longer one need not be repeated whole."""
 SHOWN_CHARS = 80
 """How much of a wrong text an error repeats."""
 READER_GONE = 141
@@ -197,7 +200,8 @@ class Program(LazyGroup):
         except click.ClickException as error:
             shown = io.StringIO()
             error.show(shown)
-            stdio.say(shown.getvalue().rstrip("\n"))
+            text = shown.getvalue().rstrip("\n")
+            stdio.say(_LONG.sub(_shortened, text) if isinstance(error, click.UsageError) else text)
             status = error.exit_code
         except (click.Abort, KeyboardInterrupt):
             status = INTERRUPTED
@@ -217,12 +221,20 @@ def _reader_may_go() -> Iterator[None]:
         raise click.exceptions.Exit(READER_GONE) from None
 
 
+_LONG = re.compile(r"\S{300,}")
+"""A word that some option cannot be: an error need not repeat it all."""
+
+
+def _shortened(found: re.Match[str]) -> str:
+    return f"{found[0][:SHOWN_CHARS]}..."
+
+
 def _os_text(error: OSError) -> str:
     """What the system refused, of what: a file, or the output."""
     text = error.strerror or str(error)
     if isinstance(error, stdio.OutputFault):
         return f"cannot write the output: {text}"
-    return f"{os.fsdecode(error.filename)}: {text}" if isinstance(error.filename, str | bytes) else text
+    return f"{os.fsdecode(error.filename)[:PATH_MAX]}: {text}" if isinstance(error.filename, str | bytes) else text
 
 
 def _check_text(ctx: click.Context, param: click.Parameter, value: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 import click
 
@@ -19,6 +19,7 @@ from fluxsched.cli.options import FSD, URGENCY, Handle, connected, jobid_argumen
 from fluxsched.cli.steer import cancel, each, kill, update, urgency, wait
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.jsontext import TEXT_CHARS_MAX
 from fluxsched.core.waitstatus import ended_text
 from fluxsched.errors import Refused
 
@@ -209,9 +210,9 @@ def convert_id(jobids: tuple[int, ...], form: str) -> None:
 
 @job.command("submit")
 @click.option("--urgency", "urgency_value", type=URGENCY, default=16, metavar="N", help="0-31, hold or expedite.")
-@click.argument("file", type=click.File("r"), default="-")
+@click.argument("file", type=click.File("rb"), default="-")
 @connected
-def submit(handle: Handle, file: TextIO, urgency_value: int) -> None:
+def submit(handle: Handle, file: BinaryIO, urgency_value: int) -> None:
     """Submit the jobspec (RFC 14, as JSON) that FILE holds, or stdin."""
-    jobspec = Jobspec.parse(file.read()).to_json()
+    jobspec = Jobspec.parse(file.read(TEXT_CHARS_MAX + 1)).to_json()
     click.echo(show.jobid_text(handle.submit_many([jobspec], urgency_value)[0]))

@@ -11,12 +11,12 @@ import re
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import translate
-from pathlib import Path
 from string import Template
 
 import click
 
 from fluxsched.cli.base import TYPED_ORDER, warn
+from fluxsched.cli.files import read_text
 from fluxsched.core.text import printable
 from fluxsched.errors import InvalidValue, LimitExceeded
 
@@ -96,15 +96,9 @@ def _matcher(pattern: str, rule: str) -> Callable[[str], object]:
 
 
 def _rules_of(name: str, depth: int) -> list[str]:
-    path = Path(name).expanduser()
     if depth >= RULE_FILES_MAX:
         raise LimitExceeded(f"--env: {name!r}: files of rules name each other more than {RULE_FILES_MAX} deep")
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except UnicodeDecodeError:
-        raise InvalidValue(f"--env: {name!r} is not UTF-8 text") from None
-    except ValueError as fault:
-        raise InvalidValue(f"--env: {name!r}: {fault}") from None
+    lines = [line.strip() for line in read_text(name, "--env").splitlines()]
     return [line for line in lines if line and not line.startswith("#")]
 
 

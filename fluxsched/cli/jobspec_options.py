@@ -6,12 +6,13 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
+from math import inf, nan
 from typing import Any
 
 import click
 
 from fluxsched.cli import complete
+from fluxsched.cli.files import read_text
 from fluxsched.cli.job_environment import all_rules, is_text, submitted_environment
 from fluxsched.cli.options import TIME_LIMIT, URGENCY, Converted
 from fluxsched.core.amounts import check_kind, parse_amount
@@ -59,12 +60,14 @@ def parse_begin_time(text: str) -> float:
     if text.startswith("+"):
         return round(SystemClock.wall_s() + parse_duration(text[1:]), 3)
     try:
-        return float(text)
+        seconds = float(text)
     except ValueError:
-        pass
+        seconds = nan
+    if 0 <= seconds < inf:
+        return seconds
     try:
         return datetime.fromisoformat(text).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError, OSError):
         raise InvalidValue(f"begin time {text!r} is not +FSD, seconds since the epoch or a date and time") from None
 
 
@@ -208,7 +211,7 @@ def with_attribute(jobspec: Mapping[str, Any], setting: str) -> dict[str, Any]:
     """
     key, equals, text = setting.partition("=")
     if key.startswith("^"):
-        key, value = key[1:], parse_value(Path(text).read_text())
+        key, value = key[1:], parse_value(read_text(text, "--setattr"))
     else:
         value = parse_value(text) if equals else 1
     key = key[1:] if key.startswith(".") else key if key.startswith(("user.", "system.")) else f"system.{key}"
@@ -221,5 +224,7 @@ def parse_value(text: str) -> Any:
     """JSON where it is JSON, else the text itself."""
     try:
         return json.loads(text)
+    except RecursionError:
+        raise InvalidValue(f"{text[:40]}... is nested too deeply to be read") from None
     except ValueError:
         return text

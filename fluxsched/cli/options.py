@@ -201,14 +201,19 @@ def _jobid(text: str) -> int:
     return parse_jobid(text)
 
 
+def _small(text: str) -> int:
+    """A number of one or two digits, -1 for every other text."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 2 else -1
+
+
 URGENCIES = {"hold": 0, "default": 16, "expedite": 31}
 
 
 def _urgency(text: str) -> int:
-    value = URGENCIES.get(text.lower(), text)
-    if not str(value).isdecimal() or not 0 <= int(value) <= 31:
+    value = URGENCIES.get(text.lower(), _small(text))
+    if not 0 <= value <= 31:
         raise InvalidValue(f"urgency {text!r} is not 0..31, {', '.join(URGENCIES)}")
-    return int(value)
+    return value
 
 
 def _signal(text: str) -> int:
@@ -218,9 +223,9 @@ def _signal(text: str) -> int:
     known = {each.name.removeprefix("SIG"): int(each) for each in signal.Signals}
     if name in known:
         return known[name]
-    if not text.isdecimal() or not 1 <= int(text) <= signal.NSIG - 1:
+    if not 1 <= _small(text) <= signal.NSIG - 1:
         raise InvalidValue(f"{text!r} is not a signal: give a name such as TERM or a number 1..{signal.NSIG - 1}")
-    return int(text)
+    return _small(text)
 
 
 _TYPED = "fluxsched.typed"

@@ -18,7 +18,7 @@ from fluxsched.cli import show
 from fluxsched.errors import InvalidValue
 
 _SPEC = re.compile(
-    r"(?:(?P<fill>.)?(?P<align>[<>^]))?(?P<width>\d+)?(?:\.(?P<precision>\d+))?(?P<kind>[defgx%s])?(?P<marks>[+h]*)"
+    r"(?:(?P<fill>.)?(?P<align>[<>^]))?(?P<width>[0-9]{1,9})?(?:\.(?P<precision>[0-9]{1,9}))?(?P<kind>[defgx%s])?(?P<marks>[+h]*)"
 )
 _PREFIX = re.compile(r"([?+]{1,2}):$")
 _TIMED = "dDFH"

@@ -7,9 +7,11 @@ believed. Depth is judged level by level, never by recursion, so no document can
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from fluxsched.core.text import printable
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 TEXT_CHARS_MAX = 1 << 26
@@ -72,6 +74,25 @@ def shown(value: object) -> str:
 
 
 _CONTAINERS = (dict, list, tuple)
+_MAYBE_LONE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+"""A surrogate, perhaps half of a pair."""
+
+
+def _check_texts(obj: object, what: str) -> None:
+    """Raises InvalidValue with the path of a text that has a lone surrogate: nobody could be sent that."""
+    todo: list[tuple[str, object]] = [("", obj)]
+    while todo:
+        path, value = todo.pop()
+        if isinstance(value, dict):
+            todo += [(f"{path}.{printable(key)}", part) for key, part in value.items()]
+            todo += [(f"{path}: the key", key) for key in value]
+        elif isinstance(value, list):
+            todo += [(f"{path}[{at}]", part) for at, part in enumerate(value)]
+        elif isinstance(value, str) and _LONE.search(value):
+            raise InvalidValue(f"{what}{path} is not Unicode text: '{printable(value[:SHOWN_CHARS])}' has half a pair")
+
+
+_LONE = re.compile("[\ud800-\udfff]")
 
 
 def _load(text: str | bytes, what: str) -> Any:
@@ -79,7 +100,13 @@ def _load(text: str | bytes, what: str) -> Any:
         raise InvalidValue(f"{what}: {constant} is not JSON: give a finite number")
 
     try:
-        return json.loads(text, parse_constant=refuse)
+        text = text.decode() if isinstance(text, bytes) else text
+        obj = json.loads(text, parse_constant=refuse)
+        if _MAYBE_LONE.search(text):
+            _check_texts(obj, what)
+        return obj
+    except UnicodeDecodeError as fault:
+        raise InvalidValue(f"{what} is not UTF-8 text: look at byte {fault.start}") from None
     except InvalidValue:
         raise
     except RecursionError:

@@ -34,11 +34,13 @@ _well_formed = msgspec.msgpack.Decoder(msgspec.Raw).decode
 
 
 def pack(value: object) -> bytes:
-    """The msgpack bytes of a message or of plain values; InvalidValue for a text with lone surrogates."""
+    """The msgpack bytes of a message or of plain values; InvalidValue for half a surrogate pair or too big a number."""
     try:
         return _encode(value)
     except UnicodeEncodeError as fault:
         raise InvalidValue(f"'{printable(str(fault.object)[:SHOWN_CHARS])}' is not UTF-8 text") from None
+    except OverflowError:
+        raise InvalidValue("a whole number beyond 64 bits cannot be sent") from None
 
 
 def to_json(value: object) -> bytes:

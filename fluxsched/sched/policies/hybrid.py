@@ -29,6 +29,8 @@ from fluxsched.sched.policy import (
     Waiting,
 )
 
+DEPTH_DIGITS_MAX = 9
+"""More jobs than that no queue has."""
 ALL = "all"
 """Depth without a limit."""
 
@@ -37,7 +39,7 @@ def parse_depth(text: str) -> float:
     """`all`, or how many jobs are planned. Raises ValueError."""
     if text == ALL:
         return inf
-    if not text.isascii() or not text.isdigit():
+    if not text.isascii() or not text.isdigit() or len(text) > DEPTH_DIGITS_MAX:
         raise ValueError(f"a depth is a number or {ALL!r}")
     return int(text)
 
