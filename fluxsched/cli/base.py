@@ -57,7 +57,7 @@ class Failed(click.ClickException):
 
 def warn(text: str) -> None:
     """Write `fluxsched: COMMAND: text` to stderr, for what does not end the command."""
-    stdio.say(f"fluxsched: {command_name(click.get_current_context())}: {text}")
+    stdio.say(f"fluxsched: {command_name(click.get_current_context())}: {printable(text)}")
 
 
 def command_name(ctx: click.Context) -> str:

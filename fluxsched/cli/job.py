@@ -11,7 +11,7 @@ import click
 from fluxsched.cli import show
 from fluxsched.cli.attach import attach as attach_to
 from fluxsched.cli.attach import follow_output
-from fluxsched.cli.base import Group
+from fluxsched.cli.base import Group, warn
 from fluxsched.cli.events import EventPrinter, event_options
 from fluxsched.cli.forward import own_input
 from fluxsched.cli.job_usage import usage_lines
@@ -82,11 +82,17 @@ def _print_job(found: dict[str, Any], as_json: bool) -> None:
         is_time = key.startswith("t_") or key == "expiration"
         if key == "usage" or value in (None, "", [], {}) or (is_time and not value):
             continue
-        text = show.time_text(value) if is_time else value if isinstance(value, str) else json.dumps(value)
-        click.echo(f"{key}: {text}")
+        text = show.time_text(value) if is_time else value if isinstance(value, str) else _value_text(key, value)
+        show.line(f"{key}: {text}")
     if "usage" in found:
-        for line in usage_lines(found["usage"]):
-            click.echo(line)
+        for text in usage_lines(found["usage"]):
+            show.line(text)
+
+
+def _value_text(key: str, value: object) -> str:
+    if key == "duration" and isinstance(value, float):
+        return show.duration_text(value)
+    return json.dumps(value, ensure_ascii=False)
 
 
 @job.command("eventlog")
@@ -134,11 +140,11 @@ def why(handle: Handle, jobid: int, as_json: bool) -> None:
     if as_json:
         show.print_json(answer)
         return
-    click.echo(f"{answer['state']}: {answer['reason']}")
+    show.line(f"{answer['state']}: {answer['reason']}")
     if answer.get("rule"):
-        click.echo(f"rule: {answer['rule']}")
+        show.line(f"rule: {answer['rule']}")
     if answer.get("earliest") or answer.get("when"):
-        click.echo(f"earliest start: {', '.join(_earliest(answer))}")
+        show.line(f"earliest start: {', '.join(_earliest(answer))}")
 
 
 def _earliest(answer: dict[str, Any]) -> Iterator[str]:
@@ -169,7 +175,7 @@ def attach(handle: Handle, jobid: int, label_io: bool, read_only: bool) -> int:
     try:
         return attach_to(handle, jobid, labelled=label_io, source=source)
     except KeyboardInterrupt:
-        click.echo(f"detached: {show.jobid_text(jobid)} goes on", err=True)
+        warn(f"detached: {show.jobid_text(jobid)} goes on")
         raise
 
 

@@ -107,9 +107,9 @@ def status(handle: Handle, argument: str | None, name: str | None, as_json: bool
             ("Scheduling", each["start"], ("started", "stopped"), each.get("start_reason")),
         ):
             why = f": {reason}" if reason and not is_on else ""
-            click.echo(f"{prefix}{what} is {words[not is_on]}{why}")
+            show.line(f"{prefix}{what} is {words[not is_on]}{why}")
         if each.get("policy"):
-            click.echo(f"{prefix}Scheduling policy is {each['policy']}")
+            show.line(f"{prefix}Scheduling policy is {each['policy']}")
 
 
 def _which(with_reason: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from fluxsched.cli import complete, show
+from fluxsched.cli import complete, show, stdio
 from fluxsched.cli.base import Command, Group
 from fluxsched.cli.options import Handle, Output, Table, connected, json_option, table_options
 from fluxsched.cli.resource_rows import SHARED_FIELDS, STATUS_FIELDS, drain_list, property_rows
@@ -22,6 +22,7 @@ from fluxsched.cli.table import Field
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.targets import parse_targets
+from fluxsched.core.text import printable
 from fluxsched.errors import Refused
 
 WAITING = ("depend", "priority", "sched")
@@ -160,11 +161,11 @@ def _confirm(handle: Handle, targets: str) -> None:
     if not ending and not waiting:
         return
     if ending:
-        click.echo(f"This ends {show.plural(len(ending), 'job')} at once (--graceful would wait):", err=True)
+        stdio.say(f"This ends {show.plural(len(ending), 'job')} at once (--graceful would wait):")
     for each in ending[:JOBS_SHOWN_MAX]:
-        click.echo(f"  {_named(each)}", err=True)
+        stdio.say(f"  {printable(_named(each))}")
     if len(ending) > JOBS_SHOWN_MAX:
-        click.echo(f"  and {len(ending) - JOBS_SHOWN_MAX} more", err=True)
+        stdio.say(f"  and {len(ending) - JOBS_SHOWN_MAX} more")
     _ask(waiting, "nothing was moved")
 
 
@@ -177,7 +178,7 @@ def _waiting(handle: Handle) -> int:
 def _ask(waiting: int, refused: str) -> None:
     if waiting:
         text = f"{show.plural(waiting, 'job')} pending: those that then can never run are denied."
-        click.echo(text, err=True)
+        stdio.say(text)
     if not click.confirm("Go ahead?", err=True):
         raise Refused(refused, errno.ECANCELED)
 
@@ -233,7 +234,7 @@ def reload(handle: Handle, path: str | None, force: bool, yes: bool) -> None:
         running = int(handle.rpc("job-manager.stats-get").get("jobs", {}).get("run", 0))
         waiting = _waiting(handle)
         if running:
-            click.echo(f"{show.plural(running, 'job')} running: those on targets that vanish end.", err=True)
+            stdio.say(f"{show.plural(running, 'job')} running: those on targets that vanish end.")
         if running or waiting:
             _ask(waiting, "nothing was reloaded")
     handle.rpc("resource.reload", _given(path=path and os.path.abspath(path)) | ({"force": True} if force else {}))

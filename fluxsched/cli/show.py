@@ -12,6 +12,10 @@ from typing import Any
 
 import click
 
+from fluxsched.core.text import UNPRINTABLE, printable
+
+MILLISECONDS_BELOW_S = 0.1
+"""Shorter times (seconds) are said in milliseconds."""
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 
 GREEN, RED, YELLOW, DIM = "green", "red", "yellow", "bright_black"
@@ -50,7 +54,8 @@ def print_json(obj: object) -> None:
     """One line of JSON; bytes become text."""
     import json
 
-    click.echo(json.dumps(obj, ensure_ascii=not unicode_ok(), default=_plain))
+    text = json.dumps(obj, ensure_ascii=not unicode_ok(), default=_plain)
+    click.echo(UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))  # the same string to who reads JSON
 
 
 def print_stream(answers: Iterable[object]) -> None:
@@ -60,9 +65,14 @@ def print_stream(answers: Iterable[object]) -> None:
         sys.stdout.flush()
 
 
-def flushed(line: str) -> None:
-    """Print a line that must not wait in a buffer."""
-    click.echo(line)
+def line(text: str) -> None:
+    """Print one line: newlines, terminal escapes and the like in it are shown as `\\n`, `\\x1b`, ..."""
+    click.echo(printable(text))
+
+
+def flushed(text: str) -> None:
+    """Print a `line` that must not wait in a buffer."""
+    line(text)
     sys.stdout.flush()
 
 
@@ -71,18 +81,28 @@ def _plain(value: object) -> object:
 
 
 def time_text(timestamp_s: float, style: str = "%Y-%m-%dT%H:%M:%S") -> str:
-    """Wall time in the local zone."""
-    return datetime.fromtimestamp(timestamp_s).strftime(style)
+    """Wall time in the local zone; a time that no calendar has, in seconds since the epoch."""
+    try:
+        return datetime.fromtimestamp(timestamp_s).strftime(style)
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_s:.0f}"
 
 
 def duration_text(duration_s: float) -> str:
-    """An FSD (RFC 23) short enough for a column, four digits of the largest unit that fits: `1.5m`, `2.333h`."""
+    """An FSD (RFC 23) short enough to be read: about three digits of the largest unit that fits: `1.5m`, `2.33h`."""
     if duration_s == float("inf"):
         return "infinity"
     for unit_s, unit in _UNITS:
         if duration_s >= unit_s:
-            return f"{duration_s / unit_s:.4g}{unit}"
-    return f"{duration_s:.4g}s"
+            return _rounded(duration_s / unit_s) + unit
+    if 0 < duration_s < MILLISECONDS_BELOW_S:
+        return f"{_rounded(duration_s * 1000)}ms"
+    return f"{_rounded(duration_s)}s"
+
+
+def _rounded(number: float) -> str:
+    text = f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def user_name(userid: int) -> str:

@@ -123,7 +123,7 @@ def _foresee(handle: Handle, wanted: Wanted, act: Act) -> None:
     if not found and not wanted.everything:
         raise Refused(none_matches(wanted, act.states) if wanted.terms else f"none of these jobs is {act.states}")
     for job in found:
-        click.echo(f"would {act.verb} {one_line(job)}")
+        show.line(f"would {act.verb} {one_line(job)}")
     count = len(found)
     if count == NAMED_MAX and wanted.is_selection:
         count = sum(1 for _ in selected(handle, wanted, states))

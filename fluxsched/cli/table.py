@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from fluxsched.cli import show
+from fluxsched.core.text import printable
 from fluxsched.errors import InvalidValue
 
 _SPEC = re.compile(
@@ -80,7 +81,7 @@ class Column(NamedTuple):
             return format(value, f".{6 if self.precision is None else self.precision}{self.kind}")
         if self.kind == "x" and isinstance(value, int):
             return format(value, "x")
-        return f"{value:.6f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+        return f"{value:.6f}".rstrip("0").rstrip(".") if isinstance(value, float) else printable(str(value))
 
 
 class Format(NamedTuple):

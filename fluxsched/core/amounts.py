@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from fluxsched.core.jsontext import shown
+from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 Amounts: TypeAlias = tuple[tuple[str, int], ...]
@@ -58,7 +59,7 @@ def parse_amounts(obj: object) -> Amounts:
     if obj is None:
         return ()
     if not isinstance(obj, dict):
-        raise InvalidValue(f"amounts must be an object such as {{'memory': 1024}}, not {type(obj).__name__}")
+        raise InvalidValue(f"amounts must be an object such as {{'memory': 1024}}, not {kind_of(obj)}")
     if len(obj) > AMOUNT_KINDS_MAX:
         raise LimitExceeded(f"amounts lists {len(obj)} kinds: the limit is {AMOUNT_KINDS_MAX}")
     found = []

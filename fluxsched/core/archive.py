@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fluxsched.core.jsontext import shown
+from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 FILES_MAX = 1024
@@ -44,7 +45,7 @@ def parse_archive(obj: object) -> tuple[ArchivedFile, ...]:
     if obj is None:
         return ()
     if not isinstance(obj, dict | list | tuple):
-        raise InvalidValue(f"{_WHERE} must be an object or a list (RFC 37), not {type(obj).__name__}")
+        raise InvalidValue(f"{_WHERE} must be an object or a list (RFC 37), not {kind_of(obj)}")
     if len(obj) > FILES_MAX:
         raise LimitExceeded(f"{_WHERE} has {len(obj)} files: the limit is {FILES_MAX}")
     files = tuple(_file(path, one) for path, one in _entries(obj))
@@ -79,7 +80,7 @@ def _file(path: object, obj: object) -> ArchivedFile:
         raise InvalidValue(f"{_WHERE}: path {shown(path)} must lead downwards: without . and .., not from the root")
     where = f"{_WHERE}.{path[:80]}"
     if not isinstance(obj, dict):
-        raise InvalidValue(f"{where} must be an object (RFC 37), not {type(obj).__name__}")
+        raise InvalidValue(f"{where} must be an object (RFC 37), not {kind_of(obj)}")
     mode = obj.get("mode")
     if type(mode) is not int or not 0 <= mode <= 0o177777:
         raise InvalidValue(f"{where}.mode must be an integer such as stat(2) has it, not {shown(mode)}")
@@ -109,7 +110,7 @@ def _content(obj: Mapping[str, Any], where: str) -> bytes:
 
 def _text(data: object, where: str) -> bytes:
     if type(data) is not str:
-        raise InvalidValue(f"{where}.data must be text, not {type(data).__name__}")
+        raise InvalidValue(f"{where}.data must be text, not {kind_of(data)}")
     try:
         return data.encode()
     except UnicodeEncodeError:

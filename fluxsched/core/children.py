@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 from fluxsched.core.amounts import Amounts, larger, less, parse_amounts, smaller
 from fluxsched.core.idset import CACHED_TEXT_CHARS, CACHED_TEXTS_MAX, EMPTY, Idset
 from fluxsched.core.jsontext import named, shown
+from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 KINDS_MAX = 16
@@ -43,7 +44,7 @@ class Children:
     def parse(cls, obj: object, amounts: object = None) -> Children:
         """From the `children` and `amounts` of an entry of R_lite. Raises InvalidValue naming the kind at fault."""
         if not isinstance(obj, dict):
-            raise InvalidValue(f"children must be an object such as {{'core': '0-3'}}, not {type(obj).__name__}")
+            raise InvalidValue(f"children must be an object such as {{'core': '0-3'}}, not {kind_of(obj)}")
         if len(obj) > KINDS_MAX:
             raise LimitExceeded(f"children lists {len(obj)} kinds: the limit is {KINDS_MAX}")
         cores_text, gpus_text = obj.get("core"), obj.get("gpu", "")

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.query import parse_query
+from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 DEPTH_MAX = 32
@@ -151,7 +152,7 @@ class _Reader:
 
     def constraint(self, obj: object, path: str, depth: int) -> Constraint:
         if not isinstance(obj, Mapping):
-            raise InvalidValue(f"{path}: a constraint must be an object of operators, not {type(obj).__name__}")
+            raise InvalidValue(f"{path}: a constraint must be an object of operators, not {kind_of(obj)}")
         if depth > DEPTH_MAX:
             raise LimitExceeded(f"{path[:80]}...: nested deeper than the limit of {DEPTH_MAX} operators")
         read = [self._operator(operator, values, path, depth) for operator, values in obj.items()]
@@ -163,7 +164,7 @@ class _Reader:
             raise InvalidValue(f"{path}: unknown operator {str(operator)[:40]!r}: use {', '.join(_READERS)}")
         path = f"{path}.{operator}"
         if not isinstance(values, (list, tuple)):
-            raise InvalidValue(f"{path}: values must be an array, not {type(values).__name__}")
+            raise InvalidValue(f"{path}: values must be an array, not {kind_of(values)}")
         self._terms += 1 + len(values)
         if self._terms > TERMS_MAX:
             raise LimitExceeded(f"{path}: the constraint has over {TERMS_MAX} operators and values, the limit")
@@ -218,5 +219,5 @@ _READERS: Mapping[str, Callable[[_Reader, object, str, int], Value]] = {
 
 def _text(value: object, path: str) -> str:
     if not isinstance(value, str):
-        raise InvalidValue(f"{path}: must be a string, not {type(value).__name__}")
+        raise InvalidValue(f"{path}: must be a string, not {kind_of(value)}")
     return value

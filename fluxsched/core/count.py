@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jsontext import shown
+from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 COUNT_MAX = 1 << 26
@@ -56,7 +57,7 @@ class Count:
             return _parse_text(obj)
         if isinstance(obj, dict):
             return _parse_dict(obj)
-        raise InvalidValue(f"count must be an integer, a range or an object with min, not {type(obj).__name__}")
+        raise InvalidValue(f"count must be an integer, a range or an object with min, not {kind_of(obj)}")
 
     def to_json(self) -> int | str | dict[str, int | str]:
         """An integer where it is one, else the dictionary of RFC 14, or the idset of the listed counts."""
@@ -108,7 +109,7 @@ ONE = Count(1, 1)
 
 def _positive(what: str, number: object) -> int:
     if type(number) is not int:
-        raise InvalidValue(f"{what} must be an integer, not {type(number).__name__}")
+        raise InvalidValue(f"{what} must be an integer, not {kind_of(number)}")
     if number < 1:
         raise InvalidValue(f"{what} must be 1 or more, not {shown(number)}")
     if number > COUNT_MAX:

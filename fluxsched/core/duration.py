@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 
+from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 TEXT_CHARS_MAX = 400
@@ -28,7 +29,7 @@ def parse_duration(value: str | int | float) -> float:
     if isinstance(value, str):
         return _parse_text(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidValue(f"duration must be a number of seconds or a text such as '1.5h', not {type(value).__name__}")
+        raise InvalidValue(f"duration must be a number of seconds or a text such as '1.5h', not {kind_of(value)}")
     try:
         seconds = float(value)
     except OverflowError:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, overload
 
+from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 HOSTS_MAX = 1 << 18
@@ -43,7 +44,7 @@ class Hostlist:
         Raises InvalidValue naming the expression that is wrong, LimitExceeded above HOSTS_MAX or HOST_CHARS_MAX.
         """
         if not isinstance(text, str):
-            raise InvalidValue(f"hostlist must be a string such as 'node[0-3]', not {type(text).__name__}")
+            raise InvalidValue(f"hostlist must be a string such as 'node[0-3]', not {kind_of(text)}")
         if not _PRINTABLE.fullmatch(text):
             raise InvalidValue(f"hostlist {_shown(text)} has spaces or characters that are not printable ASCII")
         if "[" in text or "]" in text:

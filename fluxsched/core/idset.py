@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 
+from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 ID_MAX = 1 << 22
@@ -53,7 +54,7 @@ class Idset:
         Raises InvalidValue naming the part that is wrong, LimitExceeded for an id above ID_MAX.
         """
         if not isinstance(text, str):
-            raise InvalidValue(f"idset must be a string such as '0-3,7', not {type(text).__name__}")
+            raise InvalidValue(f"idset must be a string such as '0-3,7', not {kind_of(text)}")
         return _parse_cached(text) if len(text) <= CACHED_TEXT_CHARS else _parse(text)
 
     @classmethod

@@ -12,6 +12,7 @@ from fluxsched.core.amounts import parse_amount
 from fluxsched.core.count import COUNT_MAX, Count
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.jsontext import named, shown
+from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 DEPENDENCIES_MAX = 1024
@@ -48,13 +49,13 @@ def system_of(attributes: object) -> dict[str, Any]:
     if attributes is None:
         return {}
     if not isinstance(attributes, dict):
-        raise InvalidValue(f"attributes must be an object, not {type(attributes).__name__}")
+        raise InvalidValue(f"attributes must be an object, not {kind_of(attributes)}")
     unknown = attributes.keys() - {"system", "user"}
     if unknown:
         raise InvalidValue(f"attributes: unknown {', '.join(sorted(map(str, unknown)))[:80]}: it has system and user")
     for key, value in attributes.items():
         if not isinstance(value, dict):
-            raise InvalidValue(f"attributes.{key} must be an object, not {type(value).__name__}")
+            raise InvalidValue(f"attributes.{key} must be an object, not {kind_of(value)}")
     system: dict[str, Any] = attributes.get("system", {})
     return system
 
@@ -152,7 +153,7 @@ def parse_environment(obj: object) -> dict[str, str | None]:
         return {}
     path = "attributes.system.environment"
     if not isinstance(obj, dict):
-        raise InvalidValue(f"{path} must be an object, not {type(obj).__name__}")
+        raise InvalidValue(f"{path} must be an object, not {kind_of(obj)}")
     if not (set(map(type, obj)) <= {str} and set(map(type, obj.values())) <= _STRING_OR_NULL):
         wrong = [str(k)[:40] for k, v in obj.items() if type(k) is not str or type(v) not in _STRING_OR_NULL]
         raise InvalidValue(f"{path}: {', '.join(wrong[:20])} must be a string (to set) or null (to unset)")
@@ -169,7 +170,7 @@ def parse_dependencies(obj: object) -> tuple[Mapping[str, Any], ...]:
         return ()
     path = "attributes.system.dependencies"
     if not isinstance(obj, list | tuple):
-        raise InvalidValue(f"{path} must be a list, not {type(obj).__name__}")
+        raise InvalidValue(f"{path} must be a list, not {kind_of(obj)}")
     if len(obj) > DEPENDENCIES_MAX:
         raise LimitExceeded(f"{path} has {len(obj)} members: the limit is {DEPENDENCIES_MAX}")
     for at, dependency in enumerate(obj):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 JOBID_MAX = (1 << 64) - 1
@@ -32,7 +33,7 @@ def parse_jobid(text: str) -> int:
     Raises InvalidValue for any other text, LimitExceeded above 64 bits (RFC 19, decoding rules).
     """
     if not isinstance(text, str):
-        raise InvalidValue(f"job id must be a string such as 'ƒ2JL', not {type(text).__name__}")
+        raise InvalidValue(f"job id must be a string such as 'ƒ2JL', not {kind_of(text)}")
     body = text.strip()
     if not 0 < len(body) <= TEXT_CHARS_MAX:
         raise InvalidValue(f"job id of {len(body)} characters: give 1 to {TEXT_CHARS_MAX}, such as 'ƒ2JL'")

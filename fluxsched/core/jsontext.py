@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from fluxsched.core.text import printable
+from fluxsched.core.text import kind_of, printable
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 TEXT_CHARS_MAX = 1 << 26
@@ -32,12 +32,12 @@ def load_object(source: Mapping[str, Any] | str | bytes, what: str) -> dict[str,
     if isinstance(source, Mapping):
         return dict(source)
     if not isinstance(source, str | bytes):
-        raise InvalidValue(f"{what} must be a JSON object, not {type(source).__name__}")
+        raise InvalidValue(f"{what} must be a JSON object, not {kind_of(source)}")
     if len(source) > TEXT_CHARS_MAX:
         raise LimitExceeded(f"{what} of {len(source)} characters is above the limit of {TEXT_CHARS_MAX}")
     obj = _load(source, what)
     if not isinstance(obj, dict):
-        raise InvalidValue(f"{what} must be a JSON object, not {type(obj).__name__}")
+        raise InvalidValue(f"{what} must be a JSON object, not {kind_of(obj)}")
     return obj
 
 
@@ -68,9 +68,9 @@ def shown(value: object) -> str:
     """A wrong value in an error text: short scalars as they are, of everything else the type, whatever its size."""
     if isinstance(value, str):
         return repr(value if len(value) <= SHOWN_CHARS else value[:SHOWN_CHARS] + "...")
-    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 10**SHOWN_CHARS):
+    if isinstance(value, float) or (type(value) is int and abs(value) < 10**SHOWN_CHARS):
         return repr(value)
-    return f"of type {type(value).__name__}"
+    return kind_of(value)
 
 
 _CONTAINERS = (dict, list, tuple)
@@ -111,8 +111,10 @@ def _load(text: str | bytes, what: str) -> Any:
         raise
     except RecursionError:
         raise LimitExceeded(f"{what} is nested too deeply to be read") from None
-    except ValueError as fault:
+    except json.JSONDecodeError as fault:
         raise InvalidValue(f"{what} is not JSON: {fault}") from None
+    except ValueError:
+        raise LimitExceeded(f"{what} holds a number of thousands of digits") from None
 
 
 def with_path(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from fluxsched.core.amounts import AMOUNT_KINDS_MAX, AMOUNT_MAX, Amounts, amount
 from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.count import ONE, Count
 from fluxsched.core.jsontext import named, shown
+from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue
 
 RESOURCE_TYPES = ("node", "slot", "core", "gpu")
@@ -139,7 +140,7 @@ def _amount(vertex: dict[str, Any], path: str) -> int:
 def _type_of(vertex: Any, path: str, expected: tuple[str, ...]) -> str:
     """The type of a vertex that is one of those that can stand here or countable, and has only keys of a vertex."""
     if not isinstance(vertex, dict):
-        raise InvalidValue(f"{path} must be an object with type and count, not {type(vertex).__name__}")
+        raise InvalidValue(f"{path} must be an object with type and count, not {kind_of(vertex)}")
     if not vertex.keys() <= _VERTEX_KEYS:
         unknown = ", ".join(sorted(map(str, vertex.keys() - _VERTEX_KEYS)))
         raise InvalidValue(f"{path}: unknown {unknown[:80]}: a vertex has {', '.join(sorted(_VERTEX_KEYS))}")
@@ -169,7 +170,7 @@ def _count(vertex: dict[str, Any], path: str) -> Count:
 
 
 def _not_a_list_of(obj: object, path: str, what: str) -> InvalidValue:
-    found = f"a list of {len(obj)}" if isinstance(obj, list | tuple) else type(obj).__name__
+    found = f"a list of {len(obj)}" if isinstance(obj, list | tuple) else kind_of(obj)
     if isinstance(obj, list | tuple) and len(obj) == 1:
         found = f"{obj[0]['type']} alone"
     return InvalidValue(f"{path} must be a list of {what} (RFC 25), and of countable resources, not {found}")

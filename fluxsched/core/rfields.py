@@ -13,6 +13,7 @@ from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jsontext import check_shape, named, shown
 from fluxsched.core.rlite import rank_list
+from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 SECONDS_MAX = 1e11
@@ -49,7 +50,7 @@ def parse_properties(obj: object, ranks: Idset) -> dict[str, Idset]:
     if obj is None:
         return {}
     if not isinstance(obj, dict):
-        raise InvalidValue(f"properties must be an object of name: idset, not {type(obj).__name__}")
+        raise InvalidValue(f"properties must be an object of name: idset, not {kind_of(obj)}")
     if len(obj) > PROPERTIES_MAX:
         raise LimitExceeded(f"properties has {len(obj)} names: the limit is {PROPERTIES_MAX}")
     found: dict[str, Idset] = {}
@@ -75,7 +76,7 @@ def parse_nodelist(obj: object, ranks: Idset) -> Hostlist:
     if obj is None:
         return Hostlist()
     if not isinstance(obj, list | tuple):
-        raise InvalidValue(f"nodelist must be a list of hostlists, not {type(obj).__name__}")
+        raise InvalidValue(f"nodelist must be a list of hostlists, not {kind_of(obj)}")
     wanted = len(ranks)
     hosts: list[str] = []
     for at, text in enumerate(obj):
@@ -130,7 +131,7 @@ def parse_execution(obj: Mapping[str, Any]) -> dict[str, Any]:
     if execution is None:
         raise InvalidValue("execution is missing, the object with the resources (RFC 20)")
     if not isinstance(execution, dict):
-        raise InvalidValue(f"execution must be an object, not {type(execution).__name__}")
+        raise InvalidValue(f"execution must be an object, not {kind_of(execution)}")
     if "R_lite" not in execution:
         raise InvalidValue("execution has no R_lite, where the resources are (RFC 20)")
     return execution
@@ -141,7 +142,7 @@ def parse_opaque(field: str, obj: object) -> dict[str, Any] | None:
     if obj is None:
         return None
     if not isinstance(obj, dict):
-        raise InvalidValue(f"{field} must be an object, not {type(obj).__name__}")
+        raise InvalidValue(f"{field} must be an object, not {kind_of(obj)}")
     check_shape(obj, field, depth_limit=OPAQUE_DEPTH_MAX, items_limit=OPAQUE_MEMBERS_MAX)
     return obj
 
@@ -160,7 +161,7 @@ def _seconds(field: str, obj: object) -> float:
     if obj is None:
         return 0.0
     if isinstance(obj, bool) or not isinstance(obj, int | float):
-        raise InvalidValue(f"{field} must be a number of seconds since the epoch, not {type(obj).__name__}")
+        raise InvalidValue(f"{field} must be a number of seconds since the epoch, not {kind_of(obj)}")
     if not 0 <= obj <= SECONDS_MAX:  # false for NaN too
         raise InvalidValue(f"{field} must be within 0 and {SECONDS_MAX:.0f} seconds since the epoch")
     return float(obj)

@@ -14,6 +14,7 @@ from fluxsched.core.children import Children, Entry, text_of
 from fluxsched.core.idset import EMPTY, ID_MAX, Idset
 from fluxsched.core.idset import _new as idset_of_mask  # masks made here are good: half the cost of checking again
 from fluxsched.core.jsontext import named
+from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 ENTRIES_MAX = 1 << 18
@@ -251,7 +252,7 @@ def _items(obj: object) -> Sequence[Any]:
     if isinstance(obj, dict):
         return (obj,)
     if not isinstance(obj, list | tuple):
-        raise InvalidValue(f"execution.R_lite must be a list of entries, not {type(obj).__name__}")
+        raise InvalidValue(f"execution.R_lite must be a list of entries, not {kind_of(obj)}")
     if len(obj) > ENTRIES_MAX:
         raise LimitExceeded(f"execution.R_lite has {len(obj)} entries: the limit is {ENTRIES_MAX}; merge equal targets")
     return obj
@@ -267,7 +268,7 @@ def _ranks(text: str) -> Idset | int:
 def _entry_fault(path: str, item: object, fault: Exception) -> InvalidValue:
     """What is wrong with one entry, found out only once something is."""
     if not isinstance(item, dict):
-        return InvalidValue(f"{path} must be an object with rank and children, not {type(item).__name__}")
+        return InvalidValue(f"{path} must be an object with rank and children, not {kind_of(item)}")
     missing = [key for key in ("rank", "children") if key not in item]
     if missing:
         return InvalidValue(f"{path} has no {missing[0]}, which RFC 20 requires")

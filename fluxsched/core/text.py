@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import re
 
-_UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def printable(text: str) -> str:
     """`text` on one line: control characters and bytes that are not UTF-8 become `\\n`, `\\x1b`, ..."""
-    return _UNPRINTABLE.sub(_escape, text)
+    return UNPRINTABLE.sub(_escape, text)
 
 
 def printable_lines(text: str) -> str:
     """Like `printable`, but its lines stay lines."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def kind_of(value: object) -> str:
+    """What a wrong value is, in the words of JSON: `null`, `an object`, `a number`, ..."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    kinds = ((dict, "an object"), (list | tuple, "an array"), (str, "a string"), (int | float, "a number"))
+    return next((name for kind, name in kinds if isinstance(value, kind)), type(value).__name__)
 
 
 def _escape(found: re.Match[str]) -> str:

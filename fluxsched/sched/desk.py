@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from heapq import heappop, heappush
 from math import inf, nextafter
+from reprlib import repr as short
 from types import MappingProxyType
 from typing import Any
 
 from fluxsched.core.duration import format_duration
 from fluxsched.core.jobid import format_f58
-from fluxsched.core.jsontext import shown
 from fluxsched.sched import placing
 from fluxsched.sched.decisions import RESERVED, Decision, Deny, Pause, Pending, Reason, Reservation, Reserve, Start
 from fluxsched.sched.effects import PAUSED, Annotated, Denied, Effect, Granted
@@ -201,7 +201,7 @@ class Desk:
             case Pause():
                 return PAUSED
             case _:
-                raise TypeError(f"it yielded {shown(decision)}: a policy yields Start, Pending, Deny, Reserve or Pause")
+                raise TypeError(f"it yielded {short(decision)}: a policy yields Start, Pending, Deny, Reserve or Pause")
 
     def _start(self, start: Start) -> Granted | None:
         group, lane, now_s = self._group, self._lane, self.now_s

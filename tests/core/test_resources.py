@@ -95,17 +95,17 @@ def test_further_kinds_of_children_are_kept() -> None:
 
 BAD = [
     ("{", "R is not JSON"),
-    ("[]", "R must be a JSON object, not list"),
-    (7, "R must be a JSON object, not int"),
+    ("[]", "R must be a JSON object, not an array"),
+    (7, "R must be a JSON object, not a number"),
     ('{"version": NaN}', "NaN is not JSON"),
     ("[" * 100_000, "R is nested too deeply"),
     ({"version": 2}, "version must be 1"),
     ({"version": True}, "version must be 1"),
     ({"version": 1}, "^execution is missing, "),
-    ({"version": 1, "execution": []}, "execution must be an object, not list"),
+    ({"version": 1, "execution": []}, "execution must be an object, not an array"),
     ({"version": 1, "execution": {}}, "execution has no R_lite"),
-    (make("0-3"), "R_lite must be a list of entries, not str"),
-    (make(["0"]), r"R_lite\[0\] must be an object with rank and children, not str"),
+    (make("0-3"), "R_lite must be a list of entries, not a string"),
+    (make(["0"]), r"R_lite\[0\] must be an object with rank and children, not a string"),
     (make([entry("0"), {"rank": "1"}]), r"R_lite\[1\] has no children"),
     (make([{"children": {}}]), r"R_lite\[0\] has no rank"),
     (make([entry("3,1")]), r"R_lite\[0\]\.rank: .*'1' does not come after 3"),
@@ -118,7 +118,7 @@ BAD = [
     (make([{"rank": "0", "children": {"": "1"}}]), r"R_lite\[0\]: children: '' is not the name of a kind"),
     (make([entry("0-3")], ["a[0-2]"]), "nodelist names 3 hosts for 4 ranks"),
     (make([entry("0")], ["a", "b", "c"]), "nodelist names more than 1 hosts for 1 ranks"),
-    (make([entry("0")], "a"), "nodelist must be a list of hostlists, not str"),
+    (make([entry("0")], "a"), "nodelist must be a list of hostlists, not a string"),
     (make([entry("0")], ["a[0"]), r"nodelist\[0\]: "),
     (make([entry("0")], ["a"], nslots=0), "nslots must be an integer above 0, not 0"),
     (make([entry("0")], ["a"], nslots=1.5), "nslots must be an integer"),
@@ -131,8 +131,8 @@ BAD = [
     (make([entry("0")], ["a"], properties={"": "0"}), "property '' must be a string that is not empty"),
     (make([entry("0")], ["a"], properties={"x": "0-"}), r"properties\['x'\]: idset"),
     (make([entry("0")], ["a"], properties={"x": "0-2,7"}), r"properties\['x'\]: ranks 1-2,7 not among .*rank 0"),
-    ({**make([entry("0")], ["a"]), "scheduling": "x"}, "scheduling must be an object, not str"),
-    ({**make([entry("0")], ["a"]), "attributes": [1]}, "attributes must be an object, not list"),
+    ({**make([entry("0")], ["a"]), "scheduling": "x"}, "scheduling must be an object, not a string"),
+    ({**make([entry("0")], ["a"]), "attributes": [1]}, "attributes must be an object, not an array"),
 ]
 
 
