@@ -35,7 +35,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--trace", metavar="[TOPICS]", is_flag=False, flag_value="",
               help="Show each message as it passes on stderr: all, or of topics with these beginnings.")  # fmt: skip
 @click.option("--nested", is_flag=True, hidden=True, help="This is a job of batch or alloc.")
-@click.option("--stays", is_flag=True, hidden=True, help="No command: it runs until it is stopped.")
+@click.option("--stays", is_flag=True, help="Neither command nor shell: run until stopped (for systemd).")
 @click.argument("command", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 def start(schedulers: tuple[str, ...], daemon: bool, command: tuple[str, ...], **options: Any) -> int:
     """Start an instance on this machine's resources.

@@ -31,6 +31,7 @@ from fluxsched.runtime.instance import Instance
 from fluxsched.runtime.kept_logs import is_nested, last_end
 from fluxsched.runtime.paths import find_uri
 from fluxsched.runtime.policies import check_files, composed
+from fluxsched.runtime.service_manager import ServiceManager
 from fluxsched.runtime.settings import Settings
 from fluxsched.runtime.sources import Sources, build_inventory
 from fluxsched.runtime.toml_reader import Fault
@@ -135,20 +136,27 @@ def schedulers_of(options: StartOptions, config: Config) -> tuple[SchedulerSetti
 
 def start(options: StartOptions) -> int:
     """Run an instance in this process until its command ends, or it is stopped; the exit status."""
+    manager = ServiceManager.take()
     settings = settings_of(options)
     _tell_last_end(options.statedir)
-    return asyncio.run(_run(settings, options, None))
+
+    def ready(instance: Instance) -> None:
+        manager.tell("READY=1", f"STATUS={instance.info().size} targets, at {instance.uri}")
+
+    try:
+        return asyncio.run(_run(settings, options, ready))
+    finally:
+        manager.tell("STOPPING=1")
 
 
-async def _run(settings: Settings, options: StartOptions, tell: Callable[[Instance], None] | None) -> int:
+async def _run(settings: Settings, options: StartOptions, ready: Callable[[Instance], None]) -> int:
     loop = asyncio.get_running_loop()
     async with Instance(settings) as instance:
         for signum in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(signum, instance.stop)
         await instance.ready()
         _check_complete(instance)
-        if tell is not None:
-            tell(instance)
+        ready(instance)
         status = 0
         if options.nested and settings.enclosing is not None:
             await settings.enclosing.tell(instance.uri, instance.local_uri)
@@ -195,6 +203,7 @@ def _tell_local(uri: str) -> None:
 
 def start_daemon(options: StartOptions) -> str:
     """Start an instance in the background; its uri, once it is ready."""
+    ServiceManager.take()  # whoever started us is told by our end
     settings = settings_of(options)
     _tell_last_end(options.statedir)
     read_end, write_end = os.pipe()

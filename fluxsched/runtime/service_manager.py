@@ -1,0 +1,35 @@
+"""Telling a service manager (systemd) how the instance is: sd_notify(3), a datagram to the socket it names.
+
+Law: the socket is ours alone. Jobs must not find it in their environment, or any of them could say that we are ready.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+
+VARIABLE = "NOTIFY_SOCKET"
+
+
+class ServiceManager:
+    """Whoever started this process and wants to be told; nobody, in most cases."""
+
+    def __init__(self, address: str | None) -> None:
+        self._address = address
+
+    @classmethod
+    def take(cls) -> ServiceManager:
+        """The one that the environment names; it is taken out of the environment."""
+        return cls(os.environ.pop(VARIABLE, None))
+
+    def tell(self, *words: str) -> None:
+        """Send assignments such as READY=1. Who does not listen misses it: that must not end an instance."""
+        if not self._address:
+            return
+        address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sending:
+                sending.connect(address)
+                sending.send("\n".join(words).encode())
+        except OSError:
+            return
