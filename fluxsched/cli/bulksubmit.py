@@ -18,6 +18,7 @@ from fluxsched.cli import templates
 from fluxsched.cli.array import REFUSALS_SHOWN_MAX, After, Template, after_options, check, copies_of, filled
 from fluxsched.cli.array import submit as submit_all
 from fluxsched.cli.base import Command, usage
+from fluxsched.cli.feasibility import check_feasible
 from fluxsched.cli.options import connect, uri_option
 from fluxsched.cli.submit import COMMAND_LAST, refuse_own_input
 from fluxsched.cli.submit import submit as submit_command
@@ -149,7 +150,7 @@ def bulksubmit(ctx: click.Context, words: tuple[str, ...], define: tuple[str, ..
     if shuffle:
         Chance().shuffle(rows)
     jobs = _templates(template_words, rows, methods, Reader(ctx))
-    check([template for _, template in jobs])
+    jobspecs = check([template for _, template in jobs])
     if verbose or dry_run:
         for made, _ in jobs:
             at = made.index("--")
@@ -157,4 +158,5 @@ def bulksubmit(ctx: click.Context, words: tuple[str, ...], define: tuple[str, ..
     if dry_run:
         return 0
     with connect(uri) as handle:
+        check_feasible(handle, jobspecs)
         return submit_all(handle, [template for _, template in jobs], after)

@@ -28,6 +28,9 @@ from fluxsched.runtime.clock import SystemClock
 FLAGS = {"debug": 2, "waitable": 4, "novalidate": 8}
 """Names and bits of submit flags."""
 
+UNSATISFIABLE = "unsatisfiable"
+"""`attributes.system.unsatisfiable`: `wait` if the job is to wait although it could never run so far."""
+
 PLACES = ("task", "node", "job")
 """For what each an amount can be asked."""
 
@@ -138,6 +141,7 @@ _JOB_OPTIONS = (
                  help="Set a shell option: pmi=off offers the tasks no PMI, pmi=simple even a single one."),
     click.option("--setattr", "attributes", multiple=True, metavar="KEY=VALUE",
                  help="Set attributes.system.KEY (or user.KEY) of the jobspec; VALUE is JSON or text."),
+    click.option("--allow-infeasible", is_flag=True, help="Submit even what could never run so far: it waits."),
     click.option("--flags", type=Converted("flags", parse_flags), metavar="NAME,...", default=0,
                  help=f"Submit flags: {', '.join(FLAGS)}."),
     click.option("--dry-run", is_flag=True, help="Print the jobspec and submit nothing."),
@@ -183,6 +187,8 @@ def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None
         error=options["error"],
         name=options["job_name"],
     ).to_json()
+    if options["allow_infeasible"]:
+        jobspec["attributes"]["system"][UNSATISFIABLE] = "wait"
     attributes = [*(f"system.shell.options.{each}" for each in options["shell_options"]), *options["attributes"]]
     if not attributes:
         return jobspec

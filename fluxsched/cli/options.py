@@ -29,7 +29,9 @@ class Handle(Protocol):
 
     uri: str
 
-    def rpc(self, topic: str, payload: dict[str, Any] | None = None) -> dict[str, Any]: ...
+    def rpc(
+        self, topic: str, payload: dict[str, Any] | None = None, *, timeout_s: float | None = ...
+    ) -> dict[str, Any]: ...
 
     def stream(
         self,

@@ -1,8 +1,8 @@
 """`fluxsched resource drain|undrain|exclude|include|assign|property|reload`: what changes the state of targets.
 
-Moving targets ends the jobs on them, and denies waiting jobs that then could never run. On a terminal that is said
-first, with the running jobs by name, and asked; a script goes ahead. `--graceful` lets jobs end by themselves, so there
-is nothing to ask. Which waiting jobs are denied is their scheduler's to find, when it has happened: they are counted.
+Moving targets ends the jobs on them. On a terminal that is said first, with these jobs by name, and asked; a script
+goes ahead. `--graceful` lets jobs end by themselves, so there is nothing to ask. Waiting jobs that no longer fit go on
+waiting, or are denied if `[policy] unsatisfiable` says so: which they are is their scheduler's to find, afterwards.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _waiting(handle: Handle) -> int:
 
 def _ask(waiting: int, refused: str) -> None:
     if waiting:
-        text = f"{show.plural(waiting, 'job')} pending: those that then can never run are denied."
+        text = f"{show.plural(waiting, 'job')} pending: those that no longer fit wait (or are denied, by [policy])."
         stdio.say(text)
     if not click.confirm("Go ahead?", err=True):
         raise Refused(refused, errno.ECANCELED)
@@ -203,19 +203,19 @@ def property_list(handle: Handle, output: Output) -> None:
 
 
 @properties.command("add")
-@click.argument("name")
 @_targets
+@click.argument("name")
 @connected
-def property_add(handle: Handle, name: str, targets: str) -> None:
+def property_add(handle: Handle, targets: str, name: str) -> None:
     """Give TARGETS the property NAME; a leading `+` keeps it out of the R of jobs."""
     handle.rpc("resource.property-add", {"properties": {name: targets}})
 
 
 @properties.command("remove")
-@click.argument("name", shell_complete=complete.properties)
 @_targets
+@click.argument("name", shell_complete=complete.properties)
 @connected
-def property_remove(handle: Handle, name: str, targets: str) -> None:
+def property_remove(handle: Handle, targets: str, name: str) -> None:
     """Take the property NAME away from TARGETS."""
     handle.rpc("resource.property-remove", {"properties": {name: targets}})
 

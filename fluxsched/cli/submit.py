@@ -15,6 +15,7 @@ from fluxsched.cli.array import After, Template, after_options, check, copies_of
 from fluxsched.cli.array import submit as submit_all
 from fluxsched.cli.attach import attach
 from fluxsched.cli.base import Command, Ended
+from fluxsched.cli.feasibility import check_feasible
 from fluxsched.cli.forward import OWN, own_input
 from fluxsched.cli.jobspec_options import build, job_options
 from fluxsched.cli.options import Handle, connect, uri_option
@@ -45,12 +46,13 @@ def submit(cc: Idset | None, bcc: Idset | None, after: After, uri: str | None, d
     """
     refuse_own_input(options)
     template = Template(options, copies_of(cc, bcc))
-    check([template])
+    jobspecs = check([template])
     if dry_run:
         for copy in template.copies.ids:
             show.print_json(template.job(copy))
         return 0
     with connect(uri) as handle:
+        check_feasible(handle, jobspecs)
         return submit_all(handle, [template], after)
 
 
@@ -73,6 +75,7 @@ def run(label_io: bool, uri: str | None, dry_run: bool, **options: Any) -> int:
         show.print_json(jobspec)
         return 0
     with connect(uri) as handle, EndingSignals() as signals:
+        check_feasible(handle, [jobspec])
         with signals.hold():
             jobid = _submit(handle, jobspec, options)
         try:

@@ -35,6 +35,11 @@ class SystemClock:
     """Seconds that this process has computed: for measuring on a machine that others use, too."""
 
 
+def local_text(time_s: float) -> str:
+    """A wall time for people here: `Nov22 12:03`."""
+    return time.strftime("%b%d %H:%M", time.localtime(time_s))
+
+
 def sleep(delay_s: float) -> None:
     """Block this thread; for command line tools, never for the instance's loop."""
     time.sleep(delay_s)

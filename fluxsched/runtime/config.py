@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from fluxsched.core.constraint import Constraint
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
 from fluxsched.core.rfields import LOCAL_PREFIX, check_property
+from fluxsched.errors import InvalidValue
 from fluxsched.jobs.queues import QueueConfig
 from fluxsched.resource.groups import DEFAULT, EXCLUDE, GROUPS_MAX
 from fluxsched.resource.groups import check_name as check_group_name
@@ -38,6 +40,7 @@ from fluxsched.runtime.config_values import (
 from fluxsched.runtime.files import read_text
 from fluxsched.runtime.policies import check_policy, located
 from fluxsched.runtime.toml_reader import Document, Fault, Table, raise_faults
+from fluxsched.sched.set_aside import UNSATISFIABLE, WAIT
 
 __all__ = [
     "Config",
@@ -95,6 +98,7 @@ def read_config(text: str, name: str) -> tuple[Config, list[Fault]]:
     resource = _resource(root.table("resource"), directory)
     groups = {DEFAULT, *resource.groups}
     policy = root.table("policy")
+    unsatisfiable = policy.text("unsatisfiable", partial(_one_of, UNSATISFIABLE)) or WAIT
     limits, defaults = _policy(policy, with_queue=True)
     queues = _queues(root.table("queues"), groups, limits, defaults, directory)
     if not queues:
@@ -107,7 +111,9 @@ def read_config(text: str, name: str) -> tuple[Config, list[Fault]]:
     allow_guests = _access(root.table("access"))
     root.done()
     raw, lines = document.raw, document.lines
-    config = Config(name, resource, queues, schedulers, kill_timeout_s, defaults, limits, allow_guests, raw, lines)
+    config = Config(
+        name, resource, queues, schedulers, kill_timeout_s, defaults, limits, allow_guests, raw, lines, unsatisfiable
+    )
     return config, document.faults
 
 
@@ -228,6 +234,11 @@ def _policy(table: Table, *, with_queue: bool) -> tuple[Limits, Defaults]:
     for read in (least, most, size, limits, system, defaults, jobspec, table):
         read.done()
     return limit, default
+
+
+def _one_of(allowed: tuple[str, ...], value: str) -> None:
+    if value not in allowed:
+        raise InvalidValue(f"{value!r} is none of {', '.join(allowed)}")
 
 
 def _unlimited_as_zero(duration_s: float | None) -> float | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.runtime.toml_lines import Lines, Path
+from fluxsched.sched.set_aside import WAIT
 
 HEARTBEAT_S = 2.0
 """As in Flux's overlay: a handful of messages a second for a thousand hosts."""
@@ -148,6 +149,8 @@ class Config:
     raw: dict[str, Any] = field(default_factory=dict)
     """The file as JSON, for `config.get`."""
     lines: Lines | None = field(default=None, compare=False, repr=False)
+    unsatisfiable: str = WAIT
+    """What becomes of accepted jobs that their group can no longer hold: one of `UNSATISFIABLE`."""
 
     def where(self, table: str, key: str | int | None = None) -> str:
         """`file:line` of a key in a table named by its dotted path, for error texts."""

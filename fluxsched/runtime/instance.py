@@ -148,8 +148,9 @@ class Instance:
         self.inputs = JobInputs(self.shell, self.streams, self.router)
         serve_jobs(self.router, self.shell, self.jobs, self.streams, self.inputs, self.store)
         self.modules = ModuleService(
-            self.router, self.scheduling, self.turns, self.run_directory, lambda: self.uri, config.queues
-        )
+            self.router, self.scheduling, self.turns, self.run_directory, lambda: self.uri, config.queues,
+            config.unsatisfiable,
+        )  # fmt: skip
         self.jobs.policy_of = self.modules.policy_of
         self.agents = AgentService(self.resource, self.router, self.turns, config.resource)
         self.agents.on_change.append(self._check_ready)

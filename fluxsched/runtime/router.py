@@ -171,11 +171,12 @@ class Router:
         tag = self.calls.begin(peer, topic, answered, is_question=is_question)
         self.send(peer, make_request(topic, payload, matchtag=tag))
 
-    def forward(self, request: Request, peer: Peer) -> None:
-        """Have `peer` answer `request`; the answer goes back under the requester's own matchtag."""
+    def forward(self, request: Request, peer: Peer, payload: bytes | None = None) -> None:
+        """Have `peer` answer `request`, with its own payload or another; the answer goes back to the requester."""
         original = request.message
+        payload = original.payload if payload is None else payload
         if original.flags & NORESPONSE:
-            self.send(peer, make_request(original.topic, original.payload, flags=NORESPONSE))
+            self.send(peer, make_request(original.topic, payload, flags=NORESPONSE))
             return
 
         def answered(answer: Message | None) -> None:
@@ -184,7 +185,7 @@ class Router:
                 return
             request.relay(answer)
 
-        self.call(peer, original.topic, original.payload, answered, is_question=True)
+        self.call(peer, original.topic, payload, answered, is_question=True)
 
     def unsent_bytes(self, peer: Peer) -> int:
         """Bytes that the peer has not taken yet; streams hold back and merge while there are any."""

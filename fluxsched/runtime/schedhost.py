@@ -105,20 +105,20 @@ class SchedulerHost:
     def _acquired(self, group: str, answer: Answer) -> None:
         if answer.error is not None:
             raise FluxschedError(f"resource.acquire of group {group!r}: {answer.error}", answer.error.errnum)
+        now_s = self._turns.wall_s
         for change in self._acquires[group].receive(answer.payload or b""):
             match change:
                 case Grown(resources, online, offline):
-                    self._perform(self.scheduler.grown(group, ResourceSet.parse(resources), online, offline))
+                    self._perform(self.scheduler.grown(group, ResourceSet.parse(resources), online, offline, now_s))
                 case Shrunk(targets):
-                    self._perform(self.scheduler.shrunk(group, targets, typed=True))
+                    self._perform(self.scheduler.shrunk(group, targets, typed=True, now_s=now_s))
                 case WentOnline(targets):
                     self._perform(self.scheduler.went_online(targets))
                 case WentOffline(targets):
                     self._perform(self.scheduler.went_offline(targets))
                 case Updated():
-                    self._perform(
-                        self.scheduler.updated(group, change.expiration_s, change.property_add, change.property_remove)
-                    )
+                    news = change.expiration_s, change.property_add, change.property_remove
+                    self._perform(self.scheduler.updated(group, *news, now_s))
         if group in self._waiting:
             self._waiting.discard(group)
             if not self._waiting:
@@ -186,7 +186,7 @@ class SchedulerHost:
         wanted = codec.unpack(message.payload, msg.FeasibilityRequest)
         note = self.scheduler.feasible(Jobspec.parse(wanted.jobspec))
         if note is not None:
-            raise FluxschedError(note)
+            raise FluxschedError(note, errno.EOVERFLOW)
         self._send(make_response(message, None))
 
     def _stats(self, message: Message) -> None:

@@ -12,13 +12,14 @@ import sys
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime import interpreter, log
-from fluxsched.runtime.clock import SystemClock
+from fluxsched.runtime.clock import SystemClock, local_text
 from fluxsched.runtime.last_words import said
 from fluxsched.runtime.schedhost import SchedulerHost
 from fluxsched.runtime.turns import Turns
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import load
 from fluxsched.sched.scheduler import DEFAULT_GROUP, Scheduler
+from fluxsched.sched.set_aside import UNSATISFIABLE, WAIT
 from fluxsched.transport.zeromq import ZmqClient
 
 
@@ -34,7 +35,9 @@ def policies_of(specs: str) -> tuple[Policy, dict[str, Policy]]:
         raise FluxschedError(f"policy {specs} raised {log.blamed(exc)}") from exc
 
 
-async def serve(uri: str, name: str, specs: str, groups: tuple[str, ...], queues: dict[str, str]) -> str | None:
+async def serve(
+    uri: str, name: str, specs: str, groups: tuple[str, ...], queues: dict[str, str], unsatisfiable: str
+) -> str | None:
     """Run the module until it is told to leave (None) or fails (the reason)."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[str | None] = loop.create_future()
@@ -47,7 +50,8 @@ async def serve(uri: str, name: str, specs: str, groups: tuple[str, ...], queues
     turns = Turns(SystemClock())
     turns.failed = lambda exc: end(log.blamed(exc))
     client = ZmqClient(uri)
-    host = SchedulerHost(client, Scheduler(policy, groups, queues, own), groups, turns, name)
+    scheduler = Scheduler(policy, groups, queues, own, unsatisfiable=unsatisfiable, time_text=local_text)
+    host = SchedulerHost(client, scheduler, groups, turns, name)
     host.on_end = end
     loop.add_signal_handler(signal.SIGTERM, end, None)
     client.start(loop, turns.wake)
@@ -68,13 +72,14 @@ def main() -> int:
     parser.add_argument("--name", required=True)
     parser.add_argument("--group", action="append", default=[])
     parser.add_argument("--queue", action="append", default=[], help="NAME=GROUP")
+    parser.add_argument("--unsatisfiable", choices=UNSATISFIABLE, default=WAIT)
     parser.add_argument("specs", metavar="SPEC[;QUEUE=SPEC...]")
     options = parser.parse_args()
     log.setup(None, verbose=1)
     try:
         groups = tuple(options.group) or (DEFAULT_GROUP,)
         queues = dict(pair.split("=", 1) for pair in options.queue)
-        reason = asyncio.run(serve(options.uri, options.name, options.specs, groups, queues))
+        reason = asyncio.run(serve(options.uri, options.name, options.specs, groups, queues, options.unsatisfiable))
     except FluxschedError as exc:
         sys.stderr.write(said(str(exc)))
         return 2

@@ -108,9 +108,17 @@ _fits = tuple.__new__  # what the constructor of a NamedTuple calls: half its co
 
 def infeasible(pool: Pool, request: Request) -> str | None:
     """Why the request can never fit on what the pool counts, up or down, busy or free; None if it can (law 10)."""
+    return shortage(pool, request)[1]
+
+
+def shortage(pool: Pool, request: Request) -> tuple[int | None, str | None]:
+    """How many nodes (or slots) of the pool could ever hold the request, and `infeasible`.
+
+    The number is None where what is missing is something else, which the instance has once.
+    """
     plan = pool.plan(request.constraint)
     if lacking := pool.shared.lacking(request.shared, ever=True):
-        return reasons.lacking(request, lacking)
+        return None, reasons.lacking(request, lacking)
     per_node = request.slots.min if request.nodes is not None else 1
     need = need_of(request, per_node)
     able = [choice for choice in plan if need.fits_ever(choice.shelf)]
@@ -119,7 +127,7 @@ def infeasible(pool: Pool, request: Request) -> str | None:
     else:
         have = sum([choice.size * slots_of_idle(request, choice.shelf) for choice in able])
         wanted = request.slots.min
-    return None if have >= wanted else reasons.infeasible(plan, able, request, have)
+    return have, None if have >= wanted else reasons.infeasible(plan, able, request, have)
 
 
 def _found(plan: Plan, request: Request) -> int:

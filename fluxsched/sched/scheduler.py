@@ -15,21 +15,23 @@ from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.resources import ResourceSet
 from fluxsched.core.why import Why
 from fluxsched.errors import InvalidValue, LocalProtocolError, Refused, RemoteProtocolError
 from fluxsched.sched.blame import raise_at
 from fluxsched.sched.decisions import Decision, Deny, Reservation, Start
 from fluxsched.sched.desk import Desk
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Raise, Release
-from fluxsched.sched.grants import blocks_in, grouped
+from fluxsched.sched.grants import blocks_in
 from fluxsched.sched.group import Group
 from fluxsched.sched.lane import Lane
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.pool import Pool
 from fluxsched.sched.queue import Waiting
-from fluxsched.sched.why import explain
+from fluxsched.sched.set_aside import UNSATISFIABLE, WAIT, TimeText, asks_to_wait, utc_text
+from fluxsched.sched.status import group_stats, resource_status
+from fluxsched.sched.why import explain, explain_aside
 
 DEFAULT_GROUP = "default"
 
@@ -45,6 +47,8 @@ class Scheduler:
 
     `policies` are those of queues that have one of their own (in the order in which they are served); `policy` is for
     all others, and serves them last. With `telling` false nobody is told why he waits, except who asks.
+    `unsatisfiable` says what becomes of accepted jobs that no longer fit, ever (see `set_aside`); `time_text` writes
+    times for their owners.
     """
 
     def __init__(
@@ -54,9 +58,13 @@ class Scheduler:
         queues: Mapping[str, str] | None = None,
         policies: Mapping[str, Policy] | None = None,
         telling: bool = True,
+        unsatisfiable: str = WAIT,
+        time_text: TimeText = utc_text,
     ) -> None:
         if not groups:
             raise InvalidValue(f"a scheduler needs at least one group, such as {DEFAULT_GROUP!r}")
+        if unsatisfiable not in UNSATISFIABLE:
+            raise InvalidValue(f"unsatisfiable {unsatisfiable!r} is none of {', '.join(UNSATISFIABLE)}")
         self._policy = policy
         self._queues = dict(queues or {})
         self._telling = telling
@@ -67,8 +75,10 @@ class Scheduler:
         of_group: dict[str, list[tuple[str, Policy]]] = {name: [] for name in groups}
         for queue, own in (policies or {}).items():
             of_group[self._queues.get(queue, groups[0])].append((queue, own))
+        told = unsatisfiable, telling, time_text
         self._groups = {
-            name: Group(name, pool, self._ledger, [*of_group[name], ("", policy)]) for name, pool in pools.items()
+            name: Group(name, pool, self._ledger, [*of_group[name], ("", policy)], *told)
+            for name, pool in pools.items()
         }
         self._serving = {queue: self._groups[name] for queue, name in self._queues.items()}
         self._first = self._groups[groups[0]]
@@ -86,8 +96,10 @@ class Scheduler:
 
     # ---- from the resource module
 
-    def grown(self, group: str, resources: ResourceSet, online: Idset, offline: Idset) -> list[Effect]:
-        """Targets join a group, the first time and later ones; the first time its queue is judged."""
+    def grown(
+        self, group: str, resources: ResourceSet, online: Idset, offline: Idset, now_s: float = 0.0
+    ) -> list[Effect]:
+        """Targets join a group at `now_s` (wall time, seconds): who was set aside is judged, at first all who wait."""
         at = self._group(group)
         if online | offline != resources.ranks or online & offline:
             raise RemoteProtocolError(f"grow of group {group!r}: each of ranks {resources.ranks} is online or offline")
@@ -95,13 +107,13 @@ class Scheduler:
             if twice := (other.pool.ranks | other.leaving) & resources.ranks if other is not at else EMPTY:
                 raise RemoteProtocolError(f"grow of group {group!r} names ranks {twice}, which {other.name!r} has")
         first = not at.grown
-        at.grow(resources, online)
-        return self._deny(at) if first else []
+        at.grow(resources, online, now_s)
+        return self._judge(at, now_s, first)
 
-    def shrunk(self, group: str, targets: Idset, typed: bool) -> list[Effect]:
-        """Targets leave a group. Typed: jobs there end, idle ones are released now, the rest as they become free."""
+    def shrunk(self, group: str, targets: Idset, typed: bool, now_s: float = 0.0) -> list[Effect]:
+        """Targets leave a group at `now_s`. Typed: jobs there end; idle ones are released now, others once free."""
         at = self._group(group)
-        at.shrink(targets)
+        at.shrink(targets, now_s)
         self._ledger.count_out(targets)
         effects: list[Effect] = []
         if typed:
@@ -111,7 +123,7 @@ class Scheduler:
                     holding.doomed = True
                     effects.append(Raise(holding.jobid, f"targets {_mine(holding.parts, targets)} left the group"))
             effects += self._release(at, targets - self._ledger.held(targets))
-        return effects + self._deny(at)
+        return effects + self._judge(at, now_s)
 
     def went_online(self, targets: Idset) -> list[Effect]:
         """Targets may be used again; about those that are leaving nothing is said, so what is not ours is ignored."""
@@ -131,6 +143,7 @@ class Scheduler:
         expiration_s: float | None = None,
         property_add: Mapping[str, Idset] | None = None,
         property_remove: Mapping[str, Idset] | None = None,
+        now_s: float = 0.0,
     ) -> list[Effect]:
         """The end of the resources (wall time, seconds; 0.0 for none) or properties changed: the queue is judged."""
         at = self._group(group)
@@ -139,8 +152,8 @@ class Scheduler:
             at.stir()
         if not property_add and not property_remove:
             return []
-        at.describe(property_add or {}, property_remove or {})
-        return self._deny(at)
+        at.describe(property_add or {}, property_remove or {}, now_s)
+        return self._judge(at, now_s)
 
     # ---- from the job manager
 
@@ -167,17 +180,19 @@ class Scheduler:
     def alloc(
         self, jobid: int, priority: int, userid: int, t_submit_s: float, jobspec: Jobspec | Mapping[str, Any]
     ) -> list[Effect]:
-        """A job asks for resources; it is denied at once if it can never have them."""
-        if jobid in self._ledger.holdings or self._lane_of(jobid) is not None:
+        """A job asks for resources; a new one is denied at once if it can never have them (see `set_aside`)."""
+        if jobid in self._ledger.holdings or self._waits(jobid):
             raise RemoteProtocolError(f"alloc of job {jobid}: it waits or runs already")
         try:
             parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
             group = self._group_of(parsed.queue)
             request, why = group.judge(parsed.request)
+            job = _waiting(Waiting, (jobid, priority, userid, t_submit_s, request, parsed.duration_s))
             if why is None:
-                job = _waiting(Waiting, (jobid, priority, userid, t_submit_s, request, parsed.duration_s))
                 lane = group.enter(job, parsed.queue)
                 return [] if parsed.duration_s or not self._telling else self._warn(job, group, lane)
+            if not group.refuses(t_submit_s, asks_to_wait(parsed)):
+                return list(group.put_aside(job, parsed.queue, why))
         except InvalidValue as fault:
             why = str(fault)
         self._counts["denied"] += 1
@@ -192,9 +207,7 @@ class Scheduler:
     def cancel(self, jobid: int) -> list[Effect]:
         """The request is withdrawn; nothing is said when it was answered before."""
         for group in self._groups.values():
-            lane = group.lane_of(jobid)
-            if lane is not None and group.forget(jobid, lane):
-                group.stir()
+            if group.withdraw(jobid):
                 self._counts["canceled"] += 1
                 return [Canceled(jobid)]
         return []
@@ -203,9 +216,7 @@ class Scheduler:
         """New priorities; jobs that no longer wait are of no matter."""
         for jobid, priority in jobs:
             for group in self._groups.values():
-                for lane in group.lanes.values():
-                    if lane.queue.prioritize(jobid, priority):
-                        group.stir()
+                group.prioritize(jobid, priority)
         return []
 
     def free(self, jobid: int, R: ResourceSet, final: bool) -> list[Effect]:  # noqa: N803
@@ -252,6 +263,8 @@ class Scheduler:
     def why(self, jobid: int, now_s: float) -> Why:
         """Why a job waits, for its owner. Raises Refused for a job that is not known here."""
         for group in self._groups.values():
+            if jobid in group.aside:
+                return explain_aside(group, jobid)
             lane = group.lane_of(jobid)
             job = None if lane is None else lane.queue.get(jobid)
             if lane is not None and job is not None:
@@ -262,17 +275,7 @@ class Scheduler:
 
     def stats(self) -> dict[str, Any]:
         """Numbers for people."""
-        groups = {
-            group.name: {
-                "targets": len(group.pool.ranks), "down": len(group.pool.down), "leaving": len(group.leaving),
-                "waiting": group.waiting, "planned": sum(len(lane.planned) for lane in group.lanes.values()),
-                "queues": {
-                    lane.name: {"policy": lane.policy.name, "waiting": len(lane.queue), "planned": len(lane.planned)}
-                    for lane in group.lanes.values() if lane.name
-                },
-            }
-            for group in self._groups.values()
-        }  # fmt: skip
+        groups = {group.name: group_stats(group) for group in self._groups.values()}
         running = {"running": len(self._ledger), "foreign": self._ledger.foreign()}
         return {"policy": self._policy.name, **self._counts, **running, "groups": groups}
 
@@ -284,14 +287,11 @@ class Scheduler:
 
     def resource_status(self) -> tuple[ResourceSet, ResourceSet, ResourceSet]:
         """All that is counted, what of it is down, what of it is allocated; linear in the groups, for people."""
-        total = down = allocated = EMPTY_R
-        for group in self._groups.values():
-            pool = group.pool
-            counted = pool.resources
-            total |= counted
-            down |= counted.restrict(pool.down)
-            allocated |= ResourceSet.build(grouped(pool.busy()), pool.source, 0.0, 0.0, None)
-        return total, down, allocated
+        return resource_status(self._groups.values())
+
+    def set_aside(self) -> dict[int, str]:
+        """Why each job waits that was accepted and that its group cannot hold any more."""
+        return {jobid: group.why_aside(jobid) or "" for group in self._groups.values() for jobid in group.aside}
 
     def check(self) -> None:
         """Asserts law 5 over everything, for tests and the simulator."""
@@ -301,6 +301,8 @@ class Scheduler:
             assert not group.leaving & group.pool.ranks, "a leaving target is still counted"
             waiting = {job.jobid for lane in group.lanes.values() for job in lane.queue.everyone()}
             assert group.reasons.keys() <= waiting, "a reason without a job"
+            assert waiting.isdisjoint(group.aside), "a job is offered that is set aside"
+            waiting |= group.aside.keys()
             assert group.told.keys() <= waiting, "somebody was told who does not wait"
             group.running.check()
 
@@ -367,21 +369,19 @@ class Scheduler:
             raise RemoteProtocolError(f"group {name!r} was not acquired: there are {', '.join(self._groups)}")
         return group
 
-    def _lane_of(self, jobid: int) -> Lane | None:
-        """Where the job waits."""
-        for lane in self._lanes:
-            if jobid in lane.queue.entries:
-                return lane
-        return None
+    def _waits(self, jobid: int) -> bool:
+        return any(jobid in lane.queue.entries for lane in self._lanes) or any(
+            jobid in group.aside for group in self._groups.values()
+        )
 
     def _group_of(self, queue: str | None) -> Group:
         """The group that serves the queue; the job manager sends only jobs of queues that we serve."""
         return self._serving.get(queue, self._first) if queue else self._first
 
-    def _deny(self, group: Group) -> list[Effect]:
-        denied = group.judge_all()
-        self._counts["denied"] += len(denied)
-        return list(denied)
+    def _judge(self, group: Group, now_s: float, first: bool = False) -> list[Effect]:
+        effects = group.judge_all(now_s, first)
+        self._counts["denied"] += sum(isinstance(effect, Denied) for effect in effects)
+        return list(effects)
 
     def _release(self, group: Group, targets: Idset) -> list[Effect]:
         if not targets:

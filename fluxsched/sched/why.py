@@ -19,6 +19,7 @@ from fluxsched.sched.plan_pool import PoolPlan
 from fluxsched.sched.queue import Waiting
 from fluxsched.sched.registry import says
 from fluxsched.sched.running import RunningJobs
+from fluxsched.sched.set_aside import RULE, WHEN
 from fluxsched.sched.shelf import BEST_FIT
 
 NAMED_MAX = 3
@@ -41,6 +42,12 @@ def explain(group: Group, lane: Lane, job: Waiting, ledger: Ledger, now_s: float
     rule = f"{place} under {lane.policy.name}: {says(lane.policy) or 'it does not say how it decides'}"
     earliest_s, when = _Forecast(group, ledger, now_s).of(lane, job)
     return Why(_reason(group, lane, job, ahead), rule, when, earliest_s)
+
+
+def explain_aside(group: Group, jobid: int) -> Why:
+    """The answer about a job that was set aside."""
+    held = "" if group.aside[jobid].job.priority else "; it is held, too: raise its urgency"
+    return Why(f"{group.why_aside(jobid)}{held}", RULE, WHEN)
 
 
 def _reason(group: Group, lane: Lane, job: Waiting, ahead: int) -> str:

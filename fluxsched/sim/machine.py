@@ -18,6 +18,7 @@ from fluxsched.runtime.config import QueueSettings, queue_configs, read_file
 from fluxsched.runtime.discover import Topology
 from fluxsched.runtime.policies import check_policies, composed
 from fluxsched.runtime.sources import build_inventory, fake_resources, read_resources
+from fluxsched.sched.set_aside import WAIT
 from fluxsched.sim.trace import Machine, Trace, machine_of
 
 DEFAULT = "default"
@@ -35,6 +36,7 @@ class Site:
     queues: Mapping[str | None, QueueConfig] = field(default_factory=dict)
     default_queue: str | None = None
     configured: Mapping[str, QueueSettings] = field(default_factory=dict)
+    unsatisfiable: str = WAIT
 
     @property
     def acquired(self) -> list[str]:
@@ -86,7 +88,10 @@ def _configured(config_path: Path, r_path: Path | None, machine: Machine | None,
     found = build_inventory(
         config, r_path=r_path, fake=None if machine is None else _spec(machine), topology=_nowhere, known=faults
     )
-    return Site(found.inventory.resources, found.groups, queue_configs(config), config.defaults.queue, config.queues)
+    return Site(
+        found.inventory.resources, found.groups, queue_configs(config), config.defaults.queue, config.queues,
+        config.unsatisfiable,
+    )  # fmt: skip
 
 
 def _recorded(trace: Trace) -> Machine:

@@ -64,7 +64,10 @@ class Simulation:
         self._site, self._title = site, title
         self._specs = Specs(site.queues, site.default_queue)
         queues = {name: queue.group for name, queue in site.queues.items() if name is not None}
-        self.system = System(site.resources, policy, site.groups, site.acquired, queues, policies=policies)
+        self.system = System(
+            site.resources, policy, site.groups, site.acquired, queues,
+            policies=policies, unsatisfiable=site.unsatisfiable,
+        )  # fmt: skip
         self._scheduler = self.system.scheduler
         self._followers = followers(trace.jobs) if feedback else {}
         self._submit_s = [job.submit_s for job in trace.jobs]

@@ -20,6 +20,7 @@ from fluxsched.resource.module import ResourceModule
 from fluxsched.sched import effects as done
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.scheduler import Scheduler
+from fluxsched.sched.set_aside import WAIT
 
 ACQUIRER = "scheduler"
 """The one peer of the resource module; it acquires every group."""
@@ -28,6 +29,11 @@ ACQUIRER = "scheduler"
 def as_value(payload: object, kind: object) -> Any:
     """In place of a codec: the message itself."""
     return payload
+
+
+def virtual_text(time_s: float) -> str:
+    """A time of the simulation: `3600 s`."""
+    return f"{time_s:.15g} s"
 
 
 class System:
@@ -42,11 +48,14 @@ class System:
         queues: Mapping[str, str],
         now_s: float = 0.0,
         policies: Mapping[str, Policy] | None = None,
+        unsatisfiable: str = WAIT,
     ) -> None:
         self.module = ResourceModule(
             Inventory(resources, "configuration"), groups, now_s=now_s, online=resources.ranks
         )
-        self.scheduler = Scheduler(policy, acquired, queues, policies, telling=False)
+        self.scheduler = Scheduler(
+            policy, acquired, queues, policies, telling=False, unsatisfiable=unsatisfiable, time_text=virtual_text
+        )
         self.out: list[done.Effect] = []
         self.now_s = now_s
         self._streams: dict[str, tuple[AcquireServer, AcquireClient]] = {}
@@ -96,7 +105,7 @@ class System:
         news: list[told.Effect] = []
         for payload in server.take():
             for change in client.receive(cast("bytes", payload)):
-                for one in _hear(self.scheduler, group, change):
+                for one in _hear(self.scheduler, group, change, self.now_s):
                     if isinstance(one, done.Release):
                         news += self._released(one)
                     else:
@@ -123,17 +132,18 @@ def _say(server: AcquireServer, change: told.Change) -> None:
             server.update(change.expiration_s, change.property_add, change.property_remove)
 
 
-def _hear(scheduler: Scheduler, group: str, change: object) -> list[done.Effect]:
-    """What a stream said, to the scheduler."""
+def _hear(scheduler: Scheduler, group: str, change: object, now_s: float) -> list[done.Effect]:
+    """What a stream said at `now_s`, to the scheduler."""
     match change:
         case Grown(resources, online, offline):
-            return scheduler.grown(group, cast("ResourceSet", resources), online, offline)
+            return scheduler.grown(group, cast("ResourceSet", resources), online, offline, now_s)
         case Shrunk(targets):
-            return scheduler.shrunk(group, targets, typed=True)
+            return scheduler.shrunk(group, targets, typed=True, now_s=now_s)
         case WentOnline(targets):
             return scheduler.went_online(targets)
         case WentOffline(targets):
             return scheduler.went_offline(targets)
         case Updated():
-            return scheduler.updated(group, change.expiration_s, change.property_add, change.property_remove)
+            news = change.expiration_s, change.property_add, change.property_remove
+            return scheduler.updated(group, *news, now_s)
     raise AssertionError(f"{change} is no change of a stream")

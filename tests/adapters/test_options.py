@@ -25,6 +25,13 @@ def test_queue_depth_in_its_two_forms(words, depth):
     assert parse_options(words, "x").queue_depth == depth
 
 
+def test_what_no_longer_fits_is_denied_as_by_fluxs_own_unless_told_to_wait():
+    assert parse_options([], "sched-fluxsched").unsatisfiable == "deny"
+    assert parse_options(["unsatisfiable=wait"], "x").unsatisfiable == "wait"
+    with pytest.raises(InvalidValue, match="unsatisfiable='maybe' is none of wait, deny"):
+        parse_options(["unsatisfiable=maybe"], "x")
+
+
 def test_the_rest_is_the_policys():
     options = parse_options(["policy=firstfit", "placement=best-fit", "log-level=DEBUG", "test-hello-nopartial"], "x")
     assert options.policy.name == "firstfit"

@@ -40,7 +40,7 @@ def offered(connect: Any, line: str) -> list[str]:
         ("resource assign 0 l", ["lab"]),
         ("resource drain no", ["node0", "node1", "node2"]),
         ("resource status -i gpu9,node1", ["gpu9,node1"]),
-        ("resource property remove ", ["ssd"]),
+        ("resource property remove node0 ", ["ssd"]),
         ("module remove s", ["sched-easy"]),
         ("module load --group ", ["default", "lab"]),
         ("module load fi", ["fifo", "firstfit"]),

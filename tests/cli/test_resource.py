@@ -173,8 +173,8 @@ ADMIN = [
     ("exclude --graceful 1", "resource.assign", {"targets": "1", "group": "exclude", "graceful": True}),
     ("include 1", "resource.include", {"targets": "1", "graceful": False}),
     ("assign node[0-1] debug", "resource.assign", {"targets": "node[0-1]", "group": "debug", "graceful": False}),
-    ("property add ssd 0-1", "resource.property-add", {"properties": {"ssd": "0-1"}}),
-    ("property remove ssd node1", "resource.property-remove", {"properties": {"ssd": "node1"}}),
+    ("property add 0-1 ssd", "resource.property-add", {"properties": {"ssd": "0-1"}}),
+    ("property remove node1 ssd", "resource.property-remove", {"properties": {"ssd": "node1"}}),
     ("reload", "resource.reload", {}),
     ("reload -f", "resource.reload", {"force": True}),
 ]
@@ -240,7 +240,7 @@ class TestQuestions:
 
     def test_pending_jobs_are_counted_where_targets_are_taken_away(self, ask, job) -> None:
         answers = self.answers(job(), sched=2, depend=1, run=7)
-        want = "3 jobs pending: those that then can never run are denied.\nGo ahead? [y/N]: "
+        want = "3 jobs pending: those that no longer fit wait (or are denied, by [policy]).\nGo ahead? [y/N]: "
         done = ask("assign", "0", "debug", stdin="n\n", answers=answers)
         assert done.err.endswith(f" on node[0-1]\n{want}n\nfluxsched: resource assign: nothing was moved\n")
         assert ask("exclude", "3", stdin="y\n", answers=answers).err == f"{want}y\n"
@@ -251,7 +251,7 @@ class TestQuestions:
         assert (done.code, done.err) == (
             1,
             "1 job running: those on targets that vanish end.\n"
-            "1 job pending: those that then can never run are denied.\n"
+            "1 job pending: those that no longer fit wait (or are denied, by [policy]).\n"
             "Go ahead? [y/N]: n\nfluxsched: resource reload: nothing was reloaded\n",
         )
         assert "resource.reload" not in dict(done.calls)

@@ -102,8 +102,8 @@ def spec() -> Callable[..., dict[str, Any]]:
 class Bench:
     """A scheduler on the bench: checked after each event, its grants kept to be freed."""
 
-    def __init__(self, policy: Policy, *groups: str, queues: dict[str, str] | None = None) -> None:
-        self.scheduler = Scheduler(policy, groups or ("default",), queues)
+    def __init__(self, policy: Policy, *groups: str, queues: dict[str, str] | None = None, **options: Any) -> None:
+        self.scheduler = Scheduler(policy, groups or ("default",), queues, **options)
         self.granted: dict[int, ResourceSet] = {}
         self.now_s = 100.0
 

@@ -11,7 +11,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.desk import TELL_EVERY_S
-from fluxsched.sched.effects import Annotated, Denied, Granted, Paused
+from fluxsched.sched.effects import Annotated, Granted, Paused
 from fluxsched.sched.line import BREATH, CHUNK
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import load
@@ -89,7 +89,7 @@ def test_what_only_drained_targets_could_serve_has_no_estimate_and_blocks_nobody
 
 
 @pytest.mark.parametrize("policy", PLANNING)
-def test_a_shrink_moves_it_or_denies_the_job(bench_of: Any, make_r: MakeR, spec: Spec, policy: str) -> None:
+def test_a_shrink_moves_it_or_sets_the_job_aside(bench_of: Any, make_r: MakeR, spec: Spec, policy: str) -> None:
     bench = bench_of(load(policy)[0])
     bench.grow(make_r("0-3"))
     bench.submit(1, spec(nodes=2, exclusive=True, duration=50.0))
@@ -99,7 +99,8 @@ def test_a_shrink_moves_it_or_denies_the_job(bench_of: Any, make_r: MakeR, spec:
     bench.run()
     assert planned(bench.scheduler)[3] == 150.0
     effects = bench.did(bench.scheduler.shrunk("default", bench.granted[1].ranks.first(1), typed=True))
-    assert [effect.jobid for effect in effects if isinstance(effect, Denied)] == [4]
+    assert [effect.jobid for effect in effects if isinstance(effect, Annotated)] == [4]
+    assert bench.scheduler.set_aside().keys() == {4}
     bench.run()
     assert planned(bench.scheduler) == {3: 200.0}
 

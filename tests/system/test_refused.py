@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from fluxsched.core.jobid import format_f58
+
 CONFIG = """
 [[resource.config]]
 hosts = "n[0-3]"
@@ -39,7 +41,7 @@ def named(tmp_path_factory: pytest.TempPathFactory, site: Any) -> Any:
     config.write_text(CONFIG.split("\n\n", 2)[2])
     uri = site.process("start", "--daemon", "--config", config, "--fake", "4x4+2").word
     here = site.at(uri)
-    here("resource", "property", "add", "ssd", "0-1")
+    here("resource", "property", "add", "0-1", "ssd")
     yield here
     here("stop")
 
@@ -76,7 +78,12 @@ def test_a_queue_refuses(named: Any, words: list[str], want: str) -> None:
     ],
 )
 def test_what_can_never_run_is_denied_with_the_reason(named: Any, words: list[str], want: str) -> None:
-    jobid = named.submit(*words, "true")
+    """At submission, unless the job is submitted past that: then the scheduler denies it."""
+    found = named("submit", *words, "true", status=1)
+    assert found.err.startswith("fluxsched: submit: can never run: needs ")
+    assert want in found.err
+    with named.connect() as handle:
+        jobid = format_f58(handle.submit(named("submit", "--dry-run", *words, "true").json))
     found = named("wait", jobid, status=1)
     assert found.err.startswith(f"fluxsched: wait: {jobid}: exception alloc: ")
     assert want in found.err

@@ -51,8 +51,7 @@ def test_a_move_ends_the_jobs_there_and_only_those(here: Any, until: Any) -> Non
     assert here("resource", "groups", "--json").json["groups"]
     here("module", "load", "fifo", "--group", "lab")
     until(lambda: here.submit("true") and True)
-    big = here.submit("-N4", "true")
-    assert "only 3 such nodes" in here("wait", big, status=1).err
+    assert "only 3 such nodes" in here("submit", "-N4", "true", status=1).err
 
 
 def test_a_move_with_grace_waits_for_the_jobs(here: Any, until: Any) -> None:
@@ -76,11 +75,12 @@ def test_exclude_under_a_running_job_ends_it_and_include_gives_the_target_back(h
     here("resource", "exclude", "3")
     found = here("wait", jobid, status=None)
     assert "exception exec: " in found.err
-    found = here("wait", waiting, status=1)
-    assert "needs 4 nodes of 1 slot of 1 core; the group has only 3 such nodes" in found.err
+    short = "needs 4 nodes of 1 slot of 1 core; the group has only 3 such nodes; it had 4 until "
+    until(lambda: short in here("jobs", "-n", waiting).out)
+    assert here("job", "why", waiting).line.startswith(f"SCHED: {short}")
     until(lambda: here("resource", "groups", "-n", "-o", "{name} {ranks}").out.splitlines()[-1] == "exclude 3")
     here("resource", "include", "3")
-    here("run", "-N4", "true")
+    here("wait", waiting)
 
 
 def test_a_plugin_developer_sees_what_a_scheduler_sees(daemon: Any) -> None:

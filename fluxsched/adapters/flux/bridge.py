@@ -33,9 +33,10 @@ from fluxsched.protocol import codec
 from fluxsched.protocol.acquire_client import AcquireClient, Grown, Shrunk, Updated, WentOffline, WentOnline
 from fluxsched.protocol.lite import FREE
 from fluxsched.protocol.messages import alloc as msg
-from fluxsched.runtime.clock import Clock
+from fluxsched.runtime.clock import Clock, local_text
 from fluxsched.sched import effects as effect
 from fluxsched.sched.scheduler import DEFAULT_GROUP, Scheduler
+from fluxsched.sched.set_aside import WAIT
 
 TOPICS = ("sched.alloc", "sched.free", "sched.cancel", "sched.prioritize", "sched.expiration",
           "sched.resource-status", "feasibility.check")  # fmt: skip
@@ -61,7 +62,7 @@ class Bridge:
 
     def __init__(self, handle: Handle, options: Options, clock: Clock) -> None:
         self._quirks = Quirks(handle, options.policy, options.forecast, lambda: self.scheduler.planned())
-        self.scheduler = Scheduler(self._quirks)
+        self.scheduler = Scheduler(self._quirks, unsatisfiable=options.unsatisfiable, time_text=local_text)
         self.policy = options.policy
         self.passes = self.policy_errors = 0
         self.waiting: dict[int, Request] = {}
@@ -99,15 +100,15 @@ class Bridge:
         if reply.errnum:
             self._end(f"resource.acquire: {reply.text or errno.errorcode.get(reply.errnum, reply.errnum)}")
             return
-        first = not self._acquire.acquired
+        first, now_s = not self._acquire.acquired, self._since_s()
         for change in self._acquire.receive(reply.payload):
             match change:
                 case Grown(resources, online, offline):
                     parsed = ResourceSet.parse(resources)
-                    self._perform(self.scheduler.grown(DEFAULT_GROUP, parsed, online, offline))
+                    self._perform(self.scheduler.grown(DEFAULT_GROUP, parsed, online, offline, now_s))
                     Greeting(self._handle, self._adopt, self._greeted).start(self._options.partial_ok)
                 case Shrunk(targets):
-                    self._perform(self.scheduler.shrunk(DEFAULT_GROUP, targets, typed=False))
+                    self._perform(self.scheduler.shrunk(DEFAULT_GROUP, targets, typed=False, now_s=now_s))
                 case WentOnline(targets):
                     self._perform(self.scheduler.went_online(targets))
                 case WentOffline(targets):
@@ -117,12 +118,15 @@ class Bridge:
         if not first:
             self._changed()
 
+    def _since_s(self) -> float:
+        """When resources change; of no matter to whom nobody waits for."""
+        return self._clock.wall_s() if self._options.unsatisfiable == WAIT else 0.0
+
     def _updated(self, change: Updated) -> None:
         if change.expiration_s is not None:
             self._log(LOG_INFO, f"resource expiration updated to {change.expiration_s:.2f}")
-        self._perform(
-            self.scheduler.updated(DEFAULT_GROUP, change.expiration_s, change.property_add, change.property_remove)
-        )
+        news = change.expiration_s, change.property_add, change.property_remove
+        self._perform(self.scheduler.updated(DEFAULT_GROUP, *news, self._since_s()))
 
     def _adopt(self, job: msg.HelloResponse, resources: ResourceSet, free: Idset) -> None:
         if unknown := resources.ranks - free - self._acquire.acquired:

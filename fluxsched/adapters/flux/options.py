@@ -13,6 +13,7 @@ from fluxsched.adapters.flux.handle import LEVELS, LOG_INFO
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import find, make, parse_spec
+from fluxsched.sched.set_aside import DENY, UNSATISFIABLE
 
 DEFAULT_POLICY = "easy"
 
@@ -28,7 +29,7 @@ QUEUE_DEPTH_MAX = 0x7FFFFFFF
 NO_PARTIAL = "test-hello-nopartial"
 """An option of Flux's sched-simple, for its tests: say hello without `partial-ok`."""
 
-OWN = ("policy", "queue-depth", "mode", "log-level", "forecast", "trace")
+OWN = ("policy", "queue-depth", "mode", "log-level", "forecast", "unsatisfiable", "trace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Options:
     """A module's options; `queue_depth` is None for unlimited, `trace` a file for the conversation.
 
     `forecast`: the first jobs that wait are told when they are to start, though the policy plans none of them.
+    `unsatisfiable`: what becomes of jobs that the shrunk resources cannot hold any more; Flux's schedulers deny them.
     """
 
     policy: Policy
@@ -43,6 +45,7 @@ class Options:
     log_level: int = LOG_INFO
     partial_ok: bool = True
     forecast: bool = False
+    unsatisfiable: str = DENY
     trace: str | None = None
 
 
@@ -61,12 +64,16 @@ def parse_options(words: Iterable[str], module_name: str) -> Options:
     forecast = given.pop("forecast", "yes" if module_name in FORECASTING else "no")
     if forecast not in ("yes", "no"):
         raise InvalidValue(f"forecast={forecast!r} is neither yes nor no")
+    unsatisfiable = given.pop("unsatisfiable", DENY)
+    if unsatisfiable not in UNSATISFIABLE:
+        raise InvalidValue(f"unsatisfiable={unsatisfiable!r} is none of {', '.join(UNSATISFIABLE)}")
     return Options(
         policy=_policy(spec, given),
         queue_depth=_mode(mode) if mode is not None else _depth(depth),
         log_level=LEVELS[level],
         partial_ok=partial_ok,
         forecast=forecast == "yes",
+        unsatisfiable=unsatisfiable,
         trace=trace,
     )
 

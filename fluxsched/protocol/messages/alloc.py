@@ -113,7 +113,7 @@ class ExpirationRequest(Payload, frozen=True):
 
 
 class FeasibilityRequest(Payload, frozen=True):
-    """Could this jobspec ever run (`feasibility.check`)? Empty, or an error whose text says why not."""
+    """Could this jobspec ever run (`feasibility.check`)? Empty, or EOVERFLOW with a text that says why not."""
 
     jobspec: JobspecObject
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fluxsched.errors import Refused
@@ -66,10 +66,16 @@ class Module:
         return self.status in (STATUS_INIT, STATUS_RUNNING)
 
     def spawn(
-        self, uri: str, queues: Mapping[str, QueueSettings], directory: Path, ended: Callable[[], None]
+        self,
+        uri: str,
+        queues: Mapping[str, QueueSettings],
+        directory: Path,
+        ended: Callable[[], None],
+        options: Sequence[str] = (),
     ) -> None:
         """Start the process; `ended` is called when it is over. Raises Refused when it cannot be started."""
         command = [sys.executable, "-m", "fluxsched.runtime.schedmain", "--uri", uri, "--name", self.name]
+        command += options
         command += [part for group in self.groups for part in ("--group", group)]
         serves = [f"{name}={queue.group}" for name, queue in queues.items() if queue.group in self.groups]
         command += [part for pair in serves for part in ("--queue", pair)]

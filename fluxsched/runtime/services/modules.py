@@ -40,6 +40,7 @@ from fluxsched.runtime.services.module_process import (
 from fluxsched.runtime.services.scheduling import DEFAULT_GROUP, SchedulingService
 from fluxsched.runtime.services.supervision import Supervision, troubles
 from fluxsched.runtime.turns import Turns
+from fluxsched.sched.set_aside import WAIT
 
 log = logger("module")
 
@@ -63,6 +64,7 @@ class ModuleService:
         directory: Path,
         uri: Callable[[], str],
         queues: Mapping[str, QueueSettings],
+        unsatisfiable: str = WAIT,
     ) -> None:
         self.modules: dict[str, Module] = {}
         self._router = router
@@ -71,6 +73,7 @@ class ModuleService:
         self._directory = directory
         self._uri = uri
         self._queues = queues
+        self._unsatisfiable = unsatisfiable
         self.builtin: dict[str, Handler] = {}
         """The parts of the instance itself, and who answers what they have to say of themselves."""
         router.serve(
@@ -119,9 +122,11 @@ class ModuleService:
         return module
 
     def _spawn(self, module: Module) -> None:
-        module.spawn(
-            self._uri(), self._queues, self._directory, lambda: self._turns.post(lambda: self._exited(module))
-        )
+        def ended() -> None:
+            self._turns.post(lambda: self._exited(module))
+
+        options = ("--unsatisfiable", self._unsatisfiable)
+        module.spawn(self._uri(), self._queues, self._directory, ended, options)
         self._supervision.watch(module)
 
     def _check_ready(self) -> None:

@@ -140,17 +140,18 @@ class SchedulingService:
     def _feasibility(self, request: Request) -> None:
         jobspec = Jobspec.parse(request.payload(msg.FeasibilityRequest).jobspec)
         queue = self._shell.manager.queues.for_submit(jobspec.queue)
-        self._forward(request, queue.group)
+        asked = msg.FeasibilityRequest(queue.admit(jobspec).bare)  # with what the queue requires
+        self._forward(request, queue.group, codec.pack(asked))
 
     def _sched_why(self, request: Request) -> None:
         job = self._shell.manager.job(request.payload(msg.WhyRequest).id)
         self._forward(request, job.queue.group)
 
-    def _forward(self, request: Request, group: str) -> None:
+    def _forward(self, request: Request, group: str, payload: bytes | None = None) -> None:
         peer = self.scheduler_of(group)
         if peer is None:
             raise Refused(f"no scheduler serves group {group!r}; load one with `fluxsched module load`", errno.ENOSYS)
-        self._router.forward(request, peer)
+        self._router.forward(request, peer, payload)
 
     def _lost(self, peer: Peer) -> None:
         self._ready.discard(peer)
