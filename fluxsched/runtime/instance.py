@@ -45,10 +45,10 @@ from fluxsched.runtime.exec.timed import TimedExecutor
 from fluxsched.runtime.faults import Faults
 from fluxsched.runtime.kept_logs import ENDED, begin_line, keep_log
 from fluxsched.runtime.listening import listen, local_uri
-from fluxsched.runtime.paths import DATABASE_NAME, LOG_NAME, write_info
+from fluxsched.runtime.paths import DATABASE_NAME, LOG_NAME, TEMPORARY_VARIABLE, temporary_directory, write_info
 from fluxsched.runtime.restore import Restored, read_store
 from fluxsched.runtime.router import Handler, Router
-from fluxsched.runtime.rundir import lock_state, make_run_directory, sweep_run_directories
+from fluxsched.runtime.rundir import lock_state, make_run_directory, scratch_directory, sweep_run_directories
 from fluxsched.runtime.services.agents import AgentService
 from fluxsched.runtime.services.instance import InstanceService
 from fluxsched.runtime.services.jobinput import JobInputs
@@ -103,6 +103,7 @@ class Instance:
         logs.setup(self.run_directory / LOG_NAME, settings.verbose)
         begun.callback(self._say_ended)
         sweep_run_directories(settings.clock)
+        self._scratch = begun.enter_context(scratch_directory(self.run_directory))
         self.turns = Turns(settings.clock)
         self.turns.failed, self.turns.noted = self._fail, self.faults.note
         self._loading = 0
@@ -212,7 +213,9 @@ class Instance:
         local = LocalExecutor(self.turns, reports, config.kill_timeout_s)
         local.opened, self.inputs.input_of = self.inputs.opened, local.input_of
         shell.executors = {"local": local, "test": TimedExecutor(self.turns, reports)}
-        shell.environment = environment_of(self.uri, self.settings.parent)
+        shell.scratch = self._scratch
+        own = environment_of(self.uri, self.settings.parent)
+        shell.environment = {TEMPORARY_VARIABLE: temporary_directory(), **own}
         self._pin(self.settings.sources)
 
     def _pin(self, sources: Sources) -> None:

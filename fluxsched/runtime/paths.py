@@ -18,6 +18,7 @@ from fluxsched.errors import FluxschedError, Refused
 from fluxsched.runtime.exec.procs import stat_of
 
 URI_VARIABLE = "FLUXSCHED_URI"
+TEMPORARY_VARIABLE = "FLUXSCHED_TMPDIR"
 SOCKET_NAME = "instance.sock"
 LOCAL_NAME = "local-0"
 """The socket for Flux's own clients, named as Flux names it."""
@@ -30,12 +31,17 @@ DATABASE_NAME = "state.sqlite"
 PREFIX = "fluxsched-"
 
 
+def temporary_directory() -> str:
+    """Where temporary files of instances are. A job's TMPDIR goes with the job: an instance inside it is not there."""
+    return os.environ.get(TEMPORARY_VARIABLE) or tempfile.gettempdir()
+
+
 def base_directory() -> Path:
     """The directory below which this user's run directories are made."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.access(runtime, os.W_OK):
         return Path(runtime)
-    return Path(tempfile.gettempdir())
+    return Path(temporary_directory())
 
 
 def write_info(run_directory: Path, info: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from fluxsched.errors import FluxschedError
@@ -30,6 +31,7 @@ OWNER_BYTES_MAX = 4096
 """What is read of an owner file; ours has some 150 bytes."""
 UNIX_PATH_BYTES_MAX = 107
 """What `sun_path` holds; a longer run directory cannot have a socket in it."""
+SCRATCH_NAME = "tmp"
 SWEEP_S = 1.0
 """A start begins to remove no further directory after this time (seconds); the next start goes on."""
 
@@ -49,6 +51,24 @@ def make_run_directory() -> tuple[Path, int]:
         raise
 
 
+@contextlib.contextmanager
+def scratch_directory(run_directory: Path) -> Iterator[Path]:
+    """Where jobs have their temporary directories, below TMPDIR: a run directory may be in memory, and be small."""
+    base = Path(tempfile.gettempdir())
+    if base == run_directory.parent:
+        path, owner = run_directory / SCRATCH_NAME, None
+        path.mkdir(mode=0o700)
+    else:
+        path = Path(tempfile.mkdtemp(prefix=_prefix(), dir=base))
+        owner = _own(path)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        if owner is not None:
+            os.close(owner)
+
+
 def lock_state(state: Path) -> int:
     """Hold the state directory for this process; a second instance on it is refused."""
     fd = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -63,12 +83,13 @@ def lock_state(state: Path) -> int:
 def sweep_run_directories(clock: Clock) -> None:
     """Remove this user's run directories whose instance was killed."""
     until_s = clock.monotonic_s() + SWEEP_S
-    with contextlib.suppress(OSError), os.scandir(base_directory()) as entries:
-        for entry in entries:
-            if clock.monotonic_s() > until_s:
-                return
-            if entry.name.startswith(_prefix()) and _is_ours(entry):
-                _remove_if_dead(Path(entry.path))
+    for base in dict.fromkeys((base_directory(), Path(tempfile.gettempdir()))):
+        with contextlib.suppress(OSError), os.scandir(base) as entries:
+            for entry in entries:
+                if clock.monotonic_s() > until_s:
+                    return
+                if entry.name.startswith(_prefix()) and _is_ours(entry):
+                    _remove_if_dead(Path(entry.path))
 
 
 def _prefix() -> str:

@@ -316,7 +316,7 @@ class Shop:
     """An executor, what it reports, and a store that commits when it is told to (at once, unless `held`)."""
 
     def __init__(self, directory: Path) -> None:
-        self.spool = directory / "spool"
+        self.spool, self.scratch = directory / "spool", None
         self.turns = Turns(SystemClock())
         self.said: list[tuple[Any, ...]] = []
         self.records: dict[int, Any] = {}
@@ -354,7 +354,7 @@ class Shop:
         pmi = options.pop("pmi", None)
         jobspec = replace(Jobspec.from_command(words, ntasks=ntasks, **options), pmi=pmi)
         resources = {"version": 1, "execution": execution}
-        self.executor.start(JobLaunch(jobid, jobspec, resources, extra, self.spool, cores))
+        self.executor.start(JobLaunch(jobid, jobspec, resources, extra, self.spool, cores, self.scratch))
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_S):

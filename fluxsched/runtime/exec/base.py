@@ -31,6 +31,8 @@ class JobLaunch(msgspec.Struct, frozen=True, gc=False):
     """Directory with one directory a job for what its tasks print."""
     cores: Sequence[Idset] | None
     """The processing units of each core id of this machine; None runs tasks unpinned."""
+    scratch: Path | None = None
+    """Directory with one temporary directory a job; None gives jobs none."""
 
 
 @dataclass(frozen=True, slots=True)

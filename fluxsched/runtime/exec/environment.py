@@ -14,6 +14,7 @@ from fluxsched.errors import InvalidValue
 from fluxsched.runtime.exec.base import JobLaunch
 from fluxsched.runtime.exec.layout import Block
 from fluxsched.runtime.exec.procs import PATH_VARIABLE
+from fluxsched.runtime.exec.tmpdir import variables
 
 STALE = frozenset((
     "PMI_FD", "PMI_RANK", "PMI_SIZE", "PMI_SPAWNED", "PMI_PORT", "PMI_ID", "PMI_CONTROL_PORT", "PMI_CONTROL_FD",
@@ -39,12 +40,13 @@ def system_bytes(text: str) -> bytes:
         raise InvalidValue(f"{text[:80]!r} of the jobspec has a lone surrogate: no program can be given it") from None
 
 
-def job_environment(job: JobLaunch, path: str, tasks: list[Block]) -> dict[bytes, bytes]:
-    """What all tasks of a job have in common; `path` is the job's path."""
+def job_environment(job: JobLaunch, path: str, tasks: list[Block], tmpdir: str | None) -> dict[bytes, bytes]:
+    """What all tasks of a job have in common; `path` is the job's path, `tmpdir` its own directory."""
     ours = {
         **({} if FLUX_LIBRARY in job.jobspec.environment else NO_FLUX_LIBRARY),
         **{name: value for name, value in job.jobspec.environment.items() if value is not None and name not in STALE},
         **job.environment,
+        **({} if tmpdir is None else variables(tmpdir, job.jobspec.environment)),
         PATH_VARIABLE: path,
         "FLUX_JOB_ID": format_f58(job.jobid),
         "FLUX_JOB_SIZE": str(sum(block.ntasks for block in tasks)),

@@ -20,6 +20,7 @@ from fluxsched.errors import FluxschedError, Refused
 from fluxsched.runtime.children import ExitWatch
 from fluxsched.runtime.clock import sleep
 from fluxsched.runtime.exec import procs
+from fluxsched.runtime.exec import tmpdir as tmpdirs
 from fluxsched.runtime.exec.base import JobLaunch, Reports
 from fluxsched.runtime.exec.environment import job_environment, system_bytes, task_environment
 from fluxsched.runtime.exec.gate import Gate, made_up_names, more_descriptors, odd_names, seal_descriptors
@@ -72,20 +73,30 @@ class LocalExecutor:
             self._limit = more_descriptors()
         resources = ResourceSet.parse(job.R)
         words, tasks = program_of(job, resources)
+        tmpdir = None if job.scratch is None else tmpdirs.make(job.scratch, job.jobid)
+        try:
+            run = self._run(job, words, tasks, tmpdir)
+        except FluxschedError:
+            if tmpdir is not None:
+                tmpdirs.remove(tmpdir)
+            raise
+        self._runs[job.jobid] = run
+        error = self._advance(run)
+        if error is not None:
+            self._destroy(run)
+            raise Refused(error)
+
+    def _run(self, job: JobLaunch, words: Sequence[str], tasks: list[Block], tmpdir: str | None) -> Run:
+        """All that the tasks need; none is there yet."""
         path = procs.job_path(job.jobid, self._enclosing)
-        environment = job_environment(job, path, tasks)
+        environment = job_environment(job, path, tasks, tmpdir)
         ntasks = sum(block.ntasks for block in tasks)
         cwd = _directory(job.jobspec.cwd)
         gate = _gate(job, unpacked(job, words), cwd, ntasks, self._limit, made_up_names(environment))
         pmi = self._pmi(job, tasks)
         spawning = _spawn(job.cores, environment, gate, tasks, self._pids, pmi)
         files = files_directory(job.spool, job.jobid) if job.jobspec.files else None
-        run = Run(job.jobid, path, gate, spawning, Meter(self._turns.clock), pmi, files)
-        self._runs[job.jobid] = run
-        error = self._advance(run)
-        if error is not None:
-            self._destroy(run)
-            raise Refused(error)
+        return Run(job.jobid, path, gate, spawning, Meter(self._turns.clock), pmi, files, tmpdir)
 
     def _pmi(self, job: JobLaunch, tasks: Sequence[Block]) -> JobPmi | None:
         """A server for the job's tasks, if they are several or it is asked for."""
@@ -249,7 +260,7 @@ class LocalExecutor:
             while run.gate.pids and self._survives(run) and clock.monotonic_s() < until_s:
                 sleep(LOOK_S)
             self._reap(run, os.WNOHANG)
-            run.tidy()
+            run.tidy(at_once=True)
 
 
 def _directory(cwd: str | None) -> str | None:

@@ -15,6 +15,7 @@ from fluxsched.runtime.children import ExitWatch
 from fluxsched.runtime.exec.gate import Gate
 from fluxsched.runtime.exec.input import JobInput
 from fluxsched.runtime.exec.pmi import JobPmi
+from fluxsched.runtime.exec.tmpdir import remove
 from fluxsched.runtime.exec.usage import Meter
 from fluxsched.runtime.turns import Timer
 
@@ -39,6 +40,7 @@ class Run:
         "pmi",
         "reaped",
         "status",
+        "tmpdir",
         "todo",
         "watch",
         "watched",
@@ -53,7 +55,9 @@ class Run:
         meter: Meter,
         pmi: JobPmi | None,
         files: Path | None,
+        tmpdir: str | None,
     ) -> None:
+        self.tmpdir = tmpdir
         self.jobid = jobid
         self.files = files
         self.path = path
@@ -108,7 +112,14 @@ class Run:
                 self.status = max(self.status, status)
                 self.meter.reaped(task, status, used)
 
-    def tidy(self) -> None:
-        """Remove the files that the job brought along: nothing of it is alive."""
+    def tidy(self, *, at_once: bool = False) -> None:
+        """Remove the files that the job brought along, and its temporary directory: nothing of it is alive. What that
+        holds goes meanwhile if it is much, or `at_once`, where this process is about to end.
+        """
+        if self.tmpdir is not None:
+            if at_once:
+                shutil.rmtree(self.tmpdir, ignore_errors=True)
+            else:
+                remove(self.tmpdir)
         if self.files is not None:
             shutil.rmtree(self.files, ignore_errors=True)

@@ -44,6 +44,7 @@ class JobShell:
     def __init__(self, manager: JobManager, router: Router, store: Store, turns: Turns, spool: Path) -> None:
         self.manager = manager
         self.spool = spool
+        self.scratch: Path | None = None
         self.publish: list[Publish] = []
         self.published: list[Callable[[], None]] = []
         self.held: Callable[[int, Idset], None] = lambda jobid, ranks: None
@@ -248,6 +249,7 @@ class JobShell:
                     R=job.R,
                     environment=self.environment,
                     spool=self.spool,
+                    scratch=self.scratch,
                     cores=self.cores,
                 )
             )
