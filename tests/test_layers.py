@@ -38,10 +38,11 @@ MAY_IMPORT = {
         "runtime.clock.Chance", "runtime.clock.seeded", "runtime.config", "runtime.discover", "runtime.files",
         "runtime.policies", "runtime.sources",
     },
+    "doctor": {"core", "errors", "runtime", "sim", "adapters.flux.install"},
     "adapters": {"core", "errors", "protocol", "runtime", "sched"},
     "cli": {
         "core", "errors", "runtime.blocking", "runtime.clock", "runtime.foreign", "runtime.launch",
-        "runtime.policy_list", "adapters.flux.install", "sim.commands", "sim.kit",
+        "runtime.policy_list", "adapters.flux.install", "doctor.doctor", "sim.commands", "sim.kit",
     },
 }  # fmt: skip
 PURE = ("errors", "core", "protocol", "resource", "jobs", "sched")

@@ -14,6 +14,7 @@ SECTIONS = {
         "uri": Entry("fluxsched.cli.instance:uri", "Print where the instance listens."),
         "ping": Entry("fluxsched.cli.instance:ping", "Measure the way to a service and back."),
         "agent": Entry("fluxsched.cli.instance:agent", "Stand for targets until ended: online while it runs."),
+        "doctor": Entry("fluxsched.cli.doctor:doctor", "Say what works here, what is missing and how to get it."),
         "module": Entry("fluxsched.cli.module:module", "Load, remove, reload and list scheduler modules."),
     },
     "Resources": {

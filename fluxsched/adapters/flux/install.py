@@ -67,6 +67,15 @@ def words_to_load() -> tuple[list[str], str | None]:
     return [file, f"python-path={':'.join(extra)}"] if extra else [file], fault
 
 
+def examine() -> tuple[str, tuple[str, ...]]:
+    """The version of the Flux on PATH, and the directories that its Python needs to find us.
+
+    Raises Refused for what stands in the way of `install`.
+    """
+    flux = _flux()
+    return _check_version(flux), _python_path(flux)
+
+
 def install(options: Sequence[str] = (), directory: Path | None = None) -> Installed:
     """Write the drop-in, with these module options, for the Flux on PATH (or into `directory`).
 
@@ -138,7 +147,7 @@ def _run(*command: str) -> str:
     return done.stdout.strip()
 
 
-def _check_version(flux: str) -> None:
+def _check_version(flux: str) -> str:
     said = _run(flux, "version")
     found = re.search(r"libflux-core:\s*(\d+)\.(\d+)", said)
     if found is None:
@@ -147,6 +156,7 @@ def _check_version(flux: str) -> None:
     if version < FLUX_MIN:
         least = ".".join(map(str, FLUX_MIN))
         raise Refused(f"{flux} is flux-core {version[0]}.{version[1]}: the module needs {least} or later")
+    return f"{version[0]}.{version[1]}"
 
 
 def _drop_in(flux: str | None, directory: Path | None) -> Path:

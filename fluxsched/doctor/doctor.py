@@ -1,0 +1,25 @@
+"""All checks, in the order in which they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from fluxsched.doctor.check import Check, is_well
+from fluxsched.doctor.installed import installed
+
+__all__ = ["Check", "examine", "is_well"]
+
+
+def examine(statedir: Path | None) -> Iterator[Check]:
+    """Look at everything; a check at a time, for some take a while."""
+    yield from installed()
+    try:  # a dependency that is missing has been named by now, and is no reason to fail here
+        from fluxsched.doctor.directories import directories, instances
+        from fluxsched.doctor.homes import homes
+    except ImportError as fault:
+        yield Check("Homes", "all", "fail", f"cannot be imported: {fault}", "pip install --force-reinstall fluxsched")
+        return
+    yield from directories(statedir)
+    yield from instances()
+    yield from homes()

@@ -1,0 +1,116 @@
+"""What is installed here that fluxsched needs or can use, and how to get what is not."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from fluxsched import __version__
+from fluxsched.doctor.check import Check
+from fluxsched.runtime.hwloc import LSTOPO
+
+SECTION = "Installed"
+ASK_S = 10.0
+"""How long a program may take to say its version (seconds)."""
+FILES_MIN = 4096
+"""Open files that an instance should be allowed: two for each running task."""
+PYTHON_MIN = (3, 11)
+CGROUPS = Path("/sys/fs/cgroup")
+EXTRAS = (("matplotlib", "plots", "`fluxsched sim --plot`"), ("msgpack", "client", "the plain example client"))
+
+
+def installed() -> Iterator[Check]:
+    """Look at all of it."""
+    yield _python()
+    yield Check(SECTION, "fluxsched", "ok", f"{__version__}, {Path(__file__).parents[1]}")
+    yield from map(_dependency, ("click", "msgspec", "pyzmq"))
+    yield Check(SECTION, "SQLite", "ok", sqlite3.sqlite_version)
+    for module, extra, what in EXTRAS:
+        yield _extra(module, extra, what)
+    yield _lstopo()
+    yield _mpi()
+    yield _cgroup()
+    yield _open_files()
+
+
+def version_of(words: Sequence[str], pattern: str) -> str | None:
+    """What a program says of its version, by a pattern with one group; None if it is not there or says otherwise."""
+    try:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=ASK_S, cwd="/"
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(pattern, done.stdout + done.stderr)
+    return None if found is None else found[1]
+
+
+def _python() -> Check:
+    text = f"{'.'.join(map(str, sys.version_info[:3]))}, {sys.executable}"
+    if sys.version_info[:2] < PYTHON_MIN:
+        return Check(SECTION, "Python", "fail", text, "fluxsched needs Python 3.11 or later")
+    return Check(SECTION, "Python", "ok", text)
+
+
+def _dependency(name: str) -> Check:
+    try:
+        return Check(SECTION, name, "ok", metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Check(SECTION, name, "fail", "not installed", f"pip install {name}")
+
+
+def _extra(module: str, extra: str, what: str) -> Check:
+    if find_spec(module) is None:
+        return Check(SECTION, module, "none", f"not installed; {what} needs it", f"pip install 'fluxsched[{extra}]'")
+    return Check(SECTION, module, "ok", f"{metadata.version(module)}, for {what}")
+
+
+def _lstopo() -> Check:
+    found = version_of([LSTOPO, "--version"], r"(\d+(?:\.\d+)+)")
+    if found is None:
+        remedy = f"install hwloc ({LSTOPO}: package hwloc-nox or hwloc)"
+        return Check(SECTION, "hwloc", "none", "not installed; without it no GPUs are found", remedy)
+    return Check(SECTION, "hwloc", "ok", found)
+
+
+def _mpi() -> Check:
+    if shutil.which("mpiexec") is None and shutil.which("mpichversion") is None:
+        return Check(SECTION, "MPI", "none", "not on PATH", "install MPICH (package mpich) to run MPI programs as jobs")
+    mpich = version_of(["mpichversion"], r"MPICH Version:\s*(\S+)") or version_of(
+        ["mpiexec", "--version"], r"HYDRA build details:\s*Version:\s*(\S+)"
+    )
+    if mpich is not None:
+        return Check(SECTION, "MPI", "ok", f"MPICH {mpich}")
+    other = version_of(["mpiexec", "--version"], r"\(?(Open MPI\)? \S+)")
+    return Check(SECTION, "MPI", "ok", (other or "of unknown make").replace(")", ""))
+
+
+def _cgroup() -> Check:
+    remedy = "run the instance by systemd with Delegate=yes, as examples/fluxsched.service does"
+    if not (CGROUPS / "cgroup.controllers").exists():
+        return Check(SECTION, "cgroup v2", "none", f"not mounted at {CGROUPS}", "boot with the unified hierarchy")
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    ours = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+    path = CGROUPS / ours
+    if not os.access(path, os.W_OK) or not os.access(path / "cgroup.procs", os.W_OK):
+        return Check(SECTION, "cgroup v2", "none", f"not delegated to us ({path})", remedy)
+    controllers = (path / "cgroup.controllers").read_text().split()
+    text = f"delegated to us ({path}): {' '.join(controllers) or 'without controllers'}"
+    return Check(SECTION, "cgroup v2", "ok" if "memory" in controllers else "none", text)
+
+
+def _open_files() -> Check:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    text = f"{soft}, may be raised to {'any number' if hard == resource.RLIM_INFINITY else hard}"
+    if hard != resource.RLIM_INFINITY and hard < FILES_MIN:
+        return Check(SECTION, "open files", "warn", text, f"allow {FILES_MIN} at least (ulimit -Hn, LimitNOFILE=)")
+    return Check(SECTION, "open files", "ok", text)
