@@ -41,8 +41,9 @@ MAY_IMPORT = {
     "doctor": {"core", "errors", "runtime", "sim", "adapters.flux.install"},
     "adapters": {"core", "errors", "protocol", "runtime", "sched"},
     "cli": {
-        "core", "errors", "runtime.blocking", "runtime.clock", "runtime.foreign", "runtime.launch",
-        "runtime.policy_list", "adapters.flux.install", "doctor.doctor", "sim.commands", "sim.kit",
+        "core", "errors", "runtime.blocking", "runtime.clock", "runtime.foreign", "runtime.instances",
+        "runtime.launch", "runtime.policy_list", "runtime.visiting", "adapters.flux.install", "doctor.doctor",
+        "sim.commands", "sim.kit",
     },
 }  # fmt: skip
 PURE = ("errors", "core", "protocol", "resource", "jobs", "sched")

@@ -52,7 +52,8 @@ class Failed(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Write `fluxsched: COMMAND: text` to stderr."""
-        click.echo(f"fluxsched: {self.command}: {self.message}", file=file, err=file is None)
+        where = f"fluxsched: {self.command}" if self.command else "fluxsched"
+        click.echo(f"{where}: {self.message}", file=file, err=file is None)
 
 
 def warn(text: str) -> None:

@@ -71,6 +71,11 @@ def hosts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
     return [CompletionItem(f"{done}{comma}{item.value}") for item in _fitting(dict.fromkeys(names), last)]
 
 
+def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Files: the shell knows them."""
+    return [CompletionItem(incomplete, type="file")]
+
+
 def policies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Policies by name; a path is completed as a file."""
     if "/" in incomplete or incomplete.startswith("."):

@@ -9,7 +9,7 @@ import click
 
 from fluxsched.cli import complete, show
 from fluxsched.cli.base import Command, usage
-from fluxsched.cli.options import FSD, Handle, connect, connected, json_option, uri_option
+from fluxsched.cli.options import FSD, JOBID, Handle, connect, connected, json_option, uri_option
 
 STOP_TIMEOUT_S = 30.0
 """Jobs are told to end, and killed if they do not: this takes a while."""
@@ -87,9 +87,23 @@ def stop(uri: str | None, timeout: float) -> None:
 @click.command("uri", cls=Command)
 @json_option
 @click.option("--local", is_flag=True, help="For Flux's own commands: export FLUX_URI=$(fluxsched uri --local)")
+@click.argument("jobid", metavar="[JOBID]", type=JOBID, required=False, shell_complete=complete.jobids)
 @connected
-def uri(handle: Handle, as_json: bool, local: bool) -> None:
-    """Print where the instance listens, as FLUXSCHED_URI wants it; with --json all about it."""
+def uri(handle: Handle, jobid: int | None, as_json: bool, local: bool) -> None:
+    """Print where the instance listens, as FLUXSCHED_URI wants it; with --json all about it.
+
+    With JOBID: the instance that this job is (batch, alloc).
+    """
+    if jobid is not None:
+        from fluxsched.cli.batch import address_of
+
+        with connect(address_of(handle, jobid)) as inner:
+            _print_uri(inner, as_json, local)
+        return
+    _print_uri(handle, as_json, local)
+
+
+def _print_uri(handle: Handle, as_json: bool, local: bool) -> None:
     if as_json:
         show.print_json(handle.rpc("instance.info"))
     elif local:

@@ -106,11 +106,21 @@ def parse_copies(text: str) -> Idset:
 
 _NATURAL = click.IntRange(min=0)
 _POSITIVE = click.IntRange(min=1)
-_JOB_OPTIONS = (
+_TASKS = (
     click.option("-N", "--nodes", type=_POSITIVE, metavar="N", help="Number of nodes."),
     click.option("-n", "--ntasks", type=_POSITIVE, metavar="N", help="Number of tasks. [default: 1]"),
     click.option("-c", "--cores-per-task", type=_POSITIVE, metavar="N", default=1, help="Cores for each task."),
     click.option("-g", "--gpus-per-task", type=_NATURAL, metavar="N", default=0, help="GPUs for each task."),
+)  # fmt: skip
+_SLOTS = (
+    click.option("-N", "--nodes", type=_POSITIVE, metavar="N", help="Number of nodes; whole ones, without -n."),
+    click.option("-n", "--nslots", "ntasks", type=_POSITIVE, metavar="N", help="Number of slots of resources."),
+    click.option("-c", "--cores-per-slot", "cores_per_task", type=_POSITIVE, metavar="N", default=1,
+                 help="Cores for each slot. [default: 1]"),
+    click.option("-g", "--gpus-per-slot", "gpus_per_task", type=_NATURAL, metavar="N", default=0,
+                 help="GPUs for each slot."),
+)  # fmt: skip
+_JOB_OPTIONS = (
     click.option("--request", "requests", multiple=True, metavar="KIND=AMOUNT,...",
                  type=Converted("request", parse_request),
                  help="What is counted: memory=4GiB for each task, scratch=1TB/node, matlab=1/job."),
@@ -145,13 +155,22 @@ _JOB_OPTIONS = (
     click.option("--flags", type=Converted("flags", parse_flags), metavar="NAME,...", default=0,
                  help=f"Submit flags: {', '.join(FLAGS)}."),
     click.option("--dry-run", is_flag=True, help="Print the jobspec and submit nothing."),
-    click.argument("command", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED),
 )  # fmt: skip
+_COMMAND = click.argument("command", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 
 
 def job_options(handler: Callable[..., Any]) -> Callable[..., Any]:
     """Add all options of a job, and its command."""
-    for option in reversed(_JOB_OPTIONS):
+    return _with((*_TASKS, *_JOB_OPTIONS, _COMMAND), handler)
+
+
+def slot_options(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Add all options of a job that is an instance: what it has is asked for in slots, not in tasks."""
+    return _with((*_SLOTS, *_JOB_OPTIONS), handler)
+
+
+def _with(options: Sequence[Callable[..., Any]], handler: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(options):
         handler = option(handler)
     return handler
 

@@ -12,6 +12,8 @@ SECTIONS = {
         "start": Entry("fluxsched.cli.instance:start", "Start an instance, with a command or a shell inside."),
         "stop": Entry("fluxsched.cli.instance:stop", "Stop an instance."),
         "uri": Entry("fluxsched.cli.instance:uri", "Print where the instance listens."),
+        "instances": Entry("fluxsched.cli.instances:instances", "List your instances on this machine."),
+        "proxy": Entry("fluxsched.cli.batch:proxy", "Run a command in the instance that a job is."),
         "ping": Entry("fluxsched.cli.instance:ping", "Measure the way to a service and back."),
         "agent": Entry("fluxsched.cli.instance:agent", "Stand for targets until ended: online while it runs."),
         "doctor": Entry("fluxsched.cli.doctor:doctor", "Say what works here, what is missing and how to get it."),
@@ -23,6 +25,8 @@ SECTIONS = {
     "Jobs": {
         "submit": Entry("fluxsched.cli.submit:submit", "Submit a job and print its id."),
         "bulksubmit": Entry("fluxsched.cli.bulksubmit:bulksubmit", "Submit a job for each of many inputs."),
+        "batch": Entry("fluxsched.cli.batch:batch", "Submit a script that runs in an instance of its own."),
+        "alloc": Entry("fluxsched.cli.batch:alloc", "Get resources, and a shell in an instance on them."),
         "run": Entry("fluxsched.cli.submit:run", "Run a job here: its output and its exit status."),
         "jobs": Entry("fluxsched.cli.jobs:jobs", "List jobs."),
         "cancel": Entry("fluxsched.cli.steer:cancel", "Cancel jobs."),
@@ -57,5 +61,12 @@ Completion for bash (zsh and fish alike):
 @click.group("fluxsched", cls=Program, sections=SECTIONS, epilog=EPILOG,
              context_settings={"help_option_names": ["-h", "--help"]})  # fmt: skip
 @click.version_option(__version__, prog_name="fluxsched")
-def main() -> None:
+@click.option("--parent", count=True, help="Go to the instance around this one; may be repeated.")
+@click.pass_context
+def main(ctx: click.Context, parent: int) -> None:
     """Resources and jobs of a machine: acquire, schedule, run, drain."""
+    if parent:
+        from fluxsched.cli.instances import go_to_parent
+
+        for _ in range(parent):
+            go_to_parent(ctx)

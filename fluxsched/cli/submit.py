@@ -77,7 +77,7 @@ def run(label_io: bool, uri: str | None, dry_run: bool, **options: Any) -> int:
     with connect(uri) as handle, EndingSignals() as signals:
         check_feasible(handle, [jobspec])
         with signals.hold():
-            jobid = _submit(handle, jobspec, options)
+            jobid = submit_one(handle, jobspec, options)
         try:
             signals.release()
             return attach(handle, jobid, labelled=label_io, source=source)
@@ -87,7 +87,8 @@ def run(label_io: bool, uri: str | None, dry_run: bool, **options: Any) -> int:
             raise
 
 
-def _submit(handle: Handle, jobspec: dict[str, Any], options: Mapping[str, Any]) -> int:
+def submit_one(handle: Handle, jobspec: dict[str, Any], options: Mapping[str, Any]) -> int:
+    """Submit a job with the urgency and the flags that `options` have; its id."""
     if not options["flags"]:
         return handle.submit_many([jobspec], options["urgency"])[0]
     request = {"jobspec": jobspec, "urgency": options["urgency"], "flags": options["flags"]}

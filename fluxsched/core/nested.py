@@ -17,6 +17,10 @@ SCRIPT = "{{tmpdir}}/script"
 """Where the script of a batch job is written to: below the job's own directory."""
 CONFIG = "conf.json"
 """The configuration of the nested instance, as Flux names the file."""
+ADDRESS_KEY = "fluxsched_uri"
+"""The key of the memo in which a nested instance says, at its job, where it is; `uri` is as Flux's commands want it.
+Flux wants identifiers as keys.
+"""
 
 _BROKER = ("flux", "broker")
 _WITH_VALUE = {"-S": "setattr", "--setattr": "setattr", "-c": "config", "--config-path": "config", "--conf": "conf"}

@@ -20,6 +20,7 @@ _INSTANCE = {
     "broker.ping": Topic(FreeForm, FreeForm, "the request comes back, with route, userid, rolemask and rank", "broker"),
     "attr.list": Topic(Empty, instance.AttributesResponse, "names of all attributes", "attr"),
     "state-machine.get": Topic(Empty, instance.StateResponse, "state of the broker, and since when", "state-machine"),
+    "state-machine.wait": Topic(Empty, Empty, "answered once jobs can be run", "state-machine"),
     "groups.get": Topic(instance.GroupRequest, instance.GroupResponse, "ranks online or torpid", "groups"),
     "resource.reload": Topic(instance.ReloadFromRequest, Empty, "replace the inventory by an R file", "resource"),
     "sched.resource-status": Topic(

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fluxsched.core.jobid import parse_jobid
+from fluxsched.core.nested import ADDRESS_KEY
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.blocking import Handle as BlockingHandle
 from fluxsched.runtime.client import Handle
 from fluxsched.runtime.log import logger
-from fluxsched.runtime.paths import URI_VARIABLE
+from fluxsched.runtime.paths import LEVEL_VARIABLE, URI_VARIABLE
 
 log = logger("instance")
 
@@ -33,14 +34,10 @@ ANSWER_S = 5.0
 _LEVEL_DIGITS = 4
 
 
-LEVEL_VARIABLE = "FLUXSCHED_LEVEL"
-"""How many instances of ours are around a process; not set outside of any."""
 PARENT_VARIABLE = "FLUXSCHED_PARENT_URI"
 """The instance around the one that FLUXSCHED_URI names."""
 ENCLOSING_VARIABLE = "FLUX_ENCLOSING_ID"
 """The job of the parent that an instance is, as Flux names it."""
-OWN_URI = "fluxsched-uri"
-"""The key of the memo for an instance's own address."""
 _OF_A_JOB = re.compile(r"FLUX_JOB_(ID|SIZE|NNODES|CC)|FLUX_TASK_.*|PMI_.*")
 """Variables that make a task know itself: what runs inside an instance that is this task is another one's."""
 
@@ -91,7 +88,7 @@ def inside(base: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
     Of the job that the instance is, only its id is left, under the name that Flux has for it.
     """
     kept = {name: value for name, value in base.items() if not (LEVEL_VARIABLE in base and _OF_A_JOB.fullmatch(name))}
-    if LEVEL_VARIABLE in base and "FLUX_JOB_ID" in base:
+    if LEVEL_VARIABLE in base and "FLUX_JOB_ID" in base and ENCLOSING_VARIABLE not in added:
         kept[ENCLOSING_VARIABLE] = base["FLUX_JOB_ID"]
     kept.pop(PARENT_VARIABLE, None)
     return {**with_program(kept), **added}
@@ -133,10 +130,9 @@ class Enclosing(NamedTuple):
 
     async def tell(self, uri: str, local_uri: str) -> None:
         """Leave word at the job that it is an instance, and where."""
-        remote = f"ssh://{os.uname().nodename}{local_uri.removeprefix('local://')}"
         try:
             async with Handle(self.uri) as handle:
-                await handle.rpc("job-manager.memo", {"id": self.jobid, "memo": {"uri": remote, OWN_URI: uri}})
+                await handle.rpc("job-manager.memo", {"id": self.jobid, "memo": {"uri": local_uri, ADDRESS_KEY: uri}})
         except FluxschedError as exc:
             log.warning("the enclosing instance does not know where we are: %s", exc)
 

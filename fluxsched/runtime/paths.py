@@ -19,6 +19,8 @@ from fluxsched.runtime.exec.procs import stat_of
 
 URI_VARIABLE = "FLUXSCHED_URI"
 TEMPORARY_VARIABLE = "FLUXSCHED_TMPDIR"
+LEVEL_VARIABLE = "FLUXSCHED_LEVEL"
+"""How many instances of ours are around a process; not set outside of any."""
 SOCKET_NAME = "instance.sock"
 LOCAL_NAME = "local-0"
 """The socket for Flux's own clients, named as Flux names it."""
@@ -29,6 +31,7 @@ OWNER_NAME = "owner"
 DATABASE_NAME = "state.sqlite"
 """The store's file, in the state directory or else in the run directory."""
 PREFIX = "fluxsched-"
+_IPC = "ipc://"
 
 
 def temporary_directory() -> str:
@@ -37,11 +40,26 @@ def temporary_directory() -> str:
 
 
 def base_directory() -> Path:
-    """The directory below which this user's run directories are made."""
+    """The directory below which this user's run directories are made.
+
+    Inside an instance it is that instance's: a job may have a temporary directory of its own, which goes with it.
+    """
+    enclosing = _beside(os.environ.get(URI_VARIABLE, "")) if os.environ.get(LEVEL_VARIABLE) else None
+    if enclosing is not None:
+        return enclosing
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.access(runtime, os.W_OK):
         return Path(runtime)
     return Path(temporary_directory())
+
+
+def _beside(uri: str) -> Path | None:
+    """Where the run directory of the instance at `uri` is, if that says so and we may write there."""
+    path = Path(uri.removeprefix(_IPC))
+    if not uri.startswith(_IPC) or path.name != SOCKET_NAME or not path.parent.name.startswith(PREFIX):
+        return None
+    base = path.parent.parent
+    return base if os.access(base, os.W_OK) else None
 
 
 def write_info(run_directory: Path, info: dict[str, Any]) -> None:
@@ -63,18 +81,23 @@ def read_info(run_directory: Path) -> dict[str, Any] | None:
     return info if isinstance(info, dict) else None
 
 
-def live_uris() -> list[str]:
-    """This user's live instances, the newest first."""
+def live_instances() -> list[dict[str, Any]]:
+    """What this user's live instances wrote (InstanceInfo), the newest first."""
     found = []
     for path in base_directory().glob(f"{PREFIX}{os.getuid()}-*"):
         with contextlib.suppress(FileNotFoundError):  # just removed
-            if path.stat().st_uid == os.getuid() and (info := read_info(path)) is not None:
-                found.append((float(info.get("starttime", 0.0)), str(info["uri"])))
-    return [uri for _, uri in sorted(found, reverse=True)]
+            if path.stat().st_uid == os.getuid() and (info := read_info(path)) is not None and "uri" in info:
+                found.append(info)
+    return sorted(found, key=lambda info: float(info.get("starttime", 0.0)), reverse=True)
+
+
+def live_uris() -> list[str]:
+    """This user's live instances that are in no other one, the newest first."""
+    return [str(info["uri"]) for info in live_instances() if not info.get("level")]
 
 
 def find_uri(uri: str | None = None, *, only: bool = False) -> str:
-    """The instance to talk to: `uri`, else FLUXSCHED_URI, else this user's newest live instance.
+    """The instance to talk to: `uri`, else FLUXSCHED_URI, else this user's newest live instance that is no job.
 
     `only`: who is about to end an instance must not guess. Raises Refused naming all, if there are several.
     """

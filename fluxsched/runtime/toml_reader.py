@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from fluxsched.core.amounts import AMOUNT_KINDS_MAX, Amounts, check_kind, parse_amount
 from fluxsched.core.duration import parse_duration
-from fluxsched.core.jsontext import check_shape
+from fluxsched.core.jsontext import check_shape, load_object
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.runtime.toml_lines import Lines, Path
 
@@ -27,6 +27,9 @@ MEMBERS_MAX = 1 << 20
 
 FAULTS_SHOWN_MAX = 100
 """One mistake can make thousands, and what scrolls off the screen helps nobody."""
+
+JSON = ".json"
+"""A file of this name is JSON, as Flux's brokers take it too; of its keys no lines are known."""
 
 _WORDS = {bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "an array", dict: "a table"}
 _AT_LINE = re.compile(r" \(at line ([0-9]+), column ([0-9]+)\)$")
@@ -55,7 +58,7 @@ class Document:
 
     def __init__(self, text: str, name: str) -> None:
         self.name = name
-        self.lines = Lines(text)
+        self.lines = Lines("" if name.endswith(JSON) else text)
         self.raw = _load(text, name)
         self.faults: list[Fault] = []
 
@@ -211,7 +214,7 @@ def _word(value: object) -> str:
 
 def _load(text: str, name: str) -> dict[str, Any]:
     try:
-        raw = tomllib.loads(text)
+        raw = load_object(text, name) if name.endswith(JSON) else tomllib.loads(text)
     except tomllib.TOMLDecodeError as fault:
         said = str(fault)
         at = _AT_LINE.search(said)

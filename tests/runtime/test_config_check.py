@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.config import load_config
+from fluxsched.runtime.config import load_config, parse_config
 from fluxsched.runtime.config_check import read_site
 from fluxsched.runtime.launch import StartOptions, settings_of
 
@@ -102,3 +102,12 @@ def test_policies_of_a_configuration_count_from_its_directory(
     assert (config.schedulers[0].policy, config.queues["a"].policy) == (f"{mine};b={mine}:y=2", f"{mine}:x=1")
     assert faults == []
     assert load_config(path) == config or config.name != str(path)
+
+
+def test_a_configuration_may_be_json_by_its_name() -> None:
+    text = '{"queues": {"debug": {}}, "resource": {"exclude": "0"}}'
+    assert set(parse_config(text, "conf.json").queues) == {"debug"}
+    with pytest.raises(InvalidValue, match=r"conf\.json:1: \[resource\] unknown key 'excluded'"):
+        parse_config('{"resource": {"excluded": "0"}}', "conf.json")
+    with pytest.raises(InvalidValue, match=r"conf\.json is not JSON"):
+        parse_config("{", "conf.json")

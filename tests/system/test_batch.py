@@ -1,12 +1,18 @@
-"""Nested instances: `batch`, `alloc`, what stock Flux's batch hands in, and how one finds the other."""
+"""Nested instances: `batch`, `alloc`, what stock Flux's batch hands in, and how one finds the other.
+
+Each costs the start of an instance, so a test asks much of one.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 from fluxsched.core.jobspec import Jobspec
 
+EXAMPLE = Path(__file__).parents[2] / "examples/batch.sh"
 STOCK = "#!/bin/sh\necho $0 $*\nfluxsched resource list -n -o '{state} {nnodes} {ncores}'\nexit 7\n"
 
 
@@ -24,12 +30,148 @@ def stock_jobspec(user: Any, script: str, *args: str, **resources: Any) -> dict[
     return jobspec
 
 
+def script(user: Any, text: str) -> str:
+    (user.directory / "job.sh").write_text(f"#!/bin/sh\n{text}")
+    return "job.sh"
+
+
+def table(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
 def test_a_jobspec_of_stock_flux_batch_runs_as_a_nested_instance(site: Any) -> None:
     with site.connect() as handle:
         jobid = handle.submit(stock_jobspec(site, STOCK, "one", ntasks=4, nodes=2))
         assert handle.wait(jobid)["status"] == 7 << 8
     [output] = site.directory.glob("flux-*.out")
-    first, *rest = output.read_text().splitlines()
-    assert first.endswith("/files/script one")
-    assert [line.split() for line in rest] == [["free", "2", "4"], ["allocated", "0", "0"], ["down", "0", "0"]]
-    assert not Path(first.split()[0]).exists()
+    first, *rest = table(output.read_text())
+    output.unlink()
+    assert first[0].endswith("/files/script")
+    assert first[1:] == ["one"]
+    assert rest == [["free", "2", "4"], ["allocated", "0", "0"], ["down", "0", "0"]]
+    assert not Path(first[0]).exists()
+
+
+def test_the_example_script_runs_as_under_real_flux(user: Any) -> None:
+    """What is expected is what flux-core 0.88 wrote for the same script."""
+    user.shell(f"fluxsched batch --quiet --wait {EXAMPLE} a b", "--test-size", "2", status=4)
+    assert (user.directory / "example.out").read_text().splitlines() == [
+        "hello, world: a b",
+        "1 node, 2 cores",
+        "task 0 of 2",
+        "task 1 of 2",
+        "a task failed with 3",
+        "the first is done",
+        "first 1 CD",
+        "second 1 CD",
+    ]
+
+
+def test_what_runs_in_batch_finds_its_instance_and_the_parent(site: Any) -> None:
+    text = """#flux: -n2 --output=kvs
+fluxsched jobs -n -o '{name}' -a | wc -l
+fluxsched --parent jobs -n -o '{name} {state}'
+fluxsched --parent uri; echo $FLUXSCHED_PARENT_URI
+fluxsched instances -n -o '{level} {size}'
+echo $FLUXSCHED_LEVEL $FLUX_ENCLOSING_ID ${FLUX_JOB_ID-none} ${FLUX_URI%%:*}
+fluxsched run sh -c 'fluxsched uri; echo $FLUXSCHED_URI; echo $FLUXSCHED_LEVEL'
+"""
+    jobid = site("batch", script(site, text)).word
+    site("wait", jobid)
+    lines = site("job", "output", jobid).out.splitlines()
+    assert lines[:2] == ["0", "job.sh RUN"]
+    assert lines[2] == lines[3] == site.uri
+    assert [line.split() for line in lines[4:6]] == [["0", "4"], ["1", "1"]]
+    assert lines[6] == f"2 {jobid} none local"
+    assert lines[7] == lines[8] != site.uri
+    assert lines[9] == "2"
+
+
+def test_a_script_is_stored_when_it_is_submitted(site: Any) -> None:
+    name = script(site, "echo as submitted\n")
+    jobid = site("batch", "-n1", "--urgency=hold", "--output=none", name).word
+    script(site, "echo edited\n")
+    site("urgency", jobid, "default")
+    site("wait", jobid)
+    assert site("job", "output", jobid).out == "as submitted\n"
+
+
+def test_everything_inside_ends_with_the_job(site: Any, until: Any, alive: Any) -> None:
+    """Nested in nested; one leaves its process group. Canceled here; a time limit and a failure end the same way."""
+    text = """fluxsched batch -n1 --output=none --wrap 'echo $$ >b; exec sleep 600'
+setsid sh -c 'echo $$ >c; exec sleep 600' &
+fluxsched submit sh -c 'echo $$ >a; exec sleep 600'
+sleep 600
+"""
+    jobid = site("batch", "-n2", "--output=none", script(site, text)).word
+    files = [site.directory / name for name in "abc"]
+    until(lambda: all(file.exists() and file.read_text().strip() for file in files))
+    pids = [int(file.read_text()) for file in files]
+    assert all(map(alive, pids))
+    levels = [row["level"] for row in site("instances", "--json").json["instances"]]
+    assert levels == [0, 1, 2]
+    site("cancel", jobid)
+    site("wait", jobid, status=128 + signal.SIGTERM)
+    assert not any(map(alive, pids))
+
+
+def test_a_batch_job_ends_when_its_time_is_over(site: Any) -> None:
+    jobid = site("batch", "-n1", "-t", "1.5s", "--output=none", script(site, "sleep 600\n")).word
+    site("wait", jobid, status=None)
+    assert site.info(jobid)["exception"]["type"] == "timeout"
+
+
+def test_alloc_runs_a_command_here_in_an_instance_of_its_own(daemon: Any, tmp_path: Path) -> None:
+    config = tmp_path / "site.toml"
+    config.write_text('[[resource.config]]\nhosts = "fake[0-1]"\ncores = "0-3"\namounts = { memory = 64 }\n')
+    user = daemon("--fake", "2x4+1", "--config", config)
+    inner = "fluxsched resource R; echo $PPID $FLUX_ENCLOSING_ID; fluxsched run -n2 -g0 echo task; exit 4"
+    found = user.process("alloc", "-n2", "-N1", "-g0", "--request", "memory=16", "sh", "-c", inner, status=4)
+    resources, identity, *tasks = found.out.splitlines()
+    assert '"children": {"core": "0-1"}' in resources
+    assert '"memory": 32' in resources
+    assert tasks == ["task", "task"]
+    [row] = user("jobs", "-a", "--json").json["jobs"]
+    assert (row["success"], row["name"]) == (True, "sh")
+    assert identity.split()[1] == user("jobs", "-a", "-n", "-o", "{id.f58}").word
+    assert user.process("alloc", "-n1", "no-such-command", status=127).err.endswith("No such file or directory\n")
+
+
+def test_alloc_in_the_background_and_how_to_get_in(site: Any) -> None:
+    jobid = site("alloc", "-n2", "--bg").word
+    inner = site("uri", jobid).word
+    with site.at(inner).connect() as handle:
+        info = handle.rpc("instance.info")
+        assert (info["level"], info["parent"], info["size"]) == (1, site.uri, 1)
+        local = handle.rpc("attr.get", {"name": "local-uri"})["value"]
+        assert handle.rpc("attr.get", {"name": "instance-level"})["value"] == "1"
+        assert handle.rpc("attr.get", {"name": "parent-uri"})["value"] == site("uri", "--local").word
+    assert site("uri", "--local", jobid).word == local
+    assert site.info(jobid)["annotations"]["user"] == {"uri": local, "fluxsched_uri": inner}
+    assert site.process("proxy", jobid, "fluxsched", "uri").word == inner
+    assert site.process("proxy", jobid, "sh", "-c", "exit 5", status=5).err == ""
+    site("stop", "--uri", inner)
+    site("wait", jobid)
+    assert "is no running instance" in site("uri", jobid, status=1).err
+
+
+def test_a_nested_instance_is_nobody_s_default(user: Any, daemon: Any) -> None:
+    outer = daemon("--fake", "1x2")
+    jobid = outer("alloc", "-n1", "--bg").word
+    assert user("uri").word == outer.uri
+    assert user("stop").word == f"stopped {outer.uri}"
+    assert jobid
+
+
+def test_instances_says_which_one_does_not_answer(daemon: Any) -> None:
+    user = daemon("--fake", "3x1", "--scheduler", "none")
+    pid = user.pid()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        [row] = user("instances", "--json").json["instances"]
+        assert (row["pid"], row["state"], row["size"]) == (pid, "silent", 3)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    [line] = table(user("instances", "-n").out)
+    assert line[:3] == [str(pid), "0", "3"]
+    assert line[4:] == ["run", user.uri]

@@ -41,6 +41,7 @@ class InstanceDoor:
             {
                 "broker.ping": lambda request: request.respond(ping_answer(request)),
                 "state-machine.get": self._state,
+                "state-machine.wait": lambda request: instance.when_ready(request.respond),
                 "attr.list": self._attributes,
                 "groups.get": self._group,
             },

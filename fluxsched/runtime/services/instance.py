@@ -22,7 +22,7 @@ class InstanceService:
         self._info = info
         self._stop = stop
         self._config = config
-        self._waiting: list[Request] = []
+        self._waiting: list[Callable[[], None]] = []
         self.attributes: dict[str, str] = {}
         """What `attr.get` answers."""
         router.serve(
@@ -52,16 +52,20 @@ class InstanceService:
 
     def _ready(self, request: Request) -> None:
         """Answer once the agents are online and the schedulers are ready or have failed."""
+        self.when_ready(lambda: request.respond(self._info()))
+
+    def when_ready(self, call: Callable[[], None]) -> None:
+        """Call now, or once the agents are online and the schedulers are ready or have failed."""
         if self._info().ready:
-            request.respond(self._info())
+            call()
         else:
-            self._waiting.append(request)
+            self._waiting.append(call)
 
     def became_ready(self) -> None:
         """Tell those who wait."""
         waiting, self._waiting = self._waiting, []
-        for request in waiting:
-            request.respond(self._info())
+        for call in waiting:
+            call()
 
     def _stop_request(self, request: Request) -> None:
         request.respond()
