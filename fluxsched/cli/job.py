@@ -8,10 +8,10 @@ from typing import Any, BinaryIO
 
 import click
 
-from fluxsched.cli import show
+from fluxsched.cli import show, stdio
 from fluxsched.cli.attach import attach as attach_to
 from fluxsched.cli.attach import follow_output
-from fluxsched.cli.base import Group, warn
+from fluxsched.cli.base import Group
 from fluxsched.cli.events import EventPrinter, event_options
 from fluxsched.cli.forward import own_input
 from fluxsched.cli.job_usage import usage_lines
@@ -175,7 +175,7 @@ def attach(handle: Handle, jobid: int, label_io: bool, read_only: bool) -> int:
     try:
         return attach_to(handle, jobid, labelled=label_io, source=source)
     except KeyboardInterrupt:
-        warn(f"detached: {show.jobid_text(jobid)} goes on")
+        stdio.say(f"detached: {show.jobid_text(jobid)} goes on")
         raise
 
 

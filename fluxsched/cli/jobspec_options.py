@@ -137,8 +137,9 @@ _JOB_OPTIONS = (
     click.option("--requires", type=Converted("constraint", parse_constraint_text), metavar="CONSTRAINT",
                  help="Such as 'ssd & !gpu' or 'host:node[0-3]'."),
     click.option("--input", metavar="FILE", help="Have the tasks read FILE."),
-    click.option("--output", metavar="FILE", help="Write stdout of the tasks to FILE."),
-    click.option("--error", metavar="FILE", help="Write stderr of the tasks to FILE."),
+    click.option("--output", metavar="FILE",
+                 help="Write stdout of the tasks to FILE. It may have tags, such as {{id}}, {{name}}, {{taskid}}."),
+    click.option("--error", metavar="FILE", help="Write stderr of the tasks to FILE, which may have tags as well."),
     click.option("--cwd", metavar="DIR", help="Working directory of the tasks. [default: this one]"),
     click.option("--env", "env_rules", multiple=True, metavar="RULE", callback=all_rules,
                  help="Edit the environment, in order: NAME=VALUE sets, -PATTERN removes, PATTERN brings back, ^FILE "

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluxsched.core.duration import format_duration
 from fluxsched.core.idset import Idset
+from fluxsched.core.template import check_outputs
 from fluxsched.core.why import Why
 from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs import lookups
@@ -73,6 +74,7 @@ class JobManager(SchedulerSide):
             raise Refused(f"{self._active_max} jobs are active, the limit: submit when some have ended", errno.EAGAIN)
         if jobid in self.active or jobid in self.inactive:
             raise InvalidValue(f"job id {jobid} is taken: ids must be unique")
+        check_outputs(jobspec.output, jobspec.error)
         queue = self.queues.for_submit(jobspec.queue)
         jobspec = queue.admit(jobspec)
         dependencies = self._checked_dependencies(jobspec) if jobspec.dependencies else ()

@@ -11,7 +11,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.runtime.exec.layout import TASKS_JOB_MAX, blocks, processing_units
-from fluxsched.runtime.exec.output import expand
+from fluxsched.runtime.exec.tags import Tags
 
 
 def r_of(*entries: tuple[str, dict[str, str]], nslots: int | None = None) -> ResourceSet:
@@ -90,19 +90,38 @@ def test_processing_units_are_the_union_of_the_cores() -> None:
     assert processing_units(Idset.parse("2-3"), topology) is None
 
 
+def tags(jobspec: Jobspec | None = None) -> Tags:
+    """Of job 9: three tasks on node1 (rank 1), one on node5 (rank 5)."""
+    resources = ResourceSet.parse(
+        {"version": 1, "execution": {"R_lite": [{"rank": "1", "children": {"core": "0-2", "gpu": "1"}},
+                                                {"rank": "5", "children": {"core": "7"}}],
+                                     "starttime": 0, "expiration": 0, "nodelist": ["node[1,5]"]}}
+    )  # fmt: skip
+    jobspec = jobspec or Jobspec.from_command(["/usr/bin/prog", "x"], ntasks=4)
+    return Tags(9, jobspec, blocks(jobspec, resources), resources)
+
+
 @pytest.mark.parametrize(
     ("template", "expected"),
     [
         ("out-{{id}}.txt", "out-ƒA.txt"),
         ("{{jobid}}/{{ id.dec }}", "ƒA/9"),
         ("{{id.f58plain}} {{jobid.hex}} {{id.dothex}}", "fA 0x9 0000.0000.0000.0009"),
-        ("{{name}}-{{taskid}}-{{id.words}}-{{", "prog-{{taskid}}-{{id.words}}-{{"),
+        ("{{name}}-{{nnodes}}-{{size}}-{{ntasks}}", "prog-2-4-4"),
+        ("{{taskid}} {{task.id}} {{task.rank}} {{task.index}} {{task.localid}}", "2 2 2 2 2"),
+        ("{{node.id}} {{node.name}} {{node.broker_rank}} {{node.cores}} {{node.gpus}} {{node.ncores}}",
+         "0 node1 1 0-2 1 3"),
+        ("{{other}}-{{id.words}}-{{node.x}}-{{", "{{other}}-{{id.words}}-{{node.x}}-{{"),
         ("plain", "plain"),
     ],
-)
-def test_tags_of_a_path_are_filled_in_and_unknown_ones_stay(template: str, expected: str) -> None:
-    assert expand(template, 9, Jobspec.from_command(["/usr/bin/prog", "x"])) == expected
+)  # fmt: skip
+def test_tags_of_a_path_are_those_of_flux(template: str, expected: str) -> None:
+    assert tags().fill(template, 2) == expected
+
+
+def test_tags_of_a_node_and_a_task_follow_the_task() -> None:
+    assert tags().fill("{{node.id}} {{node.name}} {{node.gpus}} {{taskid}} {{task.index}}", 3) == "1 node5  3 0"
 
 
 def test_the_name_of_a_job_goes_before_that_of_its_program() -> None:
-    assert expand("{{name}}", 9, Jobspec.from_command(["/usr/bin/prog"], name="mine")) == "mine"
+    assert tags(Jobspec.from_command(["/usr/bin/prog"], name="mine", ntasks=4)).fill("{{name}}") == "mine"

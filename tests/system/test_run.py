@@ -167,3 +167,20 @@ def test_gpus_are_shown_to_those_who_were_given_them(user: Any) -> None:
     found = user.shell("fluxsched run -g2 sh -c 'echo $CUDA_VISIBLE_DEVICES'; fluxsched run -n2 -g1 sh -c "
                        "'echo $CUDA_VISIBLE_DEVICES'", "--fake", "1x4+2")  # fmt: skip
     assert found.out.splitlines() == ["0,1", "0,1", "0,1"]
+
+
+def test_output_has_a_file_a_task_or_a_node_where_its_tags_say_so(site: Any, tmp_path: Path) -> None:
+    say = ["sh", "-c", "echo out $FLUX_TASK_RANK; echo err $FLUX_TASK_RANK >&2"]
+    files = ("--output", tmp_path / "{{name}}.{{taskid}}", "--error", tmp_path / "{{node.id}}.err")
+    found = site("run", "-N2", "-n4", *files, *say)
+    assert (found.out, found.err) == ("", "")
+    assert [(tmp_path / f"sh.{task}").read_text() for task in range(4)] == [f"out {task}\n" for task in range(4)]
+    assert [sorted((tmp_path / f"{node}.err").read_text().split("\n")) for node in range(2)] == [
+        ["", "err 0", "err 1"], ["", "err 2", "err 3"]
+    ]  # fmt: skip
+    site("run", "-n2", "--output", tmp_path / "both.{{task.id}}", *say)
+    assert (tmp_path / "both.1").read_text() == "out 1\nerr 1\n"
+    found = site("run", "--output", "/no/such/{{taskid}}", "true", status=1)
+    assert "cannot open '/no/such/0' for the job's output: No such file or directory" in found.err
+    found = site("submit", "--output", "x.{{jobname}}", "true", status=1)
+    assert "output 'x.{{jobname}}': unknown tag {{jobname}}: known are id, jobid, name" in found.err

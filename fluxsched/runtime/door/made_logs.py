@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.template import is_shared
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs.lookups import count_tasks, shell_status
 from fluxsched.protocol.messages.jobs import OutputResponse
 from fluxsched.runtime.door.tasks import task_service
-from fluxsched.runtime.exec.layout import blocks
-from fluxsched.runtime.exec.output import expand
+from fluxsched.runtime.exec.layout import Block, blocks
+from fluxsched.runtime.exec.tags import Tags
 from fluxsched.runtime.services.taskoutput import STREAM_NAMES
 
 Event = dict[str, Any]
@@ -47,10 +49,16 @@ def own_events(events: Iterable[Event]) -> Iterator[Event]:
 def task_counts(record: Mapping[str, Any]) -> list[int]:
     """The tasks of each target, in the order of their numbers; all in one where the job has no targets (yet)."""
     jobspec = Jobspec.parse(record["jobspec"])
+    return [block.ntasks for block in _placed(jobspec, record)[1]] or [count_tasks(jobspec)]
+
+
+def _placed(jobspec: Jobspec, record: Mapping[str, Any]) -> tuple[ResourceSet, list[Block]]:
+    """Where its tasks are; nowhere where it never ran here, or could not."""
     try:
-        return [block.ntasks for block in blocks(jobspec, ResourceSet.parse(record["R"] or {}))]
-    except FluxschedError:  # it never ran here, or could not
-        return [count_tasks(jobspec)]
+        resources = ResourceSet.parse(record["R"] or {})
+        return resources, blocks(jobspec, resources)
+    except FluxschedError:
+        return ResourceSet(), []
 
 
 def taskmap(counts: Iterable[int]) -> list[list[int]]:
@@ -85,7 +93,7 @@ class OutputLog:
 
     def __init__(self, jobid: int, record: Mapping[str, Any], now_s: Callable[[], float]) -> None:
         self._tasks = sum(task_counts(record))
-        self._files = redirected(jobid, Jobspec.parse(record["jobspec"]))
+        self._files = redirected(jobid, record)
         self._now_s = now_s
 
     def begin(self) -> Iterator[Event]:
@@ -94,9 +102,9 @@ class OutputLog:
         count = dict.fromkeys(STREAM_NAMES, self._tasks)
         encoding = dict.fromkeys(STREAM_NAMES, "UTF-8")
         yield event(now_s, "header", {"version": VERSION, "encoding": encoding, "count": count, "options": {}})
-        ranks = str(Idset.span(0, self._tasks - 1))
-        for stream, path in self._files.items():
-            yield event(now_s, "redirect", {"stream": stream, "rank": ranks, "path": path})
+        for stream, paths in self._files.items():
+            for path, run in groupby(range(self._tasks), partial(_path_of, paths)):
+                yield event(now_s, "redirect", {"stream": stream, "rank": str(Idset.of(run)), "path": path})
 
     def data(self, piece: OutputResponse) -> Iterator[Event]:
         """A piece of output, a line an event: clients that label output label each event."""
@@ -113,15 +121,24 @@ class OutputLog:
                     yield event(now_s, "data", {"stream": stream, "rank": str(task), "eof": True})
 
 
-def redirected(jobid: int, jobspec: Jobspec) -> dict[str, str]:
-    """The files of the user's choice; one for stdout takes stderr too, unless that has its own."""
+def redirected(jobid: int, record: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The files of the user's choice: one for all tasks, or one for each; that of stdout takes stderr too, unless that
+    has its own.
+    """
+    jobspec = Jobspec.parse(record["jobspec"])
+    resources, placed = _placed(jobspec, record)
+    tags = Tags(jobid, jobspec, placed, resources)
+    error = jobspec.output if jobspec.error is None else jobspec.error
     found = {}
-    if jobspec.output is not None:
-        found["stdout"] = expand(jobspec.output, jobid, jobspec)
-    error = jobspec.error if jobspec.error is not None else jobspec.output
-    if error is not None:
-        found["stderr"] = expand(error, jobid, jobspec)
+    for stream, template in (("stdout", jobspec.output), ("stderr", error)):
+        if template is not None:
+            ntasks = 1 if is_shared(template) else sum(block.ntasks for block in placed) or count_tasks(jobspec)
+            found[stream] = [tags.fill(template, task) for task in range(ntasks)]
     return found
+
+
+def _path_of(paths: list[str], task: int) -> str:
+    return paths[min(task, len(paths) - 1)]
 
 
 def _lines(data: bytes) -> list[bytes]:

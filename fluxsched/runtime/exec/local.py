@@ -31,6 +31,7 @@ from fluxsched.runtime.exec.pmi import PMI_FD, JobPmi
 from fluxsched.runtime.exec.program import files_directory, program_of, unpacked
 from fluxsched.runtime.exec.run import LOOK_S, Run
 from fluxsched.runtime.exec.strays import Strays, adopt_orphans, reap_group
+from fluxsched.runtime.exec.tags import Tags
 from fluxsched.runtime.exec.usage import Meter
 from fluxsched.runtime.turns import Turns
 
@@ -92,7 +93,8 @@ class LocalExecutor:
         environment = job_environment(job, path, tasks, tmpdir)
         ntasks = sum(block.ntasks for block in tasks)
         cwd = _directory(job.jobspec.cwd)
-        gate = _gate(job, unpacked(job, words), cwd, ntasks, self._limit, made_up_names(environment))
+        tags = Tags(job.jobid, job.jobspec, tasks, resources)
+        gate = _gate(job, unpacked(job, words), cwd, ntasks, tags, self._limit, made_up_names(environment))
         pmi = self._pmi(job, tasks)
         spawning = _spawn(job.cores, environment, gate, tasks, self._pids, pmi)
         files = files_directory(job.spool, job.jobid) if job.jobspec.files else None
@@ -277,12 +279,13 @@ def _gate(
     words: Sequence[str],
     cwd: str | None,
     ntasks: int,
+    tags: Tags,
     limit: int | None,
     unwanted: Sequence[bytes],
 ) -> Gate:
     command = [system_bytes(word) for word in words]
     source = source_of(job.jobspec, cwd, ntasks)
-    streams = Streams(job, cwd, ntasks)
+    streams = Streams(job, cwd, ntasks, tags)
     try:
         return Gate(command, cwd, streams, source, limit, unwanted)
     except OSError as exc:

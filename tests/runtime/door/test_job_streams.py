@@ -76,6 +76,14 @@ async def test_output_in_a_file_is_said_to_be_there(flux: Flux, tmp_path: Path) 
     assert [one["name"] for one in output] == ["header", "redirect", "redirect"]
 
 
+async def test_output_in_a_file_a_task_is_said_to_be_there(flux: Flux, tmp_path: Path) -> None:
+    file = {"type": "file", "path": str(tmp_path / "o.{{taskid}}")}
+    jobid = await flux.submit("true", n=2, **_system(stderr=file))
+    output = await flux.events(jobid, "guest.output")
+    redirects = [one["context"] for one in output if one["name"] == "redirect"]
+    assert redirects == [{"stream": "stderr", "rank": str(at), "path": str(tmp_path / f"o.{at}")} for at in (0, 1)]
+
+
 async def test_a_job_that_never_runs_ends_all_its_streams(flux: Flux) -> None:
     jobid = await flux.submit("true", urgency=0)
     paths = ("eventlog", "guest.exec.eventlog", "guest.output")

@@ -96,6 +96,13 @@ async def test_a_wrong_jobspec_is_refused(flux: Flux) -> None:
         assert part in found[1]
 
 
+async def test_a_template_with_an_unknown_tag_is_refused(flux: Flux) -> None:
+    for stream in ("stdout", "stderr"):
+        file = {"type": "file", "path": "out-{{jobname}}"}
+        with pytest.raises(AssertionError, match=r"unknown tag \{\{jobname\}\}: known are id, jobid, name"):
+            await flux.submit("true", shell={"options": {"output": {stream: file}}})
+
+
 async def test_who_needs_flux_s_shell_is_told(flux: Flux) -> None:
     with pytest.raises(AssertionError, match="--signal"):
         await flux.submit("true", shell={"options": {"signal": 1}})

@@ -1,0 +1,67 @@
+"""What the tags of a template (`core.template`) stand for in one job: in all of it, on a node, for a task."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.template import fill, id_tag
+from fluxsched.runtime.exec.layout import Block
+
+
+class Tags:
+    """The tags of one job whose tasks are placed as `blocks` says."""
+
+    def __init__(self, jobid: int, jobspec: Jobspec, blocks: Sequence[Block], resources: ResourceSet) -> None:
+        self._jobid = jobid
+        self._jobspec = jobspec
+        self._blocks = blocks
+        self._resources = resources
+        self._firsts = [block.first for block in blocks]
+
+    def fill(self, template: str, task: int = 0) -> str:
+        """The text that `template` is for the task of this number."""
+        return fill(template, lambda tag: self._value(tag, task)) if "{{" in template else template
+
+    def _value(self, tag: str, task: int) -> str | None:
+        name, dot, part = tag.partition(".")
+        if dot and name in _PARTS:
+            index = max(0, bisect_right(self._firsts, task) - 1)
+            if index >= len(self._blocks):  # it never ran here
+                return None
+            value = _PARTS[name].get(part)
+            return None if value is None else value(self._resources, index, self._blocks[index], task)
+        match tag:
+            case "name":
+                return job_name(self._jobspec)
+            case "nnodes":
+                return str(len(self._blocks))
+            case "size" | "ntasks":
+                return str(sum(block.ntasks for block in self._blocks))
+            case "taskid":
+                return str(task)
+        return id_tag(tag, self._jobid)
+
+
+def job_name(jobspec: Jobspec) -> str:
+    """The job's name, by default that of its program."""
+    return jobspec.job_name or os.path.basename(jobspec.command[0])
+
+
+_Value = Callable[[ResourceSet, int, Block, int], str]
+_NODE: Mapping[str, _Value] = {
+    "id": lambda resources, index, block, task: str(index),
+    "name": lambda resources, index, block, task: resources.host(block.rank),
+    "broker_rank": lambda resources, index, block, task: str(block.rank),
+    "cores": lambda resources, index, block, task: str(block.children.cores),
+    "gpus": lambda resources, index, block, task: str(block.children.gpus),
+    "ncores": lambda resources, index, block, task: str(len(block.children.cores)),
+}
+_TASK: Mapping[str, _Value] = {
+    **dict.fromkeys(("id", "rank"), lambda resources, index, block, task: str(task)),
+    **dict.fromkeys(("index", "localid"), lambda resources, index, block, task: str(task - block.first)),
+}
+_PARTS = {"node": _NODE, "task": _TASK}
