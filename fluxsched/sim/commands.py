@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,19 @@ from fluxsched.sim.study import DEFAULT_POLICY, run
 from fluxsched.sim.swf import print_swf
 from fluxsched.sim.trace import Trace, machine_of
 
+LABEL_CHARS_MAX = 40
+"""A label is the head of a column."""
+
 Bar = Callable[[str], Progress]
 """Makes the progress of one simulation, titled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One command line. `by` is `user` or `queue` for a table of these.
+    """One command line. `by` is `user` or `queue` for a table of these; `labels` are one a policy, in their order.
 
-    Raises InvalidValue for words that mean nothing: policies that are none or given twice, and two machines.
+    Raises InvalidValue for words that mean nothing: policies that are none or given twice, labels that tell nothing
+    apart, and two machines.
     """
 
     trace: Path
@@ -47,8 +52,10 @@ class Wanted:
     check: bool = False
     feedback: bool = False
     by: str | None = None
+    labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        _check_labels(self.labels, max(1, len(self.policies)))
         for at, specs in enumerate(self.policies):
             if specs in self.policies[:at]:
                 raise InvalidValue(f"policy {specs!r} is given twice: tables tell results apart by their policies")
@@ -94,9 +101,10 @@ def simulate(wanted: Wanted, stopwatch: Callable[[], float], bar: Bar | None = N
             check=wanted.check,
             feedback=wanted.feedback,
             stopwatch=stopwatch,
-            progress=None if bar is None else bar(policy),
+            progress=None if bar is None else bar(label or policy),
+            label=label,
         )
-        for policy in wanted.policies or (DEFAULT_POLICY,)
+        for policy, label in zip_longest(wanted.policies or (DEFAULT_POLICY,), wanted.labels)
     ]
     return _written(Study(trace, results, wanted.by), wanted)
 
@@ -113,6 +121,7 @@ def replay_live(wanted: Wanted, instance: Instance, speed: float, clock: Clock, 
         raise InvalidValue(f"{', '.join(words)}: that is for the instance to say when its speed is asked for, not here")
     trace = read_trace(wanted.trace)
     result = replay(instance, trace, speed, clock, None if bar is None else bar("live"))
+    result.label = wanted.labels[0] if wanted.labels else None
     return _written(Study(trace, [result], wanted.by), wanted)
 
 
@@ -134,6 +143,17 @@ def make_workload(
         return print_swf(trace) if swf else print_lines(trace)
     write_trace(trace, path)
     return iter(())
+
+
+def _check_labels(labels: tuple[str, ...], policies: int) -> None:
+    if labels and len(labels) != policies:
+        counts = f"{len(labels)} {'label' if len(labels) == 1 else 'labels'} for {policies}"
+        raise InvalidValue(f"{counts} {'policy' if policies == 1 else 'policies'}: give one for each, in their order")
+    for at, label in enumerate(labels):
+        if not label.strip() or not label.isprintable() or len(label) > LABEL_CHARS_MAX:
+            raise InvalidValue(f"label {label[:LABEL_CHARS_MAX]!r} is not 1 to {LABEL_CHARS_MAX} printable characters")
+        if label in labels[:at]:
+            raise InvalidValue(f"label {label!r} is given twice: tables tell results apart by their labels")
 
 
 def _check_written(jobs_out: Path | None, plot: Path | None) -> None:

@@ -10,12 +10,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from reprlib import repr as shortened
 from typing import Any
 
+from fluxsched.core.constraint import Constraint
 from fluxsched.errors import InvalidValue
-from fluxsched.sim.trace import Ask, Collector, Machine, Trace, TraceJob, check_job
+from fluxsched.sim.trace import URGENCY_MAX, Ask, Collector, Machine, Trace, TraceJob, check_job
 
 VERSION = 1
+
+CONSTRAINTS_KEPT = 1024
+"""Constraints that were found right: a trace has a handful."""
+
+CONSTRAINT_CHARS = 80
+"""How much of a wrong one is repeated."""
 
 KEYS = (
     "job", "submit", "run", "duration", "nslots", "cores", "gpus", "nodes", "exclusive", "constraint", "jobspec",
@@ -59,6 +68,7 @@ def parse_job(obj: dict[str, Any], number: int) -> TraceJob | None:
         raise InvalidValue(f"unknown key {', '.join(unknown)[:40]}: a job has {', '.join(KEYS)}")
     if obj.get("submit") is None or obj.get("run") is None:
         return None
+    _check_urgency(obj.get("urgency"))
     counts = {key: _count(obj, key, default) for key, default in _COUNTS.items()}
     both = [key for key in _NEEDS if obj.get(key) is not None] if obj.get("jobspec") is not None else []
     if both:
@@ -75,6 +85,8 @@ def parse_job(obj: dict[str, Any], number: int) -> TraceJob | None:
         _name(obj, "preceding"), _number(obj, "think"),
     )  # fmt: skip
     check_job(job)
+    if ask.constraint is not None:
+        _check_constraint(ask.constraint)
     return job
 
 
@@ -97,6 +109,20 @@ def print_lines(trace: Trace) -> Iterator[str]:
         row |= {key: value for key, value in counts.items() if value != _COUNTS[key]}
         row |= {"nodes": ask.nodes, "exclusive": ask.exclusive or None}
         yield json.dumps({key: value for key, value in row.items() if value is not None})
+
+
+def _check_urgency(value: object) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= URGENCY_MAX):
+        allowed = f"0 (held) to {URGENCY_MAX} (expedited)"
+        raise InvalidValue(f"urgency {shortened(value)} is not {allowed}: leave it out for {_COUNTS['urgency']}")
+
+
+@lru_cache(CONSTRAINTS_KEPT)
+def _check_constraint(text: str) -> None:
+    try:
+        Constraint.parse(json.loads(text))
+    except InvalidValue as fault:
+        raise InvalidValue(f"constraint {text[:CONSTRAINT_CHARS]}: {fault} (RFC 31)") from None
 
 
 def _object(text: str) -> dict[str, Any]:

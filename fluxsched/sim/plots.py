@@ -7,7 +7,7 @@ and only when something is drawn. The same results give the same file.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,10 +41,25 @@ PARTS_DRAWN = 400
 NO_WAIT_MARGIN = 0.3
 """Below the line of those who have not waited, so that their dots are whole."""
 
+PANEL_IN, ROW_IN = 1.7, 3.2
+"""Heights in inches: of a panel that has others like it below, and of any other row."""
+
+SIZES_A_ROW = 4
+"""Panels of wait against size side by side."""
+
+DASHES = ("-", "--", ":", "-.")
+
+USABLE: dict[str, Any] = {"color": "black", "linewidth": 0.8, "linestyle": ":"}
+"""The line of what can be used."""
+
 HOUR_S, DAY_S = 3600.0, 86400.0
 
 HOURS_MAX = 72
 """A longer time is drawn in days."""
+
+
+DrawOne = Callable[["Axes", Result, int, "Scale"], None]
+"""Draws one policy, the one at a place in the order of colours, to these axes."""
 
 
 class Scale(NamedTuple):
@@ -90,28 +105,63 @@ def draw(trace: Trace, results: Sequence[Result]) -> Figure:
     from matplotlib.figure import Figure
 
     charted = [result for result in results[:GANTTS_MAX] if result.jobs.ranks is not None]
-    rows, scale = 3 + len(charted), Scale.of(results)
-    figure = Figure(figsize=(13, 3.2 * rows), layout="constrained")
+    scale, columns = Scale.of(results), min(len(results), SIZES_A_ROW)
+    heights = [PANEL_IN] * (2 * len(results)) + [ROW_IN] * (1 + -(-len(results) // columns) + len(charted))
+    figure = Figure(figsize=(13, sum(heights)), layout="constrained")
     figure.suptitle(trace.name)
-    grid = figure.add_gridspec(rows, 3)
-    _utilisation(figure.add_subplot(grid[0, :]), results, scale)
-    _queue(figure.add_subplot(grid[1, :]), results, scale)
-    _cdf(figure.add_subplot(grid[2, 0]), {each.policy: each.wait for each in results}, "wait [s]", 0.0)
-    _cdf(figure.add_subplot(grid[2, 1]), {each.policy: each.slowdown for each in results}, "bounded slowdown", 1.0)
-    _sizes(figure.add_subplot(grid[2, 2]), results)
-    for at, result in enumerate(charted, 3):
-        _gantt(figure.add_subplot(grid[at, :]), result, scale)
+    grid = figure.add_gridspec(len(heights), 2 * columns, height_ratios=heights)
+    rows = iter(range(len(heights)))
+    _panels(figure, [grid[next(rows), :] for _ in results], results, scale, _utilisation)
+    _panels(figure, [grid[next(rows), :] for _ in results], results, scale, _queue)
+    row = next(rows)
+    waits = {each.title: each.wait for each in results}
+    _cdf(figure.add_subplot(grid[row, :columns]), waits, "wait [s]", 0.0)
+    slowdowns = {each.title: each.slowdown for each in results}
+    _cdf(figure.add_subplot(grid[row, columns:]), slowdowns, "bounded slowdown", 1.0)
+    first = None
+    for at, result in enumerate(results):
+        row = next(rows) if at % columns == 0 else row
+        column = 2 * (at % columns)
+        axes = figure.add_subplot(grid[row, column : column + 2], sharex=first, sharey=first)
+        first = first or axes
+        _sizes(axes, result, at)
+    _scale_sizes(figure.axes[-len(results) :], results)
+    for result in charted:
+        _gantt(figure.add_subplot(grid[next(rows), :]), result, scale)
+    _legend(figure, results)
     return figure
 
 
-def _utilisation(axes: Axes, results: Sequence[Result], scale: Scale) -> None:
-    for result in results:
-        _stairs(axes, _averaged(busy_steps(result.jobs), scale.last_s), scale, result.policy)
-    capacity = [*results[0].capacity, (max(scale.last_s, results[0].capacity[-1][0]), results[0].capacity[-1][1])]
-    _stairs(axes, capacity, scale, "usable", color="black", linewidth=0.8, linestyle=":")
+def _legend(figure: Figure, results: Sequence[Result]) -> None:
+    """Which colour is whose, beside everything that is drawn."""
+    from matplotlib.lines import Line2D
+
+    lines = [Line2D([], [], color=f"C{at}", label=result.title) for at, result in enumerate(results)]
+    usable = Line2D([], [], **USABLE, label="usable")
+    figure.legend(handles=[*lines, usable], loc="outside right upper", fontsize="small")
+
+
+def _panels(figure: Figure, cells: Sequence[Any], results: Sequence[Result], scale: Scale, draw_one: DrawOne) -> None:
+    """One panel a policy, one below the other and all to the same scale: lines of several would cover each other."""
+    first = None
+    for at, (cell, result) in enumerate(zip(cells, results, strict=True)):
+        axes = figure.add_subplot(cell, sharex=first, sharey=first)
+        first = first or axes
+        draw_one(axes, result, at, scale)
+        if len(results) > 1:
+            axes.set_title(result.title, loc="left", fontsize="small")
+        scale.apply(axes)
+        if at < len(results) - 1:
+            axes.set_xlabel("")
+            axes.tick_params(labelbottom=False)
+        axes.set_ylim(bottom=0.0)
+
+
+def _utilisation(axes: Axes, result: Result, at: int, scale: Scale) -> None:
+    _stairs(axes, _averaged(busy_steps(result.jobs), scale.last_s), scale, at)
+    capacity = [*result.capacity, (max(scale.last_s, result.capacity[-1][0]), result.capacity[-1][1])]
+    _stairs(axes, capacity, scale, at, **USABLE)
     axes.set(ylabel="cores in use")
-    scale.apply(axes)
-    axes.legend(loc="upper right", fontsize="small")
 
 
 def _averaged(steps: Steps, last_s: float) -> Sequence[tuple[float, float]]:
@@ -121,44 +171,47 @@ def _averaged(steps: Steps, last_s: float) -> Sequence[tuple[float, float]]:
     return [(last_s * part / PARTS_DRAWN, mean) for part, mean in enumerate(means)] + [(last_s, 0.0)]
 
 
-def _queue(axes: Axes, results: Sequence[Result], scale: Scale) -> None:
-    for result in results:
-        _stairs(axes, sampled(queue_steps(result.jobs), STEPS_DRAWN_MAX), scale, result.policy)
+def _queue(axes: Axes, result: Result, at: int, scale: Scale) -> None:
+    _stairs(axes, sampled(queue_steps(result.jobs), STEPS_DRAWN_MAX), scale, at)
     axes.set(ylabel="jobs waiting")
-    scale.apply(axes)
 
 
-def _stairs(axes: Axes, steps: Sequence[tuple[float, float]], scale: Scale, label: str, **style: Any) -> None:
+def _stairs(axes: Axes, steps: Sequence[tuple[float, float]], scale: Scale, at: int, **style: Any) -> None:
     times = [when_s / scale.unit_s for when_s, _ in steps]
-    axes.step(times, [value for _, value in steps], where="post", label=label, **{"linewidth": 0.8, **style})
+    axes.step(times, [value for _, value in steps], where="post", **{"linewidth": 0.8, "color": f"C{at}", **style})
 
 
 def _cdf(axes: Axes, columns: Mapping[str, Sequence[float | None]], title: str, least: float) -> None:
-    """Part of the jobs at or below a value, by policy."""
-    for policy, values in columns.items():
+    """Part of the jobs at or below a value, by policy; later ones are dashed, so that equal ones show through."""
+    for at, (policy, values) in enumerate(columns.items()):
         known = sorted([value for value in values if value is not None])
         step = max(1, len(known) // STEPS_DRAWN_MAX)
         parts = [(place + 1) / len(known) for place in range(0, len(known), step)]
-        axes.step([least, *known[::step]], [0.0, *parts], where="post", label=policy)
+        style = DASHES[at % len(DASHES)]
+        x, y = [least, *known[::step]], [0.0, *parts]
+        axes.step(x, y, where="post", label=policy, color=f"C{at}", linestyle=style)
     axes.set_xscale("symlog", linthresh=max(least, 1.0))
     axes.set(xlabel=title, ylabel="part of the jobs", ylim=(0.0, 1.02), xlim=(least, None))
-    axes.legend(loc="lower right", fontsize="small")
 
 
-def _sizes(axes: Axes, results: Sequence[Result]) -> None:
-    scale = "linear"
-    for at, result in enumerate(results):
-        pairs = zip(result.jobs.procs, result.wait, strict=True)
-        dots = [(procs, wait_s) for procs, wait_s in pairs if wait_s is not None]
-        dots = dots[:: max(1, -(-len(dots) // DOTS_DRAWN_MAX))]
-        if not dots:
-            continue
-        scale = "log"
+def _sizes(axes: Axes, result: Result, at: int) -> None:
+    """Wait against size, one panel a policy: dots of several would cover each other."""
+    pairs = zip(result.jobs.procs, result.wait, strict=True)
+    dots = [(procs, wait_s) for procs, wait_s in pairs if wait_s is not None]
+    dots = dots[:: max(1, -(-len(dots) // DOTS_DRAWN_MAX))]
+    if dots:
         x, y = zip(*dots, strict=True)
-        axes.scatter(x, y, s=4, alpha=0.3, color=f"C{at}", label=result.policy, linewidths=0, rasterized=True)
-    axes.set(xscale=scale, xlabel="cores of the job", ylabel="wait [s]")
-    axes.set_yscale("symlog", linthresh=1.0)
-    axes.set_ylim(bottom=-NO_WAIT_MARGIN)
+        axes.scatter(x, y, s=4, alpha=0.3, color=f"C{at}", linewidths=0, rasterized=True)
+    axes.set(xlabel="cores of the job", ylabel="wait [s]")
+    axes.set_title(result.title, loc="left", fontsize="small")
+
+
+def _scale_sizes(panels: Sequence[Axes], results: Sequence[Result]) -> None:
+    """The scale of all of these, which they share: logarithmic if there is anything on them."""
+    any_dot = any(wait_s is not None for result in results for wait_s in result.wait)
+    panels[0].set_xscale("log" if any_dot else "linear")
+    panels[0].set_yscale("symlog", linthresh=1.0)
+    panels[0].set_ylim(bottom=-NO_WAIT_MARGIN)
 
 
 def _gantt(axes: Axes, result: Result, scale: Scale) -> None:
@@ -176,7 +229,7 @@ def _gantt(axes: Axes, result: Result, scale: Scale) -> None:
             corners.append([(begin, first), (begin, last + 1), (end, last + 1), (end, first)])
             colours.append(f"C{at % 10}")
     axes.add_collection(PolyCollection(corners, facecolors=colours, edgecolors="none", rasterized=True))
-    axes.set(ylabel="target", title=result.policy, ylim=(0, result.targets))
+    axes.set(ylabel="target", title=f"{result.title}: jobs on targets", ylim=(0, result.targets))
     scale.apply(axes)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from fluxsched.sim import refusals
 from fluxsched.sim.metrics import PARTS, Share, Spread, Summary, percentile
 from fluxsched.sim.result import COMPLETED, DENIED, FAILED, RUNNING, TIMEOUT, UNSUBMITTED, WAITING, Result
 from fluxsched.sim.trace import Trace
@@ -38,6 +39,9 @@ def report(trace: Trace, results: Sequence[Result], by: str | None = None) -> It
     yield ""
     yield from table(results)
     yield ""
+    if lines := list(refusals.refusals(results)):
+        yield from lines
+        yield ""
     yield from over_time(results)
     if by is not None:
         for result in results:
@@ -53,7 +57,7 @@ def heading(trace: Trace, results: Sequence[Result]) -> Iterator[str]:
         yield f"{endless:,} jobs without a limit: unless their queue has one for them, nothing is planned after them"
     if trace.bad or trace.left_out:
         yield f"{trace.bad:,} bad lines, {trace.left_out:,} left out:"
-        yield from (f"  line {fault.line}: {fault.why}: {fault.text}" for fault in trace.faults[:FAULTS_SHOWN])
+        yield from (f"  {trace.name}:{fault.line}: {fault.why}: {fault.text}" for fault in trace.faults[:FAULTS_SHOWN])
         more = trace.bad + trace.left_out - FAULTS_SHOWN
         if more > 0:
             yield f"  and {more:,} more"
@@ -61,7 +65,7 @@ def heading(trace: Trace, results: Sequence[Result]) -> Iterator[str]:
 
 def table(results: Sequence[Result]) -> Iterator[str]:
     """A column a policy; lines that nobody has a figure for are left out."""
-    rows = [("", [result.policy for result in results])]
+    rows = [("", [result.title for result in results])]
     for line in LINES:
         texts = [line.text(result, result.summary) for result in results]
         if any(texts):
@@ -75,7 +79,7 @@ def over_time(results: Sequence[Result]) -> Iterator[str]:
     rows = [[f"in {PARTS} parts", "utilisation, 0 to 100 %", f"queue length, {scale_of(longest)}"]]
     for result in results:
         course = result.summary.over_time
-        rows.append([result.policy, bars(course.utilisation, 1.0), bars(course.queue, longest)])
+        rows.append([result.title, bars(course.utilisation, 1.0), bars(course.queue, longest)])
     for title, *courses in rows:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         yield "  ".join([title.ljust(widths[0]), courses[0].ljust(widths[1]), courses[1]]).rstrip()
@@ -98,7 +102,7 @@ def bars(values: Sequence[float | None], most: float) -> str:
 def shares_table(result: Result, by: str) -> Iterator[str]:
     """What the largest users or queues got under one policy."""
     shares = result.summary.users if by == "user" else result.summary.queues
-    rows = [[f"{result.policy}: {by}", "jobs", "core h", "wait mean [s]", "slowdown mean"]]
+    rows = [[f"{result.title}: {by}", "jobs", "core h", "wait mean [s]", "slowdown mean"]]
     for share in shares[:SHARES_SHOWN]:
         name = "unknown" if share.name is None else str(share.name)
         core_h = f"{share.core_s / 3600:,.1f}"
@@ -137,7 +141,10 @@ def _result_json(result: Result) -> dict[str, Any]:
         figures |= {
             "pass_mean_s": sum(passes) / len(passes), "pass_p99_s": percentile(passes, 0.99), "pass_max_s": passes[-1]
         }  # fmt: skip
-    return {"policy": result.policy, **asdict(result.summary), "cost": figures}
+    label = {} if result.label is None else {"label": result.label}
+    return {
+        "policy": result.policy, **label, **asdict(result.summary), "notes": refusals.as_json(result), "cost": figures
+    }  # fmt: skip
 
 
 def _states(state: str) -> Callable[[Result, Summary], str]:

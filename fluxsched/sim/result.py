@@ -18,8 +18,11 @@ from fluxsched.sim.swf import number_text
 
 COLUMNS = (
     "job", "submit", "start", "end", "procs", "policy", "user", "queue", "wait", "slowdown", "state", "ranks",
+    "note",
 )  # fmt: skip
-"""Of `to_csv`, in order. Times in seconds since the trace began; `slowdown` is bounded; `ranks` only if asked for."""
+"""Of `to_csv`, in order. Times in seconds since the trace began; `slowdown` is bounded; `ranks` only if asked for.
+
+`policy` is the label, if one was given; `note` says why the job was denied, or can only wait."""
 
 WAITING, RUNNING, COMPLETED, TIMEOUT, FAILED, DENIED = "waiting", "running", "completed", "timeout", "failed", "denied"
 """`state`: not started, not ended by then, ran to its end, cut at its limit, ended with its targets, never possible."""
@@ -55,7 +58,7 @@ class Columns:
     state: list[str]
     ranks: list[str | None] | None = None
     notes: dict[int | str, str] = field(default_factory=dict)
-    """Why a job was denied, by job."""
+    """Why a job was denied, or waits set aside, by job."""
 
     def __len__(self) -> int:
         return len(self.job)
@@ -76,6 +79,12 @@ class Result:
     targets: int
     cost: Cost
     until_s: float = inf
+    label: str | None = None
+
+    @property
+    def title(self) -> str:
+        """What tables and plots call it: its label, else its policy."""
+        return self.policy if self.label is None else self.label
 
     def __repr__(self) -> str:
         """In a line: the table may have a million rows."""
@@ -118,10 +127,10 @@ class Result:
         """The table line by line, in the order of COLUMNS."""
         jobs = self.jobs
         ranks = jobs.ranks if jobs.ranks is not None else [None] * len(jobs)
-        policy = [self.policy] * len(jobs)
+        policy = [self.title] * len(jobs)
         return zip(
             jobs.job, jobs.submit, jobs.start, jobs.end, jobs.procs, policy, jobs.user, jobs.queue, self.wait,
-            self.slowdown, jobs.state, ranks, strict=True,
+            self.slowdown, jobs.state, ranks, [jobs.notes.get(job) for job in jobs.job], strict=True,
         )  # fmt: skip
 
     def to_csv(self, file: TextIO | Path | str, header: bool = True) -> None:

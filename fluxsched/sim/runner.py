@@ -258,6 +258,7 @@ class Simulation:
 
     def _result(self, until_s: float, wall_s: float | None) -> Result:
         jobs = self._jobs
+        self._notes |= {jobs[jobid - 1].job: why for jobid, why in self._scheduler.set_aside().items()}
         table = Columns(
             [job.job for job in jobs], self._submit_s, self._start, self._end, self._procs,
             [job.user for job in jobs], [job.queue for job in jobs], self._state, self._ranks, self._notes,

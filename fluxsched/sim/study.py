@@ -47,6 +47,7 @@ def run(
     feedback: bool = False,
     stopwatch: Callable[[], float] | None = None,
     progress: Progress | None = None,
+    label: str | None = None,
 ) -> Result:
     """Simulate a trace under one policy, `NAME` or `NAME:key=value,...`, on virtual time; `easy;debug=fifo` has another
     one for the queue `debug`, of the configuration or else of the trace.
@@ -55,7 +56,8 @@ def run(
     `config` (an instance's configuration) or the trace says. `site` changes it meanwhile. `until_s` ends early.
     `placements` fills the column `ranks`; `check` asserts all invariants at each instant; with `feedback` a job that
     has a preceding one (SWF fields 17 and 18) is submitted when that is over; `stopwatch` (seconds) measures what
-    passes cost. Raises InvalidValue for what cannot be read or does not fit together.
+    passes cost; `label` is what tables and plots call the result instead of its policy. Raises InvalidValue for what
+    cannot be read or does not fit together.
     """
     if not until_s >= 0:
         raise InvalidValue(f"until_s {until_s:g} is not a number of seconds of 0 or more")
@@ -71,7 +73,9 @@ def run(
         traced, place, policy, title, steps,
         policies=own, placements=placements, check=check, feedback=feedback, stopwatch=stopwatch, progress=progress,
     )  # fmt: skip
-    return simulation.run(until_s)
+    result = simulation.run(until_s)
+    result.label = label
+    return result
 
 
 def trace_of(source: Source) -> Trace:

@@ -29,8 +29,8 @@ oops
 GOLDEN = """\
 t.swf: 3 jobs on 4 targets, 4 cores
 1 bad lines, 1 left out:
-  line 4: 1 fields, not 18: oops
-  line 5: run not known: 3 2 -1 -1 2 -1 -1 2 20 -1 1 2 1 -1 1 -1 -1 -1
+  t.swf:4: 1 fields, not 18: oops
+  t.swf:5: run not known: 3 2 -1 -1 2 -1 -1 2 20 -1 1 2 1 -1 1 -1 -1 -1
 
                            fifo  firstfit
 jobs completed                2         2
@@ -49,6 +49,8 @@ queue length mean         0.450     0.450
 queue length max              1         1
 fairness over users       0.912     0.912
 passes                        3         3
+
+1 denied: needs 9 slots of 1 core; the group has only 4 such slots (job 4)
 
 in 48 parts  utilisation, 0 to 100 %  queue length, 0 to 1.0
 fifo      ████████████████████████▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅  ▁▁▅█████████████████████▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
@@ -219,3 +221,46 @@ def test_the_progress_line() -> None:
     assert file.getvalue().startswith(f"\rp [{'#' * 15}")
     line.clear()
     assert file.getvalue().endswith(" \r")
+
+
+def test_reasons_of_denied_jobs_are_told_and_in_the_csv(sim: Run, tmp_path: Path) -> None:
+    done = sim("t.swf", "--policy", "fifo", "--policy", "easy", "--jobs-out", "j.csv")
+    why = "needs 9 slots of 1 core; the group has only 4 such slots"
+    assert done.stdout.count(why) == 1  # the same under both
+    assert f"1 denied: {why} (job 4)" in done.stdout
+    assert (tmp_path / "j.csv").read_text().count(f",{why}\n") == 2
+    shown = json.loads(sim("t.swf", "--json").stdout)
+    assert shown["policies"][0]["notes"] == [{"state": "denied", "reason": why, "jobs": 1}]
+
+
+def test_what_is_wrong_in_a_trace_is_named_with_file_and_line(sim: Run, tmp_path: Path) -> None:
+    good = '{"submit": 0, "run": 1}'
+    bad = '{"submit": 0, "run": 1, "urgency": 77}'
+    (tmp_path / "own.jsonl").write_text(f"{good}\n{bad}\n")
+    assert f"  own.jsonl:2: urgency 77 is not 0 (held) to 31 (expedited): leave it out for 16: {bad}" in sim(
+        "own.jsonl", "--procs", "1"
+    ).stdout.splitlines()
+
+
+def test_labels_are_what_tables_call_the_policies(sim: Run, tmp_path: Path) -> None:
+    words = ("--policy", "fifo", "--policy", "easy", "--label", "strict", "--label", "back fill")
+    done = sim("t.swf", *words, "--jobs-out", "j.csv")
+    assert "strict  back fill" in done.stdout
+    assert ",strict," in (tmp_path / "j.csv").read_text()
+    shown = json.loads(sim("t.swf", *words, "--json").stdout)["policies"]
+    assert [(each["policy"], each["label"]) for each in shown] == [("fifo", "strict"), ("easy", "back fill")]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--label", "a"], "1 label for 2 policies: give one for each"),
+        (["--label", "a", "--label", "a"], "label 'a' is given twice"),
+        (["--label", "a", "--label", " "], "label ' ' is not 1 to 40 printable"),
+        (["--label", "a", "--label", "x" * 41], "is not 1 to 40 printable"),
+    ],
+)
+def test_labels_that_tell_nothing_apart(sim: Run, words: list[str], why: str) -> None:
+    done = sim("t.swf", "--policy", "fifo", "--policy", "easy", *words)
+    assert done.exit_code == 2
+    assert why in done.stderr

@@ -59,6 +59,10 @@ def test_a_jobspec_says_it_all() -> None:
         ({**JOB, "run": -1}, "job 2: run time -1.0"),
         ({**JOB, "user": 1.5}, "user is '1.5', neither"),
         ({**JOB, "constraint": "ssd"}, "constraint is not an object"),
+        ({**JOB, "constraint": {"propertys": ["ssd"]}}, 'constraint {"propertys": ["ssd"]}: '),
+        ({**JOB, "urgency": 32}, "urgency 32 is not 0 (held) to 31 (expedited): leave it out for 16"),
+        ({**JOB, "urgency": -1}, "urgency -1 is not 0"),
+        ({**JOB, "urgency": "high"}, "urgency 'high' is not 0"),
     ],
 )
 def test_what_cannot_be_read_is_bad(obj: object, why: str) -> None:
@@ -104,3 +108,8 @@ def test_what_is_printed_reads_back(jobs: list[TraceJob], machine: Machine | Non
     trace = Trace.of(jobs, machine=machine)
     again = read_lines(print_lines(trace), "t")
     assert (again.jobs, again.machine, again.bad) == (trace.jobs, machine, 0)
+
+
+def test_jobs_that_are_made_are_checked_too() -> None:
+    with pytest.raises(InvalidValue, match="job 7: urgency 99 is not 0"):
+        Trace.of([TraceJob(7, 0.0, 1.0, 1.0, Ask(), urgency=99)])

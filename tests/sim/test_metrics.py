@@ -89,9 +89,9 @@ def test_a_table_becomes_csv(trace_of: Rows) -> None:
     file = io.StringIO()
     run(trace_of((0.5, 10, 10, 1), (1, 5, 5, 9)), "fifo", procs=1).to_csv(file)
     assert file.getvalue() == (
-        "job,submit,start,end,procs,policy,user,queue,wait,slowdown,state,ranks\n"
-        "1,0.5,0.5,10.5,1,fifo,,,0,1,completed,\n"
-        "2,1,,,9,fifo,,,,,denied,\n"
+        "job,submit,start,end,procs,policy,user,queue,wait,slowdown,state,ranks,note\n"
+        "1,0.5,0.5,10.5,1,fifo,,,0,1,completed,,\n"
+        "2,1,,,9,fifo,,,,,denied,,needs 9 slots of 1 core; the group has only 1 such slot\n"
     )
 
 

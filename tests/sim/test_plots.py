@@ -67,3 +67,38 @@ def test_matplotlib_is_not_imported_to_simulate() -> None:
 
     code = "import sys, fluxsched.sim.commands; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_legends_are_beside_the_data_and_policies_in_panels_of_their_own(study) -> None:
+    from fluxsched.sim.plots import draw
+
+    trace, results = study
+    figure = draw(trace, results)
+    figure.draw_without_rendering()
+    assert [axes.get_legend() for axes in figure.axes] == [None] * len(figure.axes)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["fifo", "firstfit", "usable"]
+    left = legend.get_window_extent().x0
+    assert max(axes.get_window_extent().x1 for axes in figure.axes) <= left
+    panels = [axes for axes in figure.axes if axes.get_ylabel() in ("cores in use", "jobs waiting")]
+    assert [axes.get_title(loc="left") for axes in panels] == ["fifo", "firstfit"] * 2
+    assert len({axes.get_ylim() for axes in panels[:2]}) == 1  # to the same scale
+    assert all(axes.get_ylabel() for axes in figure.axes)
+
+
+def test_labels_are_what_curves_are_called(study, trace_of) -> None:
+    from fluxsched.sim.plots import draw
+
+    trace = trace_of((0, 10, 10, 2))
+    figure = draw(trace, [run(trace, "fifo", procs=2, label="as it was")])
+    (legend,) = figure.legends
+    assert legend.get_texts()[0].get_text() == "as it was"
+
+
+def test_many_policies_take_more_rows(study, trace_of) -> None:
+    from fluxsched.sim.plots import SIZES_A_ROW, draw
+
+    trace = trace_of((0, 10, 10, 2), (1, 5, 5, 2))
+    results = [run(trace, "fifo", procs=2, label=f"run {at}") for at in range(SIZES_A_ROW + 1)]
+    sizes = [axes for axes in draw(trace, results).axes if axes.get_xlabel() == "cores of the job"]
+    assert len(sizes) == len(results)

@@ -240,3 +240,13 @@ def test_the_end_is_not_before_the_beginning(trace_of: Rows, until_s: float) -> 
     with pytest.raises(InvalidValue, match=f"until_s {until_s} is not a number of seconds of 0 or more"):
         run(trace_of((0, 1, 1, 1)), procs=1, until_s=until_s)
     assert run(trace_of((0, 1, 1, 1)), procs=1, until_s=0).jobs.state == ["running"]
+
+
+SHRINK = '{"at": 5, "do": "assign", "targets": "3", "group": "exclude"}'
+
+
+def test_who_waits_aside_to_the_end_is_told_why(trace_of: Rows, four_nodes: ResourceSet) -> None:
+    result = simulate(trace_of((0, 10, 10, 8), (1, 10, 10, 8), (6, 10, 10, 8)), four_nodes, SHRINK)
+    assert result.jobs.state == ["failed", "waiting", "denied"]  # the last was too large when it was submitted
+    short = "needs 8 slots of 1 core; the group has only 6 such slots"
+    assert result.jobs.notes == {2: f"{short}; it had 8 until 5 s", 3: short}
