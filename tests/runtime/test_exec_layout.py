@@ -98,7 +98,7 @@ def tags(jobspec: Jobspec | None = None) -> Tags:
                                      "starttime": 0, "expiration": 0, "nodelist": ["node[1,5]"]}}
     )  # fmt: skip
     jobspec = jobspec or Jobspec.from_command(["/usr/bin/prog", "x"], ntasks=4)
-    return Tags(9, jobspec, blocks(jobspec, resources), resources)
+    return Tags(9, jobspec, blocks(jobspec, resources), resources.to_json())
 
 
 @pytest.mark.parametrize(

@@ -49,16 +49,15 @@ def own_events(events: Iterable[Event]) -> Iterator[Event]:
 def task_counts(record: Mapping[str, Any]) -> list[int]:
     """The tasks of each target, in the order of their numbers; all in one where the job has no targets (yet)."""
     jobspec = Jobspec.parse(record["jobspec"])
-    return [block.ntasks for block in _placed(jobspec, record)[1]] or [count_tasks(jobspec)]
+    return [block.ntasks for block in _placed(jobspec, record)] or [count_tasks(jobspec)]
 
 
-def _placed(jobspec: Jobspec, record: Mapping[str, Any]) -> tuple[ResourceSet, list[Block]]:
+def _placed(jobspec: Jobspec, record: Mapping[str, Any]) -> list[Block]:
     """Where its tasks are; nowhere where it never ran here, or could not."""
     try:
-        resources = ResourceSet.parse(record["R"] or {})
-        return resources, blocks(jobspec, resources)
+        return blocks(jobspec, ResourceSet.parse(record["R"] or {}))
     except FluxschedError:
-        return ResourceSet(), []
+        return []
 
 
 def taskmap(counts: Iterable[int]) -> list[list[int]]:
@@ -126,8 +125,8 @@ def redirected(jobid: int, record: Mapping[str, Any]) -> dict[str, list[str]]:
     has its own.
     """
     jobspec = Jobspec.parse(record["jobspec"])
-    resources, placed = _placed(jobspec, record)
-    tags = Tags(jobid, jobspec, placed, resources)
+    placed = _placed(jobspec, record)
+    tags = Tags(jobid, jobspec, placed, record["R"] or {})
     error = jobspec.output if jobspec.error is None else jobspec.error
     found = {}
     for stream, template in (("stdout", jobspec.output), ("stderr", error)):

@@ -93,7 +93,7 @@ class LocalExecutor:
         environment = job_environment(job, path, tasks, tmpdir)
         ntasks = sum(block.ntasks for block in tasks)
         cwd = _directory(job.jobspec.cwd)
-        tags = Tags(job.jobid, job.jobspec, tasks, resources)
+        tags = Tags(job.jobid, job.jobspec, tasks, job.R)
         gate = _gate(job, unpacked(job, words), cwd, ntasks, tags, self._limit, made_up_names(environment))
         pmi = self._pmi(job, tasks)
         spawning = _spawn(job.cores, environment, gate, tasks, self._pids, pmi)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
@@ -13,14 +15,19 @@ from fluxsched.runtime.exec.layout import Block
 
 
 class Tags:
-    """The tags of one job whose tasks are placed as `blocks` says."""
+    """The tags of one job whose tasks are placed as `blocks` says; `R` is its R as JSON."""
 
-    def __init__(self, jobid: int, jobspec: Jobspec, blocks: Sequence[Block], resources: ResourceSet) -> None:
+    def __init__(self, jobid: int, jobspec: Jobspec, blocks: Sequence[Block], R: Mapping[str, Any]) -> None:
         self._jobid = jobid
         self._jobspec = jobspec
         self._blocks = blocks
-        self._resources = resources
+        self._R = R
         self._firsts = [block.first for block in blocks]
+
+    @cached_property
+    def resources(self) -> ResourceSet:
+        """The job's R; read when a tag asks for it, since few do."""
+        return ResourceSet.parse(self._R)
 
     def fill(self, template: str, task: int = 0) -> str:
         """The text that `template` is for the task of this number."""
@@ -33,7 +40,7 @@ class Tags:
             if index >= len(self._blocks):  # it never ran here
                 return None
             value = _PARTS[name].get(part)
-            return None if value is None else value(self._resources, index, self._blocks[index], task)
+            return None if value is None else value(self, index, self._blocks[index], task)
         match tag:
             case "name":
                 return job_name(self._jobspec)
@@ -51,17 +58,17 @@ def job_name(jobspec: Jobspec) -> str:
     return jobspec.job_name or os.path.basename(jobspec.command[0])
 
 
-_Value = Callable[[ResourceSet, int, Block, int], str]
+_Value = Callable[[Tags, int, Block, int], str]
 _NODE: Mapping[str, _Value] = {
-    "id": lambda resources, index, block, task: str(index),
-    "name": lambda resources, index, block, task: resources.host(block.rank),
-    "broker_rank": lambda resources, index, block, task: str(block.rank),
-    "cores": lambda resources, index, block, task: str(block.children.cores),
-    "gpus": lambda resources, index, block, task: str(block.children.gpus),
-    "ncores": lambda resources, index, block, task: str(len(block.children.cores)),
+    "id": lambda tags, index, block, task: str(index),
+    "name": lambda tags, index, block, task: tags.resources.host(block.rank),
+    "broker_rank": lambda tags, index, block, task: str(block.rank),
+    "cores": lambda tags, index, block, task: str(block.children.cores),
+    "gpus": lambda tags, index, block, task: str(block.children.gpus),
+    "ncores": lambda tags, index, block, task: str(len(block.children.cores)),
 }
 _TASK: Mapping[str, _Value] = {
-    **dict.fromkeys(("id", "rank"), lambda resources, index, block, task: str(task)),
-    **dict.fromkeys(("index", "localid"), lambda resources, index, block, task: str(task - block.first)),
+    **dict.fromkeys(("id", "rank"), lambda tags, index, block, task: str(task)),
+    **dict.fromkeys(("index", "localid"), lambda tags, index, block, task: str(task - block.first)),
 }
 _PARTS = {"node": _NODE, "task": _TASK}
