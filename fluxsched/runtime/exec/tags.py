@@ -15,19 +15,19 @@ from fluxsched.runtime.exec.layout import Block
 
 
 class Tags:
-    """The tags of one job whose tasks are placed as `blocks` says; `R` is its R as JSON."""
+    """The tags of one job whose tasks are placed as `blocks` says; `r` is its R as JSON."""
 
-    def __init__(self, jobid: int, jobspec: Jobspec, blocks: Sequence[Block], R: Mapping[str, Any]) -> None:
+    def __init__(self, jobid: int, jobspec: Jobspec, blocks: Sequence[Block], r: Mapping[str, Any]) -> None:
         self._jobid = jobid
         self._jobspec = jobspec
         self._blocks = blocks
-        self._R = R
+        self._r = r
         self._firsts = [block.first for block in blocks]
 
     @cached_property
     def resources(self) -> ResourceSet:
         """The job's R; read when a tag asks for it, since few do."""
-        return ResourceSet.parse(self._R)
+        return ResourceSet.parse(self._r)
 
     def fill(self, template: str, task: int = 0) -> str:
         """The text that `template` is for the task of this number."""
