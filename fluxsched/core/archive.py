@@ -52,7 +52,19 @@ def parse_archive(obj: object) -> tuple[ArchivedFile, ...]:
     size = sum(len(one.data) for one in files)
     if size > BYTES_MAX:
         raise LimitExceeded(f"{_WHERE} has {size} bytes: the limit is {BYTES_MAX}, put large files where the job runs")
+    _check_tree(files)
     return files
+
+
+def _check_tree(files: tuple[ArchivedFile, ...]) -> None:
+    """Only directories have anything below them: what is behind a symbolic link may be anywhere."""
+    leaves = {one.path for one in files if not stat.S_ISDIR(one.mode)}
+    for one in files:
+        above, slash, _ = one.path.rpartition("/")
+        while slash:
+            if above in leaves:
+                raise InvalidValue(f"{_WHERE}.{one.path[:80]} is below {shown(above)}, which is no directory")
+            above, slash, _ = above.rpartition("/")
 
 
 def script_file(script: str) -> dict[str, Any]:

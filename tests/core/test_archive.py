@@ -42,6 +42,7 @@ def test_a_script_comes_back_as_it_went() -> None:
         ({"": {"mode": 33204}}, "'' must lead downwards"),
         ([{"mode": 33204}], "path null is no text"),
         ({"x": 1}, "files.x must be an object"),
+        ({"a": {"mode": 0o120777, "data": "/etc"}, "a/b/c": {"mode": 33204}}, "a/b/c is below 'a', which is"),
         ({"x": {"data": "y"}}, "files.x.mode must be an integer"),
         ({"x": {"mode": 0o020666}}, "is no file, directory or symbolic link"),
         ({"x": {"mode": 33204, "encoding": "blobvec", "data": []}}, "'blobvec' is not utf-8 or base64"),

@@ -46,7 +46,7 @@ def test_a_jobspec_of_stock_flux_batch_runs_as_a_nested_instance(site: Any) -> N
     [output] = site.directory.glob("flux-*.out")
     first, *rest = table(output.read_text())
     output.unlink()
-    assert first[0].endswith("/files/script")
+    assert first[0].endswith("/script")
     assert first[1:] == ["one"]
     assert rest == [["free", "2", "4"], ["allocated", "0", "0"], ["down", "0", "0"]]
     assert not Path(first[0]).exists()

@@ -28,7 +28,7 @@ from fluxsched.runtime.exec.input import INPUT_TASKS_MAX, JobInput, source_of
 from fluxsched.runtime.exec.layout import Block, processing_units
 from fluxsched.runtime.exec.output import Streams
 from fluxsched.runtime.exec.pmi import PMI_FD, JobPmi
-from fluxsched.runtime.exec.program import files_directory, program_of, unpacked
+from fluxsched.runtime.exec.program import program_of, unpacked
 from fluxsched.runtime.exec.run import LOOK_S, Run
 from fluxsched.runtime.exec.strays import Strays, adopt_orphans, reap_group
 from fluxsched.runtime.exec.tags import Tags
@@ -94,11 +94,10 @@ class LocalExecutor:
         ntasks = sum(block.ntasks for block in tasks)
         cwd = _directory(job.jobspec.cwd)
         tags = Tags(job.jobid, job.jobspec, tasks, job.R)
-        gate = _gate(job, unpacked(job, words), cwd, ntasks, tags, self._limit, made_up_names(environment))
+        gate = _gate(job, unpacked(job, words, tmpdir), cwd, ntasks, tags, self._limit, made_up_names(environment))
         pmi = self._pmi(job, tasks)
         spawning = _spawn(job.cores, environment, gate, tasks, self._pids, pmi)
-        files = files_directory(job.spool, job.jobid) if job.jobspec.files else None
-        return Run(job.jobid, path, gate, spawning, Meter(self._turns.clock), pmi, files, tmpdir)
+        return Run(job.jobid, path, gate, spawning, Meter(self._turns.clock), pmi, tmpdir)
 
     def _pmi(self, job: JobLaunch, tasks: Sequence[Block]) -> JobPmi | None:
         """A server for the job's tasks, if they are several or it is asked for."""

@@ -1,14 +1,13 @@
 """What the tasks of a job run, and the files that its jobspec brings along.
 
-Law: a job's own files are written, below a directory that only its tasks and we can enter, before any task is spawned,
-and go when nothing of the job is alive. A nested instance (`core.nested`) is one task of ours with all that R gives,
-whatever number of slots it was asked for in: this program in the place of the `flux broker` that its command names.
+Law: a job's own files are written to its temporary directory (`tmpdir`) before any task is spawned, and go with that. A
+nested instance (`core.nested`) is one task of ours with all that R gives, whatever number of slots it was asked for in:
+this program in the place of the `flux broker` that its command names.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import sys
 from collections.abc import Sequence
@@ -18,12 +17,11 @@ from fluxsched.core.archive import ArchivedFile, parse_archive
 from fluxsched.core.nested import is_nested, parse_nested
 from fluxsched.core.resources import Children, ResourceSet
 from fluxsched.errors import Refused
-from fluxsched.runtime.exec.base import JobLaunch, spool_directory
+from fluxsched.runtime.exec.base import JobLaunch
 from fluxsched.runtime.exec.layout import Block, blocks
 
 TMPDIR_TAG = "{{tmpdir}}"
-"""What a command says for the directory that the job's files are in (Flux's mustache)."""
-FILES_NAME = "files"
+"""What a command says for the job's temporary directory (Flux's mustache)."""
 INTERPRETER = (sys.executable, "-E", "-P", "-m", "fluxsched", "start", "--nested")
 """Neither the user's Python variables nor the job's directory decide which modules an instance is made of."""
 
@@ -46,28 +44,19 @@ def program_of(job: JobLaunch, resources: ResourceSet) -> tuple[Sequence[str], l
     return words, [Block(ranks[0], 0, 1, all_of_it)]
 
 
-def unpacked(job: JobLaunch, words: Sequence[str]) -> Sequence[str]:
-    """`words` with the directory in them, once the job's files, if it has any, are there. Raises FluxschedError."""
-    archive = job.jobspec.files
-    if not archive:
+def unpacked(job: JobLaunch, words: Sequence[str], tmpdir: str | None) -> Sequence[str]:
+    """`words` that name the job's directory, once the files that it brings along are there. Raises FluxschedError."""
+    if tmpdir is None:
         return words
-    directory = files_directory(job.spool, job.jobid)
-    try:
-        _write(parse_archive(archive), directory)
-    except OSError as exc:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise Refused(f"cannot write the job's files: {os.strerror(exc.errno or 0)}", exc.errno) from exc
-    return [word.replace(TMPDIR_TAG, str(directory)) for word in words]
-
-
-def files_directory(spool: Path, jobid: int) -> Path:
-    """Where the files of a job are while it runs."""
-    return spool_directory(spool, jobid) / FILES_NAME
+    if job.jobspec.files:
+        try:
+            _write(parse_archive(job.jobspec.files), Path(tmpdir))
+        except OSError as exc:
+            raise Refused(f"cannot write the job's files: {os.strerror(exc.errno or 0)}", exc.errno) from exc
+    return [word.replace(TMPDIR_TAG, tmpdir) if TMPDIR_TAG in word else word for word in words]
 
 
 def _write(files: Sequence[ArchivedFile], directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)  # of a start that failed
-    directory.mkdir(mode=0o700, parents=True)
     for one in files:
         path = directory / one.path
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

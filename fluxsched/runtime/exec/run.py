@@ -9,7 +9,6 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 from fluxsched.runtime.children import ExitWatch
 from fluxsched.runtime.exec.gate import Gate
@@ -28,7 +27,6 @@ class Run:
 
     __slots__ = (
         "ended",
-        "files",
         "gate",
         "grace",
         "input",
@@ -54,12 +52,10 @@ class Run:
         todo: Iterator[None],
         meter: Meter,
         pmi: JobPmi | None,
-        files: Path | None,
         tmpdir: str | None,
     ) -> None:
         self.tmpdir = tmpdir
         self.jobid = jobid
-        self.files = files
         self.path = path
         self.gate = gate
         self.meter = meter
@@ -113,13 +109,11 @@ class Run:
                 self.meter.reaped(task, status, used)
 
     def tidy(self, *, at_once: bool = False) -> None:
-        """Remove the files that the job brought along, and its temporary directory: nothing of it is alive. What that
-        holds goes meanwhile if it is much, or `at_once`, where this process is about to end.
+        """Remove the job's temporary directory: nothing of it is alive. What that holds goes meanwhile if it is much,
+        or `at_once`, where this process is about to end.
         """
         if self.tmpdir is not None:
             if at_once:
                 shutil.rmtree(self.tmpdir, ignore_errors=True)
             else:
                 remove(self.tmpdir)
-        if self.files is not None:
-            shutil.rmtree(self.files, ignore_errors=True)
