@@ -63,6 +63,8 @@ def request_for(wanted: Wanted, every_state: bool, since_s: float | None, count:
               help=f"At most so many jobs; 0 is {LISTED_MAX:,}.")
 @click.option("--sort", "keys", metavar="[-]FIELD,...", type=Converted("sort", sort_keys),
               default=(), help="Order of the jobs shown; '-' reverses.")
+@click.option("--watch", "is_live", is_flag=True,
+              help="Show changes as they happen: at a terminal until q is typed, else a line for each.")
 @table_options(JOBS)
 @connected
 def jobs(
@@ -74,22 +76,36 @@ def jobs(
     since: float | None,
     count: int,
     keys: Sequence[SortKey],
+    is_live: bool,
     output: Output,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """List jobs: the active ones, or those that are named."""
     wanted = Wanted(jobs, terms(jobs))
-    answer = handle.rpc("job-manager.list", request_for(wanted, all_states, since, count))
-    found = answer["jobs"]
-    now_s = SystemClock.wall_s()
+    request = request_for(wanted, all_states, since, count)
     shown = output.layout.names | {key.name for key in keys}
-    if keys:
-        rows = sort_rows(rows_of(handle, found, now_s, shown), keys, FIELDS)
-        answer = {"jobs": [row.info for row in rows]}
-        output.show(answer, lambda names: rows)
-    else:
-        output.show(answer, lambda names: rows_of(handle, found, now_s, names))
+
+    def rows(found: Sequence[Mapping[str, Any]]) -> list[JobRow]:
+        return sort_rows(rows_of(handle, found, SystemClock.wall_s(), shown), keys, FIELDS)
+
+    if is_live:
+        from fluxsched.cli.jobs_watch import Watched, watch
+
+        _check_there(wanted, handle.rpc("job-manager.list", request)["jobs"])
+        changes = request_for(wanted, True, None, count)
+        return watch(handle, Watched(request, changes, rows, frozenset(jobs.ids if not jobs.ranges else ())), output)
+    answer = handle.rpc("job-manager.list", request)
+    found = answer["jobs"]
+    if output.as_json and keys:
+        answer = {"jobs": [row.info for row in rows(found)]}
+    output.show(answer, lambda names: rows(found))
+    _check_there(wanted, found)
+    return 0
+
+
+def _check_there(wanted: Wanted, found: Sequence[Mapping[str, Any]]) -> None:
+    """Raises Refused naming the jobs that were named and are not there."""
     there = {job["id"] for job in found}
-    missing = [typed(jobid) for jobid in jobs.ids if jobid not in there] if not wanted.terms else []
+    missing = [typed(jobid) for jobid in wanted.jobs.ids if jobid not in there] if not wanted.terms else []
     if missing:
         raise Refused(f"no such job: {', '.join(missing)}")
 

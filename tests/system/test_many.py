@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
+import select
+import struct
+import termios
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -73,3 +81,69 @@ def test_wait_for_many_names_each_failure_and_leaves_with_the_highest_status(sit
     done = site.process("wait", "--array", first, status=2)
     assert sorted(line.split(": ")[-1] for line in done.err.splitlines()) == ["exit code 1", "exit code 2"]
     assert site.process("wait", "-v", "--array", first, status=2).out == f"{first}: completed\n"
+
+
+@contextmanager
+def ended_late(process: Any) -> Iterator[None]:
+    """A process whose output is waited for is killed if nothing comes."""
+    timer = threading.Timer(20, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def test_jobs_watch_prints_a_line_for_each_change_and_ends_with_the_jobs_that_were_named(site: Any) -> None:
+    jobid = site.submit("--urgency=hold", "--job-name=watched", "true")
+    words = ("jobs", "--watch", "-o", "{id.f58} {name} {status} {urgency}")
+    with site.popen(*words, jobid) as process, ended_late(process):
+        assert [process.stdout.readline() for _ in range(2)] == [
+            "JOBID    NAME    STATUS URG\n".replace("JOBID    ", "JOBID".ljust(len(jobid) + 1)),
+            f"{jobid} watched SCHED  0\n",
+        ]
+        site("urgency", jobid, "20")
+        rest, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (0, "")
+    assert rest.splitlines()[-1].split() == [jobid, "watched", "COMPLETED", "20"]
+    for name in ("other", "w-1"):
+        site.submit("--urgency=hold", f"--job-name={name}", "true")
+    with site.popen("jobs", "--watch", "--json", "--name", "w-*") as process, ended_late(process):
+        seen = [json.loads(process.stdout.readline())]
+        site("urgency", "default", "--name", "other")
+        site("urgency", "default", "--name", "w-1")
+        while seen[-1]["state"] != "INACTIVE":
+            seen.append(json.loads(process.stdout.readline()))
+        process.terminate()
+    assert {job["name"] for job in seen} == {"w-1"}
+
+
+def test_jobs_watch_draws_at_a_terminal_until_q_and_leaves_it_as_it_was(site: Any) -> None:
+    for key, status in ((b"q", 0), (b"\x03", 0)):
+        ours, theirs = pty.openpty()
+        before = termios.tcgetattr(theirs)
+        process = site.popen("jobs", "--watch", stdin=theirs, stdout=theirs, start_new_session=True,
+                             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))  # fmt: skip
+        shown = _until(ours, b"q ends this")
+        name = f"seen-{key[0]}"
+        jobid = site.submit("--urgency=hold", f"--job-name={name}", "true")
+        shown += _until(ours, name.encode())
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 5, 40, 0, 0))
+        os.write(ours, key)
+        assert process.wait(20) == status
+        shown += _until(ours, b"\x1b[?1049l")
+        assert shown.startswith(b"\x1b[?1049h")
+        assert termios.tcgetattr(theirs) == before
+        site("cancel", jobid)
+        process.communicate()
+        os.close(ours)
+        os.close(theirs)
+
+
+def _until(fd: int, text: bytes) -> bytes:
+    """What is written to the terminal, to this text."""
+    found = b""
+    while text not in found:
+        assert select.select([fd], [], [], 20)[0], found
+        found += os.read(fd, 65536)
+    return found
