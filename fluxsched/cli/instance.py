@@ -10,6 +10,7 @@ import click
 from fluxsched.cli import complete, show
 from fluxsched.cli.base import Command, usage
 from fluxsched.cli.options import FSD, JOBID, Handle, connect, connected, json_option, uri_option
+from fluxsched.errors import FluxschedError
 
 STOP_TIMEOUT_S = 30.0
 """Jobs are told to end, and killed if they do not: this takes a while."""
@@ -29,7 +30,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
                    "repeated. [default: config or fifo]")  # fmt: skip
 @click.option("--statedir", metavar="D", type=click.Path(file_okay=False, path_type=Path),
               help="Keep the state there. [default: a temporary directory, removed at exit]")  # fmt: skip
-@click.option("--bind", metavar="URI", multiple=True, help="Listen there as well (tcp://127.0.0.1:*, local:///PATH).")
+@click.option("--bind", metavar="URI", multiple=True, help="Listen there as well (local:///PATH, tcp://127.0.0.1:*).")
+@click.option("--insecure-tcp", is_flag=True,
+              help="Bind tcp:// though it has no keys: every account here can run commands there as you.")  # fmt: skip
 @click.option("--daemon", is_flag=True, help="Return once it is ready and print its URI; `fluxsched stop` ends it.")
 @click.option("-v", "--verbose", count=True, help="Say more on stderr.")
 @click.option("--trace", metavar="[TOPICS]", is_flag=False, flag_value="",
@@ -87,27 +90,35 @@ def stop(uri: str | None, timeout: float) -> None:
 @click.command("uri", cls=Command)
 @json_option
 @click.option("--local", is_flag=True, help="For Flux's own commands: export FLUX_URI=$(fluxsched uri --local)")
+@click.option("--tcp", is_flag=True, help="Its tcp port, where it has one (start --bind tcp://127.0.0.1:*).")
 @click.argument("jobid", metavar="[JOBID]", type=JOBID, required=False, shell_complete=complete.jobids)
 @connected
-def uri(handle: Handle, jobid: int | None, as_json: bool, local: bool) -> None:
+def uri(handle: Handle, jobid: int | None, as_json: bool, local: bool, tcp: bool) -> None:
     """Print where the instance listens, as FLUXSCHED_URI wants it; with --json all about it.
 
     With JOBID: the instance that this job is (batch, alloc).
     """
+    if local and tcp:
+        raise click.UsageError("--local and --tcp exclude each other")
     if jobid is not None:
         from fluxsched.cli.batch import address_of
 
         with connect(address_of(handle, jobid)) as inner:
-            _print_uri(inner, as_json, local)
+            _print_uri(inner, as_json, local, tcp)
         return
-    _print_uri(handle, as_json, local)
+    _print_uri(handle, as_json, local, tcp)
 
 
-def _print_uri(handle: Handle, as_json: bool, local: bool) -> None:
+def _print_uri(handle: Handle, as_json: bool, local: bool, tcp: bool) -> None:
     if as_json:
         show.print_json(handle.rpc("instance.info"))
     elif local:
         click.echo(handle.rpc("attr.get", {"name": "local-uri"})["value"])
+    elif tcp:
+        ports = [one for one in handle.rpc("instance.info").get("endpoints", ()) if one.startswith("tcp://")]
+        if not ports:
+            raise FluxschedError(f"{handle.uri} has no tcp port: start it with --bind tcp://127.0.0.1:* --insecure-tcp")
+        click.echo("\n".join(ports))
     else:
         click.echo(handle.uri)
 

@@ -44,7 +44,7 @@ from fluxsched.runtime.exec.orphans import clear_orphans
 from fluxsched.runtime.exec.timed import TimedExecutor
 from fluxsched.runtime.faults import Faults
 from fluxsched.runtime.kept_logs import ENDED, begin_line, keep_log
-from fluxsched.runtime.listening import listen, local_uri
+from fluxsched.runtime.listening import listen, local_uri, open_to_all
 from fluxsched.runtime.paths import DATABASE_NAME, LOG_NAME, TEMPORARY_VARIABLE, temporary_directory, write_info
 from fluxsched.runtime.restore import Restored, read_store
 from fluxsched.runtime.router import Handler, Router
@@ -57,7 +57,7 @@ from fluxsched.runtime.services.jobshell import JobShell
 from fluxsched.runtime.services.jobstreams import JobStreams
 from fluxsched.runtime.services.jobwaits import JobWaits
 from fluxsched.runtime.services.modules import ModuleService
-from fluxsched.runtime.services.resource import ResourceService, allocated
+from fluxsched.runtime.services.resource import ResourceService, allocated, user_name
 from fluxsched.runtime.services.scheduling import SchedulingService
 from fluxsched.runtime.settings import Settings
 from fluxsched.runtime.sources import Sources
@@ -115,11 +115,16 @@ class Instance:
         begun.callback(self.store.close)
         self.store.failed = self._fail
         guests = settings.config.allow_guests
-        for server in settings.servers or listen(self.run_directory, settings.bind, guests=guests):
+        wanted = listen(self.run_directory, settings.bind, guests=guests, insecure_tcp=settings.insecure_tcp)
+        for server in settings.servers or wanted:
             begun.callback(server.close)
             self.servers.append(server)
         self.uri = self.servers[0].endpoint
         log.info("%s", begin_line(self.uri, settings.statedir))
+        self.is_open_to_all = open_to_all(self.endpoints, user_name(os.getuid()))
+        """What is to be said of tcp ports."""
+        if self.is_open_to_all is not None:
+            log.warning("listening at %s", self.is_open_to_all)
         self.router = Router(self.turns, self.servers, settings.trace)
         self._room = Room(self.store, self.turns, state)
         self._spool = state / "jobs"
@@ -197,7 +202,7 @@ class Instance:
                 "hostlist": str(self.resource.module.resources.nodelist),
                 "rundir": str(self.run_directory),
                 "local-uri": self.local_uri,
-                "endpoints": " ".join(server.endpoint for server in self.servers),
+                "endpoints": " ".join(self.endpoints),
                 "version": __version__,
             }
         )
@@ -293,10 +298,16 @@ class Instance:
         """Wait until jobs can be run: the schedulers are ready or have failed."""
         await until(self.turns, lambda: self._ready or self.ended.done())
 
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """All that it listens at, with the ports that the system chose."""
+        return tuple(server.endpoint for server in self.servers)
+
     def info(self) -> InstanceInfo:
         """What `instance.info` answers."""
         return InstanceInfo(
             uri=self.uri,
+            endpoints=self.endpoints,
             rundir=str(self.run_directory),
             statedir=None if self.settings.statedir is None else str(self.settings.statedir),
             pid=os.getpid(),

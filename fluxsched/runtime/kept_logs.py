@@ -53,7 +53,8 @@ def keep_log(begun: ExitStack, run_directory: Path, statedir: Path | None, now_s
 
     `begun` gives its lock back. Where there is no place to keep it, it goes with the run directory.
     """
-    name = f"{datetime.fromtimestamp(now_s):%Y%m%d-%H%M%S}-{os.getpid()}.log"
+    unique = run_directory.name.rpartition("-")[2]  # a program may start several in one second
+    name = f"{datetime.fromtimestamp(now_s):%Y%m%d-%H%M%S}-{os.getpid()}-{unique}.log"
     places = [logs_directory(statedir)] if statedir is None else [logs_directory(statedir), logs_directory()]
     try:
         for place in places:

@@ -67,6 +67,8 @@ class StartOptions:
     command: tuple[str, ...] = ()
     daemon: bool = False
     bind: tuple[str, ...] = ()
+    insecure_tcp: bool = False
+    """Bind tcp endpoints though every account of the machine can do there all that the owner can."""
     verbose: int = 0
     trace: str | None = None
     """Show messages on stderr: of the topics with these beginnings (comma-separated), all when empty."""
@@ -114,6 +116,7 @@ def settings_of(options: StartOptions) -> Settings:
         parent=Parent.find(),
         schedulers=schedulers_of(options, config),
         bind=options.bind,
+        insecure_tcp=options.insecure_tcp,
         verbose=options.verbose,
         trace=None if options.trace is None else printer(sys.stderr, tuple(options.trace.split(","))),
     )
@@ -216,6 +219,8 @@ def start_daemon(options: StartOptions) -> str:
         answer = _daemons_answer(file)
     if "error" in answer:
         raise FluxschedError(str(answer["error"]))
+    if answer["open"] is not None:
+        sys.stderr.write(f"fluxsched: start: warning: listening at {answer['open']}\n")
     _tell_local(answer["local_uri"])
     return str(answer["uri"])
 
@@ -237,7 +242,8 @@ def _daemonize(settings: Settings, options: StartOptions, tell_fd: int) -> None:
         os.dup2(null, fd)
 
     def tell(instance: Instance) -> None:
-        os.write(tell_fd, json.dumps({"uri": instance.uri, "local_uri": instance.local_uri}).encode())
+        found = {"uri": instance.uri, "local_uri": instance.local_uri, "open": instance.is_open_to_all}
+        os.write(tell_fd, json.dumps(found).encode())
         os.close(tell_fd)
 
     status = 1

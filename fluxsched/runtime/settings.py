@@ -32,6 +32,8 @@ class Settings:
     """The scheduler modules to load."""
     bind: tuple[str, ...] = ()
     """Further endpoints (loopback tcp, local sockets)."""
+    insecure_tcp: bool = False
+    """tcp endpoints may be bound, where every account of the machine is taken for the owner."""
     verbose: int = 0
     trace: Callable[[str, Message], None] | None = None
     clock: Clock = field(default_factory=SystemClock)

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fluxsched.errors import LimitExceeded
+from fluxsched.errors import LimitExceeded, Refused
 from fluxsched.transport.base import (
     MESSAGE_BYTES_MAX,
     PARTS_MAX,
@@ -33,6 +33,10 @@ from fluxsched.transport.sockets import ACCEPTED, RECEIVE_MESSAGES_MAX, Context,
 if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
     from asyncio import AbstractEventLoop
 
+TCP_IS_OPEN = (
+    "a tcp port has no keys yet, so every account of this machine could run commands there as you: "
+    "use ipc:// or local://, or say --insecure-tcp if all of them may"
+)
 CLIENT_SETTLE_MS = 50
 """After a client's connection ended, its last messages are handed over within this time."""
 
@@ -46,12 +50,19 @@ class ZmqServer:
         self,
         endpoint: str,
         *,
+        insecure_tcp: bool = False,
         unsent_limit_bytes: int = UNSENT_BYTES_MAX,
         message_limit_bytes: int = MESSAGE_BYTES_MAX,
         context: Context | None = None,
     ) -> None:
-        """Refused (EADDRINUSE) if somebody else serves there, InvalidValue for an endpoint we do not bind."""
+        """Refused (EADDRINUSE) if somebody else serves there, InvalidValue for an endpoint we do not bind.
+
+        A tcp port is open to every account of this machine, and ZeroMQ does not tell which one connects: it is Refused
+        (EPERM) unless `insecure_tcp` says that they all may be taken for the owner.
+        """
         path = ipc_path(endpoint)
+        if path is None and not insecure_tcp:
+            raise Refused(f"endpoint {endpoint!r}: {TCP_IS_OPEN}", errno.EPERM)
         self._claim = PathClaim(path) if path is not None else None
         self._pump = router(message_limit_bytes, heartbeat=path is None, context=context)
         self.dropped = 0

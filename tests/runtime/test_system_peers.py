@@ -177,7 +177,7 @@ async def test_twenty_thousand_requests_one_by_one_message(world):
 
 
 async def test_tcp_on_loopback(world, eventually):
-    site = await world.bare(bind=("tcp://127.0.0.1:*",))
+    site = await world.bare(bind=("tcp://127.0.0.1:*",), insecure_tcp=True)
     (endpoint,) = [server.endpoint for server in site.servers if server.endpoint.startswith("tcp")]
     over_tcp, over_ipc = world.second(endpoint), world.second(site)
     assert endpoint in (await over_ipc.ok("attr.get", {"name": "endpoints"}))["value"].split()
@@ -202,15 +202,15 @@ async def test_tcp_on_loopback(world, eventually):
 )
 async def test_endpoints_beyond_loopback_are_refused(world, endpoint):
     with pytest.raises(InvalidValue, match=r"127\.0\.0\.1"):
-        await world.bare(bind=(endpoint,))
+        await world.bare(bind=(endpoint,), insecure_tcp=True)
     assert not list(world.directory.glob("fluxsched-*/instance.json"))
 
 
 async def test_a_failed_start_leaves_nothing_behind(world):
-    site = await world.bare(bind=("tcp://127.0.0.1:*",))
+    site = await world.bare(bind=("tcp://127.0.0.1:*",), insecure_tcp=True)
     (endpoint,) = [server.endpoint for server in site.servers if server.endpoint.startswith("tcp")]
     with pytest.raises(FluxschedError):
-        await world.bare(bind=(endpoint,))
+        await world.bare(bind=(endpoint,), insecure_tcp=True)
     assert len(list(world.directory.glob("fluxsched-*"))) == 1
 
 

@@ -180,7 +180,7 @@ class Net:
         if self.kind == "local":
             return Driver(self._keep(LocalServer(f"local://{self._directory}/local-0", **options)))
         endpoint = f"ipc://{self._directory}/s" if self.kind == "ipc" else "tcp://127.0.0.1:*"
-        return Driver(self._keep(ZmqServer(endpoint, **options)))
+        return Driver(self._keep(ZmqServer(endpoint, insecure_tcp=self.kind == "tcp", **options)))
 
     def client(self, server: Driver, **options: int) -> Driver:
         if self.kind == "memory":

@@ -239,9 +239,9 @@ def test_a_path_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_tcp_port_in_use_is_refused() -> None:
-    server = ZmqServer("tcp://127.0.0.1:*")
+    server = ZmqServer("tcp://127.0.0.1:*", insecure_tcp=True)
     with pytest.raises(Refused, match="cannot bind"):
-        ZmqServer(server.endpoint)
+        ZmqServer(server.endpoint, insecure_tcp=True)
     server.close()
 
 

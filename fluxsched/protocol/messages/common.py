@@ -78,3 +78,5 @@ class InstanceInfo(Payload, frozen=True, kw_only=True):
     """How many instances are around this one."""
     parent: str | None = None
     """Where the innermost of these is."""
+    endpoints: tuple[str, ...] = ()
+    """All that it listens at: `uri`, the socket for Flux's own clients, and what `--bind` adds."""
