@@ -99,12 +99,14 @@ class Desk:
         return self._queue.first
 
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
+        self._lane.order = order
         return self._queue.walk(skips, order, self.now_s)
 
     def late(self, order: str = FIFO) -> list[Waiting] | None:
         news = self._news
         if news is None:
             return None
+        self._lane.order = order
         plan = self._lane.plan
         if plan is not None:
             if not plan.renew(self.now_s):

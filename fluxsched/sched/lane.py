@@ -27,10 +27,10 @@ class Lane:
 
     `planned` are the reservations that the policy made in its last pass, `plan` is what it made them in. `news` are the
     jobs that came since, if that is all that has happened and none is ahead of the first who waits or of one who is
-    planned; else None.
+    planned; else None. `order` is the one of `orders` in which the policy last asked for jobs, None if in none of them.
     """
 
-    __slots__ = ("_front", "_judged", "_odd", "name", "news", "plan", "planned", "policy", "queue")
+    __slots__ = ("_front", "_judged", "_odd", "name", "news", "order", "plan", "planned", "policy", "queue")
 
     def __init__(self, name: str, policy: Policy) -> None:
         self.name = name
@@ -39,6 +39,7 @@ class Lane:
         self.planned: dict[int, Reservation] = {}
         self.plan: CountedPlan | PoolPlan | None = None
         self.news: list[Waiting] | None = None
+        self.order: str | None = None
         self._front: Entry | None = None  # who is behind it is behind all who were looked at
         self._odd = 0  # jobs whose need cannot be counted, as of generation `_judged`
         self._judged = UNJUDGED

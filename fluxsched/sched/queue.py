@@ -117,9 +117,14 @@ class Queue:
             self.add(job._replace(priority=priority))
         return True
 
-    def ahead_of(self, jobid: int) -> int:
-        """How many jobs come before this one, which is in the queue."""
+    def ahead_of(self, jobid: int, order: str = FIFO, now_s: float = 0.0) -> int:
+        """How many jobs come before this one, which is in the queue, in one of the ORDERS (held ones: in theirs)."""
         entry = self.entries[jobid]
+        if entry[0] and order == LXF:
+            mine = expansion(entry[3], now_s)
+            return sum((-expansion(each[3], now_s), *each) < (-mine, *entry) for each in self._offered)
+        if entry[0] and order != FIFO:
+            return self._ordered(order).before((*FIXED[order](entry[3]), entry[3]))
         if entry[0]:
             return self._offered.before(entry)
         return self._held.before(entry) + len(self.entries) - self._held.size

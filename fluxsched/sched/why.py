@@ -14,10 +14,12 @@ from fluxsched.sched import placing
 from fluxsched.sched.group import Group
 from fluxsched.sched.lane import Lane
 from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.orders import FIFO
 from fluxsched.sched.outcome import Fits
 from fluxsched.sched.plan_pool import PoolPlan
 from fluxsched.sched.queue import Waiting
-from fluxsched.sched.registry import says
+from fluxsched.sched.reasons import counted
+from fluxsched.sched.registry import OWN, says
 from fluxsched.sched.running import RunningJobs
 from fluxsched.sched.set_aside import RULE, WHEN
 from fluxsched.sched.shelf import BEST_FIT
@@ -37,11 +39,24 @@ def explain(group: Group, lane: Lane, job: Waiting, ledger: Ledger, now_s: float
     if not job.priority:
         held = "is held: its priority is 0; raise its urgency"
         return Why(held, "a job on hold is passed over", "not while it is held")
-    ahead = lane.queue.ahead_of(job.jobid)
-    place = "first in line" if not ahead else f"{ahead} ahead of it"
-    rule = f"{place} under {lane.policy.name}: {says(lane.policy) or 'it does not say how it decides'}"
+    name, order = lane.policy.name, _order_of(lane)
+    how = says(lane.policy) or "it does not say how it decides"
+    ahead = lane.queue.ahead_of(job.jobid, order or FIFO, now_s)
+    if order is None:
+        rule = f"one of {counted(len(lane.queue), 'job')} that wait under {name}, in an order of its own: {how}"
+    elif order != FIFO and job.jobid in lane.planned:
+        rule = f"has a reservation under {name}: {how}"
+    else:
+        queue = "in line" if order == FIFO else f"in the order {order},"
+        place = f"first {queue}" if not ahead else f"{ahead} ahead of it" + ("" if order == FIFO else f" {queue}")
+        rule = f"{place} under {name}: {how}"
     earliest_s, when = _Forecast(group, ledger, now_s).of(lane, job)
-    return Why(_reason(group, lane, job, ahead), rule, when, earliest_s)
+    return Why(_reason(group, lane, job, ahead if order else None, order or FIFO), rule, when, earliest_s)
+
+
+def _order_of(lane: Lane) -> str | None:
+    """In which order jobs are looked at; None for a policy of somebody else's that sorts them itself."""
+    return lane.order or (FIFO if type(lane.policy) in OWN.values() else None)
 
 
 def explain_aside(group: Group, jobid: int) -> Why:
@@ -50,12 +65,15 @@ def explain_aside(group: Group, jobid: int) -> Why:
     return Why(f"{group.why_aside(jobid)}{held}", RULE, WHEN)
 
 
-def _reason(group: Group, lane: Lane, job: Waiting, ahead: int) -> str:
+def _reason(group: Group, lane: Lane, job: Waiting, ahead: int | None, order: str) -> str:
     reason = group.reasons.get(job.jobid)
     if reason is not None:
         return reason if isinstance(reason, str) else reason()
     if group.changed or group.reasons:
-        return f"waits its turn; {ahead} ahead of it in the queue" if ahead else "is the next to be looked at"
+        if ahead is None:
+            return "its policy has not looked at it yet"
+        queue = "in the queue" if order == FIFO else f"in the order {order}"
+        return f"waits its turn; {ahead} ahead of it {queue}" if ahead else "is the next to be looked at"
     outcome = placing.place(group.pool, job.request, BEST_FIT)
     if not isinstance(outcome, Fits):
         return outcome.why
@@ -79,7 +97,8 @@ class _Forecast:
         start_s, head = self._earliest(job), lane.queue.first
         if start_s == inf:
             return None, f"not known: {self._why_not()}"
-        if head is not None and head.jobid != job.jobid and self._behind(lane, head, job, start_s):
+        in_line = _order_of(lane) == FIFO or (head is not None and head.jobid in lane.planned)
+        if in_line and head is not None and head.jobid != job.jobid and self._behind(lane, head, job, start_s):
             planned = lane.planned.get(head.jobid)
             head_s = self._earliest(head) if planned is None else planned.start_s
             name = format_f58(head.jobid)

@@ -9,6 +9,7 @@ import pytest
 
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.why import Why
+from fluxsched.sched.policy import decide
 from fluxsched.sched.registry import make, parse_spec
 
 MakeR = Callable[..., ResourceSet]
@@ -159,12 +160,54 @@ def test_a_policy_that_decides_nothing_is_pointed_at(bench_of: Any, make_r: Make
     bench.submit(2, spec())
     bench.run()
     silent = "fits now, but policy 'silent' has looked at the queue and decided nothing about it"
-    rule = "first in line under silent: it does not say how it decides"
+    rule = "one of 2 jobs that wait under silent, in an order of its own: it does not say how it decides"
     assert why(bench, 1) == Why(silent, rule, "it fits now")
     bench.submit(3, spec(cores=4))
     bench.run()
     assert why(bench, 2).reason == silent
-    assert why(bench, 2).rule.startswith("1 ahead of it under silent")
+    assert why(bench, 2).rule.startswith("one of 3 jobs that wait under silent")
+
+
+class Smallest:
+    """The smallest first."""
+
+    name = "smallest"
+    OPTIONS: dict[str, Any] = {}  # noqa: RUF012
+
+    def schedule(self, view: Any, now_s: float) -> Iterator[Any]:
+        for job in sorted(view.queue, key=lambda job: job.request.cores):
+            yield decide(job, view.place(job))
+
+
+def test_an_order_of_the_policys_own_is_not_called_a_line(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    """Job 1 came first and goes last: it is not first in line, nor does job 2 wait for it."""
+    bench = bench_of(Smallest())
+    bench.grow(make_r("0"))
+    bench.submit(9, spec(cores=4, duration=50.0))
+    bench.run()
+    bench.submit(1, spec(cores=4, duration=10.0))
+    bench.submit(2, spec(cores=1, duration=10.0))
+    assert why(bench, 2).reason == "its policy has not looked at it yet"
+    bench.run()
+    rule = "one of 2 jobs that wait under smallest, in an order of its own: The smallest first."
+    for jobid in (1, 2):
+        assert (why(bench, jobid).rule, why(bench, jobid).when) == (rule, LIMITS)
+
+
+@pytest.mark.parametrize("order", ["sjf", "lxf"])
+def test_under_an_order_the_place_is_that_of_the_order(
+    bench_of: Any, make_r: MakeR, spec: Spec, order: str
+) -> None:
+    for policy in ("firstfit", "easy"):
+        bench = bench_of(make(policy, {"order": order}))
+        bench.grow(make_r("0"))
+        for jobid, limit_s in ((1, 50.0), (2, 90.0), (3, 30.0), (4, 10.0)):
+            bench.submit(jobid, spec(cores=4, duration=limit_s))
+            bench.run()
+        last = "2 ahead of it" if policy == "firstfit" else "has a reservation"  # easy reserves for who came first
+        assert why(bench, 2).rule.startswith(last)
+        assert why(bench, 3).rule.startswith(f"1 ahead of it in the order {order}, under {policy}: ")
+        assert why(bench, 4).rule.startswith(f"first in the order {order}, under {policy}: ")
 
 
 def test_asking_changes_nothing(four: Any) -> None:
