@@ -60,8 +60,10 @@ class Presence:
         self._arrive(joining.ranks, fresh, configured, now_s)
 
     def reload(self, plan: Plan, now_s: float) -> None:
-        """Lose what vanished, shrink what changed, take R and groups over, move the rest, welcome what is new."""
-        self.lose(plan.vanished, now_s)
+        """Shrink what changed, take R and groups over, move the rest, welcome what is new, lose what vanished.
+
+        What comes is told before what goes, so that a group which is exchanged is never empty.
+        """
         self._moves.begin(plan.changed)
         self._targets.replace(self._overlay.applied(plan.resources, plan.resources.ranks))
         self._groups.reconfigure({name: ranks - plan.fresh for name, ranks in plan.configured.items()})
@@ -70,6 +72,7 @@ class Presence:
         joined = plan.fresh | plan.returned
         if joined:
             self._arrive(joined, plan.fresh, plan.configured, now_s)
+        self.lose(plan.vanished, now_s)
         self._moves.settle(plan.changed, now_s)
 
     def _arrive(self, joined: Idset, fresh: Idset, configured: Mapping[str, Idset], now_s: float) -> None:

@@ -40,6 +40,14 @@ def local_text(time_s: float) -> str:
     return time.strftime("%b%d %H:%M", time.localtime(time_s))
 
 
+def local_moment(time_s: float) -> str:
+    """A wall time that may be long past or far away: `2025-11-22 12:03:00 CET`."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(time_s))
+    except (OverflowError, ValueError, OSError):
+        return f"{time_s:.0f} s since the epoch"
+
+
 def sleep(delay_s: float) -> None:
     """Block this thread; for command line tools, never for the instance's loop."""
     time.sleep(delay_s)

@@ -26,6 +26,7 @@ from fluxsched.runtime.config_check import read_site
 from fluxsched.runtime.config_values import SchedulerSettings
 from fluxsched.runtime.discover import discover
 from fluxsched.runtime.enclosing import Parent, enclosing_job, inside
+from fluxsched.runtime.expiry import unexpired
 from fluxsched.runtime.initial import run_program
 from fluxsched.runtime.instance import Instance
 from fluxsched.runtime.kept_logs import is_nested, last_end
@@ -89,7 +90,7 @@ def settings_of(options: StartOptions) -> Settings:
     enclosed = None if enclosing is None else enclosing.resources()
 
     def sources(config: Config, r_path: Path | None, faults: Iterable[Fault]) -> Sources:
-        return build_inventory(
+        found = build_inventory(
             config,
             r_path=r_path,
             fake=options.fake,
@@ -98,13 +99,16 @@ def settings_of(options: StartOptions) -> Settings:
             topology=discover,
             known=faults,
         )
+        return unexpired(found, r_path or config.resource.path, SystemClock.wall_s())
 
     def reload(wanted: ReloadRequest) -> Sources:
         again, faults = read_site(options.config)
         if wanted.R is not None:
-            return build_inventory(again, given=ResourceSet.parse(wanted.R), topology=discover, known=faults)
+            found = build_inventory(again, given=ResourceSet.parse(wanted.R), topology=discover, known=faults)
+            return unexpired(found, None, SystemClock.wall_s())
         if wanted.path is not None:
-            return build_inventory(again, r_path=Path(wanted.path), topology=discover, known=faults)
+            found = build_inventory(again, r_path=Path(wanted.path), topology=discover, known=faults)
+            return unexpired(found, wanted.path, SystemClock.wall_s())
         return sources(again, options.r_path, faults)
 
     return Settings(

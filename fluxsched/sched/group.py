@@ -100,7 +100,7 @@ class Group:
         self.short_since_s = inf
         self._patient = unsatisfiable == WAIT
         self._tells = tells
-        self._time_text = time_text
+        self.time_text = time_text
         self._judged: dict[Request, _Judged] = {}
         self._by_id: dict[int, _Judged] = {}
 
@@ -263,7 +263,7 @@ class Group:
         if not self._tells:
             return []
         told = self.told.setdefault(aside.job.jobid, Told())
-        told.reason, told.owed = aside.reason(self._time_text), False
+        told.reason, told.owed = aside.reason(self.time_text), False
         taken_back = {} if told.estimate_s is None else {"t_estimate": None}
         told.estimate_s = None
         return [Annotated(aside.job.jobid, {"sched": {"reason_pending": told.reason, **taken_back}})]
@@ -290,7 +290,7 @@ class Group:
     def why_aside(self, jobid: int) -> str | None:
         """What is missing for a job that is set aside, and since when; None for any other."""
         aside = self.aside.get(jobid)
-        return None if aside is None else aside.reason(self._time_text)
+        return None if aside is None else aside.reason(self.time_text)
 
     def withdraw(self, jobid: int) -> bool:
         """The job wants nothing any more, wherever it waits; whether it was there."""

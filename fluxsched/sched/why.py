@@ -36,6 +36,12 @@ def explain(group: Group, lane: Lane, job: Waiting, ledger: Ledger, now_s: float
             "nobody is judged before they have come",
             "not known: as soon as they come",
         )
+    if 0 < group.expiration_s <= now_s:
+        return Why(
+            f"the resources of group {group.name!r} expired {group.time_text(group.expiration_s)}",
+            "nothing starts after their end",
+            "not before they have a later end: reload an R that has one",
+        )
     if not job.priority:
         held = "is held: its priority is 0; raise its urgency"
         return Why(held, "a job on hold is passed over", "not while it is held")

@@ -233,6 +233,24 @@ def test_reload_shrinks_and_regrows_what_changed(h, r):
     assert h.resources().summary() == "rank0/core[0-7]"
 
 
+def test_reload_compares_first_so_that_what_stays_is_not_shrunk(h, r):
+    """The same R, more nodes, one node with more cores: only what is really gone or other is taken away."""
+    groups = {"b": "6-7", "exclude": "5"}
+    h.acquire("S", "default")
+    assert h.reload(r(), groups=groups) == []
+    assert h.reload(r("0-8", "node[0-8]"), groups=groups) == ["S: grow 8 up  down 8"]
+    text = {"version": 1, "execution": {"nodelist": ["node[0-8]"], "R_lite": [
+        {"rank": "0-3,5-8", "children": {"core": "0-3"}}, {"rank": "4", "children": {"core": "0-7"}},
+    ]}}  # fmt: skip
+    assert h.reload(type(r()).parse(text), groups=groups) == ["S: shrink 4"]
+
+
+def test_reload_tells_what_comes_before_what_goes_so_that_no_group_is_empty(h, r):
+    h.acquire("S", "default")
+    lines = h.reload(r("0-7", "other[0-7]"), groups={"b": "6-7", "exclude": "5"})
+    assert lines == ["S: grow 8-12 up  down 8-12", "S: shrink 0-4"]
+
+
 def test_reload_moves_what_is_configured_elsewhere_but_not_what_is_assigned(h, r):
     h.assign("0", "default")
     h.assign("1", "b")
@@ -253,7 +271,7 @@ def test_reload_is_refused_while_jobs_hold_what_it_takes_unless_forced(h, r):
         assert text in str(caught.value)
     assert h.members("default") == "0-4"
     lines = h.reload(new, groups={"b": "2"}, force=True)
-    assert lines == ["S: shrink 0", "S: shrink 1", "S: grow 5-7 up 5-7 down ", "S: shrink 2"]
+    assert lines == ["S: shrink 1", "S: grow 5-7 up 5-7 down ", "S: shrink 2", "S: shrink 0"]
 
 
 def test_reload_refuses_a_configuration_that_a_start_would_refuse(h, r):

@@ -112,6 +112,17 @@ def test_the_end_of_the_resources_is_a_limit(bench_of: Any, make_r: MakeR, spec:
     assert why(bench, 2)[2:] == (LIMITS, 900.0)
 
 
+def test_after_the_end_of_the_resources(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    bench = bench_of(make("fifo", {}))
+    bench.grow(make_r("0", expiration=60.0))
+    bench.submit(1, spec())
+    bench.run()
+    assert why(bench, 1) == Why(
+        "the resources of group 'default' expired Jan01 00:01 UTC", "nothing starts after their end",
+        "not before they have a later end: reload an R that has one",
+    )  # fmt: skip
+
+
 def test_what_is_down(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
     bench = bench_of(make("easy", {}))
     bench.grow(make_r("0-3"), offline="3")

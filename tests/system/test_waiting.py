@@ -92,3 +92,22 @@ def test_a_wrong_word_for_unsatisfiable_names_line_and_words(user: Any) -> None:
     (user.directory / "site.toml").write_text("[policy]\nunsatisfiable = 'later'\n")
     found = user("start", "--config", "site.toml", "true", status=1)
     assert "site.toml:2: [policy] unsatisfiable: 'later' is none of wait, deny" in found.err
+
+
+def expired(user: Any) -> str:
+    R = json.loads(inventory("0-1"))  # noqa: N806 - RFC 20's name
+    R["execution"]["expiration"] = 1700000000.0
+    (user.directory / "old.json").write_text(json.dumps(R))
+    return "R expired at 2023-11-14 22:13:20 UTC (expiration 1700000000), so no job could ever start"
+
+
+def test_an_expired_R_is_refused_at_start_and_reload(user: Any, daemon: Any) -> None:  # noqa: N802
+    words = expired(user)
+    user.environ["TZ"] = "UTC"
+    remedy = "give its execution.expiration a later time, or 0 for no end"
+    assert f"old.json: {words}: {remedy}\n" in user.process("start", "--R", "old.json", "true", status=1).err
+    (user.directory / "site.toml").write_text("[resource]\npath = 'old.json'\n")
+    assert f"old.json: {words}: {remedy}\n" in user.process("start", "--config", "site.toml", "true", status=1).err
+    here = daemon("--fake", "4x2")
+    assert f"old.json: {words}: {remedy}\n" in here("resource", "reload", "old.json", status=1).err
+    here("run", "-N4", "true")  # and nothing was done
