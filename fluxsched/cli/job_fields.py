@@ -10,6 +10,7 @@ from fluxsched.cli import job_usage, show
 from fluxsched.cli.options import Table
 from fluxsched.cli.table import Field
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
+from fluxsched.core.nested import ADDRESS_KEY
 
 PENDING = ("NEW", "DEPEND", "PRIORITY", "SCHED")
 RUNNING = ("RUN", "CLEANUP")
@@ -52,6 +53,11 @@ class JobRow(NamedTuple):
     def sched(self) -> Mapping[str, Any]:
         """What the scheduler says of it."""
         return (self.info.get("annotations") or {}).get("sched") or {}
+
+    def address(self) -> str | None:
+        """Where the instance is that it is, if it is one and runs."""
+        said: Mapping[str, str] = (self.info.get("annotations") or {}).get("user") or {}
+        return said.get(ADDRESS_KEY) if self.info["state"] in RUNNING else None
 
     def contextual_info(self) -> str:
         """What one wants to know in this state: what it waits for, where it is, why it failed."""
@@ -132,6 +138,7 @@ FIELDS = {
     "cpu_system": Field("SYSTEM-CPU", _used(lambda usage: usage["system_s"])),
     "max_rss": Field("MAXRSS", _used(job_usage.peak_text)),
     "max_rss_bytes": Field("MAXRSS", _used(lambda usage: usage["max_rss_bytes"])),
+    "uri": Field("URI", JobRow.address),
     "command": Field("COMMAND", lambda row: shlex.join(row.info.get("command") or ())),
 }
 

@@ -147,6 +147,7 @@ def test_alloc_in_the_background_and_how_to_get_in(site: Any) -> None:
         assert handle.rpc("attr.get", {"name": "instance-level"})["value"] == "1"
         assert handle.rpc("attr.get", {"name": "parent-uri"})["value"] == site("uri", "--local").word
     assert site("uri", "--local", jobid).word == local
+    assert site("jobs", "-n", "-o", "{uri}", jobid).word == inner
     assert site.info(jobid)["annotations"]["user"] == {"uri": local, "fluxsched_uri": inner}
     assert site.process("proxy", jobid, "fluxsched", "uri").word == inner
     assert site.process("proxy", jobid, "sh", "-c", "exit 5", status=5).err == ""

@@ -120,3 +120,18 @@ async def test_python_clients_submit_wait_and_follow(run: Run) -> None:
     assert said[0] == "True COMPLETED"
     assert said[1].split()[-1] == "clean"
     assert said[2:] == ["('stdout', 'hi\\n')", "[0, 0, 0]"]
+
+
+async def test_batch_and_alloc_run_in_an_instance_of_ours(run: Run, tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\n#flux: -n2 --output=none\nflux getattr instance-level\nflux run -n2 echo in\nexit 3")
+    jobid = (await run("batch", str(script))).strip()
+    said = await run(f"job attach {jobid}", status=3)
+    assert said.splitlines() == ["1", "in", "in", "flux-job: task(s) exited with exit code 3"]
+    jobid = (await run("alloc -n1 --bg")).strip()
+    assert re.fullmatch(r"local:///.*/local-0\n", await run(f"uri {jobid}"))
+    inside = await run(f"proxy --force {jobid} flux resource list -s free -n -o", "{ncores}")
+    assert inside.split()[0] == "1"
+    await run(f"job memo {jobid} note=mine")
+    assert await run(f"jobs -n -o {{user.note}} {jobid}") == "mine\n"
+    await run(f"cancel {jobid}")
