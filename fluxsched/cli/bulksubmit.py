@@ -158,5 +158,5 @@ def bulksubmit(ctx: click.Context, words: tuple[str, ...], define: tuple[str, ..
     if dry_run:
         return 0
     with connect(uri) as handle:
-        check_feasible(handle, jobspecs)
+        check_feasible(handle, jobspecs, [template.said for _, template in jobs])
         return submit_all(handle, [template for _, template in jobs], after)

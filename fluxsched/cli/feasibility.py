@@ -7,7 +7,8 @@ submitted and waits; whatever else is wrong with it the submission says. One que
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fluxsched.cli.jobspec_options import UNSATISFIABLE
@@ -21,21 +22,33 @@ QUESTIONS_MAX = 100
 """Different jobs of one command about which the scheduler is asked; of a thousand it would take a second."""
 
 
-def check_feasible(handle: Handle, jobspecs: Iterable[dict[str, Any]]) -> None:
+def check_feasible(handle: Handle, jobspecs: Iterable[dict[str, Any]], names: Sequence[str] = ()) -> None:
     """Raises Refused if the scheduler says of one of them that it could never run; then none is to be submitted.
 
-    Nobody is asked about one that is to wait all the same (`--allow-infeasible`). Jobs in a row that ask for the same
-    are asked about once, and of many different ones only the first QUESTIONS_MAX.
+    Nobody is asked about one that is to wait all the same (`--allow-infeasible`). Jobs that ask for the same are asked
+    about once, and of many different ones only the first QUESTIONS_MAX. The error names all that could never run, by
+    `names` where there are several.
     """
-    asked, questions = None, 0
-    for jobspec in jobspecs:
+    asked: set[str] = set()
+    faults: list[str] = []
+    for at, jobspec in enumerate(jobspecs):
         system = jobspec.get("attributes", {}).get("system", {})
-        wanted = (jobspec.get("resources"), system.get("constraints"), system.get("queue"), system.get("duration"))
-        if wanted == asked or UNSATISFIABLE in system:
+        wanted = json.dumps(
+            (jobspec.get("resources"), system.get("constraints"), system.get("queue"), system.get("duration"))
+        )
+        if wanted in asked or UNSATISFIABLE in system:
             continue
-        if questions == QUESTIONS_MAX or not _asked(handle, jobspec):
-            return
-        asked, questions = wanted, questions + 1
+        if len(asked) == QUESTIONS_MAX:
+            break
+        asked.add(wanted)
+        try:
+            if not _asked(handle, jobspec):
+                break
+        except Refused as fault:
+            faults.append(f"{names[at]}: {fault}" if names and names[at] else str(fault))
+    if faults:
+        text = f"{'; '.join(faults)}; --allow-infeasible submits it, to wait until it can"
+        raise Refused(text, errno.EOVERFLOW)
 
 
 def _asked(handle: Handle, jobspec: dict[str, Any]) -> bool:
@@ -47,7 +60,6 @@ def _asked(handle: Handle, jobspec: dict[str, Any]) -> bool:
         handle.rpc("feasibility.check", {"jobspec": bare}, timeout_s=ANSWER_S)
     except RPCError as fault:
         if fault.errnum == errno.EOVERFLOW:
-            text = f"can never run: {fault}; --allow-infeasible submits it, to wait until it can"
-            raise Refused(text, errno.EOVERFLOW) from None
+            raise Refused(f"can never run: {fault}", errno.EOVERFLOW) from None
         return fault.errnum not in (errno.ENOSYS, errno.ETIMEDOUT)
     return True

@@ -175,3 +175,20 @@ def test_jobs_inputs_and_combinations_are_bounded(cli, monkeypatch: pytest.Monke
     ):
         done = cli("bulksubmit", *words, stdin="x" * 11)
         assert (done.code != 0, done.calls, text in done.err) == (True, [], True), done.err
+
+
+def test_inputs_that_can_never_run_are_all_named_and_each_shape_is_asked_about_once(cli) -> None:
+    def asked(payload: dict) -> dict:
+        wide = payload["jobspec"]["resources"][0]["count"]
+        if wide > 4:
+            raise RPCError(f"needs {wide} slots; there are 4", 75)
+        return {}
+
+    done = cli("bulksubmit", "-n{}", "true", ":::", *"19181", answers={"feasibility.check": asked})
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        "fluxsched: bulksubmit: input 2 ('9'): can never run: needs 9 slots; there are 4; "
+        "input 4 ('8'): can never run: needs 8 slots; there are 4; "
+        "--allow-infeasible submits it, to wait until it can\n"
+    )
+    assert [topic for topic, _ in done.calls] == ["feasibility.check"] * 3
