@@ -215,12 +215,11 @@ class Instance:
             self.keeper = Keeper(self.turns, self.run_directory, self._owner, config.kill_timeout_s)
             record = self.keeper.before(record)
         reports = Reports(shell.started, shell.finished, shell.exec_failed, record, shell.raise_job)
-        local = LocalExecutor(self.turns, reports, config.kill_timeout_s)
+        self._local = local = LocalExecutor(self.turns, reports, config.kill_timeout_s)
         local.opened, self.inputs.input_of = self.inputs.opened, local.input_of
         shell.executors = {"local": local, "test": TimedExecutor(self.turns, reports)}
         shell.scratch = self._scratch
-        own = environment_of(self.uri, self.settings.parent)
-        shell.environment = {TEMPORARY_VARIABLE: temporary_directory(), **own}
+        shell.environment = environment_of(self.uri, self.settings.parent) | {TEMPORARY_VARIABLE: temporary_directory()}
         self._pin(self.settings.sources)
 
     def _pin(self, sources: Sources) -> None:
@@ -334,6 +333,7 @@ class Instance:
             "commits": self.store.commits,
             "store_fault": self.store.fault,
             "faults": self.faults.count,
+            "memory": self._local.memory.way,
         }
 
     def _reload(self, wanted: ReloadRequest) -> tuple[Inventory, Mapping[str, Idset], Callable[[], None]]:

@@ -94,3 +94,13 @@ class Greedy:
             if fit is not None:
                 yield Start(job.jobid, fit)
 '''
+
+
+def test_a_job_that_uses_more_memory_than_it_asked_for_is_ended_and_told(here: Any) -> None:
+    use = "b = b'x' * (200 << 20); import time; time.sleep(60)"
+    done = here("run", "--request", "memory=100MiB", "python3", "-S", "-c", use, status=None)
+    assert done.status == 128 + 9
+    assert "exception memory: used 2" in done.err
+    assert f" MiB of the 100 MiB of memory that it asked for, on {os.uname().nodename}" in done.err
+    told = here("module", "stats", "instance").out
+    assert "watched: sampled every 1 s" in told or "cgroup: " in told

@@ -13,6 +13,7 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
@@ -24,8 +25,10 @@ from fluxsched.runtime.exec import tmpdir as tmpdirs
 from fluxsched.runtime.exec.base import JobLaunch, Reports
 from fluxsched.runtime.exec.environment import job_environment, system_bytes, task_environment
 from fluxsched.runtime.exec.gate import Gate, made_up_names, more_descriptors, odd_names, seal_descriptors
+from fluxsched.runtime.exec.guard import MemoryGuard
 from fluxsched.runtime.exec.input import INPUT_TASKS_MAX, JobInput, source_of
 from fluxsched.runtime.exec.layout import Block, processing_units
+from fluxsched.runtime.exec.memory import Guarded, limit_of
 from fluxsched.runtime.exec.output import Streams
 from fluxsched.runtime.exec.pmi import PMI_FD, JobPmi
 from fluxsched.runtime.exec.program import program_of, unpacked
@@ -58,6 +61,7 @@ class LocalExecutor:
         self._runs: dict[int, Run] = {}
         self._pids: set[int] = set()
         self._strays = Strays(turns.clock)
+        self.memory = MemoryGuard(turns, self._exceeded)
         self._prepared = False
         self._limit: int | None = None
         self._boot_id = procs.boot_id()
@@ -76,7 +80,7 @@ class LocalExecutor:
         words, tasks = program_of(job, resources)
         tmpdir = None if job.scratch is None else tmpdirs.make(job.scratch, job.jobid)
         try:
-            run = self._run(job, words, tasks, tmpdir)
+            run = self._run(job, words, tasks, tmpdir, limit_of(job.jobspec, resources))
         except FluxschedError:
             if tmpdir is not None:
                 tmpdirs.remove(tmpdir)
@@ -87,7 +91,9 @@ class LocalExecutor:
             self._destroy(run)
             raise Refused(error)
 
-    def _run(self, job: JobLaunch, words: Sequence[str], tasks: list[Block], tmpdir: str | None) -> Run:
+    def _run(
+        self, job: JobLaunch, words: Sequence[str], tasks: list[Block], tmpdir: str | None, limit_bytes: int | None
+    ) -> Run:
         """All that the tasks need; none is there yet."""
         path = procs.job_path(job.jobid, self._enclosing)
         environment = job_environment(job, path, tasks, tmpdir)
@@ -97,7 +103,7 @@ class LocalExecutor:
         gate = _gate(job, unpacked(job, words, tmpdir), cwd, ntasks, tags, self._limit, made_up_names(environment))
         pmi = self._pmi(job, tasks)
         spawning = _spawn(job.cores, environment, gate, tasks, self._pids, pmi)
-        return Run(job.jobid, path, gate, spawning, Meter(self._turns.clock), pmi, tmpdir)
+        return Run(job.jobid, path, gate, spawning, Meter(self._turns.clock), pmi, tmpdir, limit_bytes)
 
     def _pmi(self, job: JobLaunch, tasks: Sequence[Block]) -> JobPmi | None:
         """A server for the job's tasks, if they are several or it is asked for."""
@@ -135,6 +141,9 @@ class LocalExecutor:
         if record is None:
             return "its first task vanished while it waited to run"
         self._watch(run)
+        if run.limit_bytes is not None:
+            left = partial(self._strays.members, run.path, self._pids)
+            self.memory.begin(run.jobid, Guarded(run.gate.pids, run.limit_bytes, left))
         self._reports.record(run.jobid, record, lambda: self._recorded(run))
         return None
 
@@ -208,6 +217,9 @@ class LocalExecutor:
             return
         del self._runs[jobid]
         run.tidy()
+        note = None if run.limit_bytes is None else self.memory.end(jobid)
+        if note is not None:
+            self._reports.raised(jobid, "memory", note)
         self._reports.record(jobid, None, _nothing)
         self._reports.finished(jobid, run.status, run.meter.total(len(run.gate.pids)))
 
@@ -239,6 +251,11 @@ class LocalExecutor:
         if signum in ENDING and run.grace is None:
             run.grace = self._turns.after(self._kill_timeout_s, lambda: self.kill(jobid, signal.SIGKILL))
 
+    def _exceeded(self, jobid: int, note: str) -> None:
+        """A job uses more memory than it asked for: it ends now, since others have been promised the rest."""
+        self._reports.raised(jobid, "memory", note)
+        self.kill(jobid, signal.SIGKILL)
+
     def _destroy(self, run: Run) -> None:
         """Kill and reap tasks that have not run: a waiting shell is dead at once."""
         self._runs.pop(run.jobid, None)
@@ -247,10 +264,13 @@ class LocalExecutor:
         run.signal(signal.SIGKILL)
         self._reap(run)
         run.tidy()
+        if run.limit_bytes is not None:
+            self.memory.end(run.jobid)
 
     def close(self) -> None:
         """Kill all jobs and wait until nobody is alive, up to CLOSE_S; nothing is reported."""
         runs, self._runs = list(self._runs.values()), {}
+        self.memory.close()
         for run in runs:
             run.settle()
             run.gate.close()

@@ -31,6 +31,7 @@ class Run:
         "grace",
         "input",
         "jobid",
+        "limit_bytes",
         "look_s",
         "meter",
         "open",
@@ -53,7 +54,9 @@ class Run:
         meter: Meter,
         pmi: JobPmi | None,
         tmpdir: str | None,
+        limit_bytes: int | None,
     ) -> None:
+        self.limit_bytes = limit_bytes
         self.tmpdir = tmpdir
         self.jobid = jobid
         self.path = path

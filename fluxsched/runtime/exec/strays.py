@@ -61,6 +61,11 @@ class Strays:
         return alive
 
 
+    def members(self, path: str, spawned: Container[int]) -> list[int]:
+        """The children of this process that belong to the job of this path, except those that were `spawned`."""
+        return [pid for pid in _children() if pid not in spawned and procs.is_within(procs.path_of(pid), path)]
+
+
 def adopt_orphans() -> None:
     """Become the reaper of orphaned descendants; where the kernel refuses, strays stay unfound."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
