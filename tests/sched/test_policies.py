@@ -208,7 +208,7 @@ def test_what_a_policy_raises_goes_up_and_nothing_is_half_done(bench_of: Any, ma
     with pytest.raises(ZeroDivisionError):
         next(effects)
     bench.scheduler.check()
-    assert bench.why(2) == "is the next to be looked at"
+    assert bench.why(2) == "its policy has not looked at it yet"
 
 
 def test_running_is_a_view_that_cannot_be_changed(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
