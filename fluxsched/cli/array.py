@@ -106,7 +106,7 @@ def after_options(handler: Callable[..., Any]) -> Callable[..., Any]:
         return handler(*args, after=After(wait, watch, label_io, progress, jps, quiet, as_json), **more)
 
     for option in reversed((
-        click.option("--wait", is_flag=True, help="Wait for the jobs to end; leave with the highest status."),
+        click.option("--wait", is_flag=True, help="Wait for the jobs to end and exit with the highest status."),
         click.option("--watch", is_flag=True, help="Show the output of all jobs; implies --wait."),
         click.option("-l", "--label-io", is_flag=True, help="With --watch: job and task before each line."),
         click.option("--progress", is_flag=True, help="Show at the terminal how many jobs have ended; implies --wait."),

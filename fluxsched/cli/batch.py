@@ -37,7 +37,7 @@ conf_option = click.option(
 @click.command("batch", cls=BatchCommand, context_settings=COMMAND_LAST)
 @click.option("--wrap", is_flag=True, help="Make a script of the command (or of stdin): #!/bin/sh goes before it.")
 @conf_option
-@click.option("--wait", is_flag=True, help="Wait for the job to end; leave with its status.")
+@click.option("--wait", is_flag=True, help="Wait for the job to end and exit with its status.")
 @click.option("--quiet", is_flag=True, help="Do not print the job id.")
 @json_option
 @uri_option

@@ -16,7 +16,7 @@ _directory = click.option(
 
 @click.group("flux", cls=Group)
 def flux() -> None:
-    """Be the scheduler of a Flux instance (flux-core 0.88 or later)."""
+    """Use fluxsched as a Flux instance's scheduler (flux-core 0.88 or later)."""
 
 
 @flux.command("module-path")
@@ -37,7 +37,7 @@ def path() -> None:
 @_directory
 @click.argument("options", metavar="[OPTION=VALUE...]", nargs=-1)
 def put(directory: Path | None, options: tuple[str, ...]) -> None:
-    """Make us the default scheduler of the Flux on PATH, with these module options."""
+    """Make fluxsched the default scheduler of the Flux on PATH, with these module options."""
     from fluxsched.adapters.flux.install import install
 
     done = install(options, directory)
@@ -49,7 +49,7 @@ def put(directory: Path | None, options: tuple[str, ...]) -> None:
 @flux.command("uninstall")
 @_directory
 def remove(directory: Path | None) -> None:
-    """Take us back: Flux's own default scheduler is loaded next time."""
+    """Undo install: Flux loads its own default scheduler again."""
     from fluxsched.adapters.flux.install import uninstall
 
     click.echo(f"{uninstall(directory)}: removed")

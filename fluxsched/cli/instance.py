@@ -34,9 +34,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--insecure-tcp", is_flag=True,
               help="Bind tcp:// though it has no keys: every account here can run commands there as you.")  # fmt: skip
 @click.option("--daemon", is_flag=True, help="Return once it is ready and print its URI; `fluxsched stop` ends it.")
-@click.option("-v", "--verbose", count=True, help="Say more on stderr.")
+@click.option("-v", "--verbose", count=True, help="Be more verbose on stderr.")
 @click.option("--trace", metavar="[TOPICS]", is_flag=False, flag_value="",
-              help="Show each message as it passes on stderr: all, or of topics with these beginnings.")  # fmt: skip
+              help="Show messages on stderr: all of them, or those whose topic has one of these prefixes.")  # fmt: skip
 @click.option("--nested", is_flag=True, hidden=True, help="This is a job of batch or alloc.")
 @click.option("--stays", is_flag=True, help="Neither command nor shell: run until stopped (for systemd).")
 @click.argument("command", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
@@ -80,7 +80,7 @@ def _located(uri: str | None) -> str:
 def stop(uri: str | None, timeout: float) -> None:
     """Stop an instance: its jobs are ended, its state is kept if it has a --statedir.
 
-    With several instances of yours and no FLUXSCHED_URI, say which: none is guessed.
+    With several instances and no FLUXSCHED_URI, name one: it refuses to choose.
     """
     from fluxsched.runtime.launch import stop
 
@@ -94,7 +94,7 @@ def stop(uri: str | None, timeout: float) -> None:
 @click.argument("jobid", metavar="[JOBID]", type=JOBID, required=False, shell_complete=complete.jobids)
 @connected
 def uri(handle: Handle, jobid: int | None, as_json: bool, local: bool, tcp: bool) -> None:
-    """Print where the instance listens, as FLUXSCHED_URI wants it; with --json all about it.
+    """Print the URI of the instance, for FLUXSCHED_URI; with --json all about it.
 
     With JOBID: the instance that this job is (batch, alloc).
     """
@@ -124,14 +124,14 @@ def _print_uri(handle: Handle, as_json: bool, local: bool, tcp: bool) -> None:
 
 
 @click.command("ping", cls=Command)
-@click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after N. [default: go on]")
-@click.option("-i", "--interval", type=FSD, metavar="FSD", default=1.0, show_default=True, help="Time between two.")
-@click.option("-p", "--pad", type=click.IntRange(0, PAD_BYTES_MAX), metavar="BYTES", default=0, help="Make it bigger.")
+@click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after N. [default: continue]")
+@click.option("-i", "--interval", type=FSD, metavar="FSD", default=1.0, show_default=True, help="Between requests.")
+@click.option("-p", "--pad", type=click.IntRange(0, PAD_BYTES_MAX), metavar="BYTES", default=0, help="Extra bytes.")
 @json_option
 @click.argument("service", default="instance")
 @connected
 def ping(handle: Handle, service: str, count: int | None, interval: float, pad: int, as_json: bool) -> None:
-    """Measure the way to SERVICE (such as resource or sched-fifo) and back."""
+    """Measure the round-trip time to SERVICE (such as resource or sched-fifo)."""
     from fluxsched.runtime.clock import SystemClock, sleep
 
     seq = 0
@@ -149,12 +149,12 @@ def ping(handle: Handle, service: str, count: int | None, interval: float, pad: 
 
 
 @click.command("agent", cls=Command)
-@click.option("--host", metavar="NAME", help="The host to stand for. [default: this one]")
+@click.option("--host", metavar="NAME", help="The host to report for. [default: this one]")
 @click.option("--ranks", metavar="IDSET", help="Only these of the host's targets.")
-@click.option("--heartbeat", "heartbeat_s", type=FSD, metavar="FSD", help="Time between two signs of life.")
+@click.option("--heartbeat", "heartbeat_s", type=FSD, metavar="FSD", help="Interval between heartbeats.")
 @uri_option
 def agent(uri: str | None, **options: Any) -> int:
-    """Stand for targets until ended: they are online while this runs, torpid when it falls silent."""
+    """Report targets online while this runs; they are torpid when it falls silent."""
     where = _located(uri)
     from fluxsched.runtime.launch import agent
 

@@ -34,7 +34,7 @@ _FORMS: Mapping[str, Callable[[int], str]] = {
 
 @click.group("job", cls=Group)
 def job() -> None:
-    """Look into one job, and act on it."""
+    """Inspect and control one job."""
 
 
 for _same in (cancel, kill, update, urgency, wait):
@@ -47,7 +47,7 @@ for _same in (cancel, kill, update, urgency, wait):
 @json_option
 @connected
 def info(handle: Handle, jobid: int, key: str | None, as_json: bool) -> None:
-    """All that a list knows of a job; or one part of its record: jobspec, R, eventlog."""
+    """Show a job's details, or one part of its record: jobspec, R, eventlog."""
     if key is None:
         found = handle.rpc("job-manager.list", {"ids": [jobid]})["jobs"]
         if not found:
@@ -80,7 +80,7 @@ def _print_job(found: dict[str, Any], as_json: bool) -> None:
     readable = {**found, "id": show.jobid_text(found["id"])}
     for key, value in readable.items():
         is_time = key.startswith("t_") or key == "expiration"
-        if key == "usage" or value in (None, "", [], {}) or (is_time and not value):
+        if key == "usage" or value in (None, "", [], {}) or ((is_time or key == "duration") and not value):
             continue
         text = show.time_text(value) if is_time else value if isinstance(value, str) else _value_text(key, value)
         show.line(f"{key}: {text}")
@@ -96,7 +96,7 @@ def _value_text(key: str, value: object) -> str:
 
 
 @job.command("eventlog")
-@click.option("-F", "--follow", is_flag=True, help="Go on until the job is inactive.")
+@click.option("-F", "--follow", is_flag=True, help="Follow until the job is inactive.")
 @event_options
 @jobid_argument
 @connected
@@ -111,14 +111,14 @@ def eventlog(handle: Handle, jobid: int, printer: EventPrinter, follow: bool) ->
 @click.option("-t", "--timeout", type=FSD, metavar="FSD", help="Fail after this time.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not print the event.")
 @click.option("-v", "--verbose", is_flag=True, help="Print the events before it, too.")
-@click.option("-c", "--count", type=click.IntRange(min=1), default=1, help="Wait for the event that often.")
+@click.option("-c", "--count", type=click.IntRange(min=1), default=1, help="Wait until the event has occurred N times.")
 @event_options
 @jobid_argument
 @click.argument("event")
 @connected
 def wait_event(handle: Handle, jobid: int, event: str, timeout: float | None, quiet: bool, verbose: bool, count: int,
                printer: EventPrinter) -> None:  # fmt: skip
-    """Wait until a job has had EVENT; fail if it ends without it."""
+    """Wait for EVENT in a job's eventlog; fail if the job ends without it."""
     with printer.deadline(timeout):
         for batch in handle.stream("job-manager.eventlog", {"id": jobid, "follow": True}):
             for entry in batch["events"]:
@@ -162,14 +162,14 @@ def _earliest(answer: dict[str, Any]) -> Iterator[str]:
 
 
 @job.command("attach")
-@click.option("-l", "--label-io", is_flag=True, help="Put the task's number before each line.")
-@click.option("-r", "--read-only", is_flag=True, help="Do not pass on what is piped into this command.")
+@click.option("-l", "--label-io", is_flag=True, help="Prefix each line with the task rank.")
+@click.option("-r", "--read-only", is_flag=True, help="Do not forward stdin to the job.")
 @jobid_argument
 @connected
 def attach(handle: Handle, jobid: int, label_io: bool, read_only: bool) -> int:
-    """Follow a job's output to its end and leave with its exit status; interrupting leaves the job alone.
+    """Follow a job's output to its end and exit with its status; interrupting leaves the job alone.
 
-    What is piped into this command goes to the job's tasks.
+    Input piped into this command is forwarded to the job's tasks.
     """
     source = None if read_only else own_input(terminal=False)
     try:
@@ -180,13 +180,13 @@ def attach(handle: Handle, jobid: int, label_io: bool, read_only: bool) -> int:
 
 
 @job.command("output")
-@click.option("-F", "--follow", is_flag=True, help="Go on until the job has finished.")
-@click.option("-l", "--label-io", is_flag=True, help="Put the task's number before each line.")
+@click.option("-F", "--follow", is_flag=True, help="Follow until the job has finished.")
+@click.option("-l", "--label-io", is_flag=True, help="Prefix each line with the task rank.")
 @json_option
 @jobid_argument
 @connected
 def output(handle: Handle, jobid: int, follow: bool, label_io: bool, as_json: bool) -> None:
-    """What a job's tasks have written so far."""
+    """Print what a job's tasks have written so far."""
     if as_json:
         show.print_stream(handle.stream("job-manager.output", {"id": jobid, "follow": follow}))
     else:

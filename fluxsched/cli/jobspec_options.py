@@ -124,7 +124,7 @@ _JOB_OPTIONS = (
     click.option("--request", "requests", multiple=True, metavar="KIND=AMOUNT,...",
                  type=Converted("request", parse_request),
                  help="What is counted: memory=4GiB for each task, scratch=1TB/node, matlab=1/job."),
-    click.option("-x", "--exclusive", is_flag=True, help="Whole nodes, shared with nobody."),
+    click.option("-x", "--exclusive", is_flag=True, help="Whole nodes, not shared with other jobs."),
     click.option("-t", "--time-limit", type=TIME_LIMIT, metavar="MINUTES|FSD", default=0.0,
                  help="Time limit: minutes, or with a unit, such as 30s, 1.5h."),
     click.option("-q", "--queue", metavar="NAME", shell_complete=complete.queues, help="The queue to submit to."),

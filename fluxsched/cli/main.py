@@ -14,8 +14,8 @@ SECTIONS = {
         "uri": Entry("fluxsched.cli.instance:uri", "Print where the instance listens."),
         "instances": Entry("fluxsched.cli.instances:instances", "List your instances on this machine."),
         "proxy": Entry("fluxsched.cli.batch:proxy", "Run a command in the instance that a job is."),
-        "ping": Entry("fluxsched.cli.instance:ping", "Measure the way to a service and back."),
-        "agent": Entry("fluxsched.cli.instance:agent", "Stand for targets until ended: online while it runs."),
+        "ping": Entry("fluxsched.cli.instance:ping", "Measure the round-trip time to a service."),
+        "agent": Entry("fluxsched.cli.instance:agent", "Report targets online while this runs."),
         "doctor": Entry("fluxsched.cli.doctor:doctor", "Say what works here, what is missing and how to get it."),
         "module": Entry("fluxsched.cli.module:module", "Load, remove, reload and list scheduler modules."),
     },
@@ -27,29 +27,29 @@ SECTIONS = {
         "bulksubmit": Entry("fluxsched.cli.bulksubmit:bulksubmit", "Submit a job for each of many inputs."),
         "batch": Entry("fluxsched.cli.batch:batch", "Submit a script that runs in an instance of its own."),
         "alloc": Entry("fluxsched.cli.batch:alloc", "Get resources, and a shell in an instance on them."),
-        "run": Entry("fluxsched.cli.submit:run", "Run a job here: its output and its exit status."),
+        "run": Entry("fluxsched.cli.submit:run", "Run a job in the foreground: its output and its exit status."),
         "jobs": Entry("fluxsched.cli.jobs:jobs", "List jobs."),
         "cancel": Entry("fluxsched.cli.steer:cancel", "Cancel jobs."),
         "kill": Entry("fluxsched.cli.steer:kill", "Send a signal to running jobs."),
         "urgency": Entry("fluxsched.cli.steer:urgency", "Change a job's urgency, hold it or expedite it."),
         "update": Entry("fluxsched.cli.steer:update", "Change a job's attributes, such as its duration."),
-        "wait": Entry("fluxsched.cli.steer:wait", "Wait for jobs to end and leave with their status."),
-        "job": Entry("fluxsched.cli.job:job", "Look into one job: info, eventlog, why, attach and more."),
+        "wait": Entry("fluxsched.cli.steer:wait", "Wait for jobs to end and exit with their status."),
+        "job": Entry("fluxsched.cli.job:job", "Inspect one job: info, eventlog, why, attach and more."),
         "queue": Entry("fluxsched.cli.queue:queue", "Show, enable, disable, start and stop queues."),
     },
     "Elsewhere": {
-        "flux": Entry("fluxsched.cli.flux:flux", "Be the scheduler of a Flux instance."),
+        "flux": Entry("fluxsched.cli.flux:flux", "Use fluxsched as a Flux instance's scheduler."),
     },
     "Studies": {
         "policy": Entry("fluxsched.cli.policy:policy", "List, write and check policies."),
-        "sim": Entry("fluxsched.cli.sim:sim", "Simulate policies on a trace, or make up a trace."),
+        "sim": Entry("fluxsched.cli.sim:sim", "Simulate policies on a trace, or generate a trace."),
     },
 }
 
 EPILOG = """\b
 TARGETS are ranks (0-3,7), hosts (node[0-3]) or both (0,node7) everywhere.
-The instance is the one that FLUXSCHED_URI or --uri names, else your newest;
-`stop` guesses none of several.
+The instance is the one named by --uri or FLUXSCHED_URI, else your newest;
+`stop` refuses to choose among several.
 Exit status: 0, 1 refused or failed, 2 wrong usage, or the job's own.
 
 \b

@@ -56,14 +56,14 @@ def _specification(spec: str, options: tuple[str, ...]) -> str:
 
 
 @module.command("load")
-@click.option("--name", metavar="NAME", help="What to call it. [default: the policy's name]")
+@click.option("--name", metavar="NAME", help="Name of the module. [default: the policy's name]")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", shell_complete=complete.groups,
               help="Acquire this group; may be repeated.")  # fmt: skip
-@click.option("--restart", metavar="N", type=click.IntRange(min=0), help="Start it again so often. [default: 0]")
+@click.option("--restart", metavar="N", type=click.IntRange(min=0), help="Restart it at most N times. [default: 0]")
 @click.option("--fallback", metavar="POLICY", shell_complete=complete.policies,
-              help="And then this policy in its place. [default: none]")  # fmt: skip
+              help="Policy to load after the last restart. [default: none]")  # fmt: skip
 @click.option("--hung-after", "hung_after_s", metavar="FSD", type=FSD,
-              help="End it if it is silent for so long. [default: 30s]")  # fmt: skip
+              help="Kill it when it has been silent this long. [default: 30s]")  # fmt: skip
 @click.argument("spec", shell_complete=complete.policies)
 @click.argument("options", metavar="[OPTION=VALUE...]", nargs=-1)
 @json_option
@@ -87,7 +87,7 @@ def load(handle: Handle, spec: str, options: tuple[str, ...], name: str | None, 
 @_name
 @connected
 def remove(handle: Handle, name: str) -> None:
-    """Stop a module; jobs that run go on."""
+    """Stop a module; running jobs continue."""
     handle.rpc("module.remove", {"name": name})
 
 
@@ -118,8 +118,8 @@ def list_modules(handle: Handle, is_long: bool, output: Output) -> None:
 
 @module.command("stats")
 @_name
-@click.option("--json", is_flag=True, expose_value=False, help="The figures are JSON anyway.")
+@click.option("--json", is_flag=True, expose_value=False, help="Accepted for consistency: the output is always JSON.")
 @connected
 def stats(handle: Handle, name: str) -> None:
-    """A module's figures, as JSON."""
+    """Print a module's statistics as JSON."""
     show.print_json(handle.rpc("module.stats", {"name": name}))

@@ -124,7 +124,7 @@ def table_options(table: Table) -> Callable[[Callable[..., Any]], Callable[..., 
             return handler(*args, output=Output(as_json, layout, table.fields, not no_header), **arguments)
 
         for option in (
-            click.option("-n", "--no-header", is_flag=True, help="Print no line of headings."),
+            click.option("-n", "--no-header", is_flag=True, help="Omit the header line."),
             click.option(
                 "-o", "--format", "layout", metavar="FORMAT", default="default", callback=parse,
                 help=f"Columns, as '{{field:>8}} {{field}}', or one of: {names}.",
@@ -143,6 +143,10 @@ else:
     _ParamType = click.ParamType  # older click has no type arguments
 
 
+UNKNOWN_NAMED_MAX = 16
+"""Wrong words that one error repeats."""
+
+
 class Words(_ParamType):
     """A comma separated list out of a fixed set; an error names all words that are not in it."""
 
@@ -158,7 +162,8 @@ class Words(_ParamType):
         words = tuple(word.strip().lower() for word in value.split(",") if word.strip())
         unknown = [word for word in words if word not in self.allowed]
         if unknown or not words:
-            self.fail(f"{', '.join(unknown) or 'nothing'} is not among {', '.join(self.allowed)}", param, ctx)
+            named = ", ".join(dict.fromkeys(unknown[:UNKNOWN_NAMED_MAX])) or "nothing"
+            self.fail(f"{named} is not among {', '.join(self.allowed)}", param, ctx)
         return words
 
 

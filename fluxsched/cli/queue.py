@@ -95,7 +95,7 @@ def list_queues(handle: Handle, name: str | None, output: Output) -> None:
 @json_option
 @connected
 def status(handle: Handle, argument: str | None, name: str | None, as_json: bool) -> None:
-    """The queues in words, with the reason of what is off."""
+    """Describe the queues, with the reason where one is disabled or stopped."""
     queues = _asked(handle, name if argument is None else argument)
     if as_json:
         show.print_json({"queues": queues})
@@ -115,7 +115,7 @@ def status(handle: Handle, argument: str | None, name: str | None, as_json: bool
 def _which(with_reason: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def decorate(handler: Callable[..., Any]) -> Callable[..., Any]:
         if with_reason:
-            handler = click.option("-m", "--message", metavar="TEXT", help="Why, for those who ask.")(handler)
+            handler = click.option("-m", "--message", metavar="TEXT", help="The reason, shown to submitters.")(handler)
         metavar = "[NAME] [REASON...]" if with_reason else "[NAME]"
         handler = click.argument("words", metavar=metavar, nargs=-1, shell_complete=complete.queues)(handler)
         handler = click.option("-a", "--all", "all_queues", is_flag=True, help="All queues.")(handler)
@@ -148,7 +148,7 @@ def _set(handle: Handle, topic: str, request: dict[str, Any], words: tuple[str, 
 @_which(with_reason=False)
 @connected
 def enable(handle: Handle, **which: Any) -> None:
-    """Let a queue take jobs."""
+    """Accept jobs in a queue."""
     _set(handle, "job-manager.queue-enable", {"enable": True}, **which)
 
 
@@ -156,7 +156,7 @@ def enable(handle: Handle, **which: Any) -> None:
 @_which(with_reason=True)
 @connected
 def disable(handle: Handle, **which: Any) -> None:
-    """Let a queue take no more jobs; REASON is what the submitter is told."""
+    """Stop accepting jobs in a queue; REASON is shown to submitters."""
     _set(handle, "job-manager.queue-enable", {"enable": False}, **which)
 
 
@@ -164,7 +164,7 @@ def disable(handle: Handle, **which: Any) -> None:
 @_which(with_reason=False)
 @connected
 def start(handle: Handle, **which: Any) -> None:
-    """Let the jobs of a queue be scheduled."""
+    """Start scheduling a queue's jobs."""
     _set(handle, "job-manager.queue-start", {"start": True}, **which)
 
 
@@ -172,5 +172,5 @@ def start(handle: Handle, **which: Any) -> None:
 @_which(with_reason=True)
 @connected
 def stop(handle: Handle, **which: Any) -> None:
-    """Start no more jobs of a queue; running ones go on."""
+    """Stop scheduling a queue's jobs; running jobs continue."""
     _set(handle, "job-manager.queue-start", {"start": False}, **which)

@@ -50,7 +50,7 @@ _reason = click.argument("reason", metavar="[REASON...]", nargs=-1)
 def _graceful(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         json_option,
-        click.option("-y", "--yes", is_flag=True, help="Do not ask, even if jobs end by it."),
+        click.option("-y", "--yes", is_flag=True, help="Do not ask, even if this ends jobs."),
         click.option("--graceful", is_flag=True, help="Drain now, move when no job holds the target."),
     ):
         function = option(function)
@@ -64,14 +64,14 @@ def _given(**values: object) -> dict[str, Any]:
 @click.command("drain", cls=Command)
 @click.argument("targets", metavar="[TARGETS]", required=False, shell_complete=complete.hosts)
 @_reason
-@click.option("-f", "--force", count=True, help="Replace the reason of what is drained already; twice: its time too.")
-@click.option("-u", "--update", is_flag=True, help="Drain the others; leave what is drained already as it is.")
+@click.option("-f", "--force", count=True, help="Replace the reason of targets already drained; twice: the time, too.")
+@click.option("-u", "--update", is_flag=True, help="Skip targets that are already drained.")
 @table_options(DRAIN)
 @connected
 def drain(
     handle: Handle, targets: str | None, reason: tuple[str, ...], force: int, update: bool, output: Output
 ) -> None:
-    """Drain TARGETS: running jobs go on, no new one starts there. Without TARGETS: list what is drained.
+    """Drain TARGETS: running jobs continue, no new ones start there. Without TARGETS: list drained targets.
 
     The time of the drain, who did it and REASON are kept, also over a restart.
     """
@@ -90,11 +90,11 @@ def drain(
 @click.command("undrain", cls=Command)
 @_targets
 @_reason
-@click.option("-f", "--force", count=True, help="Do not fail for what is not drained; twice as with drain.")
-@click.option("-u", "--update", is_flag=True, help="Do not fail for what is not drained.")
+@click.option("-f", "--force", count=True, help="Do not fail for targets that are not drained; twice as with drain.")
+@click.option("-u", "--update", is_flag=True, help="Do not fail for targets that are not drained.")
 @connected
 def undrain(handle: Handle, targets: str, reason: tuple[str, ...], force: int, update: bool) -> None:
-    """Let drained TARGETS be used again."""
+    """Return drained TARGETS to service."""
     if update and force:
         raise click.UsageError("give one of --update and --force")
     mode = "update" if update else (None, "overwrite", "force-overwrite")[min(force, 2)]
@@ -222,13 +222,13 @@ def property_remove(handle: Handle, targets: str, name: str) -> None:
 
 @click.command("reload", cls=Command)
 @click.argument("path", required=False, type=click.Path(exists=True, dir_okay=False))
-@click.option("-f", "--force", is_flag=True, help="Also if targets vanish that cannot be taken away politely.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask, even if jobs may end by it.")
+@click.option("-f", "--force", is_flag=True, help="Proceed even if targets disappear that cannot be released first.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask, even if this may end jobs.")
 @connected
 def reload(handle: Handle, path: str | None, force: bool, yes: bool) -> None:
-    """Read the inventory anew: from the R file PATH, else from where it came. Hosts keep their drains and groups.
+    """Reload the inventory: from the R file PATH, else from its source. Hosts keep their drains and groups.
 
-    Jobs on targets that are not in it any more end.
+    Jobs on targets that are no longer in it end.
     """
     if show.interactive() and not yes:
         running = int(handle.rpc("job-manager.stats-get").get("jobs", {}).get("run", 0))

@@ -11,7 +11,7 @@ from fluxsched.cli.options import FSD, Handle, connected
 
 
 @click.command("eventlog", cls=Command)
-@click.option("-F", "--follow", is_flag=True, help="Go on with new events as they happen.")
+@click.option("-F", "--follow", is_flag=True, help="Follow new events as they happen.")
 @click.option("-w", "--wait", metavar="EVENT", help="Print events up to EVENT, waiting for it, then leave.")
 @click.option("-t", "--timeout", type=FSD, metavar="FSD", help="With --wait: fail after this time.")
 @event_options
@@ -31,7 +31,7 @@ def eventlog(handle: Handle, printer: EventPrinter, follow: bool, wait: str | No
 @click.command("acquire", cls=Command)
 @click.option("--group", default="default", show_default=True, help="The group to acquire.")
 @click.option("--plain", is_flag=True, help="Speak today's RFC 28: the group `default`, no types, no release.")
-@click.option("--json", is_flag=True, expose_value=False, help="The stream is JSON anyway.")
+@click.option("--json", is_flag=True, expose_value=False, help="Accepted for consistency: the stream is always JSON.")
 @connected
 def acquire(handle: Handle, group: str, plain: bool) -> None:
     """Acquire a group and print what a scheduler sees, one JSON a line, until interrupted.

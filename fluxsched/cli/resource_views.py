@@ -160,7 +160,7 @@ def info(handle: Handle, states: tuple[str, ...], include: str | None, as_json: 
 @click.command("R", cls=Command)
 @_states(LIST_STATES, "all")
 @_INCLUDE
-@click.option("--json", is_flag=True, expose_value=False, help="R is JSON anyway.")
+@click.option("--json", is_flag=True, expose_value=False, help="Accepted for consistency: R is always JSON.")
 @connected
 def print_r(handle: Handle, states: tuple[str, ...], include: str | None) -> None:
     """Print the resources in the scheduler's view as R (RFC 20)."""

@@ -40,7 +40,7 @@ class SimGroup(Group):
 
 @click.group("sim", cls=SimGroup)
 def sim() -> None:
-    """Simulate policies on a trace: `sim TRACE`; make up a trace: `sim gen`."""
+    """Simulate policies on a trace: `sim TRACE`; generate a trace: `sim gen`."""
 
 
 @sim.command("run")
@@ -98,7 +98,7 @@ def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> N
 @click.option("--swf", is_flag=True, help="Print SWF; with -o the name decides (.swf, .swf.gz, else JSON lines).")
 @click.option("-o", "--output", "path", metavar="F", type=_OUT, help="Write there. [default: stdout]")
 def gen(path: Path | None, **options: Any) -> None:
-    """Make up a workload after the model of Lublin and Feitelson (2003)."""
+    """Generate a workload by the model of Lublin and Feitelson (2003)."""
     from fluxsched.sim.commands import make_workload
 
     with usage():

@@ -137,7 +137,7 @@ def _foresee(handle: Handle, wanted: Wanted, act: Act) -> None:
 @dry_run_option
 @connected
 def cancel(handle: Handle, wanted: Wanted, message: str, dry_run: bool) -> None:
-    """Cancel jobs; running ones are told to end, then killed."""
+    """Cancel jobs; running ones are terminated, then killed."""
     hit(handle, wanted, CANCEL, {"note": message} if message else {}, dry_run)
 
 
@@ -152,7 +152,7 @@ def kill(handle: Handle, wanted: Wanted, signum: int, dry_run: bool) -> None:
 
 
 @click.command("urgency", cls=Command)
-@click.option("-v", "--verbose", is_flag=True, help="Say what the urgency was, of a job that is named.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the previous urgency of a named job.")
 @selection_options("-S", "--states", all_help="All pending jobs.")
 @click.argument("value", metavar="0-31|hold|default|expedite", type=URGENCY)
 @dry_run_option
@@ -168,11 +168,11 @@ def urgency(handle: Handle, wanted: Wanted, value: int, verbose: bool, dry_run: 
 
 @click.command("wait", cls=Command)
 @selection_options("-S", "--states", all_help="All jobs that are active now.")
-@click.option("-v", "--verbose", is_flag=True, help="Also say how jobs ended that went well.")
+@click.option("-v", "--verbose", is_flag=True, help="Report successful jobs as well.")
 @json_option
 @connected
 def wait(handle: Handle, wanted: Wanted, verbose: bool, as_json: bool) -> int:
-    """Wait for jobs to end and leave with their exit status: the highest, if there are several.
+    """Wait for jobs to end and exit with their status: the highest, if there are several.
 
     An array or a range of ids is waited for as a whole: what has ended counts too. Other selections mean the jobs
     that are active now.

@@ -57,11 +57,11 @@ def submit(cc: Idset | None, bcc: Idset | None, after: After, uri: str | None, d
 
 
 @click.command("run", cls=Command, context_settings=COMMAND_LAST)
-@click.option("-l", "--label-io", is_flag=True, help="Put the task's number before each line.")
+@click.option("-l", "--label-io", is_flag=True, help="Prefix each line with the task rank.")
 @uri_option
 @job_options
 def run(label_io: bool, uri: str | None, dry_run: bool, **options: Any) -> int:
-    """Run a job here: its output comes here, and this command leaves with its exit status.
+    """Run a job in the foreground: show its output and exit with its status.
 
     Ending this command, by Ctrl-C, SIGTERM or SIGHUP, cancels the job. What is piped into this command goes to all
     its tasks; at a terminal they read /dev/null, unless --input=- passes on what is typed.

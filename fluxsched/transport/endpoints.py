@@ -76,14 +76,21 @@ class PathClaim:
             raise Refused(f"socket path {path} exists and is not a socket: choose another one", errno.EEXIST)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock_fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            while True:
+                self._lock_fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                self._lock()
+                if _is_at(self._lock_fd, lock_path):
+                    break
+                os.close(self._lock_fd)  # it was removed by who had it, between our two calls
         except OSError as error:
-            raise Refused(f"cannot claim socket path {path}: {error}", error.errno) from error
+            raise Refused(f"cannot claim socket path {path}: {error.strerror}", error.errno) from error
+
+    def _lock(self) -> None:
         try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._lock_fd)
-            text = f"socket path {path} is in use by another server: choose another one"
+            text = f"socket path {self.path} is in use by another server: choose another one"
             raise Refused(text, errno.EADDRINUSE) from error
 
     def unlink(self) -> None:
@@ -91,8 +98,18 @@ class PathClaim:
         self.path.unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Give the claim up. The lock file stays: removing it would let two servers lock two files."""
+        """Give the claim up, and take the lock file away: who has opened it and locks it then sees that it is gone."""
+        with contextlib.suppress(OSError):
+            os.unlink(f"{self.path}.lock")
         os.close(self._lock_fd)
+
+
+def _is_at(fd: int, path: str) -> bool:
+    """Whether the open file is the one that `path` names now."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def check_listening(endpoint: str) -> None:

@@ -161,7 +161,7 @@ def test_ping(cli) -> None:
     done = cli("ping", "-c", "2", "-i", "0", "-p", "3", "resource", answers={"resource.ping": {"route": "a!b"}})
     assert done.calls == [("resource.ping", {"seq": seq, "pad": "ppp"}) for seq in (0, 1)]
     first, second = done.out.splitlines()
-    assert first.startswith("resource.ping pad=3 seq=0 time=0.")
+    assert first.startswith("resource.ping pad=3 seq=0 time=")
     assert second.endswith(" ms (a!b)")
     found = json.loads(cli("ping", "-c1", "--json", answers={"instance.ping": {"seq": 0}}).out)
     assert found.keys() == {"seq", "time_ms"}

@@ -156,3 +156,8 @@ def test_numbers_of_thousands_of_digits(cli, words: str) -> None:
 def test_a_device_named_by_mistake_is_not_read_for_ever(cli, words: str) -> None:
     done = cli("submit", "--dry-run", words, "true")
     assert (done.code, f"larger than {FILE_BYTES_MAX} bytes" in done.err) == (1, True)
+
+
+def test_an_option_for_words_repeats_few_of_the_wrong_ones(cli) -> None:
+    done = cli("resource", "list", "-s", ",".join(f"w{at}" for at in range(5000)))
+    assert (done.code, "w15 is not among free" in done.err, len(done.err) < 500) == (2, True, True)
