@@ -46,6 +46,7 @@ from fluxsched.runtime.faults import Faults
 from fluxsched.runtime.kept_logs import ENDED, begin_line, keep_log
 from fluxsched.runtime.listening import listen, local_uri, open_to_all
 from fluxsched.runtime.paths import DATABASE_NAME, LOG_NAME, TEMPORARY_VARIABLE, temporary_directory, write_info
+from fluxsched.runtime.private import SPOOL_NAME, private_state
 from fluxsched.runtime.restore import Restored, read_store
 from fluxsched.runtime.router import Handler, Router
 from fluxsched.runtime.rundir import lock_state, make_run_directory, scratch_directory, sweep_run_directories
@@ -97,7 +98,7 @@ class Instance:
         self._started_s = settings.clock.wall_s()
         self.ended: asyncio.Future[FluxschedError | None] = asyncio.get_running_loop().create_future()
         state = settings.statedir or self.run_directory
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_state(state)
         begun.callback(os.close, lock_state(state))
         keep_log(begun, self.run_directory, settings.statedir, self._started_s)
         logs.setup(self.run_directory / LOG_NAME, settings.verbose)
@@ -127,8 +128,7 @@ class Instance:
             log.warning("listening at %s", self.is_open_to_all)
         self.router = Router(self.turns, self.servers, settings.trace)
         self._room = Room(self.store, self.turns, state)
-        self._spool = state / "jobs"
-        self._spool.mkdir(mode=0o700, exist_ok=True)
+        self._spool = state / SPOOL_NAME
         return read_store(self.store)
 
     def _compose(self, restored: Restored) -> None:

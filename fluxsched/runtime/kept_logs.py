@@ -17,8 +17,10 @@ from datetime import datetime
 from pathlib import Path
 
 from fluxsched import __version__
+from fluxsched.errors import Refused
 from fluxsched.runtime.log import logger
 from fluxsched.runtime.paths import LOG_NAME, PREFIX, base_directory
+from fluxsched.runtime.private import private_directory
 
 log = logger("instance")
 
@@ -58,13 +60,17 @@ def keep_log(begun: ExitStack, run_directory: Path, statedir: Path | None, now_s
     places = [logs_directory(statedir)] if statedir is None else [logs_directory(statedir), logs_directory()]
     try:
         for place in places:
-            os.makedirs(place, mode=0o700, exist_ok=True)
+            private_directory(place.parent, "directory", lambda path: True)
+            private_directory(place, "directory of logs")
         path = places[0] / name
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with contextlib.suppress(OSError):  # a file system that has no locks
             fcntl.flock(fd, fcntl.LOCK_EX)
     except OSError as fault:
         log.warning("the log cannot be kept: %s: %s", fault.filename, fault.strerror)
+        return
+    except Refused as fault:
+        log.warning("the log cannot be kept: %s", fault)
         return
     begun.callback(os.close, fd)
     (run_directory / LOG_NAME).symlink_to(path)

@@ -32,6 +32,7 @@ from fluxsched.runtime.instance import Instance
 from fluxsched.runtime.kept_logs import is_nested, last_end
 from fluxsched.runtime.paths import find_uri
 from fluxsched.runtime.policies import check_files, composed
+from fluxsched.runtime.private import private_state
 from fluxsched.runtime.service_manager import ServiceManager
 from fluxsched.runtime.settings import Settings
 from fluxsched.runtime.sources import Sources, build_inventory
@@ -84,6 +85,8 @@ def settings_of(options: StartOptions) -> Settings:
     logs.setup(None, options.verbose)  # what is to be said of these, before the instance has its own log
     if options.nested and enclosing_job() is None:
         raise FluxschedError("--nested is for jobs of an instance: submit one with fluxsched batch")
+    if options.statedir is not None and options.statedir.exists():
+        private_state(options.statedir)  # here whoever starts the instance hears of it
     config, faults = read_site(options.config)
     explicit = options.r_path or options.fake or options.test_size or config.resource.path or config.resource.entries
     enclosing = None if explicit else enclosing_job()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -24,6 +25,7 @@ def setup(path: Path | None, verbose: int) -> None:
     terminal.setFormatter(logging.Formatter("%(name)s: %(message)s"))
     root.addHandler(terminal)
     if path is not None:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         file = logging.FileHandler(path, encoding="utf-8")
         file.setFormatter(logging.Formatter(FORMAT))
         root.addHandler(file)

@@ -65,7 +65,8 @@ def _beside(uri: str) -> Path | None:
 def write_info(run_directory: Path, info: dict[str, Any]) -> None:
     """Leave word of a running instance for `find_uri`; replaced in one step."""
     draft = run_directory / f".{INFO_NAME}"
-    draft.write_text(json.dumps(info))
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+        json.dump(info, file)
     draft.replace(run_directory / INFO_NAME)
 
 

@@ -24,6 +24,7 @@ from typing import Any
 from fluxsched.errors import FluxschedError, LimitExceeded
 from fluxsched.runtime.checkpoints import Checkpoints
 from fluxsched.runtime.log import logger
+from fluxsched.runtime.private import private_file
 from fluxsched.runtime.turns import Turns, Work
 
 log = logger("store")
@@ -103,6 +104,7 @@ class Store:
         self._queue: queue.SimpleQueue[tuple[list[Run], list[Work]] | None] = queue.SimpleQueue()
         self.commits = 0
         self.failed: Callable[[BaseException], None] | None = None
+        private_file(Path(path))  # SQLite gives its log and its index the same mode
         self._reader = self._open()
         self._prepare()
         self._inode = os.stat(self._path).st_ino

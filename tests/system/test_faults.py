@@ -110,7 +110,7 @@ def test_a_client_sees_the_death_of_its_instance(daemon: Any, kill_hard: Any, ma
 
 
 def test_one_state_directory_whose_database_is_not_ours(user: Any, tmp_path: Path) -> None:
-    (tmp_path / "state").mkdir()
+    (tmp_path / "state").mkdir(mode=0o700)
     (tmp_path / "state" / "state.sqlite").write_bytes(b"this is no database" * 100)
     found = user.process("start", "--fake", "1x1", "--statedir", "state", "--", "true", status=1)
     assert found.err == "fluxsched: start: cannot open the state in state/state.sqlite: file is not a database\n"

@@ -13,6 +13,7 @@ from fluxsched.runtime.children import ExitWatch
 from fluxsched.runtime.config_values import Care, QueueSettings
 from fluxsched.runtime.last_words import why_ended
 from fluxsched.runtime.peers import Peer
+from fluxsched.runtime.private import private_file
 from fluxsched.runtime.turns import Timer
 
 STATUS_INIT, STATUS_RUNNING, STATUS_FINALIZING, STATUS_EXITED = 0, 1, 2, 3
@@ -92,6 +93,7 @@ class Module:
 
     def _start(self, command: list[str], log: Path, ended: Callable[[], None]) -> None:
         self.process = None
+        private_file(log)
         with log.open("ab") as output:
             self._log, self._log_begin = log, output.tell()
             self.process = subprocess.Popen(

@@ -1,0 +1,102 @@
+"""What an instance writes is its owner's alone, whatever the umask and whatever stood there."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+User, Daemons = Any, Any
+NOBODY = 65534
+
+
+def open_to_others(*roots: Path) -> Iterator[str]:
+    """What somebody else could read, write or enter."""
+    for root in roots:
+        for path in [root, *root.rglob("*")]:
+            mode = path.lstat().st_mode
+            if mode & 0o077 and not stat.S_ISLNK(mode):
+                yield f"{path} {stat.filemode(mode)}"
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o277], ids=oct)
+def test_all_that_is_written_is_the_owners_alone_under_any_umask(user: User, umask: int) -> None:
+    """State, its log and index, spools, logs, locks, sockets, `instance.json`; but not what a job writes."""
+    user.environ["XDG_STATE_HOME"] = str(user.directory / "home")
+    (user.directory / "home").mkdir()
+    script = "fluxsched run --env=SECRET=x echo hello; fluxsched submit --output=mine sh -c 'umask; sleep 60'"
+    waits = "; while ! test -s mine; do sleep 0.05; done; ls -lR state fluxsched-* > listed; cp -r -p state copy"
+    user.process("start", "--fake", "1x2", "--statedir", "state", "--", "sh", "-c", script + waits, umask=umask)
+    state, home = user.directory / "state", user.directory / "home" / "fluxsched"
+    assert (state / "state.sqlite").exists()
+    assert (user.directory / "copy" / "state.sqlite-wal").exists()
+    listed = (user.directory / "listed").read_text()
+    assert "instance.json" in listed
+    modes = re.findall(r"^[-ds]([-rwxst]{9}) .*", listed, re.MULTILINE)
+    assert len(modes) > 8
+    assert not [mode for mode in modes if mode[3:] != "------"], listed
+    assert not list(open_to_others(state, home, user.directory / "copy"))
+    mine = user.directory / "mine"
+    assert stat.S_IMODE(mine.stat().st_mode) == 0o666 & ~umask, "a file of the user's choice follows the umask"
+    assert int(mine.read_text(), 8) == umask
+
+
+def test_a_state_directory_that_is_open_to_others_is_closed_and_that_is_said(user: User) -> None:
+    state = user.directory / "state"
+    user.shell("true", "--fake", "1x1", "--statedir", state)
+    for path in [state, *state.rglob("*")]:
+        path.chmod(0o777)
+    done = user.shell("true", "--fake", "1x1", "--statedir", state)
+    assert f"state directory {state} was open to others (mode 0777), now it is yours alone (0700)" in done.err
+    shut = ("state.sqlite", "lock", "logs", "jobs")
+    assert not [name for name in shut if (state / name).stat().st_mode & 0o077]
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+
+
+def test_an_empty_directory_becomes_a_state_directory_and_a_daemon_says_so(user: User, daemon: Daemons) -> None:
+    state = user.directory / "state"
+    state.mkdir()
+    state.chmod(0o755)
+    done = user.process("start", "--daemon", "--fake", "1x1", "--statedir", state)
+    user.at(done.word)("stop")
+    assert "was open to others (mode 0755)" in done.err
+    assert not list(open_to_others(state))
+
+
+def test_a_directory_with_other_things_in_it_is_refused_and_left_alone(user: User) -> None:
+    """`--statedir /tmp` as root must not take /tmp from everybody."""
+    shared = user.directory / "shared"
+    shared.mkdir()
+    (shared / "thesis.txt").write_text("x")
+    shared.chmod(0o1777)
+    done = user.process("start", "--fake", "1x1", "--statedir", shared, "--", "true", status=1)
+    assert f"state directory {shared} is open to others (mode 1777) and has other files in it" in done.err
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o1777
+    assert os.listdir(shared) == ["thesis.txt"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to somebody else")
+def test_a_state_directory_of_somebody_else_is_refused(user: User) -> None:
+    state = user.directory / "state"
+    state.mkdir(mode=0o700)
+    os.chown(state, NOBODY, NOBODY)
+    done = user.process("start", "--fake", "1x1", "--statedir", state, "--", "true", status=1)
+    assert f"state directory {state} belongs to nobody, who could read and change what is kept there" in done.err
+    assert not os.listdir(state)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to somebody else")
+def test_logs_are_not_kept_where_somebody_else_waits_for_them(user: User) -> None:
+    home = user.directory / "home" / "fluxsched"
+    (home / "logs").mkdir(parents=True, mode=0o777)
+    for path in (home, home / "logs"):
+        os.chown(path, NOBODY, NOBODY)
+    user.environ["XDG_STATE_HOME"] = str(home.parent)
+    done = user.shell("true", "--fake", "1x1")
+    assert "the log cannot be kept" in done.err
+    assert not os.listdir(home / "logs")
