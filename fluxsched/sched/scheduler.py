@@ -75,9 +75,8 @@ class Scheduler:
         of_group: dict[str, list[tuple[str, Policy]]] = {name: [] for name in groups}
         for queue, own in (policies or {}).items():
             of_group[self._queues.get(queue, groups[0])].append((queue, own))
-        told = unsatisfiable, telling, time_text
         self._groups = {
-            name: Group(name, pool, self._ledger, [*of_group[name], ("", policy)], *told)
+            name: Group(name, pool, self._ledger, [*of_group[name], ("", policy)], unsatisfiable, telling, time_text)
             for name, pool in pools.items()
         }
         self._serving = {queue: self._groups[name] for queue, name in self._queues.items()}
@@ -370,9 +369,10 @@ class Scheduler:
         return group
 
     def _waits(self, jobid: int) -> bool:
-        return any(jobid in lane.queue.entries for lane in self._lanes) or any(
-            jobid in group.aside for group in self._groups.values()
-        )
+        for lane in self._lanes:  # once a job: a generator would take longer than the rest
+            if jobid in lane.queue.entries:
+                return True
+        return any(jobid in group.aside for group in self._groups.values())
 
     def _group_of(self, queue: str | None) -> Group:
         """The group that serves the queue; the job manager sends only jobs of queues that we serve."""

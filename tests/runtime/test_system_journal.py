@@ -186,8 +186,8 @@ async def test_reload_of_the_file_shrinks_and_grows(reloaded):
     path.write_text(r_text("host[0-3]"))
     await peer.ok("resource.reload", {})
     changes = [(await peer.next(stream)).payload for _ in range(2)]
-    assert [change["type"] for change in changes] == ["shrink", "grow"]
-    assert changes[1]["resources"]["execution"]["nodelist"] == ["host[0,3]"]
+    assert [change["type"] for change in changes] == ["grow", "shrink"]
+    assert changes[0]["resources"]["execution"]["nodelist"] == ["host[0,3]"]
     site.check()
 
 
