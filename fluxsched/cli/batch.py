@@ -173,7 +173,13 @@ def _visit(handle: Handle, jobid: int, address: str, command: tuple[str, ...], e
     """Run the command inside; the instance ends with it, and it with the instance."""
     from fluxsched.runtime.visiting import stop_instance
 
-    status = _inside(address, jobid, command, environment, cwd, _ends(handle, jobid))
+    try:
+        status = _inside(address, jobid, command, environment, cwd, _ends(handle, jobid))
+    except FluxschedError as fault:  # it ended just now, or is lost
+        with suppress(RPCError):
+            handle.rpc("job-manager.cancel", {"id": jobid, "note": "alloc could not get in"})
+        why = end_text(handle.wait(jobid))
+        raise FluxschedError(f"{show.jobid_text(jobid)}: {why}: {fault}") from fault
     with suppress(FluxschedError):
         stop_instance(address)
     result = handle.wait(jobid)

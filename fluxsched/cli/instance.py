@@ -91,22 +91,31 @@ def stop(uri: str | None, timeout: float) -> None:
 @json_option
 @click.option("--local", is_flag=True, help="For Flux's own commands: export FLUX_URI=$(fluxsched uri --local)")
 @click.option("--tcp", is_flag=True, help="Its tcp port, where it has one (start --bind tcp://127.0.0.1:*).")
+@click.option("--parent", is_flag=True, help="Of the instance around it: what `fluxsched --parent uri` prints.")
 @click.argument("jobid", metavar="[JOBID]", type=JOBID, required=False, shell_complete=complete.jobids)
 @connected
-def uri(handle: Handle, jobid: int | None, as_json: bool, local: bool, tcp: bool) -> None:
+def uri(handle: Handle, jobid: int | None, parent: bool, as_json: bool, local: bool, tcp: bool) -> None:
     """Print the URI of the instance, for FLUXSCHED_URI; with --json all about it.
 
     With JOBID: the instance that this job is (batch, alloc).
     """
     if local and tcp:
         raise click.UsageError("--local and --tcp exclude each other")
+    if jobid is not None and parent:
+        raise click.UsageError("the parent of JOBID's instance is this one: give JOBID or --parent")
+    if jobid is None and not parent:
+        _print_uri(handle, as_json, local, tcp)
+        return
     if jobid is not None:
         from fluxsched.cli.batch import address_of
 
-        with connect(address_of(handle, jobid)) as inner:
-            _print_uri(inner, as_json, local, tcp)
-        return
-    _print_uri(handle, as_json, local, tcp)
+        address = address_of(handle, jobid)
+    else:
+        from fluxsched.cli.instances import parent_of
+
+        address = parent_of(handle)
+    with connect(address) as other:
+        _print_uri(other, as_json, local, tcp)
 
 
 def _print_uri(handle: Handle, as_json: bool, local: bool, tcp: bool) -> None:

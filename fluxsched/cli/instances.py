@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import click
 
 from fluxsched.cli import show
 from fluxsched.cli.base import Command, Failed
-from fluxsched.cli.options import Output, Table, connect, table_options
+from fluxsched.cli.options import Handle, Output, Table, connect, table_options
 from fluxsched.cli.table import Field
 from fluxsched.errors import FluxschedError
 
@@ -44,14 +43,20 @@ def instances(output: Output) -> None:
     output.show({"instances": found}, lambda names: found)
 
 
+def parent_of(handle: Handle) -> str:
+    """Where the instance around this one is. Raises FluxschedError for one that is in no other."""
+    info = handle.rpc("instance.info")
+    parent: str | None = info.get("parent")
+    if parent is None:
+        raise FluxschedError(f"the instance {info['uri']} is in no other one")
+    return parent
+
+
 def go_to_parent(ctx: click.Context) -> None:
     """Have this process, and what it starts, go to the parent of the instance that it would go to."""
     try:
         with connect(None) as handle:
-            info: dict[str, Any] = handle.rpc("instance.info")
-        parent = info.get("parent")
-        if parent is None:
-            raise Failed(ctx, f"--parent: the instance {info['uri']} is in no other one")
+            parent = parent_of(handle)
         with connect(parent) as handle:
             outer = handle.rpc("instance.info")
             local_uri = handle.rpc("attr.get", {"name": "local-uri"})["value"]

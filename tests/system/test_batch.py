@@ -71,7 +71,7 @@ def test_what_runs_in_batch_finds_its_instance_and_the_parent(site: Any) -> None
     text = """#flux: -n2 --output=kvs
 fluxsched jobs -n -o '{name}' -a | wc -l
 fluxsched --parent jobs -n -o '{name} {state}'
-fluxsched --parent uri; echo $FLUXSCHED_PARENT_URI
+fluxsched --parent uri; fluxsched uri --parent; echo $FLUXSCHED_PARENT_URI
 fluxsched instances -n -o '{level} {size}'
 echo $FLUXSCHED_LEVEL $FLUX_ENCLOSING_ID ${FLUX_JOB_ID-none} ${FLUX_URI%%:*}
 fluxsched run sh -c 'fluxsched uri; echo $FLUXSCHED_URI; echo $FLUXSCHED_LEVEL'
@@ -80,14 +80,15 @@ fluxsched run sh -c 'fluxsched uri; echo $FLUXSCHED_URI; echo $FLUXSCHED_LEVEL'
     site("wait", jobid)
     lines = site("job", "output", jobid).out.splitlines()
     assert lines[:2] == ["0", "job.sh RUN"]
-    assert lines[2] == lines[3] == site.uri
-    assert [line.split() for line in lines[4:6]] == [["0", "4"], ["1", "1"]]
-    assert lines[6] == f"2 {jobid} none local"
-    assert lines[7] == lines[8] != site.uri
-    assert lines[9] == "2"
+    assert lines[2:5] == [site.uri] * 3
+    assert table("\n".join(lines[5:7])) == [["0", "4"], ["1", "1"]]
+    assert lines[7] == f"2 {jobid} none local"
+    assert lines[8] == lines[9] != site.uri
+    assert lines[10] == "2"
 
 
 def test_a_script_is_stored_when_it_is_submitted(site: Any) -> None:
+    assert site("run", "sh", "-c", "test {{tmpdir}} = $FLUX_JOB_TMPDIR").status == 0
     name = script(site, "echo as submitted\n")
     jobid = site("batch", "-n1", "--urgency=hold", "--output=none", name).word
     script(site, "echo edited\n")
@@ -123,18 +124,31 @@ def test_a_batch_job_ends_when_its_time_is_over(site: Any) -> None:
 
 def test_alloc_runs_a_command_here_in_an_instance_of_its_own(daemon: Any, tmp_path: Path) -> None:
     config = tmp_path / "site.toml"
-    config.write_text('[[resource.config]]\nhosts = "fake[0-1]"\ncores = "0-3"\namounts = { memory = 64 }\n')
+    config.write_text('[[resource.config]]\nhosts = "fake[0-1]"\ncores = "0-3"\namounts = { disk = 64 }\n')
     user = daemon("--fake", "2x4+1", "--config", config)
     inner = "fluxsched resource R; echo $PPID $FLUX_ENCLOSING_ID; fluxsched run -n2 -g0 echo task; exit 4"
-    found = user.process("alloc", "-n2", "-N1", "-g0", "--request", "memory=16", "sh", "-c", inner, status=4)
+    found = user.process("alloc", "-n2", "-N1", "-g0", "--request", "disk=16", "sh", "-c", inner, status=4)
     resources, identity, *tasks = found.out.splitlines()
     assert '"children": {"core": "0-1"}' in resources
-    assert '"memory": 32' in resources
+    assert '"disk": 32' in resources
     assert tasks == ["task", "task"]
     [row] = user("jobs", "-a", "--json").json["jobs"]
     assert (row["success"], row["name"]) == (True, "sh")
     assert identity.split()[1] == user("jobs", "-a", "-n", "-o", "{id.f58}").word
     assert user.process("alloc", "-n1", "no-such-command", status=127).err.endswith("No such file or directory\n")
+
+
+def test_the_command_of_alloc_ends_with_its_job_and_the_job_with_alloc(site: Any) -> None:
+    found = site.process("alloc", "-n1", "-t", "2.5s", "sleep", "600", status=None)
+    assert found.status in (1, 128 + signal.SIGTERM, 128 + signal.SIGHUP)  # 1: it was over before it was up
+    assert "exception timeout" in found.err
+    with site.popen("alloc", "-n1", "sh", "-c", "echo $FLUX_ENCLOSING_ID; exec sleep 600") as process:
+        jobid = process.stdout.readline().strip()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+    assert process.returncode == 128 + signal.SIGTERM
+    site("wait", jobid, status=None)
+    assert site.info(jobid)["exception"]["note"] == "alloc was interrupted"
 
 
 def test_alloc_in_the_background_and_how_to_get_in(site: Any) -> None:
