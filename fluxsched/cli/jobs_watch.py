@@ -68,7 +68,7 @@ class News:
         if isinstance(answer, Mapping):
             self._changed.update((event[0], None) for event in answer["events"])
         else:
-            self._ended, self._fault = True, answer
+            self._ended, self._fault = True, self._fault or answer
 
     def __bool__(self) -> bool:
         return bool(self._changed)
@@ -137,10 +137,13 @@ def _lines(handle: Handle, watched: Watched, output: Output) -> int:
     found = handle.rpc("job-manager.list", dict(watched.request))["jobs"]
     tell(found, header=output.header)
     left = {job["id"] for job in found if job["state"] != "INACTIVE"} & watched.ids
-    while (left or not watched.ids) and not news.is_over:
-        handle.listen(None)
+    while left or not watched.ids:
+        if not news:
+            if news.is_over:
+                break
+            handle.listen(None)
         until_s = SystemClock.monotonic_s() + GATHERED_S
-        while news and (rest_s := until_s - SystemClock.monotonic_s()) > 0:
+        while news and not news.is_over and (rest_s := until_s - SystemClock.monotonic_s()) > 0:
             handle.listen(rest_s)
         changed = news.taken()
         for at in range(0, len(changed), ASKED_IDS_MAX):

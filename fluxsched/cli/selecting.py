@@ -102,7 +102,10 @@ def user_id(text: str) -> int | None:
 
 
 def _split(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for text in texts for name in text.split(",") if name)
+    names = tuple(name.strip() for text in texts for name in text.split(","))
+    if not all(names):  # an empty variable of a script must not select more
+        raise click.BadParameter("an empty name is no queue", ctx, param)
+    return names
 
 
 def terms_of(
@@ -230,11 +233,14 @@ def selected(handle: Handle, wanted: Wanted, *more: Constraint) -> Iterator[int]
         yield from answer["ids"]
 
 
-def described(handle: Handle, constraint: Constraint, count: int) -> Sequence[Mapping[str, Any]]:
-    """At most `count` of these jobs, as job-manager.list has them."""
-    found: list[Mapping[str, Any]] = handle.rpc(
-        "job-manager.list", {"constraint": constraint, "max_entries": count}
-    )["jobs"]
+def described(
+    handle: Handle, wanted: Wanted, states: Constraint, count: int
+) -> Sequence[Mapping[str, Any]]:
+    """At most `count` of the jobs that are wanted and in these states, as job-manager.list has them."""
+    request: dict[str, Any] = {"constraint": wanted.constraint(states), "max_entries": count}
+    if not wanted.is_selection:
+        request["ids"] = list(wanted.jobs.ids)
+    found: list[Mapping[str, Any]] = handle.rpc("job-manager.list", request)["jobs"]
     return found
 
 

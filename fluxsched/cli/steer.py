@@ -118,15 +118,15 @@ def _still_owed(
 
 def _foresee(handle: Handle, wanted: Wanted, act: Act) -> None:
     states = in_states(act.states)
-    meant = wanted.constraint(states) if wanted.is_selection else {"and": [{"id": list(wanted.jobs.ids)}, states]}
-    found = described(handle, meant, NAMED_MAX)
+    found = described(handle, wanted, states, NAMED_MAX)
     if not found and not wanted.everything:
         raise Refused(none_matches(wanted, act.states) if wanted.terms else f"none of these jobs is {act.states}")
     for job in found:
         show.line(f"would {act.verb} {one_line(job)}")
     count = len(found)
-    if count == NAMED_MAX and wanted.is_selection:
-        count = sum(1 for _ in selected(handle, wanted, states))
+    if count == NAMED_MAX:
+        everyone = selected(handle, wanted, states) if wanted.is_selection else iter(wanted.jobs.ids)
+        count = sum(1 for _ in everyone)
     more = f", {count - len(found):,} of them not shown" if count > len(found) else ""
     click.echo(f"would {act.verb} {count:,} job{'' if count == 1 else 's'}{more}")
 
@@ -175,14 +175,14 @@ def wait(handle: Handle, wanted: Wanted, verbose: bool, as_json: bool) -> int:
     """Wait for jobs to end and exit with their status: the highest, if there are several.
 
     An array or a range of ids is waited for as a whole: what has ended counts too. Other selections mean the jobs
-    that are active now.
+    that are active now; if all that match have ended, there is nothing to wait for.
     """
     jobids: Sequence[int] = wanted.jobs.ids
     if wanted.is_selection:
         any_state = wanted.is_definite or wanted.names_states
         jobids = list(selected(handle, wanted, *(() if any_state else (in_states("active"),))))
-        if not jobids and wanted.terms:
-            raise Refused(f"no {'' if any_state else 'active '}job matches {wanted.said()}")
+        if not jobids and wanted.terms and next(selected(handle, wanted), None) is None:
+            raise Refused(f"no job matches {wanted.said()}")
     return wait_for(handle, jobids, verbose, as_json)
 
 

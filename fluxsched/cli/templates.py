@@ -32,6 +32,8 @@ METHODS: Mapping[str, Callable[[str], object]] = {
 }
 """What stands behind the dot: without extension, without directory, without both, the directory."""
 
+_ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0"}
+
 Methods = Mapping[str, Callable[[str], object]]
 
 
@@ -63,10 +65,12 @@ def split_words(words: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[str, 
 def read_inputs(
     lists: Iterable[tuple[str, tuple[str, ...]]], separator: str, read: Callable[[str], str]
 ) -> list[Inputs]:
-    """The lists of inputs; `read` gives the text of a file, `-` being stdin, which is read if there is no list.
+    """The lists of inputs. `read` gives the text of a file, `-` being stdin, which is read if there is no list;
+    `separator` may be written as `\\n`, `\\t` or `\\0`.
 
     Raises InvalidValue for a list that is empty or linked to none, LimitExceeded above INPUTS_MAX.
     """
+    separator = _ESCAPES.get(separator, separator)
     found: list[Inputs] = []
     for delimiter, words in list(lists) or [(FROM_FILES, ("-",))]:
         linked = delimiter.endswith(LINKED)
@@ -89,8 +93,8 @@ def read_inputs(
 def _values(text: str, separator: str) -> list[str]:
     if separator.lower() == "none":
         return text.split()
-    parts = text.split(separator.encode().decode("unicode_escape") if "\\" in separator else separator)
-    return parts[:-1] if parts[-1] in ("", "\n") else parts
+    parts = text.removesuffix("\n").split(separator)
+    return parts[:-1] if parts[-1] == "" else parts
 
 
 def combine(lists: Sequence[Inputs]) -> list[Row]:

@@ -108,6 +108,8 @@ def test_templates_as_flux_has_them(cli, tmp_path: Path) -> None:
     assert dry(cli, "--sep=none", "a", "{0}", "{1}", ":::", "1", "2", "3", "::::+", f"{tmp_path}/in") == [
         "a 1 5", "a 2 6", "a 3 7"
     ]  # fmt: skip
+    assert dry(cli, "--sep", "\\0", "a", "{}", stdin="x y\0z\0") == ["a 'x y'", "a z"]
+    assert dry(cli, "--sep", "\\", "a", "{}", stdin="x\\z\n") == ["a x", "a z"]
     kept = ("awk", "{print $1}", "{{id}}", "${HOME}", "{cc}")
     assert dry(cli, *kept, ":::", "x") == ["awk '{print $1}' '{{id}}' '${HOME}' '{cc}'"]
     assert sorted(dry(cli, "--shuffle", "a", "{}", ":::", *"1234")) == ["a 1", "a 2", "a 3", "a 4"]

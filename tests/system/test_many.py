@@ -58,6 +58,24 @@ def test_bulksubmit_reads_its_inputs_and_says_what_it_will_do(site: Any) -> None
     assert (done.out, "input 2 ('x')" in done.err) == ("", True)
 
 
+def test_no_more_requests_are_under_way_than_the_window_has_room_for(site: Any) -> None:
+    asked = 0
+
+    def requests() -> Iterator[dict[str, Any]]:
+        nonlocal asked
+        for _ in range(50):
+            asked += 1
+            yield {"name": "nope"} if asked == 7 else {}
+
+    answers = []
+    with site.connect() as handle:
+        for answer in handle.rpc_each("job-manager.queue-status", requests(), window=8):
+            answers.append(answer)
+            assert asked - len(answers) < 8
+    assert len(answers) == 50
+    assert [at for at, answer in enumerate(answers) if isinstance(answer, Exception)] == [6]
+
+
 def test_jobs_are_held_signalled_and_canceled_by_what_they_are(site: Any) -> None:
     running = site.running("--job-name=train-1", "sleep", "100")
     site("submit", "--cc=1-3", "--urgency=hold", "--job-name=train-{cc}-held", "true")
