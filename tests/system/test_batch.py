@@ -87,6 +87,14 @@ fluxsched run sh -c 'fluxsched uri; echo $FLUXSCHED_URI; echo $FLUXSCHED_LEVEL'
     assert lines[10] == "2"
 
 
+def test_modules_of_the_directory_are_not_ours(user: Any) -> None:
+    """A scheduler imported json.py of the directory that its instance was started in, which may be that of a job."""
+    (user.directory / "json.py").write_text("raise SystemExit('not the json that was meant')\n")
+    found = user.shell("fluxsched batch -n1 --quiet --wait --output=out --wrap fluxsched run echo ran", "--fake", "1x1")
+    assert found.err == ""
+    assert (user.directory / "out").read_text() == "ran\n"
+
+
 def test_a_script_is_stored_when_it_is_submitted(site: Any) -> None:
     assert site("run", "sh", "-c", "test {{tmpdir}} = $FLUX_JOB_TMPDIR").status == 0
     name = script(site, "echo as submitted\n")

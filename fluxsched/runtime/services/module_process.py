@@ -75,7 +75,7 @@ class Module:
         options: Sequence[str] = (),
     ) -> None:
         """Start the process; `ended` is called when it is over. Raises Refused when it cannot be started."""
-        command = [sys.executable, "-m", "fluxsched.runtime.schedmain", "--uri", uri, "--name", self.name]
+        command = [sys.executable, "-P", "-m", "fluxsched.runtime.schedmain", "--uri", uri, "--name", self.name]
         command += options
         command += [part for group in self.groups for part in ("--group", group)]
         serves = [f"{name}={queue.group}" for name, queue in queues.items() if queue.group in self.groups]
