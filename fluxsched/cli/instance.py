@@ -9,7 +9,7 @@ import click
 
 from fluxsched.cli import complete, show
 from fluxsched.cli.base import Command, usage
-from fluxsched.cli.options import FSD, JOBID, Handle, connect, connected, json_option, uri_option
+from fluxsched.cli.options import FSD, JOBID, Handle, connect, json_option, uri_option, viewing
 from fluxsched.errors import FluxschedError
 
 STOP_TIMEOUT_S = 30.0
@@ -93,7 +93,7 @@ def stop(uri: str | None, timeout: float) -> None:
 @click.option("--tcp", is_flag=True, help="Its tcp port, where it has one (start --bind tcp://127.0.0.1:*).")
 @click.option("--parent", is_flag=True, help="Of the instance around it: what `fluxsched --parent uri` prints.")
 @click.argument("jobid", metavar="[JOBID]", type=JOBID, required=False, shell_complete=complete.jobids)
-@connected
+@viewing
 def uri(handle: Handle, jobid: int | None, parent: bool, as_json: bool, local: bool, tcp: bool) -> None:
     """Print the URI of the instance, for FLUXSCHED_URI; with --json all about it.
 
@@ -138,7 +138,7 @@ def _print_uri(handle: Handle, as_json: bool, local: bool, tcp: bool) -> None:
 @click.option("-p", "--pad", type=click.IntRange(0, PAD_BYTES_MAX), metavar="BYTES", default=0, help="Extra bytes.")
 @json_option
 @click.argument("service", default="instance")
-@connected
+@viewing
 def ping(handle: Handle, service: str, count: int | None, interval: float, pad: int, as_json: bool) -> None:
     """Measure the round-trip time to SERVICE (such as resource or sched-fifo)."""
     from fluxsched.runtime.clock import SystemClock, sleep

@@ -15,7 +15,17 @@ from fluxsched.cli.base import Group
 from fluxsched.cli.events import EventPrinter, event_options
 from fluxsched.cli.forward import own_input
 from fluxsched.cli.job_usage import usage_lines
-from fluxsched.cli.options import FSD, URGENCY, Handle, connected, jobid_argument, jobids_argument, json_option, typed
+from fluxsched.cli.options import (
+    FSD,
+    URGENCY,
+    Handle,
+    connected,
+    jobid_argument,
+    jobids_argument,
+    json_option,
+    typed,
+    viewing,
+)
 from fluxsched.cli.steer import cancel, each, kill, update, urgency, wait
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
 from fluxsched.core.jobspec import Jobspec
@@ -45,7 +55,7 @@ for _same in (cancel, kill, update, urgency, wait):
 @jobid_argument
 @click.argument("key", type=click.Choice(("jobspec", "R", "eventlog")), required=False)
 @json_option
-@connected
+@viewing
 def info(handle: Handle, jobid: int, key: str | None, as_json: bool) -> None:
     """Show a job's details, or one part of its record: jobspec, R, eventlog."""
     if key is None:
@@ -99,7 +109,7 @@ def _value_text(key: str, value: object) -> str:
 @click.option("-F", "--follow", is_flag=True, help="Follow until the job is inactive.")
 @event_options
 @jobid_argument
-@connected
+@viewing
 def eventlog(handle: Handle, jobid: int, printer: EventPrinter, follow: bool) -> None:
     """A job's events (RFC 21)."""
     for batch in handle.stream("job-manager.eventlog", {"id": jobid, "follow": follow}):
@@ -115,7 +125,7 @@ def eventlog(handle: Handle, jobid: int, printer: EventPrinter, follow: bool) ->
 @event_options
 @jobid_argument
 @click.argument("event")
-@connected
+@viewing
 def wait_event(handle: Handle, jobid: int, event: str, timeout: float | None, quiet: bool, verbose: bool, count: int,
                printer: EventPrinter) -> None:  # fmt: skip
     """Wait for EVENT in a job's eventlog; fail if the job ends without it."""
@@ -133,7 +143,7 @@ def wait_event(handle: Handle, jobid: int, event: str, timeout: float | None, qu
 @job.command("why")
 @jobid_argument
 @json_option
-@connected
+@viewing
 def why(handle: Handle, jobid: int, as_json: bool) -> None:
     """Why a job is not running, by which rule, and when it may start at the earliest; or what became of it."""
     answer = handle.rpc("job-manager.why", {"id": jobid})
@@ -165,7 +175,7 @@ def _earliest(answer: dict[str, Any]) -> Iterator[str]:
 @click.option("-l", "--label-io", is_flag=True, help="Prefix each line with the task rank.")
 @click.option("-r", "--read-only", is_flag=True, help="Do not forward stdin to the job.")
 @jobid_argument
-@connected
+@viewing
 def attach(handle: Handle, jobid: int, label_io: bool, read_only: bool) -> int:
     """Follow a job's output to its end and exit with its status; interrupting leaves the job alone.
 
@@ -184,7 +194,7 @@ def attach(handle: Handle, jobid: int, label_io: bool, read_only: bool) -> int:
 @click.option("-l", "--label-io", is_flag=True, help="Prefix each line with the task rank.")
 @json_option
 @jobid_argument
-@connected
+@viewing
 def output(handle: Handle, jobid: int, follow: bool, label_io: bool, as_json: bool) -> None:
     """Print what a job's tasks have written so far."""
     if as_json:

@@ -10,7 +10,7 @@ import click
 
 from fluxsched.cli.base import Command
 from fluxsched.cli.job_fields import FIELDS, JOBS, JobRow
-from fluxsched.cli.options import Converted, Handle, Output, connected, table_options, typed
+from fluxsched.cli.options import Converted, Handle, Output, table_options, typed, viewing
 from fluxsched.cli.selecting import Constraint, Jobs, Wanted, filter_options, in_states, jobs_argument
 from fluxsched.cli.table import SortKey, parse_sort, sort_rows
 from fluxsched.errors import InvalidValue, Refused, RPCError
@@ -66,7 +66,7 @@ def request_for(wanted: Wanted, every_state: bool, since_s: float | None, count:
 @click.option("--watch", "is_live", is_flag=True,
               help="Show changes as they happen: at a terminal until q is typed, else a line for each.")
 @table_options(JOBS)
-@connected
+@viewing
 def jobs(
     handle: Handle,
     jobs: Jobs,

@@ -8,7 +8,7 @@ import click
 
 from fluxsched.cli import complete, show
 from fluxsched.cli.base import Group
-from fluxsched.cli.options import FSD, Handle, Output, Table, connected, json_option, table_options
+from fluxsched.cli.options import FSD, Handle, Output, Table, connected, json_option, table_options, viewing
 from fluxsched.cli.table import Field
 
 _STATES = {0: "I", 1: "R", 2: "F", 3: "X"}
@@ -105,7 +105,7 @@ def reload(handle: Handle, name: str, as_json: bool) -> None:
 @module.command("list")
 @click.option("-l", "--long", "is_long", is_flag=True, help="The same as -o long.")
 @table_options(LIST)
-@connected
+@viewing
 def list_modules(handle: Handle, is_long: bool, output: Output) -> None:
     """The modules, what they serve and whether they run."""
     from fluxsched.cli.table import parse_format
@@ -119,7 +119,7 @@ def list_modules(handle: Handle, is_long: bool, output: Output) -> None:
 @module.command("stats")
 @_name
 @click.option("--json", is_flag=True, expose_value=False, help="Accepted for consistency: the output is always JSON.")
-@connected
+@viewing
 def stats(handle: Handle, name: str) -> None:
     """Print a module's statistics as JSON."""
     show.print_json(handle.rpc("module.stats", {"name": name}))

@@ -61,21 +61,27 @@ class Handle(Protocol):
     def listen(self, timeout_s: float | None, beside: Beside | None = None) -> bool: ...
 
 
-def connect(uri: str | None) -> AbstractContextManager[Handle]:
-    """A handle to the instance: at `uri`, else where FLUXSCHED_URI or the run directory says."""
+def connect(uri: str | None, *, may_guess: bool = False) -> AbstractContextManager[Handle]:
+    """A handle to the instance: at `uri`, else where FLUXSCHED_URI or the run directory says.
+
+    Of several instances the newest is taken only for who `may_guess`, since nothing is changed there: else Refused.
+    """
     opener = click.get_current_context().obj
     if opener is None:
-        from fluxsched.runtime.blocking import connect_sync as opener
+        from fluxsched.runtime.blocking import connect_sync
+
+        return connect_sync(uri, only=not may_guess)
     handle: AbstractContextManager[Handle] = opener(uri)
     return handle
 
 
-uri_option = click.option("--uri", metavar="URI", help="The instance. [default: FLUXSCHED_URI, else your newest]")
+uri_option = click.option("--uri", metavar="URI", help="The instance. [default: FLUXSCHED_URI, else your only one]")
+_viewed_option = click.option("--uri", metavar="URI", help="The instance. [default: FLUXSCHED_URI, else your newest]")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the whole answer, as JSON.")
 
 
 def connected(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--uri`; the handler gets an open handle as its first argument."""
+    """Add `--uri`; the handler gets an open handle as its first argument. Of several instances none is guessed."""
 
     @wraps(handler)
     def run(*, uri: str | None, **arguments: Any) -> Any:
@@ -83,6 +89,17 @@ def connected(handler: Callable[..., Any]) -> Callable[..., Any]:
             return handler(handle, **arguments)
 
     return uri_option(run)
+
+
+def viewing(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a command that changes nothing: of several instances it looks at the newest."""
+
+    @wraps(handler)
+    def run(*, uri: str | None, **arguments: Any) -> Any:
+        with connect(uri, may_guess=True) as handle:
+            return handler(handle, **arguments)
+
+    return _viewed_option(run)
 
 
 class Table(NamedTuple):

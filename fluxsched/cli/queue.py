@@ -9,7 +9,7 @@ import click
 
 from fluxsched.cli import complete, show
 from fluxsched.cli.base import Group
-from fluxsched.cli.options import Handle, Output, Table, connected, json_option, table_options
+from fluxsched.cli.options import Handle, Output, Table, connected, json_option, table_options, viewing
 from fluxsched.cli.table import Field
 from fluxsched.core.constraint import Constraint
 
@@ -78,7 +78,7 @@ _name = click.option(
 @queue.command("list")
 @_name
 @table_options(LIST)
-@connected
+@viewing
 def list_queues(handle: Handle, name: str | None, output: Output) -> None:
     """The queues: EN is whether they take jobs, ST whether these are scheduled; then their group and their limits.
 
@@ -93,7 +93,7 @@ def list_queues(handle: Handle, name: str | None, output: Output) -> None:
 @click.argument("argument", metavar="[NAME]", required=False, shell_complete=complete.queues)
 @_name
 @json_option
-@connected
+@viewing
 def status(handle: Handle, argument: str | None, name: str | None, as_json: bool) -> None:
     """Describe the queues, with the reason where one is disabled or stopped."""
     queues = _asked(handle, name if argument is None else argument)

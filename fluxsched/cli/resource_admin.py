@@ -16,7 +16,7 @@ import click
 
 from fluxsched.cli import complete, show, stdio
 from fluxsched.cli.base import Command, Group
-from fluxsched.cli.options import Handle, Output, Table, connected, json_option, table_options
+from fluxsched.cli.options import Handle, Output, Table, connected, json_option, table_options, viewing
 from fluxsched.cli.resource_rows import SHARED_FIELDS, STATUS_FIELDS, drain_list, property_rows
 from fluxsched.cli.table import Field
 from fluxsched.core.idset import Idset
@@ -194,7 +194,7 @@ def properties() -> None:
 
 @properties.command("list")
 @table_options(PROPERTIES)
-@connected
+@viewing
 def property_list(handle: Handle, output: Output) -> None:
     """Every property and the targets that have it."""
     answer = handle.rpc("resource.status")

@@ -7,7 +7,7 @@ import click
 from fluxsched.cli import show
 from fluxsched.cli.base import Command
 from fluxsched.cli.events import EventPrinter, event_options
-from fluxsched.cli.options import FSD, Handle, connected
+from fluxsched.cli.options import FSD, Handle, connected, viewing
 
 
 @click.command("eventlog", cls=Command)
@@ -15,7 +15,7 @@ from fluxsched.cli.options import FSD, Handle, connected
 @click.option("-w", "--wait", metavar="EVENT", help="Print events up to EVENT, waiting for it, then leave.")
 @click.option("-t", "--timeout", type=FSD, metavar="FSD", help="With --wait: fail after this time.")
 @event_options
-@connected
+@viewing
 def eventlog(handle: Handle, printer: EventPrinter, follow: bool, wait: str | None, timeout: float | None) -> None:
     """The journal of resource events (RFC 44): the history, and with -F what follows."""
     with printer.deadline(timeout):

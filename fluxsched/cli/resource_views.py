@@ -9,7 +9,7 @@ import click
 
 from fluxsched.cli import complete, show
 from fluxsched.cli.base import Command
-from fluxsched.cli.options import Handle, Output, Table, Words, connected, json_option, table_options
+from fluxsched.cli.options import Handle, Output, Table, Words, json_option, table_options, viewing
 from fluxsched.cli.resource_rows import (
     LIST_FIELDS,
     LIST_STATES,
@@ -102,7 +102,7 @@ def _only(rows: list[Row], wanted: Idset | None) -> list[Row]:
 @_INCLUDE
 @_QUEUE
 @table_options(LIST)
-@connected
+@viewing
 def list_resources(
     handle: Handle, states: tuple[str, ...], include: str | None, queue: str | None, output: Output
 ) -> None:
@@ -120,7 +120,7 @@ def list_resources(
 @_INCLUDE
 @_QUEUE
 @table_options(STATUS)
-@connected
+@viewing
 def status(handle: Handle, states: tuple[str, ...], include: str | None, queue: str | None, output: Output) -> None:
     """What the resource module knows of each target; `*` and the UP column tell what is offline."""
     answer = handle.rpc("resource.status")
@@ -143,7 +143,7 @@ def _asked(handle: Handle, states: tuple[str, ...], include: str | None) -> Reso
 @_states(LIST_STATES, "all")
 @_INCLUDE
 @json_option
-@connected
+@viewing
 def info(handle: Handle, states: tuple[str, ...], include: str | None, as_json: bool) -> None:
     """One line: how many nodes, cores and GPUs there are in the scheduler's view, and how much of what is counted."""
     held = _asked(handle, states, include)
@@ -161,7 +161,7 @@ def info(handle: Handle, states: tuple[str, ...], include: str | None, as_json: 
 @_states(LIST_STATES, "all")
 @_INCLUDE
 @click.option("--json", is_flag=True, expose_value=False, help="Accepted for consistency: R is always JSON.")
-@connected
+@viewing
 def print_r(handle: Handle, states: tuple[str, ...], include: str | None) -> None:
     """Print the resources in the scheduler's view as R (RFC 20)."""
     show.print_json(_asked(handle, states, include).to_json())
@@ -169,7 +169,7 @@ def print_r(handle: Handle, states: tuple[str, ...], include: str | None) -> Non
 
 @click.command("groups", cls=Command)
 @table_options(GROUPS)
-@connected
+@viewing
 def groups(handle: Handle, output: Output) -> None:
     """Groups, their targets, who has acquired them and in which dialect, and what is leaving or on its way in."""
     answer = handle.rpc("resource.groups")

@@ -23,6 +23,7 @@ from fluxsched.cli.options import (
     connected,
     jobid_argument,
     json_option,
+    viewing,
 )
 from fluxsched.cli.selecting import Wanted, described, in_states, one_line, selected, selection_options
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
@@ -170,7 +171,7 @@ def urgency(handle: Handle, wanted: Wanted, value: int, verbose: bool, dry_run: 
 @selection_options("-S", "--states", all_help="All jobs that are active now.")
 @click.option("-v", "--verbose", is_flag=True, help="Report successful jobs as well.")
 @json_option
-@connected
+@viewing
 def wait(handle: Handle, wanted: Wanted, verbose: bool, as_json: bool) -> int:
     """Wait for jobs to end and exit with their status: the highest, if there are several.
 

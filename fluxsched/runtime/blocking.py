@@ -65,8 +65,8 @@ def _client(uri: str) -> BlockingClient:
 class Handle:
     """A connection to an instance; use it as a context manager."""
 
-    def __init__(self, uri: str | None = None) -> None:
-        self.uri = find_uri(uri)
+    def __init__(self, uri: str | None = None, *, only: bool = False) -> None:
+        self.uri = find_uri(uri, only=only)
         self._client = _client(self.uri)
         self._calls = Calls()
 
@@ -266,6 +266,9 @@ def _object(answer: Answer) -> dict[str, Any]:
     return codec.unpack_answer(answer.payload)
 
 
-def connect_sync(uri: str | None = None) -> Handle:
-    """Connect to an instance: `with fluxsched.connect_sync() as h: h.submit(...)`."""
-    return Handle(uri)
+def connect_sync(uri: str | None = None, *, only: bool = False) -> Handle:
+    """Connect to an instance: `with fluxsched.connect_sync() as h: h.submit(...)`.
+
+    Without `uri` and FLUXSCHED_URI to the newest of this user's; `only` refuses to guess among several.
+    """
+    return Handle(uri, only=only)

@@ -100,7 +100,7 @@ def live_uris() -> list[str]:
 def find_uri(uri: str | None = None, *, only: bool = False) -> str:
     """The instance to talk to: `uri`, else FLUXSCHED_URI, else this user's newest live instance that is no job.
 
-    `only`: who is about to end an instance must not guess. Raises Refused naming all, if there are several.
+    `only`: who is about to change something must not guess. Raises Refused naming all, if there are several.
     """
     if uri or (uri := os.environ.get(URI_VARIABLE)):
         return uri

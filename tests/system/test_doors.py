@@ -104,3 +104,26 @@ def test_another_user_gets_in_at_no_socket(user: User, daemon: Daemons) -> None:
     said = as_nobody(lambda: owner_of(site.uri))
     assert said.startswith("Disconnected: nothing listens at")
     assert "Permission denied" in said
+
+
+CHANGES = [
+    "cancel --all", "cancel f1", "kill f1", "urgency f1 16", "update f1 duration=1m", "submit true", "run true",
+    "job raise f1", "job submit /dev/null", "resource drain 0 x", "resource undrain 0", "resource assign 0 lab",
+    "resource exclude 0", "resource include 0", "resource property add 0 x", "resource property remove 0 x",
+    "resource reload", "queue enable", "queue disable x", "queue start", "queue stop x", "module load fifo",
+    "module remove sched-fifo", "module reload sched-fifo", "batch -n1 /dev/null", "bulksubmit true ::: 1", "stop",
+]  # fmt: skip
+VIEWS = ["jobs", "resource list", "resource status", "queue list", "module list", "uri"]
+
+
+def test_what_changes_something_guesses_none_of_several_instances(user: User, daemon: Daemons) -> None:
+    sites = [daemon("--fake", "1x1", "--scheduler", "none") for _ in range(2)]
+    (user.directory / "script").write_text("#!/bin/sh\n")
+    for words in CHANGES:
+        done = user(*words.replace("/dev/null", "script").split(), status=1)
+        assert "2 instances of yours are running: name one with --uri or FLUXSCHED_URI" in done.err, words
+        assert all(site.uri in done.err for site in sites), words
+    for words in VIEWS:
+        user(*words.split())
+    sites[0]("cancel", "--all")
+    user("cancel", "--all", "--uri", sites[1].uri)
