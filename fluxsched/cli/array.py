@@ -142,6 +142,7 @@ def submit(handle: Handle, templates: Sequence[Template], after: After) -> int:
     is_array = len(templates) > 1 or templates[0].copies.ids != (None,)
     ids: list[int] = []
     faults: list[tuple[str, FluxschedError]] = []
+    unread: OSError | None = None
     for name, answer in _submitted(handle, templates, is_array):
         if isinstance(answer, FluxschedError):
             faults.append((name, answer))
@@ -149,8 +150,13 @@ def submit(handle: Handle, templates: Sequence[Template], after: After) -> int:
                 break
             continue
         ids.append(answer)
-        if not (after.quiet or after.as_json):
-            show.flushed(show.jobid_text(answer))
+        if not (after.quiet or after.as_json or unread):
+            try:
+                show.flushed(show.jobid_text(answer))
+            except OSError as gone:  # `| head -1` has what it wants: the others are submitted all the same
+                unread = gone
+    if unread is not None:
+        raise unread
     if not ids:
         [(name, fault)] = faults
         raise Refused(f"{name}: {fault}" if name else str(fault), fault.errnum)

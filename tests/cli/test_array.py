@@ -68,6 +68,16 @@ def test_what_is_refused_later_is_named_and_the_others_stay(cli) -> None:
     assert done.err.endswith("not submitted: 8 jobs more\n")
 
 
+def test_a_reader_who_has_seen_enough_cuts_no_array_short(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flushed(line: str) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(array.show, "flushed", flushed)
+    done = cli("submit", "--cc=1-3", "true")
+    assert [topic for topic, _ in done.calls] == ["job-manager.submit"] * 3
+    assert done.code == 141
+
+
 def test_submit_and_wait_and_watch(cli, monkeypatch: pytest.MonkeyPatch) -> None:
     done = cli("submit", "--wait", "--quiet", "--cc=1-3", "true", answers={"job-manager.wait-all": ended})
     assert (done.code, done.out) == (3, "")
