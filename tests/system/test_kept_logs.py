@@ -92,6 +92,15 @@ def test_without_a_place_for_logs_an_instance_starts_all_the_same(user: Any) -> 
     assert len(list(place.glob("logs/*.log"))) == 1
 
 
+def test_instances_of_one_process_that_begin_together_have_a_log_each(place: Path, tmp_path: Path) -> None:
+    with ExitStack() as alive:
+        for number in range(2):
+            run = tmp_path / f"run{number}"
+            run.mkdir()
+            kept_logs.keep_log(alive, run, None, 1000.0)
+        assert len(list(place.iterdir())) == 2
+
+
 def test_of_logs_the_latest_are_kept_and_those_of_living_instances(place: Path, tmp_path: Path) -> None:
     place.mkdir(parents=True)
     for number in range(kept_logs.LOGS_KEPT + 5):
