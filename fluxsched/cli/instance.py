@@ -163,7 +163,11 @@ def ping(handle: Handle, service: str, count: int | None, interval: float, pad: 
 @click.option("--heartbeat", "heartbeat_s", type=FSD, metavar="FSD", help="Interval between heartbeats.")
 @uri_option
 def agent(uri: str | None, **options: Any) -> int:
-    """Report targets online while this runs; they are torpid when it falls silent."""
+    """Report targets online while this runs; they are torpid when it falls silent.
+
+    An instance runs all tasks on its own machine. With another --host the targets are made up: a way to try out how
+    many nodes behave. To run on many machines is Flux's work (rfc/flux.md).
+    """
     where = _located(uri)
     from fluxsched.runtime.launch import agent
 

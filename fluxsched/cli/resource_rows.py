@@ -15,6 +15,8 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 
 STATUS_STATES = ("avail", "exclude", "draining", "drained", "torpid", "lost", "drain", "online", "offline", "all")
+MADE_UP = "made-up"
+"""What a target is called that is not the machine of the instance."""
 LIST_STATES = ("free", "allocated", "down", "up", "all")
 
 
@@ -62,6 +64,7 @@ SHARED_FIELDS = {
     "amounts": Field("AMOUNTS", _amounts),
     "ranks": Field("RANKS", lambda row: str(row.ranks)),
     "nodelist": Field("NODELIST", _nodelist),
+    "where": Field("WHERE", _label("where")),
     "rlist": Field("LIST", lambda row: row.source.restrict(row.ranks).summary()),
 }
 LIST_FIELDS = {"state": Field("STATE", _label("state"), _state_colour), **SHARED_FIELDS}
@@ -109,7 +112,22 @@ def list_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozenset
     rows = [Row({"state": state}, held.ranks, held) for state in states for held in [scheduler_view(answer, state)]]
     if "properties" in shown:
         rows = [piece for row in rows for piece in split([row], "properties", row.source.properties)]
-    return merged(rows, shown)
+    return merged(_somewhere(rows, answer), shown)
+
+
+def _somewhere(rows: Iterable[Row], answer: Mapping[str, Any]) -> list[Row]:
+    """Rows with the label `where`: made-up, or (where some are) here. It is empty if all targets are this machine."""
+    made_up = Idset.parse(answer.get("made_up", ""))
+    if not made_up:
+        return list(rows)
+    found: list[Row] = []
+    for row in rows:
+        if not row.ranks:
+            found.append(row)
+        for where, ranks in (("here", row.ranks - made_up), (MADE_UP, row.ranks & made_up)):
+            if ranks:
+                found.append(Row({**row.labels, "where": where}, ranks, row.source))
+    return found
 
 
 def scheduler_view(answer: Mapping[str, Any], state: str) -> ResourceSet:
@@ -144,7 +162,7 @@ def status_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozens
         rows = split(rows, "properties", source.properties)
     if "group" in shown:
         rows = split(rows, "group", {name: Idset.parse(ids) for name, ids in answer.get("groups", {}).items()})
-    return merged(rows, shown)
+    return merged(_somewhere(rows, answer), shown)
 
 
 def drain_rows(answer: Mapping[str, Any], source: ResourceSet) -> list[Row]:

@@ -13,6 +13,7 @@ from fluxsched.cli.options import Handle, Output, Table, Words, json_option, tab
 from fluxsched.cli.resource_rows import (
     LIST_FIELDS,
     LIST_STATES,
+    MADE_UP,
     STATUS_FIELDS,
     STATUS_STATES,
     Row,
@@ -29,17 +30,18 @@ from fluxsched.core.targets import parse_targets
 
 LIST = Table(
     {
-        "default": "{state:>10} {nnodes:>6} {ncores:>8} {ngpus:>8} ?:{amounts:<16} {nodelist}",
+        "default": "{state:>10} {nnodes:>6} {ncores:>8} {ngpus:>8} ?:{amounts:<16} ?:{where:<7} {nodelist}",
         "long": "{state:>10} ?:{properties:<10} {nnodes:>6} {ncores:>8} {ngpus:>8} "
-                "?:{amounts:<16} {ranks:<8} {nodelist}",
+                "?:{amounts:<16} ?:{where:<7} {ranks:<8} {nodelist}",
         "rlist": "{state:>10} {nnodes:>6} {ncores:>8} {ngpus:>8} {rlist}",
     },
     LIST_FIELDS,
 )
 STATUS = Table(
     {
-        "default": "{state:>10} {up:>2} {nnodes:>6} {nodelist}",
-        "long": "{state:>10} {up:>2} {group:<8} {nnodes:>6} ?:{user:<8} ?:{reason:<30.30+} {ranks:<8} {nodelist}",
+        "default": "{state:>10} {up:>2} {nnodes:>6} ?:{where:<7} {nodelist}",
+        "long": "{state:>10} {up:>2} {group:<8} {nnodes:>6} ?:{where:<7} ?:{user:<8} ?:{reason:<30.30+} "
+                "{ranks:<8} {nodelist}",
     },
     STATUS_FIELDS,
 )
@@ -128,8 +130,7 @@ def status(handle: Handle, states: tuple[str, ...], include: str | None, queue: 
     output.show(answer, lambda shown: _only(status_rows(answer, states, shown), wanted))
 
 
-def _asked(handle: Handle, states: tuple[str, ...], include: str | None) -> ResourceSet:
-    answer = handle.rpc("resource.sched-status")
+def _asked(answer: Mapping[str, Any], states: tuple[str, ...], include: str | None) -> ResourceSet:
     held = EMPTY_R
     for state in states:
         held |= scheduler_view(answer, state)
@@ -146,15 +147,19 @@ def _asked(handle: Handle, states: tuple[str, ...], include: str | None) -> Reso
 @viewing
 def info(handle: Handle, states: tuple[str, ...], include: str | None, as_json: bool) -> None:
     """One line: how many nodes, cores and GPUs there are in the scheduler's view, and how much of what is counted."""
-    held = _asked(handle, states, include)
+    answer = handle.rpc("resource.sched-status")
+    held = _asked(answer, states, include)
     counts = {"nnodes": len(held), "ncores": held.count("core"), "ngpus": held.count("gpu")}
-    amounts = held.counted()
+    amounts, made_up = held.counted(), held.ranks & Idset.parse(answer.get("made_up", ""))
     if as_json:
-        show.print_json(counts | ({"amounts": dict(amounts)} if amounts else {}))
+        more = {"amounts": dict(amounts)} if amounts else {}
+        show.print_json(counts | more | ({"made_up": str(made_up)} if made_up else {}))
     else:
         nouns = zip(counts.values(), ("Node", "Core", "GPU"), strict=True)
         words = [show.plural(count, noun) for count, noun in nouns]
-        click.echo(", ".join([*words, *[amount_text(*one) for one in amounts]]))
+        some = "all" if made_up == held.ranks else len(made_up)
+        words += [*[amount_text(*one) for one in amounts], *([f"{some} {MADE_UP}"] if made_up else [])]
+        click.echo(", ".join(words))
 
 
 @click.command("R", cls=Command)
@@ -164,7 +169,7 @@ def info(handle: Handle, states: tuple[str, ...], include: str | None, as_json: 
 @viewing
 def print_r(handle: Handle, states: tuple[str, ...], include: str | None) -> None:
     """Print the resources in the scheduler's view as R (RFC 20)."""
-    show.print_json(_asked(handle, states, include).to_json())
+    show.print_json(_asked(handle.rpc("resource.sched-status"), states, include).to_json())
 
 
 @click.command("groups", cls=Command)

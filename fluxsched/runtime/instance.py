@@ -90,10 +90,9 @@ class Instance:
     def _begin(self, begun: ExitStack) -> Restored:
         """Take what the outside world gives; `begun` gives it back, also when a later step fails."""
         settings = self.settings
-        self.run_directory, owner = make_run_directory()
-        self._owner = owner
+        self.run_directory, self._owner = make_run_directory()
         self.local_uri = local_uri(self.run_directory)
-        begun.callback(os.close, owner)
+        begun.callback(os.close, self._owner)
         begun.callback(shutil.rmtree, self.run_directory, ignore_errors=True)
         self._started_s = settings.clock.wall_s()
         self.ended: asyncio.Future[FluxschedError | None] = asyncio.get_running_loop().create_future()
@@ -220,10 +219,11 @@ class Instance:
         shell.executors = {"local": local, "test": TimedExecutor(self.turns, reports)}
         shell.scratch = self._scratch
         shell.environment = environment_of(self.uri, self.settings.parent) | {TEMPORARY_VARIABLE: temporary_directory()}
-        self._pin(self.settings.sources)
+        self._take_up(self.settings.sources)
 
-    def _pin(self, sources: Sources) -> None:
-        """Bind what runs here to its cores, where the targets have the cores of this machine."""
+    def _take_up(self, sources: Sources) -> None:
+        """Say what is made up, and bind what runs here to its cores, where targets have those of this machine."""
+        self.resource.made_up = sources.made_up_of
         pinned = sources.topology is not None and not sources.made_up
         self.shell.cores = list(sources.topology.cores) if sources.topology is not None and pinned else None
 
@@ -341,7 +341,7 @@ class Instance:
         sources = self.settings.reload(wanted)
 
         def accepted() -> None:
-            self._pin(sources)
+            self._take_up(sources)
             self.agents.reloaded(self._ours(sources))
 
         return replace(sources.inventory, method="reload"), sources.groups, accepted

@@ -193,7 +193,7 @@ def _check_complete(instance: Instance) -> None:
 async def _command(instance: Instance, options: StartOptions) -> int:
     """Run the initial program inside the instance; its exit status."""
     if not options.command and not options.nested:  # what a command writes is its own; a shell's user has eyes
-        _tell_local(instance.local_uri)
+        _tell_user(instance.local_uri, _made_up(instance))
     words = list(options.command) or [os.environ.get("SHELL", "/bin/sh")]
     added = {"FLUX_URI": instance.local_uri} if options.nested else {}
     environment = inside(os.environ, instance.shell.environment | added)
@@ -207,8 +207,21 @@ def _tell_last_end(statedir: Path | None) -> None:
         sys.stderr.write(f"fluxsched: start: {said}\n")
 
 
-def _tell_local(uri: str) -> None:
+def _tell_user(uri: str, targets: str | None) -> None:
+    """What is worth knowing before the first command."""
+    if targets is not None:
+        sys.stderr.write(f"fluxsched: start: {targets}\n")
     sys.stderr.write(f"fluxsched: start: for Flux's own commands: export FLUX_URI={uri}\n")
+
+
+def _made_up(instance: Instance) -> str | None:
+    """That tasks run here whatever the target is called; None where all targets are this machine."""
+    resources = instance.resource.module.resources
+    made_up = instance.resource.made_up(resources)
+    if not made_up:
+        return None
+    some = "its targets are" if made_up == resources.ranks else f"{len(made_up)} of its targets are"
+    return f"{some} made up: tasks on them run on this machine"
 
 
 def start_daemon(options: StartOptions) -> str:
@@ -228,7 +241,7 @@ def start_daemon(options: StartOptions) -> str:
         raise FluxschedError(str(answer["error"]))
     if answer["open"] is not None:
         sys.stderr.write(f"fluxsched: start: warning: listening at {answer['open']}\n")
-    _tell_local(answer["local_uri"])
+    _tell_user(answer["local_uri"], answer["made_up"])
     return str(answer["uri"])
 
 
@@ -250,6 +263,7 @@ def _daemonize(settings: Settings, options: StartOptions, tell_fd: int) -> None:
 
     def tell(instance: Instance) -> None:
         found = {"uri": instance.uri, "local_uri": instance.local_uri, "open": instance.is_open_to_all}
+        found["made_up"] = _made_up(instance)
         os.write(tell_fd, json.dumps(found).encode())
         os.close(tell_fd)
 
@@ -302,6 +316,8 @@ def agent(uri: str, *, host: str | None, ranks: str | None, heartbeat_s: float |
             hello["ranks"] = ranks
         welcome = handle.rpc("agent.hello", hello)
         sys.stderr.write(f"agent of {name}: stands for targets {welcome['targets']}\n")
+        if name != topology.host:
+            sys.stderr.write(f"agent of {name}: they are made up: tasks on them run on {topology.host}\n")
         sequence = 0
         while True:
             handle.rest(heartbeat_s or float(welcome["interval_s"]))

@@ -63,6 +63,12 @@ class Sources:
     made_up: bool
     topology: Topology | None
 
+    def made_up_of(self, resources: ResourceSet) -> Idset:
+        """The targets among these that are not this machine: what runs on them runs here all the same."""
+        if self.topology is None:
+            return resources.ranks
+        return resources.ranks - resources.ranks_of(self.topology.host)
+
 
 def build_inventory(
     config: Config | None,

@@ -198,7 +198,7 @@ def test_a_nested_instance_has_the_jobs_resources_re_ranked(user: Any, tmp_path:
     resources = json.loads(lines[0])
     assert resources["execution"]["R_lite"] == [{"rank": "0-1", "children": {"core": "0-2"}}]
     assert resources["execution"]["nodelist"] == ["fake[2-3]"]
-    assert lines[1:] == ["2 Nodes, 6 Cores, 0 GPUs", "2", "2"]
+    assert lines[1:] == ["2 Nodes, 6 Cores, 0 GPUs, all made-up", "2", "2"]
 
 
 async def test_what_waits_when_the_instance_ends_is_not_started_meanwhile(

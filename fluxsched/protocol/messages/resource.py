@@ -87,6 +87,8 @@ class StatusResponse(Payload, frozen=True):
     torpid: IdsetText
     lost: IdsetText = ""
     groups: dict[str, IdsetText] = msgspec.field(default_factory=dict)
+    made_up: IdsetText = ""
+    """Targets that are not the machine of the instance, on which all tasks run."""
 
 
 class SchedStatusResponse(Payload, frozen=True):
@@ -95,6 +97,7 @@ class SchedStatusResponse(Payload, frozen=True):
     all: RObject
     down: RObject
     allocated: RObject
+    made_up: IdsetText = ""
 
 
 class PropertyRequest(Payload, frozen=True):

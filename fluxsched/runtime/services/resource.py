@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.targets import parse_targets
 from fluxsched.errors import LimitExceeded, RemoteProtocolError
@@ -87,6 +87,8 @@ class ResourceService:
         self.muted = False
         """From now on acquirers hear of no change: somebody is taking the instance down, target by target."""
         self.allocated: Callable[[], ResourceSet] = lambda: EMPTY_R
+        self.made_up: Callable[[ResourceSet], Idset] = lambda resources: EMPTY
+        """Which of these targets are not this machine."""
         self._router = router
         self._store = store
         self._turns = turns
@@ -240,12 +242,14 @@ class ResourceService:
         }
         sets = {name: str(status[name]) for name in ("online", "offline", "exclude", "torpid", "lost")}
         groups = {name: str(targets) for name, targets in status["groups"].items()}
+        sets["made_up"] = str(self.made_up(status["R"]))
         request.respond(StatusResponse(R=self._printed(status["R"]), drain=drain, groups=groups, **sets))
 
     def sched_status(self, request: Request) -> None:
         """Answer what schedulers may use, what of it is down, and what is allocated."""
         status = self.module.sched_status(self.allocated())
-        request.respond(SchedStatusResponse(**{name: self._printed(resources) for name, resources in status.items()}))
+        parts = {name: self._printed(resources) for name, resources in status.items()}
+        request.respond(SchedStatusResponse(**parts, made_up=str(self.made_up(status["all"]))))
 
     def _groups(self, request: Request) -> None:
         request.respond(GroupsResponse([_group_info(group) for group in self.module.groups()]))
