@@ -65,7 +65,7 @@ class JobRow(NamedTuple):
         if self.info["state"] not in PENDING:
             return str(self.info.get("nodelist") or self.exception())
         if self.info.get("dependencies") and self.info["state"] == "DEPEND":
-            return f"depends:{','.join(self.info['dependencies'])}"
+            return f"depends:{','.join(map(_readable, self.info['dependencies']))}"
         if self.info.get("priority") == 0 or self.info["urgency"] == 0:
             return "held"
         estimate_s = sched.get("t_estimate")
@@ -77,6 +77,15 @@ class JobRow(NamedTuple):
         """Type and note of the exception that ended it."""
         exception = self.info.get("exception") or {}
         return ": ".join(str(exception[key]) for key in ("type", "note") if exception.get(key))
+
+
+def _readable(dependency: str) -> str:
+    """A dependency as a job has it, `SCHEME=VALUE`; the time of begin-time as a date."""
+    scheme, _, value = dependency.partition("=")
+    try:
+        return f"{scheme}={show.time_text(float(value))}" if scheme == "begin-time" else dependency
+    except ValueError:
+        return dependency
 
 
 def _of(key: str) -> Callable[[JobRow], object]:

@@ -37,6 +37,9 @@ PLACES = ("task", "node", "job")
 Asked = tuple[str, str, int]
 """An amount that is asked for: one of PLACES, the kind, and how much."""
 
+BEGIN_MAX_S = 253_402_300_800.0
+"""The end of the year 9999, in seconds since the epoch: no calendar goes on."""
+
 COPIES_MAX = 100_000
 """As many jobs as one connection may have in flight."""
 
@@ -60,13 +63,18 @@ def parse_dependency(text: str) -> Mapping[str, str]:
 
 def parse_begin_time(text: str) -> float:
     """Seconds since the Unix epoch: from `+FSD`, seconds, or a date as in 2030-01-31T12:00."""
-    if text.startswith("+"):
-        return round(SystemClock.wall_s() + parse_duration(text[1:]), 3)
     try:
-        seconds = float(text)
+        after = text.startswith("+")
+        seconds = round(SystemClock.wall_s() + parse_duration(text[1:]), 3) if after else float(text)
+    except OverflowError:
+        seconds = inf
+    except InvalidValue:
+        raise
     except ValueError:
         seconds = nan
-    if 0 <= seconds < inf:
+    if seconds > BEGIN_MAX_S:
+        raise InvalidValue(f"begin time {text!r} is after the year 9999")
+    if seconds >= 0:
         return seconds
     try:
         return datetime.fromisoformat(text).timestamp()

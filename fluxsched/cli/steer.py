@@ -213,7 +213,7 @@ def _updates(handle: Handle, jobid: int, settings: Iterable[str]) -> dict[str, A
     made: dict[str, Any] = {}
     wrong = [setting for setting in settings if "=" not in setting or setting.startswith("=")]
     if wrong:
-        raise click.UsageError(f"{', '.join(wrong)} is not KEY=VALUE")
+        raise click.UsageError(f"{', '.join(map(repr, wrong))} is not KEY=VALUE")
     for setting in settings:
         key, _, text = setting.partition("=")
         path = _KEYS.get(key) or (key if key.startswith("attributes.") else f"attributes.system.{key}")

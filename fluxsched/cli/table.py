@@ -195,7 +195,8 @@ def _column(before: str, name: str, spec: str, conversion: str | None) -> Column
         spec = spec if spec[:1] in "<>^" else f">{spec}"
     match = _SPEC.fullmatch(spec)
     if match is None or (conversion and conversion not in tuple(_TIMED + "sr")):
-        raise InvalidValue(f"format: {{{name}!{conversion}:{spec}}} is not a column; such as {{{name}:>8.8}} is")
+        typed = f"{name}{f'!{conversion}' if conversion else ''}:{spec}"
+        raise InvalidValue(f"format: {{{typed}}} is not a column; such as {{{name}:>8.8}} is")
     prefix = _PREFIX.search(before)
     width = int(match["width"] or 0)
     precision = int(match["precision"]) if match["precision"] else None

@@ -136,7 +136,7 @@ def _instance(uri: str, pid: int) -> Check:
         return Check(INSTANCES, name, "fail", f"{uri} does not answer: {error}", f"look at its log; kill {pid} ends it")
     if fault:
         return Check(INSTANCES, name, "fail", f"{uri}: {fault}", "make room; it goes on by itself")
-    text = f"{uri}, {info['size']} targets, state in {info['statedir'] or 'its run directory'}"
+    text = f"{uri}, {info['size']} targets, state in {info.get('statedir') or 'its run directory'}"
     state: State = "ok"
     if info["version"] != __version__:
         state, text = "warn", f"{text}, version {info['version']}"
