@@ -8,6 +8,9 @@ import sys
 import traceback
 from pathlib import Path
 
+LINES_MAX = 20
+"""Lines of one kind that are written in WINDOW_S: a peer that is wrong in a loop must not fill the disk."""
+WINDOW_S = 10.0
 FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 
@@ -23,12 +26,46 @@ def setup(path: Path | None, verbose: int) -> None:
     terminal = logging.StreamHandler(sys.stderr)
     terminal.setLevel(logging.DEBUG if verbose > 1 else logging.INFO if verbose else logging.WARNING)
     terminal.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    terminal.addFilter(Flood(terminal))
     root.addHandler(terminal)
     if path is not None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         file = logging.FileHandler(path, encoding="utf-8")
         file.setFormatter(logging.Formatter(FORMAT))
+        file.addFilter(Flood(file))
         root.addHandler(file)
+
+
+class Flood(logging.Filter):
+    """Lets LINES_MAX lines of one kind through to a handler in WINDOW_S, then says how many more there were.
+
+    A kind is a logger, a level and a text before its values are put in: what a peer chooses makes no new one.
+    """
+
+    def __init__(self, handler: logging.Handler) -> None:
+        super().__init__()
+        self._handler = handler
+        self._windows: dict[tuple[str, int, str], list[float]] = {}
+        """When a kind's window began, and how many lines it had."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        self._end_windows(record.created)
+        window = self._windows.setdefault((record.name, record.levelno, str(record.msg)), [record.created, 0])
+        window[1] += 1
+        return window[1] <= LINES_MAX
+
+    def _end_windows(self, now_s: float) -> None:
+        over = [kind for kind, (begun_s, _) in self._windows.items() if not 0 <= now_s - begun_s < WINDOW_S]
+        for name, level, text in over:
+            begun_s, count = self._windows.pop((name, level, text))
+            if count > LINES_MAX:
+                said = f"{count - LINES_MAX:.0f} more like this in the last {now_s - begun_s:.0f} s: {text}"
+                self._handler.acquire()
+                try:
+                    self._handler.emit(logging.LogRecord(name, level, "", 0, said, None, None))
+                finally:
+                    self._handler.release()
 
 
 def logger(name: str) -> logging.Logger:

@@ -1,0 +1,60 @@
+"""The instance's log: a flood of one kind of line is cut, counted, and costs the others nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluxsched.runtime import log as logs
+
+World = Any
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    logs.setup(tmp_path / "log", 0)
+    yield tmp_path / "log"
+    logs.setup(None, 0)
+
+
+def say(kind: str, at_s: float, *values: object) -> None:
+    record = logging.LogRecord("fluxsched.router", logging.WARNING, "", 0, kind, values, None)
+    record.created = at_s
+    logging.getLogger("fluxsched").handle(record)
+
+
+def test_a_flood_of_one_kind_is_cut_and_summed_up(path: Path) -> None:
+    for number in range(1_000):
+        say("peer %s sent nonsense", 1_000.0 + number / 1_000, number)
+    say("a peer came", 1_001.0)
+    say("a peer came", 1_011.0)
+    lines = [line.partition(" fluxsched.router: ")[2] for line in path.read_text().splitlines()]
+    assert lines[: logs.LINES_MAX] == [f"peer {number} sent nonsense" for number in range(logs.LINES_MAX)]
+    assert lines[logs.LINES_MAX :] == [
+        "a peer came",
+        f"{1_000 - logs.LINES_MAX} more like this in the last 11 s: peer %s sent nonsense",
+        "a peer came",
+    ]
+
+
+def test_a_kind_is_heard_again_when_its_window_is_over(path: Path) -> None:
+    for begin_s in (1_000.0, 1_000.0 + logs.WINDOW_S):
+        for _ in range(logs.LINES_MAX + 1):
+            say("again", begin_s)
+    assert path.read_text().count(" fluxsched.router: again") == 2 * logs.LINES_MAX
+    assert path.read_text().count("1 more like this in the last 10 s: again") == 1
+
+
+async def test_a_peer_that_sends_malformed_messages_in_a_loop_fills_no_log(world: World) -> None:
+    site = await world.bare()
+    peer, size = world.second(site), len((site.run_directory / "log").read_text())
+    for _ in range(2_000):
+        peer.socket.send_multipart([b"", b"instance.info", b"no header"])
+    await peer.settle()
+    said = (site.run_directory / "log").read_text()[size:]
+    assert said.count("sent a malformed message") == logs.LINES_MAX
+    assert len(said) < 200 * (logs.LINES_MAX + 5)
