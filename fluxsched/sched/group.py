@@ -97,6 +97,8 @@ class Group:
         self.told: dict[int, Told] = {}
         self.ledger = ledger
         self.aside: dict[int, Aside] = {}
+        for lane in self.lanes.values():
+            lane.aside = self.aside
         self.short_since_s = inf
         self._patient = unsatisfiable == WAIT
         self._tells = tells

@@ -5,6 +5,7 @@ Law: lanes of one group see the same pool and keep each other's reservations; wh
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fluxsched.sched.decisions import Reservation
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from fluxsched.sched.plan_counted import CountedPlan
     from fluxsched.sched.plan_pool import PoolPlan
     from fluxsched.sched.policy import Policy
+    from fluxsched.sched.set_aside import Aside
 
 
 UNJUDGED = -2
@@ -28,9 +30,10 @@ class Lane:
     `planned` are the reservations that the policy made in its last pass, `plan` is what it made them in. `news` are the
     jobs that came since, if that is all that has happened and none is ahead of the first who waits or of one who is
     planned; else None. `order` is the one of `orders` in which the policy last asked for jobs, None if in none of them.
+    `aside` are the jobs of the group that are set aside.
     """
 
-    __slots__ = ("_front", "_judged", "_odd", "name", "news", "order", "plan", "planned", "policy", "queue")
+    __slots__ = ("_front", "_judged", "_odd", "aside", "name", "news", "order", "plan", "planned", "policy", "queue")
 
     def __init__(self, name: str, policy: Policy) -> None:
         self.name = name
@@ -40,6 +43,7 @@ class Lane:
         self.plan: CountedPlan | PoolPlan | None = None
         self.news: list[Waiting] | None = None
         self.order: str | None = None
+        self.aside: Mapping[int, Aside] = {}
         self._front: Entry | None = None  # who is behind it is behind all who were looked at
         self._odd = 0  # jobs whose need cannot be counted, as of generation `_judged`
         self._judged = UNJUDGED

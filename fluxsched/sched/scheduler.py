@@ -369,10 +369,10 @@ class Scheduler:
         return group
 
     def _waits(self, jobid: int) -> bool:
-        for lane in self._lanes:  # once a job: a generator would take longer than the rest
-            if jobid in lane.queue.entries:
+        for lane in self._lanes:  # noqa: SIM110 - once a job, and a generator takes longer than the rest
+            if jobid in lane.queue.entries or jobid in lane.aside:
                 return True
-        return any(jobid in group.aside for group in self._groups.values())
+        return False
 
     def _group_of(self, queue: str | None) -> Group:
         """The group that serves the queue; the job manager sends only jobs of queues that we serve."""
