@@ -98,7 +98,7 @@ class Instance:
         self.ended: asyncio.Future[FluxschedError | None] = asyncio.get_running_loop().create_future()
         state = settings.statedir or self.run_directory
         private_state(state)
-        begun.callback(os.close, lock_state(state))
+        begun.enter_context(lock_state(state))
         keep_log(begun, self.run_directory, settings.statedir, self._started_s)
         logs.setup(self.run_directory / LOG_NAME, settings.verbose)
         begun.callback(self._say_ended)

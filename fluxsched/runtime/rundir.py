@@ -69,14 +69,34 @@ def scratch_directory(run_directory: Path) -> Iterator[Path]:
             os.close(owner)
 
 
-def lock_state(state: Path) -> int:
-    """Hold the state directory for this process; a second instance on it is refused."""
-    fd = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+@contextlib.contextmanager
+def lock_state(state: Path) -> Iterator[None]:
+    """Hold the state directory for this process; a second instance on it is refused.
+
+    The file of the lock goes while it is held, so it is nobody else's that is removed.
+    """
+    path = state / "lock"
+    fd = _locked(path)
+    while not os.fstat(fd).st_nlink:  # its owner has just removed it: this one locks nobody out
+        os.close(fd)
+        fd = _locked(path)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # a directory that is gone, or read-only by now
+            path.unlink()
+        os.close(fd)
+
+
+def _locked(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(fd)
-        raise FluxschedError(f"state directory {state} is used by another instance: stop it or name another") from None
+        raise FluxschedError(
+            f"state directory {path.parent} is used by another instance: stop it or name another"
+        ) from None
     return fd
 
 

@@ -94,8 +94,9 @@ def test_on_a_full_disk_jobs_run_on_and_their_ends_are_stored_later(
 
 
 def test_an_instance_that_starts_on_a_full_disk_says_so(user: Any, tmpfs: Tmpfs) -> None:
+    (tmpfs.path / "state").mkdir(mode=0o700)
     tmpfs.fill(0)
-    found = user.process("start", "--fake", "1x1", "--statedir", tmpfs.path, "--", "true", status=1)
+    found = user.process("start", "--fake", "1x1", "--statedir", tmpfs.path / "state", "--", "true", status=1)
     assert found.err.startswith("fluxsched: start: ")
     assert found.err.count("\n") == 1
     assert "full" in found.err or "No space left on device" in found.err

@@ -123,6 +123,25 @@ def test_a_daemon_prints_its_uri_is_found_without_it_and_ends_by_stop(user: Any,
     assert not alive(info["pid"])
 
 
+@pytest.mark.parametrize("end", ["stop", "term", "kill"])
+def test_no_kind_of_end_leaves_a_lock_or_a_run_directory(
+    user: Any, daemon: Any, alive: Any, until: Any, kill_hard: Any, end: str
+) -> None:
+    here = daemon("--fake", "1x1", "--statedir", "state")
+    here("run", "true")
+    pid = here.pid()
+    if end == "stop":
+        here("stop")
+    elif end == "term":
+        os.kill(pid, signal.SIGTERM)
+        until(lambda: not alive(pid))
+    else:
+        kill_hard(pid)
+        user.shell("true", "--fake", "1x1", "--statedir", "state")
+    assert left_behind(user) == []
+    assert {path.name for path in (user.directory / "state").iterdir()} <= {"state.sqlite", "jobs", "logs"}
+
+
 def test_stop_guesses_none_of_several(user: Any, daemon: Any) -> None:
     first, second = daemon("--fake", "1x1"), daemon("--fake", "1x1")
     found = user("stop", status=1)
