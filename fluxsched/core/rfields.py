@@ -39,8 +39,6 @@ def check_property(name: object) -> str:
     """A property name as RFC 20 allows it."""
     if not isinstance(name, str) or not name:
         raise InvalidValue(f"property {shown(name)} must be a string that is not empty")
-    if name == LOCAL_PREFIX:
-        raise InvalidValue(f"property {shown(name)} is only the prefix of a name, such as '+long'")
     illegal = PROPERTY_ILLEGAL.intersection(name)
     if illegal:
         raise InvalidValue(f"property {shown(name)} has {' '.join(sorted(illegal))}: not allowed in names (RFC 20)")
