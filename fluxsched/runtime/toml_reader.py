@@ -33,6 +33,7 @@ JSON = ".json"
 
 _WORDS = {bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "an array", dict: "a table"}
 _AT_LINE = re.compile(r" \(at line ([0-9]+), column ([0-9]+)\)$")
+_HUGE = re.compile(r"[0-9][0-9_]{999,}")
 
 
 class Fault(NamedTuple):
@@ -222,5 +223,11 @@ def _load(text: str, name: str) -> dict[str, Any]:
         raise InvalidValue(f"{name}:{line}: not TOML: {_AT_LINE.sub('', said)}") from None
     except RecursionError:
         raise LimitExceeded(f"{name} is nested too deeply to be read") from None
+    except InvalidValue:
+        raise
+    except ValueError:  # int() takes 4,300 digits (sys.set_int_max_str_digits), and says nothing of where
+        found = _HUGE.search(text)
+        line = text.count("\n", 0, found.start() if found else len(text)) + 1
+        raise LimitExceeded(f"{name}:{line}: a number of thousands of digits: the largest is 2**63 - 1") from None
     check_shape(raw, name, depth_limit=DEPTH_MAX, items_limit=MEMBERS_MAX)
     return raw
