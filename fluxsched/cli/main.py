@@ -17,6 +17,7 @@ SECTIONS = {
         "ping": Entry("fluxsched.cli.instance:ping", "Measure the round-trip time to a service."),
         "agent": Entry("fluxsched.cli.instance:agent", "Report targets online while this runs."),
         "doctor": Entry("fluxsched.cli.doctor:doctor", "Say what works here, what is missing and how to get it."),
+        "config": Entry("fluxsched.cli.config:config", "Check, show and reload the configuration."),
         "module": Entry("fluxsched.cli.module:module", "Load, remove, reload and list scheduler modules."),
     },
     "Resources": {

@@ -237,4 +237,9 @@ def reload(handle: Handle, path: str | None, force: bool, yes: bool) -> None:
             stdio.say(f"{show.plural(running, 'job')} running: those on targets that vanish end.")
         if running or waiting:
             _ask(waiting, "nothing was reloaded")
-    handle.rpc("resource.reload", _given(path=path and os.path.abspath(path)) | ({"force": True} if force else {}))
+    wanted = _given(path=path and os.path.abspath(path)) | ({"force": True} if force else {})
+    answer = handle.rpc("resource.reload", wanted)
+    if answer.get("changed") or answer.get("restart"):  # the configuration was read again with it
+        from fluxsched.cli.config import tell
+
+        tell(answer)

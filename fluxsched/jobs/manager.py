@@ -26,7 +26,7 @@ from fluxsched.jobs.dependencies import Dependency, parse_dependencies
 from fluxsched.jobs.effects import Effect, Event, Kill, SaveQueue, SchedExpiration, SchedPrioritize, UpdateDone
 from fluxsched.jobs.job import SENT, URGENCY_DEFAULT, URGENCY_EXPEDITE, URGENCY_HOLD, WAITING, Job, priority_of
 from fluxsched.jobs.lookups import ALL_JOBS, Filter, JobResult
-from fluxsched.jobs.queues import Queue, QueueStatus, checked_reason
+from fluxsched.jobs.queues import Queue, QueueConfig, QueueStatus, checked_reason
 from fluxsched.jobs.restore import Restored, Row, restore
 from fluxsched.jobs.scheduler_side import SchedulerSide
 from fluxsched.jobs.states import CLEANUP, DEPEND, PENDING, RUN, SCHED
@@ -285,6 +285,22 @@ class JobManager(SchedulerSide):
             self._touched[queue.group] = None
             if not start:
                 self._withdraw_queue(queue)
+        return self._end()
+
+    def queues_reconfigure(
+        self, configs: Mapping[str | None, QueueConfig], default: str | None, now_s: float
+    ) -> list[Effect]:
+        """Other configurations of the queues, against which `queues.faults` has nothing to say. Jobs that were accepted
+        stay accepted; those of a queue that is gone wait until it is back.
+        """
+        new, gone = self.queues.reconfigure(configs, default)
+        self._begin(now_s)
+        self._out += [SaveQueue(queue.name, queue.state()) for queue in new]
+        for queue in gone:
+            self._withdraw_queue(queue)
+        for link in self.links:
+            link.queues = self.queues.served_by(link.groups)
+            self._touched.update(dict.fromkeys(link.groups))
         return self._end()
 
     def queue_restore(self, name: str | None, state: Mapping[str, Any]) -> None:

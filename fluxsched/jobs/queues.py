@@ -93,6 +93,16 @@ class Queue:
             "start_reason": self.start_reason,
         }
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether it only stands in for a queue of jobs that is not configured."""
+        return self.enable_reason == MISSING_REASON
+
+    def stand_in(self, is_missing: bool) -> None:
+        """Hold back what it has while it is not configured; no longer, once it is."""
+        self.enabled = self.started = not is_missing
+        self.enable_reason = self.start_reason = MISSING_REASON if is_missing else ""
+
     def admit(self, jobspec: Jobspec) -> Jobspec:
         """The jobspec with the queue's defaults and requirements. Raises Refused when the queue takes no such job."""
         if not self.enabled:
@@ -178,9 +188,45 @@ class Queues:
             name = self.default
         if name not in self._queues:
             queue = self._queues[name] = Queue(QueueConfig(name))
-            queue.enabled = queue.started = False
-            queue.enable_reason = queue.start_reason = MISSING_REASON
+            queue.stand_in(True)
         return self._queues[name]
+
+    def faults(self, configs: Mapping[str | None, QueueConfig]) -> list[str]:
+        """What stands against other configurations while jobs are active, a sentence each."""
+        found = []
+        for name, queue in self._queues.items():
+            have = f"{queue.title} has {queue.active} active job{'s' * (queue.active > 1)}"
+            if queue.active and name is None and any(configs):
+                found.append(f"{have}: queues can have names once no job is in it, or after a restart")
+            elif queue.active and name in configs and configs[name].group != queue.group:
+                found.append(f"{have}: its group can change once no job is in it, or at a restart")
+        return found
+
+    def reconfigure(
+        self, configs: Mapping[str | None, QueueConfig], default: str | None
+    ) -> tuple[list[Queue], list[Queue]]:
+        """Other configurations for queues, which keep their switches and their jobs: those that are new, and those that
+        are gone and have jobs, which they hold back from now on.
+        """
+        before, self._queues = self._queues, {}
+        new, gone = [], []
+        for name, config in (configs or {None: QueueConfig()}).items():
+            queue = before.pop(name, None)
+            if queue is None:
+                queue = Queue(config)
+                new.append(queue)
+            elif queue.is_missing:
+                queue.stand_in(False)
+            queue.config = config
+            self._queues[name] = queue
+        self._unnamed = None in self._queues
+        self.default = next(iter(self._queues)) if len(self._queues) == 1 else default
+        for name, queue in before.items():
+            if queue.active:
+                queue.stand_in(True)
+                gone.append(queue)
+                self._queues[name] = queue
+        return new, gone
 
     def select(self, name: str | None, all_queues: bool, verb: str) -> list[Queue]:
         """The queues that an admin wants to `verb`; of a name and all it is the name, as in Flux.

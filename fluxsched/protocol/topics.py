@@ -15,6 +15,7 @@ from fluxsched.protocol.messages.common import (
     AttrRequest,
     AttrResponse,
     CancelRequest,
+    ConfigReloadResponse,
     Empty,
     FreeForm,
     InstanceInfo,
@@ -70,7 +71,7 @@ _RESOURCE = _service(
     property_add=(resource.PropertyRequest, Empty, "add properties to targets"),
     property_remove=(resource.PropertyRequest, Empty, "remove properties from targets"),
     expiration_update=(resource.ExpirationUpdateRequest, Empty, "set the expiration of the instance's R"),
-    reload=(resource.ReloadRequest, Empty, "replace the inventory"),
+    reload=(resource.ReloadRequest, ConfigReloadResponse, "replace the inventory"),
     journal=(Empty, resource.JournalResponse, "resource events, history first", True),
     journal_cancel=(CancelRequest, None, "end a journal stream"),
 )
@@ -145,7 +146,11 @@ _ADMIN = (
         goodbye=(Empty, None, "a peer leaves in good order"),
     )
     | _service("attr", get=(AttrRequest, AttrResponse, "one attribute"))
-    | _service("config", get=(Empty, FreeForm, "the configuration as an object"))
+    | _service(
+        "config",
+        get=(Empty, FreeForm, "the configuration as an object"),
+        reload=(Empty, ConfigReloadResponse, "read the configuration again"),
+    )
 )
 
 COMMON: Mapping[str, Topic] = MappingProxyType(

@@ -32,7 +32,7 @@ from fluxsched.resource.module import ResourceModule
 from fluxsched.runtime import interpreter
 from fluxsched.runtime import log as logs
 from fluxsched.runtime.clock import generator_id
-from fluxsched.runtime.config import in_full, queue_configs
+from fluxsched.runtime.config import queue_configs
 from fluxsched.runtime.disk import Room
 from fluxsched.runtime.door.door import Door
 from fluxsched.runtime.door.jobs import serve_jobs
@@ -47,6 +47,7 @@ from fluxsched.runtime.kept_logs import ENDED, begin_line, keep_log
 from fluxsched.runtime.listening import listen, local_uri, open_to_all
 from fluxsched.runtime.paths import DATABASE_NAME, LOG_NAME, TEMPORARY_VARIABLE, temporary_directory, write_info
 from fluxsched.runtime.private import SPOOL_NAME, private_state
+from fluxsched.runtime.reloading import Reloading
 from fluxsched.runtime.restore import Restored, read_store
 from fluxsched.runtime.router import Handler, Router
 from fluxsched.runtime.rundir import lock_state, make_run_directory, scratch_directory, sweep_run_directories
@@ -136,18 +137,15 @@ class Instance:
         module = ResourceModule(sources.inventory, sources.groups, restored.saved, now_s=now_s)
         manager = JobManager(queue_configs(config), default_queue=config.defaults.queue)
         self.shell = JobShell(manager, self.router, self.store, self.turns, self._spool)
-        self.resource = ResourceService(
-            module, self.router, self.store, self.turns, self.shell.raise_jobs, self._reload
-        )
+        raise_jobs = self.shell.raise_jobs
+        self.resource = ResourceService(module, self.router, self.store, self.turns, raise_jobs, self._reload)
         self.resource.allocated = lambda: allocated(manager.holdings, module.resources)
         manager.holdings.there = lambda: module.resources
         self.shell.held = self._held
         self.shell.unheld = self._unheld
         self.scheduling = SchedulingService(self.shell, self.router)
         self.scheduling.foreign = module.foreign
-        self.jobs = JobService(
-            self.shell, self.scheduling, self.router, self.store, self.turns, self._fluids(restored)
-        )
+        self.jobs = JobService(self.shell, self.scheduling, self.router, self.store, self.turns, self._fluids(restored))
         self.streams = JobStreams(self.shell, self.router, self.store, self.turns)
         self.waits = JobWaits(self.shell, self.router, self.store, self.turns)
         self.inputs = JobInputs(self.shell, self.streams, self.router)
@@ -159,7 +157,8 @@ class Instance:
         self.jobs.policy_of = self.modules.policy_of
         self.agents = AgentService(self.resource, self.router, self.turns, config.resource)
         self.agents.on_change.append(self._check_ready)
-        self.instance = InstanceService(self.router, self.info, in_full(config.raw), self.stop)
+        self.instance = InstanceService(self.router, self.info, self.stop)
+        self.reloading = Reloading(config, self.settings.reload, self.router, self.shell, self.modules, self.resource)
         self._common_services()
         self.door = Door(self.router, self.resource, self.instance, self.modules, self.turns, self._age_s)
         self._executors()
@@ -336,13 +335,14 @@ class Instance:
             "memory": self._local.memory.way,
         }
 
-    def _reload(self, wanted: ReloadRequest) -> tuple[Inventory, Mapping[str, Idset], Callable[[], None]]:
+    def _reload(self, wanted: ReloadRequest) -> tuple[Inventory, Mapping[str, Idset], Callable[[], object]]:
         """What a reload finds, and what is to be done once the resource module has accepted it."""
-        sources = self.settings.reload(wanted)
+        sources, take_up = self.reloading.read(wanted)
 
-        def accepted() -> None:
+        def accepted() -> object:
             self._take_up(sources)
             self.agents.reloaded(self._ours(sources))
+            return take_up()
 
         return replace(sources.inventory, method="reload"), sources.groups, accepted
 

@@ -43,6 +43,7 @@ from fluxsched.runtime.usage import check_start
 __all__ = [
     "StartOptions",
     "agent",
+    "check_config",
     "check_start",
     "schedulers_of",
     "settings_of",
@@ -80,14 +81,17 @@ class StartOptions:
     """No initial program: it runs, in the foreground, until it is stopped."""
 
 
-def settings_of(options: StartOptions) -> Settings:
-    """Everything an instance needs, with all errors of config and sources found before anything starts."""
+def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
+    """Everything an instance needs, with all errors of config and sources found before anything starts.
+
+    With `trying` also those of policies, which are imported for it.
+    """
     logs.setup(None, options.verbose)  # what is to be said of these, before the instance has its own log
     if options.nested and enclosing_job() is None:
         raise FluxschedError("--nested is for jobs of an instance: submit one with fluxsched batch")
     if options.statedir is not None and options.statedir.exists():
         private_state(options.statedir)  # here whoever starts the instance hears of it
-    config, faults = read_site(options.config)
+    config, faults = read_site(options.config, trying=trying)
     explicit = options.r_path or options.fake or options.test_size or config.resource.path or config.resource.entries
     enclosing = None if explicit else enclosing_job()
     enclosed = None if enclosing is None else enclosing.resources()
@@ -104,15 +108,15 @@ def settings_of(options: StartOptions) -> Settings:
         )
         return unexpired(found, r_path or config.resource.path, SystemClock.wall_s())
 
-    def reload(wanted: ReloadRequest) -> Sources:
+    def reload(wanted: ReloadRequest) -> tuple[Config, Sources]:
         again, faults = read_site(options.config)
         if wanted.R is not None:
             found = build_inventory(again, given=ResourceSet.parse(wanted.R), topology=discover, known=faults)
-            return unexpired(found, None, SystemClock.wall_s())
+            return again, unexpired(found, None, SystemClock.wall_s())
         if wanted.path is not None:
             found = build_inventory(again, r_path=Path(wanted.path), topology=discover, known=faults)
-            return unexpired(found, wanted.path, SystemClock.wall_s())
-        return sources(again, options.r_path, faults)
+            return again, unexpired(found, wanted.path, SystemClock.wall_s())
+        return again, sources(again, options.r_path, faults)
 
     return Settings(
         sources=sources(config, options.r_path, faults),
@@ -127,6 +131,14 @@ def settings_of(options: StartOptions) -> Settings:
         verbose=options.verbose,
         trace=None if options.trace is None else printer(sys.stderr, tuple(options.trace.split(","))),
     )
+
+
+def check_config(options: StartOptions) -> str:
+    """What an instance with this configuration would have, in words. Raises InvalidValue with all faults."""
+    settings = settings_of(options, trying=True)
+    targets, config = len(settings.sources.inventory.resources.ranks), settings.config
+    counts = (("target", targets), ("queue", len(config.queues) or 1), ("scheduler", len(settings.schedulers)))
+    return ", ".join(f"{count} {what}{'s' * (count != 1)}" for what, count in counts)
 
 
 def schedulers_of(options: StartOptions, config: Config) -> tuple[SchedulerSettings, ...]:

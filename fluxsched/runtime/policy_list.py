@@ -16,12 +16,14 @@ from typing import NamedTuple
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.foreign import Foreign
-from fluxsched.sched.registry import OWN, known_policies, make, says
+from fluxsched.sched.registry import OWN, known_policies, make, parse_spec, says
 
-__all__ = ["Listed", "known_policies", "policies"]
+__all__ = ["Listed", "fault_of", "known_policies", "policies"]
 
 IMPORT_S = 5.0
 """How long importing a policy may take before the list goes on without it (seconds); all are imported at once."""
+
+CANNOT = "cannot be loaded: "
 
 
 class Listed(NamedTuple):
@@ -48,20 +50,30 @@ def policies(import_s: float = IMPORT_S) -> Iterator[Listed]:
 def _heard(name: str, foreign: Foreign, import_s: float) -> Listed:
     line = foreign.line(import_s)
     if line is None:
-        return Listed(name, "", f"cannot be loaded: it {foreign.ending(import_s)} while it was imported")
+        return Listed(name, "", f"{CANNOT}it {foreign.ending(import_s)} while it was imported")
     return Listed(*json.loads(line))
+
+
+def fault_of(spec: str, import_s: float = IMPORT_S) -> str | None:
+    """Why a policy, `NAME:key=value` or a file, cannot be used; it is tried in a process of its own."""
+    foreign = Foreign(__name__, [spec], quiet=True)
+    try:
+        says = _heard(spec, foreign, import_s).says
+    finally:
+        foreign.close()
+    return says.removeprefix(CANNOT) if says.startswith(CANNOT) else None
 
 
 def listed(name: str) -> Listed:
     """One policy, imported here."""
     try:
-        policy = make(name, {})
+        policy = make(*parse_spec(name))
         options = " ".join(f"{key}={option.default}" for key, option in policy.OPTIONS.items())
         return Listed(name, options, says(policy))
     except FluxschedError as fault:
-        return Listed(name, "", f"cannot be loaded: {fault}")
+        return Listed(name, "", f"{CANNOT}{fault}")
     except Exception as fault:  # foreign code: whatever it raises belongs into the list
-        return Listed(name, "", f"cannot be loaded: {type(fault).__name__}: {fault}")
+        return Listed(name, "", f"{CANNOT}{type(fault).__name__}: {fault}")
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fluxsched.protocol.header import Message
-from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.runtime.clock import Clock, SystemClock
 from fluxsched.runtime.config import Config
 from fluxsched.runtime.config_values import SchedulerSettings
 from fluxsched.runtime.enclosing import Enclosing, Parent
+from fluxsched.runtime.reloading import Read
 from fluxsched.runtime.sources import Sources
 from fluxsched.transport.base import Server
 
@@ -21,7 +21,7 @@ class Settings:
     """What an instance is made of."""
 
     sources: Sources
-    reload: Callable[[ReloadRequest], Sources]
+    reload: Read
     config: Config = field(default_factory=Config)
     statedir: Path | None = None
     enclosing: Enclosing | None = None

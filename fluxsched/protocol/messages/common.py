@@ -59,6 +59,24 @@ class AttrResponse(Payload, frozen=True, omit_defaults=False):
     flags: Integer = 1
 
 
+class ConfigChange(Payload, frozen=True):
+    """A key of the configuration, in dotted form, that has changed; without `old` or `new` it was or is not there."""
+
+    key: str
+    old: Any = None
+    new: Any = None
+
+
+class ConfigReloadResponse(Payload, frozen=True, omit_defaults=False):
+    """What is different since the configuration was read last: what holds now, what will after a restart, and the
+    modules that are started anew to serve other queues.
+    """
+
+    changed: list[ConfigChange]
+    restart: list[ConfigChange]
+    modules: list[str]
+
+
 class InstanceInfo(Payload, frozen=True, kw_only=True):
     """The instance as people and tools need to know it: where it is, whose, how far it has come."""
 

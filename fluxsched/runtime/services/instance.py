@@ -1,10 +1,9 @@
-"""The instance itself as a service: info, ready, stop, attributes, config, and `ping`/`stats-get` of each service."""
+"""The instance itself as a service: info, ready, stop, attributes, and `ping`/`stats-get` of each service."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from fluxsched.errors import Refused
 from fluxsched.protocol.messages.common import AttrRequest, AttrResponse, InstanceInfo
@@ -13,15 +12,14 @@ from fluxsched.runtime.router import GOODBYE, Handler, Router
 
 
 class InstanceService:
-    """Serves `instance.*`, `attr.get`, `config.get` and the two questions that every service answers."""
+    """Serves `instance.*`, `attr.get` and the two questions that every service answers."""
 
     def __init__(
-        self, router: Router, info: Callable[[], InstanceInfo], config: dict[str, Any], stop: Callable[[], None]
+        self, router: Router, info: Callable[[], InstanceInfo], stop: Callable[[], None]
     ) -> None:
         self._router = router
         self._info = info
         self._stop = stop
-        self._config = config
         self._waiting: list[Callable[[], None]] = []
         self.attributes: dict[str, str] = {}
         """What `attr.get` answers."""
@@ -32,7 +30,6 @@ class InstanceService:
                 "instance.stop": self._stop_request,
                 "instance.goodbye": lambda request: router.drop(request.peer, GOODBYE),
                 "attr.get": self._attr_get,
-                "config.get": lambda request: request.respond(self._config),
             }
         )
 

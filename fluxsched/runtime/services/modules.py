@@ -236,6 +236,49 @@ class ModuleService:
                 return policy_of(queue, module.specs)
         return None
 
+    # -- other queues -------------------------------------------------------------------------------------------
+
+    def faults(self, queues: Mapping[str, QueueSettings]) -> list[str]:
+        """What stands against other queues: modules with a policy for one that is then none of theirs."""
+        found = []
+        for module in self.modules.values():
+            try:
+                composed(module.spec, module.groups, queues)
+            except InvalidValue as fault:
+                found.append(f"module {module.name}: {fault}")
+        return found
+
+    def reconfigure(self, queues: Mapping[str, QueueSettings]) -> list[str]:
+        """Serve other queues, against which `faults` has nothing to say; the modules that are started anew for it.
+
+        That is only where a module would otherwise not know which policy or which of its groups a queue belongs to.
+        """
+        before, self._queues = self._queues, queues
+        anew = []
+        for module in self.modules.values():
+            specs = [composed(module.spec, module.groups, each) for each in (before, queues)]
+            served = [_served(module, each) for each in (before, queues)]
+            if specs[0] == specs[1] and (len(module.groups) == 1 or served[0] == served[1]):
+                continue
+            if module.specs == specs[0]:  # else its fallback serves, and goes on to
+                module.specs = specs[1]
+            if module.is_running:
+                anew.append(module.name)
+                self._start_anew(module)
+        return anew
+
+    def _start_anew(self, module: Module) -> None:
+        """What it grants from here on is not taken: it does not know whom it grants it to."""
+        if module.peer is not None:
+            self._scheduling.leave(module.peer)
+
+        def again() -> None:
+            self.modules[module.name] = module
+            module.error = None
+            self._supervision.start(module)
+
+        self.remove(module.name, again)
+
     # -- reading and services -----------------------------------------------------------------------------------
 
     def _list(self, request: Request) -> None:
@@ -306,3 +349,7 @@ class ModuleService:
     def _service_remove(self, request: Request) -> None:
         self._router.unregister(request.payload(ServiceRequest).service, request.peer)
         request.respond()
+
+
+def _served(module: Module, queues: Mapping[str, QueueSettings]) -> dict[str, str]:
+    return {name: queue.group for name, queue in queues.items() if queue.group in module.groups}

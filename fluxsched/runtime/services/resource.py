@@ -51,8 +51,8 @@ from fluxsched.runtime.turns import Timer, Turns
 
 log = logger("resource")
 
-Reload = Callable[[ReloadRequest], tuple[Inventory, Mapping[str, Idset], Callable[[], None]]]
-"""Finds another inventory and its groups; the callable is for when they have been taken over."""
+Reload = Callable[[ReloadRequest], tuple[Inventory, Mapping[str, Idset], Callable[[], object]]]
+"""Finds another inventory and its groups; the callable is for when they were taken over, and returns the answer."""
 
 PRINTS_KEPT = 4
 """Resource sets whose JSON is kept: the whole, and what a few groups acquired."""
@@ -224,8 +224,7 @@ class ResourceService:
         """Take over another inventory and answer `request`. Raises Refused when that cannot be."""
         inventory, groups, accepted = self._reload(wanted)
         self.perform(self.module.reload(inventory, groups, self._turns.wall_s, force=wanted.force))
-        accepted()
-        self._answer(request)
+        self._answer(request, accepted())
 
     # -- reading ------------------------------------------------------------------------------------------------
 

@@ -106,6 +106,10 @@ class SchedulingService:
         for call in self.on_ready:
             call()
 
+    def leave(self, peer: Peer) -> None:
+        """Take nothing from this scheduler any more: its groups are free, and what it was asked waits for another."""
+        self._lost(peer)
+
     def suspend(self) -> None:
         """The instance is about to end: nothing is granted any more, and what waits goes on waiting in the store."""
         self._suspended = True

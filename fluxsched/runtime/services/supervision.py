@@ -122,9 +122,10 @@ class Supervision:
             advice = f"running jobs go on, `fluxsched module reload {module.name}` starts it again"
             log.error("module %s ended: %s; %s", module.name, why, advice)
             return
-        module.again = self._turns.after(delay_s, lambda: self._again(module))
+        module.again = self._turns.after(delay_s, lambda: self.start(module))
 
-    def _again(self, module: Module) -> None:
+    def start(self, module: Module) -> None:
+        """Start a module that has served before; that it cannot be started is one more failure."""
         module.again = None
         try:
             self._start(module)

@@ -1,0 +1,64 @@
+"""A configuration as TOML, as people wrote it: tables by their headers, what is in arrays on one line.
+
+Law: what is printed is read back as the same object (`tomllib`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def toml_text(table: Mapping[str, Any]) -> str:
+    """The text of a table of texts, numbers, booleans, arrays and tables; others are left out."""
+    return "\n".join(_lines(table, ())).strip() + "\n" if table else ""
+
+
+def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+    plain = [f"{_key(key)} = {inline(value)}" for key, value in table.items() if not _is_header(value)]
+    if path and (plain or not table):
+        yield f"\n[{'.'.join(map(_key, path))}]"
+    yield from plain
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _lines(value, (*path, key))
+        elif _is_header(value):
+            for entry in value:
+                yield f"\n[[{'.'.join(map(_key, (*path, key)))}]]"
+                yield from (f"{_key(name)} = {inline(one)}" for name, one in entry.items())
+
+
+def _is_header(value: object) -> bool:
+    return isinstance(value, Mapping) or (
+        isinstance(value, list) and bool(value) and all(isinstance(one, Mapping) for one in value)
+    )
+
+
+def _key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else _text(key)
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def inline(value: object) -> str:
+    """A value on one line."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return _text(value)
+        case float() if not math.isfinite(value):
+            return str(value)
+        case list() | tuple():
+            return f"[{', '.join(map(inline, value))}]"
+        case Mapping():
+            return f"{{ {', '.join(f'{_key(key)} = {inline(one)}' for key, one in value.items())} }}" if value else "{}"
+        case _:
+            return str(value)

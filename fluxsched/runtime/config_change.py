@@ -1,0 +1,100 @@
+"""What is different between two configurations, and what of it holds without a restart.
+
+Law: whatever is not named here as live needs a restart and is told so; no change is taken up, or left, in silence.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+Keys: TypeAlias = tuple[str, ...]
+
+LIVE: tuple[Keys, ...] = (
+    ("resource", "path"),
+    ("resource", "config"),
+    ("resource", "exclude"),
+    ("resource", "groups"),
+    ("resource", "shared"),
+    ("policy", "limits"),
+    ("policy", "jobspec"),
+    ("queues",),
+)
+"""What a reload applies, with all below it."""
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class Change(NamedTuple):
+    """A key, and what it was and is; None: it was or is not there."""
+
+    key: str
+    old: Any
+    new: Any
+    is_live: bool
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+    """Every key that is different, in the order of the new configuration, then what is gone; a whole table once."""
+    before, after = dict(_flat(old)), dict(_flat(new))
+    found = [
+        Change(dotted(keys), before.get(keys), value, _is_live(keys))
+        for keys, value in after.items()
+        if before.get(keys) != value and not (_is_filled(keys, before) and _is_filled(keys, after))
+    ]
+    gone = dict.fromkeys(_gone(keys, after) for keys in before if not _is_filled(keys, after) and keys not in after)
+    return found + [Change(dotted(keys), _at(old, keys), None, _is_live(keys)) for keys in gone]
+
+
+def in_force(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration that holds once `new` was read: live keys are its own, all others are still the old ones."""
+    merged: dict[str, Any] = {}
+    for source, live in ((new, True), (old, False)):
+        for keys, value in _flat(source):
+            if _is_live(keys) == live:
+                *tables, last = keys
+                at = merged
+                for table in tables:
+                    at = at.setdefault(table, {})
+                at[last] = value
+    return merged
+
+
+def dotted(keys: Keys) -> str:
+    """A path of keys as TOML writes it."""
+    return ".".join(key if _BARE.fullmatch(key) else json.dumps(key) for key in keys)
+
+
+def _flat(table: Mapping[str, Any], at: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+    """All keys with values; a table that is empty is one."""
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, (*at, key))
+        else:
+            yield (*at, key), value
+
+
+def _gone(keys: Keys, after: Mapping[Keys, Any]) -> Keys:
+    """The outermost table around a key that is gone as a whole, as far as it is as live as the key."""
+    for length in range(1, len(keys)):
+        table = keys[:length]
+        if _is_live(table) == _is_live(keys) and not any(other[:length] == table for other in after):
+            return table
+    return keys
+
+
+def _at(table: Any, keys: Keys) -> Any:
+    for key in keys:
+        table = table[key]
+    return table
+
+
+def _is_live(keys: Keys) -> bool:
+    return any(keys[: len(live)] == live for live in LIVE)
+
+
+def _is_filled(keys: Keys, flat: Mapping[Keys, Any]) -> bool:
+    """Whether there is such a table, empty or not."""
+    return flat.get(keys) == {} or any(other[: len(keys)] == keys and other != keys for other in flat)

@@ -1,0 +1,113 @@
+"""`fluxsched config`: faults without an instance, what is in force, and a file that is read again while jobs run."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SITE = """
+[resource.groups]
+lab = "3"
+
+[policy.jobspec.defaults.system]
+queue = "batch"
+
+[queues.batch]
+[queues.debug]
+policy.limits.duration = "30m"
+
+[[scheduler]]
+policy = "easy"
+groups = ["default", "lab"]
+"""
+
+
+@pytest.fixture
+def path(user: Any) -> Path:
+    path: Path = user.directory / "site.toml"
+    path.write_text(SITE)
+    return path
+
+
+def test_reload_applies_limits_and_queues_live_and_names_what_needs_a_restart(daemon: Any, path: Path) -> None:
+    here = daemon("--fake", "4x2", "--config", path)
+    assert tomllib.loads(here("config", "show").out) == here("config", "show", "--json").json == tomllib.loads(SITE)
+    running = here.running("-q", "debug", "-t", "20m", "sleep", "100")
+    waiting = here.submit("-q", "debug", "-t", "20m", "-N3", "--exclusive", "true")
+    before = here("module", "list", "--json").json["mods"][-1]["pid"]
+    path.write_text(SITE.replace("30m", "10m") + '[exec]\nkill-timeout = "7s"\n')
+    assert here("config", "reload").out.splitlines() == [
+        'queues.debug.policy.limits.duration: "30m" -> "10m"', 'exec.kill-timeout: "7s": needs a restart'
+    ]  # fmt: skip
+    refused = here("submit", "-q", "debug", "-t", "20m", "true", status=1)
+    assert "limit of queue debug 10m" in refused.err
+    assert (here.info(running)["state"], here.info(waiting)["state"]) == ("RUN", "SCHED")
+    assert here("config", "reload").out == 'exec.kill-timeout: "7s": needs a restart\n'
+    assert "kill-timeout" not in here("config", "show").out
+    assert here("module", "list", "--json").json["mods"][-1]["pid"] == before
+    path.write_text(SITE + '[queues.test]\ngroup = "lab"\n[queues.quick]\npolicy = "fifo"\n')
+    answer = here("config", "reload", "--json").json
+    assert [change["key"] for change in answer["changed"]] == [
+        "queues.debug.policy.limits.duration", "queues.test.group", "queues.quick.policy"
+    ]  # fmt: skip
+    assert (answer["restart"], answer["modules"]) == ([], ["sched-easy-lab"])  # it has two groups, and a new policy
+    in_lab = here.submit("-q", "test", "-t", "1m", "true")
+    here("wait", in_lab)
+    assert here.info(in_lab)["ranks"] == "3"
+    assert here.info(running)["state"] == "RUN"
+    here("cancel", running)
+    here("wait", waiting)
+    assert here("module", "list", "--json").json["mods"][-1]["path"] == "easy;quick=fifo"
+
+
+def test_a_faulty_file_changes_nothing_and_tells_all_faults(daemon: Any, path: Path) -> None:
+    here = daemon("--fake", "4x2", "--config", path)
+    pending = here.submit("-q", "debug", "-t", "1m", "--urgency", "hold", "true")
+    faulty = SITE.replace("30m", "10m").replace('lab = "3"', 'lab = "9"').replace("easy", "eazy") + "[queues.new]\n"
+    path.write_text(faulty)
+    for command in (["config", "reload"], ["resource", "reload"]):
+        lines = here(*command, status=1).err.splitlines()
+        assert [line.partition(f"{path}:")[2][:12] for line in lines] == ["3: [resource", "13: [[schedu"]
+    path.write_text(SITE.replace("[queues.debug]", '[queues.debug]\ngroup = "lab"') + "[queues.new]\n")
+    refused = here("config", "reload", status=1).err
+    assert "queue debug has 1 active job: its group can change once no job is in it, or at a restart" in refused
+    assert here("queue", "list", "-n", "-o", "{queue} {limit}").out.split() == ["batch", "debug", "30m"]
+    here("cancel", pending)
+    here("config", "reload")
+    assert here("queue", "list", "-n", "-o", "{queue} {group}").out.split() == [
+        "batch", "default", "debug", "lab", "new", "default"
+    ]  # fmt: skip
+
+
+def test_without_a_file_there_is_nothing_to_reload(site: Any) -> None:
+    assert "this instance was started without --config" in site("config", "reload", status=1).err
+    shown = site("config", "show")
+    assert (shown.out, shown.err) == ("", "nothing is configured: everything has its default (rfc/config.md)\n")
+
+
+def test_check_tells_all_faults_without_an_instance(user: Any, path: Path) -> None:
+    done = user("config", "check", "--fake", "4x2", "site.toml")
+    assert done.out == "site.toml: no faults: 4 targets, 2 queues, 1 scheduler\n"
+    (user.directory / "mine.py").write_text("1 / 0\n")
+    path.write_text(
+        SITE.replace('"easy"', '"mine.py"').replace('"3"', '"7"')
+        + 'fallback = "none"\nlimits = 3\n[queues.x]\npolicy = "gone.py"\n'
+    )
+    found = user("config", "check", "--fake", "4x2", "site.toml", status=1)
+    assert found.out == ""
+    assert found.err.splitlines() == [
+        "site.toml:3: [resource.groups] lab: unknown ranks 7: the ranks here are 0-3",
+        "site.toml:13: [[scheduler]] policy: ZeroDivisionError: division by zero",
+        "site.toml:16: [[scheduler]] unknown key 'limits'; known keys: fallback, groups, hung-after, name, policy, "
+        "restart",
+        f"site.toml:18: [queues.x] policy: there is no file {user.directory}/gone.py",
+    ]
+    answer = json.loads(user("config", "check", "--fake", "4x2", "site.toml", "--json", status=1).out)
+    assert (answer["file"], len(answer["faults"])) == ("site.toml", 4)
+    path.write_text("[queues\n")
+    assert "site.toml:1: not TOML" in user("config", "check", "site.toml", status=1).err
+    assert "cannot be read" in user("config", "check", "nosuch.toml", status=1).err
