@@ -39,6 +39,8 @@ def _strategy(info: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
             return st.sampled_from(info.values)
         case msgspec.inspect.ListType():
             return st.lists(_strategy(info.item_type), max_size=3)
+        case msgspec.inspect.VarTupleType():
+            return st.lists(_strategy(info.item_type), max_size=3).map(tuple)
         case msgspec.inspect.TupleType():
             return st.tuples(*map(_strategy, info.item_types))
         case msgspec.inspect.DictType():
