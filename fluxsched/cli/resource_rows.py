@@ -111,7 +111,7 @@ def list_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozenset
     """Rows of `resource list` out of a resource.sched-status answer."""
     rows = [Row({"state": state}, held.ranks, held) for state in states for held in [scheduler_view(answer, state)]]
     if "properties" in shown:
-        rows = [piece for row in rows for piece in split([row], "properties", row.source.properties)]
+        rows = [piece for row in rows for piece in split([row], "properties", _public(row.source))]
     return merged(_somewhere(rows, answer), shown)
 
 
@@ -159,7 +159,7 @@ def status_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozens
             for ranks, is_up in ((row.ranks - offline, True), (row.ranks & offline, False)) if ranks]  # fmt: skip
     rows = [row for row in rows if _wanted(row, frozenset(states))]
     if "properties" in shown:
-        rows = split(rows, "properties", source.properties)
+        rows = split(rows, "properties", _public(source))
     if "group" in shown:
         rows = split(rows, "group", {name: Idset.parse(ids) for name, ids in answer.get("groups", {}).items()})
     return merged(_somewhere(rows, answer), shown)
@@ -193,6 +193,11 @@ def property_rows(answer: Mapping[str, Any]) -> list[Row]:
     """One row a property."""
     source = ResourceSet.parse(answer["R"])
     return [Row({"property": name}, ranks & source.ranks, source) for name, ranks in sorted(source.properties.items())]
+
+
+def _public(source: ResourceSet) -> Mapping[str, Idset]:
+    """The properties that jobs can ask for: those with a leading `+` are the instance's own, such as a queue's mark."""
+    return {name: ranks for name, ranks in source.properties.items() if not name.startswith("+")}
 
 
 def _gone(answer: Mapping[str, Any]) -> Idset:

@@ -5,6 +5,7 @@ The scheduler is not told whether a target is drained, torpid or offline: all th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from fluxsched.core.amounts import Amounts, amount_text, total
@@ -13,12 +14,17 @@ from fluxsched.core.jobspec import Request
 from fluxsched.sched.gather import need_of
 from fluxsched.sched.pool import Choice, Pool
 
+_MEMBERSHIP = re.compile(r"(?<![\w.@+-])\+(?=\w)")
+"""The prefix of a property by which a queue marks its hosts (RFC 33): people know the queue, not the property."""
+
 
 def wish(request: Request) -> str:
-    """The request and its constraint: `4 nodes of 1 slot of 1 core with ssd`."""
+    """The request and its constraint: `4 nodes of 1 slot of 1 core with ssd and queue debug`."""
     text = str(request)
     shown = str(request.constraint)
-    return text if request.constraint == EVERYTHING or shown in text else f"{text} with {shown}"
+    if request.constraint == EVERYTHING or shown in text:
+        return text
+    return f"{text} with {_MEMBERSHIP.sub('queue ', shown)}"
 
 
 def counted(n: int, thing: str) -> str:
