@@ -20,11 +20,10 @@ _MEMBERSHIP = re.compile(r"(?<![\w.@+-])\+(?=\w)")
 
 def wish(request: Request) -> str:
     """The request and its constraint: `4 nodes of 1 slot of 1 core with ssd and queue debug`."""
-    text = str(request)
-    shown = str(request.constraint)
-    if request.constraint == EVERYTHING or shown in text:
-        return text
-    return f"{text} with {_MEMBERSHIP.sub('queue ', shown)}"
+    text, shown = str(request), str(request.constraint)
+    if request.constraint != EVERYTHING and shown not in text:
+        text = f"{text} with {shown}"
+    return _MEMBERSHIP.sub("queue ", text)
 
 
 def counted(n: int, thing: str) -> str:
