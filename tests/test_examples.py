@@ -25,7 +25,7 @@ PRINTS = {
     "site.toml": (
         r"QUEUE +EN ST GROUP +POLICY +TDEFAULT +TLIMIT +NNODES REQUIRES\n"
         r"batch +✔ +✔ default +easy +1h +2d +1-6\ngpu +✔ +✔ default +firstfit:order=sjf +1h +2d +1-6 gpu\n"
-        r"long +✔ +✔ default +easy +1h +1-6 \+long\n"
+        r"long +✔ +✔ default +easy +1h +1-6 its hosts\n"
         r"debug +✔ +✔ interactive +fifo:placement=best-fit +10m +30m +1-1\n"
     ),
     "acquire_client.py": r"grow \{'online': '0-3', 'offline': ''\}\noffline \{'targets': '1'\}\n",

@@ -41,6 +41,8 @@ def check(file: Path, fake: str | None, r_path: Path | None, as_json: bool) -> i
     try:
         found = check_config(StartOptions(config=file, fake=fake, r_path=r_path))
     except FluxschedError as fault:
+        if not as_json and not str(fault).startswith(f"{file}:"):
+            raise  # not a fault in the file: there is none, or it cannot be read
         faults = str(fault).splitlines()
     if as_json:
         show.print_json({"file": str(file), "faults": faults})

@@ -149,6 +149,8 @@ async def test_status_of_everything_at_once(world, admin, site):
         "groups": {"default": "0-3,6", "b": "4-5", "exclude": "7"},
     }
     shares = await admin.ok("resource.sched-status")
+    made_up = shares.pop("made_up", "")
+    assert made_up == "0-6"
     ranks = {name: [r["rank"] for r in share["execution"]["R_lite"]] for name, share in shares.items()}
     assert ranks == {"all": ["0-6"], "down": ["0,2-6"], "allocated": []}
     assert shares["allocated"]["execution"]["nodelist"] == [""]
