@@ -11,15 +11,13 @@ from typing import Any
 from fluxsched.core.amounts import parse_amount
 from fluxsched.core.count import COUNT_MAX, Count
 from fluxsched.core.duration import parse_duration
+from fluxsched.core.jobid import JOBID_MAX
 from fluxsched.core.jsontext import named, shown
 from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 DEPENDENCIES_MAX = 1024
 """Dependencies of one job: each is an entry in the table of who waits for whom."""
-
-JOBID_MAX = (1 << 64) - 1
-"""Job ids have 64 bits (RFC 19)."""
 
 SECONDS_MAX = 1e11
 """Three thousand years: a longer limit is in the wrong unit, and no limit is written as 0."""

@@ -12,6 +12,7 @@ from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 JOBID_MAX = (1 << 64) - 1
+"""Job ids have 64 bits (RFC 19)."""
 TIMESTAMP_BITS, GENERATOR_BITS, SEQUENCE_BITS = 40, 14, 10
 TIMESTAMP_MAX = (1 << TIMESTAMP_BITS) - 1
 GENERATOR_MAX = (1 << GENERATOR_BITS) - 1

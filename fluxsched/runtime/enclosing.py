@@ -24,15 +24,13 @@ from fluxsched.errors import FluxschedError
 from fluxsched.runtime.blocking import Handle as BlockingHandle
 from fluxsched.runtime.client import Handle
 from fluxsched.runtime.log import logger
-from fluxsched.runtime.paths import LEVEL_VARIABLE, URI_VARIABLE
+from fluxsched.runtime.paths import LEVEL_VARIABLE, URI_VARIABLE, level_here
 
 log = logger("instance")
 
 PROGRAM = "fluxsched"
 ANSWER_S = 5.0
 """How long a parent may take to say where it is (seconds); it is busy, but answers within milliseconds."""
-_LEVEL_DIGITS = 4
-
 
 PARENT_VARIABLE = "FLUXSCHED_PARENT_URI"
 """The instance around the one that FLUXSCHED_URI names."""
@@ -60,12 +58,6 @@ class Parent(NamedTuple):
         with contextlib.suppress(FluxschedError), BlockingHandle(uri) as handle:
             local_uri = str(handle.rpc("attr.get", {"name": "local-uri"}, timeout_s=ANSWER_S)["value"])
         return cls(uri, local_uri, level - 1)
-
-
-def level_here() -> int:
-    """How many instances are around this process."""
-    text = os.environ.get(LEVEL_VARIABLE, "")
-    return int(text) if text.isdecimal() and len(text) < _LEVEL_DIGITS else 0
 
 
 def attributes_of(parent: Parent | None) -> dict[str, str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from fluxsched import __version__
 from fluxsched.errors import Refused
 from fluxsched.runtime.log import logger
-from fluxsched.runtime.paths import LOG_NAME, PREFIX, base_directory
+from fluxsched.runtime.paths import LOG_NAME, PREFIX, base_directory, level_here
 from fluxsched.runtime.private import private_directory
 
 log = logger("instance")
@@ -32,12 +32,6 @@ ENDED = "the instance has ended"
 """The last line of a log whose instance ended in good order."""
 DATED = ("the instance was killed", "the instance ends: ")
 """In a last line that was written when the instance ended; another one is from before."""
-LEVEL_VARIABLE = "FLUXSCHED_LEVEL"
-
-
-def is_nested() -> bool:
-    """Whether this process is of a job of an instance of ours."""
-    return os.environ.get(LEVEL_VARIABLE, "0") != "0"
 
 
 def logs_directory(statedir: Path | None = None) -> Path:
@@ -47,7 +41,7 @@ def logs_directory(statedir: Path | None = None) -> Path:
     home = Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()) / "fluxsched"
     if not home.is_absolute() or not _make(home):
         home = base_directory() / f"{PREFIX}{os.getuid()}-state"
-    return home / ("logs/nested" if is_nested() else "logs")
+    return home / ("logs/nested" if level_here() else "logs")
 
 
 def keep_log(begun: ExitStack, run_directory: Path, statedir: Path | None, now_s: float) -> None:

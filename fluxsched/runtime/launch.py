@@ -29,8 +29,8 @@ from fluxsched.runtime.enclosing import Parent, enclosing_job, inside
 from fluxsched.runtime.expiry import unexpired
 from fluxsched.runtime.initial import run_program
 from fluxsched.runtime.instance import Instance
-from fluxsched.runtime.kept_logs import is_nested, last_end
-from fluxsched.runtime.paths import find_uri
+from fluxsched.runtime.kept_logs import last_end
+from fluxsched.runtime.paths import find_uri, level_here
 from fluxsched.runtime.policies import check_files, composed
 from fluxsched.runtime.private import private_state
 from fluxsched.runtime.service_manager import ServiceManager
@@ -214,7 +214,7 @@ async def _command(instance: Instance, options: StartOptions) -> int:
 
 def _tell_last_end(statedir: Path | None) -> None:
     """Say once if an instance was lost; of those inside jobs that is nothing unusual."""
-    said = None if is_nested() else last_end(statedir)
+    said = None if level_here() else last_end(statedir)
     if said is not None:
         sys.stderr.write(f"fluxsched: start: {said}\n")
 

@@ -32,6 +32,13 @@ DATABASE_NAME = "state.sqlite"
 """The store's file, in the state directory or else in the run directory."""
 PREFIX = "fluxsched-"
 _IPC = "ipc://"
+_LEVEL_DIGITS = 4
+
+
+def level_here() -> int:
+    """How many instances are around this process; 0 outside of any, and where the environment has nonsense."""
+    text = os.environ.get(LEVEL_VARIABLE, "")
+    return int(text) if text.isdecimal() and len(text) < _LEVEL_DIGITS else 0
 
 
 def temporary_directory() -> str:
@@ -44,7 +51,7 @@ def base_directory() -> Path:
 
     Inside an instance it is that instance's: a job may have a temporary directory of its own, which goes with it.
     """
-    enclosing = _beside(os.environ.get(URI_VARIABLE, "")) if os.environ.get(LEVEL_VARIABLE) else None
+    enclosing = _beside(os.environ.get(URI_VARIABLE, "")) if level_here() else None
     if enclosing is not None:
         return enclosing
     runtime = os.environ.get("XDG_RUNTIME_DIR")
