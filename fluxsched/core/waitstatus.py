@@ -14,9 +14,12 @@ def return_code(status: int) -> int:
 def ended_text(status: int) -> str:
     """`exited 3`, `killed by SIGSEGV`."""
     code = return_code(status)
-    if code >= 0:
-        return f"exited {code}"
+    return f"exited {code}" if code >= 0 else f"killed by {signal_name(-code)}"
+
+
+def signal_name(signum: int) -> str:
+    """`SIGSEGV`; `signal 40` for one without a name of its own."""
     try:
-        return f"killed by {signal.Signals(-code).name}"
+        return signal.Signals(signum).name
     except ValueError:
-        return f"killed by signal {-code}"
+        return f"signal {signum}"

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+
+from fluxsched.core.waitstatus import signal_name
 
 LINE_BYTES_MAX = 1 << 20
 """A line of ours has some hundred bytes; what is longer is not ours."""
@@ -59,7 +60,7 @@ class Foreign:
             status = self._process.wait(LEAVING_S)
         except subprocess.TimeoutExpired:
             return "closed what we listen to"
-        return f"died by {signal.Signals(-status).name}" if status < 0 else f"ended the process with status {status}"
+        return f"died by {signal_name(-status)}" if status < 0 else f"ended the process with status {status}"
 
     def close(self) -> None:
         """End it, if it is not over."""

@@ -113,6 +113,7 @@ class Goes:
         ("import sys\nsys.exit()\n", "ended the process with status 0 while it was imported (goes.py:2)"),
         ("import os\nos._exit(0)\n", "ended the process with status 0 while it was imported"),
         ("import os\nos.kill(os.getpid(), 11)\n", "died by SIGSEGV while it was imported"),
+        ("import os\nos.kill(os.getpid(), 40)\n", "died by signal 40 while it was imported"),
         ("while True: pass\n", "was still importing after 1 s"),
     ],
 )
