@@ -22,7 +22,6 @@ Constraint = dict[str, Any]
 
 ANY_USER = "all"
 _WILD = frozenset("*?[")
-_IDSET = frozenset("0123456789,-[]")
 STATE_WORDS = Words((*STATES, *RESULTS))
 
 
@@ -82,13 +81,12 @@ def named(names: Iterable[str]) -> Constraint:
 
 def on_targets(text: str) -> Constraint:
     """Jobs that have resources on one of these hosts or ranks."""
-    from fluxsched.core.hostlist import Hostlist
-    from fluxsched.core.idset import Idset
+    from fluxsched.core.targets import split_targets
 
-    if set(text) <= _IDSET:
-        return {"ranks": [str(Idset.parse(text))]}
-    Hostlist.parse(text)
-    return {"hostlist": [text]}
+    ranks, hosts = split_targets(text)
+    terms = [{"ranks": [str(ranks)]}] if ranks or not hosts else []
+    terms += [{"hostlist": [str(hosts)]}] if hosts else []
+    return terms[0] if len(terms) == 1 else {"or": terms}
 
 
 def user_id(text: str) -> int | None:
@@ -139,22 +137,20 @@ def terms_of(
 
 def _operands(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Jobs:
     """Job ids and ranges of them; an error names every text that is neither."""
-    from fluxsched.core.jobid import parse_jobid
+    from fluxsched.core.jobid import parse_jobids
 
     ids, ranges, faults = [], [], []
     for text in texts:
-        first, dots, last = text.partition("..")
         try:
-            low = parse_jobid(first)
-            if not dots:
-                ids.append(low)
-                note_typed(ctx, low, text)
-            elif (high := parse_jobid(last)) < low:
-                raise InvalidValue(f"{text!r} ends before it begins: write the lower id first")
-            else:
-                ranges.append(f"{low}..{high}")
+            low, high = parse_jobids(text)
         except InvalidValue as error:
             faults.append(str(error))
+            continue
+        if ".." in text:
+            ranges.append(f"{low}..{high}")
+        else:
+            ids.append(low)
+            note_typed(ctx, low, text)
     if faults:
         raise click.BadParameter("; ".join(faults), ctx, param)
     return Jobs(tuple(dict.fromkeys(ids)), tuple(ranges))

@@ -46,6 +46,19 @@ def parse_jobid(text: str) -> int:
     return id
 
 
+def parse_jobids(text: str) -> tuple[int, int]:
+    """The first and the last job id of a range `ID..ID`; of a single id both are that.
+
+    Raises InvalidValue, LimitExceeded as `parse_jobid` does.
+    """
+    first, dots, last = text.partition("..")
+    low = parse_jobid(first)
+    high = parse_jobid(last) if dots else low
+    if high < low:
+        raise InvalidValue(f"{text[:TEXT_CHARS_MAX]!r} ends before it begins: write the lower id first")
+    return low, high
+
+
 def _decode(body: str) -> int | None:
     if "." in body:
         parts = body.split(".")

@@ -17,24 +17,31 @@ _IDSET_CHARS = frozenset("0123456789,-[]")
 def parse_targets(text: str, nodelist: Mapping[str, Idset], ranks: Idset) -> Idset:
     """The ranks that `text` names: every rank of an idset, every rank on each host of a hostlist.
 
-    `nodelist` maps each known host to its ranks, `ranks` is all that there are. A part of digits, commas, hyphens and
-    brackets alone is an idset, even where hosts have such names. Raises InvalidValue naming all unknown ones.
+    `nodelist` maps each known host to its ranks, `ranks` is all that there are. Raises InvalidValue naming all unknown
+    ones.
     """
-    if not isinstance(text, str) or _IDSET_CHARS.issuperset(text):
-        wanted, hosts = Idset.parse(text), Hostlist()
-    else:
-        parts = list(_parts(text))
-        named = [part for part in parts if not part or not _IDSET_CHARS.issuperset(part)]
-        hosts = Hostlist.parse(",".join(named)).unique()
-        wanted = EMPTY
-        for part in parts if len(named) < len(parts) else ():
-            if part and _IDSET_CHARS.issuperset(part):
-                wanted |= Idset.parse(part)
+    wanted, hosts = split_targets(text)
     unknown = [host for host in hosts if host not in nodelist]
     _refuse(wanted - ranks, Hostlist.of(unknown) if unknown else None, ranks)
     for host in hosts:
         wanted |= nodelist[host]
     return wanted
+
+
+def split_targets(text: str) -> tuple[Idset, Hostlist]:
+    """The ranks and the hosts that `text` names, whether they exist or not. Raises InvalidValue.
+
+    A part of digits, commas, hyphens and brackets alone is an idset, even where hosts have such names.
+    """
+    if not isinstance(text, str) or _IDSET_CHARS.issuperset(text):
+        return Idset.parse(text), Hostlist()
+    parts = list(_parts(text))
+    named = [part for part in parts if not part or not _IDSET_CHARS.issuperset(part)]
+    wanted = EMPTY
+    for part in parts if len(named) < len(parts) else ():
+        if part and _IDSET_CHARS.issuperset(part):
+            wanted |= Idset.parse(part)
+    return wanted, Hostlist.parse(",".join(named)).unique()
 
 
 def _parts(text: str) -> Iterator[str]:

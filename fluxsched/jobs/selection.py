@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.jobid import parse_jobid
+from fluxsched.core.jobid import parse_jobids
 from fluxsched.core.jsontext import shown
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.jobs.attributes import ATTRIBUTES, RESULT_BITS, result_bit
@@ -128,7 +128,7 @@ def _id(values: list[Any]) -> Selection:
     single: set[int] = set()
     ranges: list[tuple[int, int]] = []
     for value in values:
-        first, last = _id_range("id", value)
+        first, last = _jobids("id", value)
         if first == last:
             single.add(first)
         else:
@@ -141,24 +141,20 @@ def _id(values: list[Any]) -> Selection:
 
 
 def _array(values: list[Any]) -> Selection:
-    arrays = frozenset(_id_range("array", value)[0] for value in values)
+    arrays = frozenset(_jobids("array", value)[0] for value in values)
     return Selection(EVERY_STATE, lambda job: job.array in arrays or job.id in arrays)
 
 
-def _id_range(operator: str, value: object) -> tuple[int, int]:
-    """A job id as number or text (RFC 19); of two texts with `..` between, the first and the last."""
+def _jobids(operator: str, value: object) -> tuple[int, int]:
+    """A job id as number or text (RFC 19); only for `id` also a range of them, as its first and its last."""
     if type(value) is int:
         return value, value
-    if not isinstance(value, str):
+    if not isinstance(value, str) or (operator != "id" and ".." in value):
         raise InvalidValue(f"constraint {operator}: {value!r:.80} is not a job id")
-    first, dots, last = value.partition("..")
-    if dots and operator != "id":
-        raise InvalidValue(f"constraint {operator}: {value[:80]!r} is not a job id")
-    low = parse_jobid(first)
-    high = parse_jobid(last) if dots else low
-    if high < low:
-        raise InvalidValue(f"constraint id: {value[:80]!r} ends before it begins: write the lower id first")
-    return low, high
+    try:
+        return parse_jobids(value)
+    except InvalidValue as fault:
+        raise InvalidValue(f"constraint {operator}: {fault}") from None
 
 
 def _queue(values: list[Any]) -> Selection:

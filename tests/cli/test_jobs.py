@@ -138,6 +138,8 @@ ACTIVE = {"states": ["CLEANUP", "DEPEND", "NEW", "PRIORITY", "RUN", "SCHED"]}
             "or": [{"name": ["t-*"]}, {"name-pattern": ["t-*"]}]}}),
         ("--array ƒ3 -i 0-3 -a", {"max_entries": 1000, "constraint": {"and": [{"array": [2]}, {"ranks": ["0-3"]}]}}),
         ("-i node[0-3] -a", {"max_entries": 1000, "constraint": {"hostlist": ["node[0-3]"]}}),
+        ("-i 0-3,node7,9 -a", {"max_entries": 1000, "constraint": {
+            "or": [{"ranks": ["0-3,9"]}, {"hostlist": ["node7"]}]}}),
         ("1 ƒ3", {"max_entries": 1000, "ids": [1, 2]}),
         ("1..ƒ5 9 -a", {"max_entries": 1000, "constraint": {"id": ["1..4", 9]}}),
     ],

@@ -21,6 +21,7 @@ from fluxsched.core.jobid import (
     format_f58,
     format_hex,
     parse_jobid,
+    parse_jobids,
 )
 from fluxsched.errors import InvalidValue, LimitExceeded
 
@@ -57,6 +58,14 @@ def test_long_text_and_other_types_are_refused() -> None:
         parse_jobid("1" * (TEXT_CHARS_MAX + 1))
     with pytest.raises(InvalidValue, match="string"):
         parse_jobid(7)  # type: ignore[arg-type]
+
+
+def test_ranges_of_job_ids_have_a_first_and_a_last_one() -> None:
+    assert parse_jobids("7") == (7, 7)
+    assert parse_jobids("ƒ2..0x20") == (1, 32)
+    for text, fault in (("9..ƒ2", "'9..ƒ2' ends before it begins"), ("..5", "of 0 characters"), ("1..2..3", "'2..3'")):
+        with pytest.raises(InvalidValue, match=fault):
+            parse_jobids(text)
 
 
 @pytest.mark.parametrize("id", [-1, JOBID_MAX + 1])
