@@ -31,12 +31,13 @@ from fluxsched.sched.trial import Trial
 class PoolPlan(Planner):
     """A `Plan` of places."""
 
-    __slots__ = ("_ids", "_jobs", "_lanes", "_moved", "_rooms")
+    __slots__ = ("_ids", "_jobs", "_lanes", "_moved", "_promised", "_rooms")
 
     def __init__(self, pool: Pool, running: RunningJobs, now_s: float, last_s: float) -> None:
         super().__init__(Skips(), pool, running, now_s, last_s)
         self._jobs: dict[int, Waiting] = {}
         self._moved = False  # something began since the reservation was placed: there may be a better place for it
+        self._promised = False  # some are kept from the pass before: no other may be moved to where these were to be
         self._lanes: Lanes | None = None
         self._ids: dict[int, int] = {}  # what is kept for whom, on these lanes
         self._rooms: Rooms | None = None
@@ -50,7 +51,7 @@ class PoolPlan(Planner):
             return fit
         around = self._around if self._is_plain(job.request) else self._around_by_trial
         fit = around(job, placement, fit)
-        if fit is None and self._moved and len(self._kept) == 1:
+        if fit is None and self._moved and not self._promised and len(self._kept) == 1:
             self._choose_again()
             fit = around(job, placement, None)
         if fit is None:
@@ -66,6 +67,7 @@ class PoolPlan(Planner):
         return self.place(job, placement) or self.reserve(job)
 
     def keep(self, job: Waiting, old: Reservation) -> bool:
+        self._promised = True
         start_s = max(old.start_s, self._now_s)
         if not self._is_plain(job.request):
             made = self._sweep(job, start_s, start_s, old.fit)

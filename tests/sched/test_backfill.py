@@ -74,8 +74,21 @@ ELSEWHERE = [
 """A job starts where another was to, which gets another place for the same time: that place is its promise then."""
 
 
+SEATED = [
+    (0.0, 1.0, 1.0, {"nodes": 1, "exclusive": True}), (0.0, 1.0, 1.0, {"nslots": 1, "cores": 1}),
+    (12.0, 22.0, 22.0, {"nodes": 2, "constraint": {"properties": ["ssd"]}}),
+    (18.0, 7.0, 8.0, {"nodes": 1, "exclusive": True}), (29.0, 2.0, 1.0, {"nodes": 1, "exclusive": True}),
+    (30.0, 1.0, 1.0, {"nodes": 2, "constraint": {"properties": ["ssd"]}}), (0.0, 1.0, 1.0, {"nslots": 1, "cores": 1}),
+    (0.0, 1.0, 1.0, {"nslots": 1, "cores": 1}), (18.0, 3.0, 2.0, {"nslots": 6, "cores": 2}),
+    (18.0, 23.0, 26.0, {"nslots": 5, "cores": 1}), (29.0, 14.0, 14.0, {"nslots": 3, "cores": 1}),
+    (41.0, 1.0, 4.0, {"nodes": 2, "cores": 1}),
+]  # fmt: skip
+"""The last but one reservation was moved to the place of the last, while a seat was looked for that one."""
+
+
 @given(MIXED, st.sampled_from(["conservative:compress", "conservative:compress,order=sjf"]))
 @example(drawn=ELSEWHERE, policy="conservative:compress,order=sjf")
+@example(drawn=SEATED, policy="conservative:compress")
 @settings(max_examples=100)
 def test_nobody_starts_later_than_promised_with_compress(
     simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any], policy: str
