@@ -53,11 +53,10 @@ def check_feasible(handle: Handle, jobspecs: Iterable[dict[str, Any]], names: Se
 
 def _asked(handle: Handle, jobspec: dict[str, Any]) -> bool:
     """Whether somebody answers; raises Refused if he says never."""
-    attributes = jobspec.get("attributes", {})
-    system = {key: value for key, value in attributes.get("system", {}).items() if key != "environment"}
-    bare = {**jobspec, "attributes": {**attributes, "system": system}}
+    from fluxsched.core.jobspec import without_bulk
+
     try:
-        handle.rpc("feasibility.check", {"jobspec": bare}, timeout_s=ANSWER_S)
+        handle.rpc("feasibility.check", {"jobspec": without_bulk(jobspec)}, timeout_s=ANSWER_S)
     except RPCError as fault:
         if fault.errnum == errno.EOVERFLOW:
             raise Refused(f"can never run: {fault}", errno.EOVERFLOW) from None

@@ -66,7 +66,7 @@ class Jobspec:
         once, not to be changed.
         """
         if self._bare is None:
-            object.__setattr__(self, "_bare", _without_bulk(self.raw))
+            object.__setattr__(self, "_bare", without_bulk(self.raw))
         assert self._bare is not None
         return self._bare
 
@@ -199,9 +199,11 @@ def _files(system: Mapping[str, Any]) -> Any:
 _BULK = frozenset(("environment", "files"))
 
 
-def _without_bulk(raw: dict[str, Any]) -> dict[str, Any]:
-    system = raw["attributes"].get("system") or {}
+def without_bulk(raw: dict[str, Any]) -> dict[str, Any]:
+    """A jobspec's JSON without what only its tasks need: the environment and the files, which may be megabytes."""
+    attributes = raw.get("attributes") or {}
+    system = attributes.get("system") or {}
     if _BULK.isdisjoint(system):
         return raw
     kept = {key: value for key, value in system.items() if key not in _BULK}
-    return {**raw, "attributes": {**raw["attributes"], "system": kept}}
+    return {**raw, "attributes": {**attributes, "system": kept}}

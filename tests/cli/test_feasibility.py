@@ -39,6 +39,14 @@ def test_where_nobody_says_never_the_job_is_submitted(cli: Cli, number: int) -> 
     assert (done.code, [topic for topic, _ in done.calls]) == (0, ["feasibility.check", "job-manager.submit"])
 
 
+def test_the_question_leaves_the_files_of_a_job_at_home(cli: Cli) -> None:
+    """A script may have a megabyte, and the scheduler reads none of it."""
+    done = cli("batch", "-n1", "--wrap", "true", answers={"feasibility.check": {}})
+    (topic, asked), *_ = done.calls
+    assert topic == "feasibility.check"
+    assert {"environment", "files"}.isdisjoint(asked["jobspec"]["attributes"]["system"])
+
+
 def test_copies_are_asked_about_once(cli: Cli) -> None:
     done = cli("submit", "--cc=0-99", "true", answers={"feasibility.check": {}})
     assert [topic for topic, _ in done.calls] == ["feasibility.check", *["job-manager.submit"] * 100]
