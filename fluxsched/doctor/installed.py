@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import resource
 import shutil
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from fluxsched import __version__
 from fluxsched.doctor.check import Check
+from fluxsched.runtime.exec import cgroups
 from fluxsched.runtime.hwloc import LSTOPO
 
 SECTION = "Installed"
@@ -24,7 +24,7 @@ ASK_S = 10.0
 FILES_MIN = 4096
 """Open files that an instance should be allowed: two for each running task."""
 PYTHON_MIN = (3, 11)
-CGROUPS = Path("/sys/fs/cgroup")
+_WATCHED = "the memory of jobs is sampled instead"
 EXTRAS = (("matplotlib", "plots", "`fluxsched sim --plot`"), ("msgpack", "client", "the plain example client"))
 
 
@@ -95,17 +95,15 @@ def _mpi() -> Check:
 
 
 def _cgroup() -> Check:
-    remedy = "run the instance by systemd with Delegate=yes, as examples/fluxsched.service does"
-    if not (CGROUPS / "cgroup.controllers").exists():
-        return Check(SECTION, "cgroup v2", "none", f"not mounted at {CGROUPS}", "boot with the unified hierarchy")
-    lines = Path("/proc/self/cgroup").read_text().splitlines()
-    ours = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
-    path = CGROUPS / ours
-    if not os.access(path, os.W_OK) or not os.access(path / "cgroup.procs", os.W_OK):
-        return Check(SECTION, "cgroup v2", "none", f"not delegated to us ({path})", remedy)
-    controllers = (path / "cgroup.controllers").read_text().split()
-    text = f"delegated to us ({path}): {' '.join(controllers) or 'without controllers'}"
-    return Check(SECTION, "cgroup v2", "ok" if "memory" in controllers else "none", text)
+    group = cgroups.group_of()
+    if group is None:
+        remedy = "boot with the unified hierarchy"
+        return Check(SECTION, "cgroup v2", "none", f"not mounted at {cgroups.ROOT}; {_WATCHED}", remedy)
+    lack = cgroups.shortcoming(group)
+    if lack is not None:
+        remedy = "run the instance by systemd with Delegate=yes, as examples/fluxsched.service does"
+        return Check(SECTION, "cgroup v2", "none", f"{lack} ({group}); {_WATCHED}", remedy)
+    return Check(SECTION, "cgroup v2", "ok", f"delegated to us ({group}), so the kernel limits the memory of jobs")
 
 
 def _open_files() -> Check:

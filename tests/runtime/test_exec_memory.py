@@ -12,6 +12,7 @@ import pytest
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
+from fluxsched.doctor import installed
 from fluxsched.runtime.exec import memory
 from fluxsched.runtime.exec.base import JobLaunch
 from fluxsched.runtime.exec.cgroups import Cgroups
@@ -109,6 +110,19 @@ def cgroups(tmp_path: Path, delegated: Path, monkeypatch: pytest.MonkeyPatch) ->
     found = Cgroups.find(tmp_path / "fs", tmp_path / "own")
     assert found is not None
     return found
+
+
+def test_doctor_and_executor_judge_a_group_alike(
+    tmp_path: Path, cgroups: Cgroups, delegated: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """doctor called whatever root may write to delegated."""
+    monkeypatch.setattr("fluxsched.runtime.exec.cgroups.group_of", lambda: delegated)
+    assert installed._cgroup().state == "ok"
+    (delegated / "cgroup.controllers").write_text("cpu pids\n")
+    assert "without the memory controller" in installed._cgroup().found
+    os.removexattr(delegated, "user.delegate")
+    check = installed._cgroup()
+    assert (check.state, check.found.partition(" (")[0]) == ("none", "not delegated to us")
 
 
 def test_only_a_delegated_group_with_memory_is_used(tmp_path: Path, cgroups: Cgroups, delegated: Path) -> None:

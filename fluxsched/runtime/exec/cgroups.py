@@ -31,15 +31,8 @@ class Cgroups:
     @classmethod
     def find(cls, root: Path = ROOT, own: Path = OWN) -> Cgroups | None:
         """Those of this process; None where no group with the memory controller is delegated to it."""
-        try:
-            path = next(line[3:] for line in own.read_text().splitlines() if line.startswith("0::"))
-            group = root / path.strip("/")
-            has_memory = "memory" in (group / "cgroup.controllers").read_text().split()
-        except (OSError, StopIteration):
-            return None
-        files = [group, group / "cgroup.procs", group / "cgroup.subtree_control"]
-        usable = has_memory and _is_delegated(group) and all(os.access(file, os.W_OK) for file in files)
-        return cls(group) if usable else None
+        group = group_of(root, own)
+        return cls(group) if group is not None and shortcoming(group) is None else None
 
     def limit(self, jobid: int, pids: Iterable[int], limit_bytes: int) -> None:
         """Have these processes, and what they start, use no more in all. Raises OSError, with nothing limited."""
@@ -84,6 +77,29 @@ class Cgroups:
                 (inside / "cgroup.procs").write_text(pid)
         (self.group / "cgroup.subtree_control").write_text("+memory")
         self._begun = True
+
+
+def group_of(root: Path = ROOT, own: Path = OWN) -> Path | None:
+    """The control group (v2) of this process; None where there are none."""
+    try:
+        path = next(line[3:] for line in own.read_text().splitlines() if line.startswith("0::"))
+    except (OSError, StopIteration):
+        return None
+    group = root / path.strip("/")
+    return group if (group / "cgroup.controllers").exists() else None
+
+
+def shortcoming(group: Path) -> str | None:
+    """Why no job's memory can be limited below a group; None if it can."""
+    if not _is_delegated(group):
+        return "not delegated to us"
+    if not all(os.access(file, os.W_OK) for file in (group, group / "cgroup.procs", group / "cgroup.subtree_control")):
+        return "delegated, but not writable"
+    try:
+        controllers = (group / "cgroup.controllers").read_text().split()
+    except OSError as fault:
+        return f"delegated, but not readable: {fault.strerror}"
+    return None if "memory" in controllers else "delegated without the memory controller"
 
 
 def _is_delegated(group: Path) -> bool:
