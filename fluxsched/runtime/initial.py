@@ -43,17 +43,16 @@ async def run_program(
     try:
         process = await asyncio.create_subprocess_exec(*words, env=environment)
     except OSError as exc:
-        reason = os.strerror(exc.errno or 0)
-        sys.stderr.write(f"fluxsched: start: cannot run {shlex.join(words)}: {reason}\n")
-        return NOT_FOUND if exc.errno in (errno.ENOENT, errno.ENOTDIR) else NOT_EXECUTABLE
+        text, status = cannot_run(words, exc)
+        sys.stderr.write(f"fluxsched: start: {text}\n")
+        return status
     began(process.pid)
     leaving = asyncio.ensure_future(process.wait())
     both: list[asyncio.Future[Any]] = [leaving, ended]
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     if not leaving.done():
         await _end(process.pid)
-    status = await leaving
-    return status if status >= 0 else 128 - status
+    return exit_status(await leaving)
 
 
 async def _end(program: int) -> None:
@@ -68,6 +67,17 @@ async def _end(program: int) -> None:
         await asyncio.sleep(LOOK_S)
     for pid, start_ticks in {**asked, **_processes(program)}.items():
         procs.signal_exactly(pid, start_ticks, signal.SIGKILL)
+
+
+def exit_status(returncode: int) -> int:
+    """The exit status that a shell gives for what `subprocess` has: 128+n for signal n."""
+    return returncode if returncode >= 0 else 128 - returncode
+
+
+def cannot_run(words: Sequence[str], fault: OSError) -> tuple[str, int]:
+    """What to say of a command that cannot be run, and the status with which shells leave then."""
+    status = NOT_FOUND if fault.errno in (errno.ENOENT, errno.ENOTDIR) else NOT_EXECUTABLE
+    return f"cannot run {shlex.join(words)}: {os.strerror(fault.errno or 0)}", status
 
 
 def _processes(program: int) -> dict[int, int]:

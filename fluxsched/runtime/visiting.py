@@ -7,7 +7,6 @@ instance: it is asked to, and killed if it does not.
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +15,7 @@ from contextlib import suppress
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.blocking import Beside, Handle
 from fluxsched.runtime.enclosing import Parent, environment_of, inside
-
-END_S = 3.0
-"""How long the command may take to leave before it is killed (seconds)."""
-NOT_EXECUTABLE, NOT_FOUND = 126, 127
-"""How shells leave when the command cannot be run."""
-_ASKING = (signal.SIGTERM, signal.SIGHUP, signal.SIGCONT)
+from fluxsched.runtime.initial import ASKING, COMMAND_END_S, cannot_run, exit_status
 
 
 class _Left(Exception):
@@ -64,9 +58,7 @@ def visit(
     try:
         process = subprocess.Popen(words, env=environment, cwd=cwd)
     except OSError as exc:
-        text = f"cannot run {shlex.join(words)}: {os.strerror(exc.errno or 0)}"
-        status = NOT_FOUND if isinstance(exc, FileNotFoundError | NotADirectoryError) else NOT_EXECUTABLE
-        raise CannotRun(text, status) from exc
+        raise CannotRun(*cannot_run(words, exc)) from exc
     before = signal.signal(signal.SIGINT, lambda signum, frame: None)  # who is at the terminal speaks to the command
     try:
         if ends is not None:
@@ -77,7 +69,7 @@ def visit(
         raise
     finally:
         signal.signal(signal.SIGINT, before)
-    return status if status >= 0 else 128 - status
+    return exit_status(status)
 
 
 class CannotRun(FluxschedError):
@@ -96,10 +88,10 @@ def stop_instance(uri: str) -> None:
 
 def end(process: subprocess.Popen[bytes]) -> None:
     """Ask a command to go, and kill it if it does not."""
-    for signum in _ASKING:
+    for signum in ASKING:
         process.send_signal(signum)
     try:
-        process.wait(END_S)
+        process.wait(COMMAND_END_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

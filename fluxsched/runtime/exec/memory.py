@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
+from fluxsched.runtime.exec.procs import children_of
 from fluxsched.runtime.turns import Timer, Turns, Work
 
 KIND = "memory"
@@ -123,12 +124,7 @@ def processes(roots: Iterable[int]) -> Iterator[int]:
         pid = waiting.pop()
         count += 1
         yield pid
-        try:
-            for task in os.listdir(f"/proc/{pid}/task"):
-                with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
-                    waiting += map(int, file.read().split())
-        except OSError:  # it has ended
-            continue
+        waiting += children_of(pid)
 
 
 def resident_bytes(pid: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +51,16 @@ def stat_of(pid: int | str) -> Stat | None:
         return None
     fields = text[text.rindex(b")") + 2 :].split()
     return Stat(fields[0], int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def children_of(pid: int) -> list[int]:
+    """The children of all threads of a process; none if it has ended, or the kernel does not list them."""
+    found: list[int] = []
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_bytes().split())
+    return found
 
 
 def living() -> Iterator[tuple[int, Stat]]:

@@ -12,7 +12,6 @@ import ctypes
 import os
 import signal
 from collections.abc import Container
-from pathlib import Path
 
 from fluxsched.runtime.clock import Clock
 from fluxsched.runtime.exec import procs
@@ -21,7 +20,6 @@ PR_SET_CHILD_SUBREAPER = 36
 """prctl(2); since Linux 3.4."""
 UNCLAIMED_S = 10.0
 """A dead child that nobody has reaped for so long (seconds) is an orphan: who waits for a child reaps it at once."""
-_TASKS = "/proc/self/task"
 
 
 class Other:
@@ -47,7 +45,7 @@ class Strays:
 
         What the killed leave behind in turn is found by calling again, until the answer is False.
         """
-        others = [pid for pid in _children() if pid not in spawned]
+        others = [pid for pid in procs.children_of(os.getpid()) if pid not in spawned]
         now_s = self._clock.monotonic_s()
         self._others = {
             pid: self._others.get(pid) or Other(procs.path_of(pid), now_s + UNCLAIMED_S) for pid in others
@@ -63,7 +61,8 @@ class Strays:
 
     def members(self, path: str, spawned: Container[int]) -> list[int]:
         """The children of this process that belong to the job of this path, except those that were `spawned`."""
-        return [pid for pid in _children() if pid not in spawned and procs.is_within(procs.path_of(pid), path)]
+        others = (pid for pid in procs.children_of(os.getpid()) if pid not in spawned)
+        return [pid for pid in others if procs.is_within(procs.path_of(pid), path)]
 
 
 def adopt_orphans() -> None:
@@ -102,12 +101,3 @@ def _reap_unclaimed(pid: int, other: Other, now_s: float) -> None:
 def _reap(pid: int) -> None:
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
-
-
-def _children() -> list[int]:
-    """All children of this process; none where the kernel does not list them."""
-    found: list[int] = []
-    for task in os.listdir(_TASKS):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            found += map(int, Path(_TASKS, task, "children").read_bytes().split())
-    return found
