@@ -11,6 +11,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError
 
 TIMEOUT_S = 0.5
@@ -36,7 +37,8 @@ def _ask(ctx: click.Context, topic: str, payload: dict[str, Any] | None = None) 
 
 
 def _fitting(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    fitting = [CompletionItem(word) for word in words if word.startswith(incomplete)]
+    """Words as they are: one that a terminal should not get would not be the same when it is escaped."""
+    fitting = [CompletionItem(word) for word in words if word.startswith(incomplete) and printable(word) == word]
     return fitting[:OFFERED_MAX]
 
 
@@ -54,7 +56,7 @@ def jobids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     found = _ask(ctx, "job-manager.list", {"max_entries": OFFERED_MAX}).get("jobs", [])
     texts = [(format_f58(job["id"], ascii=incomplete.startswith("f")), job) for job in found]
     return [
-        CompletionItem(text, help=f"{job.get('name') or ''} {job['state']}".strip())
+        CompletionItem(text, help=printable(f"{job.get('name') or ''} {job['state']}".strip()))
         for text, job in texts
         if text.startswith(incomplete)
     ]

@@ -16,6 +16,7 @@ import click
 from fluxsched.cli import show
 from fluxsched.cli.base import Group, usage
 from fluxsched.cli.options import FSD, connect, uri_option
+from fluxsched.core.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,7 +134,7 @@ def _print(study: Study, as_json: bool) -> None:
         show.print_json(study.to_json())
         return
     for line in study.lines():
-        click.echo(line)
+        click.echo(printable(line))
 
 
 class _RealTime:

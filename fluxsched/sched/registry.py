@@ -148,7 +148,7 @@ def check_class(cls: object) -> None:
     if not isinstance(cls, type):
         raise InvalidValue(f"policy {cls!r} is a {type(cls).__name__}; it should be a class")
     name = getattr(cls, "name", None)
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name or not name.isprintable():
         raise InvalidValue(f"policy {cls.__name__}: name is {name!r}; it should be a text such as 'fifo'")
     options = getattr(cls, "OPTIONS", {})
     if not isinstance(options, Mapping) or not all(isinstance(option, Option) for option in options.values()):

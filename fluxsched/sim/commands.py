@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import zip_longest
 from math import inf
@@ -12,6 +13,7 @@ from typing import Any
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.policies import check_files, check_policies
 from fluxsched.sim.files import read_trace, write_trace
+from fluxsched.sim.guard import is_foreign, told
 from fluxsched.sim.lines import print_lines
 from fluxsched.sim.lublin import USERS, generate
 from fluxsched.sim.replay import Clock, Instance, replay
@@ -86,7 +88,17 @@ def simulate(wanted: Wanted, stopwatch: Callable[[], float], bar: Bar | None = N
     _check_written(wanted.jobs_out, wanted.plot)
     trace = read_trace(wanted.trace)
     results = [
-        run(
+        _simulated(trace, policy, label, wanted, stopwatch, bar)
+        for policy, label in zip_longest(wanted.policies or (DEFAULT_POLICY,), wanted.labels)
+    ]
+    return _written(Study(trace, results, wanted.by), wanted)
+
+
+def _simulated(
+    trace: Trace, policy: str, label: str | None, wanted: Wanted, stopwatch: Callable[[], float], bar: Bar | None
+) -> Result:
+    with told(policy) if is_foreign(policy) else nullcontext():
+        return run(
             trace,
             policy,
             procs=wanted.procs,
@@ -104,9 +116,6 @@ def simulate(wanted: Wanted, stopwatch: Callable[[], float], bar: Bar | None = N
             progress=None if bar is None else bar(label or policy),
             label=label,
         )
-        for policy, label in zip_longest(wanted.policies or (DEFAULT_POLICY,), wanted.labels)
-    ]
-    return _written(Study(trace, results, wanted.by), wanted)
 
 
 def replay_live(wanted: Wanted, instance: Instance, speed: float, clock: Clock, bar: Bar | None = None) -> Study:

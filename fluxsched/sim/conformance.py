@@ -16,6 +16,7 @@ from fluxsched.sched.blame import policy_line
 from fluxsched.sched.policy import Policy
 from fluxsched.sim import conformance_cases as put
 from fluxsched.sim.conformance_cost import SIZES, cost
+from fluxsched.sim.guard import left
 from fluxsched.sim.stage import Making, Stage
 from fluxsched.sim.witness import PROGRESS, Broken
 
@@ -156,12 +157,6 @@ def _tried(
         return None, name, Finding(seed, left(fault), policy_line(fault))
     except Exception as fault:  # foreign code: whatever it raises is a finding
         return None, name, Finding(seed, f"{type(fault).__name__}: {fault}", policy_line(fault))
-
-
-def left(fault: SystemExit) -> str:
-    """What a policy has done that calls `sys.exit`."""
-    status = fault.code if isinstance(fault.code, int) else 0 if fault.code is None else 1
-    return f"ended the process with status {status}"
 
 
 def unclear(case: tuple[str, int] | None, what: str) -> Iterator[Verdict]:

@@ -9,12 +9,12 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.errors import InvalidValue, Refused
 from fluxsched.runtime.policies import check_files, check_policy
-from fluxsched.sched.blame import policy_line
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import known_policies, make, parse_spec
-from fluxsched.sim.conformance import CASE_S, Finding, Patience, Verdict, examine, left, unclear
+from fluxsched.sim.conformance import CASE_S, Finding, Patience, Verdict, examine, unclear
+from fluxsched.sim.guard import told
 
 __all__ = ["CASE_S", "Finding", "Verdict", "check", "check_name", "check_words", "new", "unclear"]
 
@@ -53,18 +53,8 @@ def check(
 
 
 def _made(spec: str) -> Policy:
-    try:
+    with told(spec, " while it was imported"):
         return make(*parse_spec(spec))
-    except FluxschedError:
-        raise
-    except SystemExit as fault:
-        line = policy_line(fault)
-        where = f" ({line})" if line else ""
-        raise InvalidValue(f"policy {spec} {left(fault)} while it was imported{where}") from fault
-    except Exception as fault:  # foreign code: whatever it raises is its author's to know
-        line = policy_line(fault)
-        where = f" ({line})" if line else ""
-        raise InvalidValue(f"policy {spec} raised {type(fault).__name__}: {fault}{where}") from fault
 
 
 def new(name: str, directory: Path) -> list[Path]:

@@ -154,7 +154,8 @@ def _panels(figure: Figure, cells: Sequence[Any], results: Sequence[Result], sca
         if at < len(results) - 1:
             axes.set_xlabel("")
             axes.tick_params(labelbottom=False)
-        axes.set_ylim(bottom=0.0)
+    if first is not None:
+        first.set_ylim(bottom=0.0)  # after the last is drawn: a limit that is set is no longer moved by what comes
 
 
 def _utilisation(axes: Axes, result: Result, at: int, scale: Scale) -> None:

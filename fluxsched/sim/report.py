@@ -135,7 +135,7 @@ def as_json(trace: Trace, results: Sequence[Result]) -> dict[str, Any]:
 
 def _result_json(result: Result) -> dict[str, Any]:
     cost = result.cost
-    figures = {"instants": cost.instants, "passes": cost.passes, "wall_s": cost.wall_s}
+    figures = {"instants": cost.instants, "passes": cost.passes, "refused": cost.refused, "wall_s": cost.wall_s}
     if cost.pass_s:
         passes = sorted(cost.pass_s)
         figures |= {
@@ -201,6 +201,7 @@ LINES = (
     Line("fairness over users", lambda _, summary: _fairness(summary.fairness_users, summary.users)),
     Line("fairness over queues", lambda _, summary: _fairness(summary.fairness_queues, summary.queues)),
     Line("passes", lambda result, _: f"{result.cost.passes:,}" if result.cost.passes else ""),
+    Line("decisions refused", lambda result, _: f"{result.cost.refused:,}" if result.cost.refused else ""),
     Line("pass mean [us]", _passes(lambda passes: sum(passes) / len(passes))),
     Line("pass p99 [us]", _passes(lambda passes: percentile(passes, 0.99))),
     Line("pass max [us]", _passes(lambda passes: passes[-1])),

@@ -36,12 +36,16 @@ LEFT = frozenset({WAITING, RUNNING, UNSUBMITTED})
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What scheduling took: instants, passes, and, if a stopwatch was given, seconds in all and in each pass."""
+    """What scheduling took: instants, passes, and, if a stopwatch was given, seconds in all and in each pass.
+
+    `refused` are the decisions of the policy that could not be made real: one that keeps the laws has none.
+    """
 
     instants: int
     passes: int
     wall_s: float | None = None
     pass_s: Sequence[float] = ()
+    refused: int = 0
 
 
 @dataclass(slots=True, repr=False)

@@ -263,7 +263,8 @@ class Simulation:
             [job.job for job in jobs], self._submit_s, self._start, self._end, self._procs,
             [job.user for job in jobs], [job.queue for job in jobs], self._state, self._ranks, self._notes,
         )  # fmt: skip
-        cost = Cost(self._instants, self._scheduler.stats()["passes"], wall_s, self._pass_s)
+        counts = self._scheduler.stats()
+        cost = Cost(self._instants, counts["passes"], wall_s, self._pass_s, counts["refused"])
         targets = len(self._site.resources)
         return Result(self._title, self._trace.name, table, self._capacity, targets, cost, until_s)
 

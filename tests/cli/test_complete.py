@@ -57,6 +57,15 @@ def test_values(fake: Any, line: str, want: list[str]) -> None:
     assert offered(lambda uri: fake(ANSWERS), line) == want
 
 
+def test_nothing_that_a_terminal_obeys_is_offered(fake: Any) -> None:
+    jobs = [{"id": 5, "name": "a\n\x1b[31mb", "state": "RUN"}]
+    answers = {"job-manager.list": {"jobs": jobs}, "job-manager.queue-list": {"queues": ["ok", "o\x1b[2J"]}}
+    complete = ShellComplete(main, {"obj": lambda uri: fake(answers)}, "fluxsched", "_X").get_completions
+    (job,) = complete(["wait"], "ƒ")
+    assert (job.value, job.help) == ("ƒ6", r"a\n\x1b[31mb RUN")
+    assert [item.value for item in complete(["jobs", "-q"], "o")] == ["ok"]
+
+
 def test_the_instance_is_the_one_that_is_named(fake: Any) -> None:
     asked = []
 

@@ -70,6 +70,12 @@ class Nameless:
     def schedule(self, view: object, now_s: float) -> None: ...
 
 
+class Coloured:
+    name = "\x1b[31mred"
+
+    def schedule(self, view: object, now_s: float) -> None: ...
+
+
 class Bare:
     name = "bare"
 
@@ -86,6 +92,7 @@ class Loose:
     [
         (Wrong, r"policy 'wrong': schedule\(self, view\) should be schedule\(self, view, now_s\)"),
         (Nameless, "Nameless: name is None"),
+        (Coloured, r"Coloured: name is '\\x1b\[31mred'; it should be a text"),
         (Bare, "'bare' has no method schedule"),
         (Loose, "'loose': OPTIONS should map"),
         (Fifo(), "should be a class"),

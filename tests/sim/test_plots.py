@@ -86,6 +86,17 @@ def test_legends_are_beside_the_data_and_policies_in_panels_of_their_own(study) 
     assert all(axes.get_ylabel() for axes in figure.axes)
 
 
+def test_a_later_policy_with_a_longer_queue_fits_its_panel(study, trace_of) -> None:
+    from fluxsched.sim.plots import draw
+
+    trace = trace_of((0, 90, 90, 1), (0, 90, 90, 2), (1, 5, 5, 1), (1, 5, 5, 1), (1, 5, 5, 1))
+    results = [run(trace, policy, procs=2) for policy in ("firstfit", "fifo")]
+    longest = [result.summary.queue_max for result in results]
+    assert longest[0] < longest[1]
+    panels = [axes for axes in draw(trace, results).axes if axes.get_ylabel() == "jobs waiting"]
+    assert all(bottom == 0.0 and top >= max(longest) for bottom, top in [axes.get_ylim() for axes in panels])
+
+
 def test_labels_are_what_curves_are_called(study, trace_of) -> None:
     from fluxsched.sim.plots import draw
 

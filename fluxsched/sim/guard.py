@@ -1,0 +1,47 @@
+"""Somebody else's policy in our process: what it raises, or that it ends, is told as a refusal that names it.
+
+Law: a bug of ours is never hidden. A simulation in which only policies of ours take part is not guarded. What a policy
+does that Python is not asked about (`os._exit`, a crash in C, a loop) is nobody's to notice here: `policy check` tries
+it in a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fluxsched.errors import FluxschedError, InvalidValue
+from fluxsched.sched.blame import policy_line
+from fluxsched.sched.registry import OWN, parse_spec, split_queues
+
+
+def left(fault: SystemExit) -> str:
+    """What a policy has done that calls `sys.exit`."""
+    status = fault.code if isinstance(fault.code, int) else 0 if fault.code is None else 1
+    return f"ended the process with status {status}"
+
+
+@contextmanager
+def told(policy: str, when: str = "") -> Iterator[None]:
+    """Whatever a policy raises within becomes an InvalidValue: the policy, the fault, its line, and `when` it was."""
+    try:
+        yield
+    except FluxschedError:
+        raise
+    except SystemExit as fault:
+        raise InvalidValue(f"policy {policy} {left(fault)}{when}{_where(fault)}") from fault
+    except Exception as fault:  # foreign code: whatever it raises is its author's to know
+        text = str(fault)
+        said = f"{type(fault).__name__}: {text}" if text else type(fault).__name__
+        raise InvalidValue(f"policy {policy} raised {said}{_where(fault)}") from fault
+
+
+def is_foreign(specs: str) -> bool:
+    """Whether `SPEC;QUEUE=SPEC;...` names a policy that is not one of ours."""
+    general, own = split_queues(specs)
+    return any(parse_spec(spec)[0] not in OWN for spec in (general, *own.values()))
+
+
+def _where(fault: BaseException) -> str:
+    line = policy_line(fault)
+    return f" ({line})" if line else ""
