@@ -9,7 +9,7 @@ import click
 
 from fluxsched.cli import complete, show
 from fluxsched.cli.base import Command, usage
-from fluxsched.cli.options import FSD, JOBID, Handle, connect, json_option, uri_option, viewing
+from fluxsched.cli.options import FSD, JOBID, Handle, Whole, connect, json_option, uri_option, viewing
 from fluxsched.errors import FluxschedError
 
 STOP_TIMEOUT_S = 30.0
@@ -24,7 +24,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--config", metavar="F", type=_FILE, help="Configuration (TOML; rfc/config.md, examples/site.toml).")
 @click.option("--R", "r_path", metavar="F", type=_FILE, help="Take the resources from an R file (RFC 20).")
 @click.option("--fake", metavar="SPEC", help="Made-up resources: 1000x64+4 is 1000 nodes of 64 cores and 4 GPUs.")
-@click.option("--test-size", metavar="N", type=click.IntRange(min=1), help="N targets that each are this machine.")
+@click.option("--test-size", metavar="N", type=Whole(min=1), help="N targets that each are this machine.")
 @click.option("--scheduler", "schedulers", metavar="NAME|none", multiple=True, shell_complete=complete.policies,
               help="Policy (fifo:placement=best-fit) or file; 'easy;debug=fifo' has another for queue debug. May be "
                    "repeated. [default: config or fifo]")  # fmt: skip
@@ -133,9 +133,9 @@ def _print_uri(handle: Handle, as_json: bool, local: bool, tcp: bool) -> None:
 
 
 @click.command("ping", cls=Command)
-@click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after N. [default: continue]")
+@click.option("-c", "--count", type=Whole(min=1), metavar="N", help="Stop after N. [default: continue]")
 @click.option("-i", "--interval", type=FSD, metavar="FSD", default=1.0, show_default=True, help="Between requests.")
-@click.option("-p", "--pad", type=click.IntRange(0, PAD_BYTES_MAX), metavar="BYTES", default=0, help="Extra bytes.")
+@click.option("-p", "--pad", type=Whole(0, PAD_BYTES_MAX), metavar="BYTES", default=0, help="Extra bytes.")
 @json_option
 @click.argument("service", default="instance")
 @viewing

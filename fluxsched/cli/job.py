@@ -19,6 +19,7 @@ from fluxsched.cli.options import (
     FSD,
     URGENCY,
     Handle,
+    Whole,
     connected,
     jobid_argument,
     jobids_argument,
@@ -121,7 +122,8 @@ def eventlog(handle: Handle, jobid: int, printer: EventPrinter, follow: bool) ->
 @click.option("-t", "--timeout", type=FSD, metavar="FSD", help="Fail after this time.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not print the event.")
 @click.option("-v", "--verbose", is_flag=True, help="Print the events before it, too.")
-@click.option("-c", "--count", type=click.IntRange(min=1), default=1, help="Wait until the event has occurred N times.")
+@click.option("-c", "--count", metavar="N", type=Whole(min=1), default=1,
+              help="Wait until the event has occurred N times.")  # fmt: skip
 @event_options
 @jobid_argument
 @click.argument("event")
@@ -205,7 +207,7 @@ def output(handle: Handle, jobid: int, follow: bool, label_io: bool, as_json: bo
 
 @job.command("raise")
 @click.option("-t", "--type", "kind", default="cancel", show_default=True, help="The exception's type.")
-@click.option("-s", "--severity", type=click.IntRange(0, 7), default=0, show_default=True, help="0 ends the job.")
+@click.option("-s", "--severity", metavar="N", type=Whole(0, 7), default=0, show_default=True, help="0 ends the job.")
 @click.option("-m", "--message", "note", metavar="TEXT", default="", help="A note for the job's eventlog.")
 @jobids_argument()
 @connected
@@ -217,7 +219,7 @@ def raise_exception(handle: Handle, jobids: tuple[int, ...], kind: str, severity
 
 @job.command("id")
 @click.option("--to", "form", type=click.Choice(tuple(_FORMS)), default="dec", show_default=True)
-@jobids_argument(distinct=False)
+@jobids_argument(only_read=True)
 def convert_id(jobids: tuple[int, ...], form: str) -> None:
     """Write job ids in another form (RFC 19)."""
     for jobid in jobids:

@@ -10,7 +10,7 @@ import click
 
 from fluxsched.cli.base import Command
 from fluxsched.cli.job_fields import FIELDS, JOBS, JobRow
-from fluxsched.cli.options import Converted, Handle, Output, table_options, typed, viewing
+from fluxsched.cli.options import Converted, Handle, Output, Whole, table_options, typed, viewing
 from fluxsched.cli.selecting import Constraint, Jobs, Wanted, filter_options, in_states, jobs_argument
 from fluxsched.cli.table import SortKey, parse_sort, sort_rows
 from fluxsched.errors import InvalidValue, Refused, RPCError
@@ -59,7 +59,7 @@ def request_for(wanted: Wanted, every_state: bool, since_s: float | None, count:
 @filter_options()
 @click.option("--since", metavar="WHEN", type=Converted("when", parse_since),
               help="Active jobs, and those that ended since -FSD or a date and time.")
-@click.option("-c", "--count", type=click.IntRange(0, LISTED_MAX), default=LISTED_DEFAULT, show_default=True,
+@click.option("-c", "--count", metavar="N", type=Whole(0, LISTED_MAX), default=LISTED_DEFAULT, show_default=True,
               help=f"At most so many jobs; 0 is {LISTED_MAX:,}.")
 @click.option("--sort", "keys", metavar="[-]FIELD,...", type=Converted("sort", sort_keys),
               default=(), help="Order of the jobs shown; '-' reverses.")

@@ -14,7 +14,7 @@ import click
 from fluxsched.cli import complete
 from fluxsched.cli.files import read_text
 from fluxsched.cli.job_environment import all_rules, is_text, submitted_environment
-from fluxsched.cli.options import TIME_LIMIT, URGENCY, Converted
+from fluxsched.cli.options import TIME_LIMIT, URGENCY, Converted, Whole
 from fluxsched.core.amounts import check_kind, parse_amount
 from fluxsched.core.constraint import Constraint, parse_constraint_text
 from fluxsched.core.duration import parse_duration
@@ -112,8 +112,8 @@ def parse_copies(text: str) -> Idset:
     return ids
 
 
-_NATURAL = click.IntRange(min=0)
-_POSITIVE = click.IntRange(min=1)
+_NATURAL = Whole(min=0)
+_POSITIVE = Whole(min=1)
 _TASKS = (
     click.option("-N", "--nodes", type=_POSITIVE, metavar="N", help="Number of nodes."),
     click.option("-n", "--ntasks", type=_POSITIVE, metavar="N", help="Number of tasks. [default: 1]"),

@@ -8,7 +8,7 @@ import click
 
 from fluxsched.cli import complete, show
 from fluxsched.cli.base import Group
-from fluxsched.cli.options import FSD, Handle, Output, Table, connected, json_option, table_options, viewing
+from fluxsched.cli.options import FSD, Handle, Output, Table, Whole, connected, json_option, table_options, viewing
 from fluxsched.cli.table import Field
 
 _STATES = {0: "I", 1: "R", 2: "F", 3: "X"}
@@ -59,7 +59,7 @@ def _specification(spec: str, options: tuple[str, ...]) -> str:
 @click.option("--name", metavar="NAME", help="Name of the module. [default: the policy's name]")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", shell_complete=complete.groups,
               help="Acquire this group; may be repeated.")  # fmt: skip
-@click.option("--restart", metavar="N", type=click.IntRange(min=0), help="Restart it at most N times. [default: 0]")
+@click.option("--restart", metavar="N", type=Whole(min=0), help="Restart it at most N times. [default: 0]")
 @click.option("--fallback", metavar="POLICY", shell_complete=complete.policies,
               help="Policy to load after the last restart. [default: none]")  # fmt: skip
 @click.option("--hung-after", "hung_after_s", metavar="FSD", type=FSD,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
+from math import isinf
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import click
@@ -208,21 +209,38 @@ def _duration(text: str) -> float:
 
 
 def _time_limit(text: str) -> float:
-    """An FSD whose bare number is minutes, as Flux has it for time limits."""
+    """An FSD whose bare number is minutes, as Flux has it for time limits; 0 and infinity set none."""
     from fluxsched.core.duration import parse_duration
 
+    if ":" in text:
+        raise InvalidValue(f"time limit {text!r} is not minutes, as 90, nor a number with a unit: 30s, 1.5h, 2d")
     try:
-        return parse_duration(f"{text}m")
+        seconds = parse_duration(f"{text}m")
     except LimitExceeded:
         raise
     except InvalidValue:  # it has a unit, or is none
-        return parse_duration(text)
+        seconds = parse_duration(text)
+    return 0.0 if isinf(seconds) else seconds
 
 
-def _jobid(text: str) -> int:
-    from fluxsched.core.jobid import parse_jobid
+def parse_jobid(text: str) -> int:
+    """The id of a job that an instance can have. Raises InvalidValue."""
+    from fluxsched.core import jobid
 
-    return parse_jobid(text)
+    id = jobid.parse_jobid(text)
+    if id > SENT_ID_MAX:
+        raise LimitExceeded(f"there is no job {text!r}: ids of jobs are below 2**63")
+    return id
+
+
+SENT_ID_MAX = (1 << 63) - 1
+"""The highest id that is sent: an instance gives lower ones for five hundred years, whatever RFC 19 has room for."""
+
+
+class Whole(click.IntRange):
+    """A whole number within bounds, called so in errors."""
+
+    name = "whole number"
 
 
 def _small(text: str) -> int:
@@ -283,30 +301,33 @@ class JobIdType(Converted):
 
 FSD = Converted("fsd", _duration)
 TIME_LIMIT = Converted("time limit", _time_limit)
-JOBID = JobIdType("jobid", _jobid)
+JOBID = JobIdType("jobid", parse_jobid)
 URGENCY = Converted("urgency", _urgency)
 SIGNAL = Converted("signal", _signal)
 
 jobid_argument = click.argument("jobid", metavar="JOBID", type=JOBID)
 
 
-def jobids_argument(*, required: bool = True, distinct: bool = True) -> Callable[[Function], Function]:
+def jobids_argument(*, required: bool = True, only_read: bool = False) -> Callable[[Function], Function]:
     """The argument `JOBID...`; an error names every text that is not a job id.
 
-    `distinct`: a job that is named twice, perhaps in two forms, is there once.
+    A job that is named twice, perhaps in two forms, is there once, unless the ids are `only_read`: then all that
+    RFC 19 allows are taken as they come.
     """
 
     def parse(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[int, ...]:
+        from fluxsched.core import jobid
+
         ids, faults = [], []
         for text in texts:
             try:
-                ids.append(_jobid(text))
+                ids.append(jobid.parse_jobid(text) if only_read else parse_jobid(text))
                 note_typed(ctx, ids[-1], text)
             except InvalidValue as error:
                 faults.append(str(error))
         if faults:
             raise click.BadParameter("; ".join(faults), ctx, param)
-        return tuple(dict.fromkeys(ids) if distinct else ids)
+        return tuple(ids if only_read else dict.fromkeys(ids))
 
     metavar = "JOBID..." if required else "[JOBID...]"
     return click.argument(

@@ -9,7 +9,7 @@ import click
 
 from fluxsched.cli import complete, show
 from fluxsched.cli.base import Group, usage
-from fluxsched.cli.options import Output, Table, table_options
+from fluxsched.cli.options import Output, Table, Whole, table_options
 from fluxsched.cli.table import Field
 from fluxsched.core.text import printable
 
@@ -80,7 +80,7 @@ def _typed(paths: Sequence[Path]) -> str:
 
 
 @policy.command("check")
-@click.option("--seed", metavar="S", type=click.IntRange(min=0), default=0, show_default=True,
+@click.option("--seed", metavar="S", type=Whole(min=0), default=0, show_default=True,
               help="The first case's; a failing case is told with its own.")  # fmt: skip
 @click.argument("spec", metavar="NAME", shell_complete=complete.policies)
 @table_options(CHECK)

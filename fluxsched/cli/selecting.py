@@ -15,12 +15,13 @@ import click
 
 from fluxsched.cli import complete, show
 from fluxsched.cli.job_fields import RESULTS, STATES
-from fluxsched.cli.options import JOBID, Converted, Function, Handle, Words, note_typed
+from fluxsched.cli.options import JOBID, Converted, Function, Handle, Words, note_typed, parse_jobid
 from fluxsched.errors import InvalidValue
 
 Constraint = dict[str, Any]
 
 ANY_USER = "all"
+_RANGES = "JOBID..JOBID"
 _WILD = frozenset("*?[")
 STATE_WORDS = Words((*STATES, *RESULTS))
 
@@ -47,7 +48,7 @@ class Wanted(NamedTuple):
     @property
     def is_definite(self) -> bool:
         """Whether it means certain jobs, whatever has become of them: an array, or a range of ids."""
-        return "--array" in self.terms or "JOBID..JOBID" in self.terms
+        return "--array" in self.terms or _RANGES in self.terms
 
     @property
     def names_states(self) -> bool:
@@ -60,7 +61,8 @@ class Wanted(NamedTuple):
 
     def said(self) -> str:
         """The options that were given, for an error."""
-        return ", ".join(self.terms) or "--all"
+        ranges = ", ".join("..".join(show.jobid_text(int(id)) for id in each.split("..")) for each in self.jobs.ranges)
+        return ", ".join(ranges if term == _RANGES else term for term in self.terms) or "--all"
 
 
 def in_states(*words: str) -> Constraint:
@@ -119,7 +121,7 @@ def terms_of(
     """What each option that was given demands, by the option's name."""
     found: dict[str, Constraint] = {}
     if jobs.ranges:
-        found["JOBID..JOBID"] = {"id": [*jobs.ranges, *jobs.ids]}
+        found[_RANGES] = {"id": [*jobs.ranges, *jobs.ids]}
     if user is not None:
         found["--user"] = {"userid": [user]}
     if names:
@@ -142,15 +144,14 @@ def _operands(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
     ids, ranges, faults = [], [], []
     for text in texts:
         try:
-            low, high = parse_jobids(text)
+            if ".." in text:
+                low, high = parse_jobids(text)
+                ranges.append(f"{low}..{high}")
+            else:
+                ids.append(parse_jobid(text))
+                note_typed(ctx, ids[-1], text)
         except InvalidValue as error:
             faults.append(str(error))
-            continue
-        if ".." in text:
-            ranges.append(f"{low}..{high}")
-        else:
-            ids.append(low)
-            note_typed(ctx, low, text)
     if faults:
         raise click.BadParameter("; ".join(faults), ctx, param)
     return Jobs(tuple(dict.fromkeys(ids)), tuple(ranges))

@@ -15,7 +15,7 @@ import click
 
 from fluxsched.cli import show
 from fluxsched.cli.base import Group, usage
-from fluxsched.cli.options import FSD, connect, uri_option
+from fluxsched.cli.options import FSD, Whole, connect, uri_option
 from fluxsched.core.text import printable
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _IN = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OUT = click.Path(dir_okay=False, path_type=Path)
-_COUNT = click.IntRange(min=1)
+_COUNT = Whole(min=1)
 
 
 class SimGroup(Group):
@@ -53,7 +53,7 @@ def sim() -> None:
 @click.option("--procs", metavar="N", type=_COUNT, help="N one-core targets. [default: what the trace says]")
 @click.option("--nodes", metavar="N", type=_COUNT, help="N targets of --cores and --gpus each.")
 @click.option("--cores", metavar="C", type=_COUNT, help="Cores a node. [default: 1]")
-@click.option("--gpus", metavar="G", type=click.IntRange(min=0), help="GPUs a node. [default: 0]")
+@click.option("--gpus", metavar="G", type=Whole(min=0), help="GPUs a node. [default: 0]")
 @click.option("--R", "r_path", metavar="F", type=_IN, help="Take the resources from an R file (RFC 20).")
 @click.option("--config", metavar="F", type=_IN, help="Groups, queues and limits of an instance's configuration.")
 @click.option("--site", metavar="F", type=_IN, help="Drains, outages, moves and maintenance, at given times.")

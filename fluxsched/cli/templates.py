@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise, product
 from typing import NamedTuple
 
+from fluxsched.core.text import printable
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 INPUTS_MAX = 100_000
@@ -51,7 +52,11 @@ class Row(NamedTuple):
     values: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"input {self.seq + 1} ({', '.join(map(repr, self.values))})"
+        return f"input {self.seq + 1} ({', '.join(map(_quoted, self.values))})"
+
+
+def _quoted(value: str) -> str:
+    return f"'{printable(value)}'"
 
 
 def split_words(words: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[str, tuple[str, ...]]]]:
@@ -142,8 +147,10 @@ def fill(word: str, row: Row, methods: Methods) -> str:
             return format(_value(match, row, methods, count), match["spec"] or "")
         except InvalidValue as fault:
             raise InvalidValue(f"{match[0]} in {word!r}: {fault}") from None
-        except Exception as fault:
-            # the user's own expression may raise anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException as fault:
+            # the user's own expression may raise anything, SystemExit too
             raise InvalidValue(f"{match[0]} in {word!r}: {type(fault).__name__}: {fault}") from fault
 
     return PLACEHOLDER.sub(replaced, word)

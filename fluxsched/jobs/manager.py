@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from fluxsched.core.duration import format_duration
 from fluxsched.core.idset import Idset
-from fluxsched.core.template import check_outputs
 from fluxsched.core.why import Why
 from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs import lookups
@@ -30,6 +29,7 @@ from fluxsched.jobs.queues import Queue, QueueConfig, QueueStatus, checked_reaso
 from fluxsched.jobs.restore import Restored, Row, restore
 from fluxsched.jobs.scheduler_side import SchedulerSide
 from fluxsched.jobs.states import CLEANUP, DEPEND, PENDING, RUN, SCHED
+from fluxsched.jobs.submitted import check_submitted
 
 if TYPE_CHECKING:
     from fluxsched.core.jobspec import Jobspec
@@ -74,7 +74,7 @@ class JobManager(SchedulerSide):
             raise Refused(f"{self._active_max} jobs are active, the limit: submit when some have ended", errno.EAGAIN)
         if jobid in self.active or jobid in self.inactive:
             raise InvalidValue(f"job id {jobid} is taken: ids must be unique")
-        check_outputs(jobspec.output, jobspec.error)
+        check_submitted(jobspec)
         queue = self.queues.for_submit(jobspec.queue)
         jobspec = queue.admit(jobspec)
         dependencies = self._checked_dependencies(jobspec) if jobspec.dependencies else ()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fluxsched.cli import array, follow
+from fluxsched.cli.templates import Row
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused, RPCError
 
@@ -148,6 +149,7 @@ def test_options_are_templates_and_submitted_as_submit_reads_them(cli) -> None:
         ("echo {3} ::: a b", "input 1 ('a'): {3} in '{3}': there are 1 inputs a job, counted from 0"),
         ("echo {.nope} ::: a", "no method 'nope': there is %, /, /%, //, and --define"),
         ("--define=h=1/int(x) echo {.h} ::: 0", "{.h} in '{.h}': ZeroDivisionError: division by zero"),
+        ("--define=h=exit() echo {.h} ::: 0", "{.h} in '{.h}': SystemExit: None"),
         ("--define=h=1+ echo {.h} ::: 0", "'h=1+': invalid syntax"),
         ("--define=1=x echo ::: 0", "'1=x' is not NAME=CODE"),
         ("echo {seq:q} ::: 0", "{seq:q} in '{seq:q}': ValueError"),
@@ -173,6 +175,10 @@ def test_inputs_that_cannot_be_read(cli, tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"\xe4")
     done = cli("bulksubmit", "echo", "::::", f"{tmp_path}/latin")
     assert (done.code, f"{tmp_path}/latin is not UTF-8 text" in done.err) == (2, True)
+
+
+def test_inputs_that_are_not_text_are_named_by_their_bytes() -> None:
+    assert str(Row(0, ("caf\udce9", "b"))) == "input 1 ('caf\\xe9', 'b')"
 
 
 def test_jobs_inputs_and_combinations_are_bounded(cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_a_selected_job_that_has_ended_meanwhile_is_no_error(cli, job) -> None:
 def test_a_selection_that_nothing_matches_is_refused_and_all_of_nothing_is_done(cli) -> None:
     done = cli("cancel", "--name", "x", "--user", "root", answers=chosen())
     assert (done.code, done.err) == (1, "fluxsched: cancel: no active job matches --user, --name\n")
-    assert cli("kill", "1..5", answers=chosen()).err == "fluxsched: kill: no running job matches JOBID..JOBID\n"
+    assert cli("kill", "1..5", answers=chosen()).err == "fluxsched: kill: no running job matches ƒ2..ƒ6\n"
     assert cli("wait", "--queue", "q", answers=chosen()).err == "fluxsched: wait: no job matches --queue\n"
 
     def ended_only(request: dict) -> list[dict]:

@@ -129,12 +129,18 @@ def test_refused_submit(cli) -> None:
     assert (done.code, done.out, done.err) == (1, "", "fluxsched: submit: needs 99 cores; there are 16\n")
 
 
+def test_an_infinite_time_limit_is_none(made) -> None:
+    assert Jobspec.parse(made("-t", "infinity", "true")).duration_s == 0
+
+
 @pytest.mark.parametrize(
     ("args", "text"),
     [
         ("", "Missing argument 'COMMAND...'"),
         ("-n 0 true", "0 is not in the range"),
         ("-t soon true", "soon"),
+        ("-t 01:30:00 true", "time limit '01:30:00' is not minutes, as 90, nor a number with a unit: 30s, 1.5h, 2d"),
+        ("-N two true", "'two' is not a valid whole number"),
         ("--urgency 99 true", "urgency '99' is not 0..31, hold, default, expedite"),
         ("--dependency later true", "'later' is not SCHEME:VALUE"),
         ("--begin-time tomorrow true", "begin time 'tomorrow'"),

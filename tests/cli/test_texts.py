@@ -167,6 +167,11 @@ def test_an_option_for_words_repeats_few_of_the_wrong_ones(cli) -> None:
     ("words", "text"),
     [
         (["jobs", "-o", "{id:zz}"], "{id:zz} is not a column"),
+        (["jobs", "18446744073709551615"], "there is no job '18446744073709551615': ids of jobs are below 2**63"),
+        (["cancel", "1", "ƒjpXCZedGfVQ"], "there is no job 'ƒjpXCZedGfVQ'"),
+        (["wait", "--array", "0xffffffffffffffff"], "there is no job '0xffffffffffffffff'"),
+        (["job", "info", "9223372036854775808"], "there is no job '9223372036854775808'"),
+        (["job", "raise", "9223372036854775808"], "there is no job '9223372036854775808'"),
         (["update", "5", ""], "'' is not KEY=VALUE"),
         (["submit", "--begin-time", "+99999999999999999d", "true"], "is after the year 9999"),
         (["submit", "--begin-time", "inf", "true"], "is after the year 9999"),
