@@ -17,6 +17,7 @@ import click
 
 from fluxsched.cli.base import TYPED_ORDER, warn
 from fluxsched.cli.files import read_text
+from fluxsched.core.template import has_tags
 from fluxsched.core.text import printable
 from fluxsched.errors import InvalidValue, LimitExceeded
 
@@ -49,6 +50,17 @@ def submitted_environment(rules: Iterable[str]) -> dict[str, str]:
         more = f" and {len(left_out) - NAMES_SHOWN_MAX} more" if len(left_out) > NAMES_SHOWN_MAX else ""
         warn(f"left out of the job's environment, because it is not UTF-8 text: {shown}{more}")
     return {name: value for name, value in edited.items() if name not in left_out}
+
+
+def split_templates(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The variables as they are, and those that a rule has given tags to, such as `{{tmpdir}}`: the job's own."""
+    tagged = {
+        name for name, value in environment.items() if has_tags(value) and os.environ.get(name) != value
+    }
+    return (
+        {name: value for name, value in environment.items() if name not in tagged},
+        {name: value for name, value in environment.items() if name in tagged},
+    )
 
 
 def is_text(text: str) -> bool:

@@ -12,13 +12,15 @@ from typing import Any
 import click
 
 from fluxsched.cli import complete
+from fluxsched.cli.base import warn
 from fluxsched.cli.files import read_text
-from fluxsched.cli.job_environment import all_rules, is_text, submitted_environment
+from fluxsched.cli.job_environment import all_rules, is_text, split_templates, submitted_environment
 from fluxsched.cli.options import TIME_LIMIT, URGENCY, Converted, Whole
 from fluxsched.core.amounts import check_kind, parse_amount
 from fluxsched.core.constraint import Constraint, parse_constraint_text
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.idset import Idset
+from fluxsched.core.jobfields import ENV_EXPAND
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import with_path
 from fluxsched.core.text import printable
@@ -39,6 +41,14 @@ Asked = tuple[str, str, int]
 
 BEGIN_MAX_S = 253_402_300_800.0
 """The end of the year 9999, in seconds since the epoch: no calendar goes on."""
+
+SHELL_OPTIONS = ("pmi", "input.stdin", "output.stdout", "output.stderr", ENV_EXPAND)
+"""The shell options (and what is below them) that are read here; others are kept in the jobspec."""
+
+NAMES_SHOWN_MAX = 8
+"""Ignored shell options that one warning names."""
+
+_WARNED = "fluxsched.ignored-options"
 
 COPIES_MAX = 100_000
 """As many jobs as one connection may have in flight."""
@@ -189,7 +199,7 @@ def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None
 
     Raises InvalidValue for what does not make a job.
     """
-    environment = submitted_environment(options["env_rules"])
+    environment, templates = split_templates(submitted_environment(options["env_rules"]))
     begin = options["begin_time"]
     constraint: Constraint | None = options["requires"]
     per_task, per_node, shared = [amounts_for(place, options["requests"]) for place in PLACES]
@@ -217,12 +227,26 @@ def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None
     ).to_json()
     if options["allow_infeasible"]:
         jobspec["attributes"]["system"][UNSATISFIABLE] = "wait"
+    _warn_of_ignored(options["shell_options"])
     attributes = [*(f"system.shell.options.{each}" for each in options["shell_options"]), *options["attributes"]]
-    if not attributes:
+    if templates:
+        jobspec = with_path(jobspec, f"attributes.system.shell.options.{ENV_EXPAND}", templates)
+    if not attributes and not templates:
         return jobspec
     for attribute in attributes:
         jobspec = with_attribute(jobspec, attribute)
     return Jobspec.parse(jobspec).to_json()
+
+
+def _warn_of_ignored(settings: Iterable[str]) -> None:
+    """Say once a command which shell options nobody here reads: as in Flux they are no error."""
+    names = dict.fromkeys(setting.lstrip("^").partition("=")[0] for setting in settings)
+    ignored = [name for name in names if not f"{name}.".startswith(tuple(f"{read}." for read in SHELL_OPTIONS))]
+    meta = click.get_current_context().find_root().meta
+    if ignored and not meta.setdefault(_WARNED, False):
+        meta[_WARNED] = True
+        shown = ", ".join(map(printable, ignored[:NAMES_SHOWN_MAX]))
+        warn(f"ignored, because nothing here reads such shell options: {shown}; read are {', '.join(SHELL_OPTIONS)}")
 
 
 def working_directory(given: str | None) -> str:

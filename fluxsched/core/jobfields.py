@@ -145,11 +145,11 @@ def text(obj: Mapping[str, Any], key: str, within: str = "") -> str | None:
     return value
 
 
-def parse_environment(obj: object) -> dict[str, str | None]:
+def parse_environment(obj: object, within: str = "environment") -> dict[str, str | None]:
     """Variables to set, or to unset where the value is None; such as an exec would take them."""
     if obj is None:
         return {}
-    path = "attributes.system.environment"
+    path = f"attributes.system.{within}"
     if not isinstance(obj, dict):
         raise InvalidValue(f"{path} must be an object, not {kind_of(obj)}")
     if not (set(map(type, obj)) <= {str} and set(map(type, obj.values())) <= _STRING_OR_NULL):
@@ -194,6 +194,7 @@ def inner(system: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
 
 
 _NOTHING: Mapping[str, Any] = {}
+_NO_TEMPLATES: Mapping[str, str] = {}
 _PMI = {"simple": True, "off": False, "none": False}
 
 
@@ -221,6 +222,19 @@ def pmi_of(system: Mapping[str, Any]) -> bool | None:
     if type(wanted) is not str or wanted not in _PMI:
         raise InvalidValue(f"attributes.system.shell.options.pmi: {shown(wanted)} is not simple, off or none")
     return _PMI[wanted]
+
+
+def templates_of(system: Mapping[str, Any]) -> Mapping[str, str]:
+    """Variables whose values have tags that are filled in when the job starts (shell option `env-expand`)."""
+    found = inner(system, "shell", "options").get(ENV_EXPAND)
+    if found is None:
+        return _NO_TEMPLATES
+    read = parse_environment(found, f"shell.options.{ENV_EXPAND}")
+    return {name: value for name, value in read.items() if value is not None}
+
+
+ENV_EXPAND = "env-expand"
+"""Flux's shell option for variables with tags."""
 
 
 def file_options(input: str | None, output: str | None, error: str | None) -> dict[str, Any] | None:

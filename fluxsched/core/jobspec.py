@@ -33,7 +33,8 @@ MEMBERS_MAX = 1 << 17
 class Jobspec:
     """One program and what it needs. Durations are seconds; `duration_s` is 0.0 where the job sets no limit.
 
-    Of the three `ntasks_...` just one is set. `environment` gives None for a variable to be unset (RFC 14).
+    Of the three `ntasks_...` just one is set. `environment` gives None for a variable to be unset (RFC 14);
+    `templates` are variables whose values have tags (`core.template`).
     `ntasks_per_resource` is a type (`core`, `gpu`) and the tasks for each of them. `array` is the id of the first job
     of those that were submitted together, 0 in that job itself. `files` is an archive (RFC 37) that `parse_archive`
     reads, None if there is none. `raw` must not be changed.
@@ -58,6 +59,7 @@ class Jobspec:
     array: int | None
     files: Any
     pmi: bool | None
+    templates: Mapping[str, str]
     _bare: dict[str, Any] | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
@@ -102,6 +104,7 @@ class Jobspec:
             jobfields.array_of(system),
             _files(system),
             jobfields.pmi_of(system),
+            jobfields.templates_of(system),
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -52,6 +52,11 @@ def check_outputs(output: str | None, error: str | None) -> None:
             check_template(template, f"{what} {template[:80]!r}")
 
 
+def has_tags(template: str) -> bool:
+    """Whether it has a tag that is known, `{{tmpdir}}` among them."""
+    return "{{" in template and any(tag in _KNOWN or tag == "tmpdir" for tag in _TAG.findall(template))
+
+
 def is_shared(template: str) -> bool:
     """Whether it is the same for all tasks of a job: it has no tag of a node or a task."""
     return all(tag in _SHARED or tag not in _KNOWN for tag in _TAG.findall(template))

@@ -129,6 +129,22 @@ def test_refused_submit(cli) -> None:
     assert (done.code, done.out, done.err) == (1, "", "fluxsched: submit: needs 99 cores; there are 16\n")
 
 
+def test_values_with_tags_are_filled_in_when_the_job_starts(made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OURS", "{{id}}")  # nobody asked for that to be read
+    spec = Jobspec.parse(made("--env=A={{tmpdir}}/a", "--env=B={{mine}}", "--env=C=$A:{{ id }}", "true"))
+    assert spec.templates == {"A": "{{tmpdir}}/a", "C": "{{tmpdir}}/a:{{ id }}"}
+    assert (spec.environment["OURS"], spec.environment["B"], "A" in spec.environment) == ("{{id}}", "{{mine}}", False)
+
+
+def test_a_shell_option_that_nobody_reads_is_told_of_once(cli) -> None:
+    options = ("-obogus", "-ooutput.limit=1G", "-opmi=off", "-ooutput.stdout.type=kvs")
+    done = cli("submit", "--cc=1-3", *options, "--dry-run", "true")
+    assert done.code == 0
+    said = "ignored, because nothing here reads such shell options: bogus, output.limit; read are "
+    assert done.err == f"fluxsched: submit: {said}pmi, input.stdin, output.stdout, output.stderr, env-expand\n"
+    assert json.loads(done.out.splitlines()[2])["attributes"]["system"]["shell"]["options"]["bogus"] == 1
+
+
 def test_an_infinite_time_limit_is_none(made) -> None:
     assert Jobspec.parse(made("-t", "infinity", "true")).duration_s == 0
 

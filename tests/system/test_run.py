@@ -184,3 +184,17 @@ def test_output_has_a_file_a_task_or_a_node_where_its_tags_say_so(site: Any, tmp
     assert "cannot open '/no/such/0' for the job's output: No such file or directory" in found.err
     found = site("submit", "--output", "x.{{jobname}}", "true", status=1)
     assert "output 'x.{{jobname}}': unknown tag {{jobname}}: known are id, jobid, name" in found.err
+
+
+def test_tags_in_the_environment_are_filled_in_for_each_task(site: Any) -> None:
+    rules = ("--env=D={{tmpdir}}/x", "--env=T={{name}}-{{taskid}}-{{nobody}}", "--env=FLUX_JOB_ID={{taskid}}")
+    echo = '[ "$D" = "$TMPDIR/x" ] && echo $T $FLUX_JOB_ID >&2'
+    done = site.process("run", "-n2", "--job-name=mine", *rules, "sh", "-c", echo)
+    first, second = sorted(line.split() for line in done.err.splitlines())
+    assert (first[0], second[0]) == ("mine-0-{{nobody}}", "mine-1-{{nobody}}")
+    assert first[1] == second[1] != "0"
+
+
+def test_a_name_that_is_too_long_is_refused_by_the_instance(site: Any) -> None:
+    done = site.process("submit", f"--job-name={'x' * 100_000}", "true", status=1)
+    assert "the job's name has 100000 characters, limit 1024: shorten it" in done.err

@@ -14,6 +14,7 @@ from fluxsched.errors import InvalidValue
 from fluxsched.runtime.exec.base import JobLaunch
 from fluxsched.runtime.exec.layout import Block
 from fluxsched.runtime.exec.procs import PATH_VARIABLE
+from fluxsched.runtime.exec.tags import Tags
 from fluxsched.runtime.exec.tmpdir import variables
 
 STALE = frozenset((
@@ -41,12 +42,16 @@ def system_bytes(text: str) -> bytes:
 
 
 def job_environment(job: JobLaunch, path: str, tasks: list[Block], tmpdir: str | None) -> dict[bytes, bytes]:
-    """What all tasks of a job have in common; `path` is the job's path, `tmpdir` its own directory."""
+    """What all tasks of a job have in common; `path` is the job's path, `tmpdir` its own directory.
+
+    Tags in values are not filled in yet: `own_templates` says in which.
+    """
+    given = {**job.jobspec.environment, **job.jobspec.templates}
     ours = {
-        **({} if FLUX_LIBRARY in job.jobspec.environment else NO_FLUX_LIBRARY),
-        **{name: value for name, value in job.jobspec.environment.items() if value is not None and name not in STALE},
+        **({} if FLUX_LIBRARY in given else NO_FLUX_LIBRARY),
+        **{name: value for name, value in given.items() if value is not None and name not in STALE},
         **job.environment,
-        **({} if tmpdir is None else variables(tmpdir, job.jobspec.environment)),
+        **({} if tmpdir is None else variables(tmpdir, given)),
         PATH_VARIABLE: path,
         "FLUX_JOB_ID": format_f58(job.jobid),
         "FLUX_JOB_SIZE": str(sum(block.ntasks for block in tasks)),
@@ -55,10 +60,22 @@ def job_environment(job: JobLaunch, path: str, tasks: list[Block], tmpdir: str |
     return {system_bytes(name): system_bytes(value) for name, value in ours.items()}
 
 
-def task_environment(common: Mapping[bytes, bytes], block: Block, local: int) -> dict[bytes, bytes]:
+Templates = Mapping[bytes, str]
+
+
+def own_templates(job: JobLaunch, common: Mapping[bytes, bytes]) -> Templates:
+    """The values with tags that are in the job's environment: those that nothing of ours has replaced."""
+    found = {system_bytes(name): value for name, value in job.jobspec.templates.items()}
+    return {name: value for name, value in found.items() if common.get(name) == system_bytes(value)}
+
+
+def task_environment(
+    common: Mapping[bytes, bytes], templates: Templates, tags: Tags, block: Block, local: int
+) -> dict[bytes, bytes]:
     """The environment of the task with local id `local` on the target of `block`."""
     return {
         **common,
+        **{name: system_bytes(tags.fill(value, block.first + local)) for name, value in templates.items()},
         b"FLUX_TASK_RANK": str(block.first + local).encode(),
         b"FLUX_TASK_LOCAL_ID": str(local).encode(),
         b"CUDA_VISIBLE_DEVICES": ",".join(map(str, block.children.gpus)).encode() or NO_GPUS,

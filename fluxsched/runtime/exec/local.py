@@ -23,7 +23,7 @@ from fluxsched.runtime.clock import sleep
 from fluxsched.runtime.exec import procs
 from fluxsched.runtime.exec import tmpdir as tmpdirs
 from fluxsched.runtime.exec.base import JobLaunch, Reports
-from fluxsched.runtime.exec.environment import job_environment, system_bytes, task_environment
+from fluxsched.runtime.exec.environment import job_environment, own_templates, system_bytes, task_environment
 from fluxsched.runtime.exec.gate import Gate, made_up_names, more_descriptors, odd_names, seal_descriptors
 from fluxsched.runtime.exec.guard import MemoryGuard
 from fluxsched.runtime.exec.input import INPUT_TASKS_MAX, JobInput, source_of
@@ -99,10 +99,11 @@ class LocalExecutor:
         environment = job_environment(job, path, tasks, tmpdir)
         ntasks = sum(block.ntasks for block in tasks)
         cwd = _directory(job.jobspec.cwd)
-        tags = Tags(job.jobid, job.jobspec, tasks, job.R)
+        tags = Tags(job.jobid, job.jobspec, tasks, job.R, tmpdir)
         gate = _gate(job, unpacked(job, words, tmpdir), cwd, ntasks, tags, self._limit, made_up_names(environment))
         pmi = self._pmi(job, tasks)
-        spawning = _spawn(job.cores, environment, gate, tasks, self._pids, pmi)
+        filled = partial(task_environment, environment, own_templates(job, environment), tags)
+        spawning = _spawn(job.cores, filled, odd_names(environment), gate, tasks, self._pids, pmi)
         return Run(job.jobid, path, gate, spawning, Meter(self._turns.clock), pmi, tmpdir, limit_bytes)
 
     def _pmi(self, job: JobLaunch, tasks: Sequence[Block]) -> JobPmi | None:
@@ -313,16 +314,15 @@ def _gate(
 
 
 def _spawn(
-    cores: Sequence[Idset] | None, environment: dict[bytes, bytes], gate: Gate, tasks: list[Block], pids: set[int],
-    pmi: JobPmi | None,
+    cores: Sequence[Idset] | None, environment: Callable[[Block, int], dict[bytes, bytes]], odd: Sequence[bytes],
+    gate: Gate, tasks: list[Block], pids: set[int], pmi: JobPmi | None,
 ) -> Iterator[None]:  # fmt: skip
     """Spawn task after task, pinned if `cores` are known, one a step; each process id goes into `pids`."""
-    odd = odd_names(environment)
     unpinned = 0
     for block in tasks:
         units = None if cores is None else processing_units(block.children.cores, cores)
         for local in range(block.ntasks):
-            own = task_environment(environment, block, local)
+            own = environment(block, local)
             if pmi is None:
                 pid = gate.spawn(own, odd)
             else:

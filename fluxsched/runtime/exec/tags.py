@@ -15,13 +15,16 @@ from fluxsched.runtime.exec.layout import Block
 
 
 class Tags:
-    """The tags of one job whose tasks are placed as `blocks` says; `r` is its R as JSON."""
+    """The tags of one job whose tasks are placed as `blocks` says; `r` is its R as JSON, `tmpdir` its own directory."""
 
-    def __init__(self, jobid: int, jobspec: Jobspec, blocks: Sequence[Block], r: Mapping[str, Any]) -> None:
+    def __init__(
+        self, jobid: int, jobspec: Jobspec, blocks: Sequence[Block], r: Mapping[str, Any], tmpdir: str | None = None
+    ) -> None:
         self._jobid = jobid
         self._jobspec = jobspec
         self._blocks = blocks
         self._r = r
+        self._tmpdir = tmpdir
         self._firsts = [block.first for block in blocks]
 
     @cached_property
@@ -42,6 +45,8 @@ class Tags:
             value = _PARTS[name].get(part)
             return None if value is None else value(self, index, self._blocks[index], task)
         match tag:
+            case "tmpdir":
+                return self._tmpdir
             case "name":
                 return job_name(self._jobspec)
             case "nnodes":
