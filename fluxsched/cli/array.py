@@ -78,10 +78,10 @@ def copies_of(cc: Idset | None, bcc: Idset | None) -> Copies:
 def copy_options(handler: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--cc` and `--bcc`."""
     idset = Converted("idset", parse_copies)
-    handler = click.option("--bcc", type=idset, metavar="IDSET", help="The same without FLUX_JOB_CC.")(handler)
+    handler = click.option("--bcc", type=idset, metavar="IDSET", help="Like --cc, but without FLUX_JOB_CC.")(handler)
     return click.option(
         "--cc", type=idset, metavar="IDSET",
-        help="A copy for each id: {cc} in command, name, files and environment, and FLUX_JOB_CC, are the id.",
+        help="Submit a copy for each id, which replaces {cc} and is in FLUX_JOB_CC.",
     )(handler)  # fmt: skip
 
 
@@ -108,11 +108,11 @@ def after_options(handler: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed((
         click.option("--wait", is_flag=True, help="Wait for the jobs to end and exit with the highest status."),
         click.option("--watch", is_flag=True, help="Show the output of all jobs; implies --wait."),
-        click.option("-l", "--label-io", is_flag=True, help="With --watch: job and task before each line."),
+        click.option("-l", "--label-io", is_flag=True, help="With --watch: prefix each line with job and task."),
         click.option("--progress", is_flag=True, help="Show at the terminal how many jobs have ended; implies --wait."),
-        click.option("--jps", is_flag=True, help="Tell the throughput (jobs/s) at the end; implies --wait."),
+        click.option("--jps", is_flag=True, help="Print the throughput (jobs/s) at the end; implies --wait."),
         click.option("--quiet", is_flag=True, help="Do not print the job ids."),
-        click.option("--json", "as_json", is_flag=True, help="Print the ids as JSON, and the array's."),
+        click.option("--json", "as_json", is_flag=True, help="Print the ids, and the array's, as JSON."),
     )):  # fmt: skip
         run = option(run)
     return run

@@ -48,9 +48,9 @@ def batch(wrap: bool, configs: tuple[str, ...], wait: bool, quiet: bool, as_json
           uri: str | None, dry_run: bool, **options: Any) -> int:  # fmt: skip
     """Submit a script that runs in an instance of its own, on the resources asked for.
 
-    SCRIPT (else stdin) is stored with the job. Lines `#flux: OPTIONS` at its beginning are options, too; what is typed
-    wins. Its `fluxsched run` and `flux run` go to its own instance; `fluxsched --parent` to this one. It prints into
-    flux-{{id}}.out unless --output says otherwise.
+    SCRIPT (else stdin) is stored with the job. Lines `#flux: OPTIONS` at its beginning are read as options; those typed
+    here win. In it, `fluxsched run` and `flux run` use its own instance, and `fluxsched --parent` uses this one. Its
+    output goes to flux-{{id}}.out unless --output says otherwise.
     """
     script = script_of(click.get_current_context())
     arguments = () if wrap else tuple(options["command"][1:])
@@ -84,8 +84,8 @@ def alloc(bg: bool, configs: tuple[str, ...], uri: str | None, dry_run: bool,
           **options: Any) -> int:  # fmt: skip
     """Get resources, and an instance on them; run COMMAND, else a shell, in it.
 
-    COMMAND runs here, at this terminal, and its commands go to the new instance, which ends with it. With --bg it
-    stays, until COMMAND has ended there or it is canceled; `fluxsched proxy JOBID` goes in.
+    COMMAND runs at this terminal, and the commands in it use the new instance, which ends with it. With --bg COMMAND
+    runs in the instance, which stays until that has ended or the job is canceled; `fluxsched proxy JOBID` gets in.
     """
     command = tuple(options["command"])
     options["job_name"] = options["job_name"] or (os.path.basename(command[0]) if command else "alloc")
@@ -119,7 +119,7 @@ def alloc(bg: bool, configs: tuple[str, ...], uri: str | None, dry_run: bool,
 @click.argument("jobid", metavar="JOBID", type=JOBID, shell_complete=complete.jobids)
 @click.argument("command", metavar="[COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 def proxy(uri: str | None, jobid: int, command: tuple[str, ...]) -> int:
-    """Run COMMAND, else a shell, here, its commands going to the instance that JOBID is."""
+    """Run COMMAND, else a shell, here; fluxsched commands in it use the instance that JOBID is."""
     with connect(uri) as handle:
         address = address_of(handle, jobid)
     return _inside(address, jobid, command, os.environ, os.getcwd())

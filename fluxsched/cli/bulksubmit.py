@@ -122,8 +122,8 @@ def _templates(
 @click.option("--define", multiple=True, metavar="NAME=CODE",
               help="{.NAME} is the value of this expression of Python over the input x.")  # fmt: skip
 @click.option("--shuffle", is_flag=True, help="Submit the jobs in random order.")
-@click.option("--sep", metavar="TEXT", default="\n", help="What separates inputs in files: default a newline; none: "
-              "any blanks.")  # fmt: skip
+@click.option("--sep", metavar="TEXT", default="\n", help="Separator of inputs in files; none: any blanks. "
+              "[default: a newline]")  # fmt: skip
 @click.option("-v", "--verbose", is_flag=True, help="Show on stderr what is submitted.")
 @click.option("--dry-run", is_flag=True, help="Show what would be submitted, and submit nothing.")
 @after_options

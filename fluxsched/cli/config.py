@@ -28,7 +28,7 @@ def config() -> None:
 @click.argument("file", metavar="FILE", type=_FILE)
 @json_option
 def check(file: Path, fake: str | None, r_path: Path | None, as_json: bool) -> int:
-    """Tell all faults of a configuration FILE, without an instance; exit status 1 if there are any.
+    """Report all faults of a configuration FILE, without an instance; exit status 1 if there are any.
 
     Its hosts are taken as they stand there, as `fluxsched start` would take them here, and its policies are imported.
     """
@@ -73,9 +73,9 @@ def show_config(handle: Handle, as_json: bool) -> None:
 @json_option
 @connected
 def reload(handle: Handle, as_json: bool) -> None:
-    """Read the file again, all or nothing: resources, groups, queues and their limits hold at once, jobs run on.
+    """Reload the file, all or nothing: resources, groups, queues and limits take effect at once; jobs run on.
 
-    What is different is listed, and whether it needs a restart.
+    Lists what has changed, and what needs a restart.
     """
     answer = handle.rpc("config.reload")
     if as_json:

@@ -43,7 +43,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def start(schedulers: tuple[str, ...], daemon: bool, command: tuple[str, ...], **options: Any) -> int:
     """Start an instance on this machine's resources.
 
-    With COMMAND: run it inside and leave with its status (127: not found, 126: cannot be run). Without: a shell inside;
+    With COMMAND: run it inside and exit with its status (127: not found, 126: cannot be run). Without: a shell inside;
     the instance ends with it.
     """
     chosen = [name for name in ("--R", "--fake", "--test-size") if options[_PARAMETERS[name]] is not None]
@@ -166,7 +166,7 @@ def agent(uri: str | None, **options: Any) -> int:
     """Report targets online while this runs; they are torpid when it falls silent.
 
     An instance runs all tasks on its own machine. With another --host the targets are made up: a way to try out how
-    many nodes behave. To run on many machines is Flux's work (rfc/flux.md).
+    many nodes behave. To run on many machines, use Flux (rfc/flux.md).
     """
     where = _located(uri)
     from fluxsched.runtime.launch import agent

@@ -32,8 +32,8 @@ LIST = Table(
 def instances(output: Output) -> None:
     """List your instances on this machine, the oldest first.
 
-    LEVEL counts the instances around one; PARENT is the innermost of them. STATE is run, start, or silent for one that
-    does not answer.
+    LEVEL is the number of enclosing instances; PARENT is the innermost of them. STATE is run, start, or silent
+    for one that does not answer.
     """
     from fluxsched.runtime.clock import SystemClock
     from fluxsched.runtime.instances import survey

@@ -131,7 +131,7 @@ _TASKS = (
     click.option("-g", "--gpus-per-task", type=_NATURAL, metavar="N", default=0, help="GPUs for each task."),
 )  # fmt: skip
 _SLOTS = (
-    click.option("-N", "--nodes", type=_POSITIVE, metavar="N", help="Number of nodes; whole ones, without -n."),
+    click.option("-N", "--nodes", type=_POSITIVE, metavar="N", help="Number of nodes; whole nodes unless -n is given."),
     click.option("-n", "--nslots", "ntasks", type=_POSITIVE, metavar="N", help="Number of slots of resources."),
     click.option("-c", "--cores-per-slot", "cores_per_task", type=_POSITIVE, metavar="N", default=1,
                  help="Cores for each slot. [default: 1]"),
@@ -141,7 +141,7 @@ _SLOTS = (
 _JOB_OPTIONS = (
     click.option("--request", "requests", multiple=True, metavar="KIND=AMOUNT,...",
                  type=Converted("request", parse_request),
-                 help="What is counted: memory=4GiB for each task, scratch=1TB/node, matlab=1/job."),
+                 help="Counted resources: memory=4GiB for each task, scratch=1TB/node, matlab=1/job."),
     click.option("-x", "--exclusive", is_flag=True, help="Whole nodes, not shared with other jobs."),
     click.option("-t", "--time-limit", type=TIME_LIMIT, metavar="MINUTES|FSD", default=0.0,
                  help="Time limit: minutes, or with a unit, such as 30s, 1.5h."),
@@ -167,10 +167,10 @@ _JOB_OPTIONS = (
     click.option("--env-file", multiple=True, metavar="FILE", expose_value=False,
                  help="Read rules as for --env from FILE, one a line."),
     click.option("-o", "--setopt", "shell_options", multiple=True, metavar="KEY[=VALUE]",
-                 help="Set a shell option: pmi=off offers the tasks no PMI, pmi=simple even a single one."),
+                 help="Set a shell option: pmi=off disables PMI, pmi=simple enables it even for one task."),
     click.option("--setattr", "attributes", multiple=True, metavar="KEY=VALUE",
                  help="Set attributes.system.KEY (or user.KEY) of the jobspec; VALUE is JSON or text."),
-    click.option("--allow-infeasible", is_flag=True, help="Submit even what could never run so far: it waits."),
+    click.option("--allow-infeasible", is_flag=True, help="Submit a job even if it could never run so far; it waits."),
     click.option("--flags", type=Converted("flags", parse_flags), metavar="NAME,...", default=0,
                  help=f"Submit flags: {', '.join(FLAGS)}."),
     click.option("--dry-run", is_flag=True, help="Print the jobspec and submit nothing."),

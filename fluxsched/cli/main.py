@@ -50,7 +50,7 @@ SECTIONS = {
 EPILOG = """\b
 TARGETS are ranks (0-3,7), hosts (node[0-3]) or both (0,node7) everywhere.
 The instance is the one named by --uri or FLUXSCHED_URI, else your newest;
-`stop` refuses to choose among several.
+with several, commands that change something want one named.
 Exit status: 0, 1 refused or failed, 2 wrong usage, or the job's own.
 
 \b
@@ -62,7 +62,7 @@ Completion for bash (zsh and fish alike):
 @click.group("fluxsched", cls=Program, sections=SECTIONS, epilog=EPILOG,
              context_settings={"help_option_names": ["-h", "--help"]})  # fmt: skip
 @click.version_option(__version__, prog_name="fluxsched")
-@click.option("--parent", count=True, help="Go to the instance around this one; may be repeated.")
+@click.option("--parent", count=True, help="Use the enclosing instance; may be repeated.")
 @click.pass_context
 def main(ctx: click.Context, parent: int) -> None:
     """Resources and jobs of a machine: acquire, schedule, run, drain."""

@@ -72,7 +72,7 @@ def load(handle: Handle, spec: str, options: tuple[str, ...], name: str | None, 
          restart: int | None, fallback: str | None, hung_after_s: float | None, as_json: bool) -> None:  # fmt: skip
     """Start a scheduler: SPEC is a policy (fifo, fifo:placement=best-fit) or a file (./mine.py).
 
-    'easy;debug=fifo' has another policy for queue debug.
+    'easy;debug=fifo' gives queue debug a policy of its own.
     """
     fallback = None if fallback is None else _specification(fallback, ())
     care = {"restart": restart, "fallback": fallback, "hung-after": hung_after_s}

@@ -81,7 +81,7 @@ def _typed(paths: Sequence[Path]) -> str:
 
 @policy.command("check")
 @click.option("--seed", metavar="S", type=Whole(min=0), default=0, show_default=True,
-              help="The first case's; a failing case is told with its own.")  # fmt: skip
+              help="Seed of the first case; a failing case is reported with its own.")  # fmt: skip
 @click.argument("spec", metavar="NAME", shell_complete=complete.policies)
 @table_options(CHECK)
 def check(spec: str, seed: int, output: Output) -> int:

@@ -49,7 +49,7 @@ def sim() -> None:
               help="NAME or NAME:key=value,..., 'easy;debug=fifo' for a queue of its own; several are compared. "
                    "[default: easy]")  # fmt: skip
 @click.option("--label", "labels", metavar="NAME", multiple=True,
-              help="What tables and plots call a policy; one for each --policy, in their order.")  # fmt: skip
+              help="Name of a policy in tables and plots; one for each --policy, in order.")  # fmt: skip
 @click.option("--procs", metavar="N", type=_COUNT, help="N one-core targets. [default: what the trace says]")
 @click.option("--nodes", metavar="N", type=_COUNT, help="N targets of --cores and --gpus each.")
 @click.option("--cores", metavar="C", type=_COUNT, help="Cores a node. [default: 1]")

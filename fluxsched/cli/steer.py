@@ -33,7 +33,7 @@ NAMED_MAX = 100
 ASKED_MAX = 10_000
 """Refused jobs whose states are asked for at a time."""
 
-dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="Only say which jobs it would be.")
+dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="Show which jobs would be affected.")
 
 
 class Act(NamedTuple):
