@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -38,7 +39,7 @@ ASKED_IDS_MAX = 1000
 EVENTS = ("submit", "depend", "priority", "urgency", "alloc", "finish", "exception", "clean")
 """What changes a row."""
 
-_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"
+_ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 Rows = Callable[[Sequence[Mapping[str, Any]]], list[JobRow]]
@@ -87,11 +88,12 @@ class News:
 
 
 class Keys:
-    """What is typed while the table is shown; `quit` once that is a q."""
+    """What is typed while the table is shown; `quit` once that is a q. `stale` if the screen must be drawn anew."""
 
     def __init__(self, fd: int) -> None:
         self.fd: int | None = fd
         self.quit = False
+        self.stale = False
 
     def look(self) -> None:
         """Read what was typed, if anything was."""
@@ -170,15 +172,35 @@ def _terminal() -> Iterator[Keys]:
 
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
-    try:
+    keys = Keys(fd)
+
+    def enter() -> None:
         tty.setcbreak(fd)
-        sys.stdout.write(_ENTER)
-        sys.stdout.flush()
-        yield Keys(fd)
-    finally:
+        os.write(out, _ENTER)
+
+    def leave() -> None:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
-        sys.stdout.write(_LEAVE)
+        os.write(out, _LEAVE)
+
+    def suspended(signum: int, frame: object) -> None:
+        """Ctrl-Z: the shell gets its terminal, and we take ours when we go on."""
+        leave()
+        signal.signal(signum, signal.SIG_DFL)
+        os.kill(os.getpid(), signum)
+        signal.signal(signum, suspended)
+        enter()
+        keys.stale = True
+
+    out = sys.stdout.fileno()
+    sys.stdout.flush()
+    usual = signal.signal(signal.SIGTSTP, suspended)
+    try:
+        enter()
+        yield keys
+    finally:
+        signal.signal(signal.SIGTSTP, usual)
         sys.stdout.flush()
+        leave()
 
 
 def _screen(handle: Handle, watched: Watched, output: Output) -> int:
@@ -206,7 +228,8 @@ def _keep_drawing(handle: Handle, watched: Watched, output: Output, keys: Keys, 
             count = min(watched.request["max_entries"], max(1, size.lines - 2))
             found = handle.rpc("job-manager.list", {**watched.request, "max_entries": count})["jobs"]
             asked_s = now_s
-        if now_s >= min(due_s, drawn_s + DRAWN_EVERY_S) or size != old:
+        if now_s >= min(due_s, drawn_s + DRAWN_EVERY_S) or size != old or keys.stale:
+            keys.stale = False
             rows[:] = watched.rows(found)
             _draw(rows, output, size.lines)
             drawn_s = now_s

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import signal
 import struct
 import termios
 import threading
@@ -153,6 +154,29 @@ def test_jobs_watch_draws_at_a_terminal_until_q_and_leaves_it_as_it_was(site: An
         assert shown.startswith(b"\x1b[?1049h")
         assert termios.tcgetattr(theirs) == before
         site("cancel", jobid)
+        process.communicate()
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_jobs_watch_that_is_suspended_gives_the_terminal_back_and_takes_it_again(site: Any) -> None:
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    process = site.popen("jobs", "--watch", stdin=theirs, stdout=theirs, process_group=0)
+    try:
+        shown = _until(ours, b"q ends this")
+        for _ in range(2):
+            process.send_signal(signal.SIGTSTP)
+            assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+            assert _until(ours, b"\x1b[?1049l").endswith(b"\x1b[?1049l")
+            assert termios.tcgetattr(theirs) == before
+            process.send_signal(signal.SIGCONT)
+            shown = _until(ours, b"q ends this")
+            assert b"\x1b[?1049h" in shown
+        os.write(ours, b"q")
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
         process.communicate()
         os.close(ours)
         os.close(theirs)
