@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 import click
 
 from fluxsched.cli import stdio
-from fluxsched.core.text import printable
+from fluxsched.core.text import is_text, printable
 from fluxsched.errors import FluxschedError, InvalidValue, LocalProtocolError
 
 INTERRUPTED = 130
@@ -241,9 +241,6 @@ def _os_text(error: OSError) -> str:
 def _check_text(ctx: click.Context, param: click.Parameter, value: object) -> None:
     """Refuse an option or operand that is not UTF-8: Python has put lone surrogates for its bytes."""
     for text in value if isinstance(value, list | tuple) else [value]:
-        if isinstance(text, str) and not text.isascii():
-            try:
-                text.encode()
-            except UnicodeEncodeError:
-                shown = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
-                raise click.BadParameter(f"'{printable(shown)}' is not UTF-8 text", ctx, param) from None
+        if isinstance(text, str) and not is_text(text):
+            shown = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
+            raise click.BadParameter(f"'{printable(shown)}' is not UTF-8 text", ctx, param)

@@ -18,7 +18,7 @@ import click
 from fluxsched.cli.base import TYPED_ORDER, warn
 from fluxsched.cli.files import read_text
 from fluxsched.core.template import has_tags
-from fluxsched.core.text import printable
+from fluxsched.core.text import is_text, printable
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 RULE_FILES_MAX = 8
@@ -61,15 +61,6 @@ def split_templates(environment: Mapping[str, str]) -> tuple[dict[str, str], dic
         {name: value for name, value in environment.items() if name not in tagged},
         {name: value for name, value in environment.items() if name in tagged},
     )
-
-
-def is_text(text: str) -> bool:
-    """Whether it can be sent: whole Unicode, no bytes that Python smuggled in as lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def edited_environment(base: Mapping[str, str], rules: Iterable[str], depth: int = 0) -> dict[str, str]:

@@ -14,7 +14,7 @@ import click
 from fluxsched.cli import complete
 from fluxsched.cli.base import warn
 from fluxsched.cli.files import read_text
-from fluxsched.cli.job_environment import all_rules, is_text, split_templates, submitted_environment
+from fluxsched.cli.job_environment import all_rules, split_templates, submitted_environment
 from fluxsched.cli.options import TIME_LIMIT, URGENCY, Converted, Whole
 from fluxsched.core.amounts import check_kind, parse_amount
 from fluxsched.core.constraint import Constraint, parse_constraint_text
@@ -23,7 +23,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import ENV_EXPAND
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import with_path
-from fluxsched.core.text import printable
+from fluxsched.core.text import is_text, printable
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.clock import SystemClock
 

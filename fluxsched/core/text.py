@@ -12,6 +12,17 @@ UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
+def is_text(text: str) -> bool:
+    """Whether `text` can be said in UTF-8: Python puts lone surrogates for bytes of the system's that cannot."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def printable(text: str) -> str:
     """`text` on one line: control characters and bytes that are not UTF-8 become `\\n`, `\\x1b`, ..."""
     return UNPRINTABLE.sub(_escape, text)

@@ -108,14 +108,22 @@ def _make(home: Path) -> bool:
 
 
 def _ended(directory: Path) -> Iterator[Path]:
-    """Logs of instances that have ended, the latest first."""
+    """Logs of instances that have ended, the one that was written last first; a link to nowhere is the oldest."""
     try:
-        names = sorted((name for name in os.listdir(directory) if name.endswith(".log")), reverse=True)
+        paths = [directory / name for name in os.listdir(directory) if name.endswith(".log")]
     except OSError:
         return
-    for name in names:
-        if not _is_locked(directory / name):
-            yield directory / name
+    for path in sorted(paths, key=_written, reverse=True):
+        if not _is_locked(path):
+            yield path
+
+
+def _written(path: Path) -> tuple[int, str]:
+    """Its place among logs: by its last line, for what began last need not have ended last."""
+    try:
+        return path.stat().st_mtime_ns, path.name
+    except OSError:
+        return 0, path.name
 
 
 def _is_locked(path: Path) -> bool:

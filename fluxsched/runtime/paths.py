@@ -14,7 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fluxsched.errors import FluxschedError, Refused
+from fluxsched.core.text import is_text, printable
+from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.runtime.exec.procs import stat_of
 
 URI_VARIABLE = "FLUXSCHED_URI"
@@ -107,9 +108,12 @@ def live_uris() -> list[str]:
 def find_uri(uri: str | None = None, *, only: bool = False) -> str:
     """The instance to talk to: `uri`, else FLUXSCHED_URI, else this user's newest live instance that is no job.
 
-    `only`: who is about to change something must not guess. Raises Refused naming all, if there are several.
+    `only`: who is about to change something must not guess. Raises Refused naming all, if there are several, and
+    InvalidValue for an address that is no text.
     """
     if uri or (uri := os.environ.get(URI_VARIABLE)):
+        if not is_text(uri):
+            raise InvalidValue(f"{URI_VARIABLE} or --uri: '{printable(uri)}' is not UTF-8 text")
         return uri
     found = live_uris()
     if only and len(found) > 1:

@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from fluxsched.core.text import is_text, printable
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.clock import Clock
 from fluxsched.runtime.exec.leftovers import clear
@@ -40,6 +41,8 @@ def make_run_directory() -> tuple[Path, int]:
     """A new private run directory, and the descriptor whose closing says that nobody needs it any more."""
     path = Path(tempfile.mkdtemp(prefix=_prefix(), dir=base_directory()))
     try:
+        if not is_text(str(path)):
+            raise FluxschedError(f"run directory '{printable(str(path))}' is not UTF-8 text: set XDG_RUNTIME_DIR")
         if len(os.fsencode(path / SOCKET_NAME)) > UNIX_PATH_BYTES_MAX:
             raise FluxschedError(
                 f"run directory {path} is too long for a socket (limit {UNIX_PATH_BYTES_MAX} bytes): "

@@ -100,11 +100,12 @@ async def test_every_zmtp_3_is_answered(world, said):
 
 
 async def test_every_truncation_and_fuzzed_greetings_leave_the_instance_answering(world):
-    """All beginnings of what a client of each version says, then what chance makes of them, from one seed."""
+    """All beginnings of what a client says, each version of the greeting, then what chance makes of them."""
     site = await world.bare()
     chance = random.Random(SEED)
     whole = [ZMTP_1, ZMTP_2, greeting(4), session(0), session(1), session(1, NAMELESS)]
     said = [text[:end] for text in whole for end in range(len(text) + 1)]
+    said += [greeting(major, minor) + session()[GREETING_BYTES:] for major in range(256) for minor in (0, 1, 255)]
     said += [broken(chance, chance.choice(whole)) for _ in range(ROUNDS)]
     peer = world.second(site)
     for start in range(0, len(said), 100):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import ExitStack
 from pathlib import Path
@@ -74,6 +75,18 @@ def test_an_instance_that_ended_in_good_order_is_not_mourned(user: Any, daemon: 
     assert "last instance" not in user("jobs", status=1).err
     assert f"; it has ended: its log is {log}\n" in here("jobs", status=1).err
     assert user.shell("true", "--fake", "1x1").err == ""
+
+
+def test_the_last_end_is_told_also_of_an_instance_that_began_before_others(place: Path) -> None:
+    place.mkdir(parents=True)
+    (place / "gone.log").symlink_to(place / "nowhere")  # its state directory was removed
+    for name, last, ended_s in (
+        ("20260102-080000-1.log", "the instance was killed", 30_000.0),
+        ("20260102-090000-2.log", kept_logs.ENDED, 20_000.0),
+    ):
+        (place / name).write_text(f"begun\n{last}\n")
+        os.utime(place / name, (ended_s, ended_s))
+    assert str(kept_logs.last_end()).endswith("its log is " + str(place / "20260102-080000-1.log"))
 
 
 def test_a_start_that_is_refused_is_no_unexpected_end(user: Any) -> None:

@@ -117,3 +117,19 @@ def test_words_of_the_system_that_are_not_utf8(site: Any, tmp_path: Path) -> Non
         )
         assert (done.returncode, text in done.stderr.decode()) == (status, True), done
         assert b"Traceback" not in done.stderr
+
+
+def test_addresses_and_directories_of_the_environment_that_are_not_utf8(site: Any, tmp_path: Path) -> None:
+    odd = os.fsencode(tmp_path) + b"/caf\xe9"
+    os.mkdir(odd)
+    environment = {os.fsencode(k): os.fsencode(v) for k, v in site.environment.items()}
+    for name, value, words, text in (
+        (b"FLUXSCHED_URI", b"ipc:///\xe9", ["jobs"], "FLUXSCHED_URI or --uri: 'ipc:///\\xe9' is not UTF-8 text"),
+        (b"FLUXSCHED_URI", b"ipc:///\xe9", ["run", "true"], "FLUXSCHED_URI or --uri: 'ipc:///\\xe9' is not UTF-8 text"),
+        (b"XDG_RUNTIME_DIR", odd, ["start", "--fake=1x1", "true"], "is not UTF-8 text: set XDG_RUNTIME_DIR"),
+    ):
+        found = subprocess.run(
+            ["fluxsched", *words], env={**environment, name: value}, capture_output=True, timeout=20, check=False
+        )
+        assert (found.returncode, text in found.stderr.decode()) == (1, True), found
+        assert b"Traceback" not in found.stderr
