@@ -65,6 +65,13 @@ def test_the_limits_of_an_archive(monkeypatch: pytest.MonkeyPatch) -> None:
         parse_archive({name: script_file("12345") for name in "ab"})
 
 
+def test_the_longest_path_of_an_archive() -> None:
+    longest = "a/" + "x" * (archive.PATH_CHARS_MAX - 2)
+    assert parse_archive({longest: script_file("")})[0].path == longest
+    with pytest.raises(InvalidValue, match=f"is no text of 1-{archive.PATH_CHARS_MAX} characters"):
+        parse_archive({longest + "x": script_file("")})
+
+
 def test_files_are_checked_at_submit_and_are_nothing_to_a_scheduler() -> None:
     plain = Jobspec.from_command(["true"]).to_json()
     jobspec = Jobspec.parse(with_path(plain, "attributes.system.files", {"a": script_file("x")}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluxsched.core.template import ID_FORMS, JOB_TAGS, NODE_TAGS, TASK_TAGS, check_template, is_shared
+from fluxsched.core.template import ID_FORMS, JOB_TAGS, NODE_TAGS, TAGS_NAMED_MAX, TASK_TAGS, check_template, is_shared
 from fluxsched.errors import InvalidValue
 
 IDS = [f"{tag}.{form}" for tag in ("id", "jobid") for form in ID_FORMS if form]
@@ -35,3 +35,9 @@ def test_unknown_tags_are_named_with_the_known_ones(template: str, named: str) -
     with pytest.raises(InvalidValue) as caught:
         check_template(template, "output")
     assert str(caught.value).startswith(f"output: {named}")
+
+
+def test_no_more_than_some_unknown_tags_are_named() -> None:
+    with pytest.raises(InvalidValue) as caught:
+        check_template("".join(f"{{{{x{at}}}}}" for at in range(TAGS_NAMED_MAX + 1)), "output")
+    assert f"{{{{x{TAGS_NAMED_MAX - 1}}}}}: known are" in str(caught.value)

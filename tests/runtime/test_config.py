@@ -208,6 +208,10 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         ),
         ('[queues.a.policy.scheduler]\nname = "x"', "[queues.a.policy.scheduler] unknown key 'name'"),
         (
+            '[[scheduler]]\npolicy = "fifo"\nhung-after = "0.1s"',
+            "site.toml:3: [[scheduler]] hung-after: 0.1 s is below 0.2 s",
+        ),
+        (
             '[queues.a]\n[[scheduler]]\npolicy = "easy;b=fifo"',
             "site.toml:3: [[scheduler]] policy: queue 'b' has a policy in 'easy;b=fifo', but is not configured",
         ),

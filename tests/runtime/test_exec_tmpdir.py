@@ -41,6 +41,18 @@ async def test_what_is_linked_from_it_stays(shop: Any, scratch: Path, tmp_path: 
     assert list(kept.iterdir()) == [kept / "inside"]
 
 
+@pytest.mark.parametrize("more", [0, 1])
+async def test_few_files_are_removed_at_once_and_many_by_a_process(
+    shop: Any, scratch: Path, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    meanwhile: list[str] = []
+    monkeypatch.setattr(tmpdir, "_remove_meanwhile", meanwhile.append)
+    count = tmpdir.INLINE_MAX + more
+    assert await shop.run(f"cd $TMPDIR; for n in $(seq {count}); do : > $n; done") == 0
+    assert meanwhile == [f"{scratch}/f2"] * more
+    assert os.listdir(scratch) == ["f2"] * more
+
+
 async def test_a_tmpdir_that_is_a_link_by_now_is_only_unlinked(shop: Any, scratch: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
