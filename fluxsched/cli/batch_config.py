@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
+from fluxsched.cli.files import read_text
 from fluxsched.core.jsontext import load_object, with_path
 from fluxsched.errors import InvalidValue
-
-CONFIG_BYTES_MAX = 1 << 20
-"""It is stored with the job; a site's whole configuration has some ten KiB."""
 
 
 def merged_config(texts: Iterable[str]) -> dict[str, Any] | None:
@@ -37,14 +34,7 @@ def _read(text: str) -> dict[str, Any]:
         return with_path({}, key, _value(value))
     if not text.endswith((".toml", ".json")):
         raise InvalidValue(f"--conf {text!r} is no KEY=VALUE and no file of a name that ends in .toml or .json")
-    with Path(text).open("rb") as file:
-        data = file.read(CONFIG_BYTES_MAX + 1)
-    if len(data) > CONFIG_BYTES_MAX:
-        raise InvalidValue(f"--conf {text}: the file is above the limit of {CONFIG_BYTES_MAX} bytes")
-    try:
-        return _parsed(data.decode(), f"--conf {text}")
-    except UnicodeDecodeError:
-        raise InvalidValue(f"--conf {text} is not UTF-8 text") from None
+    return _parsed(read_text(text, "--conf"), f"--conf {text}")
 
 
 def _parsed(text: str, where: str) -> dict[str, Any]:

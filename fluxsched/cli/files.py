@@ -8,7 +8,7 @@ from fluxsched.core.text import printable
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 FILE_BYTES_MAX = 1 << 20
-"""Of rules or of one attribute: who names a device by mistake shall not wait for its end."""
+"""Of rules, of one attribute, of the configuration of a nested instance: naming a device by mistake must not hang."""
 
 
 def read_text(name: str, option: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fluxsched.cli.files import FILE_BYTES_MAX
 from fluxsched.core.archive import parse_archive
 from fluxsched.core.directives import SCRIPT_BYTES_MAX
 from fluxsched.core.jobspec import Jobspec
@@ -122,6 +123,13 @@ def test_batch_conf_that_is_none(cli: Any, conf: str, error: str) -> None:
     found = cli("batch", "-n1", "--conf", conf, "plain.sh")
     assert found.code == 1
     assert error.replace("'' is", "") in found.err
+
+
+def test_batch_conf_is_read_up_to_a_limit(cli: Any) -> None:
+    Path("big.toml").write_text("#" * (FILE_BYTES_MAX + 1))
+    found = cli("batch", "-n1", "--conf", "big.toml", "plain.sh")
+    said = f"fluxsched: batch: --conf: the file 'big.toml' is larger than {FILE_BYTES_MAX} bytes\n"
+    assert (found.code, found.err) == (1, said)
 
 
 def test_alloc_makes_an_instance_that_stays(cli: Any) -> None:
