@@ -17,6 +17,11 @@ def ended_text(status: int) -> str:
     return f"exited {code}" if code >= 0 else f"killed by {signal_name(-code)}"
 
 
+def exit_code(fault: SystemExit) -> int:
+    """The status with which Python leaves for what `sys.exit` was given."""
+    return fault.code if isinstance(fault.code, int) else 0 if fault.code is None else 1
+
+
 def signal_name(signum: int) -> str:
     """`SIGSEGV`; `signal 40` for one without a name of its own."""
     try:

@@ -8,6 +8,8 @@ import sys
 import traceback
 from pathlib import Path
 
+from fluxsched.core.waitstatus import exit_code
+
 LINES_MAX = 20
 """Lines of one kind that are written in WINDOW_S: a peer that is wrong in a loop must not fill the disk."""
 WINDOW_S = 10.0
@@ -75,8 +77,7 @@ def logger(name: str) -> logging.Logger:
 
 def left(exc: SystemExit, line: str | None = None) -> str:
     """`exit status 3 (mine.py:7)`: how and where somebody's code ended its process."""
-    status = exc.code if isinstance(exc.code, int) else 0 if exc.code is None else 1
-    return blamed(exc, line).replace(f"SystemExit: {exc}", f"exit status {status}", 1)
+    return blamed(exc, line).replace(f"SystemExit: {exc}", f"exit status {exit_code(exc)}", 1)
 
 
 def blamed(exc: BaseException, line: str | None = None) -> str:

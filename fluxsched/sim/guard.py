@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from fluxsched.core.waitstatus import exit_code
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.sched.blame import policy_line
 from fluxsched.sched.registry import OWN, parse_spec, split_queues
@@ -17,8 +18,7 @@ from fluxsched.sched.registry import OWN, parse_spec, split_queues
 
 def left(fault: SystemExit) -> str:
     """What a policy has done that calls `sys.exit`."""
-    status = fault.code if isinstance(fault.code, int) else 0 if fault.code is None else 1
-    return f"ended the process with status {status}"
+    return f"ended the process with status {exit_code(fault)}"
 
 
 @contextmanager
