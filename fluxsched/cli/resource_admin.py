@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.targets import parse_targets
 from fluxsched.core.text import printable
-from fluxsched.errors import Refused
+from fluxsched.errors import InvalidValue, Refused, RPCError
 
 WAITING = ("depend", "priority", "sched")
 """States of jobs that are judged again when their group has lost targets."""
@@ -208,7 +209,7 @@ def property_list(handle: Handle, output: Output) -> None:
 @connected
 def property_add(handle: Handle, targets: str, name: str) -> None:
     """Give TARGETS the property NAME; a leading `+` keeps it out of the R of jobs."""
-    handle.rpc("resource.property-add", {"properties": {name: targets}})
+    _change_property(handle, "add", targets, name)
 
 
 @properties.command("remove")
@@ -217,7 +218,24 @@ def property_add(handle: Handle, targets: str, name: str) -> None:
 @connected
 def property_remove(handle: Handle, targets: str, name: str) -> None:
     """Take the property NAME away from TARGETS."""
-    handle.rpc("resource.property-remove", {"properties": {name: targets}})
+    _change_property(handle, "remove", targets, name)
+
+
+def _change_property(handle: Handle, verb: str, targets: str, name: str) -> None:
+    try:
+        handle.rpc(f"resource.property-{verb}", {"properties": {name: targets}})
+    except RPCError as error:
+        if "unknown hosts" in str(error) and _is_idset(name):  # as 0.1.0 had them
+            hint = f"TARGETS come first: fluxsched resource property {verb} {shlex.quote(name)} {shlex.quote(targets)}"
+            raise RPCError(f"{error}; {hint}", error.errnum) from None
+        raise
+
+
+def _is_idset(text: str) -> bool:
+    try:
+        return bool(Idset.parse(text))
+    except InvalidValue:
+        return False
 
 
 @click.command("reload", cls=Command)

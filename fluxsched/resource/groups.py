@@ -95,7 +95,9 @@ class Groups:
     def targets_of(self, name: str) -> Idset:
         """Members of a group. Raises Refused (ENOENT) naming the groups there are."""
         if name not in self:
-            raise Refused(f"there is no group {name!r}: the groups are {', '.join(sorted(self.goals))}", errno.ENOENT)
+            there = ", ".join(sorted(self.goals))
+            text = f"there is no group {name!r}: the groups are {there}; to assign targets to a new one makes it"
+            raise Refused(text, errno.ENOENT)
         return self.members[name]
 
     def group_of(self, rank: int) -> str | None:

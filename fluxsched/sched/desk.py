@@ -5,7 +5,7 @@ Law: nothing is done that the ledger refuses; whoever waits is told why, and whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from heapq import heappop, heappush
 from math import inf, nextafter
@@ -36,6 +36,10 @@ What is kept back is told when the time is up, as it is by then (`Desk.retell`).
 
 ESTIMATE_STEP_S = 1.0
 """A smaller change of an estimate is not worth a message."""
+
+
+REASON_CHARS_MAX = 1000
+"""Of what a policy says to a job's owner: it stands in a column of tables, and is kept for each job that waits."""
 
 
 class Desk:
@@ -74,7 +78,10 @@ class Desk:
         self._plan = None
         if not self._alone and any(other.planned for other in group.lanes.values()):
             self._plan = self._make_plan()
-        return lane.policy.schedule(self, now_s)
+        decisions = lane.policy.schedule(self, now_s)
+        if not isinstance(decisions, Iterable):
+            raise TypeError(f"schedule returned {decisions!r}: it should be a generator, which yields decisions")
+        return decisions
 
     def end(self, done: bool) -> None:
         """The pass came to its end, or was dropped: then the reservations that it did not come to are kept."""
@@ -199,7 +206,7 @@ class Desk:
                 if not self._group.forget(jobid, self._lane):
                     return None
                 self._counts["denied"] += 1
-                return Denied(jobid, note)
+                return Denied(jobid, note[:REASON_CHARS_MAX])
             case Pause():
                 return PAUSED
             case _:
@@ -235,6 +242,8 @@ class Desk:
 
     def _tell(self, jobid: int, reason: Reason, start_s: float | None) -> Annotated | None:
         group = self._group
+        if isinstance(reason, str):
+            reason = reason[:REASON_CHARS_MAX]
         group.reasons[jobid] = reason
         if not self._telling:
             return None

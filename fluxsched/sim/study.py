@@ -1,4 +1,4 @@
-"""Simulations for studies: `run` one policy, `compare` several on the same trace.
+"""Simulations for studies: `run` simulates one policy on a trace.
 
     >>> from fluxsched.sim import Ask, Trace, TraceJob, run
     >>> jobs = [TraceJob(1, 0.0, 60.0, 120.0, Ask(4)), TraceJob(2, 1.0, 5.0, 10.0, Ask(2))]
@@ -61,6 +61,8 @@ def run(
     """
     if not until_s >= 0:
         raise InvalidValue(f"until_s {until_s:g} is not a number of seconds of 0 or more")
+    if not isinstance(policy, str) and (isinstance(policy, type) or not hasattr(policy, "schedule")):
+        raise InvalidValue(f"{shortened(policy)} is no policy: give a name, or an object with `name` and `schedule`")
     traced = trace_of(trace)
     place = _site(traced, procs, nodes, cores, gpus, resources, config)
     steps = read_site(Path(site), place.resources) if isinstance(site, Path | str) else site

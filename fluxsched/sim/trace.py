@@ -17,6 +17,9 @@ from fluxsched.errors import InvalidValue, LimitExceeded
 JOBS_MAX = 20_000_000
 """Jobs in one trace: ten times the longest of the public archives; some 600 bytes each."""
 
+TIME_MAX_S = 1e12
+"""The longest and the last time in a trace, 30,000 years: a slip of the pen that would make tables unreadable."""
+
 URGENCY_MAX = 31
 """RFC 14's largest urgency."""
 
@@ -185,12 +188,13 @@ def in_order(jobs: list[TraceJob]) -> list[TraceJob]:
 
 
 def check_job(job: TraceJob) -> None:
-    """Raises InvalidValue, naming the job, for times that are negative or endless, for a job that needs nothing, and
+    """Raises InvalidValue, naming the job, for times that are negative or too long, for a job that needs nothing, and
     for an urgency that is none."""
     for what, value in (("submit", job.submit_s), ("run", job.run_s), ("limit", job.limit_s),
                         ("think", job.think_s)):  # fmt: skip
-        if value is not None and not 0 <= value < float("inf"):
-            raise InvalidValue(f"job {job.job}: {what} time {value} is not a number of seconds of 0 or more")
+        if value is not None and not 0 <= value <= TIME_MAX_S:
+            most = f"{TIME_MAX_S:,.0f}"
+            raise InvalidValue(f"job {job.job}: {what} time {value} is not a number of seconds of 0 or more, to {most}")
     if min(job.ask.nslots, job.ask.cores) < 1 or job.ask.gpus < 0:
         raise InvalidValue(f"job {job.job}: {job.ask.nslots} slots of {job.ask.cores} cores: it needs at least one")
     if not 0 <= job.urgency <= URGENCY_MAX:

@@ -186,6 +186,19 @@ def test_administration_is_one_request(ask, args: str, topic: str, payload: dict
     assert (done.out, done.err, done.code, done.calls) == ("", "", 0, [(topic, payload)])
 
 
+@pytest.mark.parametrize("verb", ["add", "remove"])
+def test_a_property_in_the_old_order_of_operands_is_told_the_new_one(ask, verb: str) -> None:
+    error = RPCError("unknown hosts ssd: give hosts of this instance, or ranks", 22)
+    done = ask("property", verb, "ssd", "0-1", answers={f"resource.property-{verb}": error})
+    assert (done.code, done.err) == (
+        1,
+        f"fluxsched: resource property {verb}: unknown hosts ssd: give hosts of this instance, or ranks; TARGETS come "
+        f"first: fluxsched resource property {verb} 0-1 ssd\n",
+    )
+    other = ask("property", verb, "ssd", "gpu", answers={f"resource.property-{verb}": error})
+    assert "TARGETS" not in other.err
+
+
 def test_reload_sends_an_absolute_path(ask, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "R").write_text("{}")
     monkeypatch.chdir(tmp_path)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.protocol import codec, schema
+from fluxsched.protocol import codec, header, schema
 from fluxsched.protocol.local_topics import LOCAL_TOPICS
 from fluxsched.protocol.messages.common import Empty
 from fluxsched.protocol.topics import COMMON, SERVICES, TOPICS
@@ -173,6 +173,23 @@ def test_schemas_say_what_the_classes_say():
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (RFC / target).exists(), target
+
+
+def test_messages_written_out_in_the_wire_page_are_what_we_send():
+    """As a client sends them that was written from the page alone: type, flags, topic, matchtag, payload."""
+    text = (RFC / "wire.md").read_text()
+    found = re.findall(r"^ {4}\(empty\)\n {4}(\S+) .*\n {4}(\S+) .*\n {4}([0-9a-f ]+)$", text, re.MULTILINE)
+    told = []
+    for parts in found:
+        topic, payload, last = [bytes.fromhex(part) for part in parts]
+        message = header.decode([b"", topic, payload, last])
+        assert header.encode(message) == [b"", topic, payload, last]
+        told.append((message.topic, message.flags & ~0x0B, message.matchtag, msgspec.msgpack.decode(payload)))
+    assert told == [
+        ("attr.get", 0, 1, {"name": "size"}),
+        ("resource.acquire", 0x40, 2, {"group": "default"}),
+        ("resource.acquire-cancel", 0x04, 0, {"matchtag": 2}),
+    ]
 
 
 def test_limits_in_the_wire_page_are_those_of_the_code():

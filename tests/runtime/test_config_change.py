@@ -30,6 +30,7 @@ kill-timeout = "5s"
     [
         ('"2h"', '"1h"', [("policy.limits.duration", "2h", "1h")], []),
         ('"2s"', '"1s"', [], [("resource.heartbeat", "2s", "1s")]),
+        ("[queues.a]", 'policy.unsatisfiable = "deny"\n[queues.a]', [], [("policy.unsatisfiable", None, "deny")]),
         ('"easy"', '"fifo"', [], [("scheduler", [{"policy": "easy"}], [{"policy": "fifo"}])]),
         ("[queues.a]", '[queues.a]\ngroup = "x"', [("queues.a.group", None, "x")], []),
         ("[queues.a]", '["queues"."c d"]', [('queues."c d"', None, {}), ("queues.a", {}, None)], []),

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.desk import Desk
+from fluxsched.sched.desk import REASON_CHARS_MAX, Desk
 from fluxsched.sched.effects import Annotated, Denied, Granted
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
-from fluxsched.sched.policy import BEST_FIT, WORST_FIT, Decision, Deny, Fits, Option, Policy, Start, View
+from fluxsched.sched.policy import BEST_FIT, WORST_FIT, Decision, Deny, Fits, Option, Pending, Policy, Start, View
 
 MakeR = Callable[..., ResourceSet]
 Spec = Callable[..., dict[str, Any]]
@@ -232,3 +232,30 @@ def test_running_is_a_view_that_cannot_be_changed(bench_of: Any, make_r: MakeR, 
     assert (running.jobid, running.expiration_s, dict(running.parts)) == (1, 110.0, {0: (1, 0)})
     with pytest.raises(TypeError):
         running.parts[0] = (0, 0)
+
+
+def test_what_a_policy_says_to_an_owner_is_cut(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    def talk(view: View) -> Iterator[Decision]:
+        yield Pending(1, "x" * (REASON_CHARS_MAX + 1))
+        yield Deny(2, "y" * (REASON_CHARS_MAX + 1))
+
+    bench = bench_of(Rogue(talk))
+    bench.grow(make_r("0"))
+    bench.submit(1, spec())
+    bench.submit(2, spec())
+    told, denied = bench.run()
+    assert told.annotations["sched"]["reason_pending"] == bench.why(1) == "x" * REASON_CHARS_MAX
+    assert denied == Denied(2, "y" * REASON_CHARS_MAX)
+
+
+def test_a_schedule_that_is_no_generator_is_told_so(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    class Returns:
+        name = "returns"
+
+        def schedule(self, view: View, now_s: float) -> None: ...
+
+    bench = bench_of(Returns())
+    bench.grow(make_r("0"))
+    bench.submit(1, spec())
+    with pytest.raises(TypeError, match="schedule returned None: it should be a generator, which yields decisions"):
+        bench.run()

@@ -50,7 +50,7 @@ def sim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         ({"top": "1 / 0"}, "raised ZeroDivisionError: division by zero (mine.py:3)"),
         ({"top": "raise MemoryError"}, "raised MemoryError (mine.py:3)"),
         ({"schedule": "yield 42"}, "raised TypeError: it yielded 42: a policy yields"),
-        ({"schedule": "return None"}, "raised TypeError: 'NoneType' object is not iterable"),
+        ({"schedule": "return None"}, "raised TypeError: schedule returned None: it should be a generator"),
     ],
 )
 def test_what_a_policy_raises_or_that_it_exits_is_one_line_that_names_it(sim, parts: dict[str, str], said: str) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fluxsched.errors import InvalidValue
 from fluxsched.sim import Ask, Machine, Trace, TraceJob
 from fluxsched.sim.lines import print_lines, read_lines
+from fluxsched.sim.trace import TIME_MAX_S
 
 JOB = {"submit": 5, "run": 10.5}
 
@@ -113,3 +114,10 @@ def test_what_is_printed_reads_back(jobs: list[TraceJob], machine: Machine | Non
 def test_jobs_that_are_made_are_checked_too() -> None:
     with pytest.raises(InvalidValue, match="job 7: urgency 99 is not 0"):
         Trace.of([TraceJob(7, 0.0, 1.0, 1.0, Ask(), urgency=99)])
+
+
+@pytest.mark.parametrize("key", ["submit", "run", "duration", "think"])
+def test_a_time_has_a_limit(key: str) -> None:
+    trace = read({**JOB, key: TIME_MAX_S}, {**JOB, key: 1e300})
+    assert (len(trace.jobs), trace.bad) == (1, 1)
+    assert "1e+300 is not a number of seconds of 0 or more, to 1,000,000,000,000" in trace.faults[0].why

@@ -235,6 +235,12 @@ def test_what_is_no_trace_is_refused(trace: object, why: str) -> None:
     assert len(str(refused.value)) < 100
 
 
+@pytest.mark.parametrize("policy", [3, None, Fifo])
+def test_what_is_no_policy_is_refused(trace_of: Rows, policy: object) -> None:
+    with pytest.raises(InvalidValue, match="is no policy: give a name, or an object with `name` and `schedule`"):
+        run(trace_of((0, 1, 1, 1)), policy, procs=1)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("until_s", [-5, -inf, nan])
 def test_the_end_is_not_before_the_beginning(trace_of: Rows, until_s: float) -> None:
     with pytest.raises(InvalidValue, match=f"until_s {until_s} is not a number of seconds of 0 or more"):
