@@ -38,8 +38,14 @@ GANTTS_MAX = 4
 PARTS_DRAWN = 400
 """Parts of the time over which cores in use are averaged: they change with every job, and a page would be all ink."""
 
+DOTS_SMALL_FROM = 1000
+"""Above so many jobs dots are small and pale, so that one does not hide another; fewer are to be seen at all."""
+
 NO_WAIT_MARGIN = 0.3
 """Below the line of those who have not waited, so that their dots are whole."""
+
+LONGEST_MARGIN = 2.0
+"""The end of that scale, in longest waits, for the same reason."""
 
 PANEL_IN, ROW_IN = 1.7, 3.2
 """Heights in inches: of a panel that has others like it below, and of any other row."""
@@ -202,17 +208,24 @@ def _sizes(axes: Axes, result: Result, at: int) -> None:
     dots = dots[:: max(1, -(-len(dots) // DOTS_DRAWN_MAX))]
     if dots:
         x, y = zip(*dots, strict=True)
-        axes.scatter(x, y, s=4, alpha=0.3, color=f"C{at}", linewidths=0, rasterized=True)
+        size, alpha = (4, 0.3) if len(dots) > DOTS_SMALL_FROM else (16, 0.6)
+        axes.scatter(x, y, s=size, alpha=alpha, color=f"C{at}", linewidths=0, rasterized=True)
     axes.set(xlabel="cores of the job", ylabel="wait [s]")
     axes.set_title(result.title, loc="left", fontsize="small")
 
 
 def _scale_sizes(panels: Sequence[Axes], results: Sequence[Result]) -> None:
     """The scale of all of these, which they share: logarithmic if there is anything on them."""
-    any_dot = any(wait_s is not None for result in results for wait_s in result.wait)
-    panels[0].set_xscale("log" if any_dot else "linear")
-    panels[0].set_yscale("symlog", linthresh=1.0)
-    panels[0].set_ylim(bottom=-NO_WAIT_MARGIN)
+    from matplotlib.ticker import LogFormatter
+
+    waits = [wait_s for result in results for wait_s in result.wait if wait_s is not None]
+    first = panels[0]
+    first.set_xscale("log" if waits else "linear")
+    if waits:
+        first.xaxis.set_major_formatter(LogFormatter())
+        first.xaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
+    first.set_yscale("symlog", linthresh=1.0)
+    first.set_ylim(-NO_WAIT_MARGIN, max(1.0, *waits, 0.0) * LONGEST_MARGIN)
 
 
 def _gantt(axes: Axes, result: Result, scale: Scale) -> None:

@@ -97,6 +97,16 @@ def test_a_later_policy_with_a_longer_queue_fits_its_panel(study, trace_of) -> N
     assert all(bottom == 0.0 and top >= max(longest) for bottom, top in [axes.get_ylim() for axes in panels])
 
 
+def test_the_longest_wait_is_within_the_scale(trace_of) -> None:
+    from fluxsched.sim.plots import draw
+
+    trace = trace_of((0, 900, 900, 2), (0, 900, 900, 2), (0, 900, 900, 2))
+    results = [run(trace, policy, procs=procs) for policy, procs in (("fifo", 6), ("easy", 2))]
+    sizes = [axes for axes in draw(trace, results).axes if axes.get_ylabel() == "wait [s]"]
+    assert [max(result.wait) for result in results] == [0.0, 1800.0]
+    assert all(low < 0 and high > 1.5 * 1800 for low, high in [axes.get_ylim() for axes in sizes])
+
+
 def test_labels_are_what_curves_are_called(study, trace_of) -> None:
     from fluxsched.sim.plots import draw
 
