@@ -14,6 +14,7 @@ from fluxsched.errors import FluxschedError
 from fluxsched.runtime import interpreter, log
 from fluxsched.runtime.clock import SystemClock, local_text
 from fluxsched.runtime.last_words import said
+from fluxsched.runtime.parent_death import die_with
 from fluxsched.runtime.schedhost import SchedulerHost
 from fluxsched.runtime.turns import Turns
 from fluxsched.sched.policy import Policy
@@ -74,7 +75,10 @@ def main() -> int:
     parser.add_argument("--queue", action="append", default=[], help="NAME=GROUP")
     parser.add_argument("--unsatisfiable", choices=UNSATISFIABLE, default=WAIT)
     parser.add_argument("specs", metavar="SPEC[;QUEUE=SPEC...]")
+    parser.add_argument("--instance", type=int, help="the process id of the instance, which this one does not outlive")
     options = parser.parse_args()
+    if options.instance is not None:
+        die_with(options.instance)
     log.setup(None, verbose=1)
     try:
         groups = tuple(options.group) or (DEFAULT_GROUP,)

@@ -104,3 +104,24 @@ def test_one_that_is_to_be_started_again_can_be_removed(daemon: Any, until: Any)
     here("module", "remove", "sched-fifo")
     here("module", "load", "easy")
     here("run", "true")
+
+
+def test_a_policy_that_loops_does_not_outlive_its_instance(
+    user: Any, daemon: Any, until: Any, alive: Any, kill_hard: Any
+) -> None:
+    """It hears nothing of the end of its connection; until now it took a processor for ever."""
+    looping = "open('looping', 'w').close()\n                while True: pass"
+    here = daemon("--fake", "1x2", "--config", configured(user.directory, looping, ""))
+    scheduler = module(here)["pid"]
+    here.submit("--urgency", "17", "true")
+    until((user.directory / "looping").exists)
+    kill_hard(here.pid())
+    until(lambda: not alive(scheduler))
+
+
+def test_a_policy_without_options_is_no_fault_of_a_configuration(user: Any) -> None:
+    """It had no attribute OPTIONS for `config check`, and ran all the same."""
+    name = configured(user.directory, "pass", "")
+    assert "1 scheduler" in user.process("config", "check", name).out
+    listed = user.process("policy", "list", "mine.py", status=None)
+    assert "AttributeError" not in listed.out + listed.err

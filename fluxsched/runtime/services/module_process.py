@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +77,7 @@ class Module:
     ) -> None:
         """Start the process; `ended` is called when it is over. Raises Refused when it cannot be started."""
         command = [sys.executable, "-P", "-m", "fluxsched.runtime.schedmain", "--uri", uri, "--name", self.name]
-        command += options
+        command += ["--instance", str(os.getpid()), *options]
         command += [part for group in self.groups for part in ("--group", group)]
         serves = [f"{name}={queue.group}" for name, queue in queues.items() if queue.group in self.groups]
         command += [part for pair in serves for part in ("--queue", pair)]
