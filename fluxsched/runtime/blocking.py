@@ -59,7 +59,9 @@ def _client(uri: str) -> BlockingClient:
         from fluxsched.runtime.kept_logs import end_of
 
         said = end_of(uri)
-        raise fault if said is None else Disconnected(f"{fault}; {said}", fault.errnum) from None
+        if said is None:
+            raise
+        raise Disconnected(f"nothing listens at {uri}; its instance {said}", fault.errnum) from None
 
 
 class Handle:

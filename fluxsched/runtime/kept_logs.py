@@ -90,12 +90,12 @@ def last_end(statedir: Path | None = None) -> str | None:
 
 
 def end_of(uri: str) -> str | None:
-    """What became of the instance that was at `uri`, one sentence; None if no log tells."""
+    """What became of the instance that was at `uri`, to follow "the instance"; None if no log tells."""
     mark = f" at {uri}, ".encode()
     for path in _ended(logs_directory()):
         with contextlib.suppress(OSError), path.open("rb") as file:
             if mark in file.read(TAIL_BYTES):
-                return f"it {_end(path) or f'has ended: its log is {path.resolve()}'}"
+                return _end(path) or f"has ended: its log is {path.resolve()}"
     return None
 
 

@@ -127,6 +127,9 @@ def check_listening(endpoint: str) -> None:
         trial.settimeout(PROBE_TIMEOUT_S)
         try:
             trial.connect(target)
+        except PermissionError as error:
+            text = f"you may not connect to {endpoint} ({error.strerror}): it is for another user"
+            raise Disconnected(text, errno.EACCES) from error
         except OSError as error:
             text = f"nothing listens at {endpoint} ({error.strerror or error}): is the instance running?"
             raise Disconnected(text, errno.ECONNREFUSED) from error

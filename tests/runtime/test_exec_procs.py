@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -96,6 +97,18 @@ def test_tasks_that_outlived_their_instance_are_killed(tmp_path: Path) -> None:
     assert "2 processes" in notes[JOBID]
     assert "had to be killed" in notes[JOBID]
     assert not procs.group_living(killed.record["pid"])
+
+
+def test_the_note_tells_who_ended_on_sigterm_from_who_had_to_be_killed(tmp_path: Path) -> None:
+    killed = Killed("open", tmp_path, f"trap '' HUP; : > {tmp_path}/$FLUX_TASK_RANK; exec sleep 300", "1")
+    until((tmp_path / "0").exists)
+    note = clear_orphans({JOBID: killed.record}, 5.0, 5.0)[JOBID]
+    assert note.endswith("of the job outlived it and ended on SIGTERM")
+    stubborn = f"[ $FLUX_TASK_RANK = 0 ] && trap '' TERM; : > {tmp_path}/b$FLUX_TASK_RANK; exec sleep 300"
+    killed = Killed("open", tmp_path, stubborn, "b1")
+    until((tmp_path / "b0").exists)
+    want = rf"2 processes \(.*\) of the job outlived it; of these process {killed.record['pid']} had to be killed"
+    assert re.fullmatch(want, clear_orphans({JOBID: killed.record}, 5.0, 0.1)[JOBID])
 
 
 def test_members_are_found_when_the_leader_is_gone(tmp_path: Path) -> None:

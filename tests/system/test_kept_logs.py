@@ -35,7 +35,7 @@ def test_the_log_of_a_killed_instance_is_kept_and_named(user: Any, daemon: Any, 
     [log] = logs(user)
     said = rf"ended unexpectedly at {WHEN}: its log is {log}"
     assert re.search(rf"no fluxsched instance found: .* \(the last instance {said}\)\n$", user("jobs", status=1).err)
-    assert re.search(rf"nothing listens at {here.uri} .*; it {said}\n$", here("jobs", status=1).err)
+    assert re.search(rf"nothing listens at {here.uri}; its instance {said}\n$", here("jobs", status=1).err)
     first, *_, last = log.read_text().splitlines()
     assert f" at {here.uri}, state directory none" in first
     assert "fluxsched.keeper: the instance was killed" in log.read_text(), last
@@ -64,7 +64,7 @@ async def test_an_instance_that_fails_leaves_its_log(world: Any, place: Path) ->
     await instance.close()
     [log] = place.iterdir()
     assert "the instance ends: the sky is falling" in log.read_text()
-    assert re.fullmatch(rf"it ended unexpectedly at {WHEN}: its log is {log}", str(kept_logs.end_of(instance.uri)))
+    assert re.fullmatch(rf"ended unexpectedly at {WHEN}: its log is {log}", str(kept_logs.end_of(instance.uri)))
 
 
 def test_an_instance_that_ended_in_good_order_is_not_mourned(user: Any, daemon: Any) -> None:
@@ -73,7 +73,7 @@ def test_an_instance_that_ended_in_good_order_is_not_mourned(user: Any, daemon: 
     [log] = logs(user)
     assert log.read_text().endswith("the instance has ended\n")
     assert "last instance" not in user("jobs", status=1).err
-    assert f"; it has ended: its log is {log}\n" in here("jobs", status=1).err
+    assert f"; its instance has ended: its log is {log}\n" in here("jobs", status=1).err
     assert user.shell("true", "--fake", "1x1").err == ""
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
 from fluxsched.errors import Refused
-from fluxsched.transport.endpoints import PathClaim
+from fluxsched.transport.base import Disconnected
+from fluxsched.transport.endpoints import PathClaim, check_listening
 
 
 def test_a_released_claim_leaves_no_lock_file_behind(tmp_path: Path) -> None:
@@ -44,3 +46,14 @@ def test_a_lock_file_that_was_removed_in_between_is_made_again(
         PathClaim(tmp_path / "s")
     second.release()
     assert os.listdir(tmp_path) == []
+
+
+def test_an_instance_of_another_user_is_not_said_to_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """"is the instance running?", it asked."""
+
+    def refused(self: socket.socket, address: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("fluxsched.transport.endpoints.socket.socket.connect", refused)
+    with pytest.raises(Disconnected, match=r"may not connect to ipc:///s \(Permission denied\): it is for"):
+        check_listening("ipc:///s")

@@ -69,6 +69,8 @@ class _Leftover:
     def __init__(self, record: Mapping[str, Any]) -> None:
         self._record = record
         self.known: dict[int, int] = {}
+        self.killed: set[int] = set()
+        """Those that were sent SIGKILL."""
 
     def alive(self, table: Table) -> list[int]:
         """The job's processes beyond doubt, and whatever descends from them."""
@@ -121,25 +123,31 @@ def _clear(left: dict[int, _Leftover], timeout_s: float, grace_s: float) -> dict
             for pid in found:
                 process = pid, table[pid][0].start_ticks
                 if now_s >= kill_s:
+                    one.killed.add(pid)
                     signal_exactly(*process, signal.SIGKILL)
                 elif process not in asked:
                     asked.add(process)
                     signal_exactly(*process, *ASKING)
             if found and now_s < until_s:
                 continue
-            notes[jobid] = _note(one.known, found, timeout_s)
+            notes[jobid] = _note(one, found, timeout_s)
             del left[jobid]
         if left:
             sleep(POLL_S)
     return notes
 
 
-def _note(known: Mapping[int, int], found: list[int], timeout_s: float) -> str:
+def _note(one: _Leftover, found: list[int], timeout_s: float) -> str:
     if found:
         return f"{_named(found)} of the job could not be killed within {timeout_s:g} s"
-    if known:
-        return f"{_named(sorted(known))} of the job outlived it and had to be killed"
-    return "no process of the job was left"
+    if not one.known:
+        return "no process of the job was left"
+    outlived = f"{_named(sorted(one.known))} of the job outlived it"
+    if not one.killed:
+        return f"{outlived} and ended on SIGTERM"
+    if one.killed >= one.known.keys():
+        return f"{outlived} and had to be killed"
+    return f"{outlived}; of these {_named(sorted(one.killed))} had to be killed"
 
 
 def _named(pids: list[int]) -> str:
