@@ -9,7 +9,7 @@ import click
 
 from fluxsched.cli import show
 from fluxsched.cli.base import Command
-from fluxsched.cli.options import json_option
+from fluxsched.cli.options import STATE_DIRECTORY, json_option
 
 SIGNS = {"ok": "ok", "none": "-", "warn": "warn", "fail": "FAIL"}
 COLOURS = {"ok": show.GREEN, "none": show.DIM, "warn": show.YELLOW, "fail": show.RED}
@@ -17,7 +17,7 @@ NAME_WIDTH = 24
 
 
 @click.command("doctor", cls=Command)
-@click.option("--statedir", metavar="D", type=click.Path(path_type=Path), help="Look at this state directory, too.")
+@click.option("--statedir", metavar="D", type=STATE_DIRECTORY, help="Look at this state directory, too.")
 @json_option
 def doctor(statedir: Path | None, as_json: bool) -> int:
     """Say what is installed, which homes work, what is missing and how to get it.

@@ -9,7 +9,7 @@ import click
 
 from fluxsched.cli import complete, show
 from fluxsched.cli.base import Command, usage
-from fluxsched.cli.options import FSD, JOBID, Handle, Whole, connect, json_option, uri_option, viewing
+from fluxsched.cli.options import FSD, JOBID, STATE_DIRECTORY, Handle, Whole, connect, json_option, uri_option, viewing
 from fluxsched.errors import FluxschedError
 
 STOP_TIMEOUT_S = 30.0
@@ -28,7 +28,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--scheduler", "schedulers", metavar="NAME|none", multiple=True, shell_complete=complete.policies,
               help="Policy (fifo:placement=best-fit) or file; 'easy;debug=fifo' has another for queue debug. May be "
                    "repeated. [default: config or fifo]")  # fmt: skip
-@click.option("--statedir", metavar="D", type=click.Path(file_okay=False, path_type=Path),
+@click.option("--statedir", metavar="D", type=STATE_DIRECTORY,
               help="Keep the state there. [default: a temporary directory, removed at exit]")  # fmt: skip
 @click.option("--bind", metavar="URI", multiple=True, help="Listen there as well (local:///PATH, tcp://127.0.0.1:*).")
 @click.option("--insecure-tcp", is_flag=True,

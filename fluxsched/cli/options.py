@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
 from math import isinf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import click
@@ -185,6 +186,19 @@ class Words(_ParamType):
         return words
 
 
+class StateDirectory(click.Path):
+    """A directory; an empty text, as of a variable that is not set, is not taken for the present one."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path, or a usage error."""
+        if value == "":
+            self.fail("the name is empty: is a variable in it not set?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class Converted(_ParamType):
     """A text that one of core's parsers reads; its InvalidValue is a usage error."""
 
@@ -299,6 +313,7 @@ class JobIdType(Converted):
         return complete.jobids(ctx, param, incomplete)
 
 
+STATE_DIRECTORY = StateDirectory()
 FSD = Converted("fsd", _duration)
 TIME_LIMIT = Converted("time limit", _time_limit)
 JOBID = JobIdType("jobid", parse_jobid)

@@ -68,7 +68,7 @@ def listed(name: str) -> Listed:
     """One policy, imported here."""
     try:
         policy = make(*parse_spec(name))
-        options = " ".join(f"{key}={option.default}" for key, option in policy.OPTIONS.items())
+        options = " ".join(f"{key}={option.default}" for key, option in getattr(policy, "OPTIONS", {}).items())
         return Listed(name, options, says(policy))
     except FluxschedError as fault:
         return Listed(name, "", f"{CANNOT}{fault}")

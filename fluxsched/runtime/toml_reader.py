@@ -157,6 +157,11 @@ class Table:
 
     def tables(self, key: str) -> list[Table]:
         """An array of tables (`[[...]]`)."""
+        if isinstance(self._obj.get(key), dict):
+            self._asked.add(key)
+            header = _title((*self.path, key, 0))
+            self.fault(key, f"must be an array of tables, not a table: write {header} for [{header[2:-2]}]")
+            return []
         found = []
         for at, value in enumerate(self._get(key, list) or ()):
             if isinstance(value, dict):

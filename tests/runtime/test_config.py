@@ -177,6 +177,8 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         (RESOURCE + "offline-after = 1", "[resource] offline-after: 1 s is not above the heartbeat of 2 s"),
         (RESOURCE + "torpid-after = 9\noffline-after = 5", "site.toml:2: [resource] torpid-after: 9 s is above"),
         (RESOURCE + 'config = ["a"]', "[resource] config: item 0 must be a table, not a string"),
+        ("[scheduler]", "scheduler: must be an array of tables, not a table: write [[scheduler]] for [scheduler]"),
+        ("[resource.config]", "config: must be an array of tables, not a table: write [[resource.config]] for"),
         (RESOURCE + 'config = "a"', "[resource] config: must be an array, not a string"),
         (RESOURCE + 'path = "R"\n' + ENTRY, "site.toml:2: [resource] path: give either path or [[resource.config]]"),
         (

@@ -57,6 +57,14 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(user: Any, options: list
     assert left_behind(user) == []
 
 
+@pytest.mark.parametrize("command", ["start", "doctor"])
+def test_an_empty_name_is_no_state_directory(user: Any, command: str) -> None:
+    """`--statedir "$D"` without D took, and closed to others, the directory that one was in."""
+    found = user.process(command, "--statedir", "", status=2)
+    assert "Invalid value for '--statedir': the name is empty: is a variable in it not set?" in found.err
+    assert list(user.directory.glob("state.sqlite")) == []
+
+
 def test_made_up_hosts_have_the_properties_and_amounts_of_their_names(user: Any) -> None:
     (user.directory / "site.toml").write_text(
         "[[resource.config]]\nhosts = 'fake[1-3]'\ncores = '0'\nproperties = ['ssd']\namounts = { memory = '1GiB' }\n"
