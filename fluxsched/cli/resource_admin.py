@@ -34,13 +34,13 @@ JOBS_SHOWN_MAX = 10
 
 DRAIN = Table(
     {
-        "default": "{timestamp!d:%b%d %R::<12} {state:<9} ?:{user:<8} {reason:<30.30+} {nodelist}",
-        "long": "{timestamp!d:%FT%T::<19} {state:<9} ?:{user:<8} {ranks:<8} {reason:<30} {nodelist}",
+        "default": "{timestamp!d:%b%d %R::<12} {state:<9} ?:{user:<8} {reason:<30.30+} ?:{where:<7} {nodelist}",
+        "long": "{timestamp!d:%FT%T::<19} {state:<9} ?:{user:<8} {ranks:<8} {reason:<30} ?:{where:<7} {nodelist}",
     },
     STATUS_FIELDS,
 )
 PROPERTIES = Table(
-    {"default": "{property:<16} {nnodes:>6} {ranks:<8} {nodelist}"},
+    {"default": "{property:<16} {nnodes:>6} ?:{where:<7} {ranks:<8} {nodelist}"},
     {"property": Field("PROPERTY", lambda row: row.labels["property"]), **SHARED_FIELDS},
 )
 
@@ -200,7 +200,7 @@ def property_list(handle: Handle, output: Output) -> None:
     """Every property and the targets that have it."""
     answer = handle.rpc("resource.status")
     found = answer["R"]["execution"].get("properties", {})
-    output.show({"properties": found}, lambda shown: property_rows(answer))
+    output.show({"properties": found}, lambda shown: property_rows(answer, shown))
 
 
 @properties.command("add")

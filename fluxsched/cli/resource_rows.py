@@ -130,6 +130,13 @@ def _somewhere(rows: Iterable[Row], answer: Mapping[str, Any]) -> list[Row]:
     return found
 
 
+def where_of(ranks: Idset, made_up: Idset) -> str:
+    """The same in one word for a row that is not to be cut, such as a group's."""
+    if not (ranks and made_up):
+        return ""
+    return MADE_UP if ranks <= made_up else "both" if ranks & made_up else "here"
+
+
 def scheduler_view(answer: Mapping[str, Any], state: str) -> ResourceSet:
     """The resources in one of LIST_STATES."""
     total, down = ResourceSet.parse(answer["all"]), ResourceSet.parse(answer["down"])
@@ -186,13 +193,14 @@ def drain_list(answer: Mapping[str, Any], shown: frozenset[str]) -> list[Row]:
         for ranks, mark in ((row.ranks - offline, ""), (row.ranks & offline, "*"))
         if ranks
     ]
-    return merged(rows, shown)
+    return merged(_somewhere(rows, answer), shown)
 
 
-def property_rows(answer: Mapping[str, Any]) -> list[Row]:
+def property_rows(answer: Mapping[str, Any], shown: frozenset[str]) -> list[Row]:
     """One row a property."""
     source = ResourceSet.parse(answer["R"])
-    return [Row({"property": name}, ranks & source.ranks, source) for name, ranks in sorted(source.properties.items())]
+    rows = [Row({"property": name}, ranks & source.ranks, source) for name, ranks in sorted(source.properties.items())]
+    return merged(_somewhere(rows, answer), shown)
 
 
 def _public(source: ResourceSet) -> Mapping[str, Idset]:

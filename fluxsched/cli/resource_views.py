@@ -20,6 +20,7 @@ from fluxsched.cli.resource_rows import (
     list_rows,
     scheduler_view,
     status_rows,
+    where_of,
 )
 from fluxsched.cli.table import Field
 from fluxsched.core.amounts import amount_text
@@ -52,7 +53,10 @@ def _of(kind: str) -> Callable[[Any], object]:
 
 
 GROUPS = Table(
-    {"default": "{name:<10} {nnodes:>6} ?:{leaving:>8} ?:{incoming:>8} {acquired:<8} {ranks:<8} {nodelist}"},
+    {
+        "default": "{name:<10} {nnodes:>6} ?:{leaving:>8} ?:{incoming:>8} {acquired:<8} ?:{where:<7} {ranks:<8} "
+                   "{nodelist}",
+    },
     {
         "name": Field("GROUP", _of("name")),
         "nnodes": Field("NNODES", lambda row: len(row[1])),
@@ -60,6 +64,7 @@ GROUPS = Table(
         "incoming": Field("INCOMING", _of("incoming")),
         "acquired": Field("ACQUIRED", lambda row: (row[0].get("dialect") or "yes") if row[0].get("acquired") else "no"),
         "acquirer": Field("ACQUIRER", _of("acquirer")),
+        "where": Field("WHERE", lambda row: row[3]),
         "ranks": Field("RANKS", lambda row: str(row[1])),
         "nodelist": Field("NODELIST", lambda row: str(row[2].hosts(row[1]).unique()) if row[2].nodelist else ""),
     },
@@ -178,5 +183,8 @@ def print_r(handle: Handle, states: tuple[str, ...], include: str | None) -> Non
 def groups(handle: Handle, output: Output) -> None:
     """Groups, their targets, who has acquired them and in which dialect, and what is leaving or on its way in."""
     answer = handle.rpc("resource.groups")
-    source = EMPTY_R if output.as_json else ResourceSet.parse(handle.rpc("resource.status")["R"])
-    output.show(answer, lambda shown: [(each, Idset.parse(each["targets"]), source) for each in answer["groups"]])
+    known = {} if output.as_json else handle.rpc("resource.status")
+    source = ResourceSet.parse(known["R"]) if known else EMPTY_R
+    made_up = Idset.parse(known.get("made_up", ""))
+    targets = [(each, Idset.parse(each["targets"])) for each in answer["groups"]]
+    output.show(answer, lambda shown: [(each, ranks, source, where_of(ranks, made_up)) for each, ranks in targets])

@@ -23,6 +23,13 @@ def test_fake_targets_are_called_made_up(user: Any) -> None:
     assert here("resource", "info", "--json").json["made_up"] == "0-3"
     assert here("resource", "status", "--json").json["made_up"] == "0-3"
     assert here("resource", "list", "--json").json["made_up"] == "0-3"
+    here("resource", "drain", "3", "fan")
+    assert here("resource", "drain", "-n").out.split()[-3:] == ["fan", "made-up", "fake3"]
+    here("resource", "property", "add", "0-1", "fast")
+    assert here("resource", "property", "list", "-n").out.split() == ["fast", "2", "made-up", "0-1", "fake[0-1]"]
+    rows = [line.split() for line in here("resource", "groups", "-n").out.splitlines()]
+    assert rows == [["default", "4", "typed", "made-up", "0-3", "fake[0-3]"], ["exclude", "0", "no"]]
+    here("resource", "undrain", "3")
     assert here("run", "-N2", "hostname").out == f"{HOST}\n" * 2
     here("stop")
 
