@@ -18,8 +18,7 @@ from fluxsched.cli.feasibility import check_feasible
 from fluxsched.cli.job_environment import submitted_environment
 from fluxsched.cli.jobspec_options import build, slot_options, working_directory
 from fluxsched.cli.options import JOBID, Handle, connect, json_option, uri_option
-from fluxsched.cli.signals import EndingSignals
-from fluxsched.cli.submit import COMMAND_LAST, submit_one
+from fluxsched.cli.submit import COMMAND_LAST, own_job, submit_one
 from fluxsched.core.nested import ADDRESS_KEY, SCRIPT, Nested, nested_jobspec
 from fluxsched.errors import FluxschedError, RPCError
 
@@ -97,21 +96,16 @@ def alloc(bg: bool, configs: tuple[str, ...], uri: str | None, dry_run: bool,
         return 0
     environment = submitted_environment(options["env_rules"])
     cwd = working_directory(options["cwd"])
-    with connect(uri) as handle, EndingSignals() as signals:
-        check_feasible(handle, [jobspec])
-        with signals.hold():
-            jobid = submit_one(handle, jobspec, options)
-        try:
-            signals.release()
-            address = _await_address(handle, jobid)
-            if bg:
-                show.flushed(show.jobid_text(jobid))
-                return 0
-            return _visit(handle, jobid, address, command, environment, cwd)
-        except KeyboardInterrupt:
-            with suppress(RPCError):
-                handle.rpc("job-manager.cancel", {"id": jobid, "note": "alloc was interrupted"})
-            raise
+    with connect(uri) as handle, own_job(handle, jobspec, options, _interruption) as jobid:
+        address = _await_address(handle, jobid)
+        if bg:
+            show.flushed(show.jobid_text(jobid))
+            return 0
+        return _visit(handle, jobid, address, command, environment, cwd)
+
+
+def _interruption(end: BaseException) -> str:
+    return "the output of alloc is closed or full" if isinstance(end, OSError) else "alloc was interrupted"
 
 
 @click.command("proxy", cls=Command, context_settings=COMMAND_LAST)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -74,16 +74,28 @@ def run(label_io: bool, uri: str | None, dry_run: bool, **options: Any) -> int:
     if dry_run:
         show.print_json(jobspec)
         return 0
-    with connect(uri) as handle, EndingSignals() as signals:
+    with connect(uri) as handle, own_job(handle, jobspec, options, _reason) as jobid:
+        return attach(handle, jobid, labelled=label_io, source=source)
+
+
+@contextmanager
+def own_job(
+    handle: Handle, jobspec: dict[str, Any], options: Mapping[str, Any], reason: Callable[[BaseException], str]
+) -> Iterator[int]:
+    """A job, by its id, that does not outlive this command if a signal ends it or its output cannot be written.
+
+    `reason` is the note of its exception then. Raises Refused for a job that could never run.
+    """
+    with EndingSignals() as signals:
         check_feasible(handle, [jobspec])
         with signals.hold():
             jobid = submit_one(handle, jobspec, options)
         try:
             signals.release()
-            return attach(handle, jobid, labelled=label_io, source=source)
+            yield jobid
         except (KeyboardInterrupt, OSError) as end:
             with suppress(RPCError):  # it has ended by itself
-                handle.rpc("job-manager.cancel", {"id": jobid, "note": _reason(end)})
+                handle.rpc("job-manager.cancel", {"id": jobid, "note": reason(end)})
             raise
 
 

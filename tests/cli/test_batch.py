@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -136,6 +137,20 @@ def test_alloc_makes_an_instance_that_stays(cli: Any) -> None:
     assert dry(cli, "alloc", "-n2", "sh", "-c", "true").command == ("flux", "broker", "-Sbroker.rc2_none=1")
     assert dry(cli, "alloc", "-n2", "--bg").command == ("flux", "broker", "-Sbroker.rc2_none=1")
     assert dry(cli, "alloc", "-n2", "--bg", "make", "-j").command == ("flux", "broker", "make", "-j")
+
+
+def test_alloc_whose_id_cannot_be_printed_leaves_no_job(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would know of it."""
+
+    def full(text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("fluxsched.cli.batch._await_address", lambda handle, jobid: "ipc:///x")
+    monkeypatch.setattr("fluxsched.cli.show.flushed", full)
+    found = cli("alloc", "--bg", "-n1", answers={"job-manager.cancel": {}})
+    assert (found.code, found.err) == (1, "fluxsched: alloc: No space left on device\n")
+    note = "the output of alloc is closed or full"
+    assert found.calls[-1] == ("job-manager.cancel", {"id": 1, "note": note})
 
 
 def test_alloc_says_why_an_instance_did_not_come_up(cli: Any) -> None:
