@@ -58,7 +58,7 @@ def check(file: Path, fake: str | None, r_path: Path | None, as_json: bool) -> i
 @connected
 def show_config(handle: Handle, as_json: bool) -> None:
     """Print the configuration that is in force, as TOML: what the file says, where that needs no restart."""
-    from fluxsched.cli.toml_text import toml_text
+    from fluxsched.core.tomltext import toml_text
 
     found = handle.rpc("config.get")
     if as_json:
@@ -106,6 +106,6 @@ def _words(change: dict[str, Any]) -> str:
 
 
 def _short(value: object) -> str:
-    from fluxsched.cli.toml_text import inline
+    from fluxsched.core.tomltext import inline
 
     return inline(value)

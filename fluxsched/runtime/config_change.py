@@ -5,10 +5,10 @@ Law: whatever is not named here as live needs a restart and is told so; no chang
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
+
+from fluxsched.core.tomltext import key_text
 
 Keys: TypeAlias = tuple[str, ...]
 
@@ -23,8 +23,6 @@ LIVE: tuple[Keys, ...] = (
     ("queues",),
 )
 """What a reload applies, with all below it."""
-
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Change(NamedTuple):
@@ -64,7 +62,7 @@ def in_force(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 def dotted(keys: Keys) -> str:
     """A path of keys as TOML writes it."""
-    return ".".join(key if _BARE.fullmatch(key) else json.dumps(key) for key in keys)
+    return ".".join(map(key_text, keys))
 
 
 def _flat(table: Mapping[str, Any], at: Keys = ()) -> Iterator[tuple[Keys, Any]]:

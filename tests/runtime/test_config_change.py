@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.cli.toml_text import toml_text
+from fluxsched.core.tomltext import toml_text
 from fluxsched.runtime.config_change import changes, in_force
 
 OLD = """

@@ -20,17 +20,17 @@ def toml_text(table: Mapping[str, Any]) -> str:
 
 
 def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    plain = [f"{_key(key)} = {inline(value)}" for key, value in table.items() if not _is_header(value)]
+    plain = [f"{key_text(key)} = {inline(value)}" for key, value in table.items() if not _is_header(value)]
     if path and (plain or not table):
-        yield f"\n[{'.'.join(map(_key, path))}]"
+        yield f"\n[{'.'.join(map(key_text, path))}]"
     yield from plain
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _lines(value, (*path, key))
         elif _is_header(value):
             for entry in value:
-                yield f"\n[[{'.'.join(map(_key, (*path, key)))}]]"
-                yield from (f"{_key(name)} = {inline(one)}" for name, one in entry.items())
+                yield f"\n[[{'.'.join(map(key_text, (*path, key)))}]]"
+                yield from (f"{key_text(name)} = {inline(one)}" for name, one in entry.items())
 
 
 def _is_header(value: object) -> bool:
@@ -39,7 +39,8 @@ def _is_header(value: object) -> bool:
     )
 
 
-def _key(key: str) -> str:
+def key_text(key: str) -> str:
+    """A key as it stands in a table or between the dots of a path."""
     return key if _BARE.fullmatch(key) else _text(key)
 
 
@@ -59,6 +60,7 @@ def inline(value: object) -> str:
         case list() | tuple():
             return f"[{', '.join(map(inline, value))}]"
         case Mapping():
-            return f"{{ {', '.join(f'{_key(key)} = {inline(one)}' for key, one in value.items())} }}" if value else "{}"
+            pairs = ", ".join(f"{key_text(key)} = {inline(one)}" for key, one in value.items())
+            return f"{{ {pairs} }}" if value else "{}"
         case _:
             return str(value)
