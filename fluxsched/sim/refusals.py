@@ -23,9 +23,8 @@ def reasons_of(result: Result) -> Reasons:
     """Jobs by what became of them and why, the most frequent first."""
     jobs, found = result.jobs, Reasons()
     if jobs.notes:
-        for job, state in zip(jobs.job, jobs.state, strict=True):
-            if (why := jobs.notes.get(job)) is not None:
-                found.setdefault((state, why), []).append(job)
+        for row, why in sorted(jobs.notes.items()):
+            found.setdefault((jobs.state[row], why), []).append(jobs.job[row])
     return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
 

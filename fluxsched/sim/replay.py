@@ -133,7 +133,7 @@ def _submit(
 
 
 def _refused(table: Columns, place: int, note: str) -> None:
-    table.state[place], table.notes[table.job[place]] = DENIED, note
+    table.state[place], table.notes[place] = DENIED, note
 
 
 def _collect(instance: Instance, ids: dict[int, int], begun_s: float, speed: float, table: Columns) -> None:

@@ -61,8 +61,8 @@ class Columns:
     queue: list[int | str | None]
     state: list[str]
     ranks: list[str | None] | None = None
-    notes: dict[int | str, str] = field(default_factory=dict)
-    """Why a job was denied, or waits set aside, by job."""
+    notes: dict[int, str] = field(default_factory=dict)
+    """Why a job was denied, or waits set aside, by row: several jobs may have one name."""
 
     def __len__(self) -> int:
         return len(self.job)
@@ -134,7 +134,7 @@ class Result:
         policy = [self.title] * len(jobs)
         return zip(
             jobs.job, jobs.submit, jobs.start, jobs.end, jobs.procs, policy, jobs.user, jobs.queue, self.wait,
-            self.slowdown, jobs.state, ranks, [jobs.notes.get(job) for job in jobs.job], strict=True,
+            self.slowdown, jobs.state, ranks, [jobs.notes.get(row) for row in range(len(jobs))], strict=True,
         )  # fmt: skip
 
     def to_csv(self, file: TextIO | Path | str, header: bool = True) -> None:

@@ -89,7 +89,7 @@ class Simulation:
         self._state = [UNSUBMITTED] * n
         self._procs = [job.ask.nslots * job.ask.cores for job in trace.jobs]
         self._ranks: list[str | None] | None = [None] * n if placements else None
-        self._notes: dict[int | str, str] = {}
+        self._notes: dict[int, str] = {}
         self._plain = [job.ask.is_plain for job in trace.jobs]
         self._looking = self._tracking or placements
         if feedback:
@@ -227,7 +227,7 @@ class Simulation:
 
     def _deny(self, at: int, note: str) -> None:
         self._state[at] = DENIED
-        self._notes[self._jobs[at].job] = note
+        self._notes[at] = note
         self._over += 1
         if self._followers:
             self._follow(at)
@@ -258,7 +258,7 @@ class Simulation:
 
     def _result(self, until_s: float, wall_s: float | None) -> Result:
         jobs = self._jobs
-        self._notes |= {jobs[jobid - 1].job: why for jobid, why in self._scheduler.set_aside().items()}
+        self._notes |= {jobid - 1: why for jobid, why in self._scheduler.set_aside().items()}
         table = Columns(
             [job.job for job in jobs], self._submit_s, self._start, self._end, self._procs,
             [job.user for job in jobs], [job.queue for job in jobs], self._state, self._ranks, self._notes,

@@ -233,6 +233,14 @@ def test_reasons_of_denied_jobs_are_told_and_in_the_csv(sim: Run, tmp_path: Path
     assert shown["policies"][0]["notes"] == [{"state": "denied", "reason": why, "jobs": 1}]
 
 
+def test_the_reason_of_a_denied_job_is_not_that_of_another_of_its_name(sim: Run, tmp_path: Path) -> None:
+    jobs = [{"job": 1, "submit": 0, "run": 1}, {"job": 1, "submit": 1, "run": 1, "nslots": 9}]
+    (tmp_path / "two.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
+    sim("two.jsonl", "--procs", "1", "--jobs-out", "j.csv")
+    rows = list(csv.DictReader((tmp_path / "j.csv").read_text().splitlines()))
+    assert [(row["state"], bool(row["note"])) for row in rows] == [("completed", False), ("denied", True)]
+
+
 def test_what_is_wrong_in_a_trace_is_named_with_file_and_line(sim: Run, tmp_path: Path) -> None:
     good = '{"submit": 0, "run": 1}'
     bad = '{"submit": 0, "run": 1, "urgency": 77}'

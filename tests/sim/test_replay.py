@@ -75,7 +75,7 @@ def test_times_are_those_of_the_trace_again(trace_of: Callable[..., Trace]) -> N
     assert result.jobs.submit[:2] == pytest.approx([0, 100])
     assert result.jobs.end[:2] == pytest.approx([60, 130])
     assert result.jobs.state == ["completed", "timeout", "denied", "completed", "denied"]
-    assert result.jobs.notes[3] == "nine is too many"
+    assert result.jobs.notes[2] == "nine is too many"
     assert (result.targets, result.cores) == (4, 8)
     assert seen[-1][:2] == (5, 5)
     assert clock.now_s == pytest.approx(1020)

@@ -47,7 +47,7 @@ def test_what_can_never_run_is_denied_and_does_not_block(trace_of: Rows) -> None
     result = run(trace_of((0, 5, 5, 9), (0, 5, 5, 4)), procs=4)
     assert result.jobs.state == ["denied", "completed"]
     assert result.jobs.start == [None, 0]
-    assert "4" in result.jobs.notes[1]
+    assert "4" in result.jobs.notes[0]
 
 
 def test_until_leaves_the_rest_undone(trace_of: Rows) -> None:
@@ -175,7 +175,7 @@ def test_groups_and_queues_of_a_configuration(trace_of: Rows, tmp_path) -> None:
     assert result.jobs.ranks == ["0", "2", None, None]
     assert result.jobs.end == [60, 100, None, None]
     assert result.jobs.state == ["timeout", "completed", "denied", "denied"]
-    assert "limit of queue batch" in result.jobs.notes[3]
+    assert "limit of queue batch" in result.jobs.notes[2]
 
 
 def test_the_machine_is_said_once(trace_of: Rows, four_nodes: ResourceSet) -> None:
@@ -255,4 +255,4 @@ def test_who_waits_aside_to_the_end_is_told_why(trace_of: Rows, four_nodes: Reso
     result = simulate(trace_of((0, 10, 10, 8), (1, 10, 10, 8), (6, 10, 10, 8)), four_nodes, SHRINK)
     assert result.jobs.state == ["failed", "waiting", "denied"]  # the last was too large when it was submitted
     short = "needs 8 slots of 1 core; the group has only 6 such slots"
-    assert result.jobs.notes == {2: f"{short}; it had 8 until 5 s", 3: short}
+    assert result.jobs.notes == {1: f"{short}; it had 8 until 5 s", 2: short}
