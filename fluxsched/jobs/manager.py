@@ -10,13 +10,13 @@ until nothing is left; or `exec_failed` at any time once nothing of the job runs
 from __future__ import annotations
 
 import errno
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from fluxsched.core.duration import format_duration
 from fluxsched.core.idset import Idset
+from fluxsched.core.jobfields import SECONDS_MAX
 from fluxsched.core.why import Why
 from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs import lookups
@@ -391,7 +391,8 @@ def _duration_update(updates: Mapping[str, Any]) -> float:
     if others or not updates:
         raise Refused(f"cannot update {', '.join(others) or 'nothing'}: only {DURATION_KEY} can change", errno.EINVAL)
     value = updates[DURATION_KEY]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise InvalidValue(f"{DURATION_KEY} {value!r} is not a number of seconds (0: without end)")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= SECONDS_MAX:
+        wanted = f"is not a number of seconds within 0 and {SECONDS_MAX:.0f} (0: without end)"
+        raise InvalidValue(f"{DURATION_KEY} {value!r} {wanted}")
     return float(value)
 

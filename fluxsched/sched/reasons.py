@@ -72,8 +72,9 @@ def infeasible(plan: Sequence[Choice], able: Sequence[Choice], request: Request,
         cores, gpus, amounts = nodes[0]
         parts = [counted(cores, "core"), *([counted(gpus, "gpu")] if gpus else [])]
         parts += [amount_text(kind, amount) for kind, amount in amounts]
-        parts += [f"no {kind}" for kind, _ in total(request.amounts, request.node_amounts) if kind not in dict(amounts)]
-        size = " and ".join(parts)
+        absent = [kind for kind, _ in total(request.amounts, request.node_amounts) if kind not in dict(amounts)]
+        parts += [f"no {kind}" for kind in absent]
+        size = " and ".join(parts) + (" (see `amounts` in the configuration)" if absent else "")
         return f"needs {wish(request)}; no node is large enough: the largest that matches has {size}"
     thing = "such node" if request.nodes is not None else "such slot"
     return f"needs {wish(request)}; the group has only {counted(have, thing)}"

@@ -72,6 +72,7 @@ def test_the_loss_of_the_scheduler_answers_an_update(world: Any) -> None:
         ({"attributes.system.duration": "long"}, "not a number"),
         ({"attributes.system.duration": True}, "not a number"),
         ({"attributes.system.duration": -1}, "not a number"),
+        ({"attributes.system.duration": 1e300}, "300 is not a number of seconds within 0 and 100000000000"),
         ({"attributes.system.duration": float("inf")}, "not a number"),
     ],
 )

@@ -82,7 +82,7 @@ def test_a_licence_is_taken_once_a_job_whatever_its_size(bench: Bench) -> None:
     ("ask", "words"),
     [
         ({"amounts_per_task": {"memory": 17}}, "large enough: the largest that matches has 8 cores and 16 memory"),
-        ({"amounts_per_task": {"fpga": 1}}, "the largest that matches has 8 cores and 16 memory and no fpga"),
+        ({"amounts_per_task": {"fpga": 1}}, "8 cores and 16 memory and no fpga (see `amounts` in the configuration)"),
         ({"ntasks": 3, "nodes": 1, "amounts_per_task": {"memory": 6}}, "no node is large enough"),
         ({"ntasks": 5, "amounts_per_task": {"memory": 8}}, "the group has only 4 such slots"),
         ({"shared": {"matlab": 3}}, "the instance has only 2 matlab"),

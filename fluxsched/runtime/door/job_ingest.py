@@ -21,7 +21,7 @@ from fluxsched.runtime.services.jobs import JobService
 from fluxsched.runtime.specs import Specs
 
 SHELL_ONLY: Mapping[tuple[str, ...], str] = {
-    ("shell", "options", "signal"): "a signal before the time is over (--signal)",
+    ("shell", "options", "signal"): "signal before the time is over (--signal)",
 }
 """What Flux's shell does for a job that asks for it under `attributes.system`."""
 
