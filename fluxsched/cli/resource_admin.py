@@ -17,7 +17,17 @@ import click
 
 from fluxsched.cli import complete, show, stdio
 from fluxsched.cli.base import Command, Group
-from fluxsched.cli.options import Handle, Output, Table, connected, json_option, table_options, viewing
+from fluxsched.cli.options import (
+    Handle,
+    Output,
+    Table,
+    connect,
+    connected,
+    json_option,
+    table_options,
+    uri_option,
+    viewing,
+)
 from fluxsched.cli.resource_rows import SHARED_FIELDS, STATUS_FIELDS, drain_list, property_rows
 from fluxsched.cli.table import Field
 from fluxsched.core.idset import Idset
@@ -68,9 +78,9 @@ def _given(**values: object) -> dict[str, Any]:
 @click.option("-f", "--force", count=True, help="Replace the reason of targets already drained; twice: the time, too.")
 @click.option("-u", "--update", is_flag=True, help="Skip targets that are already drained.")
 @table_options(DRAIN)
-@connected
+@uri_option
 def drain(
-    handle: Handle, targets: str | None, reason: tuple[str, ...], force: int, update: bool, output: Output
+    uri: str | None, targets: str | None, reason: tuple[str, ...], force: int, update: bool, output: Output
 ) -> None:
     """Drain TARGETS: running jobs continue, no new ones start there. Without TARGETS: list drained targets.
 
@@ -81,11 +91,13 @@ def drain(
     if targets is None:
         if update or force:
             raise click.UsageError("--update and --force need TARGETS")
-        answer = handle.rpc("resource.status")
+        with connect(uri, may_guess=True) as handle:
+            answer = handle.rpc("resource.status")
         output.show({"drain": answer.get("drain", {})}, lambda shown: drain_list(answer, shown))
         return
     mode = "update" if update else (None, "overwrite", "force-overwrite")[min(force, 2)]
-    handle.rpc("resource.drain", {"targets": targets, **_given(reason=" ".join(reason), mode=mode)})
+    with connect(uri) as handle:
+        handle.rpc("resource.drain", {"targets": targets, **_given(reason=" ".join(reason), mode=mode)})
 
 
 @click.command("undrain", cls=Command)

@@ -114,7 +114,7 @@ CHANGES = [
     "resource reload", "queue enable", "queue disable x", "queue start", "queue stop x", "module load fifo",
     "module remove sched-fifo", "module reload sched-fifo", "batch -n1 /dev/null", "bulksubmit true ::: 1", "stop",
 ]  # fmt: skip
-VIEWS = ["jobs", "resource list", "resource status", "queue list", "module list", "uri"]
+VIEWS = ["jobs", "resource list", "resource status", "queue list", "module list", "uri", "resource drain"]
 
 
 def test_what_changes_something_guesses_none_of_several_instances(user: User, daemon: Daemons) -> None:
