@@ -175,6 +175,8 @@ def urgency(handle: Handle, wanted: Wanted, value: int, verbose: bool, dry_run: 
 def wait(handle: Handle, wanted: Wanted, verbose: bool, as_json: bool) -> int:
     """Wait for jobs to end and exit with their status: the highest, if there are several.
 
+    A job's status is the exit code of its tasks, 128 and the signal's number if one ended them, or 1 if it never ran.
+
     An array or a range of ids is waited for as a whole: what has ended counts too. Other selections mean the jobs
     that are active now; if all that match have ended, there is nothing to wait for.
     """
