@@ -163,6 +163,23 @@ def test_a_queue_with_a_policy_of_its_own(sim: Run, tmp_path: Path, words: list[
     assert {row["policy"] for row in rows} == {words[1]}
 
 
+@pytest.mark.parametrize(("said", "state"), [("", "completed"), ('[policy]\nunsatisfiable = "deny"\n', "denied")])
+def test_who_no_longer_fits_waits_unless_the_configuration_denies(
+    sim: Run, tmp_path: Path, said: str, state: str
+) -> None:
+    machine = '[[resource.config]]\nhosts = "n[0-3]"\ncores = "0"\n'
+    (tmp_path / "c.toml").write_text(said + '[resource.groups]\nlab = ""\n' + machine)
+    (tmp_path / "t.jsonl").write_text(
+        '{"job": 1, "submit": 0, "run": 10, "nslots": 4}\n{"job": 2, "submit": 1, "run": 10, "nslots": 4}\n'
+    )
+    moves = [{"at": at, "do": "assign", "targets": "2-3", "group": to} for at, to in ((5, "lab"), (30, "default"))]
+    (tmp_path / "site.jsonl").write_text("".join(f"{json.dumps(move)}\n" for move in moves))
+    done = sim("t.jsonl", "--config=c.toml", "--site=site.jsonl", "--policy=fifo", "--jobs-out", "j.csv")
+    assert done.exit_code == 0, done.stderr
+    [_, second] = csv.DictReader((tmp_path / "j.csv").read_text().splitlines())
+    assert (second["state"], second["start"]) == (state, "30" if not said else "")
+
+
 @pytest.mark.parametrize(
     ("args", "code", "text"),
     [
