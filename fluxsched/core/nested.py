@@ -93,5 +93,5 @@ def _split(word: str, rest: list[str]) -> tuple[str, str]:
     if name not in _WITH_VALUE:
         raise InvalidValue(f"flux broker has no option {name}: it has {', '.join(_WITH_VALUE)} and -v")
     if not equals and not rest:
-        raise InvalidValue(f"flux broker {name} wants a value")
+        raise InvalidValue(f"flux broker {name} needs a value")
     return _WITH_VALUE[name], value if equals else rest.pop(0)

@@ -113,7 +113,7 @@ class _Pass:
         """Raises Broken when a pass has too many decisions."""
         self._left -= 1
         if self._left < 0:
-            raise Broken(PROGRESS, "it goes on and on in one pass: it should end when nobody can start")
+            raise Broken(PROGRESS, "too many decisions in one pass: a pass should end when no job can start")
 
     def hear(self, decision: Decision) -> None:
         """Raises Broken if the decision breaks a law; what is no decision at all is for the engine to refuse."""

@@ -35,7 +35,7 @@ def test_other_commands_are_tasks(words: str) -> None:
     [
         ("-Z x", "has no option -Z"),
         ("--nope=1", "has no option --nope"),
-        ("-S", "-S wants a value"),
+        ("-S", "-S needs a value"),
         ("--conf=x", "give the configuration to batch"),
     ],
 )

@@ -72,7 +72,8 @@ class AgentService:
     def _hello(self, request: Request) -> None:
         wanted = request.payload(AgentHello)
         if request.peer in self._agents:
-            raise Refused(f"this connection already stands for host {self._agents[request.peer].host}", errno.EEXIST)
+            host = self._agents[request.peer].host
+            raise Refused(f"this connection is already registered for host {host}", errno.EEXIST)
         if len(self._agents) >= AGENTS_MAX:
             raise Refused(f"{AGENTS_MAX} agents are connected, which is the limit", errno.EMFILE)
         targets = self._targets_of(wanted)

@@ -90,7 +90,7 @@ class Module:
                 self.process.kill()
                 self.process.wait()
             self.status = STATUS_EXITED
-            raise Refused(f"cannot start module {self.name!r}: {exc}; load it again when that is mended") from exc
+            raise Refused(f"cannot start module {self.name!r}: {exc}; fix this and load it again") from exc
 
     def _start(self, command: list[str], log: Path, ended: Callable[[], None]) -> None:
         self.process = None

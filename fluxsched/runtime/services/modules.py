@@ -193,9 +193,9 @@ class ModuleService:
         if module is None:
             known = ", ".join(self.modules) or "none"
             if name in self.builtin:
-                raise Refused(f"module {name!r} is part of the instance; those that can go: {known}", errno.EPERM)
+                raise Refused(f"module {name!r} is part of the instance; removable modules: {known}", errno.EPERM)
             every = ", ".join([*self.builtin, *self.modules])
-            raise Refused(f"module {name!r} is not loaded; those that are: {every}", errno.ENOENT)
+            raise Refused(f"module {name!r} is not loaded; loaded modules: {every}", errno.ENOENT)
         return module
 
     def _remove_request(self, request: Request) -> None:
