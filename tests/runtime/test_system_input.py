@@ -280,5 +280,5 @@ async def test_a_module_that_cannot_be_started_is_refused(world, peer, site, mon
     with monkeypatch.context() as crowd:
         crowd.setattr("fluxsched.runtime.services.modules.subprocess.Popen", full)
         _, text = await peer.refused("module.load", {"spec": "fifo", "groups": ["default"]})
-    assert "cannot start module 'sched-fifo': [Errno 24] Too many open files; load it again" in text
+    assert "cannot start module 'sched-fifo': [Errno 24] Too many open files; fix this and load it again" in text
     assert (await peer.ok("module.load", {"spec": "fifo", "groups": ["default"]}))["name"] == "sched-fifo"
