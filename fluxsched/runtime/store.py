@@ -169,7 +169,7 @@ class Store:
 
         While the disk fails that is so all the time.
         """
-        if self.fault is not None or (not self._runs and not self._busy):
+        if self.fault is not None or not (self._runs or self._works or self._busy):
             done()
         else:
             self._settled.append(done)
@@ -290,6 +290,8 @@ class Store:
         if text != self.fault:
             log.error("%s; jobs go on, and nothing new is taken on until it can be", text)
         self.fault, self.is_full = text, is_full
+        self._settling += self._settled
+        self._settled = []
         self._settle()
         unstored = _count(self._runs)
         if unstored > UNSTORED_ROWS_MAX:

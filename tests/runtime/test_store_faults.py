@@ -97,6 +97,18 @@ async def test_readers_are_served_while_the_disk_is_full(full_disk: Disk) -> Non
     full_disk.mend()
 
 
+async def test_who_asks_while_a_write_is_about_to_fail_is_served_too(full_disk: Disk) -> None:
+    """A signal that was sent in this moment waited for room, and so did its answer."""
+    store, served = full_disk.store, []
+    full_disk.full()
+    full_disk.add(1)
+    await full_disk.until(lambda: store._busy)
+    store.when_settled(lambda: served.append("behind it"))
+    await full_disk.until(lambda: served)
+    assert store.fault
+    full_disk.mend()
+
+
 async def test_more_rows_than_may_wait_for_a_full_disk_end_the_instance(
     full_disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,10 +110,7 @@ class JobService:
     def _kill(self, request: Request) -> None:
         wanted = request.payload(msg.KillRequest)
         self._shell.perform(self._manager.kill(wanted.id, wanted.signum, self._turns.wall_s))
-        if self._store.fault is None:
-            self.answer(request)
-        else:  # nothing of it is stored, and who waits for the disk may need it to make room
-            request.respond()
+        self._store.when_settled(request.respond)  # nothing of it is stored, and on a full disk it makes room
 
     def _memo(self, request: Request) -> None:
         wanted = request.payload(msg.MemoRequest)

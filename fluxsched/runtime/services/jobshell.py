@@ -181,10 +181,8 @@ class JobShell:
         self._starts.append(one.jobid)
 
     def _kill(self, one: effect.Kill) -> None:
-        if self._store.fault is None:
-            self.after_commit(lambda: self._signal(one.jobid, one.signum))
-        else:  # it may take long until the disk can be written, and limits hold meanwhile
-            self._signal(one.jobid, one.signum)
+        """After its start has been stored, or a job could be signaled before it runs; on a full disk limits hold."""
+        self._store.when_settled(lambda: self._signal(one.jobid, one.signum))
 
     def _signal(self, jobid: int, signum: int) -> None:
         executor = self._running.get(jobid)
