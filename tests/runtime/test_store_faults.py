@@ -102,7 +102,7 @@ async def test_who_asks_while_a_write_is_about_to_fail_is_served_too(full_disk: 
     store, served = full_disk.store, []
     full_disk.full()
     full_disk.add(1)
-    await full_disk.until(lambda: store._busy)
+    store.flush()
     store.when_settled(lambda: served.append("behind it"))
     await full_disk.until(lambda: served)
     assert store.fault
