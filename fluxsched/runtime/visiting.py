@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.blocking import Beside, Handle
@@ -55,21 +55,43 @@ def visit(
     """
     environment = _environment(uri, base)
     words = list(command) or [environment.get("SHELL", "/bin/sh")]
-    try:
-        process = subprocess.Popen(words, env=environment, cwd=cwd)
-    except OSError as exc:
-        raise CannotRun(*cannot_run(words, exc)) from exc
     before = signal.signal(signal.SIGINT, lambda signum, frame: None)  # who is at the terminal speaks to the command
+    process = None
     try:
+        with _deferred(signal.SIGTERM, signal.SIGHUP):  # or the command would run and nobody know which it is
+            process = subprocess.Popen(words, env=environment, cwd=cwd)
         if ends is not None:
             _wait_for_either(process, ends)
         status = process.wait()
-    except BaseException:
+    except OSError as exc:
+        if process is None:
+            raise CannotRun(*cannot_run(words, exc)) from exc
         end(process)
+        raise
+    except BaseException:
+        if process is not None:
+            end(process)
         raise
     finally:
         signal.signal(signal.SIGINT, before)
     return exit_status(status)
+
+
+@contextmanager
+def _deferred(*signums: int) -> Iterator[None]:
+    """Signals that come within are handled at its end, as they would have been; ignored ones stay ignored."""
+    came: list[int] = []
+    handlers = {each: signal.getsignal(each) for each in signums}
+    taken = {each: handler for each, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
+    for signum in taken:
+        signal.signal(signum, lambda signum, frame: came.append(signum))
+    try:
+        yield
+    finally:
+        for signum, handler in taken.items():
+            signal.signal(signum, handler)
+        for signum in came:
+            signal.raise_signal(signum)
 
 
 class CannotRun(FluxschedError):
