@@ -18,7 +18,7 @@ from pathlib import Path
 
 import fluxsched
 from fluxsched.protocol.acquire_client import AcquireClient
-from fluxsched.runtime import launch
+from fluxsched.runtime.instance import launch
 
 
 async def measure(uri: str, rounds: int) -> list[float]:

@@ -30,7 +30,7 @@ from typing import Any
 
 import fluxsched
 from fluxsched.protocol import codec
-from fluxsched.runtime import launch
+from fluxsched.runtime.instance import launch
 
 RUN_S = 0.001
 """How long a job runs."""

@@ -21,11 +21,11 @@ import fluxsched
 from fluxsched.core.idset import EMPTY
 from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
-from fluxsched.runtime import launch
-from fluxsched.runtime.discover import discover
-from fluxsched.runtime.sources import build_inventory
+from fluxsched.runtime.instance import launch
+from fluxsched.runtime.inventory.discovery import discover
+from fluxsched.runtime.inventory.sources import build_inventory
 from fluxsched.sched import registry
-from fluxsched.sched.scheduler import Scheduler
+from fluxsched.sched.engine.scheduler import Scheduler
 
 ASKED_MIB = 250
 """What issue 3 grants both processes together."""

@@ -18,8 +18,8 @@ import time
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.registry import load
-from fluxsched.sched.scheduler import Scheduler
 
 RUNNING = 10_000
 REPEATS = 15

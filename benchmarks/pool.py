@@ -22,10 +22,10 @@ from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
-from fluxsched.sched.outcome import Fits
-from fluxsched.sched.placing import find
-from fluxsched.sched.pool import Pool
-from fluxsched.sched.shelf import BEST_FIT, PLACEMENTS
+from fluxsched.sched.pool.place import find
+from fluxsched.sched.pool.placement import Fits
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.target_class import BEST_FIT, PLACEMENTS
 
 CORES, GPUS = 64, 4
 

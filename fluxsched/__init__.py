@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from fluxsched.core.jobspec import Jobspec
     from fluxsched.core.resources import ResourceSet
     from fluxsched.errors import FluxschedError, RPCError
-    from fluxsched.runtime.blocking import connect_sync
-    from fluxsched.runtime.client import connect
-    from fluxsched.runtime.instance import Instance
-    from fluxsched.runtime.launch import StartOptions, settings_of
+    from fluxsched.runtime.client.asyncio_client import connect
+    from fluxsched.runtime.client.blocking import connect_sync
+    from fluxsched.runtime.instance.instance import Instance
+    from fluxsched.runtime.instance.launch import StartOptions, settings_of
 
 __version__ = "0.1.0"
 
@@ -26,16 +26,16 @@ _HOME = {
     "FluxschedError": "fluxsched.errors",
     "Hostlist": "fluxsched.core.hostlist",
     "Idset": "fluxsched.core.idset",
-    "Instance": "fluxsched.runtime.instance",
+    "Instance": "fluxsched.runtime.instance.instance",
     "Jobspec": "fluxsched.core.jobspec",
     "RPCError": "fluxsched.errors",
     "ResourceSet": "fluxsched.core.resources",
-    "StartOptions": "fluxsched.runtime.launch",
-    "connect": "fluxsched.runtime.client",
-    "connect_sync": "fluxsched.runtime.blocking",
+    "StartOptions": "fluxsched.runtime.instance.launch",
+    "connect": "fluxsched.runtime.client.asyncio_client",
+    "connect_sync": "fluxsched.runtime.client.blocking",
     "format_f58": "fluxsched.core.jobid",
     "parse_jobid": "fluxsched.core.jobid",
-    "settings_of": "fluxsched.runtime.launch",
+    "settings_of": "fluxsched.runtime.instance.launch",
 }
 
 __all__ = [

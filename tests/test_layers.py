@@ -34,23 +34,23 @@ MAY_IMPORT = {
     "transport": {"errors"},
     "runtime": {"core", "errors", "jobs", "protocol", "resource", "sched", "transport"},
     "sim": {
-        "core", "errors", "jobs", "protocol", "resource", "sched",
-        "runtime.clock.Chance", "runtime.clock.seeded", "runtime.config", "runtime.discover", "runtime.files",
-        "runtime.policies", "runtime.sources",
+        "core", "errors", "jobs", "protocol", "resource", "sched", "runtime.system.clock.Chance",
+        "runtime.system.clock.seeded", "runtime.config.reader", "runtime.inventory.discovery", "runtime.system.files",
+        "runtime.config.policies", "runtime.inventory.sources",
     },
     "doctor": {"core", "errors", "runtime", "sim", "adapters.flux.install"},
     "adapters": {"core", "errors", "protocol", "runtime", "sched"},
     "cli": {
-        "core", "errors", "runtime.blocking", "runtime.clock", "runtime.foreign", "runtime.instances",
-        "runtime.launch", "runtime.policy_list", "runtime.visiting", "adapters.flux.install", "doctor.doctor",
-        "sim.commands", "sim.kit",
+        "core", "errors", "runtime.client.blocking", "runtime.system.clock", "runtime.system.foreign",
+        "runtime.instance.instances", "runtime.instance.launch", "runtime.config.policy_list",
+        "runtime.instance.visiting", "adapters.flux.install", "doctor.doctor", "sim.commands", "sim.kit",
     },
 }  # fmt: skip
 PURE = ("errors", "core", "protocol", "resource", "jobs", "sched")
 CLOCKS = {"random", "secrets", "time", "uuid"}
 IMPURE = CLOCKS | {"asyncio", "logging", "os", "socket", "sqlite3", "subprocess", "threading", "zmq"}
 ZMQ_HOME = "fluxsched/transport/sockets.py"
-CLOCK_HOME = "fluxsched/runtime/clock.py"
+CLOCK_HOME = "fluxsched/runtime/system/clock.py"
 
 FILE_LINES_MAX = 400  # what is longer holds two concerns
 FUNCTION_LINES_MAX = 60  # one screen
@@ -61,15 +61,15 @@ BROAD_EXCEPT = {
     "fluxsched/adapters/flux/broker/sched-fluxsched.py:call": "Flux takes the broker down for what leaves a callback",
     "fluxsched/sim/conformance.py:_tried": "a plugin's bug is what the suite looks for",
     "fluxsched/sim/guard.py:told": "a plugin's bug is told as a refusal, with its line",
-    "fluxsched/runtime/policy_list.py:listed": "a plugin's bug while it is imported is a line of the list",
-    "fluxsched/runtime/launch.py:_daemonize": "the daemon's last line: its starter must hear why",
-    "fluxsched/runtime/router.py:_dispatch": "a handler's bug ends its call, not the instance",
-    "fluxsched/runtime/router.py:_accept": "a bug in taking an answer costs its sender the connection",
+    "fluxsched/runtime/config/policy_list.py:listed": "a plugin's bug while it is imported is a line of the list",
+    "fluxsched/runtime/instance/launch.py:_daemonize": "the daemon's last line: its starter must hear why",
+    "fluxsched/runtime/messaging/router.py:_dispatch": "a handler's bug ends its call, not the instance",
+    "fluxsched/runtime/messaging/router.py:_accept": "a bug in taking an answer costs its sender the connection",
     "fluxsched/runtime/services/jobshell.py:_launch": "a job that cannot be started fails alone, whatever the reason",
-    "fluxsched/runtime/turns.py:spared": "a bug in one call is noted, and the others are made",
-    "fluxsched/runtime/turns.py:spared_work": "the same of long work",
-    "fluxsched/runtime/turns.py:_turn": "the shell's last line: a bug ends the instance, with its story",
-    "fluxsched/runtime/schedhost.py:_schedule": "a plugin's bug ends the scheduler and is reported, not the instance",
+    "fluxsched/runtime/loop/turns.py:spared": "a bug in one call is noted, and the others are made",
+    "fluxsched/runtime/loop/turns.py:spared_work": "the same of long work",
+    "fluxsched/runtime/loop/turns.py:_turn": "the shell's last line: a bug ends the instance, with its story",
+    "fluxsched/runtime/scheduler_process/host.py:_schedule": "a plugin's bug ends the scheduler, not the instance",
 }
 MAGIC = {"fluxsched/core/idset.py:object.__new__": "half the cost of every set operation, on all hot paths (its _new)"}
 
@@ -299,11 +299,11 @@ BREAKS = [
     (layers, "fluxsched/core/a.py", "from fluxsched.protocol import codec"),
     (layers, "fluxsched/transport/a.py", "from fluxsched.core.idset import Idset"),
     (layers, "fluxsched/runtime/a.py", "from fluxsched.cli.base import main"),
-    (layers, "fluxsched/cli/a.py", "from fluxsched.runtime.instance import Instance"),
+    (layers, "fluxsched/cli/a.py", "from fluxsched.runtime.instance.instance import Instance"),
     (layers, "fluxsched/cli/a.py", "from fluxsched.runtime import client"),
     (layers, "fluxsched/cli/a.py", "from fluxsched import connect"),
     (layers, "fluxsched/cli/a.py", "from fluxsched.runtime.launcher import x"),
-    (layers, "fluxsched/sim/a.py", "from fluxsched.runtime.clock import SystemClock"),
+    (layers, "fluxsched/sim/a.py", "from fluxsched.runtime.system.clock import SystemClock"),
     (layers, "fluxsched/sim/a.py", "from fluxsched.transport.zeromq import Client"),
     (layers, "fluxsched/errors.py", "from fluxsched.core.idset import Idset"),
     (layers, "fluxsched/jobs/a.py", "from .job import Job"),
@@ -324,7 +324,7 @@ BREAKS = [
     (docstrings, "fluxsched/jobs/a.py", "class A:\n    x = 1"),
     (no_print, "fluxsched/runtime/a.py", "print(1)"),
     (broad_except, "fluxsched/runtime/a.py", "try:\n    f()\nexcept:\n    pass"),
-    (broad_except, "fluxsched/runtime/turns.py", "def other():\n try:\n  f()\n except Exception as exc:\n  g()"),
+    (broad_except, "fluxsched/runtime/loop/turns.py", "def other():\n try:\n  f()\n except Exception as exc:\n  g()"),
     (broad_except, "fluxsched/cli/a.py", "try:\n    f()\nexcept (OSError, BaseException):\n    pass"),
     (no_todo, "tests/a.py", "x = 1  # TO" "DO later"),
     (no_magic, "fluxsched/core/a.py", "class A(metaclass=B):\n    pass"),
@@ -338,7 +338,7 @@ BREAKS = [
 ]  # fmt: skip
 
 KEEPS = [
-    (layers, "fluxsched/cli/a.py", "from fluxsched import __version__\nfrom fluxsched.runtime.launch import x"),
+    (layers, "fluxsched/cli/a.py", "from fluxsched import __version__\nimport fluxsched.runtime.instance.launch"),
     (layers, "fluxsched/runtime/a.py", "from fluxsched import protocol, sched\nimport fluxsched.transport.base"),
     (layers, "examples/a.py", "import fluxsched.cli.main"),
     (purity, "fluxsched/runtime/a.py", "import os"),

@@ -23,7 +23,7 @@ from fluxsched.cli.options import connect, uri_option
 from fluxsched.cli.submit import COMMAND_LAST, refuse_own_input
 from fluxsched.cli.submit import submit as submit_command
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.runtime.clock import Chance
+from fluxsched.runtime.system.clock import Chance
 
 INPUT_CHARS_MAX = 64 << 20
 """One file of inputs."""

@@ -33,7 +33,7 @@ def check(file: Path, fake: str | None, r_path: Path | None, as_json: bool) -> i
     Its hosts are taken as they stand there, as `fluxsched start` would take them here, and its policies are imported.
     """
     from fluxsched.errors import FluxschedError
-    from fluxsched.runtime.launch import StartOptions, check_config, check_start
+    from fluxsched.runtime.instance.launch import StartOptions, check_config, check_start
 
     with usage():
         check_start(fake, ())

@@ -17,7 +17,7 @@ from fluxsched.cli.attach import OutputWriter, report_end
 from fluxsched.cli.options import Handle
 from fluxsched.cli.progress import ProgressLine
 from fluxsched.errors import RPCError
-from fluxsched.runtime.clock import SystemClock
+from fluxsched.runtime.system.clock import SystemClock
 
 OUTPUTS_MAX = 256
 """Jobs whose output is followed at once: the instance looks at their files fifty times a second."""

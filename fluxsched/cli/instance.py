@@ -1,4 +1,4 @@
-"""`fluxsched start|stop|uri|ping|agent`: the life of an instance. Only these import `runtime.launch`, when they run."""
+"""`fluxsched start|stop|uri|ping|agent`: the life of an instance. Only these start one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def start(schedulers: tuple[str, ...], daemon: bool, command: tuple[str, ...], *
         raise click.UsageError("--daemon returns at once, so it cannot run a command: submit it afterwards")
     if "none" in schedulers and len(schedulers) > 1:
         raise click.UsageError("--scheduler none and another scheduler exclude each other")
-    from fluxsched.runtime.launch import StartOptions, check_start, start, start_daemon
+    from fluxsched.runtime.instance.launch import StartOptions, check_start, start, start_daemon
 
     with usage():
         check_start(options["fake"], schedulers, options["config"])
@@ -82,7 +82,7 @@ def stop(uri: str | None, timeout: float) -> None:
 
     With several instances and no FLUXSCHED_URI, name one: it refuses to choose.
     """
-    from fluxsched.runtime.launch import stop
+    from fluxsched.runtime.instance.launch import stop
 
     click.echo(f"stopped {stop(uri, timeout)}")
 
@@ -141,7 +141,7 @@ def _print_uri(handle: Handle, as_json: bool, local: bool, tcp: bool) -> None:
 @viewing
 def ping(handle: Handle, service: str, count: int | None, interval: float, pad: int, as_json: bool) -> None:
     """Measure the round-trip time to SERVICE (such as resource or sched-fifo)."""
-    from fluxsched.runtime.clock import SystemClock, sleep
+    from fluxsched.runtime.system.clock import SystemClock, sleep
 
     seq = 0
     while count is None or seq < count:
@@ -169,7 +169,7 @@ def agent(uri: str | None, **options: Any) -> int:
     many nodes behave. To run on many machines, use Flux (rfc/flux.md).
     """
     where = _located(uri)
-    from fluxsched.runtime.launch import agent
+    from fluxsched.runtime.instance.launch import agent
 
     status: int = agent(where, **options)
     return status

@@ -35,8 +35,8 @@ def instances(output: Output) -> None:
     LEVEL is the number of enclosing instances; PARENT is the innermost of them. STATE is run, start, or silent
     for one that does not answer.
     """
-    from fluxsched.runtime.clock import SystemClock
-    from fluxsched.runtime.instances import survey
+    from fluxsched.runtime.instance.instances import survey
+    from fluxsched.runtime.system.clock import SystemClock
 
     now_s = SystemClock.wall_s()
     found = [{"level": 0, **info, "age": max(0.0, round(now_s - info["starttime"], 3))} for info in survey()]

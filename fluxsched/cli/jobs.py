@@ -14,7 +14,7 @@ from fluxsched.cli.options import Converted, Handle, Output, Whole, table_option
 from fluxsched.cli.selecting import Constraint, Jobs, Wanted, filter_options, in_states, jobs_argument
 from fluxsched.cli.table import SortKey, parse_sort, sort_rows
 from fluxsched.errors import InvalidValue, Refused, RPCError
-from fluxsched.runtime.clock import SystemClock
+from fluxsched.runtime.system.clock import SystemClock
 
 LISTED_DEFAULT = 1000
 LISTED_MAX = 100_000

@@ -23,7 +23,7 @@ from fluxsched.cli.options import Handle, Output
 from fluxsched.cli.signals import EndingSignals
 from fluxsched.cli.table import render
 from fluxsched.errors import RPCError
-from fluxsched.runtime.clock import SystemClock
+from fluxsched.runtime.system.clock import SystemClock
 
 ASKED_EVERY_S = 0.5
 """How often a busy instance is asked what has changed, at the shortest (seconds)."""

@@ -25,7 +25,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import with_path
 from fluxsched.core.text import is_text, printable
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.clock import SystemClock
+from fluxsched.runtime.system.clock import SystemClock
 
 FLAGS = {"debug": 2, "waitable": 4, "novalidate": 8}
 """Names and bits of submit flags."""

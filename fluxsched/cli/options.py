@@ -21,13 +21,13 @@ from fluxsched.cli.table import Field, Format, parse_format, print_table
 from fluxsched.errors import InvalidValue, LimitExceeded, RPCError
 
 if TYPE_CHECKING:
-    from fluxsched.runtime.blocking import Beside
+    from fluxsched.runtime.client.blocking import Beside
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Handle(Protocol):
-    """What commands ask of `fluxsched.runtime.blocking.Handle`."""
+    """What commands ask of `fluxsched.runtime.client.blocking.Handle`."""
 
     uri: str
 
@@ -70,7 +70,7 @@ def connect(uri: str | None, *, may_guess: bool = False) -> AbstractContextManag
     """
     opener = click.get_current_context().obj
     if opener is None:
-        from fluxsched.runtime.blocking import connect_sync
+        from fluxsched.runtime.client.blocking import connect_sync
 
         return connect_sync(uri, only=not may_guess)
     handle: AbstractContextManager[Handle] = opener(uri)

@@ -51,7 +51,7 @@ def policy() -> None:
 @table_options(LIST)
 def list_policies(output: Output) -> None:
     """The policies that a scheduler can be started with, and their options with what they are by default."""
-    from fluxsched.runtime.policy_list import policies
+    from fluxsched.runtime.config.policy_list import policies
 
     rows = list(policies())
     output.show({"policies": [row._asdict() for row in rows]}, lambda shown: rows)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.runtime.clock import SystemClock, interrupted
-from fluxsched.runtime.foreign import Foreign
+from fluxsched.runtime.system.clock import SystemClock, interrupted
+from fluxsched.runtime.system.foreign import Foreign
 from fluxsched.sim.kit import CASE_S, Finding, Verdict, check, unclear
 
 IMPORT_S = 10.0

@@ -72,7 +72,7 @@ def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> N
 
     `sim gen` makes traces; rfc/simulator.md tells formats and semantics.
     """
-    from fluxsched.runtime.clock import SystemClock
+    from fluxsched.runtime.system.clock import SystemClock
     from fluxsched.sim.commands import Wanted, replay_live, simulate
 
     if uri is not None and speed is None:
@@ -141,11 +141,11 @@ class _RealTime:
     """The clock of a replay."""
 
     def wall_s(self) -> float:
-        from fluxsched.runtime.clock import SystemClock
+        from fluxsched.runtime.system.clock import SystemClock
 
         return SystemClock.wall_s()
 
     def sleep(self, delay_s: float) -> None:
-        from fluxsched.runtime.clock import sleep
+        from fluxsched.runtime.system.clock import sleep
 
         sleep(delay_s)

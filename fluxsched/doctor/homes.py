@@ -13,7 +13,7 @@ from fluxsched import sim
 from fluxsched.adapters.flux.install import examine
 from fluxsched.doctor.check import Check
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime.clock import SystemClock
+from fluxsched.runtime.system.clock import SystemClock
 
 SECTION = "Homes"
 TRY_S = 60.0

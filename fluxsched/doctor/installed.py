@@ -16,7 +16,7 @@ from pathlib import Path
 from fluxsched import __version__
 from fluxsched.doctor.check import Check
 from fluxsched.runtime.exec import cgroups
-from fluxsched.runtime.hwloc import LSTOPO
+from fluxsched.runtime.inventory.hwloc import LSTOPO
 
 SECTION = "Installed"
 ASK_S = 10.0

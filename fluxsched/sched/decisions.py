@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from fluxsched.sched.outcome import Fits
+from fluxsched.sched.pool.placement import Fits
 
 IMMEDIATE = "immediate"
 """It was its turn, and it fitted (annotation `sched.selection_type`)."""

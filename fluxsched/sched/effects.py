@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.grants import grant
-from fluxsched.sched.outcome import Fits
+from fluxsched.sched.pool.grants import grant
+from fluxsched.sched.pool.placement import Fits
 
 
 class Granted:

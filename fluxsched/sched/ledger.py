@@ -13,12 +13,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from fluxsched.core.amounts import Amounts, less, total
 from fluxsched.core.idset import Idset
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
-from fluxsched.sched.bits import WORD_SHIFT, ids_of, mask_of, words_of
 from fluxsched.sched.decisions import Start
-from fluxsched.sched.outcome import SHARED, Block, Blocks, Part, joined, on_targets, parts_in, shared_block, shared_in
-from fluxsched.sched.pool import Pool
-from fluxsched.sched.queue import Queue
-from fluxsched.sched.shared import Shared
+from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of, mask_of, words_of
+from fluxsched.sched.pool.placement import (
+    SHARED,
+    Block,
+    Blocks,
+    Part,
+    joined,
+    on_targets,
+    parts_in,
+    shared_block,
+    shared_in,
+)
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.shared_countables import Shared
+from fluxsched.sched.queue.pending import Queue
 
 
 class Holding:

@@ -34,11 +34,11 @@ from fluxsched.sched.decisions import (
     Reserve,
     Start,
 )
-from fluxsched.sched.orders import FIFO, ORDERS
-from fluxsched.sched.outcome import Fits, Infeasible, Insufficient, Outcome
-from fluxsched.sched.plan import Plan
-from fluxsched.sched.queue import Skips, Waiting
-from fluxsched.sched.shelf import BEST_FIT, WORST_FIT
+from fluxsched.sched.plan.base import Plan
+from fluxsched.sched.pool.placement import Fits, Infeasible, Insufficient, Outcome
+from fluxsched.sched.pool.target_class import BEST_FIT, WORST_FIT
+from fluxsched.sched.queue.orders import FIFO, ORDERS
+from fluxsched.sched.queue.pending import Skips, Waiting
 
 __all__ = [
     "BACKFILLED", "BEST_FIT", "FIFO", "IMMEDIATE", "NO", "ORDER", "ORDERS", "PAUSE", "PAUSE_EVERY", "PLACEMENT",

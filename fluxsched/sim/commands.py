@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.policies import check_files, check_policies
+from fluxsched.runtime.config.policies import check_files, check_policies
 from fluxsched.sim.files import read_trace, write_trace
 from fluxsched.sim.guard import is_foreign, told
 from fluxsched.sim.lines import print_lines

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from fluxsched.runtime.clock import Chance, seeded
-from fluxsched.sched.blame import policy_line
+from fluxsched.runtime.system.clock import Chance, seeded
+from fluxsched.sched.engine.fault_location import policy_line
 from fluxsched.sched.policy import Policy
 from fluxsched.sim import conformance_cases as put
 from fluxsched.sim.conformance_cost import SIZES, cost

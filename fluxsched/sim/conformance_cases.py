@@ -12,7 +12,7 @@ from math import frexp, inf
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.clock import Chance, seeded
+from fluxsched.runtime.system.clock import Chance, seeded
 from fluxsched.sim.stage import BEGIN_S, URGENCY, Making, Stage
 from fluxsched.sim.witness import Broken
 

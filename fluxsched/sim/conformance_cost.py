@@ -12,7 +12,7 @@ from math import log
 from typing import NamedTuple
 
 from fluxsched.core.idset import Idset
-from fluxsched.runtime.clock import seeded
+from fluxsched.runtime.system.clock import seeded
 from fluxsched.sim.conformance_cases import LIMITS_S, spec_of
 from fluxsched.sim.stage import Making, Stage
 

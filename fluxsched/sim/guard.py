@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from fluxsched.core.waitstatus import exit_code
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.sched.blame import policy_line
+from fluxsched.sched.engine.fault_location import policy_line
 from fluxsched.sched.registry import OWN, parse_spec, split_queues
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.runtime.policies import check_files, check_policy
+from fluxsched.runtime.config.policies import check_files, check_policy
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import known_policies, make, parse_spec
 from fluxsched.sim.conformance import CASE_S, Finding, Patience, Verdict, examine, unclear

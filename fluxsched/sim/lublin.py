@@ -17,7 +17,7 @@ from itertools import accumulate
 from math import exp, inf, lgamma, log, log2
 
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.runtime.clock import Chance, seeded
+from fluxsched.runtime.system.clock import Chance, seeded
 from fluxsched.sim.trace import JOBS_MAX, Ask, Machine, Trace, TraceJob, check_count, machine_of
 
 SERIAL, POWER_OF_TWO = 0.244, 0.576

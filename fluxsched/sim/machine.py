@@ -14,11 +14,11 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
 from fluxsched.jobs.queues import QueueConfig
 from fluxsched.resource.groups import EXCLUDE
-from fluxsched.runtime.config import QueueSettings, queue_configs, read_file
-from fluxsched.runtime.discover import Topology
-from fluxsched.runtime.policies import check_policies, composed
-from fluxsched.runtime.sources import build_inventory, fake_resources, read_resources
-from fluxsched.sched.set_aside import WAIT
+from fluxsched.runtime.config.policies import check_policies, composed
+from fluxsched.runtime.config.reader import QueueSettings, queue_configs, read_file
+from fluxsched.runtime.inventory.discovery import Topology
+from fluxsched.runtime.inventory.sources import build_inventory, fake_resources, read_resources
+from fluxsched.sched.engine.set_aside import WAIT
 from fluxsched.sim.trace import Machine, Trace, machine_of
 
 DEFAULT = "default"

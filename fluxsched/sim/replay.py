@@ -30,7 +30,7 @@ _STATES = {"COMPLETED": COMPLETED, "TIMEOUT": TIMEOUT}
 
 
 class Instance(Protocol):
-    """What a connection to an instance must be able to do (`runtime.blocking.Handle`)."""
+    """What a connection to an instance must be able to do (`runtime.client.blocking.Handle`)."""
 
     def rpc(self, topic: str, payload: dict[str, Any] | None = None) -> dict[str, Any]: ...
 

@@ -18,7 +18,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.targets import parse_targets
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.files import read_text
+from fluxsched.runtime.system.files import read_text
 
 SITE_BYTES_MAX = 1 << 26
 """A million events of 64 bytes: a change every minute for two years."""

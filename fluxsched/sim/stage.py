@@ -16,10 +16,10 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.resource import effects as told
-from fluxsched.runtime.sources import fake_resources
+from fluxsched.runtime.inventory.sources import fake_resources
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Granted, Paused, Raise, Release
+from fluxsched.sched.engine.scheduler import DEFAULT_GROUP
 from fluxsched.sched.policy import Policy
-from fluxsched.sched.scheduler import DEFAULT_GROUP
 from fluxsched.sim.system import System
 from fluxsched.sim.witness import PROGRESS, Books, Broken, Witness
 

@@ -18,9 +18,9 @@ from fluxsched.resource import effects as told
 from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
 from fluxsched.sched import effects as done
+from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.engine.set_aside import WAIT
 from fluxsched.sched.policy import Policy
-from fluxsched.sched.scheduler import Scheduler
-from fluxsched.sched.set_aside import WAIT
 
 ACQUIRER = "scheduler"
 """The one peer of the resource module; it acquires every group."""

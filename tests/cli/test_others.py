@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from fluxsched.errors import FluxschedError, RPCError
-from fluxsched.runtime.usage import check_start
+from fluxsched.runtime.instance.start_arguments import check_start
 
 
 def queue_status(request: dict) -> dict:
@@ -172,7 +172,7 @@ def test_ping(cli) -> None:
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list:
-    """What was asked of runtime.launch."""
+    """What was asked of runtime.instance.launch."""
     asked: list = []
 
     def note(name: str, answer: object):
@@ -192,7 +192,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list:
         stop=note("stop", "ipc:///there"),
         agent=note("agent", 0),
     )
-    monkeypatch.setitem(sys.modules, "fluxsched.runtime.launch", launch)
+    monkeypatch.setitem(sys.modules, "fluxsched.runtime.instance.launch", launch)
     return asked
 
 
@@ -259,7 +259,7 @@ def test_start_that_fails(cli, launched: list, monkeypatch: pytest.MonkeyPatch) 
     def fail(options: object) -> int:
         raise FluxschedError("c.toml line 3: unknown key 'grops'")
 
-    monkeypatch.setattr(sys.modules["fluxsched.runtime.launch"], "start", fail)
+    monkeypatch.setattr(sys.modules["fluxsched.runtime.instance.launch"], "start", fail)
     done = cli("start")
     assert (done.code, done.err) == (1, "fluxsched: start: c.toml line 3: unknown key 'grops'\n")
 

@@ -18,7 +18,8 @@ from fluxsched.cli.main import main
 from fluxsched.cli.resource import resource
 from fluxsched.errors import FluxschedError, LocalProtocolError, Refused
 
-HEAVY = {"asyncio", "hypothesis", "numpy", "zmq", "msgspec", "fluxsched.runtime.launch", "fluxsched.runtime.blocking"}
+OURS = {"fluxsched.runtime.instance.launch", "fluxsched.runtime.client.blocking"}
+HEAVY = {"asyncio", "hypothesis", "numpy", "zmq", "msgspec"} | OURS
 
 
 def every_command(group: click.Group = main, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
@@ -155,7 +156,7 @@ from fluxsched.cli.main import main
 try:
     main(sys.argv[1:] or %r)
 except SystemExit as end:
-    print(end.code, *sorted({"fluxsched.runtime.launch", *%r} & set(sys.modules)), file=sys.stderr)
+    print(end.code, *sorted({"fluxsched.runtime.instance.launch", *%r} & set(sys.modules)), file=sys.stderr)
 """
 
 

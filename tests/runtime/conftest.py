@@ -28,14 +28,14 @@ import zmq
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.blocking import Handle as BlockingHandle
-from fluxsched.runtime.client import Handle
-from fluxsched.runtime.clock import SystemClock
+from fluxsched.runtime.client.asyncio_client import Handle
+from fluxsched.runtime.client.blocking import Handle as BlockingHandle
 from fluxsched.runtime.exec.base import JobLaunch, Reports, spool_directory
 from fluxsched.runtime.exec.local import LocalExecutor
-from fluxsched.runtime.instance import Instance
-from fluxsched.runtime.launch import StartOptions, settings_of
-from fluxsched.runtime.turns import Turns
+from fluxsched.runtime.instance.instance import Instance
+from fluxsched.runtime.instance.launch import StartOptions, settings_of
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.transport.zeromq import ZmqServer
 
 WAIT_S = 15.0

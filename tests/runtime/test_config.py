@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.runtime import config as configs
-from fluxsched.runtime.config import Config, HostEntry, Limits, load_config, parse_config, queue_configs
-from fluxsched.runtime.config_schedulers import SCHEDULERS_MAX
-from fluxsched.runtime.toml_lines import Lines
-from fluxsched.runtime.toml_reader import DEPTH_MAX, FAULTS_SHOWN_MAX
+from fluxsched.runtime.config import reader as configs
+from fluxsched.runtime.config.reader import Config, HostEntry, Limits, load_config, parse_config, queue_configs
+from fluxsched.runtime.config.schedulers import SCHEDULERS_MAX
+from fluxsched.runtime.config.toml_lines import Lines
+from fluxsched.runtime.config.toml_reader import DEPTH_MAX, FAULTS_SHOWN_MAX
 
 FULL = """\
 [resource]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fluxsched.core.tomltext import toml_text
-from fluxsched.runtime.config_change import changes, in_force
+from fluxsched.runtime.config.changes import changes, in_force
 
 OLD = """
 resource.heartbeat = "2s"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.config import load_config, parse_config
-from fluxsched.runtime.config_check import read_site
-from fluxsched.runtime.launch import StartOptions, settings_of
+from fluxsched.runtime.config.check import read_site
+from fluxsched.runtime.config.reader import load_config, parse_config
+from fluxsched.runtime.instance.launch import StartOptions, settings_of
 
 FAULTY = """\
 [resource]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.runtime.config import load_config, parse_config, queue_configs
-from fluxsched.runtime.config_values import NO_LIMIT
+from fluxsched.runtime.config.reader import load_config, parse_config, queue_configs
+from fluxsched.runtime.config.values import NO_LIMIT
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "rfc/config.md").read_text()
-SOURCE = "".join(path.read_text() for path in (ROOT / "fluxsched/runtime").glob("config*.py"))
+SOURCE = "".join(path.read_text() for path in (ROOT / "fluxsched/runtime/config").glob("*.py"))
 READ = set(re.findall(r"""\.(?:text|texts|flag|integer|duration_s|table|tables)\("([\w-]+)\"""", SOURCE))
 EXAMPLES = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 

@@ -10,9 +10,9 @@ import pytest
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.runtime import discover as discovery
-from fluxsched.runtime.discover import TEST_SIZE_MAX, Topology, discover, system_cores, system_gpus
-from fluxsched.runtime.hwloc import LSTOPO, parse_topology, run_lstopo
+from fluxsched.runtime.inventory import discovery as discovery
+from fluxsched.runtime.inventory.discovery import TEST_SIZE_MAX, Topology, discover, system_cores, system_gpus
+from fluxsched.runtime.inventory.hwloc import LSTOPO, parse_topology, run_lstopo
 
 XML = (Path(__file__).parent / "lstopo_two_gpus.xml").read_text()
 

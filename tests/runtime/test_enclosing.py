@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.runtime.enclosing import Parent, attributes_of, environment_of, inside
-from fluxsched.runtime.paths import base_directory, level_here
+from fluxsched.runtime.client.enclosing import Parent, attributes_of, environment_of, inside
+from fluxsched.runtime.system.paths import base_directory, level_here
 
 PARENT = Parent("ipc:///run/fluxsched-0-a/instance.sock", "local:///run/fluxsched-0-a/local-0", 1)
 

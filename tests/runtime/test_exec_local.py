@@ -13,8 +13,8 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime.exec import procs
 from fluxsched.runtime.exec.base import spool_directory
+from fluxsched.runtime.system import processes as procs
 
 Shop = Any
 """That of `conftest.py`."""

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from fluxsched.runtime.exec import procs
 from fluxsched.runtime.exec.orphans import clear_orphans
+from fluxsched.runtime.system import processes as procs
 
 WAIT_S = 15.0
 JOBID = 12345678901
@@ -25,10 +25,10 @@ INSTANCE = """
 import asyncio, json, sys
 from pathlib import Path
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.clock import SystemClock
+from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.runtime.exec.base import JobLaunch, Reports
 from fluxsched.runtime.exec.local import LocalExecutor
-from fluxsched.runtime.turns import Turns
+from fluxsched.runtime.loop.turns import Turns
 
 mode, jobid, spool, command = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
 

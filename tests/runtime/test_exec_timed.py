@@ -10,10 +10,10 @@ import pytest
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.clock import SystemClock
 from fluxsched.runtime.exec.base import JobLaunch, Reports
 from fluxsched.runtime.exec.timed import TimedExecutor
-from fluxsched.runtime.turns import Turns
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.system.clock import SystemClock
 
 WAIT_S = 5.0
 

@@ -7,8 +7,8 @@ import resource
 import sys
 from typing import Any
 
-from fluxsched.runtime.clock import SystemClock
 from fluxsched.runtime.exec.usage import TASK_ROWS_MAX, Meter
+from fluxsched.runtime.system.clock import SystemClock
 
 MORE_BYTES = 24 << 20
 

@@ -6,9 +6,9 @@ import pytest
 
 from fluxsched.errors import InvalidValue
 from fluxsched.resource.inventory import Inventory
-from fluxsched.runtime.clock import local_moment
-from fluxsched.runtime.expiry import unexpired
-from fluxsched.runtime.sources import Sources, fake_resources
+from fluxsched.runtime.inventory.expiry import unexpired
+from fluxsched.runtime.inventory.sources import Sources, fake_resources
+from fluxsched.runtime.system.clock import local_moment
 
 
 def found(expiration_s: float, method: str) -> Sources:

@@ -16,8 +16,8 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, LimitExceeded
 from fluxsched.protocol import codec
-from fluxsched.runtime.config import load_config
-from fluxsched.runtime.sources import fake_resources
+from fluxsched.runtime.config.reader import load_config
+from fluxsched.runtime.inventory.sources import fake_resources
 
 HUGE = "9" * 5_000
 READERS: dict[str, Callable[[], object]] = {

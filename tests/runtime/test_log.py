@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.runtime import log as logs
+from fluxsched.runtime.system import log as logs
 
 World = Any
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.config import Config, SchedulerSettings, in_full, parse_config
-from fluxsched.runtime.launch import StartOptions, schedulers_of
-from fluxsched.runtime.policies import check_policies, composed, policy_of
-from fluxsched.runtime.policy_list import policies
+from fluxsched.runtime.config.policies import check_policies, composed, policy_of
+from fluxsched.runtime.config.policy_list import policies
+from fluxsched.runtime.config.reader import Config, SchedulerSettings, in_full, parse_config
+from fluxsched.runtime.instance.launch import StartOptions, schedulers_of
 
 CONFIG = parse_config(
     '[resource.groups]\nlab = ""\n'

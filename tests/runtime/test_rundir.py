@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime import rundir
-from fluxsched.runtime.clock import SystemClock
-from fluxsched.runtime.paths import PREFIX, find_uri
-from fluxsched.runtime.rundir import OWNER_NAME, make_run_directory, sweep_run_directories
+from fluxsched.runtime.instance import rundir
+from fluxsched.runtime.instance.rundir import OWNER_NAME, make_run_directory, sweep_run_directories
+from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.runtime.system.paths import PREFIX, find_uri
 
 CLOCK = SystemClock()
 

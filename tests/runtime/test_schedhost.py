@@ -13,13 +13,13 @@ from fluxsched.protocol import codec
 from fluxsched.protocol.bundle import pack_bundles, unpack_bundle
 from fluxsched.protocol.header import RESPONSE, Message, decode, make_error, make_request, make_response
 from fluxsched.protocol.messages.alloc import ANNOTATE, AllocResponse, SchedCancelRequest
-from fluxsched.runtime.schedhost import DEFERRED_MAX, SchedulerHost
-from fluxsched.runtime.turns import SHARE_S, Timer, Turns
-from fluxsched.sched.desk import TELL_EVERY_S
+from fluxsched.runtime.loop.turns import SHARE_S, Timer, Turns
+from fluxsched.runtime.scheduler_process.host import DEFERRED_MAX, SchedulerHost
 from fluxsched.sched.effects import Effect
+from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.engine.scheduling_pass import TELL_EVERY_S
 from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fifo import Fifo
-from fluxsched.sched.scheduler import Scheduler
 
 BURST = 3 * DEFERRED_MAX
 

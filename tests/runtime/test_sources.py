@@ -13,9 +13,9 @@ from fluxsched.core.hostlist import HOSTS_MAX
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.runtime.config import Config, HostEntry, parse_config
-from fluxsched.runtime.discover import TEST_SIZE_MAX, Topology
-from fluxsched.runtime.sources import build_inventory, fake_resources, read_resources, resources_of_entries
+from fluxsched.runtime.config.reader import Config, HostEntry, parse_config
+from fluxsched.runtime.inventory.discovery import TEST_SIZE_MAX, Topology
+from fluxsched.runtime.inventory.sources import build_inventory, fake_resources, read_resources, resources_of_entries
 
 HERE = Topology("me", (Idset.parse("0,2"), Idset.parse("1,3")), ("0000:01:00.0",), "hwloc")
 R_TEXT = json.dumps(

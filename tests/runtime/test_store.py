@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime import checkpoints, restore
-from fluxsched.runtime.clock import SystemClock
-from fluxsched.runtime.store import Store
-from fluxsched.runtime.turns import Turns
+from fluxsched.runtime.instance import stored_state as restore
+from fluxsched.runtime.loop import checkpoints
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.system.clock import SystemClock
 
 WAIT_S = 10.0
 EVENTS = b"x" * 200

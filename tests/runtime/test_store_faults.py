@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import FluxschedError, Refused
-from fluxsched.runtime import disk
-from fluxsched.runtime import store as stores
-from fluxsched.runtime.clock import SystemClock
-from fluxsched.runtime.disk import Room
-from fluxsched.runtime.store import Store
-from fluxsched.runtime.turns import Turns
+from fluxsched.runtime.loop import store as stores
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.services import disk
+from fluxsched.runtime.services.disk import Room
+from fluxsched.runtime.system.clock import SystemClock
 
 WAIT_S = 10.0
 

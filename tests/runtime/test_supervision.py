@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import Refused
-from fluxsched.runtime.config_values import Care
+from fluxsched.runtime.config.values import Care
 from fluxsched.runtime.services.module_process import STATUS_EXITED, STATUS_RUNNING, Module
 from fluxsched.runtime.services.supervision import (
     ANSWER_S,

@@ -13,7 +13,7 @@ import pytest
 from fluxsched.protocol.bundle import BUNDLE_BYTES_MAX, BUNDLE_MESSAGES_MAX
 from fluxsched.protocol.codec import DEPTH_MAX
 from fluxsched.protocol.topics import TOPICS
-from fluxsched.runtime import router
+from fluxsched.runtime.messaging import router
 from fluxsched.transport.base import MESSAGE_BYTES_MAX, PARTS_MAX
 
 STREAMING, NORESPONSE = 0x40, 0x04

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from fluxsched.resource.journal import HISTORY_EVENTS_MAX
-from fluxsched.runtime.discover import discover
+from fluxsched.runtime.inventory.discovery import discover
 
 STREAMING = 0x40
 

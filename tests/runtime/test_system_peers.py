@@ -13,7 +13,7 @@ import pytest
 
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.protocol.acquire_server import PENDING_CHANGES_MAX
-from fluxsched.runtime.blocking import Handle as BlockingHandle
+from fluxsched.runtime.client.blocking import Handle as BlockingHandle
 
 STREAMING = 0x40
 LOSS_KNOWN_S = 0.5

@@ -11,7 +11,7 @@ import termios
 
 from fluxsched.protocol import codec
 from fluxsched.protocol.header import REQUEST, Message
-from fluxsched.runtime.tracing import LINE_CHARS_MAX, printer
+from fluxsched.runtime.messaging.tracing import LINE_CHARS_MAX, printer
 
 LONG = Message(REQUEST, "resource.drain", codec.pack({"reason": "x" * 1000}))
 

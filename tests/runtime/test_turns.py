@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 from fluxsched.protocol.bundle import pack_bundles, unpack_bundle
 from fluxsched.protocol.header import Message, decode, encode, make_request
-from fluxsched.runtime.peers import Request
-from fluxsched.runtime.router import READ_AHEAD_MESSAGES, SLICE_MESSAGES, Router
-from fluxsched.runtime.turns import PIECE_ITEMS, SHARE_S, Turns, pieces
+from fluxsched.runtime.loop.turns import PIECE_ITEMS, SHARE_S, Turns, pieces
+from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.router import READ_AHEAD_MESSAGES, SLICE_MESSAGES, Router
 from fluxsched.transport.memory import MemoryServer
 
 STEP_S = 0.3 * SHARE_S

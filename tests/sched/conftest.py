@@ -12,9 +12,9 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.effects import Effect, Granted
+from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policy import Policy
-from fluxsched.sched.scheduler import Scheduler
 
 
 @pytest.fixture(scope="session")

@@ -12,12 +12,12 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.sched.effects import Annotated, Denied, Effect, Granted
+from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
+from fluxsched.sched.pool.what_if import Trial
 from fluxsched.sched.registry import load
-from fluxsched.sched.scheduler import Scheduler
-from fluxsched.sched.trial import Trial
 
 Ask = Callable[..., Jobspec]
 

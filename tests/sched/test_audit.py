@@ -15,15 +15,15 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.effects import Canceled, Denied, Effect, Granted, Raise, Release
-from fluxsched.sched.outcome import Blocks, blocks_of, parts_in
+from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policies.conservative import Conservative
 from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
 from fluxsched.sched.policies.hybrid import Hybrid
 from fluxsched.sched.policy import BEST_FIT, WORST_FIT, Policy
-from fluxsched.sched.pool import Pool
-from fluxsched.sched.scheduler import Scheduler
+from fluxsched.sched.pool.placement import Blocks, blocks_of, parts_in
+from fluxsched.sched.pool.pool import Pool
 
 RANKS, CORES = 6, 3
 

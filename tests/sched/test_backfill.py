@@ -12,12 +12,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.desk import Desk
-from fluxsched.sched.orders import ORDERS
-from fluxsched.sched.plan_counted import CountedPlan
-from fluxsched.sched.plan_pool import PoolPlan
+from fluxsched.sched.engine.scheduling_pass import Desk
+from fluxsched.sched.plan.counted import CountedPlan
+from fluxsched.sched.plan.placed import PoolPlan
+from fluxsched.sched.plan.running import RunningJobs
+from fluxsched.sched.queue.orders import ORDERS
 from fluxsched.sched.registry import load
-from fluxsched.sched.running import RunningJobs
 
 MakeR = Callable[..., ResourceSet]
 Spec = Callable[..., dict[str, Any]]

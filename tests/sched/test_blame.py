@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.blame import policy_line, raise_at
+from fluxsched.sched.engine.fault_location import policy_line, raise_at
 from fluxsched.sched.policy import PAUSE, Start
 
 

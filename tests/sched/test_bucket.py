@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.bits import WORD_BITS
-from fluxsched.sched.bucket import BEST_FIT, WORST_FIT, Bucket, Rack
+from fluxsched.sched.pool.bitset import WORD_BITS
+from fluxsched.sched.pool.free_index import BEST_FIT, WORST_FIT, Bucket, Rack
 
 CORES, GPUS = 3, 2
 PLACES = st.tuples(st.integers(0, CORES), st.integers(0, GPUS))

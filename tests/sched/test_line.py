@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.jobspec import Request
-from fluxsched.sched.line import BREATH, CHUNK
-from fluxsched.sched.orders import ORDERS, cores_asked, key_of
-from fluxsched.sched.queue import Queue, Skips, Waiting
+from fluxsched.sched.queue.orders import ORDERS, cores_asked, key_of
+from fluxsched.sched.queue.pending import Queue, Skips, Waiting
+from fluxsched.sched.queue.sorted_jobs import BREATH, CHUNK
 
 RequestOf = Callable[..., Request]
 

@@ -13,12 +13,12 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.placing import find
-from fluxsched.sched.plan_pool import PoolPlan
-from fluxsched.sched.pool import Pool
-from fluxsched.sched.queue import Waiting
-from fluxsched.sched.running import RunningJobs
-from fluxsched.sched.shelf import BEST_FIT, WORST_FIT
+from fluxsched.sched.plan.placed import PoolPlan
+from fluxsched.sched.plan.running import RunningJobs
+from fluxsched.sched.pool.place import find
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.target_class import BEST_FIT, WORST_FIT
+from fluxsched.sched.queue.pending import Waiting
 
 MakeR = Callable[..., ResourceSet]
 RequestOf = Callable[..., Request]

@@ -9,13 +9,13 @@ import pytest
 
 from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.bucket import WORST_FIT
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.plan_counted import CountedPlan
-from fluxsched.sched.pool import Pool
-from fluxsched.sched.queue import Queue, Waiting
-from fluxsched.sched.running import RunningJobs
+from fluxsched.sched.plan.counted import CountedPlan
+from fluxsched.sched.plan.running import RunningJobs
+from fluxsched.sched.pool.free_index import WORST_FIT
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.queue.pending import Queue, Waiting
 
 RequestOf = Callable[..., Request]
 MakeR = Callable[..., ResourceSet]

@@ -10,12 +10,12 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
-from fluxsched.sched.bucket import BUCKETS_MAX
-from fluxsched.sched.outcome import Fits, Infeasible, Insufficient, Part
-from fluxsched.sched.placing import infeasible, place
-from fluxsched.sched.pool import PLANS_MAX, Pool
-from fluxsched.sched.shelf import BEST_FIT, FIRST_FIT, WORST_FIT
-from fluxsched.sched.shelves import TRAITS_MAX
+from fluxsched.sched.pool.free_index import BUCKETS_MAX
+from fluxsched.sched.pool.place import infeasible, place
+from fluxsched.sched.pool.placement import Fits, Infeasible, Insufficient, Part
+from fluxsched.sched.pool.pool import PLANS_MAX, Pool
+from fluxsched.sched.pool.target_class import BEST_FIT, FIRST_FIT, WORST_FIT
+from fluxsched.sched.pool.target_classes import TRAITS_MAX
 
 MakeR = Callable[..., ResourceSet]
 RequestOf = Callable[..., Request]

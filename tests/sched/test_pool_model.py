@@ -20,12 +20,12 @@ from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched import shelves
-from fluxsched.sched.outcome import Blocks, Fits, Infeasible, Outcome, Part, parts_in
-from fluxsched.sched.placing import find, infeasible, place
-from fluxsched.sched.pool import Pool
-from fluxsched.sched.shelf import BEST_FIT, FIRST_FIT, PLACEMENTS
-from fluxsched.sched.trial import Trial
+from fluxsched.sched.pool import target_classes as shelves
+from fluxsched.sched.pool.place import find, infeasible, place
+from fluxsched.sched.pool.placement import Blocks, Fits, Infeasible, Outcome, Part, parts_in
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.target_class import BEST_FIT, FIRST_FIT, PLACEMENTS
+from fluxsched.sched.pool.what_if import Trial
 
 RANKS = (0, 1, 2, 3, 510, 511, 512, 513, 1023, 1024, 1500, 1501)
 NAMES = ("gpu", "new", "ssd")

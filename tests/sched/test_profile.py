@@ -7,9 +7,9 @@ from math import inf, nextafter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.endings import Endings
-from fluxsched.sched.floors import Floors
-from fluxsched.sched.profile import CHUNK, Profile, Releases
+from fluxsched.sched.plan.earliest_bounds import Floors
+from fluxsched.sched.plan.profile import CHUNK, Profile, Releases
+from fluxsched.sched.plan.releases import Endings
 
 NOW = 10.0
 SIZES = st.integers(1, 12)

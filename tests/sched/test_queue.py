@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fluxsched.core.jobspec import Request
 from fluxsched.errors import LimitExceeded, LocalProtocolError
-from fluxsched.sched.queue import CHUNK, Queue, Waiting
+from fluxsched.sched.queue.pending import CHUNK, Queue, Waiting
 
 RequestOf = Callable[..., Request]
 

@@ -10,12 +10,12 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
-from fluxsched.sched.desk import TELL_EVERY_S
 from fluxsched.sched.effects import Annotated, Granted, Paused
-from fluxsched.sched.line import BREATH, CHUNK
+from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.engine.scheduling_pass import TELL_EVERY_S
 from fluxsched.sched.policy import Policy
+from fluxsched.sched.queue.sorted_jobs import BREATH, CHUNK
 from fluxsched.sched.registry import load
-from fluxsched.sched.scheduler import Scheduler
 
 MakeR = Callable[..., ResourceSet]
 Spec = Callable[..., dict[str, Any]]

@@ -11,10 +11,10 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.desk import ESTIMATE_STEP_S, TELL_EVERY_S
 from fluxsched.sched.effects import PAUSED, Annotated
+from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.engine.scheduling_pass import ESTIMATE_STEP_S, TELL_EVERY_S
 from fluxsched.sched.registry import load
-from fluxsched.sched.scheduler import Scheduler
 
 MakeR = Callable[..., ResourceSet]
 Spec = Callable[..., dict[str, Any]]

@@ -11,11 +11,11 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
-from fluxsched.sched.desk import TELL_EVERY_S
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Granted
+from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.engine.scheduling_pass import TELL_EVERY_S
 from fluxsched.sched.policies.fifo import Fifo
-from fluxsched.sched.queue import Queue
-from fluxsched.sched.scheduler import Scheduler
+from fluxsched.sched.queue.pending import Queue
 
 MakeR = Callable[..., ResourceSet]
 Spec = Callable[..., dict[str, Any]]

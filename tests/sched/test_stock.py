@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.bits import WORD_BITS
-from fluxsched.sched.shared import Shared
-from fluxsched.sched.stock import Stock, _level
+from fluxsched.sched.pool.bitset import WORD_BITS
+from fluxsched.sched.pool.countables import Stock, _level
+from fluxsched.sched.pool.shared_countables import Shared
 
 TOTAL = 40
 RANKS = st.integers(WORD_BITS, WORD_BITS + 7)

@@ -15,12 +15,12 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.outcome import Fits, Insufficient, Part, blocks_of, parts_in
-from fluxsched.sched.placing import place
-from fluxsched.sched.pool import Pool
-from fluxsched.sched.queue import Queue, Waiting
-from fluxsched.sched.shelf import BEST_FIT, WORST_FIT
-from fluxsched.sched.trial import Trial
+from fluxsched.sched.pool.place import place
+from fluxsched.sched.pool.placement import Fits, Insufficient, Part, blocks_of, parts_in
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.target_class import BEST_FIT, WORST_FIT
+from fluxsched.sched.pool.what_if import Trial
+from fluxsched.sched.queue.pending import Queue, Waiting
 
 MakeR = Callable[..., ResourceSet]
 RequestOf = Callable[..., Request]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.runtime.clock import seeded
+from fluxsched.runtime.system.clock import seeded
 from fluxsched.sched.policy import PAUSE, Deny, Pending, Policy, Reserve, Start, View
 from fluxsched.sched.registry import make, parse_spec
 from fluxsched.sim import examine

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.runtime.clock import interrupted
+from fluxsched.runtime.system.clock import interrupted
 from fluxsched.sim.kit import NAME_CHARS_MAX, check, check_name, new
 
 NO_TIME = float

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.runtime import launch
-from fluxsched.runtime.blocking import connect_sync
-from fluxsched.runtime.clock import SystemClock, sleep
+from fluxsched.runtime.client.blocking import connect_sync
+from fluxsched.runtime.instance import launch
+from fluxsched.runtime.system.clock import SystemClock, sleep
 from fluxsched.sim import Trace, run
 from fluxsched.sim.replay import replay
 

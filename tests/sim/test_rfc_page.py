@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.runtime.sources import fake_resources
+from fluxsched.runtime.inventory.sources import fake_resources
 from fluxsched.sim import Machine, Trace, run
 from fluxsched.sim.lines import KEYS, read_lines
 from fluxsched.sim.result import COLUMNS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.runtime.clock import interrupted
+from fluxsched.runtime.system.clock import interrupted
 from fluxsched.sched.policy import Pending, Start
 from fluxsched.sched.registry import make
 from fluxsched.sim import conformance

@@ -28,10 +28,10 @@ from click.testing import CliRunner
 from fluxsched.cli.main import main
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.blocking import Handle
-from fluxsched.runtime.client import Handle as AsyncHandle
-from fluxsched.runtime.instance import Instance
-from fluxsched.runtime.launch import StartOptions, settings_of
+from fluxsched.runtime.client.asyncio_client import Handle as AsyncHandle
+from fluxsched.runtime.client.blocking import Handle
+from fluxsched.runtime.instance.instance import Instance
+from fluxsched.runtime.instance.launch import StartOptions, settings_of
 
 PROGRAM = str(Path(sys.executable).with_name("fluxsched"))
 WAIT_S = 20.0

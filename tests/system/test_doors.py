@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import Refused
-from fluxsched.runtime.blocking import Handle
+from fluxsched.runtime.client.blocking import Handle
 from fluxsched.transport.zeromq import ZmqServer
 
 TCP = "tcp://127.0.0.1:*"

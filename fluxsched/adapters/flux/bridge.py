@@ -33,10 +33,10 @@ from fluxsched.protocol import codec
 from fluxsched.protocol.acquire_client import AcquireClient, Grown, Shrunk, Updated, WentOffline, WentOnline
 from fluxsched.protocol.lite import FREE
 from fluxsched.protocol.messages import alloc as msg
-from fluxsched.runtime.clock import Clock, local_text
+from fluxsched.runtime.system.clock import Clock, local_text
 from fluxsched.sched import effects as effect
-from fluxsched.sched.scheduler import DEFAULT_GROUP, Scheduler
-from fluxsched.sched.set_aside import WAIT
+from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
+from fluxsched.sched.engine.set_aside import WAIT
 
 TOPICS = ("sched.alloc", "sched.free", "sched.cancel", "sched.prioritize", "sched.expiration",
           "sched.resource-status", "feasibility.check")  # fmt: skip

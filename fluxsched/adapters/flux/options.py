@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from fluxsched.adapters.flux.handle import LEVELS, LOG_INFO
 from fluxsched.errors import InvalidValue
+from fluxsched.sched.engine.set_aside import DENY, UNSATISFIABLE
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import find, make, parse_spec
-from fluxsched.sched.set_aside import DENY, UNSATISFIABLE
 
 DEFAULT_POLICY = "easy"
 

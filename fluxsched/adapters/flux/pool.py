@@ -13,11 +13,11 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue
-from fluxsched.sched.grants import blocks_in, grant, grouped
-from fluxsched.sched.outcome import Blocks, Fits, Infeasible, Insufficient, blocks_of, parts_in
-from fluxsched.sched.placing import infeasible, place
-from fluxsched.sched.pool import Pool
-from fluxsched.sched.shelf import WORST_FIT
+from fluxsched.sched.pool.grants import blocks_in, grant, grouped
+from fluxsched.sched.pool.place import infeasible, place
+from fluxsched.sched.pool.placement import Blocks, Fits, Infeasible, Insufficient, blocks_of, parts_in
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.target_class import WORST_FIT
 
 Job = tuple[float, Blocks]
 """When it ends (wall time, seconds; 0.0: nobody knows) and what it holds."""

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TextIO
 import msgspec
 
 from fluxsched.adapters.flux.handle import Done, Handle, Reply, Request
-from fluxsched.runtime.clock import Clock
+from fluxsched.runtime.system.clock import Clock
 
 
 class Listener(Protocol):

@@ -13,9 +13,9 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.exec.base import JobLaunch
 from fluxsched.runtime.exec.layout import Block
-from fluxsched.runtime.exec.procs import PATH_VARIABLE
 from fluxsched.runtime.exec.tags import Tags
 from fluxsched.runtime.exec.tmpdir import variables
+from fluxsched.runtime.system.processes import PATH_VARIABLE
 
 STALE = frozenset((
     "PMI_FD", "PMI_RANK", "PMI_SIZE", "PMI_SPAWNED", "PMI_PORT", "PMI_ID", "PMI_CONTROL_PORT", "PMI_CONTROL_FD",

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from fluxsched.core.jobid import format_f58
 from fluxsched.runtime.exec.cgroups import Cgroups
 from fluxsched.runtime.exec.memory import WATCHED, Guarded, MemoryWatch, note
-from fluxsched.runtime.log import logger
-from fluxsched.runtime.turns import Turns
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.system.log import logger
 
 log = logger("memory")
 

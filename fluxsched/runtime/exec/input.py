@@ -20,7 +20,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import LimitExceeded, Refused
 from fluxsched.runtime.exec.environment import system_bytes
-from fluxsched.runtime.turns import Turns
+from fluxsched.runtime.loop.turns import Turns
 
 INPUT_TASKS_MAX = 256
 """Tasks of a job that are sent input: each costs this process a descriptor as long as the job runs."""

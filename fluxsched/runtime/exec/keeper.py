@@ -16,12 +16,13 @@ from pathlib import Path
 
 import msgspec
 
-from fluxsched.runtime.children import ExitWatch
-from fluxsched.runtime.exec import keepermain, procs
+from fluxsched.runtime.exec import keepermain
 from fluxsched.runtime.exec.leftovers import PROGRAM
-from fluxsched.runtime.log import logger
-from fluxsched.runtime.store import Store
-from fluxsched.runtime.turns import Turns
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.system import processes as procs
+from fluxsched.runtime.system.exit_watch import ExitWatch
+from fluxsched.runtime.system.log import logger
 
 log = logger("keeper")
 

@@ -13,9 +13,9 @@ import sqlite3
 from pathlib import Path
 
 from fluxsched.core.jobid import format_f58
-from fluxsched.runtime import log as logs
 from fluxsched.runtime.exec.orphans import clear_orphans, stored_records
-from fluxsched.runtime.paths import LOG_NAME, OWNER_NAME
+from fluxsched.runtime.system import log as logs
+from fluxsched.runtime.system.paths import LOG_NAME, OWNER_NAME
 
 KILLED_S = 5.0
 """How long killed processes may take to be gone (seconds)."""

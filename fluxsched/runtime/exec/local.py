@@ -18,9 +18,6 @@ from functools import partial
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, Refused
-from fluxsched.runtime.children import ExitWatch
-from fluxsched.runtime.clock import sleep
-from fluxsched.runtime.exec import procs
 from fluxsched.runtime.exec import tmpdir as tmpdirs
 from fluxsched.runtime.exec.base import JobLaunch, Reports
 from fluxsched.runtime.exec.environment import job_environment, own_templates, system_bytes, task_environment
@@ -36,7 +33,10 @@ from fluxsched.runtime.exec.run import LOOK_S, Run
 from fluxsched.runtime.exec.strays import Strays, adopt_orphans, reap_group
 from fluxsched.runtime.exec.tags import Tags
 from fluxsched.runtime.exec.usage import Meter
-from fluxsched.runtime.turns import Turns
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.system import processes as procs
+from fluxsched.runtime.system.clock import sleep
+from fluxsched.runtime.system.exit_watch import ExitWatch
 
 ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT))
 """Signals that ask a task to end; SIGKILL follows if it does not."""

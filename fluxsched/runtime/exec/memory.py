@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.runtime.exec.procs import children_of
-from fluxsched.runtime.turns import Timer, Turns, Work
+from fluxsched.runtime.loop.turns import Timer, Turns, Work
+from fluxsched.runtime.system.processes import children_of
 
 KIND = "memory"
 """The countable resource that is enforced; its unit is the byte."""

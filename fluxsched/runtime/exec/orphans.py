@@ -15,9 +15,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from fluxsched.runtime.clock import SystemClock, sleep
-from fluxsched.runtime.exec.procs import Stat, boot_id, is_within, living, path_of, signal_exactly
-from fluxsched.runtime.paths import DATABASE_NAME
+from fluxsched.runtime.system.clock import SystemClock, sleep
+from fluxsched.runtime.system.paths import DATABASE_NAME
+from fluxsched.runtime.system.processes import Stat, boot_id, is_within, living, path_of, signal_exactly
 
 POLL_S = 0.005
 """How often the death of killed processes is looked for (seconds): the kernel needs about this long."""

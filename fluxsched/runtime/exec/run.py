@@ -10,13 +10,13 @@ import os
 import shutil
 from collections.abc import Iterator
 
-from fluxsched.runtime.children import ExitWatch
 from fluxsched.runtime.exec.gate import Gate
 from fluxsched.runtime.exec.input import JobInput
 from fluxsched.runtime.exec.pmi import JobPmi
 from fluxsched.runtime.exec.tmpdir import remove
 from fluxsched.runtime.exec.usage import Meter
-from fluxsched.runtime.turns import Timer
+from fluxsched.runtime.loop.turns import Timer
+from fluxsched.runtime.system.exit_watch import ExitWatch
 
 LOOK_S = 0.005
 """How soon the death of killed processes is looked for (seconds), at first."""

@@ -13,8 +13,8 @@ import os
 import signal
 from collections.abc import Container
 
-from fluxsched.runtime.clock import Clock
-from fluxsched.runtime.exec import procs
+from fluxsched.runtime.system import processes as procs
+from fluxsched.runtime.system.clock import Clock
 
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2); since Linux 3.4."""

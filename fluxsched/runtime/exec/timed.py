@@ -7,7 +7,7 @@ from functools import partial
 
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.exec.base import JobLaunch, Reports
-from fluxsched.runtime.turns import Timer, Turns
+from fluxsched.runtime.loop.turns import Timer, Turns
 
 HARMLESS = frozenset({signal.SIGCONT, signal.SIGSTOP, signal.SIGTSTP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH})
 """Signals that do not end a job that only lets time pass."""

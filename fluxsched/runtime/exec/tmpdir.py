@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import Refused
-from fluxsched.runtime.children import ExitWatch
+from fluxsched.runtime.system.exit_watch import ExitWatch
 
 MODE = 0o700
 INLINE_MAX = 16

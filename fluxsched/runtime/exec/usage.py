@@ -13,8 +13,8 @@ import resource
 from functools import partial
 from typing import Any
 
-from fluxsched.runtime.children import ExitWatch
-from fluxsched.runtime.clock import Clock
+from fluxsched.runtime.system.clock import Clock
+from fluxsched.runtime.system.exit_watch import ExitWatch
 
 TASK_ROWS_MAX = 128
 """Tasks of a job with a row each, in the order of their ranks: some 15 KiB of its record. The rest is in the sums."""

@@ -14,12 +14,12 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.protocol.messages.agents import AgentHeartbeat, AgentHello, AgentWelcome
-from fluxsched.runtime.config import ResourceConfig
-from fluxsched.runtime.log import logger
-from fluxsched.runtime.peers import Peer, Request
-from fluxsched.runtime.router import Router
+from fluxsched.runtime.config.reader import ResourceConfig
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.messaging.peers import Peer, Request
+from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.resource import ResourceService
-from fluxsched.runtime.turns import Turns
+from fluxsched.runtime.system.log import logger
 
 log = logger("agent")
 AGENTS_MAX = 1 << 20

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 from fluxsched.errors import Refused
 from fluxsched.protocol.messages.common import AttrRequest, AttrResponse, InstanceInfo
-from fluxsched.runtime.peers import Request, ping_answer
-from fluxsched.runtime.router import GOODBYE, Handler, Router
+from fluxsched.runtime.messaging.peers import Request, ping_answer
+from fluxsched.runtime.messaging.router import GOODBYE, Handler, Router
 
 
 class InstanceService:

@@ -13,7 +13,7 @@ from fluxsched.jobs.queues import Queue, QueueConfig
 from fluxsched.jobs.selection import parse_selection
 from fluxsched.jobs.states import VIRTUAL_STATES, State
 from fluxsched.protocol.messages.jobs import ListRequest, WaitResponse
-from fluxsched.runtime.store import Store
+from fluxsched.runtime.loop.store import Store
 
 STATES: dict[str, int] = {**State.__members__, **VIRTUAL_STATES, "ALL": EVERY_STATE}
 """State names, RFC 21's virtual ones among them, as `job-manager.list` accepts them."""

@@ -16,8 +16,8 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
 from fluxsched.protocol.messages.jobs import InputRequest
 from fluxsched.runtime.exec.input import HELD_BYTES_MAX, JobInput
-from fluxsched.runtime.peers import Peer, Request
-from fluxsched.runtime.router import Router
+from fluxsched.runtime.messaging.peers import Peer, Request
+from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobshell import JobShell
 from fluxsched.runtime.services.jobstreams import JobStreams
 

@@ -19,15 +19,15 @@ from fluxsched.protocol import codec
 from fluxsched.protocol.header import Message
 from fluxsched.protocol.messages import alloc, queues
 from fluxsched.protocol.messages import jobs as msg
-from fluxsched.runtime.peers import Request
-from fluxsched.runtime.router import Router
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.loop.turns import Turns, Work
+from fluxsched.runtime.messaging.incremental import in_steps
+from fluxsched.runtime.messaging.payload_memo import Specs
+from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobinfo import list_filter, stored_job
 from fluxsched.runtime.services.jobshell import JobShell
 from fluxsched.runtime.services.scheduling import SchedulingService
-from fluxsched.runtime.specs import Specs
-from fluxsched.runtime.steps import in_steps
-from fluxsched.runtime.store import Store
-from fluxsched.runtime.turns import Turns, Work
 
 SUBMIT = codec.with_raw(msg.SubmitRequest, "jobspec")
 

@@ -22,13 +22,13 @@ from fluxsched.jobs.manager import JobManager
 from fluxsched.protocol import codec
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.runtime.exec.base import Executor, JobLaunch
-from fluxsched.runtime.faults import answer_of, foreseen
-from fluxsched.runtime.log import logger
-from fluxsched.runtime.peers import Peer, Request
-from fluxsched.runtime.router import Router
-from fluxsched.runtime.specs import Made
-from fluxsched.runtime.store import Store
-from fluxsched.runtime.turns import Timer, Turns, pieces
+from fluxsched.runtime.loop.faults import answer_of, foreseen
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.loop.turns import Timer, Turns, pieces
+from fluxsched.runtime.messaging.payload_memo import Made
+from fluxsched.runtime.messaging.peers import Peer, Request
+from fluxsched.runtime.messaging.router import Router
+from fluxsched.runtime.system.log import logger
 
 log = logger("jobs")
 Stretch = tuple[int, list[dict[str, Any]]]

@@ -15,13 +15,13 @@ from fluxsched.errors import FluxschedError
 from fluxsched.jobs.lookups import JobResult
 from fluxsched.protocol.messages import jobs as msg
 from fluxsched.runtime.exec.base import spool_directory
-from fluxsched.runtime.peers import Peer, Request
-from fluxsched.runtime.router import Router, forget
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.messaging.peers import Peer, Request
+from fluxsched.runtime.messaging.router import Router, forget
 from fluxsched.runtime.services.jobinfo import clean_context, clean_result, list_filter, stored_job, wait_response
 from fluxsched.runtime.services.jobshell import JobShell, Stretch
 from fluxsched.runtime.services.taskoutput import CHUNK_BYTES, Budget, TaskOutput
-from fluxsched.runtime.store import Store
-from fluxsched.runtime.turns import Turns
 
 WATCH_EVENTS_MAX = 1024
 """Events in one watch response."""

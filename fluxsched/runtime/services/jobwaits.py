@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import Refused
 from fluxsched.protocol.messages import jobs as msg
-from fluxsched.runtime.peers import Request
-from fluxsched.runtime.router import Router, forget
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.loop.turns import Turns, Work, pieces
+from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.router import Router, forget
 from fluxsched.runtime.services.jobinfo import clean_result, wait_response
 from fluxsched.runtime.services.jobshell import JobShell, Stretch
-from fluxsched.runtime.store import Store
-from fluxsched.runtime.turns import Turns, Work, pieces
 
 NAMED_MAX = 20
 """Unknown jobs that an error names; it says how many more there are."""

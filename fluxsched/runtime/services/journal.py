@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from fluxsched.resource.journal import HISTORY_EVENTS_MAX
-from fluxsched.runtime.peers import Request
-from fluxsched.runtime.router import Router, forget
-from fluxsched.runtime.store import Store
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.router import Router, forget
 
 BATCH_EVENTS = 512
 """Events in one response: a history of thousands stays far below the message limit."""

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fluxsched.errors import Refused
-from fluxsched.runtime.children import ExitWatch
-from fluxsched.runtime.config_values import Care, QueueSettings
-from fluxsched.runtime.last_words import why_ended
-from fluxsched.runtime.peers import Peer
-from fluxsched.runtime.private import private_file
-from fluxsched.runtime.turns import Timer
+from fluxsched.runtime.config.values import Care, QueueSettings
+from fluxsched.runtime.loop.turns import Timer
+from fluxsched.runtime.messaging.peers import Peer
+from fluxsched.runtime.scheduler_process.last_words import why_ended
+from fluxsched.runtime.system.exit_watch import ExitWatch
+from fluxsched.runtime.system.private import private_file
 
 STATUS_INIT, STATUS_RUNNING, STATUS_FINALIZING, STATUS_EXITED = 0, 1, 2, 3
 """Module status numbers as Flux's `module.list` has them."""
@@ -76,8 +76,8 @@ class Module:
         options: Sequence[str] = (),
     ) -> None:
         """Start the process; `ended` is called when it is over. Raises Refused when it cannot be started."""
-        command = [sys.executable, "-P", "-m", "fluxsched.runtime.schedmain", "--uri", uri, "--name", self.name]
-        command += ["--instance", str(os.getpid()), *options]
+        command = [sys.executable, "-P", "-m", "fluxsched.runtime.scheduler_process.main", "--uri", uri]
+        command += ["--name", self.name, "--instance", str(os.getpid()), *options]
         command += [part for group in self.groups for part in ("--group", group)]
         serves = [f"{name}={queue.group}" for name, queue in queues.items() if queue.group in self.groups]
         command += [part for pair in serves for part in ("--queue", pair)]

@@ -24,12 +24,12 @@ from fluxsched.protocol.messages.modules import (
     ModuleRequest,
     ServiceRequest,
 )
-from fluxsched.runtime.config_schedulers import care_of, check_fallback
-from fluxsched.runtime.config_values import Care, QueueSettings
-from fluxsched.runtime.log import logger
-from fluxsched.runtime.peers import Request
-from fluxsched.runtime.policies import composed, default_name, policy_of
-from fluxsched.runtime.router import Handler, Router, forget
+from fluxsched.runtime.config.policies import composed, default_name, policy_of
+from fluxsched.runtime.config.schedulers import care_of, check_fallback
+from fluxsched.runtime.config.values import Care, QueueSettings
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.router import Handler, Router, forget
 from fluxsched.runtime.services.module_process import (
     STATUS_EXITED,
     STATUS_FINALIZING,
@@ -39,8 +39,8 @@ from fluxsched.runtime.services.module_process import (
 )
 from fluxsched.runtime.services.scheduling import DEFAULT_GROUP, SchedulingService
 from fluxsched.runtime.services.supervision import Supervision, troubles
-from fluxsched.runtime.turns import Turns
-from fluxsched.sched.set_aside import WAIT
+from fluxsched.runtime.system.log import logger
+from fluxsched.sched.engine.set_aside import WAIT
 
 log = logger("module")
 

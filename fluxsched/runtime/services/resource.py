@@ -42,12 +42,12 @@ from fluxsched.resource import effects as effect
 from fluxsched.resource.groups import GroupView
 from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
-from fluxsched.runtime.log import logger
-from fluxsched.runtime.peers import Peer, Request
-from fluxsched.runtime.router import Router
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.loop.turns import Timer, Turns
+from fluxsched.runtime.messaging.peers import Peer, Request
+from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.journal import JournalService
-from fluxsched.runtime.store import Store
-from fluxsched.runtime.turns import Timer, Turns
+from fluxsched.runtime.system.log import logger
 
 log = logger("resource")
 

@@ -16,11 +16,11 @@ from fluxsched.errors import FluxschedError, Refused, RemoteProtocolError
 from fluxsched.protocol import codec
 from fluxsched.protocol.header import Message
 from fluxsched.protocol.messages import alloc as msg
-from fluxsched.runtime.log import logger
-from fluxsched.runtime.peers import Peer, Request
-from fluxsched.runtime.router import Router
+from fluxsched.runtime.messaging.payload_memo import Seen
+from fluxsched.runtime.messaging.peers import Peer, Request
+from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobshell import JobShell
-from fluxsched.runtime.specs import Seen
+from fluxsched.runtime.system.log import logger
 
 log = logger("jobs")
 DEFAULT_GROUP = "default"

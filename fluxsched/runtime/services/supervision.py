@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime.log import logger
+from fluxsched.runtime.system.log import logger
 
 if TYPE_CHECKING:
-    from fluxsched.runtime.router import Router
+    from fluxsched.runtime.loop.turns import Turns
+    from fluxsched.runtime.messaging.router import Router
     from fluxsched.runtime.services.module_process import Module
-    from fluxsched.runtime.turns import Turns
 
 log = logger("module")
 

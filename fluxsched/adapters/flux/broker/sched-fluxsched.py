@@ -181,7 +181,7 @@ def _begin(module: BrokerModule, args: tuple[str, ...]) -> FluxHandle:
         from fluxsched.adapters.flux.bridge import TOPICS, Bridge
         from fluxsched.adapters.flux.options import parse_options
         from fluxsched.adapters.flux.trace import Recorder
-        from fluxsched.runtime.clock import SystemClock
+        from fluxsched.runtime.system.clock import SystemClock
     except ImportError as fault:
         raise ValueError(
             f"{sys.executable} cannot import fluxsched: {fault}; `fluxsched flux install` tells what to do"

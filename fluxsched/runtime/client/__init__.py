@@ -1,0 +1,1 @@
+"""Clients of an instance, and how one is found."""

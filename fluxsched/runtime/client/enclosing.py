@@ -1,0 +1,135 @@
+"""An instance inside a job of another one: it gets the job's R, follows what happens to its expiration, and each of the
+two can be found from the other.
+
+Law: what runs inside is told by its environment (FLUXSCHED_URI: its instance, FLUXSCHED_PARENT_URI: the one around
+that); from outside, the job that an instance is has a memo of its addresses, `uri` being as Flux's commands want it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from fluxsched.core.jobid import parse_jobid
+from fluxsched.core.nested import ADDRESS_KEY
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import FluxschedError
+from fluxsched.runtime.client.asyncio_client import Handle
+from fluxsched.runtime.client.blocking import Handle as BlockingHandle
+from fluxsched.runtime.system.log import logger
+from fluxsched.runtime.system.paths import LEVEL_VARIABLE, URI_VARIABLE, level_here
+
+log = logger("instance")
+
+PROGRAM = "fluxsched"
+ANSWER_S = 5.0
+"""How long a parent may take to say where it is (seconds); it is busy, but answers within milliseconds."""
+
+PARENT_VARIABLE = "FLUXSCHED_PARENT_URI"
+"""The instance around the one that FLUXSCHED_URI names."""
+ENCLOSING_VARIABLE = "FLUX_ENCLOSING_ID"
+"""The job of the parent that an instance is, as Flux names it."""
+_OF_A_JOB = re.compile(r"FLUX_JOB_(ID|SIZE|NNODES|CC)|FLUX_TASK_.*|PMI_.*")
+"""Variables that make a task know itself: what runs inside an instance that is this task is another one's."""
+
+
+class Parent(NamedTuple):
+    """The instance that this one was started inside of."""
+
+    uri: str
+    local_uri: str | None
+    level: int
+    """Of the parent: 0 is in no other."""
+
+    @classmethod
+    def find(cls) -> Parent | None:
+        """The instance around this process, None outside of any; one that does not answer has no local address."""
+        uri, level = os.environ.get(URI_VARIABLE), level_here()
+        if not uri or not level:
+            return None
+        local_uri = None
+        with contextlib.suppress(FluxschedError), BlockingHandle(uri) as handle:
+            local_uri = str(handle.rpc("attr.get", {"name": "local-uri"}, timeout_s=ANSWER_S)["value"])
+        return cls(uri, local_uri, level - 1)
+
+
+def attributes_of(parent: Parent | None) -> dict[str, str]:
+    """What Flux's commands ask for: how deep an instance is, and where its parent."""
+    found = {"instance-level": str(0 if parent is None else parent.level + 1)}
+    if parent is not None and parent.local_uri is not None:
+        found["parent-uri"] = parent.local_uri
+    return found
+
+
+def environment_of(uri: str, parent: Parent | None) -> dict[str, str]:
+    """What all that an instance at `uri` runs finds in its environment."""
+    found = {URI_VARIABLE: uri, LEVEL_VARIABLE: str(1 if parent is None else parent.level + 2)}
+    return found if parent is None else found | {PARENT_VARIABLE: parent.uri}
+
+
+def inside(base: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
+    """The environment of an initial program: `base`, that of its instance's process, with what the instance adds.
+
+    Of the job that the instance is, only its id is left, under the name that Flux has for it.
+    """
+    kept = {name: value for name, value in base.items() if not (LEVEL_VARIABLE in base and _OF_A_JOB.fullmatch(name))}
+    if LEVEL_VARIABLE in base and "FLUX_JOB_ID" in base and ENCLOSING_VARIABLE not in added:
+        kept[ENCLOSING_VARIABLE] = base["FLUX_JOB_ID"]
+    kept.pop(PARENT_VARIABLE, None)
+    return {**with_program(kept), **added}
+
+
+def with_program(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` whose PATH finds `fluxsched`: a script that is its job has nobody who would activate one."""
+    path = environment.get("PATH", os.defpath)
+    ours = Path(sys.executable).parent
+    if shutil.which(PROGRAM, path=path) is None and (ours / PROGRAM).exists():
+        path = f"{path}{os.pathsep}{ours}"
+    return {**environment, "PATH": path}
+
+
+class Enclosing(NamedTuple):
+    """The job that this process runs in, and where its instance is."""
+
+    uri: str
+    jobid: int
+
+    def resources(self) -> ResourceSet:
+        """The job's R. Raises RPCError when its instance does not answer."""
+        with BlockingHandle(self.uri) as handle:
+            found = handle.rpc("job-manager.lookup", {"id": self.jobid, "keys": ["R"]})
+        return ResourceSet.parse(found["R"])
+
+    async def follow(self, expires: Callable[[float], None]) -> None:
+        """Call `expires` whenever the job's expiration changes (RFC 21, resource-update), until the job ends."""
+        try:
+            async with Handle(self.uri) as handle:
+                async for message in handle.stream("job-manager.eventlog", {"id": self.jobid, "follow": True}):
+                    for event in message["events"]:
+                        if event["name"] == "resource-update" and "expiration" in event["context"]:
+                            expires(float(event["context"]["expiration"]))
+        except FluxschedError as exc:
+            log.warning("the enclosing instance no longer tells when our job ends: %s", exc)
+        except asyncio.CancelledError:
+            return
+
+    async def tell(self, uri: str, local_uri: str) -> None:
+        """Leave word at the job that it is an instance, and where."""
+        try:
+            async with Handle(self.uri) as handle:
+                await handle.rpc("job-manager.memo", {"id": self.jobid, "memo": {"uri": local_uri, ADDRESS_KEY: uri}})
+        except FluxschedError as exc:
+            log.warning("the enclosing instance does not know where we are: %s", exc)
+
+
+def enclosing_job() -> Enclosing | None:
+    """The job around this process, when an instance of ours runs it."""
+    uri, jobid = os.environ.get(URI_VARIABLE), os.environ.get("FLUX_JOB_ID")
+    return Enclosing(uri, parse_jobid(jobid)) if uri and jobid else None

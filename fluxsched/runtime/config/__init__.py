@@ -1,0 +1,1 @@
+"""The configuration: TOML into checked values, and what changes when it is read again."""

@@ -1,0 +1,52 @@
+"""A configuration file as an instance takes it up: all its faults in one go, also those that only the machine shows.
+
+Law: the text, the policies' files and the targets are looked at in this order, and nothing is said before all three
+were; only what is no TOML, or no file, is said alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from fluxsched.runtime.config.policies import absent_files
+from fluxsched.runtime.config.policy_list import fault_of
+from fluxsched.runtime.config.reader import Config, read_file
+from fluxsched.runtime.config.toml_lines import Path as Keys
+from fluxsched.runtime.config.toml_reader import Fault
+from fluxsched.sched.registry import OWN, parse_spec, split_queues
+
+
+def read_site(path: Path | None, *, trying: bool = False) -> tuple[Config, list[Fault]]:
+    """What a file says, and all that is wrong with it as long as nobody asks for its targets (`build_inventory`).
+
+    With `trying` its policies are also imported, each in a process of its own, which starting an instance does anyway.
+    Without a file everything has its default. Raises InvalidValue for what cannot be read or is no TOML.
+    """
+    if path is None:
+        return Config(), []
+    config, faults = read_file(path)
+    return config, [*faults, *_faulty_policies(config, trying)]
+
+
+def _faulty_policies(config: Config, trying: bool) -> Iterator[Fault]:
+    """Policies in files that are not there, and those that cannot be used."""
+    for keys, title, specs in _policies(config):
+        line, absent = config.line_of(keys), list(absent_files(specs))
+        yield from (Fault(line, f"{title}: there is no file {name}", keys) for name in absent)
+        general, own = split_queues(specs)
+        for spec in (general, *own.values()) if trying and not absent else ():
+            if parse_spec(spec)[0] not in OWN and (fault := fault_of(spec)) is not None:
+                yield Fault(line, f"{title}: {fault}", keys)
+
+
+def _policies(config: Config) -> Iterator[tuple[Keys, str, str]]:
+    """Every text that names policies: where it stands, its title, and what it says."""
+    for at, scheduler in enumerate(config.schedulers):
+        if scheduler.policy:
+            yield ("scheduler", at, "policy"), "[[scheduler]] policy", scheduler.policy
+        if scheduler.care.fallback is not None:
+            yield ("scheduler", at, "fallback"), "[[scheduler]] fallback", scheduler.care.fallback
+    for name, queue in config.queues.items():
+        if queue.policy is not None:
+            yield ("queues", name, "policy"), f"[queues.{name}] policy", queue.policy

@@ -1,0 +1,105 @@
+"""Which policy orders which queue, as texts, before any scheduler starts.
+
+Law: only what the words alone say is judged, and no code of a plugin is run: that is for its own process to do. A queue
+has the policy that its scheduler's own words give it, else that of its configuration, else its scheduler's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from fluxsched.errors import InvalidValue
+from fluxsched.jobs.queues import DEFAULT_GROUP
+from fluxsched.runtime.config.values import QueueSettings
+from fluxsched.sched.registry import (
+    OWN,
+    is_file,
+    join_queues,
+    known_policies,
+    make,
+    parse_spec,
+    split_queues,
+    unknown_policy,
+)
+
+
+def check_policy(spec: str) -> None:
+    """Raises InvalidValue for words that name no policy, and for options that a policy of ours does not have."""
+    name, options = parse_spec(spec)
+    if name in OWN:
+        make(name, options)
+    elif not is_file(name) and name not in known_policies():
+        raise unknown_policy(name)
+
+
+def check_policies(specs: str) -> tuple[str, dict[str, str]]:
+    """`split_queues`, with each policy checked. Raises InvalidValue naming the queue at fault."""
+    general, own = split_queues(specs)
+    check_policy(general)
+    for queue, spec in own.items():
+        try:
+            check_policy(spec)
+        except InvalidValue as fault:
+            raise type(fault)(f"queue {queue!r}: {fault}") from None
+    return general, own
+
+
+def check_files(specs: str) -> None:
+    """Raises InvalidValue for `SPEC;QUEUE=SPEC;...` with a policy in a file that is not there."""
+    for name in absent_files(specs):
+        raise InvalidValue(f"there is no file {name}")
+
+
+def absent_files(specs: str) -> Iterator[str]:
+    """The files that `SPEC;QUEUE=SPEC;...` names and that are not there."""
+    general, own = split_queues(specs)
+    for spec in (general, *own.values()):
+        name, _ = parse_spec(spec)
+        if is_file(name) and not Path(name).is_file():
+            yield name
+
+
+def located(specs: str, directory: Path) -> str:
+    """`SPEC;QUEUE=SPEC;...` with absolute files; relative ones count from `directory`."""
+    general, own = split_queues(specs)
+    return join_queues(_located(general, directory), {queue: _located(spec, directory) for queue, spec in own.items()})
+
+
+def _located(spec: str, directory: Path) -> str:
+    name, colon, options = spec.partition(":")
+    return f"{os.path.abspath(directory / name)}{colon}{options}" if is_file(name) else spec
+
+
+def default_name(spec: str, groups: Sequence[str]) -> str:
+    """What a module is called: `fifo:placement=best-fit` is sched-fifo; for group debug it is sched-fifo-debug."""
+    base = Path(re.split("[:;]", spec, maxsplit=1)[0]).name.removesuffix(".py")
+    name = base if base.startswith("sched-") else f"sched-{base}"
+    return "-".join([name, *(group for group in groups if group != DEFAULT_GROUP)])
+
+
+def composed(specs: str, groups: Sequence[str], queues: Mapping[str, QueueSettings]) -> str:
+    """`SPEC;QUEUE=SPEC;...` for a scheduler of these groups, complete with what its queues' configuration says.
+
+    Raises InvalidValue for a policy that is none, and for a queue that is not configured or that another group serves.
+    """
+    general, named = check_policies(specs)
+    for name in named:
+        if name not in queues:
+            known = f"there are {', '.join(queues)}" if queues else "there are none"
+            raise InvalidValue(f"queue {name!r} has a policy in {specs!r}, but is not configured: {known}")
+        if (group := queues[name].group) not in groups:
+            raise InvalidValue(
+                f"queue {name!r} has a policy in {specs!r}, but group {group!r} serves it, and this scheduler "
+                f"{', '.join(groups)}"
+            )
+    served = {name: queue.policy for name, queue in queues.items() if queue.policy and queue.group in groups}
+    return join_queues(general, named | {name: spec for name, spec in served.items() if name not in named})
+
+
+def policy_of(queue: str | None, specs: str) -> str:
+    """The policy of a queue under a scheduler with the policies `SPEC;QUEUE=SPEC;...`."""
+    general, own = split_queues(specs)
+    return general if queue is None else own.get(queue, general)

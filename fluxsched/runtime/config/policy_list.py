@@ -1,0 +1,80 @@
+"""Which policies there are, for people who choose one: `fluxsched policy list`, and the shell that completes a name.
+
+Law: it answers at once, so it imports neither the simulator nor an instance; and whatever an installed package does
+when it is imported, the list is made. So those that are not ours are looked at in processes of their own:
+`python -m fluxsched.runtime.config.policy_list NAME FD`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from fluxsched.errors import FluxschedError
+from fluxsched.runtime.system.foreign import Foreign
+from fluxsched.sched.registry import OWN, known_policies, make, parse_spec, says
+
+__all__ = ["Listed", "fault_of", "known_policies", "policies"]
+
+IMPORT_S = 5.0
+"""How long importing a policy may take before the list goes on without it (seconds); all are imported at once."""
+
+CANNOT = "cannot be loaded: "
+
+
+class Listed(NamedTuple):
+    """A policy that there is, its options as `key=default`, and what it says of itself, or why it cannot be loaded."""
+
+    name: str
+    options: str
+    says: str
+
+
+def policies(import_s: float = IMPORT_S) -> Iterator[Listed]:
+    """Ours and those of installed packages, by name."""
+    names = known_policies()
+    with ExitStack() as stack:
+        others: dict[str, Foreign] = {}
+        for name in names:
+            if name not in OWN:
+                others[name] = Foreign(__name__, [name], quiet=True)
+                stack.callback(others[name].close)
+        for name in names:
+            yield _heard(name, others[name], import_s) if name in others else listed(name)
+
+
+def _heard(name: str, foreign: Foreign, import_s: float) -> Listed:
+    line = foreign.line(import_s)
+    if line is None:
+        return Listed(name, "", f"{CANNOT}it {foreign.ending(import_s)} while it was imported")
+    return Listed(*json.loads(line))
+
+
+def fault_of(spec: str, import_s: float = IMPORT_S) -> str | None:
+    """Why a policy, `NAME:key=value` or a file, cannot be used; it is tried in a process of its own."""
+    foreign = Foreign(__name__, [spec], quiet=True)
+    try:
+        says = _heard(spec, foreign, import_s).says
+    finally:
+        foreign.close()
+    return says.removeprefix(CANNOT) if says.startswith(CANNOT) else None
+
+
+def listed(name: str) -> Listed:
+    """One policy, imported here."""
+    try:
+        policy = make(*parse_spec(name))
+        options = " ".join(f"{key}={option.default}" for key, option in getattr(policy, "OPTIONS", {}).items())
+        return Listed(name, options, says(policy))
+    except FluxschedError as fault:
+        return Listed(name, "", f"{CANNOT}{fault}")
+    except Exception as fault:  # foreign code: whatever it raises belongs into the list
+        return Listed(name, "", f"{CANNOT}{type(fault).__name__}: {fault}")
+
+
+if __name__ == "__main__":
+    os.write(int(sys.argv[2]), f"{json.dumps(listed(sys.argv[1]))}\n".encode())

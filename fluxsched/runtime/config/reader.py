@@ -1,0 +1,324 @@
+"""Reading an instance's configuration: TOML into checked values, every fault with file, line and key.
+
+The tables: `[resource]` (with `[[resource.config]]` and `[resource.groups]`), `[queues.NAME]` and `[policy]` in the
+form of RFC 33 with our `group`, `[[scheduler]]`, `[exec]`, `[access]`. Law: a key that we do not act upon is refused,
+since a limit or an access rule that is silently ignored is worse than none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fluxsched.core.constraint import Constraint
+from fluxsched.core.hostlist import Hostlist
+from fluxsched.core.idset import Idset
+from fluxsched.core.rfields import LOCAL_PREFIX, check_property
+from fluxsched.errors import InvalidValue
+from fluxsched.jobs.queues import QueueConfig
+from fluxsched.resource.groups import DEFAULT, EXCLUDE, GROUPS_MAX
+from fluxsched.resource.groups import check_name as check_group_name
+from fluxsched.runtime.config.policies import check_policy, located
+from fluxsched.runtime.config.schedulers import check_group, check_name, read_schedulers
+from fluxsched.runtime.config.toml_reader import Document, Fault, Table, raise_faults
+from fluxsched.runtime.config.values import (
+    HEARTBEAT_S,
+    KILL_TIMEOUT_S,
+    NO_LIMIT,
+    OFFLINE_HEARTBEATS,
+    TORPID_HEARTBEATS,
+    Config,
+    Defaults,
+    HostEntry,
+    Limits,
+    QueueSettings,
+    ResourceConfig,
+    SchedulerSettings,
+)
+from fluxsched.runtime.system.files import read_text
+from fluxsched.sched.engine.set_aside import UNSATISFIABLE, WAIT
+
+__all__ = [
+    "Config",
+    "Defaults",
+    "HostEntry",
+    "Limits",
+    "QueueSettings",
+    "ResourceConfig",
+    "SchedulerSettings",
+    "in_full",
+    "load_config",
+    "parse_config",
+    "queue_configs",
+    "read_config",
+    "read_file",
+]
+
+CONFIG_BYTES_MAX = 1 << 24
+"""A file with an entry of its own for each of 131,072 hosts takes 10 MiB."""
+
+QUEUES_MAX = 256
+"""Every scheduling pass looks at each queue; a site has a handful."""
+
+HEARTBEAT_MIN_S = 0.02
+"""Below it the heartbeats are the load."""
+
+
+def load_config(path: Path) -> Config:
+    """The configuration in a file. Raises InvalidValue with a line for each fault: `site.toml:12: [resource] ...`."""
+    config, faults = read_file(path)
+    raise_faults(config.name, faults)
+    return config
+
+
+def read_file(path: Path) -> tuple[Config, list[Fault]]:
+    """`read_config` of a file. Raises InvalidValue for one that cannot be read or is no TOML."""
+    return read_config(read_text(path, "configuration", CONFIG_BYTES_MAX), str(path))
+
+
+def parse_config(text: str, name: str) -> Config:
+    """The configuration in a text; `name` is its file's, from which relative paths count. Raises InvalidValue."""
+    config, faults = read_config(text, name)
+    raise_faults(name, faults)
+    return config
+
+
+def read_config(text: str, name: str) -> tuple[Config, list[Fault]]:
+    """What a text says as far as it can be understood, and all that is wrong with it.
+
+    Raises InvalidValue for what is no TOML at all.
+    """
+    document = Document(text, name)
+    root = document.root
+    directory = Path(name).parent
+    resource = _resource(root.table("resource"), directory)
+    groups = {DEFAULT, *resource.groups}
+    policy = root.table("policy")
+    unsatisfiable = policy.text("unsatisfiable", partial(_one_of, UNSATISFIABLE)) or WAIT
+    limits, defaults = _policy(policy, with_queue=True)
+    queues = _queues(root.table("queues"), groups, limits, defaults, directory)
+    if not queues:
+        _check_default(policy, None, defaults.duration_s, limits)
+    if defaults.queue is not None and defaults.queue not in queues:
+        system = policy.table("jobspec").table("defaults").table("system")
+        system.fault("queue", f"queue {defaults.queue!r} is not configured; there are: {', '.join(queues) or 'none'}")
+    schedulers = read_schedulers(root, groups, queues, directory)
+    kill_timeout_s = _exec(root.table("exec"))
+    allow_guests = _access(root.table("access"))
+    root.done()
+    raw, lines = document.raw, document.lines
+    config = Config(
+        name, resource, queues, schedulers, kill_timeout_s, defaults, limits, allow_guests, raw, lines, unsatisfiable
+    )
+    return config, document.faults
+
+
+def queue_configs(config: Config | None) -> dict[str | None, QueueConfig]:
+    """The queues for the job manager; None names the anonymous queue of a configuration that has no named ones."""
+    if config is None:
+        return {}
+    found: dict[str | None, QueueConfig] = {name: _queue_config(one) for name, one in config.queues.items()}
+    if not found and (config.limits, config.defaults) != (Limits(), Defaults()):
+        anonymous = QueueSettings("", limits=config.limits, default_duration_s=config.defaults.duration_s)
+        found[None] = _queue_config(anonymous)
+    return found
+
+
+def _queue_config(one: QueueSettings) -> QueueConfig:
+    sizes = (one.limits.nodes_min, one.limits.nodes_max, one.limits.cores_max, one.limits.gpus_max)
+    return QueueConfig(
+        one.name or None,
+        one.group,
+        Constraint.parse({"properties": list(one.requires)}) if one.requires else None,
+        one.limits.duration_s or 0.0,
+        one.default_duration_s or 0.0,
+        *[None if size == NO_LIMIT else size for size in sizes],
+    )
+
+
+def _resource(table: Table, directory: Path) -> ResourceConfig:
+    path = table.text("path")
+    if path is not None and "config" in table:
+        table.fault("path", "give either path or [[resource.config]], not both")
+    entries = tuple(_entry(entry) for entry in table.tables("config"))
+    exclude = table.text("exclude") or ""
+    groups = _groups(table.table("groups"))
+    shared = table.amounts("shared")
+    if EXCLUDE in groups and "exclude" in table:
+        table.fault("exclude", f"is [resource.groups] {EXCLUDE} too, which is the same group: give one of them")
+    exclude = groups.pop(EXCLUDE, exclude)
+    heartbeat_s, torpid_after_s, offline_after_s = _silence(table)
+    lost_after_s = table.duration_s("lost-after")
+    table.done()
+    return ResourceConfig(
+        str(directory / path) if path is not None else None,
+        entries,
+        exclude,
+        groups,
+        heartbeat_s,
+        torpid_after_s,
+        offline_after_s,
+        lost_after_s if lost_after_s is not None and math.isfinite(lost_after_s) else None,
+        shared,
+    )
+
+
+def _entry(table: Table) -> HostEntry:
+    hosts = table.text("hosts", Hostlist.parse)
+    if "hosts" not in table:
+        table.fault(None, "has no hosts, the hostlist that its other keys are about")
+    cores, gpus = table.text("cores", Idset.parse), table.text("gpus", Idset.parse)
+    properties = table.texts("properties", check_property)
+    amounts = table.amounts("amounts")
+    if not any(key in table for key in ("cores", "gpus", "properties", "amounts")):
+        table.fault(None, "has none of cores, gpus, properties and amounts: it says nothing of its hosts")
+    table.done()
+    return HostEntry(hosts or "", cores or "", gpus or "", properties, amounts)
+
+
+def _groups(table: Table) -> dict[str, str]:
+    groups: dict[str, str] = {}
+    for name in table.names(GROUPS_MAX):
+        text = table.text(name)
+        if name == DEFAULT:
+            table.fault(name, "cannot be configured: it owns the targets that no other group names")
+        elif table.accepts(name, check_group_name, name) and text is not None:
+            groups[name] = text
+    return groups
+
+
+def _silence(table: Table) -> tuple[float, float, float]:
+    """Heartbeat, torpid-after and offline-after in seconds, in this order of size."""
+    heartbeat_s = table.duration_s("heartbeat")
+    if heartbeat_s is None:
+        heartbeat_s = HEARTBEAT_S
+    elif not HEARTBEAT_MIN_S <= heartbeat_s < math.inf:
+        table.fault("heartbeat", f"{heartbeat_s:g} s is not between {HEARTBEAT_MIN_S:g} s and infinity")
+        heartbeat_s = HEARTBEAT_S
+    torpid_s, offline_s = table.duration_s("torpid-after"), table.duration_s("offline-after")
+    if offline_s is None:
+        offline_s = max(OFFLINE_HEARTBEATS * heartbeat_s, torpid_s or 0.0)
+    if torpid_s is None:
+        torpid_s = min(TORPID_HEARTBEATS * heartbeat_s, offline_s)
+    for key, after_s in (("torpid-after", torpid_s), ("offline-after", offline_s)):
+        if key in table and after_s <= heartbeat_s:
+            table.fault(key, f"{after_s:g} s is not above the heartbeat of {heartbeat_s:g} s: every pause would count")
+    if torpid_s > offline_s:
+        table.fault("torpid-after", f"{torpid_s:g} s is above offline-after, {offline_s:g} s: torpid comes first")
+    return heartbeat_s, torpid_s, offline_s
+
+
+def _policy(table: Table, *, with_queue: bool) -> tuple[Limits, Defaults]:
+    """A `policy` table; only the global one can name the default queue."""
+    limits = table.table("limits")
+    size = limits.table("job-size")
+    most, least = size.table("max"), size.table("min")
+    limit = Limits(
+        _unlimited_as_zero(limits.duration_s("duration")),
+        least.integer("nnodes", NO_LIMIT),
+        most.integer("nnodes", NO_LIMIT),
+        most.integer("ncores", NO_LIMIT),
+        most.integer("ngpus", NO_LIMIT),
+    )
+    if limit.nodes_max is not None and NO_LIMIT < limit.nodes_max < (limit.nodes_min or 0):
+        least.fault("nnodes", f"{limit.nodes_min} is above the most, {limit.nodes_max}: no job could be submitted")
+    jobspec = table.table("jobspec")
+    defaults = jobspec.table("defaults")
+    system = defaults.table("system")
+    duration_s = _unlimited_as_zero(system.duration_s("duration"))
+    default = Defaults(duration_s, system.text("queue") if with_queue else None)
+    for read in (least, most, size, limits, system, defaults, jobspec, table):
+        read.done()
+    return limit, default
+
+
+def _one_of(allowed: tuple[str, ...], value: str) -> None:
+    if value not in allowed:
+        raise InvalidValue(f"{value!r} is none of {', '.join(allowed)}")
+
+
+def _unlimited_as_zero(duration_s: float | None) -> float | None:
+    return 0.0 if duration_s == math.inf else duration_s
+
+
+def _queues(
+    table: Table, groups: set[str], limits: Limits, defaults: Defaults, directory: Path
+) -> dict[str, QueueSettings]:
+    found = {}
+    for name in table.names(QUEUES_MAX):
+        one = _queue(name, table.table(name), groups, limits, defaults, directory)
+        if table.accepts(name, check_name, name):
+            found[name] = one
+    return found
+
+
+def _queue(
+    name: str, table: Table, groups: set[str], limits: Limits, defaults: Defaults, directory: Path
+) -> QueueSettings:
+    group = table.text("group") or DEFAULT
+    check_group(table, "group", group, groups)
+    requires = table.texts("requires", _check_required)
+    hosts = table.text("hosts", Hostlist.parse)
+    if hosts is not None and "requires" in table:
+        table.fault("hosts", "and requires cannot both be given (RFC 33): hosts alone says who the members are")
+    policy, own, own_defaults = _queue_policy(table)
+    duration_s = own_defaults.duration_s if own_defaults.duration_s is not None else defaults.duration_s
+    merged = _merged(own, limits)
+    _check_default(table, None, duration_s, merged)
+    table.done()
+    required = requires if hosts is None else (LOCAL_PREFIX + name,)
+    policy = None if policy is None else located(policy, directory)
+    return QueueSettings(name, group, required, hosts, merged, duration_s, policy)
+
+
+def _check_default(table: Table, key: str | None, duration_s: float | None, limits: Limits) -> None:
+    if limits.duration_s and duration_s and duration_s > limits.duration_s:
+        table.fault(key, f"its default duration of {duration_s:g} s is above its limit of {limits.duration_s:g} s")
+
+
+def _queue_policy(table: Table) -> tuple[str | None, Limits, Defaults]:
+    """What a queue has of its own; `policy = "fifo"` is short for `policy.scheduler.policy = "fifo"`."""
+    if table.has_text("policy"):
+        return table.text("policy", check_policy), Limits(), Defaults()
+    policy = table.table("policy")
+    scheduler = policy.table("scheduler")
+    spec = scheduler.text("policy", check_policy)
+    scheduler.done()
+    return spec, *_policy(policy, with_queue=False)
+
+
+def in_full(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration as `config.get` tells it: what a queue said in short is a table, as Flux's clients expect."""
+    queues = {
+        name: {**queue, "policy": {"scheduler": {"policy": queue["policy"]}}}
+        if isinstance(queue.get("policy"), str)
+        else queue
+        for name, queue in raw.get("queues", {}).items()
+    }
+    return {**raw, "queues": queues} if queues else dict(raw)
+
+
+def _merged(own: Limits, general: Limits) -> Limits:
+    """What the queue says, and where it says nothing, what holds for all."""
+    chosen = [(getattr(own, each.name), getattr(general, each.name)) for each in fields(Limits)]
+    return Limits(*[general if mine is None else mine for mine, general in chosen])
+
+
+def _exec(table: Table) -> float:
+    kill_timeout_s = table.duration_s("kill-timeout")
+    table.done()
+    return KILL_TIMEOUT_S if kill_timeout_s is None else kill_timeout_s
+
+
+def _access(table: Table) -> bool:
+    allow_guests = table.flag("allow-guest-user")
+    table.done()
+    return bool(allow_guests)
+
+
+def _check_required(name: str) -> None:
+    Constraint.parse({"properties": [name]})

@@ -1,0 +1,108 @@
+"""`[[scheduler]]` of a configuration: which scheduler modules an instance starts, and what they serve.
+
+Law: what the words alone say is judged here, down to the options of our own policies; no code of a plugin is run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from fluxsched.errors import InvalidValue
+from fluxsched.resource.groups import DEFAULT, EXCLUDE
+from fluxsched.runtime.config.policies import check_policy, composed, default_name, located
+from fluxsched.runtime.config.toml_reader import Table
+from fluxsched.runtime.config.values import Care, QueueSettings, SchedulerSettings
+
+SCHEDULERS_MAX = 64
+"""Each is a process of its own."""
+
+HUNG_AFTER_MIN_S = 0.2
+"""Below it a busy machine is taken for a scheduler that hangs."""
+
+NO_FALLBACK = "none"
+
+DEFAULT_CARE = Care()
+
+TAKEN = ("instance", "job-manager", "resource")
+"""Names of modules that are part of the instance."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def read_schedulers(
+    root: Table, groups: set[str], queues: Mapping[str, QueueSettings], directory: Path
+) -> tuple[SchedulerSettings, ...]:
+    """Every `[[scheduler]]`; policies in files count from `directory`. What is wrong is noted in the document."""
+    found: list[SchedulerSettings] = []
+    names = set(TAKEN)
+    served: dict[str, int] = {}
+    for at, table in enumerate(root.tables("scheduler")):
+        if at >= SCHEDULERS_MAX:
+            table.fault(None, f"is above the limit of {SCHEDULERS_MAX} schedulers")
+            break
+        mine = table.texts("groups")
+        policy = table.text("policy", partial(composed, groups=mine or (DEFAULT,), queues=queues))
+        name = table.text("name", check_name)
+        if "policy" not in table:
+            table.fault(None, 'has no policy, such as policy = "fifo"')
+        twice = False
+        for group in mine or (DEFAULT,):
+            check_group(table, "groups" if mine else None, group, groups)
+            twice |= group in served
+            if group in served:
+                text = f"group {group!r} is served by scheduler number {served[group] + 1} already: one a group"
+                table.fault("groups" if mine else None, text)
+            served.setdefault(group, at)
+        known = name or (default_name(policy, mine) if policy else None)
+        if known in names and (name or not twice):  # who serves a group twice mostly is called the same twice
+            whose = f"{known!r} is a part of the instance" if known in TAKEN else f"two schedulers are named {known!r}"
+            table.fault("name" if name else None, f"{whose}: give another name")
+        names |= {known} if known else set()
+        care = _care(table, directory)
+        table.done()
+        found.append(SchedulerSettings(located(policy, directory) if policy else "", name, mine, care))
+    return tuple(found)
+
+
+def _care(table: Table, directory: Path) -> Care:
+    restart = table.integer("restart", 0)
+    fallback = table.text("fallback", check_fallback)
+    hung_after_s = table.duration_s("hung-after")
+    if hung_after_s is not None and hung_after_s < HUNG_AFTER_MIN_S:
+        table.fault("hung-after", f"{hung_after_s:g} s is below {HUNG_AFTER_MIN_S:g} s: every pause would count")
+    return care_of(restart, fallback and located(fallback, directory), hung_after_s)
+
+
+def care_of(
+    restart: int | None, fallback: str | None, hung_after_s: float | None, default: Care = DEFAULT_CARE
+) -> Care:
+    """What is said, and where nothing is said the default; the fallback `none` is none."""
+    return Care(
+        default.restart if restart is None else restart,
+        default.fallback if fallback is None else None if fallback == NO_FALLBACK else fallback,
+        default.hung_after_s if hung_after_s is None else hung_after_s,
+    )
+
+
+def check_fallback(spec: str) -> None:
+    """Raises InvalidValue for what is neither a policy nor `none`."""
+    if spec != NO_FALLBACK:
+        check_policy(spec)
+
+
+def check_group(table: Table, key: str | None, group: str, groups: set[str]) -> None:
+    """Note a group that nobody can acquire, or that there is none of this name."""
+    if group == EXCLUDE:
+        table.fault(key, f"nobody can acquire group {EXCLUDE!r}")
+    elif group not in groups:
+        known = ", ".join(sorted(groups))
+        table.fault(key, f"group {group!r} is not in [resource.groups]; there are: {known} (it may be empty there)")
+
+
+def check_name(name: str) -> None:
+    """Raises InvalidValue for what is no name of a queue or a module."""
+    if not _NAME.fullmatch(name):
+        raise InvalidValue(f"name {name!r} must be at most 64 letters, digits, '.', '_' and '-', the first no sign")

@@ -1,0 +1,238 @@
+"""Taking a TOML document apart so that every fault in it is found in one go, each with its line.
+
+Law: what a reader asks for is what is known; whatever nobody asked for is an unknown key. A fault is noted and the
+reader goes on with a default, as a compiler does; `raise_faults` raises them all at the end.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import tomllib
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from fluxsched.core.amounts import AMOUNT_KINDS_MAX, Amounts, check_kind, parse_amount
+from fluxsched.core.duration import parse_duration
+from fluxsched.core.jsontext import check_shape, load_object
+from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.runtime.config.toml_lines import Lines, Path
+
+DEPTH_MAX = 16
+"""Tables inside tables: the deepest that we know has seven levels."""
+
+MEMBERS_MAX = 1 << 20
+"""Keys and array items in all: several for each of 131,072 hosts that all differ."""
+
+FAULTS_SHOWN_MAX = 100
+"""One mistake can make thousands, and what scrolls off the screen helps nobody."""
+
+JSON = ".json"
+"""A file of this name is JSON, as Flux's brokers take it too; of its keys no lines are known."""
+
+_WORDS = {bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "an array", dict: "a table"}
+_AT_LINE = re.compile(r" \(at line ([0-9]+), column ([0-9]+)\)$")
+_HUGE = re.compile(r"[0-9][0-9_]{999,}")
+
+
+class Fault(NamedTuple):
+    """What is wrong with a key or a table of a file: `text` names the key, `path` is where it stands."""
+
+    line: int
+    text: str
+    path: Path = ()
+
+
+def raise_faults(name: str, faults: Iterable[Fault]) -> None:
+    """Raise InvalidValue with all faults of the file `name`, a line each, in the order of the file."""
+    found = [f"{name}:{fault.line}: {fault.text}" for fault in sorted(faults, key=lambda fault: fault[:2])]
+    if len(found) > FAULTS_SHOWN_MAX:
+        more = len(found) - FAULTS_SHOWN_MAX
+        found[FAULTS_SHOWN_MAX:] = [f"{name}: and {more} more faults; fix these first"]
+    if found:
+        raise InvalidValue("\n".join(found))
+
+
+class Document:
+    """One TOML text, its lines, and the faults found so far."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.name = name
+        self.lines = Lines("" if name.endswith(JSON) else text)
+        self.raw = _load(text, name)
+        self.faults: list[Fault] = []
+
+    @property
+    def root(self) -> Table:
+        """The table that all others are in."""
+        return Table(self, (), self.raw)
+
+    def where(self, path: Path) -> str:
+        """`file:line` of a key."""
+        return f"{self.name}:{self.lines.of(path)}"
+
+    def fault(self, path: Path, text: str) -> None:
+        """Note what is wrong with a key or a table."""
+        self.faults.append(Fault(self.lines.of(path), text, path))
+
+
+class Table:
+    """One table being read; `done` reports what it has and nobody asked for."""
+
+    def __init__(self, document: Document, path: Path, obj: dict[str, Any]) -> None:
+        self.path = path
+        self._document = document
+        self._obj = obj
+        self._asked: set[str] = set()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._obj
+
+    def has_text(self, key: str) -> bool:
+        """Whether a string is there, for a key that may be a table or the short form of one."""
+        return isinstance(self._obj.get(key), str)
+
+    def fault(self, key: str | None, text: str) -> None:
+        """Note what is wrong with a key of this table, or with the table (None)."""
+        place = f"{_title(self.path)} {'' if key is None else f'{key}: '}".lstrip()
+        self._document.fault(self.path if key is None else (*self.path, key), place + text)
+
+    def text(self, key: str, parse: Callable[[str], object] | None = None) -> str | None:
+        """A string that `parse`, if given, accepts; None if it is not there or is wrong."""
+        value = self._get(key, str)
+        return value if value is not None and self.accepts(key, parse, value) else None
+
+    def texts(self, key: str, parse: Callable[[str], object] | None = None) -> tuple[str, ...]:
+        """An array of strings, each of which `parse`, if given, accepts."""
+        found = []
+        for at, value in enumerate(self._get(key, list) or ()):
+            if not isinstance(value, str):
+                self.fault(key, f"item {at} must be a string, not {_word(value)}")
+            elif self.accepts(key, parse, value):
+                found.append(value)
+        return tuple(found)
+
+    def integer(self, key: str, lowest: int) -> int | None:
+        """An integer of at least `lowest`."""
+        value: int | None = self._get(key, int)
+        if value is not None and value < lowest:
+            self.fault(key, f"{value} is below {lowest}, the lowest value allowed")
+            return None
+        return value
+
+    def flag(self, key: str) -> bool | None:
+        """true or false."""
+        value: bool | None = self._get(key, bool)
+        return value
+
+    def amounts(self, key: str) -> Amounts:
+        """A table of countable resources: name = a whole number, or a text such as "512GiB"."""
+        table, found = self.table(key), {}
+        for kind in table.names(AMOUNT_KINDS_MAX):
+            value = table._get(kind, str, int)
+            try:
+                if value is not None:
+                    found[check_kind(kind)] = parse_amount(value)
+            except InvalidValue as fault:
+                table.fault(kind, str(fault))
+        return tuple(sorted(found.items()))
+
+    def duration_s(self, key: str) -> float | None:
+        """A duration (RFC 23: a string with a unit, or a number of seconds), in seconds; `infinity` is math.inf."""
+        value = self._get(key, str, int, float)
+        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+            if value is not None:
+                self.fault(key, f"{value} is no duration: write 'infinity' or a text such as '1.5h'")
+            return None
+        try:
+            return parse_duration(value)
+        except InvalidValue as fault:
+            self.fault(key, str(fault))
+            return None
+
+    def table(self, key: str) -> Table:
+        """A table below this one, empty if it is not there."""
+        return Table(self._document, (*self.path, key), self._get(key, dict) or {})
+
+    def tables(self, key: str) -> list[Table]:
+        """An array of tables (`[[...]]`)."""
+        if isinstance(self._obj.get(key), dict):
+            self._asked.add(key)
+            header = _title((*self.path, key, 0))
+            self.fault(key, f"must be an array of tables, not a table: write {header} for [{header[2:-2]}]")
+            return []
+        found = []
+        for at, value in enumerate(self._get(key, list) or ()):
+            if isinstance(value, dict):
+                found.append(Table(self._document, (*self.path, key, at), value))
+            else:
+                self.fault(key, f"item {at} must be a table, not {_word(value)}")
+        return found
+
+    def names(self, limit: int) -> list[str]:
+        """All keys, for a table whose keys are names that the site chose."""
+        if len(self._obj) > limit:
+            self.fault(None, f"{len(self._obj)} names are above the limit of {limit}")
+            self._asked.update(self._obj)
+            return []
+        return list(self._obj)
+
+    def accepts(self, key: str, parse: Callable[[str], object] | None, value: str) -> bool:
+        """Whether `parse` takes the value; what it says otherwise is noted."""
+        try:
+            if parse is not None:
+                parse(value)
+        except InvalidValue as fault:
+            self.fault(key, str(fault))
+            return False
+        return True
+
+    def done(self) -> None:
+        """Everything has been asked for: the rest is unknown."""
+        known = sorted(self._asked)
+        for key in self._obj.keys() - self._asked:
+            close = difflib.get_close_matches(key, known, 1)
+            hint = f", did you mean {close[0]!r}?" if close else ""
+            text = f"{_title(self.path)} unknown key {key!r}; known keys: {', '.join(known)}{hint}"
+            self._document.fault((*self.path, key), text.lstrip())
+
+    def _get(self, key: str, *kinds: type) -> Any:
+        self._asked.add(key)
+        value = self._obj.get(key)
+        if value is None or (isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))):
+            return value
+        self.fault(key, f"must be {' or '.join(_WORDS[kind] for kind in kinds)}, not {_word(value)}")
+        return None
+
+
+def _title(path: Path) -> str:
+    """The table as its header has it: `[resource.groups]`, `[[scheduler]]`, nothing for the root."""
+    dotted = ".".join([key for key in path if isinstance(key, str)])
+    if not dotted:
+        return ""
+    return f"[[{dotted}]]" if isinstance(path[-1], int) else f"[{dotted}]"
+
+
+def _word(value: object) -> str:
+    return _WORDS.get(type(value), "a date or time")
+
+
+def _load(text: str, name: str) -> dict[str, Any]:
+    try:
+        raw = load_object(text, name) if name.endswith(JSON) else tomllib.loads(text)
+    except tomllib.TOMLDecodeError as fault:
+        said = str(fault)
+        at = _AT_LINE.search(said)
+        line = int(at[1]) if at else text.count("\n") + 1
+        raise InvalidValue(f"{name}:{line}: not TOML: {_AT_LINE.sub('', said)}") from None
+    except RecursionError:
+        raise LimitExceeded(f"{name} is nested too deeply to be read") from None
+    except InvalidValue:
+        raise
+    except ValueError:  # int() takes 4,300 digits (sys.set_int_max_str_digits), and says nothing of where
+        found = _HUGE.search(text)
+        line = text.count("\n", 0, found.start() if found else len(text)) + 1
+        raise LimitExceeded(f"{name}:{line}: a number of thousands of digits: the largest is 2**63 - 1") from None
+    check_shape(raw, name, depth_limit=DEPTH_MAX, items_limit=MEMBERS_MAX)
+    return raw

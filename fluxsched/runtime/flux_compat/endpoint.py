@@ -1,0 +1,50 @@
+"""Opens the instance to stock Flux clients: which services they meet, and what a guest may ask.
+
+A guest is another user than the owner, where the configuration lets them in at all (`access.allow-guest-user`). Law:
+what is not named here, or served with `guests=True`, is the owner's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fluxsched.runtime.flux_compat.instance import InstanceDoor
+from fluxsched.runtime.flux_compat.resource import ResourceDoor
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.messaging.router import Router
+from fluxsched.runtime.services.instance import InstanceService
+from fluxsched.runtime.services.modules import ModuleService
+from fluxsched.runtime.services.resource import ResourceService
+
+GUEST_TOPICS = frozenset(
+    {
+        "attr.get",
+        "config.get",
+        "instance.ping",
+        "job-manager.ping",
+        "job-manager.queue-list",
+        "module.list",
+        "resource.ping",
+        "resource.sched-status",
+        "resource.stats-get",
+        "resource.status",
+    }
+)
+"""What Flux lets its guests read, of the services that all clients share."""
+
+
+class Door:
+    """All services that only peers of a local socket meet."""
+
+    def __init__(
+        self,
+        router: Router,
+        resource: ResourceService,
+        instance: InstanceService,
+        modules: ModuleService,
+        turns: Turns,
+        age_s: Callable[[], float],
+    ) -> None:
+        router.admit_guests(GUEST_TOPICS)
+        self.resource = ResourceDoor(resource, router, turns)
+        self.instance = InstanceDoor(instance, resource.module, modules.load_request, age_s, router)

@@ -1,0 +1,69 @@
+"""What Flux's broker answers, for `flux uptime`, `flux lsattr`, `flux ping 0` and `flux module load`.
+
+Law: nothing is made up. What stands for brokers are the targets; every state that an instance of ours can be asked in
+is `run`.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from fluxsched.core.idset import Idset
+from fluxsched.errors import Refused
+from fluxsched.protocol.messages import flux_instance as msg
+from fluxsched.protocol.messages.common import FreeForm
+from fluxsched.resource.module import ResourceModule
+from fluxsched.runtime.messaging.peers import Request, ping_answer
+from fluxsched.runtime.messaging.router import Handler, Router
+from fluxsched.runtime.services.instance import InstanceService
+
+
+class InstanceDoor:
+    """Serves `broker`, `attr`, `groups`, `state-machine` and Flux's `module.load`, as far as we have what they ask."""
+
+    def __init__(
+        self,
+        instance: InstanceService,
+        module: ResourceModule,
+        load: Handler,
+        age_s: Callable[[], float],
+        router: Router,
+    ) -> None:
+        self._instance = instance
+        self._load_policy = load
+        self._age_s = age_s
+        self._groups: dict[str, Callable[[], Idset]] = {
+            "broker.online": lambda: module.status()["online"],
+            "broker.torpid": lambda: module.status()["torpid"],
+        }
+        router.serve_local(
+            {
+                "broker.ping": lambda request: request.respond(ping_answer(request)),
+                "state-machine.get": self._state,
+                "state-machine.wait": lambda request: instance.when_ready(request.respond),
+                "attr.list": self._attributes,
+                "groups.get": self._group,
+            },
+            guests=True,
+        )
+        router.serve_local({"module.load": self._load})
+
+    def _state(self, request: Request) -> None:
+        request.respond(msg.StateResponse("run", self._age_s()))
+
+    def _attributes(self, request: Request) -> None:
+        request.respond(msg.AttributesResponse(sorted(self._instance.attributes)))
+
+    def _group(self, request: Request) -> None:
+        name = request.payload(msg.GroupRequest).name
+        if name not in self._groups:
+            raise Refused(f"group {name!r} is unknown; known: {', '.join(sorted(self._groups))}", errno.ENOENT)
+        request.respond(msg.GroupResponse(str(self._groups[name]())))
+
+    def _load(self, request: Request) -> None:
+        """Flux asks with the path of a broker module, which nobody here can run; a policy is asked for as by all."""
+        if "path" in request.payload(FreeForm):
+            remedy = "load a scheduler with `fluxsched module load`"
+            raise Refused(f"modules of Flux are not loaded here: {remedy}", errno.ENOSYS)
+        self._load_policy(request)

@@ -1,0 +1,121 @@
+"""`job-list` of the local door: stock `flux jobs` and its like (RFC 43).
+
+Law: an answer is made slice by slice, a turn each: however long a list is, nobody else waits for it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fluxsched.errors import FluxschedError
+from fluxsched.jobs import attributes, listing
+from fluxsched.jobs.job import Job
+from fluxsched.jobs.manager import JobManager
+from fluxsched.jobs.selection import parse_selection
+from fluxsched.protocol.messages import flux_jobs as msg
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.messaging.incremental import in_steps
+from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.router import Router
+from fluxsched.runtime.services.jobinfo import LIST_ENTRIES_MAX
+from fluxsched.runtime.services.jobstreams import JobStreams
+
+PROTOCOL = 1
+"""The version of the streaming list."""
+SLICE_JOBS = 200
+"""Jobs described in one turn (some 2 ms), and sent in one response."""
+
+
+class JobList:
+    """Serves `job-list`, to guests too."""
+
+    def __init__(self, manager: JobManager, streams: JobStreams, router: Router, turns: Turns) -> None:
+        self._manager = manager
+        self._streams = streams
+        self._turns = turns
+        router.serve_local(
+            {
+                "job-list.list": self._list,
+                "job-list.list-id": self._list_id,
+                "job-list.list-attrs": self._list_attributes,
+                "job-list.job-stats": self._stats,
+            },
+            guests=True,
+        )
+
+    def _list(self, request: Request) -> None:
+        wanted = request.payload(msg.JobListRequest)
+        names = attributes.checked(wanted.attrs)
+        count = min(wanted.max_entries or LIST_ENTRIES_MAX, LIST_ENTRIES_MAX)
+        looking = listing.select_jobs(self._manager, parse_selection(wanted.constraint), count, wanted.since)
+        if request.streaming:
+            request.open_stream(lambda: None)
+            in_steps(self._turns, request, looking, lambda found: self._send(request, deque(found), names, PROTOCOL))
+        else:
+            in_steps(self._turns, request, looking, lambda found: request.respond(_described(found, names)))
+
+    def _send(self, request: Request, jobs: deque[Job], names: tuple[str, ...], version: int | None) -> None:
+        if not request.is_open:
+            return
+        some = [jobs.popleft() for _ in range(min(SLICE_JOBS, len(jobs)))]
+        if some:
+            request.respond(_described(some, names, version))
+        if jobs:
+            self._turns.post(lambda: self._send(request, jobs, names, None))
+        else:
+            request.finish()
+
+    def _list_id(self, request: Request) -> None:
+        wanted = request.payload(msg.JobListIdRequest)
+        names = attributes.checked(wanted.attrs)
+        try:
+            job = self._manager.job(wanted.id)
+        except FluxschedError:
+            request.error(errno.ENOENT)  # without a text, by which `flux jobs` knows an unknown id
+            return
+
+        def look(_: object) -> None:
+            if job.state >= wanted.state:
+                request.respond(msg.JobListIdResponse(attributes.describe(job, names)))
+                self._streams.hear_no_more(job.id, request)
+
+        if job.state >= wanted.state:
+            look(None)
+        else:
+            self._streams.hear(job.id, request, look)
+
+    def _list_attributes(self, request: Request) -> None:
+        request.respond(msg.JobAttributesResponse([*attributes.ATTRIBUTES, attributes.ALL]))
+
+    def _stats(self, request: Request) -> None:
+        tally = listing.tally(self._manager)
+        in_steps(self._turns, request, tally, lambda found: request.respond(_stats_of(found)))
+
+
+def _described(jobs: Iterable[Job], names: tuple[str, ...], version: int | None = None) -> msg.JobListResponse:
+    return msg.JobListResponse([attributes.describe(job, names) for job in jobs], version)
+
+
+def _stats_of(queues: Mapping[str | None, listing.Tally]) -> msg.JobStatsResponse:
+    whole = listing.Tally(Counter(), Counter())
+    for found in queues.values():
+        whole.states.update(found.states)
+        whole.results.update(found.results)
+    named = [msg.QueueJobs(name=name, **_figures(found)) for name, found in queues.items() if name is not None]
+    return msg.JobStatsResponse(queues=named, **_figures(whole))
+
+
+def _figures(found: listing.Tally) -> dict[str, Any]:
+    """A tally in the words of `job-list.job-stats`."""
+    names = [name for name in msg.JobStates.__struct_fields__ if name != "total"]
+    states = {name: found.states[name.upper()] for name in names}
+    return {
+        "job_states": msg.JobStates(**states, total=sum(states.values())),
+        "successful": found.results["COMPLETED"],
+        "failed": found.results["FAILED"],
+        "canceled": found.results["CANCELED"],
+        "timeout": found.results["TIMEOUT"],
+    }

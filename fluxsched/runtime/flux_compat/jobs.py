@@ -1,0 +1,27 @@
+"""The jobs side of the local door, put together: what stock Flux commands ask about jobs."""
+
+from __future__ import annotations
+
+from fluxsched.runtime.flux_compat.job_info import JobInfo
+from fluxsched.runtime.flux_compat.job_ingest import JobIngest
+from fluxsched.runtime.flux_compat.job_list import JobList
+from fluxsched.runtime.flux_compat.job_manager import JobManagerDoor
+from fluxsched.runtime.flux_compat.tasks import TaskService
+from fluxsched.runtime.flux_compat.waits import Waits
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.messaging.router import Router
+from fluxsched.runtime.services.jobinput import JobInputs
+from fluxsched.runtime.services.jobs import JobService
+from fluxsched.runtime.services.jobshell import JobShell
+from fluxsched.runtime.services.jobstreams import JobStreams
+
+
+def serve_jobs(
+    router: Router, shell: JobShell, jobs: JobService, streams: JobStreams, inputs: JobInputs, store: Store
+) -> None:
+    """Serve `job-ingest`, `job-list`, `job-info`, Flux's dialect of `job-manager` and what its shells serve."""
+    JobIngest(jobs, Waits(shell.manager, streams, router), router)
+    JobList(shell.manager, streams, router, shell.turns)
+    JobInfo(shell, streams, store, router)
+    TaskService(inputs, router)
+    JobManagerDoor(shell, jobs, router)

@@ -1,0 +1,345 @@
+"""Start, stop and stand in for: what `fluxsched start`, `stop` and `agent` call."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import FluxschedError
+from fluxsched.jobs.queues import DEFAULT_GROUP
+from fluxsched.protocol.messages.resource import ReloadRequest
+from fluxsched.runtime.client.blocking import Handle
+from fluxsched.runtime.client.enclosing import Parent, enclosing_job, inside
+from fluxsched.runtime.config.check import read_site
+from fluxsched.runtime.config.policies import check_files, composed
+from fluxsched.runtime.config.reader import Config
+from fluxsched.runtime.config.toml_reader import Fault
+from fluxsched.runtime.config.values import SchedulerSettings
+from fluxsched.runtime.instance.initial import run_program
+from fluxsched.runtime.instance.instance import Instance
+from fluxsched.runtime.instance.settings import Settings
+from fluxsched.runtime.instance.start_arguments import check_start
+from fluxsched.runtime.inventory.discovery import discover
+from fluxsched.runtime.inventory.expiry import unexpired
+from fluxsched.runtime.inventory.sources import Sources, build_inventory
+from fluxsched.runtime.messaging.tracing import printer
+from fluxsched.runtime.system import log as logs
+from fluxsched.runtime.system.clock import SystemClock, sleep
+from fluxsched.runtime.system.kept_logs import last_end
+from fluxsched.runtime.system.paths import find_uri, level_here
+from fluxsched.runtime.system.private import private_state
+from fluxsched.runtime.system.service_manager import ServiceManager
+
+__all__ = [
+    "StartOptions",
+    "agent",
+    "check_config",
+    "check_start",
+    "schedulers_of",
+    "settings_of",
+    "start",
+    "start_daemon",
+    "stop",
+]
+
+STOP_POLL_S = 0.02
+DAEMON_START_S = 60.0
+"""How long a daemon may take to come up before its starter gives up (seconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """The options of `fluxsched start`."""
+
+    config: Path | None = None
+    r_path: Path | None = None
+    fake: str | None = None
+    schedulers: tuple[str, ...] = ()
+    test_size: int | None = None
+    statedir: Path | None = None
+    command: tuple[str, ...] = ()
+    daemon: bool = False
+    bind: tuple[str, ...] = ()
+    insecure_tcp: bool = False
+    """Bind tcp endpoints though every account of the machine can do there all that the owner can."""
+    verbose: int = 0
+    trace: str | None = None
+    """Show messages on stderr: of the topics with these beginnings (comma-separated), all when empty."""
+    nested: bool = False
+    """A job of another instance (`batch`, `alloc`), which hears where this one is."""
+    stays: bool = False
+    """No initial program: it runs, in the foreground, until it is stopped."""
+
+
+def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
+    """Everything an instance needs, with all errors of config and sources found before anything starts.
+
+    With `trying` also those of policies, which are imported for it.
+    """
+    logs.setup(None, options.verbose)  # what is to be said of these, before the instance has its own log
+    if options.nested and enclosing_job() is None:
+        raise FluxschedError("--nested is for jobs of an instance: submit one with fluxsched batch")
+    if options.statedir is not None and options.statedir.exists():
+        private_state(options.statedir)  # here whoever starts the instance hears of it
+    config, faults = read_site(options.config, trying=trying)
+    explicit = options.r_path or options.fake or options.test_size or config.resource.path or config.resource.entries
+    enclosing = None if explicit else enclosing_job()
+    enclosed = None if enclosing is None else enclosing.resources()
+
+    def sources(config: Config, r_path: Path | None, faults: Iterable[Fault]) -> Sources:
+        found = build_inventory(
+            config,
+            r_path=r_path,
+            fake=options.fake,
+            test_size=options.test_size,
+            enclosing=enclosed,
+            topology=discover,
+            known=faults,
+        )
+        return unexpired(found, r_path or config.resource.path, SystemClock.wall_s())
+
+    def reload(wanted: ReloadRequest) -> tuple[Config, Sources]:
+        again, faults = read_site(options.config)
+        if wanted.R is not None:
+            found = build_inventory(again, given=ResourceSet.parse(wanted.R), topology=discover, known=faults)
+            return again, unexpired(found, None, SystemClock.wall_s())
+        if wanted.path is not None:
+            found = build_inventory(again, r_path=Path(wanted.path), topology=discover, known=faults)
+            return again, unexpired(found, wanted.path, SystemClock.wall_s())
+        return again, sources(again, options.r_path, faults)
+
+    return Settings(
+        sources=sources(config, options.r_path, faults),
+        reload=reload,
+        config=config,
+        statedir=options.statedir,
+        enclosing=enclosing,
+        parent=Parent.find(),
+        schedulers=schedulers_of(options, config),
+        bind=options.bind,
+        insecure_tcp=options.insecure_tcp,
+        verbose=options.verbose,
+        trace=None if options.trace is None else printer(sys.stderr, tuple(options.trace.split(","))),
+    )
+
+
+def check_config(options: StartOptions) -> str:
+    """What an instance with this configuration would have, in words. Raises InvalidValue with all faults."""
+    settings = settings_of(options, trying=True)
+    targets, config = len(settings.sources.inventory.resources.ranks), settings.config
+    counts = (("target", targets), ("queue", len(config.queues) or 1), ("scheduler", len(settings.schedulers)))
+    return ", ".join(f"{count} {what}{'s' * (count != 1)}" for what, count in counts)
+
+
+def schedulers_of(options: StartOptions, config: Config) -> tuple[SchedulerSettings, ...]:
+    """`--scheduler` decides for the group default; without it the config does, else fifo.
+
+    Raises InvalidValue for a policy that is none, and for one of a queue that is not the scheduler's.
+    """
+    if "none" in options.schedulers:
+        return ()
+    found = config.schedulers or (SchedulerSettings("fifo"),)
+    if options.schedulers:
+        found = tuple(map(SchedulerSettings, options.schedulers))
+    for one in found:
+        check_files(composed(one.policy, one.groups or (DEFAULT_GROUP,), config.queues))
+    return found
+
+
+def start(options: StartOptions) -> int:
+    """Run an instance in this process until its command ends, or it is stopped; the exit status."""
+    manager = ServiceManager.take()
+    settings = settings_of(options)
+    _tell_last_end(options.statedir)
+
+    def ready(instance: Instance) -> None:
+        manager.tell("READY=1", f"STATUS={instance.info().size} targets, at {instance.uri}")
+
+    try:
+        return asyncio.run(_run(settings, options, ready))
+    finally:
+        manager.tell("STOPPING=1")
+
+
+async def _run(settings: Settings, options: StartOptions, ready: Callable[[Instance], None]) -> int:
+    loop = asyncio.get_running_loop()
+    async with Instance(settings) as instance:
+        for signum in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(signum, instance.stop)
+        await instance.ready()
+        _check_complete(instance)
+        ready(instance)
+        status = 0
+        if options.nested and settings.enclosing is not None:
+            await settings.enclosing.tell(instance.uri, instance.local_uri)
+        if options.daemon or options.stays:
+            await instance.ended
+        else:
+            status = await _command(instance, options)
+        error = instance.ended.result() if instance.ended.done() else None
+    if error is not None:
+        raise error
+    return status
+
+
+def _check_complete(instance: Instance) -> None:
+    """Raises FluxschedError naming each scheduler that was to be started and never served its groups.
+
+    Later it would be started again, or replaced; now whoever starts the instance is there to hear of it.
+    """
+    if not instance.is_complete:
+        failed = [one for one in instance.modules.modules.values() if one.error and not one.has_served]
+        raise FluxschedError("; ".join(f"module {one.name}: {one.error}" for one in failed))
+
+
+async def _command(instance: Instance, options: StartOptions) -> int:
+    """Run the initial program inside the instance; its exit status."""
+    if not options.command and not options.nested:  # what a command writes is its own; a shell's user has eyes
+        _tell_user(instance.local_uri, _made_up(instance))
+    words = list(options.command) or [os.environ.get("SHELL", "/bin/sh")]
+    added = {"FLUX_URI": instance.local_uri} if options.nested else {}
+    environment = inside(os.environ, instance.shell.environment | added)
+    return await run_program(words, environment, instance.ended, instance.began)
+
+
+def _tell_last_end(statedir: Path | None) -> None:
+    """Say once if an instance was lost; of those inside jobs that is nothing unusual."""
+    said = None if level_here() else last_end(statedir)
+    if said is not None:
+        sys.stderr.write(f"fluxsched: start: {said}\n")
+
+
+def _tell_user(uri: str, targets: str | None) -> None:
+    """What is worth knowing before the first command."""
+    if targets is not None:
+        sys.stderr.write(f"fluxsched: start: {targets}\n")
+    sys.stderr.write(f"fluxsched: start: for Flux's own commands: export FLUX_URI={uri}\n")
+
+
+def _made_up(instance: Instance) -> str | None:
+    """That tasks run here whatever the target is called; None where all targets are this machine."""
+    resources = instance.resource.module.resources
+    made_up = instance.resource.made_up(resources)
+    if not made_up:
+        return None
+    some = "its targets are" if made_up == resources.ranks else f"{len(made_up)} of its targets are"
+    return f"{some} made up: tasks on them run on this machine"
+
+
+def start_daemon(options: StartOptions) -> str:
+    """Start an instance in the background; its uri, once it is ready."""
+    ServiceManager.take()  # whoever started us is told by our end
+    settings = settings_of(options)
+    _tell_last_end(options.statedir)
+    read_end, write_end = os.pipe()
+    if os.fork() == 0:
+        os.close(read_end)
+        _daemonize(settings, options, write_end)
+    os.close(write_end)
+    os.wait()
+    with os.fdopen(read_end) as file:
+        answer = _daemons_answer(file)
+    if "error" in answer:
+        raise FluxschedError(str(answer["error"]))
+    if answer["open"] is not None:
+        sys.stderr.write(f"fluxsched: start: warning: listening at {answer['open']}\n")
+    _tell_user(answer["local_uri"], answer["made_up"])
+    return str(answer["uri"])
+
+
+def _daemons_answer(file: TextIO) -> dict[str, Any]:
+    if not select.select([file], [], [], DAEMON_START_S)[0]:
+        return {"error": f"the instance was not ready within {DAEMON_START_S:g} s: try it without --daemon, with -v"}
+    found: dict[str, Any] = json.loads(file.read() or '{"error": "the instance ended before it was ready"}')
+    return found
+
+
+def _daemonize(settings: Settings, options: StartOptions, tell_fd: int) -> None:
+    """In the child: leave the terminal, run, and never return."""
+    os.setsid()
+    if os.fork() != 0:
+        os._exit(0)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+
+    def tell(instance: Instance) -> None:
+        found = {"uri": instance.uri, "local_uri": instance.local_uri, "open": instance.is_open_to_all}
+        found["made_up"] = _made_up(instance)
+        os.write(tell_fd, json.dumps(found).encode())
+        os.close(tell_fd)
+
+    status = 1
+    try:
+        status = asyncio.run(_run(settings, replace(options, daemon=True), tell))
+    except Exception as exc:  # the daemon's last line: its starter must hear why
+        try:
+            os.write(tell_fd, json.dumps({"error": str(exc)}).encode())
+        except OSError:
+            logs.logger("instance").critical("%s", exc)
+    finally:
+        os._exit(status)
+
+
+def stop(uri: str | None, timeout_s: float = 30.0) -> str:
+    """Stop the instance at `uri`, else the only one of this user, and wait until its process is gone; where it was.
+
+    Raises Refused naming all, if there are several.
+    """
+    uri = find_uri(uri, only=True)
+    clock = SystemClock()
+    with Handle(uri) as handle:
+        pid = int(handle.rpc("instance.info")["pid"])
+        handle.rpc("instance.stop")
+    until_s = clock.monotonic_s() + timeout_s
+    while _alive(pid):
+        if clock.monotonic_s() > until_s:
+            raise FluxschedError(f"instance {uri} (process {pid}) did not end within {timeout_s:g} s", errno.ETIMEDOUT)
+        sleep(STOP_POLL_S)
+    return uri
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def agent(uri: str, *, host: str | None, ranks: str | None, heartbeat_s: float | None) -> int:
+    """Stand for this machine's targets until killed; 1 when the instance goes away."""
+    topology = discover()
+    name = host or topology.host
+    resources = replace_host(topology.resources(), name)
+    with Handle(uri) as handle:
+        hello: dict[str, Any] = {"host": name, "R": resources.to_json(), "heartbeat_s": heartbeat_s or 0.0}
+        if ranks is not None:
+            hello["ranks"] = ranks
+        welcome = handle.rpc("agent.hello", hello)
+        sys.stderr.write(f"agent of {name}: stands for targets {welcome['targets']}\n")
+        if name != topology.host:
+            sys.stderr.write(f"agent of {name}: they are made up: tasks on them run on {topology.host}\n")
+        sequence = 0
+        while True:
+            handle.rest(heartbeat_s or float(welcome["interval_s"]))
+            sequence += 1
+            handle.tell("agent.heartbeat", {"seq": sequence})
+
+
+def replace_host(resources: ResourceSet, host: str) -> ResourceSet:
+    """The same resources under another host name (for agents that stand for a pretended host)."""
+    found = resources.to_json()
+    found["execution"]["nodelist"] = [host]
+    return ResourceSet.parse(found)
+

@@ -1,0 +1,92 @@
+"""A configuration read again while the instance runs: `config.reload`, and with it whatever `resource.reload` does.
+
+Law: all or nothing. Everything is read and judged first, the file, the targets, queues with jobs and modules; if
+anything is wrong, all of that is answered and nothing has changed. Jobs that were accepted stay accepted.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fluxsched.errors import Refused
+from fluxsched.protocol.messages.common import ConfigChange, ConfigReloadResponse
+from fluxsched.protocol.messages.resource import ReloadRequest
+from fluxsched.runtime.config.changes import Change, changes, in_force
+from fluxsched.runtime.config.reader import Config, in_full, queue_configs
+from fluxsched.runtime.system.log import logger
+
+if TYPE_CHECKING:
+    from fluxsched.runtime.inventory.sources import Sources
+    from fluxsched.runtime.messaging.peers import Request
+    from fluxsched.runtime.messaging.router import Router
+    from fluxsched.runtime.services.jobshell import JobShell
+    from fluxsched.runtime.services.modules import ModuleService
+    from fluxsched.runtime.services.resource import ResourceService
+
+log = logger("config")
+
+Read = Callable[[ReloadRequest], "tuple[Config, Sources]"]
+"""Reads the configuration and the resources that a request wants. Raises InvalidValue with all faults."""
+
+
+class Reloading:
+    """Serves `config.get` and `config.reload`."""
+
+    def __init__(
+        self,
+        config: Config,
+        read: Read,
+        router: Router,
+        shell: JobShell,
+        modules: ModuleService,
+        resource: ResourceService,
+    ) -> None:
+        self._name = config.name
+        self._raw = config.raw
+        """What is in force."""
+        self._read = read
+        self._shell = shell
+        self._modules = modules
+        self._resource = resource
+        router.serve(
+            {"config.get": lambda request: request.respond(in_full(self._raw)), "config.reload": self._request}
+        )
+
+    def _request(self, request: Request) -> None:
+        if not self._name:
+            raise Refused("this instance was started without --config: there is no file to be read again", errno.ENOENT)
+        self._resource.reload(request, ReloadRequest())
+
+    def read(self, wanted: ReloadRequest) -> tuple[Sources, Callable[[], ConfigReloadResponse]]:
+        """What a reload finds, and how the configuration is taken up once its resources were.
+
+        Raises InvalidValue or Refused with all that stands against it.
+        """
+        config, sources = self._read(wanted)
+        manager = self._shell.manager
+        queues = queue_configs(config)
+        if faults := [*manager.queues.faults(queues), *self._modules.faults(config.queues)]:
+            raise Refused("\n".join(f"{config.name}: {fault}" for fault in faults), errno.EBUSY)
+
+        def take_up() -> ConfigReloadResponse:
+            found = changes(self._raw, config.raw)
+            self._raw = in_force(self._raw, config.raw)
+            self._shell.perform(manager.queues_reconfigure(queues, config.defaults.queue, self._shell.now_s))
+            answer = ConfigReloadResponse(
+                [_told(change) for change in found if change.is_live],
+                [_told(change) for change in found if not change.is_live],
+                self._modules.reconfigure(config.queues),
+            )
+            for change in found:
+                log.info("%s changed%s", change.key, "" if change.is_live else ": it holds from the next start on")
+            return answer
+
+        return sources, take_up
+
+
+def _told(change: Change) -> ConfigChange:
+    return ConfigChange(change.key, change.old, change.new)
+
+

@@ -1,0 +1,41 @@
+"""What an instance is made of: all that its starter has decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fluxsched.protocol.header import Message
+from fluxsched.runtime.client.enclosing import Enclosing, Parent
+from fluxsched.runtime.config.reader import Config
+from fluxsched.runtime.config.values import SchedulerSettings
+from fluxsched.runtime.instance.reloading import Read
+from fluxsched.runtime.inventory.sources import Sources
+from fluxsched.runtime.system.clock import Clock, SystemClock
+from fluxsched.transport.base import Server
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an instance is made of."""
+
+    sources: Sources
+    reload: Read
+    config: Config = field(default_factory=Config)
+    statedir: Path | None = None
+    enclosing: Enclosing | None = None
+    """The job that gave the resources, if one did."""
+    parent: Parent | None = None
+    """The instance that this one is inside of."""
+    schedulers: tuple[SchedulerSettings, ...] = (SchedulerSettings("fifo"),)
+    """The scheduler modules to load."""
+    bind: tuple[str, ...] = ()
+    """Further endpoints (loopback tcp, local sockets)."""
+    insecure_tcp: bool = False
+    """tcp endpoints may be bound, where every account of the machine is taken for the owner."""
+    verbose: int = 0
+    trace: Callable[[str, Message], None] | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    servers: tuple[Server, ...] = ()
+    """Ready-made transports instead of the ipc socket (in-memory ones for tests)."""

@@ -1,0 +1,74 @@
+"""What a restart finds in the store: resource state, journal, jobs with their logs, and processes left behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from msgspec.json import decode
+
+from fluxsched.jobs.restore import Row
+from fluxsched.resource.effects import Saved
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.messaging.payload_memo import Specs
+from fluxsched.runtime.services.journal import STORED_EVENTS_MAX
+
+INACTIVE_RESTORED_MAX = 10_000
+"""Inactive jobs that a restart reads back for `jobs -a`, the last to end; others stay in the store for lookups."""
+
+
+@dataclass(slots=True)
+class Restored:
+    """Everything read back, as plain values."""
+
+    saved: list[Saved] = field(default_factory=list)
+    jobs: Iterable[Row] = ()
+    """To be taken once, job by job: a hundred thousand of them at once are a gigabyte."""
+    processes: dict[int, Any] = field(default_factory=dict)
+    queues: dict[str, Any] = field(default_factory=dict)
+    epoch_ms: int | None = None
+    last_jobid: int = 0
+
+
+def read_store(store: Store) -> Restored:
+    """Read all that a restart needs."""
+    found = Restored()
+    for kind, key, value in store.read("SELECT kind, key, value FROM saved"):
+        decoded = json.loads(value)
+        if kind == "queue":
+            found.queues[key] = decoded
+        elif (kind, key) == ("instance", "epoch_ms"):
+            found.epoch_ms = int(decoded)
+        else:
+            found.saved.append(Saved(kind, key, decoded))
+    journal = store.read("SELECT event FROM journal ORDER BY seq DESC LIMIT ?", (STORED_EVENTS_MAX,))
+    found.saved += [Saved("journal", "", json.loads(event)) for (event,) in reversed(journal)]
+    found.processes = {jobid: json.loads(value) for jobid, value in store.read("SELECT jobid, value FROM process")}
+    found.last_jobid = store.read("SELECT coalesce(max(jobid), 0) FROM job_log")[0][0]
+    found.jobs = _jobs(store)
+    return found
+
+
+def _jobs(store: Store) -> Iterable[Row]:
+    """Logs of all active jobs and of those that ended last, in order of job id. A row is as old as its `seq`."""
+    rows = store.rows(
+        """
+        WITH active AS (SELECT jobid FROM job_log EXCEPT SELECT jobid FROM job_log WHERE ended),
+             recent AS (SELECT jobid FROM job_log WHERE ended ORDER BY seq DESC LIMIT ?),
+             wanted AS (SELECT jobid FROM active UNION ALL SELECT jobid FROM recent)
+        SELECT jobid, events, jobspec, R FROM wanted JOIN job_log USING (jobid) ORDER BY jobid, seq
+        """,
+        (INACTIVE_RESTORED_MAX,),
+    )
+    specs = Specs(decode)
+    for jobid, stretch in groupby(rows, key=lambda row: row[0]):
+        events: list[dict[str, Any]] = []
+        jobspec = resources = None
+        for _, some, jobspec_text, resources_text in stretch:
+            events += decode(some)
+            jobspec = specs.read(jobspec_text) if jobspec_text is not None else jobspec
+            resources = decode(resources_text) if resources_text is not None else resources
+        yield (jobid, events, jobspec, resources)

@@ -1,0 +1,39 @@
+"""Waiting for a condition of the instance, checked once a turn; for start and shutdown only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.services.jobshell import JobShell
+
+CHECK_S = 0.005
+"""How often a condition is looked at (seconds)."""
+END_JOBS_S = 15.0
+"""How long a shutdown waits for running jobs to be killed and their end to be stored (seconds)."""
+
+
+async def until(turns: Turns, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
+    """Whether `condition` came true within `timeout_s` (None: wait for ever)."""
+    begin_s = turns.clock.monotonic_s()
+    while not condition():
+        if timeout_s is not None and turns.clock.monotonic_s() - begin_s > timeout_s:
+            return False
+        await asyncio.sleep(CHECK_S)
+    return True
+
+
+async def end_jobs(shell: JobShell, store: Store) -> None:
+    """Raise a fatal exception on every job with resources; wait until all are inactive and stored."""
+    manager, turns = shell.manager, shell.turns
+
+    def holding() -> list[int]:
+        return [jobid for jobid, job in manager.active.items() if job.held]
+
+    turns.post(lambda: shell.raise_jobs(holding(), "the instance is shutting down"))
+    await until(turns, lambda: not holding(), END_JOBS_S)
+    stored = asyncio.Event()
+    turns.post(lambda: store.after_commit(stored.set))
+    await until(turns, lambda: stored.is_set() or store.fault is not None, END_JOBS_S)

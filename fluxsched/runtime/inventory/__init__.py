@@ -1,0 +1,1 @@
+"""Where the resources of an instance come from."""

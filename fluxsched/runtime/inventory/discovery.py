@@ -1,0 +1,134 @@
+"""The resources of the machine that we run on: host name, cores that we may use, GPUs.
+
+Law: discovery never fails and never claims more than the affinity mask allows. hwloc is asked first, then `/sys`, and
+at the very least each processing unit that we may use counts as a core.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fluxsched.core.children import Children, Entry
+from fluxsched.core.hostlist import Hostlist
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.runtime.inventory.hwloc import parse_topology, run_lstopo
+
+TEST_SIZE_MAX = 1 << 14
+"""Targets that stand for this one machine: 16,384, the size that our figures are measured at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """One machine. Core id `i` of R has the processing units `cores[i]`, GPU id `i` is `gpus[i]`.
+
+    `method` says who told: hwloc, sysfs or affinity.
+    """
+
+    host: str
+    cores: tuple[Idset, ...]
+    gpus: tuple[str, ...]
+    method: str
+
+    def resources(self, n: int = 1) -> ResourceSet:
+        """R of `n` targets that each stand for this machine. Raises InvalidValue outside 1..TEST_SIZE_MAX."""
+        if n < 1:
+            raise InvalidValue(f"{n} targets cannot stand for this machine: give 1 or more")
+        if n > TEST_SIZE_MAX:
+            raise LimitExceeded(f"{n} targets are above the limit of {TEST_SIZE_MAX} that may stand for one machine")
+        children = Children(self.core_ids, Idset.span(0, len(self.gpus) - 1) if self.gpus else EMPTY)
+        return ResourceSet((Entry(Idset.span(0, n - 1), children),), Hostlist((self.host,) * n))
+
+    @property
+    def core_ids(self) -> Idset:
+        """The ids of all cores."""
+        return Idset.of([id for id, pus in enumerate(self.cores) if pus])
+
+    def numbered(self, ids: Idset) -> Topology:
+        """The same machine with its cores under other ids, in order; ids between them have no processing units."""
+        assert len(ids) == len(self.cores), "one id a core"
+        cores = [EMPTY] * (ids.max() + 1)
+        for id, pus in zip(ids, self.cores, strict=True):
+            cores[id] = pus
+        return replace(self, cores=tuple(cores))
+
+
+def discover(*, root: Path = Path("/"), lstopo: Callable[[], str | None] = run_lstopo) -> Topology:
+    """What there is here; `root` is where `/sys` and `/proc` are."""
+    allowed = affinity()
+    xml = lstopo()
+    found = parse_topology(xml, allowed) if xml is not None else None
+    if found is not None:
+        cores, gpus = found
+        return Topology(host_name(), cores, gpus or system_gpus(root), "hwloc")
+    siblings = system_cores(root, allowed)
+    cores = siblings or tuple([Idset.of([pu]) for pu in allowed])
+    return Topology(host_name(), cores, system_gpus(root), "sysfs" if siblings else "affinity")
+
+
+def affinity() -> Idset:
+    """The processing units that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return Idset.of(os.sched_getaffinity(0))
+    return Idset.span(0, (os.cpu_count() or 1) - 1)
+
+
+def host_name() -> str:
+    """This machine's name, if it can stand in a hostlist."""
+    try:
+        return Hostlist.of([os.uname().nodename])[0]
+    except InvalidValue:
+        return "localhost"
+
+
+def system_cores(root: Path, allowed: Idset) -> tuple[Idset, ...]:
+    """Cores as `/sys` has them, in order of their lowest processing unit; none when it does not say."""
+    cores, rest = [], allowed
+    while rest:
+        pu = rest.min()
+        siblings = _siblings(root / f"sys/devices/system/cpu/cpu{pu}/topology") & rest
+        if pu not in siblings:
+            return ()
+        cores.append(siblings)
+        rest -= siblings
+    return tuple(cores)
+
+
+def system_gpus(root: Path) -> tuple[str, ...]:
+    """PCI addresses of the GPUs that NVIDIA's and AMD's kernel drivers show, ascending."""
+    return tuple(sorted([*_nvidia(root / "proc/driver/nvidia/gpus"), *_amd(root / "sys/class/kfd/kfd/topology/nodes")]))
+
+
+def _siblings(topology: Path) -> Idset:
+    for name in ("core_cpus_list", "thread_siblings_list"):  # the older kernels' name comes last
+        try:
+            return Idset.parse((topology / name).read_text().strip())
+        except (OSError, ValueError):
+            continue
+    return EMPTY
+
+
+def _nvidia(directory: Path) -> Iterator[str]:
+    try:
+        yield from sorted(os.listdir(directory))
+    except OSError:
+        return
+
+
+def _amd(directory: Path) -> Iterator[str]:
+    """Nodes of the ROCm driver that compute: CPUs are nodes there too, with a gpu_id of 0."""
+    for node in sorted(directory.glob("*")):
+        try:
+            if int((node / "gpu_id").read_text()) == 0:
+                continue
+            lines = [line.split() for line in (node / "properties").read_text().splitlines()]
+            values = {words[0]: int(words[1]) for words in lines if len(words) == 2}
+        except (OSError, ValueError):
+            continue
+        location = values.get("location_id", 0)
+        bus, device, function = location >> 8 & 0xFF, location >> 3 & 0x1F, location & 7
+        yield f"{values.get('domain', 0):04x}:{bus:02x}:{device:02x}.{function}"

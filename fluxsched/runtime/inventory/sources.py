@@ -1,0 +1,321 @@
+"""Where the resources of an instance come from: a file, the configuration, an enclosing job, this machine, or nowhere.
+
+Law: what the command line names replaces what the configuration names; groups, exclude and the members of queues are
+then looked up among the targets that there are, and everything that does not fit is named at once, with its line. What
+the configuration says of hosts beyond their cores and GPUs is kept where the new targets have these hosts' names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fluxsched.core.children import Children, Entry
+from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jsontext import TEXT_CHARS_MAX
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.rfields import LOCAL_PREFIX
+from fluxsched.core.rlite import merge
+from fluxsched.core.targets import parse_targets
+from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.resource.groups import EXCLUDE
+from fluxsched.resource.inventory import Inventory, describe
+from fluxsched.runtime.config.toml_reader import Fault, raise_faults
+from fluxsched.runtime.config.values import Config, HostEntry
+from fluxsched.runtime.inventory.discovery import Topology
+from fluxsched.runtime.system.files import read_text
+from fluxsched.runtime.system.log import logger
+
+FAKE_CORES_MAX = 1 << 12
+"""Cores of one made-up target: the largest machines have 1,024 hardware threads."""
+
+FAKE_GPUS_MAX = 1 << 8
+"""GPUs of one made-up target."""
+
+log = logger("config")
+
+_FAKE = re.compile(r"([0-9]{1,9})x([0-9]{1,9})(?:\+([0-9]{1,9}))?", re.ASCII)
+_RESOURCES = {("resource", "config"), ("resource", "path")}
+"""Keys that say which targets there are."""
+
+_CONFIGURED, _DISCOVERED, _ENCLOSED = "configuration", "dynamic-discovery", "job-info"  # RFC 44's methods
+
+
+class _FaultyResources(Exception):
+    """The configuration's own resources cannot be had; the one argument is the Fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The inventory and what belongs to it.
+
+    `groups` are the configured ones and `exclude`, without `default`. `real`: every target stands for this machine.
+    `made_up`: the targets are nowhere, so they are online from the start, and what runs there runs here, unpinned.
+    `topology` is this machine, with cores numbered as the inventory numbers them; None for made-up targets.
+    """
+
+    inventory: Inventory
+    groups: dict[str, Idset]
+    real: bool
+    made_up: bool
+    topology: Topology | None
+
+    def made_up_of(self, resources: ResourceSet) -> Idset:
+        """The targets among these that are not this machine: what runs on them runs here all the same."""
+        if self.topology is None:
+            return resources.ranks
+        return resources.ranks - resources.ranks_of(self.topology.host)
+
+
+def build_inventory(
+    config: Config | None,
+    *,
+    r_path: Path | None = None,
+    fake: str | None = None,
+    test_size: int | None = None,
+    enclosing: ResourceSet | None = None,
+    given: ResourceSet | None = None,
+    topology: Callable[[], Topology],
+    known: Iterable[Fault] = (),
+) -> Sources:
+    """The resources that these options, else the configuration, else an enclosing job's R, else this machine give.
+
+    `given` is an R that somebody sent, taken like a file's, instead of all of these. `known` are faults of the
+    configuration that were found already. Raises InvalidValue naming all that is wrong: these, and with the line of
+    each group and queue all unknown and all doubly owned targets.
+    """
+    config, faults = config or Config(), list(known)
+    _check_exclusive({"--R": r_path, "--fake": fake, "--test-size": test_size})
+    if all(source is None for source in (given, fake, test_size, r_path)):
+        if any(fault.path[:2] in _RESOURCES for fault in faults):  # nobody can tell which targets there would be
+            raise_faults(config.name, faults)
+        try:
+            found = _of_config(config, enclosing, topology)
+        except _FaultyResources as fault:
+            raise_faults(config.name, [*faults, fault.args[0]])
+            raise
+    elif given is not None:
+        found = _described(usable_resources(given, "R"), topology())
+    elif fake is not None:
+        made = _dressed(fake_resources(fake), config)
+        found = Sources(Inventory(made, _CONFIGURED), {}, real=False, made_up=True, topology=None)
+    elif test_size is not None:
+        here = topology()
+        made = _dressed(here.resources(test_size), config)
+        found = Sources(Inventory(made, _CONFIGURED), {}, real=True, made_up=False, topology=here)
+    else:
+        assert r_path is not None
+        found = _described(read_resources(r_path), topology())
+    groups = _groups(config, found.inventory.resources, faults)
+    resources = _with_queue_members(config, found.inventory.resources, faults)
+    if config.resource.shared:
+        resources = resources.with_shared(config.resource.shared)
+    raise_faults(config.name, faults)
+    return replace(found, inventory=replace(found.inventory, resources=resources), groups=groups)
+
+
+def _of_config(config: Config, enclosing: ResourceSet | None, topology: Callable[[], Topology]) -> Sources:
+    """The resources that the configuration names, else those of the enclosing job, else this machine's."""
+    if config.resource.path is not None or config.resource.entries:
+        return _described(_configured(config), topology())
+    if enclosing is not None:
+        return _enclosed(enclosing, topology())
+    here = topology()
+    inventory = Inventory(here.resources(), _DISCOVERED, dynamic=True)
+    return Sources(inventory, {}, real=True, made_up=False, topology=here)
+
+
+def fake_resources(spec: str) -> ResourceSet:
+    """R of made-up targets: `1000x64+4` is 1,000 hosts, fake[0-999], each of 64 cores and 4 GPUs.
+
+    Raises InvalidValue for what is no such text, LimitExceeded naming the number that is out of range.
+    """
+    match = _FAKE.fullmatch(spec)
+    if match is None:
+        raise InvalidValue(f"--fake {spec[:40]!r} is not HOSTSxCORES or HOSTSxCORES+GPUS, such as 1000x64+4")
+    hosts, cores, gpus = (int(number or 0) for number in match.groups())
+    for what, value, lowest, limit in (
+        ("hosts", hosts, 1, HOSTS_MAX),
+        ("cores a host", cores, 1, FAKE_CORES_MAX),
+        ("GPUs a host", gpus, 0, FAKE_GPUS_MAX),
+    ):
+        if not lowest <= value <= limit:
+            raise LimitExceeded(f"--fake {spec}: {value} {what} is not within {lowest}..{limit}")
+    children = Children(Idset.span(0, cores - 1), Idset.span(0, gpus - 1) if gpus else EMPTY)
+    return ResourceSet((Entry(Idset.span(0, hosts - 1), children),), Hostlist.parse(f"fake[0-{hosts - 1}]"))
+
+
+def read_resources(path: Path) -> ResourceSet:
+    """The R in a file, which must have hosts and at least one target; another instance's `+` properties are dropped.
+
+    Raises InvalidValue naming the file and what is wrong.
+    """
+    try:
+        resources = ResourceSet.parse(read_text(path, "R", TEXT_CHARS_MAX))
+    except InvalidValue as fault:
+        text = str(fault)
+        raise type(fault)(text if str(path) in text else f"{path}: {text}", fault.errnum) from None
+    return usable_resources(resources, f"{path}: R")
+
+
+def usable_resources(resources: ResourceSet, name: str) -> ResourceSet:
+    """An R from outside, which must have hosts and at least one target; `+` properties are dropped."""
+    if not resources:
+        raise InvalidValue(f"{name} has no targets: R_lite is empty")
+    if len(resources.nodelist) != len(resources):
+        raise InvalidValue(f"{name} has no nodelist, so the hosts of its targets are not known (RFC 20)")
+    return replace(resources.job_view(), nslots=None)
+
+
+def resources_of_entries(entries: tuple[HostEntry, ...]) -> ResourceSet:
+    """R of `[[resource.config]]`: a host's rank is its place among all hosts; entries about the same host add up.
+
+    Raises InvalidValue naming all hosts that no entry gives a core.
+    """
+    rank_of: dict[str, int] = {}
+    children: list[Children] = []
+    properties: dict[str, list[int]] = {}
+    for entry in entries:
+        mine = Children(Idset.parse(entry.cores), Idset.parse(entry.gpus), (), entry.amounts)
+        ranks = []
+        for host in Hostlist.parse(entry.hosts).unique():
+            rank = rank_of.setdefault(host, len(children))
+            ranks.append(rank)
+            if rank == len(children):
+                children.append(mine)
+            else:
+                children[rank] |= mine
+        if len(rank_of) > HOSTS_MAX:
+            raise LimitExceeded(f"[[resource.config]]: {len(rank_of)} hosts are above the limit of {HOSTS_MAX}")
+        for name in entry.properties:
+            properties.setdefault(name, []).extend(ranks)
+    hosts = Hostlist(tuple(rank_of))
+    if not hosts:
+        raise InvalidValue("[[resource.config]]: no entry names a host")
+    if idle := [host for host, owned in zip(hosts, children, strict=True) if not owned.cores]:
+        raise InvalidValue(f"[[resource.config]]: no entry gives hosts {Hostlist.of(idle)} any cores")
+    made = ResourceSet(merge(enumerate(children)).entries, hosts)
+    for name, having in properties.items():
+        made = made.add_property(name, Idset.of(having))
+    return made
+
+
+def _dressed(resources: ResourceSet, config: Config) -> ResourceSet:
+    """With the properties and amounts that `[[resource.config]]` gives hosts of these names; warns of all others."""
+    ranks_of: dict[str, list[int]] = {}
+    for rank, host in zip(resources.ranks, resources.nodelist, strict=True):
+        ranks_of.setdefault(host, []).append(rank)
+    counted: dict[int, Children] = {}
+    properties: dict[str, list[int]] = {}
+    absent: dict[str, None] = {}
+    for entry in config.resource.entries:
+        if not (entry.properties or entry.amounts):
+            continue
+        hosts, mine = Hostlist.parse(entry.hosts).unique(), Children(amounts=entry.amounts)
+        absent |= dict.fromkeys(host for host in hosts if host not in ranks_of)
+        ranks = [rank for host in hosts for rank in ranks_of.get(host, ())]
+        counted |= {rank: counted.get(rank, mine) | mine for rank in ranks}
+        for name in entry.properties:
+            properties.setdefault(name, []).extend(ranks)
+    if absent:
+        where, there_are = config.where("resource", "config"), resources.nodelist.unique()
+        lost = f"properties and amounts of hosts {Hostlist.of(absent)} are dropped"
+        log.warning("%s: [[resource.config]]: %s: the hosts here are %s", where, lost, there_are)
+    having = {name: Idset.of(ranks) for name, ranks in properties.items() if ranks}
+    return resources | ResourceSet(merge(counted.items()).entries, resources.hosts(Idset.of(counted)), having)
+
+
+def _groups(config: Config, resources: ResourceSet, faults: list[Fault]) -> dict[str, Idset]:
+    """The configured groups, `exclude` always among them, as ranks.
+
+    Adds each fault: unknown targets, or targets that an earlier group has.
+    """
+    groups: dict[str, Idset] = {}
+    lines: dict[str, int] = {}
+    for name, text, line, table in _group_texts(config):
+        try:
+            ranks = _targets(text, resources)
+        except InvalidValue as fault:
+            faults.append(Fault(line, f"{table} {name}: {fault}"))
+            continue
+        for other, owned in groups.items():
+            if twice := ranks & owned:
+                both = f"{describe(resources, twice)} in group {other!r} too ({config.name}:{lines[other]})"
+                faults.append(Fault(line, f"{table} {name}: {both}: a target belongs to one group"))
+        groups[name], lines[name] = ranks, line
+    return {EXCLUDE: EMPTY, **groups}
+
+
+def _group_texts(config: Config) -> Iterator[tuple[str, str, int, str]]:
+    """Each group with its text and its place: line 12, `[resource.groups]`."""
+    settings = config.resource
+    for name, text in settings.groups.items():
+        yield name, text, config.line("resource.groups", name), "[resource.groups]"
+    if settings.exclude:
+        short = "exclude" in config.raw.get("resource", {})
+        table = "resource" if short else "resource.groups"
+        yield EXCLUDE, settings.exclude, config.line(table, EXCLUDE), f"[{table}]"
+
+
+def _targets(text: str, resources: ResourceSet) -> Idset:
+    return parse_targets(text, resources.ranks_by_host, resources.ranks)
+
+
+def _with_queue_members(config: Config, resources: ResourceSet, faults: list[Fault]) -> ResourceSet:
+    """With the membership property `+NAME` on the hosts of each queue that lists its hosts (RFC 33)."""
+    for name, queue in config.queues.items():
+        if queue.hosts is None:
+            continue
+        try:
+            ranks = resources.ranks if queue.hosts == "all" else _targets(queue.hosts, resources)
+            if not ranks:
+                raise InvalidValue("names no host (RFC 33 asks for at least one)")
+            resources = resources.add_property(LOCAL_PREFIX + name, ranks)
+        except InvalidValue as fault:
+            faults.append(Fault(config.line(f"queues.{name}", "hosts"), f"[queues.{name}] hosts: {fault}"))
+    return resources
+
+
+def _configured(config: Config) -> ResourceSet:
+    path = config.resource.path
+    try:
+        return resources_of_entries(config.resource.entries) if path is None else read_resources(Path(path))
+    except InvalidValue as fault:
+        line = config.line("resource", "config" if path is None else "path")
+        raise _FaultyResources(Fault(line, f"{'' if path is None else '[resource] path: '}{fault}")) from fault
+
+
+def _described(resources: ResourceSet, here: Topology) -> Sources:
+    """Targets as somebody wrote them down; ours are those that have this machine's name."""
+    local = resources.ranks_of(here.host)
+    fitting = all(entry.children.cores <= here.core_ids for entry in resources.restrict(local).entries)
+    real = bool(local) and local == resources.ranks
+    topology = here if fitting else replace(here, cores=())
+    return Sources(Inventory(resources, _CONFIGURED), {}, real, made_up=False, topology=topology)
+
+
+def _enclosed(enclosing: ResourceSet, here: Topology) -> Sources:
+    """The R of the job that we run in, as ranks from 0.
+
+    The job is bound to its cores, so what we may use are these, in order, if there are as many; else (a made-up target
+    of the enclosing instance, several targets) they cannot be told apart and are not pinned once more.
+    """
+    if not enclosing:
+        raise InvalidValue("the enclosing job's R has no targets")
+    resources = replace(enclosing.job_view().rerank(), nslots=None)
+    cores = EMPTY
+    for entry in resources.entries:
+        cores |= entry.children.cores
+    ours = resources.ranks_of(here.host) == resources.ranks
+    bound = ours and len(cores) == len(here.cores)
+    topology = here.numbered(cores) if bound else None
+    return Sources(Inventory(resources, _ENCLOSED), {}, real=ours, made_up=not bound, topology=topology)
+
+
+def _check_exclusive(options: dict[str, object]) -> None:
+    given = [name for name, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise InvalidValue(f"{' and '.join(given)} exclude each other: each replaces all resources")

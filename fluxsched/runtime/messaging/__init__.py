@@ -1,0 +1,1 @@
+"""RFC 3 messages between peers and services."""

@@ -1,0 +1,400 @@
+"""Routes RFC 3 messages between peers and services, one outbox a peer, flushed once a turn.
+
+A peer that has sent a bundle gets bundles; to all others messages go one by one (wire.md, Bundles). Payloads are
+msgpack in here: the JSON of a local peer is turned right before it is handled, and back right before it is sent. Such a
+peer meets the handlers of `serve_local` first, which answer as Flux does. Handlers never wait: they answer at once,
+later (`Request.respond` after a commit), or not at all. A handler's `FluxschedError` is the sender's error response;
+what nobody foresaw ends that call, too (see `faults`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from functools import partial
+from logging import DEBUG, INFO
+from typing import Any, TypeVar
+
+from fluxsched.errors import FluxschedError, RemoteProtocolError
+from fluxsched.protocol import codec
+from fluxsched.protocol.bundle import pack_bundles, unpack_bundle
+from fluxsched.protocol.header import (
+    CONTROL,
+    NORESPONSE,
+    REQUEST,
+    RESPONSE,
+    ROLE_LOCAL,
+    ROLE_OWNER,
+    ROLE_USER,
+    Message,
+    decode,
+    encode,
+    make_request,
+)
+from fluxsched.protocol.messages.common import CancelRequest
+from fluxsched.runtime.loop.faults import answer_of, foreseen
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.messaging.calls import Answered, OwnCalls
+from fluxsched.runtime.messaging.payload_conversion import hear, speak
+from fluxsched.runtime.messaging.peers import Peer, Request
+from fluxsched.runtime.system.log import logger
+from fluxsched.transport.base import Arrived, Lost, Server
+
+T = TypeVar("T")
+Handler = Callable[[Request], None]
+
+GOODBYE = "said goodbye"
+"""Why a client is dropped that leaves as it should: of no interest in a log."""
+MALFORMED_TOPIC = "malformed"
+"""Topic of the error response to a message whose own topic could not be read."""
+RECEIVE_MAX = 2
+"""Frames taken from a socket at a time; each may be a bundle of hundreds of messages."""
+READ_AHEAD_MESSAGES = 256
+"""With so many messages in hand no more are read: transports let peers in by turns, frame by frame, and who asks one
+thing must not wait until a burst is through."""
+SLICE_MESSAGES = 64
+"""Messages of one peer that are handled before the next peer has its turn: 3 ms. With 16 each costs 5 % more, since
+like follows like less often."""
+IN_FLIGHT_PEER_MAX = 200_000
+"""Unanswered requests of one peer: a client may have 20,000 submits and as many waits open, five times over."""
+SERVICES_PEER_MAX = 64
+"""Services one peer may register: module processes need two or three."""
+
+log = logger("router")
+
+
+class Router:
+    """Peers on one side, services on the other."""
+
+    def __init__(
+        self, turns: Turns, servers: list[Server], trace: Callable[[str, Message], None] | None = None
+    ) -> None:
+        self.turns = turns
+        self.peers: dict[tuple[Server, bytes], Peer] = {}
+        self._servers = servers
+        self._handlers: dict[str, Handler] = {}
+        self._services: set[str] = set()
+        self._local_handlers: dict[str, Handler] = {}
+        self._local_services: set[str] = set()
+        self._tables = {False: (self._handlers,), True: (self._local_handlers, self._handlers)}
+        """Where to look for a handler, by whether the peer speaks JSON."""
+        self._guest_topics: set[str] = set()
+        self._remote: dict[str, Peer] = {}
+        self._heard: deque[Peer] = deque()
+        """Peers whose messages were read and not handled yet, each once."""
+        self._unhandled = 0
+        self.calls = OwnCalls()
+        self._dirty: dict[Peer, None] = {}
+        self._on_lost: list[Callable[[Peer], None]] = []
+        self._on_response: dict[str, Callable[[Peer, Message], None]] = {}
+        self._trace = trace
+        self.received = self.sent = 0
+
+    # -- set-up -------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take part in the turns: drain the servers at the start, flush the outboxes at the end."""
+        self.turns.source(self._take)
+
+    def serve(self, handlers: Mapping[str, Handler]) -> None:
+        """Register handlers by topic, `SERVICE.METHOD`."""
+        for topic, handler in handlers.items():
+            self._handlers[topic] = handler
+            self._services.add(topic.split(".", 1)[0])
+
+    def serve_local(self, handlers: Mapping[str, Handler], *, guests: bool = False) -> None:
+        """Register handlers that only peers of a local socket meet, before those of `serve`: they answer as Flux does.
+
+        In a topic that each job has of its own an asterisk stands for the job's id: `shell-*.stdin`. `guests`: also who
+        is not the owner may ask; everything else answers them EPERM.
+        """
+        for topic, handler in handlers.items():
+            self._local_handlers[topic] = handler
+            self._local_services.add(topic.split(".", 1)[0])
+        if guests:
+            self.admit_guests(handlers)
+
+    def guard(self, guards: Mapping[str, Callable[[Handler], Handler]]) -> None:
+        """Put another handler before that of a topic that is served by now."""
+        for handlers in (self._handlers, self._local_handlers):
+            for topic in guards.keys() & handlers.keys():
+                handlers[topic] = guards[topic](handlers[topic])
+
+    def admit_guests(self, topics: Iterable[str]) -> None:
+        """Topics that also who is not the owner may ask."""
+        self._guest_topics.update(topics)
+
+    def on_lost(self, call: Callable[[Peer], None]) -> None:
+        """Be told once of every lost peer, after all that it had sent was handled and its streams were ended."""
+        self._on_lost.append(call)
+
+    def on_response(self, topic: str, call: Callable[[Peer, Message], None]) -> None:
+        """Take the responses to requests that we send under `topic` without a matchtag (RFC 27)."""
+        self._on_response[topic] = call
+
+    def register(self, service: str, peer: Peer) -> None:
+        """Let `peer` serve `service` until it is lost or unregisters (service.add)."""
+        if service in self._services or service in self._remote:
+            raise FluxschedError(f"service {service!r} is already registered", errno.EEXIST)
+        if len(peer.services) >= SERVICES_PEER_MAX:
+            raise FluxschedError(f"a peer may register {SERVICES_PEER_MAX} services at most", errno.EMFILE)
+        self._remote[service] = peer
+        peer.services.add(service)
+
+    def unregister(self, service: str, peer: Peer) -> None:
+        """End what `register` began."""
+        if self._remote.get(service) is not peer:
+            raise FluxschedError(f"service {service!r} is not registered by this peer", errno.ENOENT)
+        del self._remote[service]
+        peer.services.discard(service)
+
+    # -- sending ------------------------------------------------------------------------------------------------
+
+    def send(self, peer: Peer, message: Message) -> None:
+        """Put a message into the peer's outbox; it leaves at the end of the turn."""
+        if not peer.gone:
+            if not peer.outbox:
+                self._dirty[peer] = None
+                self.turns.wake()
+            peer.outbox.append(message)
+
+    def request(self, peer: Peer, topic: str, payload: object) -> None:
+        """Send a request without a matchtag (`sched.alloc` and its like)."""
+        self.send(peer, make_request(topic, codec.pack(payload)))
+
+    def call(
+        self, peer: Peer, topic: str, payload: bytes | None, answered: Answered, *, is_question: bool = False
+    ) -> None:
+        """Send `peer` a request of the instance's own; `answered` runs once. A question may be given up (`calls`)."""
+        tag = self.calls.begin(peer, topic, answered, is_question=is_question)
+        self.send(peer, make_request(topic, payload, matchtag=tag))
+
+    def forward(self, request: Request, peer: Peer, payload: bytes | None = None) -> None:
+        """Have `peer` answer `request`, with its own payload or another; the answer goes back to the requester."""
+        original = request.message
+        payload = original.payload if payload is None else payload
+        if original.flags & NORESPONSE:
+            self.send(peer, make_request(original.topic, payload, flags=NORESPONSE))
+            return
+
+        def answered(answer: Message | None) -> None:
+            if answer is None:
+                request.error(errno.ENOSYS, f"{request.topic}: its service went away before it answered")
+                return
+            request.relay(answer)
+
+        self.call(peer, original.topic, payload, answered, is_question=True)
+
+    def unsent_bytes(self, peer: Peer) -> int:
+        """Bytes that the peer has not taken yet; streams hold back and merge while there are any."""
+        return peer.server.unsent_bytes(peer.identity)
+
+    def flush(self) -> None:
+        """End-of-turn hook: each outbox leaves as few frames as its peer accepts."""
+        dirty, self._dirty = self._dirty, {}
+        for peer in dirty:
+            messages, peer.outbox = peer.outbox, []
+            self.sent += len(messages)
+            if self._trace is not None:
+                for message in messages:
+                    self._trace(f"-> {peer.name}", message)
+            if peer.bundles and len(messages) > 1:
+                for frames in pack_bundles(messages):
+                    peer.server.send(peer.identity, frames)
+            else:
+                for message in messages:
+                    speak(peer, message)
+                    peer.server.send(peer.identity, encode(message))
+
+    # -- receiving ----------------------------------------------------------------------------------------------
+
+    def _take(self, until_s: float) -> bool:
+        """Handle what has arrived, some of each peer by turns, until the turn's time is up."""
+        heard, monotonic_s = self._heard, self.turns.clock.monotonic_s
+        while True:
+            if self._unhandled < READ_AHEAD_MESSAGES:
+                self._read()
+            if not heard:
+                return False
+            peer = heard.popleft()
+            inbox = peer.inbox
+            count = min(SLICE_MESSAGES, len(inbox))
+            for _ in range(count):
+                message = inbox.popleft()
+                if isinstance(message, Lost):
+                    self._lost(peer, message)
+                else:
+                    self._dispatch(peer, message)
+            self._unhandled -= count
+            if inbox:
+                heard.append(peer)
+            if monotonic_s() >= until_s:
+                return True
+
+    def _read(self) -> None:
+        for server in self._servers:
+            for arrival in server.receive(RECEIVE_MAX):
+                if isinstance(arrival, Arrived):
+                    self._arrived(server, arrival)
+                elif (peer := self.peers.pop((server, arrival.peer), None)) is not None:
+                    peer.gone = True  # from here on its name may be somebody else's
+                    self._hear(peer, (arrival,))
+
+    def _hear(self, peer: Peer, messages: Sequence[Message | Lost]) -> None:
+        if not peer.inbox:
+            self._heard.append(peer)
+        peer.inbox.extend(messages)
+        self._unhandled += len(messages)
+
+    def _peer(self, server: Server, arrival: Arrived) -> Peer:
+        identity = arrival.peer
+        peer = self.peers.get((server, identity))
+        if peer is None:
+            owner = os.getuid()
+            userid = owner if arrival.userid is None else arrival.userid
+            rolemask = (ROLE_OWNER if userid == owner else ROLE_USER) | (ROLE_LOCAL if server.json else 0)
+            peer = self.peers[server, identity] = Peer(server, identity, userid, rolemask)
+        return peer
+
+    def _arrived(self, server: Server, arrival: Arrived) -> None:
+        peer = self._peer(server, arrival)
+        try:
+            message = decode(arrival.frames)
+            messages = unpack_bundle(message)
+        except RemoteProtocolError as exc:
+            log.warning("peer %s sent a malformed message: %s", peer.name, exc)
+            self.send(peer, Message(type=RESPONSE, topic=MALFORMED_TOPIC, payload=str(exc).encode(), aux1=exc.errnum))
+            return
+        if len(messages) != 1 or messages[0] is not message:
+            peer.bundles = True
+        self.received += len(messages)
+        self._hear(peer, messages)
+
+    def _dispatch(self, peer: Peer, message: Message) -> None:
+        if self._trace is not None:
+            self._trace(f"<- {peer.name}", message)
+        if message.type == REQUEST:
+            request = Request(self.send, peer, message)
+            try:
+                hear(peer, message)
+                self._handle(request)
+            except Exception as exc:
+                self._failed(request, exc)
+        elif not peer.rolemask & ROLE_OWNER:
+            self.drop(peer, "a guest may only ask")
+        elif message.type == RESPONSE:
+            self._answer(peer, message)
+        elif message.type != CONTROL:
+            log.warning("peer %s sent a message of type %d, which only the instance sends", peer.name, message.type)
+
+    def _failed(self, request: Request, exc: Exception) -> None:
+        """Answer with what a handler raised. A stream that it had opened by then ends at both sides."""
+        if not foreseen(exc):
+            self.turns.unforeseen(request.topic, exc)
+            if request.on_end is not None:
+                self.turns.spared(request.on_end, request.topic)
+                request.on_end = None
+        request.error(*answer_of(request.topic, exc))
+
+    def _handle(self, request: Request) -> None:
+        message = request.message
+        if request.peer.in_flight > IN_FLIGHT_PEER_MAX:
+            raise FluxschedError(f"{IN_FLIGHT_PEER_MAX} requests wait already: wait for some answers", errno.EMFILE)
+        if message.nodeid not in (0, 0xFFFFFFFF):
+            raise FluxschedError(f"no such rank: {message.nodeid}; this instance has rank 0", errno.EHOSTUNREACH)
+        if not message.rolemask & ROLE_OWNER and message.topic not in self._guest_topics:
+            raise FluxschedError("Request requires owner credentials", errno.EPERM)
+        handler = self._handler(request)
+        if handler is not None:
+            handler(request)
+            return
+        service = message.topic.split(".", 1)[0]
+        if service in self._remote:
+            self.forward(request, self._remote[service])
+        elif service in self._services or (request.peer.json and service in self._local_services):
+            raise FluxschedError(f"Unknown service method '{message.topic}'", errno.ENOSYS)
+        else:
+            raise FluxschedError(f"No service matching {message.topic} is registered", errno.ENOSYS)
+
+    def _handler(self, request: Request) -> Handler | None:
+        topic = request.message.topic
+        for handlers in self._tables[request.peer.json]:
+            handler = handlers.get(topic)
+            if handler is not None:
+                return handler
+            if topic.endswith("-cancel") and topic.removesuffix("-cancel") in handlers:
+                return self._cancel
+        if request.peer.json:
+            return self._local_handlers.get(each_jobs(topic))
+        return None
+
+    def _cancel(self, request: Request) -> None:
+        stream = request.peer.streams.get(request.payload(CancelRequest).matchtag)
+        request.respond()  # to those who want to know; RFC 6 sends a cancel with NORESPONSE
+        if stream is not None and stream.topic == request.topic.removesuffix("-cancel"):
+            self.end_stream(stream)
+
+    def end_stream(self, stream: Request) -> None:
+        """End a stream at its peer's wish: its owner hears of it, the peer gets ENODATA."""
+        on_end, stream.on_end = stream.on_end, None
+        stream.finish()
+        if on_end is not None:
+            on_end()
+
+    def _answer(self, peer: Peer, message: Message) -> None:
+        if message.matchtag:
+            answered = self.calls.end(peer, message.matchtag)
+            if answered is not None and not self._accept(peer, message, answered, message):
+                answered(None)
+            return
+        call = self._on_response.get(message.topic)
+        if call is None:
+            log.warning("peer %s answered %r, which nobody asked", peer.name, message.topic)
+            return
+        self._accept(peer, message, call, peer, message)
+
+    def _accept(self, peer: Peer, message: Message, take: Callable[..., None], *args: Any) -> bool:
+        """Whether an answer was fit to be taken; who answers nonsense is cut off: its state is not ours to guess."""
+        try:
+            take(*args)
+        except Exception as exc:
+            if not foreseen(exc):
+                self.turns.unforeseen(message.topic, exc)
+            log.error("peer %s: %s: %s; it is cut off", peer.name, message.topic, exc)
+            self.drop(peer, str(exc))
+            return False
+        return True
+
+    def drop(self, peer: Peer, reason: str) -> None:
+        """Cut a peer off; its loss is handled like any other."""
+        peer.dropped = reason
+        peer.server.drop(peer.identity, reason)
+        self.turns.wake()
+
+    def _lost(self, peer: Peer, lost: Lost) -> None:
+        log.log(DEBUG if peer.dropped == GOODBYE else INFO, "peer %s is gone: %s", peer.name, lost.reason)
+        self._dirty.pop(peer, None)
+        for service in peer.services:
+            self._remote.pop(service, None)
+        streams, peer.streams, spared = peer.streams, {}, self.turns.spared
+        for stream in streams.values():
+            on_end, stream.on_end = stream.on_end, None
+            if on_end is not None:
+                spared(on_end, stream.topic)
+        for answered in self.calls.lost(peer):
+            spared(partial(answered, None), "a call of a lost peer")
+        for call in self._on_lost:
+            spared(partial(call, peer), "a lost peer")
+
+
+def each_jobs(topic: str) -> str:
+    """The name under which `serve_local` knows a topic that each job has of its own: `shell-*.stdin`."""
+    kind, _, rest = topic.partition("-")
+    return f"{kind}-*.{rest.rpartition('.')[2]}"
+
+
+def forget(table: MutableMapping[Any, Any], key: object) -> None:
+    """Drop `key` from a table of streams, if it is still there."""
+    table.pop(key, None)

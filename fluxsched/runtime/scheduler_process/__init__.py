@@ -1,0 +1,1 @@
+"""A scheduler module as a process of its own."""

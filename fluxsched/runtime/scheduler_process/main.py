@@ -1,0 +1,99 @@
+"""Process entry of a scheduler module.
+
+    python -m fluxsched.runtime.scheduler_process.main --uri URI --name N --group G SPECS
+
+The last line on stderr is why it ended (`last_words`); the instance shows it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+
+from fluxsched.errors import FluxschedError
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.scheduler_process.host import SchedulerHost
+from fluxsched.runtime.scheduler_process.last_words import said
+from fluxsched.runtime.system import interpreter, log
+from fluxsched.runtime.system.clock import SystemClock, local_text
+from fluxsched.runtime.system.parent_death import die_with
+from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
+from fluxsched.sched.engine.set_aside import UNSATISFIABLE, WAIT
+from fluxsched.sched.policy import Policy
+from fluxsched.sched.registry import load
+from fluxsched.transport.zeromq import ZmqClient
+
+
+def policies_of(specs: str) -> tuple[Policy, dict[str, Policy]]:
+    """The policies, ready; whatever their own code raises while they are loaded and made is said in one line."""
+    try:
+        return load(specs)
+    except FluxschedError:
+        raise
+    except SystemExit as exc:
+        raise FluxschedError(f"policy {specs} ended the process while it was loaded: {log.left(exc)}") from exc
+    except Exception as exc:  # foreign code: whatever it raises is its author's to know
+        raise FluxschedError(f"policy {specs} raised {log.blamed(exc)}") from exc
+
+
+async def serve(
+    uri: str, name: str, specs: str, groups: tuple[str, ...], queues: dict[str, str], unsatisfiable: str
+) -> str | None:
+    """Run the module until it is told to leave (None) or fails (the reason)."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[str | None] = loop.create_future()
+
+    def end(reason: str | None) -> None:
+        if not ended.done():
+            ended.set_result(reason)
+
+    policy, own = policies_of(specs)
+    turns = Turns(SystemClock())
+    turns.failed = lambda exc: end(log.blamed(exc))
+    client = ZmqClient(uri)
+    scheduler = Scheduler(policy, groups, queues, own, unsatisfiable=unsatisfiable, time_text=local_text)
+    host = SchedulerHost(client, scheduler, groups, turns, name)
+    host.on_end = end
+    loop.add_signal_handler(signal.SIGTERM, end, None)
+    client.start(loop, turns.wake)
+    turns.start(loop)
+    host.start()
+    interpreter.settle()
+    try:
+        return await ended
+    finally:
+        turns.stop()
+        client.close()
+
+
+def main() -> int:
+    """Parse, run, and leave with 0 (told to), 1 (failed) or 2 (could not begin)."""
+    parser = argparse.ArgumentParser(prog="fluxsched-sched", description=__doc__)
+    parser.add_argument("--uri", required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--group", action="append", default=[])
+    parser.add_argument("--queue", action="append", default=[], help="NAME=GROUP")
+    parser.add_argument("--unsatisfiable", choices=UNSATISFIABLE, default=WAIT)
+    parser.add_argument("specs", metavar="SPEC[;QUEUE=SPEC...]")
+    parser.add_argument("--instance", type=int, help="the process id of the instance, which this one does not outlive")
+    options = parser.parse_args()
+    if options.instance is not None:
+        die_with(options.instance)
+    log.setup(None, verbose=1)
+    try:
+        groups = tuple(options.group) or (DEFAULT_GROUP,)
+        queues = dict(pair.split("=", 1) for pair in options.queue)
+        reason = asyncio.run(serve(options.uri, options.name, options.specs, groups, queues, options.unsatisfiable))
+    except FluxschedError as exc:
+        sys.stderr.write(said(str(exc)))
+        return 2
+    if reason is not None:
+        sys.stderr.write(said(reason))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

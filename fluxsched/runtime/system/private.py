@@ -1,0 +1,95 @@
+"""What an instance keeps is its owner's alone: directories 0700, files 0600, whatever the umask, whatever stood there.
+
+Law: what is ours and was open to others is closed, and that is said; what is somebody else's, or may well be there for
+others to use, is refused and left as it is. Files of a job's own choice are none of this module's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pwd
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from fluxsched.errors import Refused
+from fluxsched.runtime.system.log import logger
+from fluxsched.runtime.system.paths import DATABASE_NAME
+
+log = logger("instance")
+
+DIRECTORY_MODE, FILE_MODE = 0o700, 0o600
+OTHERS = 0o077
+"""Permissions of everybody but the owner."""
+SPOOL_NAME = "jobs"
+STATE_NAMES = (DATABASE_NAME, f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-shm", "lock", "logs", SPOOL_NAME)
+"""What is ours in a state directory."""
+
+
+def private_directory(path: Path, what: str, is_ours: Callable[[Path], bool] = lambda path: True) -> None:
+    """Make a directory that is its owner's alone, or make the one that is there so.
+
+    Raises Refused (EPERM) for one of another user, and for one that is open to others unless it is empty or `is_ours`
+    knows it; OSError as the system has it.
+    """
+    with contextlib.suppress(FileExistsError):
+        path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        path.mkdir(mode=DIRECTORY_MODE)
+        path.chmod(DIRECTORY_MODE)
+        return
+    found = path.stat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise Refused(f"{what} {path} is not a directory: name another one", errno.ENOTDIR)
+    if found.st_uid != os.geteuid():
+        whose = f"{what} {path} belongs to {_name(found.st_uid)}, who could read and change what is kept there"
+        raise Refused(f"{whose}: name one of your own", errno.EPERM)
+    if found.st_mode & OTHERS:
+        mode = stat.S_IMODE(found.st_mode)
+        if not is_ours(path) and os.listdir(path):
+            raise Refused(
+                f"{what} {path} is open to others (mode {mode:04o}) and has other files in it: "
+                f"name a new one, or close this one with chmod {DIRECTORY_MODE:o}",
+                errno.EPERM,
+            )
+        path.chmod(DIRECTORY_MODE)
+        log.warning("%s %s was open to others (mode %04o), now it is yours alone (0700)", what, path, mode)
+
+
+def private_state(state: Path) -> None:
+    """Make a state directory, or take over one that is there: it and all of ours in it is closed to others.
+
+    Raises Refused as `private_directory` does.
+    """
+    try:
+        private_directory(state, "state directory", lambda path: (path / DATABASE_NAME).exists())
+    except OSError as fault:
+        raise Refused(f"state directory {state} cannot be used: {fault.strerror}", fault.errno) from fault
+    for name in STATE_NAMES:
+        close_to_others(state / name)
+    private_directory(state / SPOOL_NAME, "spool directory")
+
+
+def close_to_others(path: Path) -> None:
+    """Take everybody's permissions but the owner's from a file or directory, if it is there; a link is left alone."""
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if mode & OTHERS and not stat.S_ISLNK(mode):
+            path.chmod(DIRECTORY_MODE if stat.S_ISDIR(mode) else FILE_MODE)
+
+
+def private_file(path: Path) -> None:
+    """Make sure that a file is there and its owner's alone, before somebody opens it who would ask the umask."""
+    close_to_others(path)
+    with contextlib.suppress(FileExistsError):
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        os.fchmod(fd, FILE_MODE)  # an umask may take permissions from the owner, too
+        os.close(fd)
+
+
+def _name(userid: int) -> str:
+    try:
+        return pwd.getpwuid(userid).pw_name
+    except KeyError:
+        return f"user {userid}"

@@ -1,0 +1,400 @@
+"""The scheduler: events of the resource module and the job manager in, effects out (RFC 27, RFC 28 draft).
+
+Law: every event is applied whole or refused before anything changes; a pass asks the policy for one decision at a time
+and makes it real, or refuses it, before the next (law 2), so a pass may be dropped between any two. No clock, no I/O.
+
+What a peer got wrong raises RemoteProtocolError and changes nothing; a bad jobspec is denied with its reason. What a
+policy raises goes up as it is: everything committed so far stands, and was handed out as effects.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.why import Why
+from fluxsched.errors import InvalidValue, LocalProtocolError, Refused, RemoteProtocolError
+from fluxsched.sched.decisions import Decision, Deny, Reservation, Start
+from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Raise, Release
+from fluxsched.sched.engine.fault_location import raise_at
+from fluxsched.sched.engine.group import Group
+from fluxsched.sched.engine.policy_queue import Lane
+from fluxsched.sched.engine.scheduling_pass import Desk
+from fluxsched.sched.engine.set_aside import UNSATISFIABLE, WAIT, TimeText, asks_to_wait, utc_text
+from fluxsched.sched.engine.status import group_stats, resource_status
+from fluxsched.sched.engine.why import explain, explain_aside
+from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.policy import Policy
+from fluxsched.sched.pool.grants import blocks_in
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.queue.pending import Waiting
+
+DEFAULT_GROUP = "default"
+
+REFUSALS_MAX = 1000
+"""Decisions refused in one pass: a policy that goes on deciding what no longer holds would never end its pass."""
+
+
+NO_LIMIT_WARNING = "has no time limit: nothing can be planned behind it, and it starts early only where nobody waits"
+
+
+class Scheduler:
+    """Policies over the groups that they share; `queues` maps a queue's name to its group, else the first group.
+
+    `policies` are those of queues that have one of their own (in the order in which they are served); `policy` is for
+    all others, and serves them last. With `telling` false nobody is told why he waits, except who asks.
+    `unsatisfiable` says what becomes of accepted jobs that no longer fit, ever (see `set_aside`); `time_text` writes
+    times for their owners.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        groups: Sequence[str] = (DEFAULT_GROUP,),
+        queues: Mapping[str, str] | None = None,
+        policies: Mapping[str, Policy] | None = None,
+        telling: bool = True,
+        unsatisfiable: str = WAIT,
+        time_text: TimeText = utc_text,
+    ) -> None:
+        if not groups:
+            raise InvalidValue(f"a scheduler needs at least one group, such as {DEFAULT_GROUP!r}")
+        if unsatisfiable not in UNSATISFIABLE:
+            raise InvalidValue(f"unsatisfiable {unsatisfiable!r} is none of {', '.join(UNSATISFIABLE)}")
+        self._policy = policy
+        self._queues = dict(queues or {})
+        self._telling = telling
+        if missing := sorted({*self._queues.values()} - {*groups}):
+            raise InvalidValue(f"queues of groups {', '.join(missing)}, which this scheduler does not serve")
+        pools = {name: Pool() for name in groups}
+        self._ledger = Ledger(list(pools.values()))
+        of_group: dict[str, list[tuple[str, Policy]]] = {name: [] for name in groups}
+        for queue, own in (policies or {}).items():
+            of_group[self._queues.get(queue, groups[0])].append((queue, own))
+        self._groups = {
+            name: Group(name, pool, self._ledger, [*of_group[name], ("", policy)], unsatisfiable, telling, time_text)
+            for name, pool in pools.items()
+        }
+        self._serving = {queue: self._groups[name] for queue, name in self._queues.items()}
+        self._first = self._groups[groups[0]]
+        self._lanes = [lane for group in self._groups.values() for lane in group.lanes.values()]
+        self._counts = dict.fromkeys(("passes", "granted", "denied", "canceled", "refused"), 0)
+        self._desks = [
+            (group, [(lane, Desk(group, lane, self._counts, telling)) for lane in group.lanes.values()])
+            for group in self._groups.values()
+        ]
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that decides for queues that have none of their own."""
+        return self._policy
+
+    # ---- from the resource module
+
+    def grown(
+        self, group: str, resources: ResourceSet, online: Idset, offline: Idset, now_s: float = 0.0
+    ) -> list[Effect]:
+        """Targets join a group at `now_s` (wall time, seconds): who was set aside is judged, at first all who wait."""
+        at = self._group(group)
+        if online | offline != resources.ranks or online & offline:
+            raise RemoteProtocolError(f"grow of group {group!r}: each of ranks {resources.ranks} is online or offline")
+        for other in self._groups.values():
+            if twice := (other.pool.ranks | other.leaving) & resources.ranks if other is not at else EMPTY:
+                raise RemoteProtocolError(f"grow of group {group!r} names ranks {twice}, which {other.name!r} has")
+        first = not at.grown
+        at.grow(resources, online, now_s)
+        return self._judge(at, now_s, first)
+
+    def shrunk(self, group: str, targets: Idset, typed: bool, now_s: float = 0.0) -> list[Effect]:
+        """Targets leave a group at `now_s`. Typed: jobs there end; idle ones are released now, others once free."""
+        at = self._group(group)
+        at.shrink(targets, now_s)
+        self._ledger.count_out(targets)
+        effects: list[Effect] = []
+        if typed:
+            at.leaving |= targets
+            for holding in self._ledger.holders(targets):
+                if not holding.doomed:
+                    holding.doomed = True
+                    effects.append(Raise(holding.jobid, f"targets {_mine(holding.parts, targets)} left the group"))
+            effects += self._release(at, targets - self._ledger.held(targets))
+        return effects + self._judge(at, now_s)
+
+    def went_online(self, targets: Idset) -> list[Effect]:
+        """Targets may be used again; about those that are leaving nothing is said, so what is not ours is ignored."""
+        for group in self._groups.values():
+            group.weather(targets, up=True)
+        return []
+
+    def went_offline(self, targets: Idset) -> list[Effect]:
+        """Nothing more is placed there; jobs there go on."""
+        for group in self._groups.values():
+            group.weather(targets, up=False)
+        return []
+
+    def updated(
+        self,
+        group: str,
+        expiration_s: float | None = None,
+        property_add: Mapping[str, Idset] | None = None,
+        property_remove: Mapping[str, Idset] | None = None,
+        now_s: float = 0.0,
+    ) -> list[Effect]:
+        """The end of the resources (wall time, seconds; 0.0 for none) or properties changed: the queue is judged."""
+        at = self._group(group)
+        if expiration_s is not None:
+            at.expiration_s = expiration_s
+            at.stir()
+        if not property_add and not property_remove:
+            return []
+        at.describe(property_add or {}, property_remove or {}, now_s)
+        return self._judge(at, now_s)
+
+    # ---- from the job manager
+
+    def hello(
+        self,
+        jobid: int,
+        priority: int,
+        userid: int,
+        t_submit_s: float,
+        R: ResourceSet,  # noqa: N803
+        free: Idset = EMPTY,
+    ) -> list[Effect]:
+        """A job that runs already, with its R and the ranks that it has freed (RFC 27, partial release)."""
+        if unknown := free - R.ranks:
+            raise RemoteProtocolError(f"hello of job {jobid}: ranks {unknown} are freed, but R does not have them")
+        self._ledger.adopt(jobid, blocks_in(R, free), R.expiration_s)
+        holding = self._ledger.get(jobid)
+        for group in self._groups.values():
+            if holding is not None:
+                group.running.began(holding)
+                group.stir()
+        return []
+
+    def alloc(
+        self, jobid: int, priority: int, userid: int, t_submit_s: float, jobspec: Jobspec | Mapping[str, Any]
+    ) -> list[Effect]:
+        """A job asks for resources; a new one is denied at once if it can never have them (see `set_aside`)."""
+        if jobid in self._ledger.holdings or self._waits(jobid):
+            raise RemoteProtocolError(f"alloc of job {jobid}: it waits or runs already")
+        try:
+            parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
+            group = self._group_of(parsed.queue)
+            request, why = group.judge(parsed.request)
+            job = _waiting(Waiting, (jobid, priority, userid, t_submit_s, request, parsed.duration_s))
+            if why is None:
+                lane = group.enter(job, parsed.queue)
+                return [] if parsed.duration_s or not self._telling else self._warn(job, group, lane)
+            if not group.refuses(t_submit_s, asks_to_wait(parsed)):
+                return list(group.put_aside(job, parsed.queue, why))
+        except InvalidValue as fault:
+            why = str(fault)
+        self._counts["denied"] += 1
+        return [Denied(jobid, why)]
+
+    def _warn(self, job: Waiting, group: Group, lane: Lane) -> list[Effect]:
+        """A job without a limit in front of a policy that backfills; the end of the group is a limit, too."""
+        if group.expiration_s or not getattr(lane.policy, "BACKFILLS", False):
+            return []
+        return [Annotated(job.jobid, {"sched": {"warning": NO_LIMIT_WARNING}})]
+
+    def cancel(self, jobid: int) -> list[Effect]:
+        """The request is withdrawn; nothing is said when it was answered before."""
+        for group in self._groups.values():
+            if group.withdraw(jobid):
+                self._counts["canceled"] += 1
+                return [Canceled(jobid)]
+        return []
+
+    def prioritize(self, jobs: Iterable[tuple[int, int]]) -> list[Effect]:
+        """New priorities; jobs that no longer wait are of no matter."""
+        for jobid, priority in jobs:
+            for group in self._groups.values():
+                group.prioritize(jobid, priority)
+        return []
+
+    def free(self, jobid: int, R: ResourceSet, final: bool) -> list[Effect]:  # noqa: N803
+        """A job gives back all of R, which is a part of what it holds; `final` when that is the last of it."""
+        return self._freed(jobid, self._ledger.release(jobid, blocks_in(R), final))
+
+    def free_all(self, jobid: int) -> list[Effect]:
+        """A job gives back all that it holds: a final `free` of its whole R, for a caller that has no use for R."""
+        return self._freed(jobid, self._ledger.release_all(jobid))
+
+    def _freed(self, jobid: int, emptied: list[int]) -> list[Effect]:
+        effects: list[Effect] = []
+        for group in self._groups.values():
+            group.freed(jobid)
+            if emptied and group.leaving:
+                effects += self._release(group, group.leaving & Idset.of(emptied))
+        return effects
+
+    def expiration(self, jobid: int, expiration_s: float) -> list[Effect]:
+        """A running job is to end at another time (wall time, seconds; 0.0 for none). Raises Refused if it cannot."""
+        holding = self._ledger.get(jobid)
+        if holding is None:
+            raise Refused(f"expiration of job {jobid}: it holds nothing here", errno.ENOENT)
+        for group in self._groups.values():
+            end_s = group.expiration_s
+            if end_s and expiration_s > end_s and any(rank in group.pool for rank in holding.parts):
+                raise Refused(f"expiration {expiration_s} of job {jobid} is after the end of its resources, {end_s}")
+        holding.expiration_s = expiration_s
+        for group in self._groups.values():
+            group.running.began(holding)
+            group.stir()
+        return []
+
+    # ---- answers
+
+    def feasible(self, jobspec: Jobspec | Mapping[str, Any]) -> str | None:
+        """Why the job could never run, whatever the weather; None if it could, or before the first grow."""
+        try:
+            parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
+            return self._group_of(parsed.queue).judge(parsed.request)[1]
+        except InvalidValue as fault:
+            return str(fault)
+
+    def why(self, jobid: int, now_s: float) -> Why:
+        """Why a job waits, for its owner. Raises Refused for a job that is not known here."""
+        for group in self._groups.values():
+            if jobid in group.aside:
+                return explain_aside(group, jobid)
+            lane = group.lane_of(jobid)
+            job = None if lane is None else lane.queue.get(jobid)
+            if lane is not None and job is not None:
+                return explain(group, lane, job, self._ledger, now_s)
+        if jobid in self._ledger:
+            return Why("holds resources")
+        raise Refused(f"job {jobid} neither waits nor holds anything here", errno.ENOENT)
+
+    def stats(self) -> dict[str, Any]:
+        """Numbers for people."""
+        groups = {group.name: group_stats(group) for group in self._groups.values()}
+        running = {"running": len(self._ledger), "foreign": self._ledger.foreign()}
+        return {"policy": self._policy.name, **self._counts, **running, "groups": groups}
+
+    def planned(self) -> Iterator[Reservation]:
+        """The reservations that stand; within a pass those that it has made so far, in that order."""
+        for group in self._groups.values():
+            for lane in group.lanes.values():
+                yield from lane.planned.values()
+
+    def resource_status(self) -> tuple[ResourceSet, ResourceSet, ResourceSet]:
+        """All that is counted, what of it is down, what of it is allocated; linear in the groups, for people."""
+        return resource_status(self._groups.values())
+
+    def set_aside(self) -> dict[int, str]:
+        """Why each job waits that was accepted and that its group cannot hold any more."""
+        return {jobid: group.why_aside(jobid) or "" for group in self._groups.values() for jobid in group.aside}
+
+    def check(self) -> None:
+        """Asserts law 5 over everything, for tests and the simulator."""
+        self._ledger.check()
+        for group in self._groups.values():
+            assert group.leaving <= self._ledger.held(group.leaving), "a target is free and not released"
+            assert not group.leaving & group.pool.ranks, "a leaving target is still counted"
+            waiting = {job.jobid for lane in group.lanes.values() for job in lane.queue.everyone()}
+            assert group.reasons.keys() <= waiting, "a reason without a job"
+            assert waiting.isdisjoint(group.aside), "a job is offered that is set aside"
+            waiting |= group.aside.keys()
+            assert group.told.keys() <= waiting, "somebody was told who does not wait"
+            group.running.check()
+
+    # ---- the pass
+
+    def schedule(self, now_s: float) -> Iterator[Effect]:
+        """Runs the policy over the groups where something changed, and gives the effects of each decision as it falls.
+
+        Then those are told from whom something was kept back until now. `now_s` is wall time. May be taken in slices,
+        or dropped between two effects: what is left is decided and told next time.
+        """
+        for group, desks in self._desks:
+            if not group.changed or not group.grown or 0 < group.expiration_s <= now_s:
+                continue
+            refused, begun = 0, False
+            for lane, desk in desks:
+                if not lane.queue.entries:
+                    continue
+                if not begun:
+                    begun = True
+                    self._counts["passes"] += 1
+                    group.changed = False
+                done = False
+                decisions: Iterator[Decision] | None = None
+                try:
+                    decisions = desk.decisions(now_s)
+                    for decision in decisions:
+                        effect = desk.apply(decision)
+                        if effect is not None:
+                            yield effect
+                        elif isinstance(decision, _FINAL):
+                            refused += 1
+                            self._check_refusals(lane, refused)
+                    done = True
+                except Exception as fault:
+                    raise_at(decisions, fault)
+                    raise
+                finally:
+                    desk.end(done)
+                    group.changed |= not done
+        if self._telling:
+            for _, desks in self._desks:
+                for _, desk in desks:
+                    yield from desk.retell(now_s)
+
+    @property
+    def retell_at_s(self) -> float:
+        """When to call `schedule` even if nothing happens, for what was kept back (wall time, seconds; else inf)."""
+        return min(desk.retell_at_s for _, desks in self._desks for _, desk in desks)
+
+    def _check_refusals(self, lane: Lane, refused: int) -> None:
+        self._counts["refused"] += 1
+        if refused > REFUSALS_MAX:
+            raise LocalProtocolError(
+                f"policy {lane.policy.name!r}: over {REFUSALS_MAX} decisions refused in one pass; it should not start "
+                "or deny jobs that left the queue, nor use a fit for another request or of an earlier state"
+            )
+
+    # ---- within
+
+    def _group(self, name: str) -> Group:
+        group = self._groups.get(name)
+        if group is None:
+            raise RemoteProtocolError(f"group {name!r} was not acquired: there are {', '.join(self._groups)}")
+        return group
+
+    def _waits(self, jobid: int) -> bool:
+        for lane in self._lanes:  # noqa: SIM110 - once a job, and a generator takes longer than the rest
+            if jobid in lane.queue.entries or jobid in lane.aside:
+                return True
+        return False
+
+    def _group_of(self, queue: str | None) -> Group:
+        """The group that serves the queue; the job manager sends only jobs of queues that we serve."""
+        return self._serving.get(queue, self._first) if queue else self._first
+
+    def _judge(self, group: Group, now_s: float, first: bool = False) -> list[Effect]:
+        effects = group.judge_all(now_s, first)
+        self._counts["denied"] += sum(isinstance(effect, Denied) for effect in effects)
+        return list(effects)
+
+    def _release(self, group: Group, targets: Idset) -> list[Effect]:
+        if not targets:
+            return []
+        group.leaving -= targets
+        return [Release(group.name, targets)]
+
+
+_FINAL = (Start, Deny)
+"""Decisions that take a job off the queue, unless they are refused."""
+
+_waiting = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a job
+
+
+def _mine(parts: Iterable[int], targets: Idset) -> Idset:
+    return Idset.of([rank for rank in parts if rank in targets])

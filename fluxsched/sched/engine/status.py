@@ -1,0 +1,38 @@
+"""What a scheduler says of itself to people: numbers, and what is counted, down and allocated.
+
+Law: nothing is changed here; linear in the groups and their targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.sched.engine.group import Group
+from fluxsched.sched.pool.grants import grouped
+
+
+def group_stats(group: Group) -> dict[str, Any]:
+    """Numbers of one group; `waiting` counts those that are set aside, too: they are `unsatisfiable`."""
+    return {
+        "targets": len(group.pool.ranks), "down": len(group.pool.down), "leaving": len(group.leaving),
+        "waiting": group.waiting, **({"unsatisfiable": len(group.aside)} if group.aside else {}),
+        "planned": sum(len(lane.planned) for lane in group.lanes.values()),
+        "queues": {
+            lane.name: {"policy": lane.policy.name, "waiting": len(lane.queue), "planned": len(lane.planned)}
+            for lane in group.lanes.values() if lane.name
+        },
+    }  # fmt: skip
+
+
+def resource_status(groups: Iterable[Group]) -> tuple[ResourceSet, ResourceSet, ResourceSet]:
+    """All that is counted, what of it is down, what of it is allocated."""
+    total = down = allocated = EMPTY_R
+    for group in groups:
+        pool = group.pool
+        counted = pool.resources
+        total |= counted
+        down |= counted.restrict(pool.down)
+        allocated |= ResourceSet.build(grouped(pool.busy()), pool.source, 0.0, 0.0, None)
+    return total, down, allocated

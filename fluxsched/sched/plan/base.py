@@ -1,0 +1,108 @@
+"""Reservations of one pass: who is to start when, and what may start now without being in their way.
+
+Law: a reservation is kept by what is placed, never by hope: a job placed now touches nothing that somebody else is to
+get before its limit ends. There are two ways to know that, which with one reservation give the same answers:
+
+- by counting (`plan_counted`), where any free cores are as good as any others: targets are equal, every request and
+  every running job takes them whole, or there is one target (`RunningJobs.need`). Costs O(log n) a question.
+- on the real pool (`plan_pool`), with constraints, GPUs and partly used targets: trial changes, undone. There each
+  reservation has its place, so that several of them may leave less room than their numbers would.
+
+Time is seconds of wall time; a job that runs past its end is taken to end at any time from now on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import inf
+from typing import TYPE_CHECKING, Protocol
+
+from fluxsched.sched.decisions import Reservation
+from fluxsched.sched.pool.placement import Fits
+from fluxsched.sched.queue.sorted_jobs import Skips, Waiting
+
+if TYPE_CHECKING:
+    from fluxsched.sched.plan.running import RunningJobs
+    from fluxsched.sched.pool.pool import Pool
+
+
+class Plan(Protocol):
+    """What a policy asks; `skips` names what need not be asked again in this pass."""
+
+    skips: Skips
+
+    def place(self, job: Waiting, placement: str) -> Fits | None:
+        """Where the job may start now without being in the way of any reservation but its own."""
+        ...
+
+    def placeable(self, jobs: Iterable[Waiting | None], placement: str) -> Iterator[tuple[Waiting, Fits] | None]:
+        """Those jobs that `place` finds a place for, one by one; None goes through. Start each before the next."""
+        ...
+
+    def reserve(self, job: Waiting) -> Reservation:
+        """Plans the job at the earliest time that harms no other reservation, which then is kept."""
+        ...
+
+    def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
+        """Where the job may start if that is now, else its reservation, which then is kept."""
+        ...
+
+    def keep(self, job: Waiting, old: Reservation) -> bool:
+        """Plans the job when it was planned before; False, and nothing is kept, if that does not hold any more."""
+        ...
+
+    def drop(self, jobid: int) -> None:
+        """Takes a reservation back."""
+        ...
+
+    def renew(self, now_s: float) -> bool:
+        """Goes on at a later time if nothing was freed since; False if it has to be made anew. Called by the engine."""
+        ...
+
+    def began(self, job: Waiting, fit: Fits) -> None:
+        """The engine has made a start real; called by it, not by policies."""
+        ...
+
+
+class Planner:
+    """What both kinds of plan have in common; `last_s` is when the resources end."""
+
+    __slots__ = ("_kept", "_last_s", "_left_s", "_now_s", "_pool", "_running", "skips")
+
+    def __init__(self, skips: Skips, pool: Pool, running: RunningJobs, now_s: float, last_s: float) -> None:
+        self.skips = skips
+        self._pool = pool
+        self._running = running
+        self._now_s = now_s
+        self._last_s = last_s
+        self._left_s = last_s - now_s
+        self._kept: dict[int, Reservation] = {}
+
+    def place(self, job: Waiting, placement: str) -> Fits | None:
+        raise NotImplementedError
+
+    def placeable(self, jobs: Iterable[Waiting | None], placement: str) -> Iterator[tuple[Waiting, Fits] | None]:
+        place, running = self.place, self._running
+        if not running.free:
+            return  # everybody takes a core at least
+        for job in jobs:
+            if job is None:
+                yield None
+                continue
+            fit = place(job, placement)
+            if fit is not None:
+                yield job, fit
+                if not running.free:
+                    return
+
+    def renew(self, now_s: float) -> bool:
+        for kept in self._kept.values():
+            if kept.start_s <= now_s:
+                return False
+        self._now_s = now_s
+        self._left_s = self._last_s - now_s
+        return True
+
+    def _limit_s(self, job: Waiting) -> float:
+        """How long the job may run if it starts now, until the resources end."""
+        return min(job.duration_s or inf, self._left_s)

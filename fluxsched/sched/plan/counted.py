@@ -1,0 +1,199 @@
+"""Plans by counting cores, where any free ones are as good as any others.
+
+Law: exact. Jobs on equal units need only be counted: whoever is to start finds free units, whichever they are, since
+the units that are free at its start stay free for it until those that are planned behind it begin, and these choose
+their units then. A single reservation is asked of the index of running jobs itself; more of them make a profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf, nextafter
+from sys import float_info
+
+from fluxsched.sched.decisions import Reservation
+from fluxsched.sched.plan.base import Planner
+from fluxsched.sched.plan.profile import Profile, Releases
+from fluxsched.sched.plan.releases import Ending
+from fluxsched.sched.plan.rounding import least_beyond
+from fluxsched.sched.plan.running import RunningJobs
+from fluxsched.sched.pool import place as placing
+from fluxsched.sched.pool.placement import Fits
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.queue.sorted_jobs import Skips, Waiting
+
+LONGEST_S = float_info.max
+"""The limit of a job that has none: less only than `inf`, which is too long for nobody."""
+
+class Room(Skips):
+    """What is free now: `extra` cores for ever, the others until `until_s`, when the only reservation begins.
+
+    So of all kinds of jobs in a stretch of the queue it is known at once which cannot start, or not for `short_s`.
+    """
+
+    __slots__ = ("_running", "extra", "short_s", "until_s")
+
+    def __init__(self, running: RunningJobs) -> None:
+        super().__init__()
+        self._running = running
+        self.extra: float = inf
+        self.until_s = self.short_s = inf
+
+    def clear(self) -> None:
+        """A new pass: nobody is planned, and nobody was looked at."""
+        self.kinds.clear()
+        self.long.clear()
+        self.extra = self.until_s = self.short_s = inf
+
+    def open(self) -> None:
+        """Nobody is planned, or it is not for us to say what that leaves."""
+        self.extra = self.until_s = self.short_s = inf
+
+    def close(self, until_s: float, extra: int, now_s: float) -> None:
+        """Somebody is planned for `until_s`, and so many cores will still be free then."""
+        self.extra, self.until_s = extra, until_s
+        self.short_s = least_beyond(until_s, now_s)
+
+    def began(self, ending: Ending) -> None:
+        """A job was started, which takes of what is free for ever unless it ends before."""
+        if ending.end_s > self.until_s:
+            self.extra -= ending.weight
+
+    def look_over(self, kinds: Iterable[int]) -> None:
+        needs, free, extra = self._running.needs, self._running.free, self.extra
+        try:
+            for kind in kinds:
+                cores = needs[kind][1]
+                if cores > free:
+                    self.kinds.add(kind)
+                elif cores > extra:
+                    self.long[kind] = self.short_s
+        except KeyError:
+            return  # a need was forgotten: then it is asked for job by job
+
+
+class CountedPlan(Planner):
+    """A `Plan` of numbers. The first reservation closes the room; from the second on there is a profile instead."""
+
+    __slots__ = ("_profile", "_room", "_rooms")
+
+    def __init__(self, pool: Pool, running: RunningJobs, now_s: float, last_s: float) -> None:
+        self._room = Room(running)
+        super().__init__(self._room, pool, running, now_s, last_s)
+        self._profile: Profile | None = None
+        self._rooms: dict[int, float] = {}  # the shortest limit that is too long, from now on, for so many cores
+
+    def anew(self, now_s: float, last_s: float) -> CountedPlan:
+        """This plan as if it had just been made, which it costs less than to make one: for the next pass."""
+        self._now_s, self._last_s, self._left_s = now_s, last_s, last_s - now_s
+        self._kept.clear()
+        self._profile = None
+        self._rooms.clear()
+        self._room.clear()
+        return self
+
+    def place(self, job: Waiting, placement: str) -> Fits | None:
+        request, running = job.request, self._running
+        known = running.needs.get(id(request))
+        cores = known[1] if known is not None else running.need(request)
+        if cores <= running.free:
+            short_s = self._short_s(cores)
+            if short_s <= (job.duration_s or LONGEST_S):
+                self.skips.too_long(request, short_s)
+                return None
+            fit = placing.find(self._pool, request, placement)
+            if fit is not None:
+                return fit
+        self.skips.kinds.add(id(request))
+        return None
+
+    def reserve(self, job: Waiting) -> Reservation:
+        cores, limit = self._running.need(job.request), self._limit_s(job)
+        if self._kept or self._profile is not None:
+            return self._keep(job, self._deep().earliest(cores, limit), limit, cores)
+        now_s, running = self._now_s, self._running  # with no reservation, what is free once stays free
+        start_s, given = running.endings.when(cores - running.free)
+        soon_s = now_s if cores <= running.free else nextafter(now_s, inf)
+        if start_s < soon_s:
+            start_s, given = soon_s, running.endings.given_by(soon_s)
+        if start_s < self._last_s:
+            self._room.close(start_s, running.free + given - cores, now_s)
+        return self._keep(job, start_s, limit, cores)
+
+    def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
+        if not self._kept and self._profile is None:
+            return self.place(job, placement) or self.reserve(job)
+        cores, limit = self._running.need(job.request), self._limit_s(job)
+        start_s = self._deep().earliest(cores, limit)
+        fit = placing.find(self._pool, job.request, placement) if start_s == self._now_s else None
+        return fit or self._keep(job, start_s, limit, cores)
+
+    def keep(self, job: Waiting, old: Reservation) -> bool:
+        cores, limit = self._running.need(job.request), self._limit_s(job)
+        start_s = max(old.start_s, self._now_s)
+        if not self._deep().fits(start_s, limit, cores):
+            return False
+        self._keep(job, start_s, limit, cores)
+        return True
+
+    def drop(self, jobid: int) -> None:
+        old = self._kept.pop(jobid, None)
+        if old is None:
+            return
+        if self._profile is None:
+            self._room.open()  # it was the only one
+        elif old.start_s < inf:
+            self._take(old.start_s, old.end_s, -old.cores)
+
+    def renew(self, now_s: float) -> bool:
+        if self._profile is not None or not self._running.uniform or not super().renew(now_s):
+            return False
+        if self._room.until_s < inf:
+            self._room.short_s = least_beyond(self._room.until_s, now_s)
+        return True
+
+    def began(self, job: Waiting, fit: Fits) -> None:
+        if job.jobid in self._kept:
+            self.drop(job.jobid)
+        if self._profile is not None:  # what it has is no part of the profile, which was made before
+            self._take(self._now_s, self._now_s + self._limit_s(job), self._running.need(job.request))
+        elif self._kept:
+            ending = self._running.endings.get(job.jobid)
+            if ending is not None:
+                self._room.began(ending)
+
+    def _keep(self, job: Waiting, start_s: float, limit: float, cores: int) -> Reservation:
+        made = self._kept[job.jobid] = _reservation(Reservation, (job.jobid, start_s, start_s + limit, cores, None))
+        if self._profile is not None and start_s < inf:
+            self._take(start_s, made.end_s, cores)
+        return made
+
+    def _take(self, start_s: float, end_s: float, cores: int) -> None:
+        """Changes the profile, and what is known of it."""
+        assert self._profile is not None
+        self._profile.take(start_s, end_s, cores)
+        self._rooms.clear()
+
+    def _short_s(self, cores: int) -> float:
+        """The shortest limit that is too long for so many cores; `inf` if none is."""
+        if self._profile is None:
+            return self._room.short_s if cores > self._room.extra else inf
+        short_s = self._rooms.get(cores)
+        if short_s is None:
+            until_s = self._profile.free_until_s(cores)
+            short_s = self._rooms[cores] = least_beyond(until_s, self._now_s) if until_s < self._last_s else inf
+        return short_s
+
+    def _deep(self) -> Profile:
+        """The profile, made when it is needed for the first time."""
+        if self._profile is None:
+            running = self._running
+            self._profile = Profile(Releases(running.endings, running.free, self._now_s), self._now_s)
+            for kept in self._kept.values():
+                if kept.start_s < inf:
+                    self._take(kept.start_s, kept.end_s, kept.cores)
+            self._room.open()
+        return self._profile
+
+
+_reservation = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a pass

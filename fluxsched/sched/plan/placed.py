@@ -1,0 +1,272 @@
+"""Plans on the real pool: constraints, GPUs, countables and partly used targets are what they are.
+
+Law: a reservation has its place, and nothing else is placed there at that time. Time is gone through by giving back,
+in a trial, what ends on the way; the earliest instant at which the job finds a place that nobody else is to have
+meanwhile is its start. Reservations prefer what is busy now, so that what is free now stays of use to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import merge
+from math import inf, nextafter
+from operator import itemgetter
+
+from fluxsched.core.jobspec import Request
+from fluxsched.errors import LocalProtocolError
+from fluxsched.sched.decisions import Reservation
+from fluxsched.sched.ledger import Holding
+from fluxsched.sched.plan.base import Planner
+from fluxsched.sched.plan.running import RunningJobs, touches
+from fluxsched.sched.plan.timeline import Lanes, Rooms
+from fluxsched.sched.pool import place as placing
+from fluxsched.sched.pool.placement import Block, Fits
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.target_class import BEST_FIT
+from fluxsched.sched.pool.what_if import Trial
+from fluxsched.sched.queue.orders import cores_asked
+from fluxsched.sched.queue.sorted_jobs import Skips, Waiting
+
+
+class PoolPlan(Planner):
+    """A `Plan` of places."""
+
+    __slots__ = ("_ids", "_jobs", "_lanes", "_moved", "_promised", "_rooms")
+
+    def __init__(self, pool: Pool, running: RunningJobs, now_s: float, last_s: float) -> None:
+        super().__init__(Skips(), pool, running, now_s, last_s)
+        self._jobs: dict[int, Waiting] = {}
+        self._moved = False  # something began since the reservation was placed: there may be a better place for it
+        self._promised = False  # some are kept from the pass before: no other may be moved to where these were to be
+        self._lanes: Lanes | None = None
+        self._ids: dict[int, int] = {}  # what is kept for whom, on these lanes
+        self._rooms: Rooms | None = None
+
+    def place(self, job: Waiting, placement: str) -> Fits | None:
+        fit = placing.find(self._pool, job.request, placement)
+        if fit is None:
+            self.skips.kinds.add(id(job.request))
+            return None
+        if not self._kept:
+            return fit
+        around = self._around if self._is_plain(job.request) else self._around_by_trial
+        fit = around(job, placement, fit)
+        if fit is None and self._moved and not self._promised and len(self._kept) == 1:
+            self._choose_again()
+            fit = around(job, placement, None)
+        if fit is None:
+            self.skips.too_long(job.request, self._limit_s(job))
+        return fit
+
+    def reserve(self, job: Waiting) -> Reservation:
+        self.drop(job.jobid)
+        plain = self._is_plain(job.request)
+        return self._enter(job, (self._foresee if plain else self._sweep)(job, self._now_s, inf))
+
+    def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
+        return self.place(job, placement) or self.reserve(job)
+
+    def keep(self, job: Waiting, old: Reservation) -> bool:
+        self._promised = True
+        start_s = max(old.start_s, self._now_s)
+        if not self._is_plain(job.request):
+            made = self._sweep(job, start_s, start_s, old.fit)
+        elif old.fit is None:
+            made = self._foresee(job, start_s, start_s)
+        else:
+            made = self._again(job, start_s, old.fit)
+        return made.start_s < inf and bool(self._enter(job, made))
+
+    def as_kept(self, planned: Mapping[int, Reservation]) -> dict[int, Reservation]:
+        """What has become of these reservations: some may have other places, so as to let others start."""
+        return {jobid: self._kept.get(jobid, made) for jobid, made in planned.items()}
+
+    def drop(self, jobid: int) -> None:
+        self._jobs.pop(jobid, None)
+        old, ids = self._kept.pop(jobid, None), self._ids.pop(jobid, 0)
+        if old is not None and self._rooms is not None:
+            self._rooms.give(old.start_s, old.end_s, ids)
+
+    def began(self, job: Waiting, fit: Fits) -> None:
+        self.drop(job.jobid)
+        self._moved = True
+
+    def renew(self, now_s: float) -> bool:
+        if not super().renew(now_s):
+            return False
+        self._rooms = None
+        return not self._moved or self._plan_again()
+
+    def _plan_again(self) -> bool:
+        """All reservations, as if they were made now; False if somebody may start instead, who is not to wait."""
+        self._moved = False
+        jobs = list(self._jobs.values())
+        for job in jobs:
+            self.drop(job.jobid)
+        return all(self.reserve(job).start_s > self._now_s for job in jobs)
+
+    def _enter(self, job: Waiting, made: Reservation) -> Reservation:
+        jobid = job.jobid
+        self._kept[jobid], self._jobs[jobid] = made, job
+        ids = self._ids[jobid] = 0 if made.fit is None else self._own_lanes.ids(made.fit.blocks)
+        if self._rooms is not None:
+            self._rooms.take(made.start_s, made.end_s, ids)
+        return made
+
+    def _is_plain(self, request: Request) -> bool:
+        """Whether it takes nothing but cores and GPUs: who takes a target whole takes what is counted there, too."""
+        if request.amounts or request.node_amounts or request.shared:
+            return False
+        return not (request.exclusive and any(choice.shelf.amounts for choice in self._pool.plan(request.constraint)))
+
+    # ---- by what will be free
+
+    @property
+    def _own_lanes(self) -> Lanes:
+        """Of the targets of this plan, so that there are no more than it needs."""
+        if self._lanes is None:
+            self._lanes = self._running.outlook.lanes()
+        return self._lanes
+
+    def _view(self) -> Rooms:
+        """What is free as of now and what is kept of it."""
+        outlook = self._running.outlook
+        if not self._kept:
+            return outlook.rooms(self._own_lanes, self._now_s)
+        if self._rooms is None or self._rooms.stamp is not outlook.stamp:
+            self._rooms = outlook.rooms(self._own_lanes, self._now_s)
+            for jobid, kept in self._kept.items():
+                self._rooms.take(kept.start_s, kept.end_s, self._ids[jobid])
+        return self._rooms
+
+    def _around(self, job: Waiting, placement: str, fit: Fits | None) -> Fits | None:
+        """Where the job may start now; `fit` is where it might if there were no reservations."""
+        running, request, lanes, taken = self._running, job.request, self._own_lanes, 0
+        end_s = self._now_s + self._limit_s(job)
+        for jobid, kept in self._kept.items():
+            if kept.start_s < end_s and jobid != job.jobid:
+                taken |= self._ids[jobid]
+        if fit is not None and not taken & lanes.ids(fit.blocks):
+            return fit
+        if not running.outlook.fits_beside(request, lanes.parts(taken), running.good_for(request)):
+            return None
+        with Trial(self._pool) as trial:
+            trial.keep(lanes.blocks(taken))
+            return trial.find(request, placement)
+
+    def _foresee(self, job: Waiting, from_s: float, until_s: float) -> Reservation:
+        """The time is found without trying; then only what the job needs is given back, to choose its place."""
+        limit, request, running = self._limit_s(job), job.request, self._running
+        rooms, outlook, asked = self._view(), running.outlook, cores_asked(request)
+        lanes = rooms.lanes
+        start_s, room, gained = outlook.earliest(request, limit, rooms, running.good_for(request), from_s, until_s)
+        if start_s == inf:
+            return Reservation(job.jobid, inf, inf, asked, None)
+        given = rooms.given_by(start_s)
+        with Trial(self._pool) as trial:
+            trial.give(outlook.given(gained, start_s))
+            trial.give(lanes.blocks(room & ~rooms.now))
+            trial.take(lanes.blocks(rooms.now & ~room))
+            trial.prefer(lanes.blocks(given & ~room))
+            fit = trial.find(request, BEST_FIT, prefer_given=True)
+        if fit is None:
+            raise LocalProtocolError(f"job {job.jobid} was foreseen to fit at {start_s}, and has no place then")
+        return Reservation(job.jobid, start_s, start_s + limit, asked, fit)
+
+    def _again(self, job: Waiting, start_s: float, fit: Fits) -> Reservation:
+        """The very same place, if it can be had."""
+        limit, ids, rooms = self._limit_s(job), self._own_lanes.ids(fit.blocks), self._view()
+        rooms.look_at(ids)
+        if not self._running.usable(fit.blocks) or ids & ~rooms.between(start_s, start_s + limit):
+            return Reservation(job.jobid, inf, inf, cores_asked(job.request), None)
+        return Reservation(job.jobid, start_s, start_s + limit, cores_asked(job.request), fit)
+
+    def _choose_again(self) -> None:
+        """The same reservation at the same time, at other places if that leaves more to others now."""
+        self._moved = False
+        (kept,) = self._kept.values()
+        job = self._jobs[kept.jobid]
+        self.drop(kept.jobid)
+        seek = self._foresee if self._is_plain(job.request) else self._sweep
+        again = seek(job, kept.start_s, kept.start_s)
+        self._enter(job, again if again.start_s == kept.start_s else kept)
+
+    # ---- by trying, where there is more than cores and GPUs
+
+    def _around_by_trial(self, job: Waiting, placement: str, fit: Fits | None) -> Fits | None:
+        others = self._others(job.jobid, self._now_s, self._now_s + self._limit_s(job))
+        if fit is not None and not touches(fit.blocks, others):
+            return fit
+        with Trial(self._pool) as trial:
+            _set_aside(trial, others)
+            return trial.find(job.request, placement)
+
+    def _others(self, jobid: int, start_s: float, end_s: float) -> list[Block]:
+        """What other jobs are to have at some time from one instant to before another."""
+        return [
+            block
+            for kept in self._kept.values()
+            if kept.fit is not None and kept.start_s < end_s and kept.end_s > start_s and kept.jobid != jobid
+            for block in kept.fit.blocks
+        ]
+
+    def _sweep(self, job: Waiting, from_s: float, until_s: float, wanted: Fits | None = None) -> Reservation:
+        """Goes through time as running jobs and reservations end, and tries the job from one instant to another.
+
+        At `wanted`, if that is given, else anywhere. What others have in the meantime is not touched.
+        """
+        limit, asked = self._limit_s(job), cores_asked(job.request)
+        free, at_s = self._running.free, from_s
+        ends = self._ends()
+        next_s, holding = next(ends, _NEVER)
+        with Trial(self._pool) as trial:
+            while at_s <= until_s and at_s < inf:
+                while next_s <= at_s and next_s < inf:
+                    if holding is not None:
+                        trial.give(holding.blocks)
+                        free += self._running.weight(holding)
+                    next_s, holding = next(ends, _NEVER)
+                if free >= asked:  # fewer cores are free in truth, if reservations have begun
+                    fit = self._try(trial, job, wanted, self._others(job.jobid, at_s, at_s + limit))
+                    if fit is not None:
+                        return Reservation(job.jobid, at_s, at_s + limit, asked, fit)
+                at_s = next_s
+        return Reservation(job.jobid, inf, inf, asked, None)
+
+    def _try(self, trial: Trial, job: Waiting, wanted: Fits | None, others: list[Block]) -> Fits | None:
+        mark = trial.mark()
+        try:
+            _set_aside(trial, others)
+            if wanted is not None:
+                return wanted if self._holds(trial, wanted) else None
+            if trial.find(job.request, BEST_FIT) is None:
+                return None
+            return trial.find(job.request, BEST_FIT, prefer_given=True)
+        finally:
+            trial.back(mark)
+
+    def _holds(self, trial: Trial, wanted: Fits) -> bool:
+        """Whether this very placement can be had in the trial."""
+        if not self._running.usable(wanted.blocks):
+            return False
+        try:
+            trial.take(wanted.blocks)
+        except LocalProtocolError:
+            return False
+        return True
+
+    def _ends(self) -> Iterator[tuple[float, Holding | None]]:
+        """When running jobs and reservations end, in order."""
+        soon_s = nextafter(self._now_s, inf)
+        running = ((max(end_s, soon_s), holding) for end_s, holding in self._running.by_end())
+        kept = sorted(kept.end_s for kept in self._kept.values() if kept.end_s < inf)
+        return merge(running, ((end_s, None) for end_s in kept), key=itemgetter(0))
+
+
+_NEVER: tuple[float, Holding | None] = (inf, None)
+
+
+def _set_aside(trial: Trial, blocks: Iterable[Block]) -> None:
+    """One by one, since what several are to have one after the other can be set aside only once."""
+    for block in blocks:
+        trial.keep((block,))

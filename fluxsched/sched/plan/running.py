@@ -1,0 +1,246 @@
+"""Running jobs of one group as a plan needs them: when each is to end, and how many usable cores it gives back then.
+
+Law: the index follows the ledger, job by job, once somebody has asked for it; policies that do not plan pay nothing.
+Cores on targets that are down, shrunk or foreign do not come back, so they do not count; when targets change, only
+the jobs on them are weighed again. `free` is what is usable and not held, exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import inf
+
+from fluxsched.core.constraint import EVERYTHING, Constraint
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobspec import Request
+from fluxsched.sched.ledger import Holding, Ledger
+from fluxsched.sched.plan.earliest_start import Outlook
+from fluxsched.sched.plan.releases import Endings
+from fluxsched.sched.pool.bitset import words_of
+from fluxsched.sched.pool.placement import SHARED, Block
+from fluxsched.sched.pool.pool import Pool
+
+NEEDS_MAX = 4096
+"""Requests whose need is remembered in a generation; some hundred bytes each."""
+
+
+class RunningJobs:
+    """The index of one pool, as of its `generation`. `each` target has so many cores if all are equal, else it is 0.
+
+    `shared` are the jobs that hold a part of some target: then free cores are not all as good as any others. `free` are
+    the cores that are usable and that nobody holds, and `needs` what `need` has answered, by id of the request, once
+    `endings` were asked for.
+    """
+
+    def __init__(self, pool: Pool, ledger: Ledger) -> None:
+        self._pool = pool
+        self._ledger = ledger
+        self._endings: Endings | None = None
+        self._outlook: Outlook | None = None
+        self._counted: dict[int, int] = {}
+        self._usable: dict[int, int] = {}
+        self.needs: dict[int, tuple[Request, int]] = {}
+        self.free = 0
+        self.generation = -1
+        self.each = 0
+        self.shared: set[int] = set()
+
+    # ---- questions
+
+    def follow(self) -> Endings:
+        """From now on the index follows what happens."""
+        if self._endings is None:
+            self._endings = Endings()
+            self._outlook = None
+            self.shared.clear()
+            self._look()
+            for holding in self._ledger:
+                self._weigh(holding)
+        return self._endings
+
+    @property
+    def endings(self) -> Endings:
+        """By end; weights are usable cores."""
+        return self.follow() if self._endings is None else self._endings
+
+    @property
+    def outlook(self) -> Outlook:
+        """By target, followed from now on, too."""
+        self.follow()
+        if self._outlook is None:
+            self._outlook = Outlook(self._pool, self._ledger)
+        return self._outlook
+
+    def by_end(self) -> Iterator[tuple[float, Holding]]:
+        """(end, holding) of all jobs that are to end, the earliest first; nothing may begin or end meanwhile."""
+        for end_s, jobid, _ in self.endings:
+            holding = self._ledger.get(jobid)
+            if end_s == inf or holding is None:
+                return
+            yield end_s, holding
+
+    @property
+    def uniform(self) -> bool:
+        """Whether the free cores can be told by their number: on one target, or if all jobs hold targets whole."""
+        if self._endings is None:
+            self.follow()
+        return (bool(self.each) and not self.shared) or len(self._pool.ranks) == 1
+
+    def weight(self, holding: Holding) -> int:
+        """How many usable cores the job gives back."""
+        ending = self.endings.get(holding.jobid)
+        return 0 if ending is None else ending.weight
+
+    def usable(self, blocks: Iterable[Block]) -> bool:
+        """Whether all their targets are here and up."""
+        return all(not block[1] & ~self._usable.get(block[0], 0) for block in blocks)
+
+    def good_for(self, request: Request) -> dict[int, int]:
+        """The usable targets that the request's constraint allows, word by word."""
+        self.follow()
+        if request.constraint == EVERYTHING:
+            return self._usable
+        source, ranks = self._pool.source, self._pool.ranks
+        allowed = request.constraint.match(ranks, source.properties, source.ranks_of)
+        return {at: word & self._usable.get(at, 0) for at, word in words_of(allowed.mask)}
+
+    def need(self, request: Request) -> int:
+        """How many cores the request takes if any free ones will do; 0 if it matters which.
+
+        They will do where targets are equal and the request takes them whole, wherever they are, or where all cores are
+        on one target: then whatever is free in number can be had (intervals on equal units can always be packed).
+        """
+        known = self.needs.get(id(request))
+        if known is None:
+            if len(self.needs) >= NEEDS_MAX:
+                self.needs.clear()
+            known = self.needs[id(request)] = request, self._need(request)  # kept, so that its id stays its own
+        return known[1]
+
+    # ---- what happens to jobs and targets
+
+    def placed(self, holding: Holding) -> None:
+        """The job was started here just now, so all that it holds is counted and usable."""
+        if self._endings is None:
+            return
+        if self._outlook is not None:
+            self._outlook.touch(holding.jobid)
+        weight = 0
+        for _, word, cores, _, _ in holding.blocks:
+            each = cores.bit_count()
+            weight += word.bit_count() * each
+            if each != self.each and word:
+                self.shared.add(holding.jobid)
+        self._endings.add(holding.jobid, holding.expiration_s or inf, weight)
+        self.free -= weight
+
+    def began(self, holding: Holding) -> None:
+        """The job holds something, or its end has changed."""
+        if self._endings is not None:
+            self._weigh(holding)
+
+    def freed(self, jobid: int) -> None:
+        """The job has given back a part, or all."""
+        if self._endings is not None:
+            if self._outlook is not None:
+                self._outlook.touch(jobid)
+            holding = self._ledger.get(jobid)
+            if holding is None:
+                ended = self._endings.remove(jobid)
+                if ended is not None:
+                    self.free += ended.weight
+                self.shared.discard(jobid)
+            else:
+                self._weigh(holding)
+
+    def changed(self, ranks: Idset) -> None:
+        """These targets have come, gone, or gone up or down."""
+        if self._endings is None:
+            return
+        if self._pool.generation != self.generation:
+            self._endings = None  # what is equal and what is whole may have changed: all is weighed when asked
+            return
+        self._look()
+        if self._outlook is not None:
+            self._outlook.touch()
+        for holding in self._ledger.holders(ranks):
+            self._weigh(holding)
+
+    def check(self) -> None:
+        """Asserts that the index says what the ledger says; linear in both, for tests and the simulator."""
+        if self._endings is not None:
+            fresh = RunningJobs(self._pool, self._ledger)
+            assert list(fresh.endings) == list(self._endings), "the index of running jobs differs from the ledger"
+            assert (fresh.shared, fresh.free) == (self.shared, self.free), "free cores are counted wrongly"
+
+    # ---- within
+
+    def _look(self) -> None:
+        """Takes in what the pool counts and what of it is usable; linear in its words and entries."""
+        pool = self._pool
+        if pool.generation != self.generation:
+            self.generation = pool.generation
+            self.needs.clear()
+            sizes = {(len(entry.children.cores), len(entry.children.gpus)) for entry in pool.resources.entries}
+            self.each = sizes.pop()[0] if len(sizes) == 1 else 0
+        self._counted = dict(words_of(pool.ranks.mask))
+        self._usable = dict(words_of((pool.ranks - pool.down).mask))
+        usable = pool.ranks - pool.down
+        self.free = sum(len(entry.ranks & usable) * len(entry.children.cores) for entry in pool.source.entries)
+        assert self._endings is not None
+        self.free -= self._endings.weight
+
+    def _weigh(self, holding: Holding) -> None:
+        endings, jobid = self._endings, holding.jobid
+        assert endings is not None
+        if self._outlook is not None:
+            self._outlook.touch(jobid)
+        before = endings.remove(jobid)
+        if before is not None:
+            self.free += before.weight
+            self.shared.discard(jobid)
+        weight = counted = 0
+        for block in holding.blocks:
+            at, word, cores = block[0], block[1], block[2].bit_count()
+            counted |= word & self._counted.get(at, 0)
+            weight += (word & self._usable.get(at, 0)).bit_count() * cores
+            if cores != self.each and at != SHARED:
+                self.shared.add(jobid)
+        if counted:
+            endings.add(jobid, holding.expiration_s or inf, weight)
+            self.free -= weight
+        else:
+            self.shared.discard(jobid)
+
+    def _need(self, request: Request) -> int:
+        nodes, slots = request.nodes, request.slots
+        if not self.each or not slots.is_fixed or (nodes is not None and not nodes.is_fixed):
+            return 0
+        if request.amounts or request.node_amounts or request.shared:
+            return 0  # cores are not all that it may lack
+        if not self._anywhere(request.constraint):
+            return 0
+        asked = slots.min * request.cores
+        if len(self._pool.ranks) == 1:
+            return 0 if request.gpus else self.each if request.exclusive else asked
+        if nodes is None:
+            return asked if request.cores == self.each else 0
+        return nodes.min * self.each if request.exclusive or asked == self.each else 0
+
+    def _anywhere(self, constraint: Constraint) -> bool:
+        if constraint == EVERYTHING:
+            return True
+        source, ranks = self._pool.source, self._pool.ranks
+        return constraint.match(ranks, source.properties, source.ranks_of) == ranks
+
+
+def touches(blocks: Iterable[Block], others: Iterable[Block]) -> bool:
+    """Whether some core or GPU of a target is in both, or countables of one target, or of the instance, are."""
+    by_word: dict[int, list[Block]] = {}
+    for block in others:
+        by_word.setdefault(block[0], []).append(block)
+    return any(
+        (word & other[1] or at == SHARED) and (cores & other[2] or gpus & other[3] or (amounts and other[4]))
+        for at, word, cores, gpus, amounts in blocks
+        for other in by_word.get(at, ())
+    )

@@ -1,0 +1,1 @@
+"""What is free in one group of targets, and where a request goes."""

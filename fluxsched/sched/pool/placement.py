@@ -1,0 +1,101 @@
+"""What placing a request can come to: a closed set of three (law 9). Exceptions are for bugs.
+
+`Fits` can be granted now, `Insufficient` may fit after a free or when targets come back, `Infeasible` never fits on
+what the group owns, whatever the weather (law 10). The last two say why, in words for the person who waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from fluxsched.core.amounts import Amounts
+from fluxsched.core.jobspec import Request
+from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, ids_of
+
+Block: TypeAlias = tuple[int, int, int, int, Amounts]
+"""(at, word, cores, gpus, amounts): the same core and GPU ids, as masks, and the same amounts of countables of each
+target in `word`, whose lowest bit is rank 512 * at. A tuple without a name, since one is made for every allocation;
+whoever is not in a hurry uses `parts_in`. A job's blocks have each of its targets once."""
+
+Blocks: TypeAlias = tuple[Block, ...]
+
+SHARED = -1
+"""`at` of the block of no target, whose amounts are what a job has of the resources that the instance has once."""
+
+
+class Part(NamedTuple):
+    """What a job gets of one target: core and GPU ids as bit masks, amounts by kind."""
+
+    rank: int
+    cores: int
+    gpus: int
+    amounts: Amounts = ()
+
+
+def parts_in(blocks: Iterable[Block]) -> Iterator[Part]:
+    """The same, target by target."""
+    for at, word, cores, gpus, amounts in blocks:
+        base = at << WORD_SHIFT
+        for bit in ids_of(word):
+            yield Part(base + bit, cores, gpus, amounts)
+
+
+def blocks_of(parts: Iterable[Part]) -> Blocks:
+    """Parts with equal contents joined word by word, in the order in which they first come."""
+    return joined([(p.rank >> WORD_SHIFT, 1 << (p.rank & LOW_BITS), p.cores, p.gpus, p.amounts) for p in parts])
+
+
+def shared_block(amounts: Amounts) -> Blocks:
+    """The block of no target, none if there are no amounts."""
+    return ((SHARED, 0, 0, 0, amounts),) if amounts else ()
+
+
+def shared_in(blocks: Blocks) -> Amounts:
+    """What is in the block of no target, which is the last one if a job has it."""
+    return blocks[-1][4] if blocks and blocks[-1][0] == SHARED else ()
+
+
+def on_targets(blocks: Iterable[Block]) -> list[Block]:
+    """All but the block of no target."""
+    return [block for block in blocks if block[0] != SHARED]
+
+
+def joined(blocks: Iterable[Block]) -> Blocks:
+    """The same with as few blocks as can be."""
+    words: dict[tuple[int, int, int, Amounts], int] = {}
+    for at, word, cores, gpus, amounts in blocks:
+        key = (at, cores, gpus, amounts)
+        words[key] = words.get(key, 0) | word
+    return tuple([(at, word, cores, gpus, amounts) for (at, cores, gpus, amounts), word in words.items()])
+
+
+class Fits(NamedTuple):
+    """A placement for `request`: its blocks, and `nslots` slots in all."""
+
+    request: Request
+    blocks: Blocks
+    nslots: int
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """One part a rank, ascending; for people and tests."""
+        return tuple(sorted(parts_in(self.blocks)))
+
+
+@dataclass(frozen=True, slots=True)
+class Insufficient:
+    """Not now: too much is busy or down."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """Never, on what the group owns."""
+
+    why: str
+
+
+Outcome = Fits | Insufficient | Infeasible

@@ -1,0 +1,1 @@
+"""Who waits, and in which order."""

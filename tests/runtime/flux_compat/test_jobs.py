@@ -1,0 +1,307 @@
+"""The jobs side of the local socket, asked as stock Flux clients ask: by hand, with struct and json alone.
+
+recordings/flux_jobs.jsonl has what the commands of a flux-core 0.88 asked its own broker, with the error number and the
+keys of its first answer.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluxsched.jobs import listing
+from fluxsched.protocol.signed import wrap
+from fluxsched.runtime.flux_compat import job_info
+from fluxsched.runtime.flux_compat.job_manager import SLICE_JOBS, UNSERVED
+
+Flux = Any
+REQUEST, STREAMING = 0x0B, 0x4B
+ANY = 0xFFFFFFFF
+USER = os.getuid()
+RECORDINGS = Path(__file__).parent / "recordings" / "flux_jobs.jsonl"
+RUN_LONG = {"exec": {"test": {"run_duration": "60s"}}}
+CANCEL_ALL = {"dry_run": False, "userid": USER, "states": 62, "severity": 0, "type": "cancel"}
+EXCEPTION = {"exception_type", "exception_severity", "exception_note"}
+READS = ("job-info.", "job-list.list-id", "job-list.job-stats", "job-manager.alloc-query", "job-manager.idle")
+
+
+async def test_recorded_requests_are_answered_with_the_same_keys(flux: Flux) -> None:
+    jobid = await flux.submit("true")
+    await flux.events(jobid)
+    asked = 0
+    for line in RECORDINGS.read_text().splitlines():
+        one = json.loads(line)
+        if not one["topic"].startswith(READS):
+            continue
+        text = json.dumps(one["payload"]).replace('"JOBID"', str(jobid)).replace('"UNKNOWN"', "1")
+        errnum, answer = await flux.ask(one["topic"], json.loads(text), flags=one["flags"], nodeid=one["nodeid"])
+        assert errnum == one["errnum"], (one, answer)
+        if not errnum:
+            found = answer["job"] if one["topic"] == "job-list.list-id" else answer
+            assert set(found) - {"cwd"} == set(one["keys"]) - EXCEPTION - {"cwd"}, one
+        asked += 1
+    assert asked > 20
+
+
+async def test_recorded_lists_are_answered(flux: Flux) -> None:
+    await flux.events(await flux.submit("true"))
+    sizes = []
+    for line in RECORDINGS.read_text().splitlines():
+        one = json.loads(line)
+        if one["topic"] == "job-list.list":
+            wanted = json.loads(json.dumps(one["payload"]).replace('"userid": [0]', f'"userid": [{USER}]'))
+            jobs = [job for answer in await flux.all("job-list.list", wanted) for job in answer["jobs"]]
+            sizes.append(len(jobs))
+            if one["command"] == "flux jobs -a":
+                assert set(jobs[0]) == set(one["keys"])
+    assert sizes.count(1) > sizes.count(0) > 3
+
+
+async def test_other_recorded_requests_have_the_right_shape(flux: Flux) -> None:
+    """What changes something: our answer may be that it does not fit now, never that the request is wrong."""
+    for line in RECORDINGS.read_text().splitlines():
+        one = json.loads(line)
+        if one["topic"].startswith(READS) or one["topic"] in ("job-list.list", "job-ingest.submit", *UNSERVED):
+            continue
+        jobid = await flux.submit("true", urgency=0)
+        payload = None if one["payload"] is None else json.loads(
+            json.dumps(one["payload"]).replace('"JOBID"', str(jobid)).replace('"UNKNOWN"', "1")
+        )  # fmt: skip
+        if one["topic"] == "job-manager.drain":
+            await flux.cancel_all()
+        errnum, answer = await flux.ask(one["topic"], payload, nodeid=one["nodeid"])
+        assert errnum in (0, errno.EINVAL, errno.ENOENT, errno.ECHILD), (one, answer)
+        if not errnum and one["keys"] is not None:
+            assert set(one["keys"]) - {"journal"} <= set(answer), one
+        await flux.ok("job-manager.queue-enable", {"enable": True, "all": True})
+        await flux.cancel_all()
+
+
+async def test_a_wrong_jobspec_is_refused(flux: Flux) -> None:
+    for signed, errnum, part in (
+        (wrap(b"{}", USER + 1), errno.EPERM, f"signed by user {USER + 1}"),
+        ("nonsense", errno.EINVAL, "1 parts"),
+        ("{}", errno.EINVAL, "version"),
+        (wrap(b"[]", USER), errno.EPROTO, "object"),
+    ):
+        found = await flux.ask("job-ingest.submit", {"J": signed, "urgency": 16, "flags": 0})
+        assert found[0] == errnum, found
+        assert part in found[1]
+
+
+async def test_a_template_with_an_unknown_tag_is_refused(flux: Flux) -> None:
+    for stream in ("stdout", "stderr"):
+        file = {"type": "file", "path": "out-{{jobname}}"}
+        with pytest.raises(AssertionError, match=r"unknown tag \{\{jobname\}\}: known are id, jobid, name"):
+            await flux.submit("true", shell={"options": {"output": {stream: file}}})
+
+
+async def test_who_needs_flux_s_shell_is_told(flux: Flux) -> None:
+    with pytest.raises(AssertionError, match="--signal"):
+        await flux.submit("true", shell={"options": {"signal": 1}})
+    assert await flux.submit("true", files={}, shell={"options": {"rlimit": {"core": 0}}})
+
+
+async def test_waitable_jobs_are_waited_for_once(flux: Flux) -> None:
+    first = await flux.submit("false", flags=4)
+    assert await flux.ok("job-manager.wait", {"id": first}) == {
+        "id": first, "success": False, "errstr": "task(s) exited with exit code 1"
+    }  # fmt: skip
+    assert (await flux.ask("job-manager.wait", {"id": first}))[0] == errno.ECHILD
+    second = await flux.submit("sh", "-c", "kill -TERM $$", flags=4)
+    await flux.events(second)
+    assert (await flux.ok("job-manager.wait", {"id": -1}))["errstr"] == "task(s) Terminated"
+    assert (await flux.ask("job-manager.wait", {"id": -1}))[0] == errno.ECHILD
+    third = await flux.submit("true", flags=4, urgency=0)
+    any_job = flux.open("job-manager.wait", {"id": 0xFFFFFFFFFFFFFFFF}, flags=REQUEST)
+    assert (await flux.ask("job-manager.wait", {"id": -1}))[1] == "there are no more waitable jobs"
+    await flux.ok("job-manager.raise", {"id": third, "type": "cancel", "severity": 0, "note": "no"})
+    answer = {"id": third, "success": False, "errstr": "Fatal exception type=cancel no"}
+    assert await flux.next(any_job) == (0, answer)
+
+
+async def test_who_waits_by_id_counts_against_who_waits_for_any(flux: Flux) -> None:
+    jobid = await flux.submit("true", flags=4, urgency=0)
+    any_job = flux.open("job-manager.wait", {"id": -1}, flags=REQUEST)
+    by_id = flux.open("job-manager.wait", {"id": jobid}, flags=REQUEST)
+    assert (await flux.next(any_job))[0] == errno.ECHILD
+    assert (await flux.ask("job-manager.wait", {"id": jobid}))[1].endswith("already has a waiter")
+    await flux.ok("job-manager.urgency", {"id": jobid, "urgency": 16})
+    assert (await flux.next(by_id))[1]["success"] is True
+
+
+async def test_a_waiter_that_is_lost_leaves_the_job_to_others(flux: Flux, eventually: Callable[..., Any]) -> None:
+    jobid = await flux.submit("true", flags=4, urgency=0)
+    async with type(flux)(flux.instance) as other:
+        other.open("job-manager.wait", {"id": jobid}, flags=REQUEST)
+        other.open("job-manager.drain", flags=REQUEST)
+        await other.ok("job-list.job-stats")
+    peers = flux.instance.router.peers
+    await eventually(lambda: len([peer for peer in peers.values() if peer.server.json]) == 1)
+    waiting = flux.open("job-manager.wait", {"id": jobid}, flags=REQUEST)
+    await flux.ok("job-manager.urgency", {"id": jobid, "urgency": 16})
+    assert (await flux.next(waiting))[1]["id"] == jobid
+
+
+async def test_jobs_that_are_not_waitable_are_not_waited_for(flux: Flux) -> None:
+    jobid = await flux.submit("true")
+    for wanted in (jobid, 1):
+        errnum, text = await flux.ask("job-manager.wait", {"id": wanted})
+        assert errnum == errno.ECHILD
+        assert "waitable" in text
+
+
+async def test_many_jobs_are_canceled_and_signalled(flux: Flux) -> None:
+    running = await flux.submit("true", **RUN_LONG)
+    jobids = [await flux.submit("true", urgency=0) for _ in range(150)]
+    waiting = {"dry_run": True, "userid": USER, "states": 14, "severity": 0, "type": "cancel"}
+    counted = await flux.ok("job-manager.raiseall", waiting)
+    assert counted == {"count": 150, "errors": 0}
+    killed = await flux.ok("job-manager.killall", {"dry_run": False, "userid": ANY, "signum": 15})
+    assert killed == {"count": 1, "errors": 0}
+    assert (await flux.events(running))[-1]["name"] == "clean"
+    assert await flux.cancel_all() == {"count": 150, "errors": 0}
+    stats = await flux.ok("job-list.job-stats")
+    assert (stats["canceled"], stats["failed"], stats["job_states"]["total"]) == (150, 1, 151)
+    assert (await flux.ok("job-manager.history.get", {"slice": "[:2]"}))["jobs"] == [*reversed(jobids)][:2]
+
+
+async def test_a_job_that_is_forgotten_before_its_turn_comes_is_none_to_cancel(flux: Flux) -> None:
+    flux.instance.shell.manager._inactive_kept_max = 5
+    jobids = [await flux.submit("true", urgency=0) for _ in range(2 * SLICE_JOBS + 10)]
+    canceling = flux.open("job-manager.raiseall", CANCEL_ALL, flags=REQUEST)
+    await flux.ok("job-manager.raise", {"id": jobids[0], "type": "cancel", "severity": 0})
+    assert await flux.next(canceling) == (0, {"count": len(jobids) - 1, "errors": 0})
+
+
+async def test_history_is_a_slice(flux: Flux) -> None:
+    jobids = [await flux.submit("true", urgency=0) for _ in range(4)][::-1]
+    for text, expected in (("[:]", jobids), ("[1]", jobids[1:2]), ("[-1]", jobids[-1:]), ("[-9]", []), ("[9]", []),
+                           ("[::2]", jobids[::2])):  # fmt: skip
+        assert (await flux.ok("job-manager.history.get", {"slice": text}))["jobs"] == expected
+    for text in ("1", "[a]", "[::0]"):
+        assert (await flux.ask("job-manager.history.get", {"slice": text}))[0] == errno.EINVAL
+
+
+async def test_many_jobs_are_counted_and_sifted_in_steps(flux: Flux, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "STEP_JOBS", 2)
+    jobids = [await flux.submit("true", urgency=0) for _ in range(5)]
+    nobodys = flux.open("job-manager.history.get", {"slice": "[:]", "userid": 12345}, flags=REQUEST)
+    assert (await flux.ok("job-manager.stats-get"))["max_jobid"] == jobids[-1]
+    assert await flux.next(nobodys) == (0, {"jobs": []})
+    assert (await flux.ok("module.stats", {"name": "job-manager"}))["jobs"]["sched"] == 5
+
+
+async def test_a_queue_speaks_flux(flux: Flux) -> None:
+    await flux.ok("job-manager.queue-enable", {"enable": False, "all": False, "reason": "why"})
+    await flux.ok("job-manager.queue-start", {"start": False, "all": False, "nocheckpoint": False})
+    found = await flux.ok("job-manager.queue-status", {})
+    assert (found["enable"], found["disable_reason"], found["start"]) == (False, "why", False)
+    assert found["stop_reason"]
+
+
+async def test_drain_and_idle_wait(flux: Flux) -> None:
+    running = await flux.submit("true", **RUN_LONG)
+    held = await flux.submit("true", urgency=0)
+    await flux.ok("job-list.list-id", {"id": running, "attrs": [], "state": 16})
+    drained, idle = (flux.open(f"job-manager.{name}", flags=REQUEST) for name in ("drain", "idle"))
+    await flux.ok("job-manager.raise", {"id": running, "type": "cancel", "severity": 0})
+    assert await flux.next(idle) == (0, {"pending": 1})
+    await flux.ok("job-manager.raise", {"id": held, "type": "cancel", "severity": 0})
+    assert await flux.next(drained) == (0, None)
+
+
+async def test_one_job_is_told_when_it_is_in_a_state(flux: Flux) -> None:
+    jobid = await flux.submit("true", urgency=0)
+    ended = flux.open("job-list.list-id", {"id": jobid, "attrs": ["state", "result"], "state": 64}, flags=REQUEST)
+    assert (await flux.ok("job-list.list-id", {"id": jobid, "attrs": ["state"]}))["job"]["state"] == 8
+    await flux.ok("job-manager.urgency", {"id": jobid, "urgency": 16})
+    assert await flux.next(ended) == (0, {"job": {"id": jobid, "state": 64, "result": 1}})
+    assert await flux.ask("job-list.list-id", {"id": 1, "attrs": ["state"]}) == (errno.ENOENT, "")
+
+
+async def test_who_was_told_or_is_gone_is_not_remembered(flux: Flux, eventually: Any) -> None:
+    logs = flux.instance.streams._logs
+    jobid = await flux.submit("true", urgency=0)
+    async with type(flux)(flux.instance) as other:
+        other.open("job-list.list-id", {"id": jobid, "attrs": [], "state": 64}, flags=REQUEST)
+        running = flux.open("job-list.list-id", {"id": jobid, "attrs": [], "state": 16}, flags=REQUEST)
+        await eventually(lambda: len(logs[jobid]) == 2)
+    await eventually(lambda: len(logs[jobid]) == 1)
+    flux.open("job-manager.urgency", {"id": jobid, "urgency": 16}, flags=REQUEST)
+    await flux.next(running)
+    assert jobid not in logs
+
+
+async def test_a_long_list_comes_in_pieces(flux: Flux) -> None:
+    for _ in range(450):
+        await flux.submit("true", urgency=0)
+    answers = await flux.all("job-list.list", {"max_entries": 0, "attrs": ["state"]})
+    assert [len(answer["jobs"]) for answer in answers] == [200, 200, 50]
+    assert [answer.get("version") for answer in answers] == [1, None, None]
+    whole = await flux.ok("job-list.list", {"max_entries": 10, "attrs": ["state"]})
+    assert len(whole["jobs"]) == 10
+
+
+async def test_wrong_lists_are_named(flux: Flux) -> None:
+    for payload, part in (
+        ({"max_entries": 1, "attrs": ["nope"]}, "nope"),
+        ({"max_entries": 1, "attrs": [], "constraint": {"nope": []}}, "'nope' is unknown"),
+    ):
+        errnum, text = await flux.ask("job-list.list", payload)
+        assert errnum == errno.EINVAL
+        assert part in text
+    assert (await flux.ask("job-list.list", {"max_entries": -1, "attrs": []}))[0] == errno.EPROTO
+
+
+async def test_parts_of_a_record(flux: Flux) -> None:
+    jobid = await flux.submit("true", **RUN_LONG)
+    await flux.ok("job-list.list-id", {"id": jobid, "attrs": [], "state": 16})
+    await flux.ok("job-manager.update", {"id": jobid, "updates": {"attributes.system.duration": 100.0}})
+    keys = ["jobspec", "R", "eventlog", "J"]
+    texts = await flux.ok("job-info.lookup", {"id": jobid, "keys": keys, "flags": 0})
+    assert "SECRET" not in texts["jobspec"]
+    assert b"SECRET" in base64.b64decode(texts["J"].split(".")[1])
+    assert json.loads(texts["R"])["execution"]["expiration"] == 0.0
+    assert all(json.loads(line) for line in texts["eventlog"].splitlines())
+    now = await flux.ok("job-info.lookup", {"id": jobid, "keys": ["jobspec", "R"], "flags": 3})
+    assert now["R"]["execution"]["expiration"] > 0.0
+    await flux.ok("job-manager.raise", {"id": jobid, "type": "cancel", "severity": 0})
+
+
+async def test_parts_that_are_not_there_are_named(flux: Flux) -> None:
+    jobid = await flux.submit("true", urgency=0)
+    for wanted, key, part in ((1, "R", "unknown"), (jobid, "R", "no resources"), (jobid, "nope", "nope: key not found"),
+                              (jobid, "guest.output", "not started")):  # fmt: skip
+        errnum, text = await flux.ask("job-info.lookup", {"id": wanted, "keys": [key], "flags": 0})
+        assert errnum == errno.ENOENT
+        assert part in text
+    errnum, text = await flux.ask("job-info.eventlog-watch", {"id": jobid, "path": "nope", "flags": 0}, flags=STREAMING)
+    assert (errnum, "guest.output" in text) == (errno.ENOENT, True)
+    for path in ("eventlog", "guest.exec.eventlog", "guest.output"):
+        tag = flux.open("job-info.eventlog-watch", {"id": 1, "path": path, "flags": 0})
+        assert (await flux.next(tag))[0] == errno.ENOENT
+
+
+async def test_much_output_is_followed_not_looked_up(flux: Flux, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_info, "LOOKUP_OUTPUT_BYTES_MAX", 10)
+    jobid = await flux.submit("echo", "more than ten bytes")
+    await flux.events(jobid)
+    errnum, text = await flux.ask("job-info.lookup", {"id": jobid, "keys": ["guest.output"], "flags": 0})
+    assert errnum == errno.EINVAL
+    assert "flux job attach" in text
+
+
+async def test_what_is_not_there_says_so(flux: Flux) -> None:
+    others = ("shell.stdin", "shell.proctable", "job-manager.getattr", "job-exec.hello", "kvs.lookup")
+    for topic in (*UNSERVED, *others):
+        errnum, text = await flux.ask(topic, {})
+        assert errnum == errno.ENOSYS
+        assert len(text.split()) > 3
