@@ -59,15 +59,13 @@ def visit(
     process = None
     try:
         with _deferred(signal.SIGTERM, signal.SIGHUP):  # or the command would run and nobody know which it is
-            process = subprocess.Popen(words, env=environment, cwd=cwd)
+            try:
+                process = subprocess.Popen(words, env=environment, cwd=cwd)
+            except OSError as exc:
+                raise CannotRun(*cannot_run(words, exc)) from exc
         if ends is not None:
             _wait_for_either(process, ends)
         status = process.wait()
-    except OSError as exc:
-        if process is None:
-            raise CannotRun(*cannot_run(words, exc)) from exc
-        end(process)
-        raise
     except BaseException:
         if process is not None:
             end(process)

@@ -167,11 +167,15 @@ class Group:
 
     def enter(self, job: Waiting, queue: str | None) -> Lane:
         """A job joins the lane of its queue. Raises LimitExceeded when that is full."""
-        lane = self.lanes.get(queue or "") or self.lanes[""]
+        lane = self._lane_for(queue)
         lane.enter(job, self.running)
         self.changed = True
         self.stamp += 1
         return lane
+
+    def _lane_for(self, queue: str | None) -> Lane:
+        """The lane of a queue: its own, else the one for all others."""
+        return self.lanes.get(queue or "") or self.lanes[""]
 
     def forget(self, jobid: int, lane: Lane) -> bool:
         """Takes a job off a lane; whether it was there."""
@@ -248,9 +252,8 @@ class Group:
 
     def put_aside(self, job: Waiting, queue: str | None, why: str) -> list[Denied | Annotated]:
         """A job that arrives infeasible, and was accepted before."""
-        lane = self.lanes.get(queue or "") or self.lanes[""]
-        self.aside[job.jobid] = Aside(job, lane, why, self.short_since_s, False, None)
-        return self._tell_aside(self.aside[job.jobid])
+        aside = self.aside[job.jobid] = Aside(job, self._lane_for(queue), why, self.short_since_s, False, None)
+        return self._tell_aside(aside)
 
     def _set_aside(self, job: Waiting, lane: Lane, why: str, now_s: float, lost: bool) -> list[Denied | Annotated]:
         lane.queue.remove(job.jobid)
