@@ -10,6 +10,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -39,6 +40,7 @@ from fluxsched.runtime.system.kept_logs import last_end
 from fluxsched.runtime.system.paths import find_uri, level_here
 from fluxsched.runtime.system.private import private_state
 from fluxsched.runtime.system.service_manager import ServiceManager
+from fluxsched.transport.base import Disconnected
 
 __all__ = [
     "StartOptions",
@@ -298,15 +300,28 @@ def stop(uri: str | None, timeout_s: float = 30.0) -> str:
     """
     uri = find_uri(uri, only=True)
     clock = SystemClock()
-    with Handle(uri) as handle:
-        pid = int(handle.rpc("instance.info")["pid"])
-        handle.rpc("instance.stop")
     until_s = clock.monotonic_s() + timeout_s
+    while (pid := _ask_to_stop(uri)) is None:
+        if clock.monotonic_s() > until_s:
+            raise FluxschedError(f"{uri} closes each connection within {timeout_s:g} s", errno.ETIMEDOUT)
+        sleep(STOP_POLL_S)
     while _alive(pid):
         if clock.monotonic_s() > until_s:
             raise FluxschedError(f"instance {uri} (process {pid}) did not end within {timeout_s:g} s", errno.ETIMEDOUT)
         sleep(STOP_POLL_S)
     return uri
+
+
+def _ask_to_stop(uri: str) -> int | None:
+    """The process that will end; None if it closed the connection before it said which it is: ask again.
+
+    A process that is being killed still accepts connections until the last of its threads is gone.
+    """
+    pid = None
+    with Handle(uri) as handle, suppress(Disconnected):
+        pid = int(handle.rpc("instance.info")["pid"])
+        handle.rpc("instance.stop")
+    return pid
 
 
 def _alive(pid: int) -> bool:
