@@ -10,7 +10,7 @@ import pytest
 from fluxsched.runtime.config.reader import load_config, parse_config, queue_configs
 from fluxsched.runtime.config.values import NO_LIMIT
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "rfc/config.md").read_text()
 SOURCE = "".join(path.read_text() for path in (ROOT / "fluxsched/runtime/config").glob("*.py"))
 READ = set(re.findall(r"""\.(?:text|texts|flag|integer|duration_s|table|tables)\("([\w-]+)\"""", SOURCE))

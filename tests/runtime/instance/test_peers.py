@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -97,7 +98,7 @@ async def test_everything_of_a_lost_peer_ends_within_half_a_second(world, timed,
     jobid = (await admin.ok("job-manager.submit", {"jobspec": timed("1ms").to_json()}))["id"]
     script = f"""
 import sys
-sys.path[:0] = [{os.path.dirname(__file__)!r}]
+sys.path[:0] = [{str(Path(__file__).parents[1])!r}]
 from conftest import Second
 import asyncio
 async def main():

@@ -60,14 +60,14 @@ def fault_of(bench_of: Any, make_r: Callable[..., ResourceSet], spec: Callable[.
 )
 def test_what_it_yields_is_blamed_on_its_yield(fault_of: Any, decide: Any) -> None:
     fault = fault_of(Odd(decide))
-    assert policy_line(fault) == f"test_blame.py:{YIELD}"
+    assert policy_line(fault) == f"test_fault_location.py:{YIELD}"
 
 
 def test_what_it_asks_for_is_blamed_on_where_it_asks(fault_of: Any) -> None:
     def ask(view: Any, job: Any) -> object:
         return view.place(job.jobid)
 
-    assert policy_line(fault_of(Odd(ask))) == f"test_blame.py:{ask.__code__.co_firstlineno + 1}"
+    assert policy_line(fault_of(Odd(ask))) == f"test_fault_location.py:{ask.__code__.co_firstlineno + 1}"
 
 
 def test_a_swallowed_fault_still_ends_the_pass(fault_of: Any) -> None:
