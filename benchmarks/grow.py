@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import fluxsched
-from fluxsched.protocol.acquire_client import AcquireClient
+from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.runtime.instance import launch
 
 

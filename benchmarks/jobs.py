@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import fluxsched
-from fluxsched.protocol import codec
+from fluxsched.protocol.framing import codec
 from fluxsched.runtime.instance import launch
 
 RUN_S = 0.001

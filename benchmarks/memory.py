@@ -19,8 +19,8 @@ from jobs import RUN_S, Jobspecs, burst
 
 import fluxsched
 from fluxsched.core.idset import EMPTY
-from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
+from fluxsched.resource.state.inventory import Inventory
 from fluxsched.runtime.instance import launch
 from fluxsched.runtime.inventory.discovery import discover
 from fluxsched.runtime.inventory.sources import build_inventory

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fluxsched.jobs.states import TRANSITIONS, State
-from fluxsched.protocol import acquire_client, acquire_server, schema
+from fluxsched.protocol import schema
 from fluxsched.protocol.local_topics import LOCAL_TOPICS
-from fluxsched.protocol.machine import diagram
+from fluxsched.protocol.sessions import acquire_client, acquire_server
+from fluxsched.protocol.sessions.machine import diagram
 from fluxsched.protocol.topics import COMMON, TOPICS, Topic
 
 HERE = Path(__file__).parent

@@ -295,7 +295,7 @@ def test_the_house_keeps(rule: Rule, sources: list[Source]) -> None:
 
 BREAKS = [
     (layers, "fluxsched/sched/a.py", "from fluxsched.jobs.job import Job"),
-    (layers, "fluxsched/jobs/a.py", "def f():\n    import fluxsched.resource.drain"),
+    (layers, "fluxsched/jobs/a.py", "def f():\n    import fluxsched.resource.state.drain"),
     (layers, "fluxsched/core/a.py", "from fluxsched.protocol import codec"),
     (layers, "fluxsched/transport/a.py", "from fluxsched.core.idset import Idset"),
     (layers, "fluxsched/runtime/a.py", "from fluxsched.cli.base import main"),

@@ -1,4 +1,4 @@
-"""The rooms inside `sched` and `runtime`: imports run one way, and a folder is seen at a glance."""
+"""The rooms inside packages: imports run one way, and a folder is seen at a glance."""
 
 from __future__ import annotations
 
@@ -15,6 +15,23 @@ FOLDER_FILES_MAX = 12  # more are not seen at a glance, unless they are all of o
 
 # Who may import whom among the rooms of a package; a room may import itself. A module at the top is a room, too.
 ROOMS = {
+    "protocol": {
+        "messages": set(),
+        "topics": {"messages"},
+        "local_topics": {"messages", "topics"},
+        "schema": {"messages", "topics"},
+        "framing": {"messages"},
+        "sessions": {"framing", "messages"},
+    },
+    "resource": {
+        "effects": set(),
+        "journal": {"effects"},
+        "state": {"effects", "journal"},
+        "sessions": {"effects", "journal", "state"},
+        "changes": {"effects", "journal", "sessions", "state"},
+        "status": {"sessions", "state"},
+        "module": {"changes", "effects", "journal", "sessions", "state", "status"},
+    },
     "sched": {
         "pool": set(),
         "queue": set(),
@@ -48,8 +65,6 @@ FULL_FOLDERS = {
     "fluxsched/cli": "commands, and the options and tables that they share",
     "fluxsched/core": "values: one parser and one printer each",
     "fluxsched/jobs": "the job manager's state, not yet sorted into rooms",
-    "fluxsched/protocol": "codec, framing and sessions, not yet sorted into rooms",
-    "fluxsched/resource": "the resource module's state: one concern a file",
     "fluxsched/runtime/exec": "what the processes of a job are given: one concern a file",
     "fluxsched/runtime/services": "services, one a file, and their parts",
     "fluxsched/sched/pool": "the pool and its indexes",

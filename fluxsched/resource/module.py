@@ -17,19 +17,19 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.resource import status
-from fluxsched.resource.availability import Session, Sessions
-from fluxsched.resource.drain import Drains
+from fluxsched.resource.changes.moves import Moves
+from fluxsched.resource.changes.presence import Presence
+from fluxsched.resource.changes.reload import plan_reload, refuse_held
+from fluxsched.resource.changes.restore import Restorer, settled_leftovers
 from fluxsched.resource.effects import Effect, Ended, Properties, RaiseJobs, Saved
-from fluxsched.resource.groups import DEFAULT, EXCLUDE, Groups, GroupView, check_configured, split
-from fluxsched.resource.holdings import Holdings
-from fluxsched.resource.inventory import Inventory, Targets
 from fluxsched.resource.journal import HISTORY_EVENTS_MAX, Outbox
-from fluxsched.resource.monitor import Monitor
-from fluxsched.resource.moves import Moves
-from fluxsched.resource.presence import Presence
-from fluxsched.resource.properties import Overlay
-from fluxsched.resource.reload import plan_reload, refuse_held
-from fluxsched.resource.restore import Restorer, settled_leftovers
+from fluxsched.resource.sessions import Session, Sessions
+from fluxsched.resource.state.drain import Drains
+from fluxsched.resource.state.groups import DEFAULT, EXCLUDE, Groups, GroupView, check_configured, split
+from fluxsched.resource.state.holdings import Holdings
+from fluxsched.resource.state.inventory import Inventory, Targets
+from fluxsched.resource.state.monitor import Monitor
+from fluxsched.resource.state.properties import Overlay
 
 
 class MoveState(NamedTuple):

@@ -9,12 +9,12 @@ from typing import Any
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.resource.availability import Sessions
-from fluxsched.resource.drain import Drains
-from fluxsched.resource.groups import EXCLUDE, Groups, GroupView
-from fluxsched.resource.holdings import Holdings
-from fluxsched.resource.inventory import Targets
-from fluxsched.resource.monitor import Monitor
+from fluxsched.resource.sessions import Sessions
+from fluxsched.resource.state.drain import Drains
+from fluxsched.resource.state.groups import EXCLUDE, Groups, GroupView
+from fluxsched.resource.state.holdings import Holdings
+from fluxsched.resource.state.inventory import Targets
+from fluxsched.resource.state.monitor import Monitor
 
 
 def status(

@@ -13,7 +13,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
 from fluxsched.jobs.queues import QueueConfig
-from fluxsched.resource.groups import EXCLUDE
+from fluxsched.resource.state.groups import EXCLUDE
 from fluxsched.runtime.config.policies import check_policies, composed
 from fluxsched.runtime.config.reader import QueueSettings, queue_configs, read_file
 from fluxsched.runtime.inventory.discovery import Topology

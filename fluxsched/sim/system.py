@@ -12,11 +12,11 @@ from typing import Any, cast
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.protocol.acquire_client import AcquireClient, Grown, Shrunk, Updated, WentOffline, WentOnline
-from fluxsched.protocol.acquire_server import AcquireServer
+from fluxsched.protocol.sessions.acquire_client import AcquireClient, Grown, Shrunk, Updated, WentOffline, WentOnline
+from fluxsched.protocol.sessions.acquire_server import AcquireServer
 from fluxsched.resource import effects as told
-from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
+from fluxsched.resource.state.inventory import Inventory
 from fluxsched.sched import effects as done
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.set_aside import WAIT

@@ -13,7 +13,7 @@ from fluxsched.cli.base import Command
 from fluxsched.cli.files import FILE_BYTES_MAX
 from fluxsched.core.jsontext import load_object
 from fluxsched.errors import InvalidValue, RPCError
-from fluxsched.protocol import codec
+from fluxsched.protocol.framing import codec
 
 from .test_program import every_command
 

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.protocol import codec, schema
+from fluxsched.protocol import schema
+from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages import acquire, alloc, jobs, resource
 from fluxsched.protocol.messages.common import AttrResponse
 

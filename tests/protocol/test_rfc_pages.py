@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.protocol import codec, header, schema
+from fluxsched.protocol import schema
+from fluxsched.protocol.framing import codec, header
 from fluxsched.protocol.local_topics import LOCAL_TOPICS
 from fluxsched.protocol.messages.common import Empty
 from fluxsched.protocol.topics import COMMON, SERVICES, TOPICS
@@ -198,6 +199,5 @@ def test_limits_in_the_wire_page_are_those_of_the_code():
     assert len(found) == 12
     for value, path in found:
         module, _, constant = path.rpartition(".")
-        full = module if "." in module else f"protocol.{module}"
-        actual = getattr(importlib.import_module(f"fluxsched.{full}"), constant)
+        actual = getattr(importlib.import_module(f"fluxsched.{module}"), constant)
         assert int(value.replace(",", "")) in (actual, actual >> 20), path

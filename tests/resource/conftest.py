@@ -19,8 +19,8 @@ from fluxsched.resource.effects import (
     ToAcquirer,
     Update,
 )
-from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
+from fluxsched.resource.state.inventory import Inventory
 
 
 def ids(text):

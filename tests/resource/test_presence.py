@@ -8,7 +8,7 @@ import pytest
 
 from fluxsched.errors import InvalidValue, LocalProtocolError, Refused
 from fluxsched.resource.effects import Saved
-from fluxsched.resource.inventory import Inventory
+from fluxsched.resource.state.inventory import Inventory
 
 
 def test_events_of_the_monitor_are_changes_only(h):

@@ -29,10 +29,10 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import parse_entries
 from fluxsched.errors import FluxschedError, InvalidValue, RemoteProtocolError
-from fluxsched.protocol import codec
-from fluxsched.protocol.acquire_client import AcquireClient, Grown, Shrunk, Updated, WentOffline, WentOnline
-from fluxsched.protocol.lite import FREE
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.lite import FREE
 from fluxsched.protocol.messages import alloc as msg
+from fluxsched.protocol.sessions.acquire_client import AcquireClient, Grown, Shrunk, Updated, WentOffline, WentOnline
 from fluxsched.runtime.system.clock import Clock, local_text
 from fluxsched.sched import effects as effect
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler

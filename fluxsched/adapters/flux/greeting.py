@@ -17,7 +17,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, RPCError
-from fluxsched.protocol import codec
+from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages.alloc import HelloRequest, HelloResponse
 from fluxsched.protocol.messages.jobs import RaiseRequest
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import RPCError
-from fluxsched.protocol import codec
-from fluxsched.protocol.bundle import pack_bundles, unpack_bundle
-from fluxsched.protocol.header import NORESPONSE, RESPONSE, Message, decode, encode, make_request
-from fluxsched.protocol.rpc import Answer, Calls
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
+from fluxsched.protocol.framing.header import NORESPONSE, RESPONSE, Message, decode, encode, make_request
+from fluxsched.protocol.sessions.rpc import Answer, Calls
 from fluxsched.runtime.client.blocking import TIMEOUT_S
 from fluxsched.runtime.system.paths import find_uri
 from fluxsched.transport.base import Client

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, RPCError
-from fluxsched.protocol import codec
-from fluxsched.protocol.bundle import pack_bundles, unpack_bundle
-from fluxsched.protocol.header import NORESPONSE, RESPONSE, Message, decode, encode, make_request
-from fluxsched.protocol.rpc import Answer, Calls, tell
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
+from fluxsched.protocol.framing.header import NORESPONSE, RESPONSE, Message, decode, encode, make_request
+from fluxsched.protocol.sessions.rpc import Answer, Calls, tell
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.runtime.system.paths import find_uri
 from fluxsched.transport.base import Disconnected

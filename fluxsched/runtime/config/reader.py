@@ -20,8 +20,8 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.rfields import LOCAL_PREFIX, check_property
 from fluxsched.errors import InvalidValue
 from fluxsched.jobs.queues import QueueConfig
-from fluxsched.resource.groups import DEFAULT, EXCLUDE, GROUPS_MAX
-from fluxsched.resource.groups import check_name as check_group_name
+from fluxsched.resource.state.groups import DEFAULT, EXCLUDE, GROUPS_MAX
+from fluxsched.resource.state.groups import check_name as check_group_name
 from fluxsched.runtime.config.policies import check_policy, located
 from fluxsched.runtime.config.schedulers import check_group, check_name, read_schedulers
 from fluxsched.runtime.config.toml_reader import Document, Fault, Table, raise_faults

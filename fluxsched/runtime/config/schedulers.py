@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from fluxsched.errors import InvalidValue
-from fluxsched.resource.groups import DEFAULT, EXCLUDE
+from fluxsched.resource.state.groups import DEFAULT, EXCLUDE
 from fluxsched.runtime.config.policies import check_policy, composed, default_name, located
 from fluxsched.runtime.config.toml_reader import Table
 from fluxsched.runtime.config.values import Care, QueueSettings, SchedulerSettings

@@ -15,7 +15,7 @@ from functools import partial
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.waitstatus import ended_text
-from fluxsched.protocol.pmi import Answer, Effect, Failed, Hangup, PmiServer
+from fluxsched.protocol.sessions.pmi import Answer, Effect, Failed, Hangup, PmiServer
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.system.log import logger
 

@@ -15,7 +15,7 @@ import msgspec
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jsontext import with_path
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
-from fluxsched.protocol import signed
+from fluxsched.protocol.framing import signed
 from fluxsched.protocol.messages import flux_jobs as msg
 from fluxsched.protocol.messages.jobs import OutputResponse
 from fluxsched.runtime.exec.base import spool_directory

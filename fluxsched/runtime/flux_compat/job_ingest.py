@@ -12,7 +12,7 @@ from typing import Any
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused
-from fluxsched.protocol import codec, signed
+from fluxsched.protocol.framing import codec, signed
 from fluxsched.protocol.messages.flux_jobs import IngestRequest
 from fluxsched.runtime.flux_compat.waits import WAITABLE, Waits
 from fluxsched.runtime.messaging.payload_memo import Specs

@@ -27,8 +27,8 @@ from fluxsched.errors import FluxschedError
 from fluxsched.jobs.manager import JobManager
 from fluxsched.protocol.messages.common import InstanceInfo
 from fluxsched.protocol.messages.resource import ReloadRequest
-from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
+from fluxsched.resource.state.inventory import Inventory
 from fluxsched.runtime.client.enclosing import attributes_of, environment_of
 from fluxsched.runtime.config.reader import queue_configs
 from fluxsched.runtime.exec.base import Reports

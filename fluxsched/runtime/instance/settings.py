@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fluxsched.protocol.header import Message
+from fluxsched.protocol.framing.header import Message
 from fluxsched.runtime.client.enclosing import Enclosing, Parent
 from fluxsched.runtime.config.reader import Config
 from fluxsched.runtime.config.values import SchedulerSettings

@@ -21,8 +21,8 @@ from fluxsched.core.rfields import LOCAL_PREFIX
 from fluxsched.core.rlite import merge
 from fluxsched.core.targets import parse_targets
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.resource.groups import EXCLUDE
-from fluxsched.resource.inventory import Inventory, describe
+from fluxsched.resource.state.groups import EXCLUDE
+from fluxsched.resource.state.inventory import Inventory, describe
 from fluxsched.runtime.config.toml_reader import Fault, raise_faults
 from fluxsched.runtime.config.values import Config, HostEntry
 from fluxsched.runtime.inventory.discovery import Topology

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fluxsched.protocol.header import RESPONSE, Message
+from fluxsched.protocol.framing.header import RESPONSE, Message
 from fluxsched.runtime.messaging.peers import Peer
 
 Answered = Callable[[Message | None], None]

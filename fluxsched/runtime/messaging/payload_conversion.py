@@ -5,8 +5,8 @@ Law: inside, payloads are msgpack, and userid and rolemask of a request are what
 
 from __future__ import annotations
 
-from fluxsched.protocol import codec
-from fluxsched.protocol.header import RESPONSE, ROLE_NONE, ROLE_OWNER, USERID_UNKNOWN, Message
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.header import RESPONSE, ROLE_NONE, ROLE_OWNER, USERID_UNKNOWN, Message
 from fluxsched.runtime.messaging.peers import Peer
 
 

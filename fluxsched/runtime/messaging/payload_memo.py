@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.protocol import codec
+from fluxsched.protocol.framing import codec
 
 V = TypeVar("V")
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.protocol import codec
-from fluxsched.protocol.header import NORESPONSE, STREAMING, Message, make_error, make_response
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.header import NORESPONSE, STREAMING, Message, make_error, make_response
 from fluxsched.runtime.loop.faults import answer_of
 from fluxsched.transport.base import Lost, Server
 

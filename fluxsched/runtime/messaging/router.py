@@ -18,9 +18,9 @@ from logging import DEBUG, INFO
 from typing import Any, TypeVar
 
 from fluxsched.errors import FluxschedError, RemoteProtocolError
-from fluxsched.protocol import codec
-from fluxsched.protocol.bundle import pack_bundles, unpack_bundle
-from fluxsched.protocol.header import (
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
+from fluxsched.protocol.framing.header import (
     CONTROL,
     NORESPONSE,
     REQUEST,

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from fluxsched.errors import FluxschedError
-from fluxsched.protocol import codec
-from fluxsched.protocol.header import REQUEST, Message
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.header import REQUEST, Message
 
 LINE_CHARS_MAX = 280
 """A line where no terminal says how wide it is; an R of a large machine would fill the file."""

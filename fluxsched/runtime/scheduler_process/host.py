@@ -22,14 +22,14 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import parse_entries
 from fluxsched.errors import FluxschedError, RemoteProtocolError, RPCError
-from fluxsched.protocol import codec
-from fluxsched.protocol.acquire_client import AcquireClient, Grown, Shrunk, Updated, WentOffline, WentOnline
-from fluxsched.protocol.bundle import pack_bundles, unpack_bundle
-from fluxsched.protocol.header import NORESPONSE, REQUEST, RESPONSE, Message, decode, make_error, make_response
-from fluxsched.protocol.lite import FREE
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
+from fluxsched.protocol.framing.header import NORESPONSE, REQUEST, RESPONSE, Message, decode, make_error, make_response
+from fluxsched.protocol.framing.lite import FREE
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.messages.jobs import RaiseRequest
-from fluxsched.protocol.rpc import Answer, Calls
+from fluxsched.protocol.sessions.acquire_client import AcquireClient, Grown, Shrunk, Updated, WentOffline, WentOnline
+from fluxsched.protocol.sessions.rpc import Answer, Calls
 from fluxsched.runtime.loop.turns import Timer, Turns
 from fluxsched.runtime.messaging.payload_memo import Specs
 from fluxsched.runtime.system.log import blamed, left, logger

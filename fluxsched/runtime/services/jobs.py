@@ -15,8 +15,8 @@ from fluxsched.jobs import listing
 from fluxsched.jobs.job import SENT
 from fluxsched.jobs.lookups import Filter
 from fluxsched.jobs.selection import Selection, parse_selection
-from fluxsched.protocol import codec
-from fluxsched.protocol.header import Message
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.messages import alloc, queues
 from fluxsched.protocol.messages import jobs as msg
 from fluxsched.runtime.loop.store import Store

@@ -19,7 +19,7 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs import effects as effect
 from fluxsched.jobs.manager import JobManager
-from fluxsched.protocol import codec
+from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.runtime.exec.base import Executor, JobLaunch
 from fluxsched.runtime.loop.faults import answer_of, foreseen

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
-from fluxsched.protocol import codec
-from fluxsched.protocol.header import Message
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.messages.modules import (
     ModuleInfo,
     ModuleListResponse,

@@ -21,7 +21,6 @@ from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.targets import parse_targets
 from fluxsched.errors import LimitExceeded, RemoteProtocolError
 from fluxsched.jobs.holdings import Holdings
-from fluxsched.protocol.acquire_server import AcquireServer, read_acquire
 from fluxsched.protocol.messages.acquire import ReleaseRequest
 from fluxsched.protocol.messages.resource import (
     AssignRequest,
@@ -38,10 +37,11 @@ from fluxsched.protocol.messages.resource import (
     StatusResponse,
     UndrainRequest,
 )
+from fluxsched.protocol.sessions.acquire_server import AcquireServer, read_acquire
 from fluxsched.resource import effects as effect
-from fluxsched.resource.groups import GroupView
-from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
+from fluxsched.resource.state.groups import GroupView
+from fluxsched.resource.state.inventory import Inventory
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Timer, Turns
 from fluxsched.runtime.messaging.peers import Peer, Request

@@ -13,8 +13,8 @@ from typing import Any
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, Refused, RemoteProtocolError
-from fluxsched.protocol import codec
-from fluxsched.protocol.header import Message
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.runtime.messaging.payload_memo import Seen
 from fluxsched.runtime.messaging.peers import Peer, Request

@@ -15,7 +15,7 @@ from fluxsched.core.jobid import parse_jobid
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, LimitExceeded
-from fluxsched.protocol import codec
+from fluxsched.protocol.framing import codec
 from fluxsched.runtime.config.reader import load_config
 from fluxsched.runtime.inventory.sources import fake_resources
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.protocol.signed import wrap
+from fluxsched.protocol.framing.signed import wrap
 
 WAIT_S = 10.0
 MAGIC = 0xFFEE0012

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from fluxsched.jobs import listing
-from fluxsched.protocol.signed import wrap
+from fluxsched.protocol.framing.signed import wrap
 from fluxsched.runtime.flux_compat import job_info
 from fluxsched.runtime.flux_compat.job_manager import SLICE_JOBS, UNSERVED
 

@@ -10,8 +10,8 @@ import struct
 import msgpack
 import pytest
 
-from fluxsched.protocol.bundle import BUNDLE_BYTES_MAX, BUNDLE_MESSAGES_MAX
-from fluxsched.protocol.codec import DEPTH_MAX
+from fluxsched.protocol.framing.bundle import BUNDLE_BYTES_MAX, BUNDLE_MESSAGES_MAX
+from fluxsched.protocol.framing.codec import DEPTH_MAX
 from fluxsched.protocol.topics import TOPICS
 from fluxsched.runtime.messaging import router
 from fluxsched.transport.base import MESSAGE_BYTES_MAX, PARTS_MAX

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.protocol.acquire_server import PENDING_CHANGES_MAX
+from fluxsched.protocol.sessions.acquire_server import PENDING_CHANGES_MAX
 from fluxsched.runtime.client.blocking import Handle as BlockingHandle
 
 STREAMING = 0x40

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fluxsched.errors import InvalidValue
-from fluxsched.resource.inventory import Inventory
+from fluxsched.resource.state.inventory import Inventory
 from fluxsched.runtime.inventory.expiry import unexpired
 from fluxsched.runtime.inventory.sources import Sources, fake_resources
 from fluxsched.runtime.system.clock import local_moment

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
-from fluxsched.protocol.bundle import pack_bundles, unpack_bundle
-from fluxsched.protocol.header import Message, decode, encode, make_request
+from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
+from fluxsched.protocol.framing.header import Message, decode, encode, make_request
 from fluxsched.runtime.loop.turns import PIECE_ITEMS, SHARE_S, Turns, pieces
 from fluxsched.runtime.messaging.peers import Request
 from fluxsched.runtime.messaging.router import READ_AHEAD_MESSAGES, SLICE_MESSAGES, Router

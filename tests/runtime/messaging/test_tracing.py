@@ -9,8 +9,8 @@ import pty
 import struct
 import termios
 
-from fluxsched.protocol import codec
-from fluxsched.protocol.header import REQUEST, Message
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.header import REQUEST, Message
 from fluxsched.runtime.messaging.tracing import LINE_CHARS_MAX, printer
 
 LONG = Message(REQUEST, "resource.drain", codec.pack({"reason": "x" * 1000}))

@@ -9,9 +9,9 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
-from fluxsched.protocol import codec
-from fluxsched.protocol.bundle import pack_bundles, unpack_bundle
-from fluxsched.protocol.header import RESPONSE, Message, decode, make_error, make_request, make_response
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
+from fluxsched.protocol.framing.header import RESPONSE, Message, decode, make_error, make_request, make_response
 from fluxsched.protocol.messages.alloc import ANNOTATE, AllocResponse, SchedCancelRequest
 from fluxsched.runtime.loop.turns import SHARE_S, Timer, Turns
 from fluxsched.runtime.scheduler_process.host import DEFERRED_MAX, SchedulerHost

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.resource.drain import Drain, Drains
+from fluxsched.resource.changes.moves import Moves
 from fluxsched.resource.effects import Saved
-from fluxsched.resource.groups import Groups
-from fluxsched.resource.inventory import Targets, key_host
 from fluxsched.resource.journal import Outbox
-from fluxsched.resource.moves import Moves
-from fluxsched.resource.properties import Overlay
+from fluxsched.resource.state.drain import Drain, Drains
+from fluxsched.resource.state.groups import Groups
+from fluxsched.resource.state.inventory import Targets, key_host
+from fluxsched.resource.state.properties import Overlay
 
 Rows = Mapping[str, Any]
 

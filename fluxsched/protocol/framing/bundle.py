@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.protocol.codec import is_well_formed
-from fluxsched.protocol.header import (
+from fluxsched.protocol.framing.codec import is_well_formed
+from fluxsched.protocol.framing.header import (
     CONTROL,
     NORESPONSE,
     PAYLOAD,

@@ -6,15 +6,15 @@ import msgpack
 import pytest
 
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.protocol import codec, header
-from fluxsched.protocol.bundle import (
+from fluxsched.protocol.framing import codec, header
+from fluxsched.protocol.framing.bundle import (
     BUNDLE_BYTES_MAX,
     BUNDLE_MESSAGES_MAX,
     BUNDLE_TOPIC,
     pack_bundles,
     unpack_bundle,
 )
-from fluxsched.protocol.header import Message, decode, make_error, make_request, make_response
+from fluxsched.protocol.framing.header import Message, decode, make_error, make_request, make_response
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import Refused
-from fluxsched.resource.groups import DEFAULT, Groups, check_configured, split
-from fluxsched.resource.inventory import Inventory, Targets
+from fluxsched.resource.state.groups import DEFAULT, Groups, check_configured, split
+from fluxsched.resource.state.inventory import Inventory, Targets
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
-from fluxsched.resource.inventory import Targets, describe
+from fluxsched.resource.state.inventory import Targets, describe
 
 DEFAULT = "default"
 """The group of all targets that no other group names (RFC 28)."""

@@ -10,7 +10,7 @@ from typing import NotRequired, TypedDict
 
 import msgspec
 
-from fluxsched.protocol import codec
+from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages.alloc import FreeRequest
 
 

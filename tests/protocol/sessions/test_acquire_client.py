@@ -6,19 +6,7 @@ import pytest
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import InvalidTransition, LocalProtocolError, RemoteProtocolError
-from fluxsched.protocol import codec
-from fluxsched.protocol.acquire_client import (
-    PLAIN,
-    TYPED,
-    AcquireClient,
-    ClientState,
-    Grown,
-    Shrunk,
-    Updated,
-    WentOffline,
-    WentOnline,
-)
-from fluxsched.protocol.acquire_server import AcquireServer
+from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages.acquire import (
     AcquireChange,
     AcquireFirst,
@@ -30,6 +18,18 @@ from fluxsched.protocol.messages.acquire import (
     Shrink,
     Update,
 )
+from fluxsched.protocol.sessions.acquire_client import (
+    PLAIN,
+    TYPED,
+    AcquireClient,
+    ClientState,
+    Grown,
+    Shrunk,
+    Updated,
+    WentOffline,
+    WentOnline,
+)
+from fluxsched.protocol.sessions.acquire_server import AcquireServer
 
 R = {"version": 1, "execution": {"R_lite": [{"rank": "0-3", "children": {}}, {"rank": "4-7", "children": {}}]}}
 

@@ -13,9 +13,8 @@ from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError
-from fluxsched.protocol import codec
-from fluxsched.protocol.header import STREAMING, Message
-from fluxsched.protocol.machine import step
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.header import STREAMING, Message
 from fluxsched.protocol.messages.acquire import (
     AcquireChange,
     AcquireFirst,
@@ -27,6 +26,7 @@ from fluxsched.protocol.messages.acquire import (
     Update,
 )
 from fluxsched.protocol.messages.common import Payload
+from fluxsched.protocol.sessions.machine import step
 
 PENDING_CHANGES_MAX = 1024
 """Changes of one stream that wait to be taken. They are taken every turn: this many means that nobody takes them."""

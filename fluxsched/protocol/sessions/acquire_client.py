@@ -13,8 +13,7 @@ from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import InvalidTransition, InvalidValue, LocalProtocolError, RemoteProtocolError
-from fluxsched.protocol import codec
-from fluxsched.protocol.machine import step
+from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages.acquire import (
     ACCEPT_UPDATE,
     AcquireChange,
@@ -28,6 +27,7 @@ from fluxsched.protocol.messages.acquire import (
     Shrink,
     Update,
 )
+from fluxsched.protocol.sessions.machine import step
 
 
 @dataclass(frozen=True, slots=True)

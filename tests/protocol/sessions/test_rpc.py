@@ -7,10 +7,11 @@ import errno
 import pytest
 
 from fluxsched.errors import LimitExceeded, RemoteProtocolError, RPCError
-from fluxsched.protocol import codec, header, rpc
-from fluxsched.protocol.header import make_error, make_request, make_response
+from fluxsched.protocol.framing import codec, header
+from fluxsched.protocol.framing.header import make_error, make_request, make_response
 from fluxsched.protocol.messages.common import CancelRequest
-from fluxsched.protocol.rpc import Answer, Calls, tell
+from fluxsched.protocol.sessions import rpc
+from fluxsched.protocol.sessions.rpc import Answer, Calls, tell
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.resource.effects import Properties
-from fluxsched.resource.inventory import Targets
 from fluxsched.resource.journal import Outbox
+from fluxsched.resource.state.inventory import Targets
 
 PROPERTIES_MAX = 1024
 """Names of properties in one R: every job's R and every constraint walks them."""

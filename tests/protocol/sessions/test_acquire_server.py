@@ -8,17 +8,8 @@ from hypothesis import strategies as st
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import InvalidTransition, LimitExceeded, LocalProtocolError, RemoteProtocolError
-from fluxsched.protocol import codec, header
-from fluxsched.protocol.acquire_server import (
-    PENDING_CHANGES_MAX,
-    PLAIN,
-    TYPED,
-    AcquireServer,
-    AcquireState,
-    read_acquire,
-)
-from fluxsched.protocol.header import make_request
-from fluxsched.protocol.machine import diagram
+from fluxsched.protocol.framing import codec, header
+from fluxsched.protocol.framing.header import make_request
 from fluxsched.protocol.messages.acquire import (
     AcquireChange,
     AcquireFirst,
@@ -29,6 +20,15 @@ from fluxsched.protocol.messages.acquire import (
     Shrink,
     Update,
 )
+from fluxsched.protocol.sessions.acquire_server import (
+    PENDING_CHANGES_MAX,
+    PLAIN,
+    TYPED,
+    AcquireServer,
+    AcquireState,
+    read_acquire,
+)
+from fluxsched.protocol.sessions.machine import diagram
 
 R = {"version": 1, "execution": {"R_lite": [{"rank": "0-7", "children": {"core": "0-3"}}]}}
 MORE = {"version": 1, "execution": {"R_lite": [{"rank": "8-9", "children": {"core": "0-3"}}]}}

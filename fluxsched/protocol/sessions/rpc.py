@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fluxsched.errors import LimitExceeded, RemoteProtocolError, RPCError
-from fluxsched.protocol.codec import pack
-from fluxsched.protocol.header import (
+from fluxsched.protocol.framing.codec import pack
+from fluxsched.protocol.framing.header import (
     ERROR_CHARS_MAX,
     NODEID_ANY,
     NORESPONSE,

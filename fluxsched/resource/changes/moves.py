@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.resource.availability import Sessions
-from fluxsched.resource.drain import Drains
-from fluxsched.resource.groups import EXCLUDE, Groups, split
-from fluxsched.resource.holdings import Holdings
-from fluxsched.resource.inventory import Targets
 from fluxsched.resource.journal import Outbox
-from fluxsched.resource.monitor import Monitor
+from fluxsched.resource.sessions import Sessions
+from fluxsched.resource.state.drain import Drains
+from fluxsched.resource.state.groups import EXCLUDE, Groups, split
+from fluxsched.resource.state.holdings import Holdings
+from fluxsched.resource.state.inventory import Targets
+from fluxsched.resource.state.monitor import Monitor
 
 
 class Moves:

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.resource.drain import Drains
-from fluxsched.resource.groups import EXCLUDE, Groups
-from fluxsched.resource.inventory import Targets
+from fluxsched.resource.changes.moves import Moves
+from fluxsched.resource.changes.reload import Plan
+from fluxsched.resource.changes.restore import Restorer
 from fluxsched.resource.journal import Outbox
-from fluxsched.resource.monitor import Monitor
-from fluxsched.resource.moves import Moves
-from fluxsched.resource.properties import Overlay
-from fluxsched.resource.reload import Plan
-from fluxsched.resource.restore import Restorer
+from fluxsched.resource.state.drain import Drains
+from fluxsched.resource.state.groups import EXCLUDE, Groups
+from fluxsched.resource.state.inventory import Targets
+from fluxsched.resource.state.monitor import Monitor
+from fluxsched.resource.state.properties import Overlay
 
 
 class Presence:

@@ -14,8 +14,8 @@ from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
-from fluxsched.resource.inventory import Targets
 from fluxsched.resource.journal import Outbox
+from fluxsched.resource.state.inventory import Targets
 
 OVERWRITE = {"none": 0, "update": 0, "overwrite": 1, "force-overwrite": 2}
 """Each mode of a drain request and the `overwrite` that RFC 44 records for it."""

@@ -13,9 +13,9 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import Refused, RemoteProtocolError
 from fluxsched.resource.effects import Availability, Change, First, Grow, Properties, Shrink, ToAcquirer, Update
-from fluxsched.resource.groups import DEFAULT, EXCLUDE, Groups
-from fluxsched.resource.inventory import Targets
 from fluxsched.resource.journal import Outbox
+from fluxsched.resource.state.groups import DEFAULT, EXCLUDE, Groups
+from fluxsched.resource.state.inventory import Targets
 
 
 class Session:
