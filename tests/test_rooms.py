@@ -67,7 +67,6 @@ FULL_FOLDERS = {
     "fluxsched/jobs": "the job manager's state, not yet sorted into rooms",
     "fluxsched/runtime/exec": "what the processes of a job are given: one concern a file",
     "fluxsched/runtime/services": "services, one a file, and their parts",
-    "fluxsched/sched/pool": "the pool and its indexes",
     "fluxsched/sim": "the simulator, not yet sorted into rooms",
 }  # folder -> what all its files are
 

@@ -6,14 +6,19 @@ RFC 28 draft asks of a scheduler whose targets are shrunk; `Paused` asks nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
+from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
-from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.pool.grants import grant
-from fluxsched.sched.pool.placement import Fits
+from fluxsched.core.resources import Children, ResourceSet
+from fluxsched.sched.pool.bitset import WORD_SHIFT, mask_of
+from fluxsched.sched.pool.placement import SHARED, Block, Fits
+
+CHILDREN_CACHED_MAX = 4096
+"""The same few sets of cores and GPUs come again and again; about 200 bytes each."""
 
 
 class Granted:
@@ -124,3 +129,37 @@ class Paused:
 PAUSED = Paused()
 
 Effect: TypeAlias = Granted | Annotated | Denied | Canceled | Release | Raise | Paused
+
+
+# ---- from placements to R: once, at the end, out of the blocks of the job
+
+
+@lru_cache(CHILDREN_CACHED_MAX)
+def children(cores: int, gpus: int, amounts: Amounts = ()) -> Children:
+    """What a job gets of one target as RFC 20 children, and amounts."""
+    return Children(Idset(cores), Idset(gpus), (), amounts)
+
+
+def grouped(blocks: Iterable[Block]) -> list[tuple[Idset | int, Children]]:
+    """Targets with equal children joined, as `ResourceSet.build` takes them."""
+    by_ids: dict[tuple[int, int, Amounts], dict[int, int]] = {}
+    for at, word, cores, gpus, amounts in blocks:
+        if at != SHARED:
+            words = by_ids.setdefault((cores, gpus, amounts), {})
+            words[at] = words.get(at, 0) | word
+    return [(_ranks(words), children(*ids)) for ids, words in by_ids.items()]
+
+
+def grant(fit: Fits, source: ResourceSet, starttime_s: float, expiration_s: float) -> ResourceSet:
+    """The R of a grant (RFC 20): times in seconds since the epoch, expiration 0.0 for none."""
+    shared = fit.request.shared
+    return ResourceSet.build(grouped(fit.blocks), source, starttime_s, expiration_s, fit.nslots, shared)
+
+
+def _ranks(words: dict[int, int]) -> Idset | int:
+    """One rank as an int, which `build` takes at less cost, or the set."""
+    if len(words) == 1:
+        ((at, word),) = words.items()
+        if not word & (word - 1):
+            return at << WORD_SHIFT | word.bit_length() - 1
+    return Idset(mask_of(words))

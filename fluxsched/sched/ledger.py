@@ -15,6 +15,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of, mask_of, words_of
+from fluxsched.sched.pool.countables import Shared
 from fluxsched.sched.pool.placement import (
     SHARED,
     Block,
@@ -27,7 +28,6 @@ from fluxsched.sched.pool.placement import (
     shared_in,
 )
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.shared_countables import Shared
 from fluxsched.sched.queue.pending import Queue
 
 

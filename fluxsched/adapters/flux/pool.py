@@ -13,9 +13,9 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue
-from fluxsched.sched.pool.grants import blocks_in, grant, grouped
+from fluxsched.sched.effects import grant, grouped
 from fluxsched.sched.pool.place import infeasible, place
-from fluxsched.sched.pool.placement import Blocks, Fits, Infeasible, Insufficient, blocks_of, parts_in
+from fluxsched.sched.pool.placement import Blocks, Fits, Infeasible, Insufficient, blocks_in, blocks_of, parts_in
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.target_class import WORST_FIT
 

@@ -29,7 +29,7 @@ from fluxsched.sched.engine.status import group_stats, resource_status
 from fluxsched.sched.engine.why import explain, explain_aside
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.policy import Policy
-from fluxsched.sched.pool.grants import blocks_in
+from fluxsched.sched.pool.placement import blocks_in
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.pending import Waiting
 

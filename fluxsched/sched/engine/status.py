@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.sched.effects import grouped
 from fluxsched.sched.engine.group import Group
-from fluxsched.sched.pool.grants import grouped
 
 
 def group_stats(group: Group) -> dict[str, Any]:

@@ -18,9 +18,10 @@ from fluxsched.core.jobspec import Request
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.timeline import Lane, Lanes, Rooms
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT
+from fluxsched.sched.pool.choice import need_of, slots_on
 from fluxsched.sched.pool.placement import Blocks, Part, blocks_of, on_targets, parts_in
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.select import count, count_slots, need_of, slots_on
+from fluxsched.sched.pool.select import count, count_slots
 
 KINDS_MAX = 64
 """Requests whose gains are remembered: many more than jobs with a reservation; some 100 bytes a busy target each."""

@@ -8,43 +8,19 @@ fit on it, so a job touches few. Exclusive requests take idle targets whole.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.sched.pool import reasons
 from fluxsched.sched.pool.bitset import BITS, lowest
-from fluxsched.sched.pool.free_index import BEST_FIT, WORST_FIT, Rack
+from fluxsched.sched.pool.choice import Plan, Wish, need_of, slots_of_idle
+from fluxsched.sched.pool.free_index import BEST_FIT, WORST_FIT
 from fluxsched.sched.pool.placement import Block, Fits, Infeasible, Insufficient, Outcome, shared_block
-from fluxsched.sched.pool.pool import Choice, Pool
-from fluxsched.sched.pool.select import Given, count, count_slots, need_of, nodes_of, slots_of, slots_of_idle
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.select import Given, count, count_slots, nodes_of, slots_of
 from fluxsched.sched.pool.target_class import Shelf
 
 WISHES_MAX = 4096
 """Requests that are remembered in a generation, with all that can be worked out about them beforehand; 1 KiB each."""
 
-Plan = tuple[Choice, ...]
-
-
-class Wish(NamedTuple):
-    """A request and its plan. `alone` is its rack if it asks for one target and can stand on one whole shelf only.
-
-    Then `best` and `worst` are masks of the buckets that will do, `need` is what must be free there, `first_cores` and
-    `first_gpus` are the ids that it gets of an idle target. `whole` is its shelf if it asks for just `targets` of that
-    shelf, each with all that it has: then any idle ones will do, in whatever placement.
-    """
-
-    request: Request
-    plan: Plan
-    alone: Rack | None = None
-    best: int = 0
-    worst: int = 0
-    cores: int = 0
-    gpus: int = 0
-    nslots: int = 0
-    first_cores: int = 0
-    first_gpus: int = 0
-    whole: Shelf | None = None
-    targets: int = 0
 
 
 def place(pool: Pool, request: Request, placement: str) -> Outcome:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from fluxsched.core.amounts import Amounts
+from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
-from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, ids_of
+from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, ids_of, words_of
 
 Block: TypeAlias = tuple[int, int, int, int, Amounts]
 """(at, word, cores, gpus, amounts): the same core and GPU ids, as masks, and the same amounts of countables of each
@@ -69,6 +71,17 @@ def joined(blocks: Iterable[Block]) -> Blocks:
         key = (at, cores, gpus, amounts)
         words[key] = words.get(key, 0) | word
     return tuple([(at, word, cores, gpus, amounts) for (at, cores, gpus, amounts), word in words.items()])
+
+
+def blocks_in(resources: ResourceSet, without: Idset | None = None) -> Blocks:
+    """What an R names; ranks in `without` are left out."""
+    found: list[Block] = []
+    for entry in resources.entries:
+        ranks = entry.ranks if without is None else entry.ranks - without
+        cores, gpus = entry.children.cores.mask, entry.children.gpus.mask
+        amounts = entry.children.amounts
+        found += [(at, word, cores, gpus, amounts) for at, word in words_of(ranks.mask)]
+    return (*found, *shared_block(resources.shared))
 
 
 class Fits(NamedTuple):

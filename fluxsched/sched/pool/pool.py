@@ -9,7 +9,7 @@ in the targets that they name. A constraint becomes a mask once a generation (ad
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fluxsched.core.amounts import Amounts, less
 from fluxsched.core.constraint import Constraint
@@ -17,27 +17,17 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits, ids_of, words_of
+from fluxsched.sched.pool.choice import Choice, Plan, Wish
+from fluxsched.sched.pool.countables import Shared
 from fluxsched.sched.pool.free_index import BUCKETS_MAX
 from fluxsched.sched.pool.placement import SHARED, Block, Blocks, shared_block, shared_in
-from fluxsched.sched.pool.shared_countables import Shared
 from fluxsched.sched.pool.target_class import Shelf
 from fluxsched.sched.pool.target_classes import Shelves
-
-if TYPE_CHECKING:
-    from fluxsched.sched.pool.place import Wish
 
 PLANS_MAX = 1024
 """Constraints remembered in a generation: at worst this many masks of a whole group, 16 MiB at 131,072 targets."""
 
 Piece = tuple[Shelf, int, int, int, int, Amounts]
-
-
-class Choice(NamedTuple):
-    """A shelf that a constraint allows: `size` allowed members, `only` is None when that is all of them."""
-
-    shelf: Shelf
-    size: int
-    only: Bits | None
 
 
 class Target(NamedTuple):
@@ -70,7 +60,7 @@ class Pool:
         self._shelves = Shelves()
         self._sole = self._shelves.sole
         self.rests = self._shelves.rests
-        self._plans: dict[Constraint, tuple[Choice, ...]] = {}
+        self._plans: dict[Constraint, Plan] = {}
 
     # ---- what exists
 
@@ -332,7 +322,7 @@ class Pool:
 
     # ---- what a constraint allows
 
-    def plan(self, constraint: Constraint) -> tuple[Choice, ...]:
+    def plan(self, constraint: Constraint) -> Plan:
         """The shelves and ranks that match, whatever the weather; worked out once a generation."""
         plan = self._plans.get(constraint)
         if plan is None:
@@ -341,7 +331,7 @@ class Pool:
             plan = self._plans[constraint] = self._make_plan(constraint)
         return plan
 
-    def _make_plan(self, constraint: Constraint) -> tuple[Choice, ...]:
+    def _make_plan(self, constraint: Constraint) -> Plan:
         matching = Bits.of(constraint.match(self._ranks, self._source.properties, self._source.ranks_of).mask)
         choices = []
         for shelf in self._shelves:

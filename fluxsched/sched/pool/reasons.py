@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from fluxsched.core.amounts import Amounts, amount_text, total
 from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.jobspec import Request
-from fluxsched.sched.pool.pool import Choice, Pool
-from fluxsched.sched.pool.select import need_of
+from fluxsched.sched.pool.choice import Choice, need_of
+from fluxsched.sched.pool.pool import Pool
 
 _MEMBERSHIP = re.compile(r"(?<![\w.@+-])\+(?=\w)")
 """The prefix of a property by which a queue marks its hosts (RFC 33): people know the queue, not the property."""

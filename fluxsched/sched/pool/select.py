@@ -10,46 +10,20 @@ from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from fluxsched.core.amounts import Amounts, times, total
+from fluxsched.core.amounts import Amounts
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of, lowest
+from fluxsched.sched.pool.choice import Choice, Need, Plan, need_of, slots_on
 from fluxsched.sched.pool.free_index import BEST_FIT, WORST_FIT, Bucket
 from fluxsched.sched.pool.placement import Block
-from fluxsched.sched.pool.pool import Choice
 from fluxsched.sched.pool.target_class import Shelf
 
 Order = tuple[int, int, int]
 Pile = tuple[Order, int, Shelf, Bucket, int]
 """(where it comes: two sort keys and its word), number of its shelf, shelf, bucket, which of the word."""
 
-Plan = tuple[Choice, ...]
-
-
-class Need(NamedTuple):
-    """What must be free on one target; `exclusive` asks for all that it has, and at least this."""
-
-    cores: int
-    gpus: int
-    amounts: Amounts
-    exclusive: bool
-
-    def on(self, shelf: Shelf) -> tuple[int, int]:
-        """Free cores and GPUs that a target of this shelf must have."""
-        if not self.exclusive:
-            return self.cores, self.gpus
-        return max(shelf.cores, self.cores), max(shelf.gpus, self.gpus)
-
-    def amounts_on(self, shelf: Shelf) -> Amounts:
-        """What a job gets of the countables of a target of this shelf."""
-        return shelf.amounts if self.exclusive else self.amounts
-
-    def fits_ever(self, shelf: Shelf) -> bool:
-        """Whether an idle target of this shelf has that much."""
-        if self.cores > shelf.cores or self.gpus > shelf.gpus:
-            return False
-        return all(kind in shelf.stocks and amount <= shelf.stocks[kind].total for kind, amount in self.amounts)
 
 
 class Given(Protocol):
@@ -60,30 +34,6 @@ class Given(Protocol):
     def ids(self, rank: int) -> tuple[int, int]:
         """The cores and GPUs that were given back on a target."""
         ...
-
-
-def need_of(request: Request, slots: int) -> Need:
-    """What so many slots on one target ask for."""
-    amounts = request.amounts
-    if amounts or request.node_amounts:
-        amounts = total(times(amounts, slots), request.node_amounts)
-    return Need(slots * request.cores, slots * request.gpus, amounts, request.exclusive)
-
-
-def slots_on(request: Request, cores: int, gpus: int, amounts: Amounts = ()) -> int:
-    """How many slots that much of one target can hold; a slot has at least one core (RFC 25)."""
-    slots = cores // request.cores
-    if request.gpus:
-        slots = min(slots, gpus // request.gpus)
-    if request.amounts:
-        there = dict(amounts)
-        slots = min([slots, *[there.get(kind, 0) // amount for kind, amount in request.amounts]])
-    return slots
-
-
-def slots_of_idle(request: Request, shelf: Shelf) -> int:
-    """How many slots a target of this shelf can hold when all of it is free."""
-    return slots_on(request, shelf.cores, shelf.gpus, shelf.amounts)
 
 
 # ---- in order

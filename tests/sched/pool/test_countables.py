@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.pool.bitset import WORD_BITS
-from fluxsched.sched.pool.countables import Stock, _level
-from fluxsched.sched.pool.shared_countables import Shared
+from fluxsched.sched.pool.countables import Shared, Stock, _level
 
 TOTAL = 40
 RANKS = st.integers(WORD_BITS, WORD_BITS + 7)
