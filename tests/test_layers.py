@@ -71,7 +71,6 @@ BROAD_EXCEPT = {
     "fluxsched/runtime/loop/turns.py:_turn": "the shell's last line: a bug ends the instance, with its story",
     "fluxsched/runtime/scheduler_process/host.py:_schedule": "a plugin's bug ends the scheduler, not the instance",
 }
-MAGIC = {"fluxsched/core/idset.py:object.__new__": "half the cost of every set operation, on all hot paths (its _new)"}
 
 
 @dataclass(frozen=True)
@@ -254,7 +253,7 @@ def no_magic(source: Source) -> Iterator[str]:
                 yield source.at(node.lineno, f"class {node.name} has a metaclass: write the table out")
             case ast.FunctionDef(name="__init_subclass__" | "__new__"):
                 yield source.at(node.lineno, f"{node.name}: use a plain constructor or a function")
-            case ast.Attribute(ast.Name("object"), "__new__") if f"{source.path}:object.__new__" not in MAGIC:
+            case ast.Attribute(ast.Name("object"), "__new__"):
                 yield source.at(node.lineno, "object.__new__: use the constructor")
             case ast.Global():
                 yield source.at(node.lineno, f"global {', '.join(node.names)}: pass it in, there are no singletons")
@@ -377,7 +376,5 @@ def test_the_homes_of_zmq_and_time_are_used_and_no_exception_is_stale(sources: l
     handlers = {f"{source.path}:{name}" for source in sources for _, name in _handlers(source)}
     assert BROAD_EXCEPT.keys() <= handlers, "an entry of BROAD_EXCEPT is no longer needed: delete it"
     names = {f"{source.path}:{node.name}" for source in sources for _, node in functions(source)}
-    magic = {f"{source.path}:object.__new__" for source in sources if "object.__new__" in source.text}
-    assert MAGIC.keys() <= magic, "an entry of MAGIC is no longer needed: delete it"
     assert LONG_FUNCTIONS.keys() <= names, "an entry of LONG_FUNCTIONS is no longer needed: delete it"
     assert {source.package for source in sources} - {None} == set(MAY_IMPORT)

@@ -92,7 +92,7 @@ def _check_texts(obj: object, what: str) -> None:
             raise InvalidValue(f"{what}{path} is not Unicode text: '{printable(value[:SHOWN_CHARS])}' has half a pair")
 
 
-_LONE = re.compile("[\ud800-\udfff]")
+_LONE = re.compile(r"[\ud800-\udfff]")
 
 
 def _load(text: str | bytes, what: str) -> Any:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fluxsched.core.children import Children, Entry, text_of
 from fluxsched.core.idset import EMPTY, ID_MAX, Idset
-from fluxsched.core.idset import _new as idset_of_mask  # masks made here are good: half the cost of checking again
 from fluxsched.core.jsontext import named
 from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
@@ -43,7 +42,7 @@ def merge(parts: Iterable[Part]) -> Merged:
     parts = list(parts)
     if len(parts) == 1:
         ranks, children = parts[0]
-        ranks = idset_of_mask(1 << _checked(ranks)) if isinstance(ranks, int) else ranks
+        ranks = Idset(1 << _checked(ranks)) if isinstance(ranks, int) else ranks
         return Merged((Entry(ranks, children),), ranks) if ranks else Merged((), EMPTY)
     gather = _Gather()
     last: Children | None = None
@@ -89,7 +88,7 @@ def _parse_one(item: Any) -> Merged:
     except (KeyError, TypeError, AttributeError, InvalidValue) as fault:
         raise _entry_fault("R_lite[0]", item, fault) from None
     if isinstance(ranks, int):
-        ranks = idset_of_mask(1 << ranks)
+        ranks = Idset(1 << ranks)
     return Merged((Entry(ranks, children),), ranks) if ranks.mask else Merged((), EMPTY)
 
 
@@ -209,7 +208,7 @@ class _Gather:
         for children, bucket in self._buckets.values():
             lowest = bucket[0] if len(bucket) == 1 else None
             if isinstance(lowest, int) and 0 <= lowest <= ID_MAX:  # a target like no other: many, where there are any
-                ranks, given = idset_of_mask(1 << lowest), 1
+                ranks, given = Idset(1 << lowest), 1
             else:
                 lowest, ranks, given = _join(bucket)
             union |= ranks.mask
@@ -223,7 +222,7 @@ class _Gather:
             parts = ((ranks, children) for children, bucket in self._buckets.values() for ranks in bucket)
             return merge(_one_a_rank(parts))
         found.sort(key=_first)
-        return Merged(tuple([entry for _, entry in found]), idset_of_mask(union))
+        return Merged(tuple([entry for _, entry in found]), Idset(union))
 
 
 def _join(bucket: list[Idset | int]) -> tuple[int, Idset, int]:
@@ -233,7 +232,7 @@ def _join(bucket: list[Idset | int]) -> tuple[int, Idset, int]:
     mask = Idset.of(single).mask
     for ranks in sets:
         mask |= ranks.mask
-    return lowest_bit(mask), idset_of_mask(mask), len(single) + sum(map(len, sets))
+    return lowest_bit(mask), Idset(mask), len(single) + sum(map(len, sets))
 
 
 def _one_a_rank(parts: Iterable[Part]) -> Iterable[Part]:

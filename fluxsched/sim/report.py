@@ -6,7 +6,7 @@ Law: both say the same; text is rounded for people, JSON is not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
 from fluxsched.sim import refusals
@@ -190,10 +190,12 @@ def _number(value: float) -> str:
     return f"{value:,.3f}" if abs(value) < 1000 else f"{value:,.1f}"
 
 
+SPREAD = tuple(field.name for field in fields(Spread))
+
 LINES = (
     *[Line(f"jobs {state}", _states(state)) for state in STATES],
-    *[Line(f"wait {number} [s]", _spread(_wait, number)) for number in Spread.__slots__],
-    *[Line(f"bounded slowdown {number}", _spread(_slowdown, number)) for number in Spread.__slots__],
+    *[Line(f"wait {number} [s]", _spread(_wait, number)) for number in SPREAD],
+    *[Line(f"bounded slowdown {number}", _spread(_slowdown, number)) for number in SPREAD],
     Line("utilisation [%]", lambda _, summary: _number(100 * summary.utilisation) if summary.utilisation else ""),
     Line("makespan [s]", lambda _, summary: _number(summary.makespan_s)),
     Line("queue length mean", lambda _, summary: _number(summary.queue_mean)),

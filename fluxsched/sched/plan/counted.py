@@ -51,7 +51,8 @@ class Room(Skips):
 
     def close(self, until_s: float, extra: int, now_s: float) -> None:
         """Somebody is planned for `until_s`, and so many cores will still be free then."""
-        self.extra, self.until_s = extra, until_s
+        self.extra = extra
+        self.until_s = until_s
         self.short_s = least_beyond(until_s, now_s)
 
     def began(self, ending: Ending) -> None:
