@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from fluxsched.jobs.states import TRANSITIONS, State
+from fluxsched.jobs.job.states import TRANSITIONS, State
 from fluxsched.protocol import schema
 from fluxsched.protocol.local_topics import LOCAL_TOPICS
 from fluxsched.protocol.sessions import acquire_client, acquire_server

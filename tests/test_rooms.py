@@ -64,9 +64,7 @@ ROOMS = {
 FULL_FOLDERS = {
     "fluxsched/cli": "commands, and the options and tables that they share",
     "fluxsched/core": "values: one parser and one printer each",
-    "fluxsched/jobs": "the job manager's state, not yet sorted into rooms",
     "fluxsched/runtime/exec": "what the processes of a job are given: one concern a file",
-    "fluxsched/runtime/services": "services, one a file, and their parts",
     "fluxsched/sim": "the simulator, not yet sorted into rooms",
 }  # folder -> what all its files are
 
@@ -103,7 +101,7 @@ def test_rooms_import_one_way(package: str, sources: list[Source]) -> None:
     ("path", "text"),
     [
         ("fluxsched/sched/pool/a.py", "from fluxsched.sched.engine.scheduler import Scheduler"),
-        ("fluxsched/runtime/loop/a.py", "def f():\n    import fluxsched.runtime.services.jobs"),
+        ("fluxsched/runtime/loop/a.py", "def f():\n    import fluxsched.runtime.services.jobs.service"),
     ],
 )
 def test_an_import_that_runs_back_up_is_seen(path: str, text: str) -> None:

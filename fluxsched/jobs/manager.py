@@ -19,17 +19,17 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import SECONDS_MAX
 from fluxsched.core.why import Why
 from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
-from fluxsched.jobs import lookups
-from fluxsched.jobs.annotations import with_memo
-from fluxsched.jobs.dependencies import Dependency, parse_dependencies
 from fluxsched.jobs.effects import Effect, Event, Kill, SaveQueue, SchedExpiration, SchedPrioritize, UpdateDone
-from fluxsched.jobs.job import SENT, URGENCY_DEFAULT, URGENCY_EXPEDITE, URGENCY_HOLD, WAITING, Job, priority_of
-from fluxsched.jobs.lookups import ALL_JOBS, Filter, JobResult
-from fluxsched.jobs.queues import Queue, QueueConfig, QueueStatus, checked_reason
-from fluxsched.jobs.restore import Restored, Row, restore
-from fluxsched.jobs.scheduler_side import SchedulerSide
-from fluxsched.jobs.states import CLEANUP, DEPEND, PENDING, RUN, SCHED
-from fluxsched.jobs.submitted import check_submitted
+from fluxsched.jobs.job.annotations import with_memo
+from fluxsched.jobs.job.dependencies import Dependency, parse_dependencies
+from fluxsched.jobs.job.job import SENT, URGENCY_DEFAULT, URGENCY_EXPEDITE, URGENCY_HOLD, WAITING, Job, priority_of
+from fluxsched.jobs.job.states import CLEANUP, DEPEND, PENDING, RUN, SCHED
+from fluxsched.jobs.lifecycle.allocation import SchedulerSide
+from fluxsched.jobs.lifecycle.restore import Restored, Row, restore
+from fluxsched.jobs.lifecycle.submitted import check_submitted
+from fluxsched.jobs.query import lookups
+from fluxsched.jobs.query.lookups import ALL_JOBS, Filter, JobResult
+from fluxsched.jobs.queue.queues import Queue, QueueConfig, QueueStatus, checked_reason
 
 if TYPE_CHECKING:
     from fluxsched.core.jobspec import Jobspec

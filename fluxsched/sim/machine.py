@@ -12,7 +12,7 @@ from pathlib import Path
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
-from fluxsched.jobs.queues import QueueConfig
+from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.resource.state.groups import EXCLUDE
 from fluxsched.runtime.config.policies import check_policies, composed
 from fluxsched.runtime.config.reader import QueueSettings, queue_configs, read_file

@@ -14,7 +14,7 @@ from fluxsched.core.duration import format_duration
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, RPCError
-from fluxsched.jobs.queues import QueueConfig
+from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.sim.result import COMPLETED, DENIED, FAILED, TIMEOUT, WAITING, Columns, Cost, Result
 from fluxsched.sim.runner import Progress
 from fluxsched.sim.specs import Specs, with_system

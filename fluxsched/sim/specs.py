@@ -14,7 +14,7 @@ from typing import Any
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import with_path
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.jobs.queues import QueueConfig, Queues
+from fluxsched.jobs.queue.queues import QueueConfig, Queues
 from fluxsched.sim.trace import Ask, TraceJob
 
 COMMAND = ("simulated",)

@@ -10,9 +10,9 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.jobs.effects import Effect, Held, Kill, Persist, SchedAlloc, SchedFree, Start, Unheld
-from fluxsched.jobs.job import Job
+from fluxsched.jobs.job.job import Job
+from fluxsched.jobs.job.states import State
 from fluxsched.jobs.manager import JobManager
-from fluxsched.jobs.states import State
 
 USER = 1000
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fluxsched.errors import InvalidValue
-from fluxsched.jobs.queues import DEFAULT_GROUP
+from fluxsched.jobs.queue.queues import DEFAULT_GROUP
 from fluxsched.runtime.config.values import QueueSettings
 from fluxsched.sched.registry import (
     OWN,

@@ -19,7 +19,7 @@ from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
 from fluxsched.core.rfields import LOCAL_PREFIX, check_property
 from fluxsched.errors import InvalidValue
-from fluxsched.jobs.queues import QueueConfig
+from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.resource.state.groups import DEFAULT, EXCLUDE, GROUPS_MAX
 from fluxsched.resource.state.groups import check_name as check_group_name
 from fluxsched.runtime.config.policies import check_policy, located

@@ -23,10 +23,10 @@ from fluxsched.runtime.flux_compat.synthesized_logs import Event, OutputLog, exe
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.messaging.peers import Request
 from fluxsched.runtime.messaging.router import Router
-from fluxsched.runtime.services.jobinfo import stored_job, stored_result
-from fluxsched.runtime.services.jobshell import JobShell
-from fluxsched.runtime.services.jobstreams import Follower, JobStreams
-from fluxsched.runtime.services.taskoutput import Budget, TaskOutput
+from fluxsched.runtime.services.jobs.effects import JobShell
+from fluxsched.runtime.services.jobs.records import stored_job, stored_result
+from fluxsched.runtime.services.jobs.streams import Follower, JobStreams
+from fluxsched.runtime.services.jobs.task_output import Budget, TaskOutput
 
 INITIAL_SENTINEL = 2
 """The flag of who wants to know where history ends: an empty response says so."""

@@ -18,7 +18,7 @@ from fluxsched.runtime.flux_compat.waits import WAITABLE, Waits
 from fluxsched.runtime.messaging.payload_memo import Specs
 from fluxsched.runtime.messaging.peers import Request
 from fluxsched.runtime.messaging.router import Router
-from fluxsched.runtime.services.jobs import JobService
+from fluxsched.runtime.services.jobs.service import JobService
 
 SHELL_ONLY: Mapping[tuple[str, ...], str] = {
     ("shell", "options", "signal"): "signal before the time is over (--signal)",

@@ -11,17 +11,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fluxsched.errors import FluxschedError
-from fluxsched.jobs import attributes, listing
-from fluxsched.jobs.job import Job
+from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.manager import JobManager
-from fluxsched.jobs.selection import parse_selection
+from fluxsched.jobs.query import attributes, listing
+from fluxsched.jobs.query.selection import parse_selection
 from fluxsched.protocol.messages import flux_jobs as msg
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.incremental import in_steps
 from fluxsched.runtime.messaging.peers import Request
 from fluxsched.runtime.messaging.router import Router
-from fluxsched.runtime.services.jobinfo import LIST_ENTRIES_MAX
-from fluxsched.runtime.services.jobstreams import JobStreams
+from fluxsched.runtime.services.jobs.records import LIST_ENTRIES_MAX
+from fluxsched.runtime.services.jobs.streams import JobStreams
 
 PROTOCOL = 1
 """The version of the streaming list."""

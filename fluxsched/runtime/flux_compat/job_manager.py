@@ -11,18 +11,18 @@ import re
 from collections.abc import Callable
 
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
-from fluxsched.jobs import listing
 from fluxsched.jobs.effects import Effect
-from fluxsched.jobs.lookups import walk_active
-from fluxsched.jobs.selection import ANY_USER
-from fluxsched.jobs.states import ACTIVE, RUNNING
+from fluxsched.jobs.job.states import ACTIVE, RUNNING
+from fluxsched.jobs.query import listing
+from fluxsched.jobs.query.lookups import walk_active
+from fluxsched.jobs.query.selection import ANY_USER
 from fluxsched.protocol.messages import flux_jobs as msg
 from fluxsched.protocol.messages.queues import QueueStatusRequest
 from fluxsched.runtime.messaging.incremental import in_steps
 from fluxsched.runtime.messaging.peers import Request
 from fluxsched.runtime.messaging.router import Router
-from fluxsched.runtime.services.jobs import JobService
-from fluxsched.runtime.services.jobshell import JobShell
+from fluxsched.runtime.services.jobs.effects import JobShell
+from fluxsched.runtime.services.jobs.service import JobService
 from fluxsched.runtime.system.log import logger
 
 log = logger("door")

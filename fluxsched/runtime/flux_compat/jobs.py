@@ -10,10 +10,10 @@ from fluxsched.runtime.flux_compat.tasks import TaskService
 from fluxsched.runtime.flux_compat.waits import Waits
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.messaging.router import Router
-from fluxsched.runtime.services.jobinput import JobInputs
-from fluxsched.runtime.services.jobs import JobService
-from fluxsched.runtime.services.jobshell import JobShell
-from fluxsched.runtime.services.jobstreams import JobStreams
+from fluxsched.runtime.services.jobs.effects import JobShell
+from fluxsched.runtime.services.jobs.input import JobInputs
+from fluxsched.runtime.services.jobs.service import JobService
+from fluxsched.runtime.services.jobs.streams import JobStreams
 
 
 def serve_jobs(

@@ -15,7 +15,7 @@ from fluxsched.errors import InvalidValue, Refused
 from fluxsched.protocol.messages.flux_jobs import StdinRequest
 from fluxsched.runtime.messaging.peers import Request
 from fluxsched.runtime.messaging.router import Router
-from fluxsched.runtime.services.jobinput import ENDED, JobInputs
+from fluxsched.runtime.services.jobs.input import ENDED, JobInputs
 
 ALL_TASKS = "all"
 

@@ -13,12 +13,12 @@ from collections import OrderedDict
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import Refused
-from fluxsched.jobs.lookups import JobResult, shell_status
 from fluxsched.jobs.manager import JobManager
+from fluxsched.jobs.query.lookups import JobResult, shell_status
 from fluxsched.protocol.messages.flux_jobs import ANY_JOB, WaitableRequest, WaitableResponse
 from fluxsched.runtime.messaging.peers import Peer, Request
 from fluxsched.runtime.messaging.router import Router
-from fluxsched.runtime.services.jobstreams import JobStreams
+from fluxsched.runtime.services.jobs.streams import JobStreams
 
 WAITABLE = 4
 """The submit flag of who means to wait (FLUX_JOB_WAITABLE)."""

@@ -52,14 +52,14 @@ from fluxsched.runtime.messaging.router import Handler, Router
 from fluxsched.runtime.services.agents import AgentService
 from fluxsched.runtime.services.disk import Room
 from fluxsched.runtime.services.instance import InstanceService
-from fluxsched.runtime.services.jobinput import JobInputs
-from fluxsched.runtime.services.jobs import JobService
-from fluxsched.runtime.services.jobshell import JobShell
-from fluxsched.runtime.services.jobstreams import JobStreams
-from fluxsched.runtime.services.jobwaits import JobWaits
+from fluxsched.runtime.services.jobs.effects import JobShell
+from fluxsched.runtime.services.jobs.input import JobInputs
+from fluxsched.runtime.services.jobs.scheduling import SchedulingService
+from fluxsched.runtime.services.jobs.service import JobService
+from fluxsched.runtime.services.jobs.streams import JobStreams
+from fluxsched.runtime.services.jobs.waits import JobWaits
 from fluxsched.runtime.services.modules import ModuleService
 from fluxsched.runtime.services.resource import ResourceService, allocated, user_name
-from fluxsched.runtime.services.scheduling import SchedulingService
 from fluxsched.runtime.system import interpreter
 from fluxsched.runtime.system import log as logs
 from fluxsched.runtime.system.clock import generator_id

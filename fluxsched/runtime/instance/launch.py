@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError
-from fluxsched.jobs.queues import DEFAULT_GROUP
+from fluxsched.jobs.queue.queues import DEFAULT_GROUP
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.client.enclosing import Parent, enclosing_job, inside

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fluxsched.errors import InvalidValue
-from fluxsched.jobs.queues import DEFAULT_GROUP
+from fluxsched.jobs.queue.queues import DEFAULT_GROUP
 from fluxsched.runtime.config.policies import check_files, check_policies, composed
 from fluxsched.runtime.config.reader import load_config
 from fluxsched.runtime.config.values import QueueSettings

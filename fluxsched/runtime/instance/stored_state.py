@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.json import decode
 
-from fluxsched.jobs.restore import Row
+from fluxsched.jobs.lifecycle.restore import Row
 from fluxsched.resource.effects import Saved
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.messaging.payload_memo import Specs

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.services.jobshell import JobShell
+from fluxsched.runtime.services.jobs.effects import JobShell
 
 CHECK_S = 0.005
 """How often a condition is looked at (seconds)."""

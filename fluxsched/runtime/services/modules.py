@@ -30,6 +30,7 @@ from fluxsched.runtime.config.values import Care, QueueSettings
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.peers import Request
 from fluxsched.runtime.messaging.router import Handler, Router, forget
+from fluxsched.runtime.services.jobs.scheduling import DEFAULT_GROUP, SchedulingService
 from fluxsched.runtime.services.module_process import (
     STATUS_EXITED,
     STATUS_FINALIZING,
@@ -37,7 +38,6 @@ from fluxsched.runtime.services.module_process import (
     STATUS_RUNNING,
     Module,
 )
-from fluxsched.runtime.services.scheduling import DEFAULT_GROUP, SchedulingService
 from fluxsched.runtime.services.supervision import Supervision, troubles
 from fluxsched.runtime.system.log import logger
 from fluxsched.sched.engine.set_aside import WAIT

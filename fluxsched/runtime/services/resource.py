@@ -20,7 +20,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.targets import parse_targets
 from fluxsched.errors import LimitExceeded, RemoteProtocolError
-from fluxsched.jobs.holdings import Holdings
+from fluxsched.jobs.holdings.holdings import Holdings
 from fluxsched.protocol.messages.acquire import ReleaseRequest
 from fluxsched.protocol.messages.resource import (
     AssignRequest,

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.jobs import listing
+from fluxsched.jobs.query import listing
 from fluxsched.protocol.framing.signed import wrap
 from fluxsched.runtime.flux_compat import job_info
 from fluxsched.runtime.flux_compat.job_manager import SLICE_JOBS, UNSERVED

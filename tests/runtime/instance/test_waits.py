@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from fluxsched.runtime.services.jobwaits import NAMED_MAX
+from fluxsched.runtime.services.jobs.waits import NAMED_MAX
 
 SPEC = {
     "version": 1,

@@ -1,0 +1,1 @@
+"""Which job holds what: grants (RFC 20), targets and countables."""

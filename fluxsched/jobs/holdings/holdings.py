@@ -1,0 +1,250 @@
+"""Which job holds which core, and how much of what is counted: the job manager's record.
+
+Law (law 5 of the design): a core, GPU or other child of a target belongs to at most one job, and of an amount no more
+is granted than there is. It is asserted for what each grant touches, in time linear in the grant; `check` asserts the
+whole. Amounts of the instance go back with the last target of their job (rfc/amounts.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from fluxsched.core.amounts import Amounts
+from fluxsched.core.children import Children, Entry
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.rfields import parse_shared
+from fluxsched.core.rlite import parse_entries
+from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError
+from fluxsched.jobs.holdings.countable_usage import INSTANCE, Spent
+
+OFFENDERS_SHOWN = 8
+"""Conflicts that an error names; a scheduler gone wild may cause one on every target."""
+
+TARGETS_CACHED_MAX = 4096
+"""Grants of cores of one target that are remembered; their sets take 32 MiB where each is of another of 131,072."""
+RANK_CHARS_MAX = 7
+"""The longest text of one rank."""
+
+
+class Part(msgspec.Struct, frozen=True, gc=False):
+    """Targets with equal children: `ids` iterates the ranks, `children` has (kind, bit mask of ids)."""
+
+    ranks: Idset
+    ids: tuple[int, ...] | Idset
+    children: tuple[tuple[str, int], ...]
+    amounts: Amounts = ()
+
+
+class Grant(msgspec.Struct, frozen=True, gc=False):
+    """What an R (RFC 20) gives: its parts, with disjoint ranks, their ranks together and cores in all, amounts of the
+    instance, the hosts' names as one text, and from when until when (0: without end).
+    """
+
+    parts: tuple[Part, ...]
+    ranks: Idset
+    ncores: int
+    shared: Amounts = ()
+    nodelist: str = ""
+    starttime_s: float = 0.0
+    expiration_s: float = 0.0
+
+
+_Targets = tuple[tuple[Part, ...], Idset, int]
+"""The first three values of a grant, which are those of its R_lite."""
+
+
+def parse_grant(jobid: int, R: Any) -> Grant:  # noqa: N803 - RFC 20's name
+    """The grant that R makes. Raises RemoteProtocolError naming the job and what is wrong."""
+    try:
+        execution = R["execution"]
+        parts, ranks, ncores = _targets(execution["R_lite"])
+        shared = parse_shared(execution["shared"]) if "shared" in execution else ()
+        nodelist = ",".join(execution.get("nodelist") or ())
+        starttime_s = float(execution.get("starttime") or 0.0)
+        expiration_s = float(execution.get("expiration") or 0.0)
+    except (KeyError, TypeError, ValueError, InvalidValue) as error:
+        raise RemoteProtocolError(f"R for job {jobid} is not an RFC 20 R: {type(error).__name__}: {error}") from error
+    if not parts:
+        raise RemoteProtocolError(f"R for job {jobid} has no ranks: deny the request instead of granting nothing")
+    return Grant(parts, ranks, ncores, shared, nodelist, starttime_s, expiration_s)
+
+
+def _targets(rlite: Any) -> _Targets:
+    """Short jobs are given the same few cores of the same few targets again and again: these are parsed once."""
+    if type(rlite) is list and len(rlite) == 1:
+        try:
+            rank, children = rlite[0]["rank"], rlite[0]["children"]
+            if "amounts" not in rlite[0] and len(rank) <= RANK_CHARS_MAX and rank.isdigit():
+                return _one_target(rank, *children.items())
+        except (KeyError, TypeError, AttributeError, InvalidValue):
+            pass  # found again, and named, below
+    return _parse_targets(rlite)
+
+
+@lru_cache(TARGETS_CACHED_MAX)
+def _one_target(rank: str, *children: tuple[str, str]) -> _Targets:
+    return _parse_targets([{"rank": rank, "children": dict(children)}])
+
+
+def _parse_targets(rlite: Any) -> _Targets:
+    entries, ranks = parse_entries(rlite)
+    return tuple([_part(entry) for entry in entries]), ranks, sum([_cores(entry) for entry in entries])
+
+
+def _part(entry: Entry) -> Part:
+    ranks, children = entry
+    only = ranks.single()
+    # most parts are one rank: a tuple of one is iterated and counted faster than a set
+    return Part(ranks, ranks if only is None else (only,), children.masks(), children.amounts)
+
+
+def _cores(entry: Entry) -> int:
+    return len(entry.ranks) * len(entry.children.cores)
+
+
+class Holdings:
+    """The record: what each job holds, per kind and rank a mask of what is held, and amounts.
+
+    `there` are the resources whose amounts are granted, and is asked for grants that have some; without it nobody
+    knows how much there is.
+    """
+
+    def __init__(self) -> None:
+        self.there: Callable[[], ResourceSet] | None = None
+        self._parts: dict[int, tuple[Part, ...]] = {}
+        self._busy: dict[str, dict[int, int]] = {}
+        self._spent = Spent()
+        self._shared: dict[int, Amounts] = {}
+
+    def __contains__(self, jobid: int) -> bool:
+        return jobid in self._parts
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def take(self, jobid: int, grant: Grant) -> None:
+        """The job holds the grant from now on. Raises RemoteProtocolError naming cores and jobs, or amounts, and then
+        nothing has changed.
+        """
+        asked = [(part.ids, part.amounts) for part in grant.parts if part.amounts]
+        there = self.there() if (asked or grant.shared) and self.there is not None else None
+        if there is not None and (lacking := self._spent.lacking(asked, grant.shared, there)):
+            raise RemoteProtocolError(f"job {jobid} was granted {'; '.join(lacking[:OFFENDERS_SHOWN])}")
+        self.adopt(jobid, grant)
+
+    def adopt(self, jobid: int, grant: Grant) -> None:
+        """`take` of what was granted before a restart, since when there may have come to be less of an amount."""
+        if jobid in self._parts:
+            raise LocalProtocolError(f"job {jobid} was granted resources while it held some")
+        for part in grant.parts:
+            for kind, mask in part.children:
+                busy = self._busy.setdefault(kind, {})
+                for rank in part.ids:
+                    if busy.get(rank, 0) & mask:
+                        raise RemoteProtocolError(self._conflicts(jobid, grant))
+        for part in grant.parts:
+            for kind, mask in part.children:
+                busy = self._busy[kind]
+                for rank in part.ids:
+                    busy[rank] = busy.get(rank, 0) | mask
+            if part.amounts:
+                self._spent.add(part.ids, part.amounts)
+        self._parts[jobid] = grant.parts
+        if grant.shared:
+            self._spent.add((INSTANCE,), grant.shared)
+            self._shared[jobid] = grant.shared
+
+    def give(self, jobid: int, ranks: Idset | None = None) -> None:
+        """The job gives back what it holds on these ranks; None stands for everything."""
+        parts = self._parts.pop(jobid)
+        if ranks is not None:
+            left = tuple([_restricted(part, part.ranks - ranks) for part in parts if part.ranks - ranks])
+            if left:
+                self._parts[jobid] = left
+            parts = tuple([_restricted(part, part.ranks & ranks) for part in parts])
+        for part in parts:
+            for kind, mask in part.children:
+                busy = self._busy[kind]
+                for rank in part.ids:
+                    kept = busy[rank] ^ mask
+                    if kept:
+                        busy[rank] = kept
+                    else:
+                        del busy[rank]
+            if part.amounts:
+                self._spent.give(part.ids, part.amounts)
+        if jobid in self._shared and jobid not in self._parts:
+            self._spent.give((INSTANCE,), self._shared.pop(jobid))
+
+    def ranks(self, jobid: int) -> Idset:
+        """The ranks on which the job holds something."""
+        held = EMPTY
+        for part in self._parts.get(jobid, ()):
+            held |= part.ranks
+        return held
+
+    def entries(self) -> list[tuple[int, Children]]:
+        """All that jobs hold, by rank: what `resource.sched-status` calls allocated."""
+        found: dict[int, dict[str, Idset]] = {}
+        for kind, busy in self._busy.items():
+            for rank, mask in busy.items():
+                found.setdefault(rank, {})[kind] = Idset(mask)
+        for rank in self._spent.ranks():
+            found.setdefault(rank, {})
+        return [(rank, self._children(rank, kinds)) for rank, kinds in sorted(found.items())]
+
+    def _children(self, rank: int, kinds: dict[str, Idset]) -> Children:
+        cores, gpus = kinds.pop("core", EMPTY), kinds.pop("gpu", EMPTY)
+        return Children(cores, gpus, tuple(sorted(kinds.items())), self._spent.on(rank))
+
+    @property
+    def shared(self) -> Amounts:
+        """What jobs hold of the instance's amounts."""
+        return self._spent.on(INSTANCE)
+
+    def check(self) -> None:
+        """Assert that nothing is held twice and that masks and amounts are the sum of what the jobs hold."""
+        seen: dict[str, dict[int, int]] = {kind: {} for kind in self._busy}
+        spent = Spent()
+        for shared in self._shared.values():
+            spent.add((INSTANCE,), shared)
+        for jobid, parts in self._parts.items():
+            for part in parts:
+                spent.add(part.ids, part.amounts)
+                for kind, mask in part.children:
+                    for rank in part.ranks:
+                        before = seen[kind].get(rank, 0)
+                        assert not before & mask, f"job {jobid} holds {kind} of rank {rank} that another job holds"
+                        seen[kind][rank] = before | mask
+        assert seen == self._busy, "the record of busy cores is not the sum of what the jobs hold"
+        assert spent == self._spent, "the record of amounts is not the sum of what the jobs hold"
+        assert self._shared.keys() <= self._parts.keys(), "a job that is over holds amounts of the instance"
+
+    def _conflicts(self, jobid: int, grant: Grant) -> str:
+        """Name what is granted twice, and to whom."""
+        found: list[str] = []
+        for holder, parts in self._parts.items():
+            for held in parts:
+                for given in grant.parts:
+                    found += [f"{what} held by job {holder}" for what in _shared(held, given)]
+                    if len(found) >= OFFENDERS_SHOWN:
+                        return f"job {jobid} was granted {'; '.join(found)}; and more"
+        return f"job {jobid} was granted {'; '.join(found)}"
+
+
+def _restricted(part: Part, ranks: Idset) -> Part:
+    return part if ranks == part.ranks else Part(ranks, ranks, part.children, part.amounts)
+
+
+def _shared(one: Part, other: Part) -> list[str]:
+    ranks = one.ranks & other.ranks
+    if not ranks:
+        return []
+    theirs = dict(other.children)
+    both = [(kind, mask & theirs.get(kind, 0)) for kind, mask in one.children]
+    return [f"rank{ranks}/{kind}{Idset(mask)}" for kind, mask in both if mask]

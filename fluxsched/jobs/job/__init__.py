@@ -1,0 +1,1 @@
+"""One job: its states (RFC 21), its values and what its events do."""

@@ -1,0 +1,175 @@
+"""What a job waits for before it may be scheduled (RFC 26): other jobs, or a time.
+
+Law: whether a dependency is met depends on its scheme and the antecedent alone, and every dependency can be read back
+from its description in the eventlog, so a restart needs nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import heappop, heappush
+from typing import Any, NamedTuple, Protocol
+
+from fluxsched.core.jobid import parse_jobid
+from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.jobs.job.states import INACTIVE, State
+
+DEPENDENCIES_MAX = 256
+"""Dependencies a job: each is an event in its log and an entry in an index."""
+
+DESCRIPTION_CHARS_MAX = 256
+"""A description names a scheme and a job id or time; this leaves ample room."""
+
+START_SCHEMES = ("after", "afterstart")
+"""RFC 26's name, and the one that Flux has given it since."""
+
+JOB_SCHEMES = (*START_SCHEMES, "afterany", "afterok", "afternotok")
+SCHEMES = (*JOB_SCHEMES, "begin-time")
+
+
+class Antecedent(Protocol):
+    """What a dependency looks at in the job that it waits for."""
+
+    id: int
+    state: State
+    started: bool
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def success(self) -> bool: ...
+
+
+class Dependency(NamedTuple):
+    """One dependency: on a job (`antecedent` > 0) or on a time (`at_s`, wall seconds)."""
+
+    description: str
+    scheme: str
+    antecedent: int
+    at_s: float
+
+
+class Verdict(NamedTuple):
+    """A dependency of `jobid` is met, or never will be (then `failure` says why)."""
+
+    jobid: int
+    dependency: Dependency
+    failure: str
+
+
+def parse_dependency(description: str) -> Dependency:
+    """The dependency that `scheme=value` describes. Raises InvalidValue, naming the schemes or the value."""
+    scheme, _, value = description.partition("=")
+    if len(description) > DESCRIPTION_CHARS_MAX:
+        raise LimitExceeded(f"dependency {description[:40]!r}...: longer than {DESCRIPTION_CHARS_MAX} characters")
+    if scheme in JOB_SCHEMES:
+        return Dependency(description, scheme, parse_jobid(value), 0.0)
+    if scheme == "begin-time":
+        return Dependency(description, scheme, 0, _parse_time(value))
+    raise InvalidValue(f"dependency scheme {scheme!r} is not known: use one of {', '.join(SCHEMES)} (RFC 26)")
+
+
+def parse_dependencies(objects: Iterable[Mapping[str, Any]]) -> list[Dependency]:
+    """The dependencies of a jobspec, in order, equal ones once. Raises InvalidValue or LimitExceeded."""
+    found: dict[str, Dependency] = {}
+    for obj in objects:
+        description = f"{obj['scheme']}={obj['value']}"
+        found[description] = parse_dependency(description)
+        if len(found) > DEPENDENCIES_MAX:
+            raise LimitExceeded(f"more than {DEPENDENCIES_MAX} dependencies: let the job depend on a collecting job")
+    return list(found.values())
+
+
+def verdict(jobid: int, dependency: Dependency, job: Antecedent) -> Verdict | None:
+    """What the antecedent's present means for the dependency; None while it is open (RFC 26)."""
+    scheme = dependency.scheme
+    if scheme in START_SCHEMES:
+        if job.started:
+            return Verdict(jobid, dependency, "")
+        failure = "ended without starting"
+    elif scheme == "afterok":
+        failure = "" if job.success else "did not succeed"
+    elif scheme == "afternotok":
+        failure = "succeeded" if job.success else ""
+    else:
+        failure = ""
+    if job.state is not INACTIVE:
+        return None
+    return Verdict(jobid, dependency, f"{dependency.description}: {job.title} {failure}" if failure else "")
+
+
+class DependencyIndex:
+    """Who waits for which job, and which times are to come."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, dict[int, list[Dependency]]] = {}
+        self._times: list[tuple[float, int, Dependency]] = []
+
+    def __contains__(self, antecedent: int) -> bool:
+        """Whether any job waits for this one."""
+        return antecedent in self._waiting
+
+    def add(self, jobid: int, dependency: Dependency) -> None:
+        """Remember an open dependency."""
+        if dependency.antecedent:
+            self._waiting.setdefault(dependency.antecedent, {}).setdefault(jobid, []).append(dependency)
+        else:
+            heappush(self._times, (dependency.at_s, jobid, dependency))
+
+    def forget(self, jobid: int, dependencies: Iterable[Dependency]) -> None:
+        """The job waits no longer. Its times stay in the heap and mean nothing when they come."""
+        for dependency in dependencies:
+            dependents = self._waiting.get(dependency.antecedent)
+            if dependents is not None:
+                dependents.pop(jobid, None)
+                if not dependents:
+                    del self._waiting[dependency.antecedent]
+
+    def settle(self, job: Antecedent) -> list[Verdict]:
+        """What has been decided by the antecedent's present; decided dependencies are forgotten."""
+        dependents = self._waiting.pop(job.id, {})
+        decided: list[Verdict] = []
+        for jobid, dependencies in dependents.items():
+            verdicts = [verdict(jobid, dependency, job) for dependency in dependencies]
+            decided += [found for found in verdicts if found is not None]
+            still = [dep for dep, found in zip(dependencies, verdicts, strict=True) if found is None]
+            if still:
+                self._waiting.setdefault(job.id, {})[jobid] = still
+        return decided
+
+    def due(self, now_s: float) -> Iterator[Verdict]:
+        """The dependencies on times up to `now_s`, in order of time."""
+        while self._times and self._times[0][0] <= now_s:
+            _, jobid, dependency = heappop(self._times)
+            yield Verdict(jobid, dependency, "")
+
+    @property
+    def next_time_s(self) -> float | None:
+        """The next time that some job waited for, or None."""
+        return self._times[0][0] if self._times else None
+
+    def open_of(self, jobid: int, dependencies: Iterable[Dependency]) -> bool:
+        """Whether all these dependencies of the job are remembered (for the whole-state check)."""
+        times = {(waiting, dependency) for _, waiting, dependency in self._times}
+        return all(
+            dependency in self._waiting.get(dependency.antecedent, {}).get(jobid, ())
+            if dependency.antecedent
+            else (jobid, dependency) in times
+            for dependency in dependencies
+        )
+
+    def dependents(self) -> set[int]:
+        """The jobs that wait for other jobs (for the whole-state check)."""
+        return {jobid for dependents in self._waiting.values() for jobid in dependents}
+
+
+def _parse_time(text: str) -> float:
+    try:
+        at_s = float(text)
+    except ValueError:
+        at_s = math.nan
+    if not math.isfinite(at_s) or at_s < 0:
+        raise InvalidValue(f"begin-time {text!r} is not a time in seconds since the epoch")
+    return at_s

@@ -1,0 +1,285 @@
+"""One job: its values, and how each event of its log changes them (RFC 21).
+
+Law: whatever the eventlog must be able to reproduce is changed by `apply` alone, live and in a replay alike, so a
+replay cannot come out differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.jsontext import with_path
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import InvalidTransition
+from fluxsched.jobs.effects import Event
+from fluxsched.jobs.holdings.holdings import Grant
+from fluxsched.jobs.job.annotations import USER, merge
+from fluxsched.jobs.job.dependencies import Dependency, parse_dependency
+from fluxsched.jobs.job.states import CLEANUP, EVENTS, FATAL, INACTIVE, NEW, RUN, SCHED, TRANSITIONS, State, step
+from fluxsched.jobs.job.usage import Usage, read_usage
+from fluxsched.jobs.queue.priority_heap import Key
+from fluxsched.jobs.queue.queues import Queue
+
+STORY_EVENTS = 64
+"""Events kept in memory a job, for errors and `job story`; the whole log is in the store."""
+
+HELD_PRIORITY = 0
+"""The priority that keeps a job from the scheduler (RFC 27's lowest)."""
+
+EXPEDITED_PRIORITY = 4294967295
+"""The highest priority (RFC 27)."""
+
+URGENCY_HOLD, URGENCY_DEFAULT, URGENCY_EXPEDITE = 0, 16, 31
+"""RFC 30's special urgencies."""
+
+# How far the request for resources is (RFC 27), as plain ints
+NO_REQUEST, WAITING, SENT, CANCELING = range(4)
+
+
+class Job(msgspec.Struct, eq=False, gc=False):
+    """A job as the manager knows it. Only `apply` and the package's engine change it; everyone else reads.
+
+    A struct without garbage collection: nothing in a job refers to jobs, and collections would look through a million.
+    """
+
+    id: int
+    queue: Queue
+    jobspec: Jobspec | None
+    raw: dict[str, Any] | None = None
+    name: str = ""
+    command: tuple[str, ...] = ()
+    cwd: str | None = None
+    ntasks: int = 1
+    duration_s: float = 0.0
+    userid: int = 0
+    array: int = 0
+    urgency: int = URGENCY_DEFAULT
+    priority: int = HELD_PRIORITY
+    flags: int = 0
+    state: State = NEW
+    t_submit: float = 0.0
+    t_sched: float = 0.0
+    t_run: float = 0.0
+    t_cleanup: float = 0.0
+    t_inactive: float = 0.0
+    annotations: dict[str, Any] | None = None
+    dependencies: dict[str, Dependency] | None = None
+    overrides: dict[str, Any] | None = None
+    exceptions: list[Event] | None = None
+    fatal: dict[str, Any] | None = None
+    R: dict[str, Any] | None = None
+    resources: ResourceSet | None = None
+    ranks: Idset = EMPTY
+    held: Idset = EMPTY
+    freed: Idset = EMPTY
+    ncores: int = 0
+    nodelist: str = ""
+    starttime_s: float = 0.0
+    expiration_s: float = 0.0
+    expiration_asked_s: float | None = None
+    started: bool = False
+    executing: bool = False
+    status: int | None = None
+    usage: Usage | None = None
+    request: int = NO_REQUEST
+    story: list[Event] | None = msgspec.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        jobspec = self.jobspec
+        if jobspec is not None:
+            self.raw = jobspec.raw
+            self.name = jobspec.job_name or jobspec.command[0].rsplit("/", 1)[-1]
+            self.command = jobspec.command
+            self.cwd = jobspec.cwd
+            self.duration_s = jobspec.duration_s
+            if jobspec.array is not None:
+                self.array = jobspec.array or self.id
+
+    @property
+    def title(self) -> str:
+        """The job as its user knows it."""
+        return f"job {format_f58(self.id)}"
+
+    @property
+    def success(self) -> bool:
+        """Whether it ended well: no fatal exception, status 0. Meaningful once the job is inactive."""
+        return self.fatal is None and self.status == 0
+
+    def key(self) -> Key:
+        """The job's place among those who wait: higher priority first, then earlier submit time, then lower id."""
+        return (-self.priority, self.t_submit, self.id)
+
+    def apply(self, event: Event) -> None:
+        """Let the event happen. Raises InvalidTransition, with the job's story, if the table does not list it."""
+        kind, state = event["name"], self.state
+        if kind == "exception" and event["context"]["severity"] == 0:
+            kind = FATAL
+        step = _STEPS[state].get(kind)
+        if step is not None:
+            target, handler, stamp = step
+            if handler is not None:
+                handler(self, event)
+            if target is not state:
+                self.state = target
+                if stamp is not None:
+                    setattr(self, stamp, event["timestamp"])
+        elif kind in EVENTS:
+            self._refuse(kind)  # RFC 21: events beyond those listed may appear
+        story = self.story
+        if story is not None:
+            story.append(event)
+            if len(story) > STORY_EVENTS:
+                del story[0]
+
+    def grant(self, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
+        """Note the resources that the coming `alloc` event gives (R itself is not in the eventlog)."""
+        self.R, self.ranks, self.ncores, self.nodelist = R, grant.ranks, grant.ncores, grant.nodelist
+        self.starttime_s, self.expiration_s = grant.starttime_s, grant.expiration_s
+
+    def remainder(self, ranks: Idset) -> dict[str, Any]:
+        """The job's R for some of its ranks."""
+        assert self.R is not None
+        if ranks == self.ranks:
+            return self.R
+        if self.resources is None:
+            # parsed once: a job may release a thousand targets one by one
+            self.resources = ResourceSet.parse(self.R)
+        return self.resources.restrict(ranks).to_json()
+
+    def forget(self) -> None:
+        """Drop what only an active job needs: the store has it, and memory is speed (garbage collection)."""
+        self.jobspec = self.raw = self.R = self.resources = self.overrides = self.story = None
+        self.dependencies = None
+
+    def _refuse(self, kind: str) -> None:
+        try:
+            step(self.state, kind)
+        except InvalidTransition as error:
+            story = [f"  {past['timestamp']:.6f} {past['name']} {past.get('context', '')}" for past in self.story or ()]
+            raise InvalidTransition("\n".join([f"job {self.id}: {error}", *story])) from None
+
+
+def priority_of(urgency: int) -> int:
+    """The priority that an urgency gives (as Flux's built-in plugin does): 0 holds, 31 expedites, else itself."""
+    return EXPEDITED_PRIORITY if urgency == URGENCY_EXPEDITE else urgency
+
+
+def sched_jobspec(job: Job) -> dict[str, Any]:
+    """The jobspec for the scheduler (RFC 27): with all updates, without the environment."""
+    assert job.jobspec is not None
+    tree = job.jobspec.bare
+    for path, value in (job.overrides or {}).items():
+        tree = with_path(tree, path, value)
+    return tree
+
+
+def _submit(job: Job, event: Event) -> None:
+    context = event["context"]
+    job.t_submit = event["timestamp"]
+    job.userid, job.urgency, job.flags = context["userid"], context["urgency"], context["flags"]
+
+
+def _urgency(job: Job, event: Event) -> None:
+    job.urgency = event["context"]["urgency"]
+
+
+def _priority(job: Job, event: Event) -> None:
+    job.priority = event["context"]["priority"]
+
+
+def _dependency_add(job: Job, event: Event) -> None:
+    description = event["context"]["description"]
+    job.dependencies = {**(job.dependencies or {}), description: parse_dependency(description)}
+
+
+def _dependency_remove(job: Job, event: Event) -> None:
+    if job.dependencies is not None:
+        job.dependencies.pop(event["context"]["description"], None)
+
+
+def _jobspec_update(job: Job, event: Event) -> None:
+    job.overrides = {**(job.overrides or {}), **event["context"]}
+    job.duration_s = float(event["context"].get("attributes.system.duration", job.duration_s))
+
+
+def _resource_update(job: Job, event: Event) -> None:
+    job.expiration_s = float(event["context"]["expiration"])
+    job.duration_s = max(0.0, job.expiration_s - job.starttime_s) if job.expiration_s else 0.0
+    if job.R is not None:
+        # R is shared with what was stored and sent: replaced, never changed
+        job.R = with_path(job.R, "execution.expiration", job.expiration_s)
+        job.resources = None
+
+
+def _alloc(job: Job, event: Event) -> None:
+    job.held = job.ranks
+    job.annotations = event.get("context", {}).get("annotations", job.annotations)
+
+
+def _start(job: Job, event: Event) -> None:
+    job.started = True
+
+
+def _memo(job: Job, event: Event) -> None:
+    job.annotations = merge(job.annotations or {}, {USER: event["context"]})
+
+
+def _finish(job: Job, event: Event) -> None:
+    context = event["context"]
+    job.status, job.usage = context["status"], read_usage(context)
+
+
+def _release(job: Job, event: Event) -> None:
+    text = event["context"]["ranks"]
+    if text == "all":
+        job.freed, job.held = job.ranks, EMPTY
+    else:
+        ranks = Idset.parse(text)
+        job.freed, job.held = job.freed | ranks, job.held - ranks
+
+
+def _exception(job: Job, event: Event) -> None:
+    if job.exceptions is None:
+        job.exceptions = []
+    job.exceptions.append(event)
+    if event["context"]["severity"] == 0:
+        job.dependencies = None
+        if job.fatal is None:
+            job.fatal = event["context"]  # RFC 21: the first one is the root cause
+        if job.state <= SCHED:
+            job.annotations = None  # RFC 27: discarded if the allocation fails
+
+
+_HANDLERS: Mapping[str, Callable[[Job, Event], None]] = {
+    "submit": _submit,
+    "urgency": _urgency,
+    "priority": _priority,
+    "dependency-add": _dependency_add,
+    "dependency-remove": _dependency_remove,
+    "jobspec-update": _jobspec_update,
+    "resource-update": _resource_update,
+    "alloc": _alloc,
+    "start": _start,
+    "memo": _memo,
+    "finish": _finish,
+    "release": _release,
+    "exception": _exception,
+}
+
+_STAMPS = {SCHED: "t_sched", RUN: "t_run", CLEANUP: "t_cleanup", INACTIVE: "t_inactive"}
+"""When a job came into these states."""
+
+_STEPS = {
+    state: {
+        kind: (target, _HANDLERS.get("exception" if kind == FATAL else kind), _STAMPS.get(target))
+        for kind, target in row.items()
+    }
+    for state, row in TRANSITIONS.items()
+}
+"""The table with what each step does: a job has ten events, and is looked up once for each."""

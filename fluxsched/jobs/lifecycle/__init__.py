@@ -1,0 +1,1 @@
+"""How jobs go from submit to inactive: turns of events in, effects out."""

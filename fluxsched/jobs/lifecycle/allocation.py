@@ -1,0 +1,186 @@
+"""The job manager's side of the allocation protocol (RFC 27): what schedulers say, and what follows.
+
+Law: what breaks the protocol is the scheduler's fault and changes nothing (RemoteProtocolError). What merely crossed
+an answer of ours on its way is legal: a grant for a job that no longer wants it goes back at once; a grant for a job
+that still waits is taken even if its request was being cancelled (queue stopped, job held): it was decided before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+from fluxsched.core.idset import Idset
+from fluxsched.errors import InvalidValue, RemoteProtocolError
+from fluxsched.jobs.effects import Annotated, Effect, SchedFree, UpdateDone
+from fluxsched.jobs.holdings.holdings import parse_grant
+from fluxsched.jobs.job.annotations import merge, said_by_users
+from fluxsched.jobs.job.job import NO_REQUEST, Job
+from fluxsched.jobs.job.states import RUN, SCHED
+from fluxsched.jobs.lifecycle.lifecycle import Engine
+from fluxsched.jobs.lifecycle.links import LIMIT_MAX, HelloItem, Link, checked_groups
+from fluxsched.jobs.queue.queues import DEFAULT_GROUP
+
+SCHEDULER_LOST = "the scheduler was lost before it answered; ask again when one is ready"
+
+
+class SchedulerSide(Engine):
+    """The engine with its RFC 27 conversation; `scheduler` is any hashable name of a connection."""
+
+    def hello(
+        self, scheduler: Hashable, groups: Iterable[str] = (DEFAULT_GROUP,), *, partial_ok: bool = True
+    ) -> list[HelloItem]:
+        """The jobs that hold resources of these groups. Raises Refused (EBUSY) if another scheduler serves one.
+
+        Without `partial_ok` a partly released job is told with the rest of its R and nothing free. To start the
+        conversation of a connection anew, report it lost first.
+        """
+        wanted = checked_groups(groups)
+        if self.links.known(scheduler):
+            raise RemoteProtocolError("sched-hello came twice on one connection: connect again (RFC 27)")
+        self.links.add(Link(scheduler, wanted, self.queues.served_by(wanted)))
+        return [
+            _hello_item(job, partial_ok) for job in self.active.values() if job.held and job.queue.group in wanted
+        ]
+
+    def ready(self, scheduler: Hashable, limit: int | None, now_s: float) -> tuple[int, list[Effect]]:
+        """The scheduler takes requests, at most `limit` at once (None: unlimited): queue depth, and what to send."""
+        link = self.links.get(scheduler)
+        if limit is not None and not 1 <= limit <= LIMIT_MAX:
+            raise RemoteProtocolError(f"sched-ready limit {limit} is not within 1-{LIMIT_MAX} (RFC 27)")
+        if link.ready:
+            raise RemoteProtocolError("sched-ready came twice: say hello again to change the mode")
+        depth = sum(len(queue.line) for queue in link.queues)
+        self._begin(now_s)
+        link.ready, link.limit = True, limit
+        self._out += link.owed
+        link.owed.clear()
+        self._touched.update(dict.fromkeys(link.groups))
+        return depth, self._end()
+
+    def scheduler_lost(self, scheduler: Hashable, now_s: float) -> list[Effect]:
+        """The connection is gone: its requests wait for the next scheduler, running jobs run on."""
+        link = self.links.remove(scheduler)
+        self._begin(now_s)
+        if link is None:
+            return self._end()
+        for job in link.outstanding.values():
+            if job.state is SCHED:
+                self._enqueue(job)
+                if job.annotations:  # reasons and estimates were that scheduler's; the next one knows nothing of them
+                    job.annotations = said_by_users(job.annotations)
+                    self._out.append(Annotated(job.id, job.annotations or {}))
+            else:
+                job.request = NO_REQUEST
+        for job in self.active.values() if link.ready else ():
+            if job.expiration_asked_s is not None and job.queue.group in link.groups:
+                job.expiration_asked_s = None
+                self._out.append(UpdateDone(job.id, SCHEDULER_LOST))
+        return self._end()
+
+    def alloc_granted(
+        self,
+        scheduler: Hashable,
+        jobid: int,
+        R: dict[str, Any],  # noqa: N803 - RFC 20's name
+        annotations: dict[str, Any] | None,
+        now_s: float,
+        foreign: Callable[[Iterable[str], Idset], Idset] | None = None,
+    ) -> list[Effect]:
+        """SUCCESS. Raises RemoteProtocolError if R is wrong or a core of it is held (law 5: both jobs are named).
+
+        `foreign` says which of the targets granted are not those of the scheduler's groups.
+        """
+        link, job = self._outstanding(scheduler, jobid)
+        grant = parse_grant(jobid, R)
+        if foreign is not None and (others := foreign(link.groups, grant.ranks)):
+            raise RemoteProtocolError(f"job {jobid} was granted targets {others}, which are not its scheduler's")
+        if job.state is not SCHED:
+            self._begin(now_s)
+            self._answered(link, job)
+            self._out.append(SchedFree(scheduler, jobid, R, True))
+            return self._end()
+        merged = _merged(job, annotations) if annotations else job.annotations
+        self.holdings.take(jobid, grant)
+        self._begin(now_s)
+        self._answered(link, job)
+        job.annotations = merged
+        self._run(job, R, grant)
+        return self._end()
+
+    def alloc_annotated(
+        self, scheduler: Hashable, jobid: int, annotations: dict[str, Any], now_s: float
+    ) -> list[Effect]:
+        """ANNOTATE: changes what listings show. Nothing happens if the job has stopped waiting meanwhile."""
+        self.links.get(scheduler)
+        job = self.active.get(jobid)
+        if job is None:
+            forgetful = len(self.inactive) >= self._inactive_kept_max  # then it may have been a job
+            if jobid not in self.inactive and not forgetful:
+                raise RemoteProtocolError(f"alloc response for job {jobid}, which does not exist")
+            return []
+        if job.state is not SCHED:
+            return []
+        job.annotations = _merged(job, annotations)
+        return [Annotated(jobid, job.annotations)]
+
+    def alloc_denied(self, scheduler: Hashable, jobid: int, note: str | None, now_s: float) -> list[Effect]:
+        """DENY: the request can never be met; the job ends with a fatal `alloc` exception."""
+        link, job = self._outstanding(scheduler, jobid)
+        self._begin(now_s)
+        self._answered(link, job)
+        if job.state is SCHED:
+            self._fail(job, "alloc", note or "")
+        return self._end()
+
+    def alloc_canceled(self, scheduler: Hashable, jobid: int, now_s: float) -> list[Effect]:
+        """CANCEL: a job that still wants resources stands in line again."""
+        link, job = self._outstanding(scheduler, jobid)
+        self._begin(now_s)
+        self._answered(link, job)
+        if job.state is SCHED:
+            self._enqueue(job)
+        return self._end()
+
+    def expiration_answered(self, jobid: int, error: str | None, now_s: float) -> list[Effect]:
+        """The answer to SchedExpiration; the caller passes None for ENOSYS too (RFC 27: as though successful)."""
+        job = self.active.get(jobid)
+        if job is None or job.expiration_asked_s is None:
+            return []  # the job ended, or the scheduler was lost: answered already
+        asked_s, job.expiration_asked_s = job.expiration_asked_s, None
+        self._begin(now_s)
+        if error is None and job.state is RUN:
+            self._log(job, "resource-update", {"expiration": asked_s})
+        elif error is None:
+            error = f"{job.title} is no longer running"
+        self._out.append(UpdateDone(jobid, error))
+        return self._end()
+
+    def _outstanding(self, scheduler: Hashable, jobid: int) -> tuple[Link, Job]:
+        """The request that an answer belongs to. Raises RemoteProtocolError if there is none."""
+        link = self.links.get(scheduler)
+        job = link.outstanding.get(jobid)
+        if job is None:
+            raise RemoteProtocolError(f"alloc response for job {jobid}, which has no request outstanding there")
+        return link, job
+
+    def _answered(self, link: Link, job: Job) -> None:
+        link.answered(job)
+        job.request = NO_REQUEST
+        if link.limit is not None:  # there is room for the next request
+            self._touched[job.queue.group] = None
+
+
+def _merged(job: Job, annotations: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return merge(job.annotations or {}, annotations)
+    except InvalidValue as error:
+        raise RemoteProtocolError(f"alloc response for job {job.id}: {error}") from error
+
+
+def _hello_item(job: Job, partial_ok: bool) -> HelloItem:
+    assert job.R is not None
+    if partial_ok or not job.freed:
+        return HelloItem(job.id, job.priority, job.userid, job.t_submit, job.freed, job.R)
+    nothing = job.freed - job.freed
+    return HelloItem(job.id, job.priority, job.userid, job.t_submit, nothing, job.remainder(job.held))

@@ -1,0 +1,103 @@
+"""Taking up the stored jobs after a restart of the instance.
+
+Law: the eventlog alone says how a job stood (RFC 21), R comes from beside it. Pending jobs wait on. What ran is an
+orphan: it holds its targets until the caller has killed or confirmed its processes and calls `exec_failed`. A job whose
+`finish` is stored has nothing left that runs: it is released and ends as it finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import FluxschedError, InvalidValue
+from fluxsched.jobs.effects import Effect, Event, Held
+from fluxsched.jobs.holdings.holdings import Grant, parse_grant
+from fluxsched.jobs.job.job import Job
+from fluxsched.jobs.job.states import CLEANUP, DEPEND, INACTIVE, PRIORITY
+from fluxsched.jobs.lifecycle.lifecycle import Engine
+from fluxsched.jobs.query.lookups import count_tasks
+from fluxsched.jobs.queue.queues import Queue
+
+Row = tuple[int, Sequence[Event], Jobspec | None, dict[str, Any] | None]
+"""A stored job: id, all its events, the jobspec as stored with `submit`, R as stored with `alloc`."""
+
+
+class Restored(NamedTuple):
+    """What is to be done, and the jobs whose processes may still be there."""
+
+    effects: list[Effect]
+    orphans: tuple[int, ...]
+
+
+def replay(job: Job, events: Iterable[Event]) -> None:
+    """Let stored events happen to a new job. Raises InvalidValue naming job and event that cannot be."""
+    for event in events:
+        try:
+            job.apply(event)
+        except (FluxschedError, KeyError, TypeError, ValueError) as error:
+            name = event.get("name") if isinstance(event, dict) else event
+            raise InvalidValue(f"eventlog of job {job.id}: event {name!r}: {type(error).__name__}: {error}") from error
+
+
+def read(row: Row, queue: Queue) -> tuple[Job, Grant | None]:
+    """The job as its eventlog tells it, and what it was granted. Raises InvalidValue for a row that cannot be."""
+    jobid, events, jobspec, resources = row
+    job = Job(jobid, queue, jobspec)
+    if jobspec is not None:
+        job.ntasks = count_tasks(jobspec)
+    grant = None
+    if resources is not None:
+        grant = parse_grant(jobid, resources)
+        job.grant(resources, grant)
+    replay(job, events)
+    if not job.t_submit:
+        raise InvalidValue(f"eventlog of job {jobid} has no submit event")
+    if job.state is not INACTIVE and jobspec is None:
+        raise InvalidValue(f"job {jobid} is active, but its jobspec is not in the store")
+    if job.t_run and grant is None and job.state is not INACTIVE:
+        raise InvalidValue(f"job {jobid} has an alloc event, but its R is not in the store")
+    return job, grant
+
+
+def restore(engine: Engine, rows: Iterable[Row], now_s: float) -> Restored:
+    """Take up the jobs of all rows, oldest first; the engine must be new."""
+    restored: list[Job] = []
+    ended: list[Job] = []
+    engine._begin(now_s)
+    for row in rows:
+        job, grant = read(row, engine.queues.for_restored(row[2].queue if row[2] is not None else None))
+        if job.state is INACTIVE:
+            ended.append(job)
+            continue
+        engine._admit(job)
+        restored.append(job)
+        if grant is not None and job.held:
+            engine.holdings.adopt(job.id, grant)
+            if job.freed:
+                engine.holdings.give(job.id, job.freed)
+            job.executing = True
+            job.queue.running += 1
+            engine._out.append(Held(job.id, job.held))
+    for job in sorted(ended, key=lambda job: job.t_inactive):  # as they ended: listings rely on it
+        engine._keep_summary(job)
+    orphans = [job.id for job in restored if not _resume(engine, job)]
+    engine._wake()
+    return Restored(engine._end(), tuple(orphans))
+
+
+def _resume(engine: Engine, job: Job) -> bool:
+    """Go on where the log ended; False for an orphan."""
+    engine._log(job, "flux-restart")
+    if job.state is DEPEND:
+        engine._await_dependencies(job)
+    if job.state in (DEPEND, PRIORITY):
+        engine._advance(job)
+    elif job.held and job.status is not None:
+        engine._release(job, None)
+    elif job.held:
+        return False
+    elif job.state is CLEANUP:
+        engine._clean(job)
+    return True

@@ -1,0 +1,262 @@
+"""Which jobs a listing selects: RFC 31's shape with the operators of RFC 43, made into one test a job. Ours are `id`
+(ids and ranges of ids), `array` (jobs submitted together) and `name-pattern` (names with `*`, `?` and `[...]`).
+
+Law: a selection is checked as a whole before the first job is looked at; what it says of states is also known as a
+set, so that whole classes of jobs need no look.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from operator import ge, gt, le, lt
+from typing import Any, NamedTuple
+
+from fluxsched.core.hostlist import Hostlist
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import parse_jobids
+from fluxsched.core.jsontext import shown
+from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.jobs.job.job import Job
+from fluxsched.jobs.job.states import INACTIVE, NEW, State, state_mask
+from fluxsched.jobs.query.attributes import ATTRIBUTES, RESULT_BITS, result_bit
+from fluxsched.jobs.query.lookups import EVERY_STATE
+
+DEPTH_MAX = 16
+"""Operators inside one another: clients write three or four, and the reader recurses."""
+TERMS_MAX = 1024
+"""Operators and values in all: each is looked at for each job."""
+PATTERN_CHARS_MAX = 256
+"""A pattern of names: each is tried on each job."""
+ANY_USER = 0xFFFFFFFF
+"""The userid that stands for all users."""
+
+Test = Callable[[Job], bool]
+TIMES = tuple(name for name in ATTRIBUTES if name.startswith("t_"))
+_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {">=": ge, "<=": le, ">": gt, "<": lt}
+_LETTERS = {state.name[0]: state for state in State}
+
+
+class Selection(NamedTuple):
+    """`matches` is exact; a job whose state is not in `states` cannot match."""
+
+    states: int
+    matches: Test
+
+
+EVERYTHING = Selection(EVERY_STATE, lambda job: True)
+
+
+def parse_selection(constraint: object) -> Selection:
+    """The selection that a constraint means; None and `{}` select all. Raises InvalidValue or LimitExceeded."""
+    return _Reader().read(constraint, 1) if constraint is not None else EVERYTHING
+
+
+class _Reader:
+    """Reads one constraint, counting what is in it."""
+
+    def __init__(self) -> None:
+        self._terms = 0
+
+    def read(self, constraint: object, depth: int) -> Selection:
+        if depth > DEPTH_MAX:
+            raise LimitExceeded(f"the constraint nests deeper than {DEPTH_MAX} operators: flatten it")
+        if not isinstance(constraint, dict) or len(constraint) > 1:
+            raise InvalidValue(f"constraint {shown(constraint)}: an object with one operator is wanted (RFC 31)")
+        for operator, values in constraint.items():
+            if not isinstance(values, list):
+                raise InvalidValue(f"constraint operator {shown(operator)}: its values must be an array")
+            self._terms += 1 + len(values)
+            if self._terms > TERMS_MAX:
+                raise LimitExceeded(f"the constraint has more than {TERMS_MAX} operators and values: ask for less")
+            return self._operator(operator, values, depth)
+        return EVERYTHING
+
+    def _operator(self, operator: str, values: list[Any], depth: int) -> Selection:
+        if operator in ("and", "or", "not"):
+            return _combined(operator, [self.read(value, depth + 1) for value in values])
+        if operator in TIMES:
+            return Selection(EVERY_STATE, _time(operator, values))
+        leaf = _LEAVES.get(operator)
+        if leaf is None:
+            known = ", ".join(("and", "or", "not", *_LEAVES, *TIMES))
+            raise InvalidValue(f"constraint operator {shown(operator)} is unknown; known: {known}")
+        return leaf(values)
+
+
+def _combined(operator: str, parts: list[Selection]) -> Selection:
+    tests = [part.matches for part in parts]
+    if operator == "or" and parts:
+        states = 0
+        for part in parts:
+            states |= part.states
+        return Selection(states, lambda job: any(test(job) for test in tests))
+    if operator == "not":
+        return Selection(EVERY_STATE, lambda job: not all(test(job) for test in tests))
+    states = EVERY_STATE
+    for part in parts:
+        states &= part.states
+    return Selection(states, lambda job: all(test(job) for test in tests))
+
+
+def _userid(values: list[Any]) -> Selection:
+    if not all(type(value) is int for value in values):
+        raise InvalidValue(f"constraint userid: {values!r:.80}: integers are wanted")
+    users = frozenset(values)
+    if ANY_USER in users:
+        return EVERYTHING
+    return Selection(EVERY_STATE, lambda job: job.userid in users)
+
+
+def _name(values: list[Any]) -> Selection:
+    names = frozenset(_texts("name", values))
+    return Selection(EVERY_STATE, lambda job: job.name in names)
+
+
+def _name_pattern(values: list[Any]) -> Selection:
+    texts = _texts("name-pattern", values)
+    long = next((text for text in texts if len(text) > PATTERN_CHARS_MAX), None)
+    if long is not None:
+        raise LimitExceeded(f"constraint name-pattern: {long[:40]!r}... is longer than {PATTERN_CHARS_MAX} characters")
+    whole = re.compile("|".join(map(fnmatch.translate, texts)) or r"(?!)")
+    return Selection(EVERY_STATE, lambda job: whole.match(job.name) is not None)
+
+
+def _id(values: list[Any]) -> Selection:
+    single: set[int] = set()
+    ranges: list[tuple[int, int]] = []
+    for value in values:
+        first, last = _jobids("id", value)
+        if first == last:
+            single.add(first)
+        else:
+            ranges.append((first, last))
+
+    def test(job: Job) -> bool:
+        return job.id in single or any(first <= job.id <= last for first, last in ranges)
+
+    return Selection(EVERY_STATE, test)
+
+
+def _array(values: list[Any]) -> Selection:
+    arrays = frozenset(_jobids("array", value)[0] for value in values)
+    return Selection(EVERY_STATE, lambda job: job.array in arrays or job.id in arrays)
+
+
+def _jobids(operator: str, value: object) -> tuple[int, int]:
+    """A job id as number or text (RFC 19); only for `id` also a range of them, as its first and its last."""
+    if type(value) is int:
+        return value, value
+    if not isinstance(value, str) or (operator != "id" and ".." in value):
+        raise InvalidValue(f"constraint {operator}: {value!r:.80} is not a job id")
+    try:
+        return parse_jobids(value)
+    except InvalidValue as fault:
+        raise InvalidValue(f"constraint {operator}: {fault}") from None
+
+
+def _queue(values: list[Any]) -> Selection:
+    names = frozenset(_texts("queue", values))
+    return Selection(EVERY_STATE, lambda job: job.queue.name in names)
+
+
+def _states(values: list[Any]) -> Selection:
+    mask = 0
+    for value in values:
+        mask |= _bits("states", value, _state, EVERY_STATE | NEW)
+    return Selection(mask & EVERY_STATE, lambda job: bool(job.state & mask))
+
+
+def _results(values: list[Any]) -> Selection:
+    mask = 0
+    for value in values:
+        mask |= _bits("results", value, _result, sum(RESULT_BITS.values()))
+    return Selection(int(INACTIVE), lambda job: bool((result_bit(job) or 0) & mask))
+
+
+def _hostlist(values: list[Any]) -> Selection:
+    hosts = frozenset(host for text in _texts("hostlist", values) for host in Hostlist.parse(text))
+
+    def test(job: Job) -> bool:
+        return bool(job.nodelist) and not hosts.isdisjoint(Hostlist.parse(job.nodelist))
+
+    return Selection(EVERY_STATE, test)
+
+
+def _ranks(values: list[Any]) -> Selection:
+    ranks = EMPTY
+    for text in _texts("ranks", values):
+        ranks = ranks | Idset.parse(text)
+    return Selection(EVERY_STATE, lambda job: not job.ranks.isdisjoint(ranks))
+
+
+_LEAVES: Mapping[str, Callable[[list[Any]], Selection]] = {
+    "userid": _userid,
+    "name": _name,
+    "name-pattern": _name_pattern,
+    "id": _id,
+    "array": _array,
+    "queue": _queue,
+    "states": _states,
+    "results": _results,
+    "hostlist": _hostlist,
+    "ranks": _ranks,
+}
+
+
+def _time(operator: str, values: list[Any]) -> Test:
+    """`>=`, `<=`, `>` or `<` and seconds since the epoch; a time that the job has not reached compares to nothing."""
+    texts = _texts(operator, values)
+    sign = next((sign for sign in _COMPARISONS if len(texts) == 1 and texts[0].startswith(sign)), None)
+    if sign is None:
+        raise InvalidValue(f"constraint {operator} {values!r:.80}: one of >= <= > < and a time is wanted")
+    compare, get = _COMPARISONS[sign], ATTRIBUTES[operator]
+    wanted_s = _seconds(operator, texts[0].removeprefix(sign))
+
+    def test(job: Job) -> bool:
+        found_s = get(job)
+        return found_s is not None and compare(found_s, wanted_s)
+
+    return test
+
+
+def _seconds(operator: str, text: str) -> float:
+    try:
+        found_s = float(text)
+    except ValueError:
+        found_s = math.nan
+    if not 0.0 <= found_s < math.inf:
+        raise InvalidValue(f"constraint {operator}: {text[:80]!r} is not a time in seconds since the epoch")
+    return found_s
+
+
+def _texts(operator: str, values: Iterable[Any]) -> list[str]:
+    found = [value for value in values if isinstance(value, str)]
+    if len(found) != len(list(values)):
+        raise InvalidValue(f"constraint {operator}: {values!r:.80}: texts are wanted")
+    return found
+
+
+def _bits(operator: str, value: object, named: Callable[[str], int], known: int) -> int:
+    if isinstance(value, str):
+        return named(value)
+    if type(value) is not int or value & ~known:
+        raise InvalidValue(f"constraint {operator}: {value!r:.80} is neither a name nor a sum of bits within {known}")
+    return value
+
+
+def _state(name: str) -> int:
+    try:
+        return _LETTERS[name.upper()] if len(name) == 1 else state_mask((name,))
+    except KeyError:
+        raise InvalidValue(f"constraint states: {name[:80]!r} is no state of a job (RFC 21)") from None
+
+
+def _result(name: str) -> int:
+    short = {"CD": "COMPLETED", "F": "FAILED", "CA": "CANCELED", "TO": "TIMEOUT"}
+    bit = RESULT_BITS.get(short.get(name.upper(), name.upper()))
+    if bit is None:
+        raise InvalidValue(f"constraint results: {name[:80]!r} is not one of {', '.join(RESULT_BITS)}")
+    return bit

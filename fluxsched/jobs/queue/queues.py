@@ -1,0 +1,261 @@
+"""Job queues (RFC 33): their configuration, whether they take jobs and whether they schedule, and who waits in them.
+
+Law: a queue decides at submission (unknown, disabled, limits: refused; defaults and requirements: put into the
+jobspec); after that it only orders and holds back.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fluxsched.core.constraint import Constraint
+from fluxsched.core.duration import format_duration
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.jsontext import with_path
+from fluxsched.errors import InvalidValue, Refused
+from fluxsched.jobs.queue.priority_heap import Line
+
+DEFAULT_GROUP = "default"
+"""The group of targets that serves a queue which names none."""
+
+REASON_CHARS_MAX = 512
+"""A reason is one line for people."""
+
+MISSING_REASON = "the queue is not in the configuration"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueConfig:
+    """What the configuration says of one queue; 0 and None mean no limit. Name None is the anonymous queue."""
+
+    name: str | None = None
+    group: str = DEFAULT_GROUP
+    requires: Constraint | None = None
+    duration_limit_s: float = 0.0
+    default_duration_s: float = 0.0
+    nodes_min: int | None = None
+    nodes_max: int | None = None
+    cores_max: int | None = None
+    gpus_max: int | None = None
+
+
+class QueueStatus(NamedTuple):
+    """RFC 33's queue status. `start` is the effective state; `blocked` says what else than an admin holds it back."""
+
+    name: str | None
+    enable: bool
+    enable_reason: str
+    start: bool
+    start_reason: str
+    blocked: str | None
+    active: int
+    running: int
+    config: QueueConfig
+
+
+class Queue:
+    """One queue: config, switches, and the line of jobs that wait to be sent to the scheduler."""
+
+    __slots__ = ("active", "config", "enable_reason", "enabled", "line", "running", "start_reason", "started")
+
+    def __init__(self, config: QueueConfig) -> None:
+        self.config = config
+        self.line = Line()
+        self.enabled = self.started = True
+        self.enable_reason = self.start_reason = ""
+        self.active = 0
+        self.running = 0
+
+    @property
+    def name(self) -> str | None:
+        """Its name; None for the anonymous queue."""
+        return self.config.name
+
+    @property
+    def group(self) -> str:
+        """The group of targets that serves it."""
+        return self.config.group
+
+    @property
+    def title(self) -> str:
+        """How messages call it."""
+        return f"queue {self.config.name}" if self.config.name else "the queue"
+
+    def state(self) -> dict[str, Any]:
+        """Its switches, as stored."""
+        return {
+            "enable": self.enabled,
+            "enable_reason": self.enable_reason,
+            "start": self.started,
+            "start_reason": self.start_reason,
+        }
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it only stands in for a queue of jobs that is not configured."""
+        return self.enable_reason == MISSING_REASON
+
+    def stand_in(self, is_missing: bool) -> None:
+        """Hold back what it has while it is not configured; no longer, once it is."""
+        self.enabled = self.started = not is_missing
+        self.enable_reason = self.start_reason = MISSING_REASON if is_missing else ""
+
+    def admit(self, jobspec: Jobspec) -> Jobspec:
+        """The jobspec with the queue's defaults and requirements. Raises Refused when the queue takes no such job."""
+        if not self.enabled:
+            raise Refused(f"{self.title} takes no jobs: {self.enable_reason}", errno.EINVAL)
+        config = self.config
+        raw = jobspec.raw
+        if config.name is not None and jobspec.queue is None:
+            raw = with_path(raw, "attributes.system.queue", config.name)
+        if config.default_duration_s and not jobspec.duration_s:
+            raw = with_path(raw, "attributes.system.duration", config.default_duration_s)
+        if config.requires is not None:
+            raw = with_path(raw, "attributes.system.constraints", _both(raw, config.requires.to_json()))
+        if raw is not jobspec.raw:
+            jobspec = Jobspec.parse(raw)
+        if config.duration_limit_s:
+            self.check_duration(jobspec.duration_s)
+        self._check_size(jobspec)
+        return jobspec
+
+    def check_duration(self, duration_s: float) -> None:
+        """Raises Refused when a job of this duration (0: without end) is too long for the queue."""
+        limit_s = self.config.duration_limit_s
+        if limit_s and not 0 < duration_s <= limit_s:
+            asked = format_duration(duration_s) if duration_s else "infinity (none was asked for)"
+            limit = format_duration(limit_s)
+            raise Refused(f"duration {asked}, limit of {self.title} {limit}: ask for at most {limit}", errno.EINVAL)
+
+    def _check_size(self, jobspec: Jobspec) -> None:
+        config = self.config
+        if (config.nodes_min, config.nodes_max, config.cores_max, config.gpus_max) == (None, None, None, None):
+            return
+        request = jobspec.request
+        nodes = request.nodes.min if request.nodes is not None else None
+        slots = request.slots.min * (nodes if nodes is not None else 1)
+        for what, asked, least, most in (
+            ("nodes", nodes, config.nodes_min, config.nodes_max),
+            ("cores", slots * request.cores, None, config.cores_max),
+            ("gpus", slots * request.gpus, None, config.gpus_max),
+        ):
+            if asked is not None and most is not None and asked > most:
+                raise Refused(f"{asked} {what}, limit of {self.title} {most}: ask for fewer", errno.EINVAL)
+            if asked is not None and least is not None and asked < least:
+                raise Refused(f"{asked} {what}, {self.title} wants at least {least}: ask for more", errno.EINVAL)
+
+
+class Queues:
+    """All queues by name: either the anonymous one, or named ones."""
+
+    def __init__(self, configs: Mapping[str | None, QueueConfig], default: str | None = None) -> None:
+        self._queues: dict[str | None, Queue] = {}
+        for name, config in configs.items():
+            self._queues[name] = Queue(config)
+        if not configs:
+            self._queues[None] = Queue(QueueConfig())
+        self._unnamed = None in self._queues  # for good: a restored job's queue may join under that name
+        self.default = next(iter(self._queues)) if len(self._queues) == 1 else default
+        if self.default is not None and self.default not in self._queues:
+            raise InvalidValue(f"the default queue {self.default!r} is not configured: use one of {self.names()}")
+
+    def __iter__(self) -> Iterator[Queue]:
+        return iter(self._queues.values())
+
+    def names(self) -> list[str]:
+        """The names of the named queues."""
+        return [name for name in self._queues if name is not None]
+
+    def for_submit(self, name: str | None) -> Queue:
+        """The queue for a new job. Raises Refused naming what there is."""
+        wanted = self.default if name is None else name
+        queue = self._queues.get(wanted)
+        if queue is not None and (wanted is not None or self._unnamed):
+            return queue
+        if self._unnamed:
+            raise Refused(f"queue {name!r} does not exist: this instance has one queue without a name", errno.EINVAL)
+        known = ", ".join(self.names())
+        if wanted is None:
+            raise Refused(f"there is no default queue: name one of {known}", errno.EINVAL)
+        raise Refused(f"queue {wanted!r} does not exist: use one of {known}", errno.EINVAL)
+
+    def for_restored(self, name: str | None) -> Queue:
+        """The queue of a stored job; one that is gone is stood in for by one that only holds back."""
+        if name is None:
+            name = self.default
+        if name not in self._queues:
+            queue = self._queues[name] = Queue(QueueConfig(name))
+            queue.stand_in(True)
+        return self._queues[name]
+
+    def faults(self, configs: Mapping[str | None, QueueConfig]) -> list[str]:
+        """What stands against other configurations while jobs are active, a sentence each."""
+        found = []
+        for name, queue in self._queues.items():
+            have = f"{queue.title} has {queue.active} active job{'s' * (queue.active > 1)}"
+            if queue.active and name is None and any(configs):
+                found.append(f"{have}: queues can have names once no job is in it, or after a restart")
+            elif queue.active and name in configs and configs[name].group != queue.group:
+                found.append(f"{have}: its group can change once no job is in it, or at a restart")
+        return found
+
+    def reconfigure(
+        self, configs: Mapping[str | None, QueueConfig], default: str | None
+    ) -> tuple[list[Queue], list[Queue]]:
+        """Other configurations for queues, which keep their switches and their jobs: those that are new, and those that
+        are gone and have jobs, which they hold back from now on.
+        """
+        before, self._queues = self._queues, {}
+        new, gone = [], []
+        for name, config in (configs or {None: QueueConfig()}).items():
+            queue = before.pop(name, None)
+            if queue is None:
+                queue = Queue(config)
+                new.append(queue)
+            elif queue.is_missing:
+                queue.stand_in(False)
+            queue.config = config
+            self._queues[name] = queue
+        self._unnamed = None in self._queues
+        self.default = next(iter(self._queues)) if len(self._queues) == 1 else default
+        for name, queue in before.items():
+            if queue.active:
+                queue.stand_in(True)
+                gone.append(queue)
+                self._queues[name] = queue
+        return new, gone
+
+    def select(self, name: str | None, all_queues: bool, verb: str) -> list[Queue]:
+        """The queues that an admin wants to `verb`; of a name and all it is the name, as in Flux.
+
+        Raises Refused with the verb, which Flux's commands mistake: ENOENT for an unknown one, EINVAL if none is named.
+        """
+        if name is None:
+            if all_queues or len(self._queues) == 1:
+                return list(self._queues.values())
+            raise Refused(f"name the queue to {verb} ({', '.join(self.names())}) or give --all", errno.EINVAL)
+        if name not in self._queues:
+            known = ", ".join(self.names())
+            known = f"use {known}" if known else "this instance has one queue, without a name; leave the name out"
+            raise Refused(f"cannot {verb} queue {name!r}, which does not exist: {known}", errno.ENOENT)
+        return [self._queues[name]]
+
+    def served_by(self, groups: tuple[str, ...]) -> list[Queue]:
+        """The queues whose group is one of these."""
+        return [queue for queue in self._queues.values() if queue.group in groups]
+
+
+def checked_reason(reason: str | None, default: str) -> str:
+    """A reason as an admin gave it, or the default. Raises InvalidValue when it is too long."""
+    if reason is not None and len(reason) > REASON_CHARS_MAX:
+        raise InvalidValue(f"the reason has {len(reason)} characters, limit {REASON_CHARS_MAX}: shorten it")
+    return reason or default
+
+
+def _both(raw: Mapping[str, Any], requires: Any) -> Any:
+    """What the job and the queue require, together (RFC 31 `and`)."""
+    own = raw.get("attributes", {}).get("system", {}).get("constraints")
+    return {"and": [own, requires]} if own else requires

@@ -1,0 +1,98 @@
+"""Job records as messages: filters for listings, wait answers, and what the store knows of a job."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fluxsched.errors import InvalidValue
+from fluxsched.jobs.job.states import VIRTUAL_STATES, State
+from fluxsched.jobs.lifecycle import restore
+from fluxsched.jobs.manager import JobManager
+from fluxsched.jobs.query.lookups import EVERY_STATE, Filter, JobResult, result
+from fluxsched.jobs.query.selection import parse_selection
+from fluxsched.jobs.queue.queues import Queue, QueueConfig
+from fluxsched.protocol.messages.jobs import ListRequest, WaitResponse
+from fluxsched.runtime.loop.store import Store
+
+STATES: dict[str, int] = {**State.__members__, **VIRTUAL_STATES, "ALL": EVERY_STATE}
+"""State names, RFC 21's virtual ones among them, as `job-manager.list` accepts them."""
+LIST_ENTRIES_MAX = 100_000
+"""Jobs in one list answer; more are asked for in pieces by `since`."""
+
+
+def list_filter(wanted: ListRequest) -> Filter:
+    """What a list request selects."""
+    states = 0
+    for name in wanted.states or ("ALL",):
+        if name.upper() not in STATES:
+            raise InvalidValue(f"job state {name!r} is unknown; known: {', '.join(STATES)}")
+        states |= STATES[name.upper()]
+    selection = parse_selection(wanted.constraint)
+    return Filter(
+        ids=None if wanted.ids is None else tuple(wanted.ids),
+        states=states & selection.states,
+        queue=wanted.queue,
+        name=wanted.name,
+        userid=wanted.user,
+        max_entries=min(wanted.max_entries or LIST_ENTRIES_MAX, LIST_ENTRIES_MAX),
+        since_s=wanted.since or 0.0,
+        matches=None if not wanted.constraint else selection.matches,
+    )
+
+
+def wait_response(result: JobResult) -> WaitResponse:
+    """The answer to `job-manager.wait`."""
+    return WaitResponse(
+        id=result.jobid,
+        success=result.success,
+        status=_wait_status(result),
+        errstr=result.errstr,
+        exception_type=result.exception_type,
+        exception_note=result.exception_note,
+    )
+
+
+def clean_context(result: JobResult) -> dict[str, Any]:
+    """What a watcher learns with the `clean` event."""
+    return {
+        "status": _wait_status(result),
+        "success": result.success,
+        "result": result.result,
+        "errstr": result.errstr,
+    }
+
+
+def _wait_status(result: JobResult) -> int:
+    """That of a job that never ran is the one of `exit 1`."""
+    return result.status if result.status >= 0 else 1 << 8
+
+
+def stored_job(store: Store, jobid: int) -> dict[str, Any] | None:
+    """A job's log, jobspec and R as they are on disk; None when the store does not know it."""
+    rows = store.read("SELECT events, jobspec, R FROM job_log WHERE jobid = ? ORDER BY seq", (jobid,))
+    if not rows:
+        return None
+    found: dict[str, Any] = {"eventlog": [], "jobspec": None, "R": None}
+    for events, jobspec, resources in rows:
+        found["eventlog"] += json.loads(events)
+        found["jobspec"] = json.loads(jobspec) if jobspec is not None else found["jobspec"]
+        found["R"] = json.loads(resources) if resources is not None else found["R"]
+    return found
+
+
+def clean_result(manager: JobManager, store: Store, jobid: int) -> JobResult:
+    """How a job ended whose `clean` event is on disk, though it may be forgotten here."""
+    job = manager.inactive.get(jobid)
+    found = result(job) if job is not None else stored_result(store, jobid)
+    assert found is not None, "a clean job has a result"
+    return found
+
+
+def stored_result(store: Store, jobid: int) -> JobResult | None:
+    """How a job ended, by its log on disk; None when it has not, or is not there."""
+    found = stored_job(store, jobid)
+    if found is None:
+        return None
+    job, _ = restore.read((jobid, found["eventlog"], None, None), Queue(QueueConfig()))
+    return result(job)

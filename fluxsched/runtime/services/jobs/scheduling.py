@@ -1,0 +1,167 @@
+"""The job manager's side of RFC 27: hello, ready, and what a scheduler answers to `sched.alloc`.
+
+`sched.*` goes to the connection that said hello for the group. An error response to alloc or free, a grant that
+breaks law 5, or the peer's loss suspends scheduling for its groups until somebody says hello again.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import FluxschedError, Refused, RemoteProtocolError
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.header import Message
+from fluxsched.protocol.messages import alloc as msg
+from fluxsched.runtime.messaging.payload_memo import Seen
+from fluxsched.runtime.messaging.peers import Peer, Request
+from fluxsched.runtime.messaging.router import Router
+from fluxsched.runtime.services.jobs.effects import JobShell
+from fluxsched.runtime.system.log import logger
+
+log = logger("jobs")
+DEFAULT_GROUP = "default"
+ANNOTATIONS_KEPT = 4096
+"""Annotations that are remembered: jobs that wait for the same, or ran on the same cores, share them (2 MiB)."""
+ANNOTATIONS_BYTES_MAX = 256
+"""Longer ones are one job's own."""
+ANSWER = codec.with_raw(msg.AllocResponse, "annotations")
+
+
+class SchedulingService:
+    """Who schedules which group, and the translation of their answers."""
+
+    def __init__(self, shell: JobShell, router: Router) -> None:
+        self._shell = shell
+        self._router = router
+        self._groups: dict[Peer, tuple[str, ...]] = {}
+        self._ready: set[Peer] = set()
+        self._suspended = False
+        self._annotations = Seen(_annotations, ANNOTATIONS_KEPT, ANNOTATIONS_BYTES_MAX)
+        self.on_ready: list[Callable[[], None]] = []
+        self.foreign: Callable[[Iterable[str], Idset], Idset] = lambda groups, targets: EMPTY
+        router.serve(
+            {
+                "job-manager.sched-hello": self._hello,
+                "job-manager.sched-ready": self._sched_ready,
+                "feasibility.check": self._feasibility,
+                "sched.why": self._sched_why,
+            }
+        )
+        router.on_response("sched.alloc", self._answer)
+        router.on_response("sched.free", self._answer)
+        router.on_lost(self._lost)
+
+    def ready(self, groups: tuple[str, ...]) -> bool:
+        """Whether a scheduler is ready for every one of `groups`."""
+        served = {group for peer in self._ready for group in self._groups[peer]}
+        return set(groups) <= served
+
+    def is_ready(self, peer: Peer) -> bool:
+        """Whether this peer has said hello and ready."""
+        return peer in self._ready
+
+    def scheduler_of(self, group: str) -> Peer | None:
+        """The connection that serves a group's queues."""
+        for peer, groups in self._groups.items():
+            if group in groups:
+                return peer
+        return None
+
+    def _hello(self, request: Request) -> None:
+        wanted = request.payload(msg.HelloRequest)
+        request.open_stream(lambda: None)
+        groups = tuple(wanted.groups) if wanted.groups is not None else (DEFAULT_GROUP,)
+        items = self._shell.manager.hello(request.peer, groups, partial_ok=wanted.partial_ok)
+        self._groups[request.peer] = groups
+        for item in items:
+            request.respond(
+                msg.HelloResponse(
+                    id=item.jobid,
+                    priority=item.priority,
+                    userid=item.userid,
+                    t_submit=item.t_submit,
+                    free=str(item.free),
+                    R=item.R,
+                )
+            )
+        request.finish()
+
+    def _sched_ready(self, request: Request) -> None:
+        wanted = request.payload(msg.ReadyRequest)
+        if request.peer not in self._groups:
+            raise RemoteProtocolError("job-manager.sched-ready: say job-manager.sched-hello first")
+        if wanted.mode not in ("limited", "unlimited"):
+            raise RemoteProtocolError(f"job-manager.sched-ready: mode {wanted.mode!r} is not limited or unlimited")
+        if wanted.mode == "limited" and (wanted.limit is None or not 1 <= wanted.limit <= 0x7FFFFFFF):
+            raise RemoteProtocolError(f"job-manager.sched-ready: limit {wanted.limit} is not in 1..2147483647")
+        limit = wanted.limit if wanted.mode == "limited" else None
+        count, effects = self._shell.manager.ready(request.peer, limit, self._shell.now_s)
+        self._ready.add(request.peer)
+        request.respond(msg.ReadyResponse(count=count))
+        self._shell.perform(effects)
+        for call in self.on_ready:
+            call()
+
+    def leave(self, peer: Peer) -> None:
+        """Take nothing from this scheduler any more: its groups are free, and what it was asked waits for another."""
+        self._lost(peer)
+
+    def suspend(self) -> None:
+        """The instance is about to end: nothing is granted any more, and what waits goes on waiting in the store."""
+        self._suspended = True
+        for peer in list(self._groups):
+            self._lost(peer)
+
+    def _answer(self, peer: Peer, message: Message) -> None:
+        if self._suspended:
+            return
+        if message.errnum:
+            text = (message.payload or b"").decode(errors="replace")
+            raise FluxschedError(f"error answer {message.errnum}: {text}", message.errnum)
+        if peer not in self._groups:
+            raise RemoteProtocolError("an answer of a peer that has not said hello")
+        answer = codec.unpack(message.payload, ANSWER)
+        manager, now_s = self._shell.manager, self._shell.now_s
+        annotations = self._annotations.read(answer.annotations) if answer.annotations is not None else None
+        if answer.type == msg.SUCCESS:
+            if answer.R is None:
+                raise RemoteProtocolError(f"success for job {answer.id} carries no R")
+            effects = manager.alloc_granted(peer, answer.id, answer.R, annotations, now_s, self.foreign)
+        elif answer.type == msg.ANNOTATE:
+            if annotations is None:
+                raise RemoteProtocolError(f"annotate for job {answer.id} carries no annotations")
+            effects = manager.alloc_annotated(peer, answer.id, annotations, now_s)
+        elif answer.type == msg.DENY:
+            effects = manager.alloc_denied(peer, answer.id, answer.note or "", now_s)
+        else:
+            effects = manager.alloc_canceled(peer, answer.id, now_s)
+        self._shell.perform(effects)
+
+    def _feasibility(self, request: Request) -> None:
+        jobspec = Jobspec.parse(request.payload(msg.FeasibilityRequest).jobspec)
+        queue = self._shell.manager.queues.for_submit(jobspec.queue)
+        asked = msg.FeasibilityRequest(queue.admit(jobspec).bare)  # with what the queue requires
+        self._forward(request, queue.group, codec.pack(asked))
+
+    def _sched_why(self, request: Request) -> None:
+        job = self._shell.manager.job(request.payload(msg.WhyRequest).id)
+        self._forward(request, job.queue.group)
+
+    def _forward(self, request: Request, group: str, payload: bytes | None = None) -> None:
+        peer = self.scheduler_of(group)
+        if peer is None:
+            raise Refused(f"no scheduler serves group {group!r}; load one with `fluxsched module load`", errno.ENOSYS)
+        self._router.forward(request, peer, payload)
+
+    def _lost(self, peer: Peer) -> None:
+        self._ready.discard(peer)
+        if self._groups.pop(peer, None) is not None:
+            self._shell.perform(self._shell.manager.scheduler_lost(peer, self._shell.now_s))
+
+
+def _annotations(data: bytes) -> dict[str, Any] | None:
+    return codec.unpack(data, dict[str, Any] | None)

@@ -1,0 +1,294 @@
+"""Streams about jobs: `watch` (all events), `eventlog` (one job), `output` (its stdout and stderr) and `wait`.
+
+News is published after it is on disk; a watcher never sees what a crash could take back.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fluxsched.core.jobid import format_f58
+from fluxsched.errors import FluxschedError
+from fluxsched.jobs.query.lookups import JobResult
+from fluxsched.protocol.messages import jobs as msg
+from fluxsched.runtime.exec.base import spool_directory
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.messaging.peers import Peer, Request
+from fluxsched.runtime.messaging.router import Router, forget
+from fluxsched.runtime.services.jobs.effects import JobShell, Stretch
+from fluxsched.runtime.services.jobs.records import clean_context, clean_result, list_filter, stored_job, wait_response
+from fluxsched.runtime.services.jobs.task_output import CHUNK_BYTES, Budget, TaskOutput
+
+WATCH_EVENTS_MAX = 1024
+"""Events in one watch response."""
+OUTPUT_POLL_S = 0.02
+"""How often followed files are looked at."""
+
+Tell = Callable[[list[dict[str, Any]]], None]
+"""Takes some more events of one job."""
+
+
+class Follower:
+    """One stream of what a job's tasks write; another dialect of it is another class."""
+
+    chunk_bytes = CHUNK_BYTES
+
+    def __init__(self, request: Request, jobid: int, follow: bool) -> None:
+        self.request = request
+        self.jobid = jobid
+        self.follow = follow
+
+    def begin(self) -> None:
+        """The stream is open."""
+
+    def tell(self, piece: msg.OutputResponse) -> int:
+        """Pass a piece on; how many pieces more it was worth, where it came to many responses."""
+        self.request.respond(piece)
+        return 0
+
+    def caught_up(self) -> None:
+        """All that has been written so far was told."""
+
+    def end(self) -> None:
+        """All that will ever be written was told."""
+        self.request.finish()
+
+
+class JobStreams:
+    """Serves the streams of `job-manager`."""
+
+    def __init__(self, shell: JobShell, router: Router, store: Store, turns: Turns) -> None:
+        self._shell = shell
+        self._manager = shell.manager
+        self._router = router
+        self._store = store
+        self._turns = turns
+        self._watchers: dict[Request, tuple[frozenset[int] | None, frozenset[str] | None]] = {}
+        self._logs: defaultdict[int, dict[Request, Tell]] = defaultdict(dict)
+        self._waits: defaultdict[int, dict[Request | None, Callable[[JobResult], None]]] = defaultdict(dict)
+        self._followers: dict[Request, tuple[Follower, TaskOutput]] = {}
+        self._polling = False
+        self._wanted: set[str] | None = set()
+        self._news: list[tuple[int, float, str, dict[str, Any]]] = []
+        router.serve(
+            {
+                "job-manager.watch": self._watch,
+                "job-manager.eventlog": self._eventlog,
+                "job-manager.output": self._output,
+                "job-manager.wait": self._wait,
+            }
+        )
+        router.on_lost(lambda peer: self._forget(peer))
+        shell.publish.append(self._publish)
+        shell.published.append(self._flush)
+
+    # -- watch --------------------------------------------------------------------------------------------------
+
+    def _watch(self, request: Request) -> None:
+        wanted = request.payload(msg.WatchRequest)
+        request.open_stream(lambda: self._unwatch(request))
+        ids = None if wanted.ids is None else frozenset(wanted.ids)
+        names = None if wanted.names is None else frozenset(wanted.names)
+
+        def begin() -> None:
+            if request.is_open:
+                self._watchers[request] = (ids, names)
+                self._count_names()
+                if wanted.history:
+                    self._tell_history(request, ids)
+
+        if wanted.history:
+            self._store.when_settled(begin)  # or an event would be history and news
+        else:
+            begin()
+
+    def _unwatch(self, request: Request) -> None:
+        forget(self._watchers, request)
+        self._count_names()
+
+    def _count_names(self) -> None:
+        """Which events anybody wants: most clients wait for `clean` alone, and four rows a job have ten events."""
+        self._wanted = set()
+        for _, names in self._watchers.values():
+            if names is None:
+                self._wanted = None
+                return
+            self._wanted |= names
+
+    def _tell_history(self, request: Request, ids: frozenset[int] | None) -> None:
+        """What has happened so far to the jobs that are in memory, job by job."""
+        wanted = list_filter(msg.ListRequest(ids=None if ids is None else sorted(ids), max_entries=0))
+        news = []
+        for job in self._manager.listing(wanted):
+            found = stored_job(self._store, job["id"])
+            news += [self._event(job["id"], event) for event in (found or {}).get("eventlog", ())]
+        self._tell(request, news)
+
+    def _publish(self, stored: Sequence[Stretch]) -> None:
+        """All that one transaction has put on disk: most of it nobody asked for, so the loop is kept short."""
+        wanted, logs, news = self._wanted, self._logs, self._news
+        for jobid, events in stored:
+            for event in events:
+                if wanted is None or event["name"] in wanted:
+                    news.append(self._event(jobid, event))
+            ended = events[-1]["name"] == "clean"
+            if jobid in logs:
+                if ended:
+                    self._feed_all(jobid)  # who reads both has the output before the end
+                for tell in tuple(logs[jobid].values()):
+                    tell(events)
+            if ended:
+                self._inactive(jobid)
+
+    def _event(self, jobid: int, event: dict[str, Any]) -> tuple[int, float, str, dict[str, Any]]:
+        context = event.get("context") or {}
+        if event["name"] == "clean":
+            context = clean_context(self._result(jobid))
+        return (jobid, event["timestamp"], event["name"], context)
+
+    def _flush(self) -> None:
+        """Each watcher gets the events of a transaction in as few responses as fit."""
+        news, self._news = self._news, []
+        if news:
+            for request in list(self._watchers):
+                self._tell(request, news)
+
+    def _tell(self, request: Request, news: list[tuple[int, float, str, dict[str, Any]]]) -> None:
+        ids, names = self._watchers[request]
+        if ids is not None or names is not None:
+            news = [one for one in news if (ids is None or one[0] in ids) and (names is None or one[2] in names)]
+        for start in range(0, len(news), WATCH_EVENTS_MAX):
+            request.respond(msg.WatchResponse(news[start : start + WATCH_EVENTS_MAX]))
+
+    # -- one job's log ------------------------------------------------------------------------------------------
+
+    def _eventlog(self, request: Request) -> None:
+        wanted = request.payload(msg.EventlogRequest)
+        self.follow_log(request, wanted.id, wanted.follow, lambda events: request.respond(msg.EventlogResponse(events)))
+
+    def follow_log(self, request: Request, jobid: int, follow: bool, tell: Tell) -> None:
+        """Open a stream of a job's events: first all that are on disk, and with `follow` on to the last. It ends then,
+        with ENOENT if there is no such job.
+        """
+        request.open_stream(lambda: self.hear_no_more(jobid, request))
+
+        def begin() -> None:
+            if not request.is_open:
+                return
+            found = stored_job(self._store, jobid)
+            if found is None:
+                request.error(errno.ENOENT, f"job {format_f58(jobid)} is unknown")
+                return
+            tell(found["eventlog"])
+            if not follow or found["eventlog"][-1]["name"] == "clean":
+                request.finish()
+                return
+            self._logs[jobid][request] = tell
+
+        self._store.when_settled(begin)  # or an event would be on disk and news
+
+    def hear(self, jobid: int, request: Request, tell: Tell) -> None:
+        """Tell of what happens to an active job from now on, once it is on disk, until its end or `hear_no_more`."""
+        self._logs[jobid][request] = tell
+
+    def hear_no_more(self, jobid: int, request: Request) -> None:
+        """End what `hear` began."""
+        if jobid in self._logs:
+            forget(self._logs[jobid], request)
+            if not self._logs[jobid]:
+                del self._logs[jobid]
+
+    def _inactive(self, jobid: int) -> None:
+        for request in self._logs.pop(jobid, ()):
+            request.finish()
+        waits = self._waits.pop(jobid, {})
+        if waits:
+            result = self._result(jobid)
+            for call in waits.values():
+                call(result)
+
+    def _result(self, jobid: int) -> JobResult:
+        """How a job ended of which that is on disk; who is not kept any more by then is read from there."""
+        return clean_result(self._manager, self._store, jobid)
+
+    # -- wait ---------------------------------------------------------------------------------------------------
+
+    def _wait(self, request: Request) -> None:
+        jobid = request.payload(msg.WaitRequest).id
+        self.when_inactive(jobid, request, lambda result: request.respond(wait_response(result)))
+
+    def when_inactive(self, jobid: int, request: Request | None, call: Callable[[JobResult], None]) -> None:
+        """Call once it is on disk how the job ended; not if the request's peer is lost before. Raises Refused."""
+        result = self._manager.wait_result(jobid)
+        if result is None:
+            self._waits[jobid][request] = call
+        else:
+            self._shell.after_commit(lambda: call(result))
+
+    def _forget(self, peer: Peer) -> None:
+        """Nobody is there to be told: streams have ended by themselves, what waits for one answer has not."""
+        for table in (self._waits, self._logs):
+            for jobid in list(table):
+                asked = table[jobid]
+                for request in [request for request in asked if request is not None and request.peer is peer]:
+                    del asked[request]
+                if not asked:
+                    del table[jobid]
+
+    # -- output -------------------------------------------------------------------------------------------------
+
+    def _output(self, request: Request) -> None:
+        wanted = request.payload(msg.OutputRequest)
+        self.follow_output(Follower(request, wanted.id, wanted.follow))
+
+    def follow_output(self, follower: Follower) -> None:
+        """Open a stream of what a job's tasks have written, and with `follow` will write. Raises Refused (ENOENT)."""
+        request, jobid = follower.request, follower.jobid
+        self._manager.job(jobid)
+        request.open_stream(lambda: forget(self._followers, request))
+        output = TaskOutput(spool_directory(self._shell.spool, jobid), follower.chunk_bytes)
+        self._followers[request] = follower, output
+        follower.begin()
+        self._feed(request, Budget())
+        self._poll_later(OUTPUT_POLL_S)
+
+    def _poll_later(self, delay_s: float) -> None:
+        if self._followers and not self._polling:
+            self._polling = True
+            self._turns.after(delay_s, self._poll)
+
+    def _poll(self) -> None:
+        """Feed the followers until the budget is spent; who was fed goes to the end of the line."""
+        self._polling = False
+        budget = Budget()
+        for request in list(self._followers):
+            if budget.is_spent:
+                break
+            self._followers[request] = self._followers.pop(request)
+            self._feed(request, budget)
+        self._poll_later(OUTPUT_POLL_S if budget.chunks > 0 else 0.0)
+
+    def _feed_all(self, jobid: int) -> None:
+        for request in [request for request, (follower, _) in self._followers.items() if follower.jobid == jobid]:
+            self._feed(request, Budget())
+
+    def _feed(self, request: Request, budget: Budget) -> None:
+        follower, output = self._followers[request]
+        ended = not follower.follow or follower.jobid not in self._manager.active
+        if self._router.unsent_bytes(request.peer):
+            return
+        try:
+            for piece in output.bite(budget, ended=ended):
+                budget.chunks -= follower.tell(piece)
+            if output.is_complete:
+                follower.end()
+            elif not budget.is_spent:
+                follower.caught_up()
+        except FluxschedError as error:  # a file cannot be read, or the job is forgotten: somebody reads very slowly
+            request.error(error.errnum, str(error))
+        if not request.is_open:
+            forget(self._followers, request)

@@ -1,0 +1,78 @@
+"""Waiting for many jobs with one stream: `job-manager.wait-all`.
+
+Law: each job is told once, after its end is on disk, and the stream ends with the last. What one stream waits for is a
+set of ids, so that a hundred thousand cost a peer that leaves nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+from fluxsched.core.jobid import format_f58
+from fluxsched.errors import Refused
+from fluxsched.protocol.messages import jobs as msg
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.loop.turns import Turns, Work, pieces
+from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.router import Router, forget
+from fluxsched.runtime.services.jobs.effects import JobShell, Stretch
+from fluxsched.runtime.services.jobs.records import clean_result, wait_response
+
+NAMED_MAX = 20
+"""Unknown jobs that an error names; it says how many more there are."""
+
+
+class JobWaits:
+    """Serves `job-manager.wait-all`."""
+
+    def __init__(self, shell: JobShell, router: Router, store: Store, turns: Turns) -> None:
+        self._shell = shell
+        self._manager = shell.manager
+        self._store = store
+        self._turns = turns
+        self._left: dict[Request, set[int]] = {}
+        router.serve({"job-manager.wait-all": self._wait_all})
+        shell.publish.append(self._publish)
+
+    def _wait_all(self, request: Request) -> None:
+        ids = request.payload(msg.WaitAllRequest).ids
+        active, inactive = self._manager.active, self._manager.inactive
+        unknown = [jobid for jobid in ids if jobid not in active and jobid not in inactive]
+        if unknown:
+            more = f" and {len(unknown) - NAMED_MAX} more" if len(unknown) > NAMED_MAX else ""
+            raise Refused(f"no such job: {', '.join(map(format_f58, unknown[:NAMED_MAX]))}{more}", errno.ENOENT)
+        request.open_stream(lambda: forget(self._left, request))
+        self._left[request] = set(ids)
+        ended = [jobid for jobid in dict.fromkeys(ids) if jobid in inactive]
+        self._shell.after_commit(lambda: self._turns.spread(self._tell_ended(request, ended), request.failed))
+
+    def _tell_ended(self, request: Request, ended: Sequence[int]) -> Work:
+        """Those that had ended before; one that the disk was busy with has been told as news."""
+        for some in pieces(ended):
+            for jobid in some:
+                self._tell(request, jobid)
+            yield
+        if request in self._left and not self._left[request]:
+            self._finish(request)
+
+    def _publish(self, stored: Sequence[Stretch]) -> None:
+        if not self._left:
+            return
+        for jobid, events in stored:
+            if events[-1]["name"] == "clean":
+                for request in list(self._left):
+                    self._tell(request, jobid)
+
+    def _tell(self, request: Request, jobid: int) -> None:
+        left = self._left.get(request)
+        if left is None or jobid not in left:
+            return
+        left.discard(jobid)
+        request.respond(wait_response(clean_result(self._manager, self._store, jobid)))
+        if not left:
+            self._finish(request)
+
+    def _finish(self, request: Request) -> None:
+        forget(self._left, request)
+        request.finish()

@@ -1,0 +1,158 @@
+"""The small parts: annotations, the line, the record of holdings."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError
+from fluxsched.jobs.holdings.holdings import OFFENDERS_SHOWN, Holdings, parse_grant
+from fluxsched.jobs.job.annotations import DEPTH_MAX, KEYS_MAX, merge
+from fluxsched.jobs.queue.priority_heap import STALE_SLACK, Line
+
+
+def test_annotations_merge_by_the_rules_of_rfc27() -> None:
+    old = {"sched": {"t_estimate": 5.0, "reason_pending": "full"}, "user": "text"}
+    new = merge(old, {"sched": {"t_estimate": None, "queue": 3}, "user": {"a": {"b": None, "c": 1}}, "gone": None})
+    assert new == {"sched": {"reason_pending": "full", "queue": 3}, "user": {"a": {"c": 1}}}
+    assert old == {"sched": {"t_estimate": 5.0, "reason_pending": "full"}, "user": "text"}
+
+
+def test_jobs_may_share_annotations_that_merge_with_nothing() -> None:
+    update = {"sched": {"resource_summary": "rank0/core0"}, "user": 1}
+    assert merge({}, update) is update
+    assert merge({"user": 2}, update) == update
+    assert merge({}, {"sched": {"t_estimate": None}, "user": None}) == {"sched": {}}
+
+
+def test_annotations_are_bounded() -> None:
+    deep: dict[str, Any] = {"leaf": 1}
+    for _ in range(DEPTH_MAX):
+        deep = {"d": deep}
+    with pytest.raises(LimitExceeded, match="nest deeper than 8"):
+        merge({}, deep)
+    with pytest.raises(LimitExceeded, match=f"limit {KEYS_MAX}"):
+        merge({}, {str(key): 1 for key in range(KEYS_MAX + 1)})
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.sampled_from("+-!"), st.integers(0, 8), st.integers(0, 5)), max_size=60))
+def test_the_line_orders_like_a_sorted_list(steps: list[tuple[str, int, int]]) -> None:
+    line, model = Line(), dict[int, tuple[float, ...]]()
+    for what, jobid, rank in steps:
+        if what == "+":
+            line.push(jobid, (rank, jobid))
+            model[jobid] = (rank, jobid)
+        elif what == "-":
+            line.discard(jobid)
+            model.pop(jobid, None)
+        elif model:
+            first = min(model, key=lambda one: model[one])
+            assert line.pop() == first
+            del model[first]
+        assert len(line) == len(model)
+        assert line.head() == (min((key, one) for one, key in model.items()) if model else None)
+    assert all(jobid in line for jobid in model)
+
+
+def test_a_line_of_changed_minds_stays_small() -> None:
+    line = Line()
+    for turn in range(1000):
+        for jobid in range(3):
+            line.push(jobid, (turn,))
+    assert len(line._heap) <= 2 * 3 + STALE_SLACK + 1
+    with pytest.raises(IndexError):
+        Line().pop()
+
+
+def R(*entries: tuple[str, dict[str, str]]) -> dict[str, Any]:  # noqa: N802
+    return {"execution": {"R_lite": [{"rank": rank, "children": children} for rank, children in entries]}}
+
+
+@pytest.fixture
+def holdings() -> Any:
+    made = Holdings()
+    yield made
+    made.check()
+
+
+def test_a_core_is_held_once_and_both_jobs_are_named(holdings: Holdings) -> None:
+    holdings.take(1, parse_grant(1, R(("0-3", {"core": "0-1", "gpu": "0"}))))
+    holdings.take(2, parse_grant(2, R(("0-3", {"core": "2"}))))
+    with pytest.raises(RemoteProtocolError, match=r"^job 3 was granted rank2-3/core1 held by job 1$"):
+        holdings.take(3, parse_grant(3, R(("7", {"core": "1"}), ("2-4", {"core": "1"}))))
+    with pytest.raises(RemoteProtocolError, match=re.escape("rank0/gpu0 held by job 1")):
+        holdings.take(3, parse_grant(3, R(("0", {"gpu": "0", "core": "3"}))))
+    assert 3 not in holdings
+    holdings.give(1)
+    holdings.take(3, parse_grant(3, R(("2-4", {"core": "1"}))))
+    assert (holdings.ranks(1), holdings.ranks(3)) == (EMPTY, Idset.parse("2-4"))
+    assert len(holdings) == 2
+
+
+def test_a_scheduler_gone_wild_gets_a_short_answer(holdings: Holdings) -> None:
+    for jobid in range(1, 50):
+        holdings.take(jobid, parse_grant(jobid, R((str(jobid), {"core": "0"}))))
+    with pytest.raises(RemoteProtocolError) as caught:
+        holdings.take(99, parse_grant(99, R(("0-100", {"core": "0"}))))
+    assert str(caught.value).count("held by") == OFFENDERS_SHOWN
+    with pytest.raises(LocalProtocolError, match="while it held some"):
+        holdings.take(1, parse_grant(1, R(("60", {"core": "0"}))))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        None,
+        [],
+        {},
+        {"execution": {}},
+        R(("1,1", {"core": "0"})),
+        R(("0", {"core": "x"})),
+        R(("0", {"core": "0"}), ("0", {"core": "0"})),
+        {"execution": {"R_lite": [{"rank": 0, "children": {"core": "0"}}]}},
+        {"execution": {"R_lite": [{"rank": "0", "children": {"core": ["0"]}}]}},
+        {"execution": {"R_lite": [{"rank": "0", "children": ["core"]}]}},
+        {"execution": R(("0", {"core": "0"}))["execution"] | {"nodelist": [0]}},
+        {"execution": R(("0", {"core": "0"}))["execution"] | {"starttime": "today"}},
+    ],
+)
+def test_an_r_that_is_none_is_the_schedulers_fault(bad: Any) -> None:
+    with pytest.raises(RemoteProtocolError, match="R for job 5 is not an RFC 20 R"):
+        parse_grant(5, bad)
+
+
+def test_an_empty_grant_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="R for job 5 has no ranks"):
+        parse_grant(5, R())
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(1, 4), st.sets(st.integers(0, 5)), st.sets(st.integers(0, 3))), max_size=25))
+def test_the_record_is_the_sum_of_what_is_held(steps: list[tuple[int, set[int], set[int]]]) -> None:
+    record = Holdings()
+    model: dict[int, dict[int, set[int]]] = {}
+    for jobid, ranks, cores in steps:
+        if jobid in model:
+            given = Idset.of(ranks)
+            record.give(jobid, given)
+            model[jobid] = {rank: held for rank, held in model[jobid].items() if rank not in ranks}
+            if not model[jobid]:
+                del model[jobid]
+        elif ranks and cores:
+            clash = any(held.get(rank, set()) & cores for held in model.values() for rank in ranks)
+            grant = parse_grant(jobid, R((str(Idset.of(ranks)), {"core": str(Idset.of(cores))})))
+            if clash:
+                with pytest.raises(RemoteProtocolError):
+                    record.take(jobid, grant)
+            else:
+                record.take(jobid, grant)
+                model[jobid] = dict.fromkeys(ranks, cores)
+        record.check()
+        for holder in range(1, 5):
+            assert set(record.ranks(holder)) == set(model.get(holder, {}))
