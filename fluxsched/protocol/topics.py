@@ -82,7 +82,7 @@ _JOB_MANAGER = _service(
     wait=(jobs.WaitRequest, jobs.WaitResponse, "wait until a job is inactive"),
     wait_all=(jobs.WaitAllRequest, jobs.WaitResponse, "wait until many jobs are inactive", True),
     wait_all_cancel=(CancelRequest, None, "end a wait-all stream"),
-    cancel=(jobs.CancelRequest, Empty, "cancel a job"),
+    cancel=(jobs.JobCancelRequest, Empty, "cancel a job"),
     kill=(jobs.KillRequest, Empty, "signal a job's tasks"),
     memo=(jobs.MemoRequest, Empty, "note something of a job"),
     urgency=(jobs.UrgencyRequest, jobs.UrgencyResponse, "set a job's urgency"),
@@ -116,7 +116,7 @@ _SCHED = _service(
     cancel=(alloc.SchedCancelRequest, None, "forget an alloc request"),
     prioritize=(alloc.PrioritizeRequest, None, "new priorities of waiting jobs"),
     expiration=(alloc.ExpirationRequest, Empty, "change a running job's end"),
-    why=(alloc.WhyRequest, alloc.WhyResponse, "why a job waits"),
+    why=(alloc.SchedWhyRequest, alloc.SchedWhyResponse, "why a job waits"),
 ) | _service("feasibility", check=(alloc.FeasibilityRequest, Empty, "could this jobspec ever run"))
 
 _ADMIN = (

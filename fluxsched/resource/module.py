@@ -26,10 +26,10 @@ from fluxsched.resource.journal import HISTORY_EVENTS_MAX, Outbox
 from fluxsched.resource.sessions import Session, Sessions
 from fluxsched.resource.state.drain import Drains
 from fluxsched.resource.state.groups import DEFAULT, EXCLUDE, Groups, GroupView, check_configured, split
-from fluxsched.resource.state.holdings import Holdings
+from fluxsched.resource.state.held_targets import HeldTargets
 from fluxsched.resource.state.inventory import Inventory, Targets
 from fluxsched.resource.state.monitor import Monitor
-from fluxsched.resource.state.properties import Overlay
+from fluxsched.resource.state.properties import PropertyOverrides
 
 
 class MoveState(NamedTuple):
@@ -61,18 +61,18 @@ class ResourceModule:
         self.targets.require(online, "start online")
         self._monitor = Monitor(out, online)
         self._drains = Drains(self.targets, out)
-        self._holdings = Holdings()
-        self._overlay = Overlay(self.targets, out)
+        self._holdings = HeldTargets()
+        self._overrides = PropertyOverrides(self.targets, out)
         self._sessions = Sessions(self.targets, self._groups, out)
         self._moves = Moves(
             self.targets, self._groups, self._sessions, self._holdings, self._drains, self._monitor, out
         )
-        restorer = Restorer(self.targets, self._groups, self._drains, self._overlay, self._moves, out)
+        restorer = Restorer(self.targets, self._groups, self._drains, self._overrides, self._moves, out)
         restorer.load(rows)
         self._presence = Presence(
-            self.targets, self._groups, self._monitor, self._drains, self._moves, self._overlay, restorer, out
+            self.targets, self._groups, self._monitor, self._drains, self._moves, self._overrides, restorer, out
         )
-        self.targets.replace(self._overlay.applied(self.resources, self.resources.ranks))
+        self.targets.replace(self._overrides.applied(self.resources, self.resources.ranks))
 
     def start(self, now_s: float) -> list[Effect]:
         """Begin, once the jobs that still run hold their targets: journal what there is, let stored moves go on."""
@@ -257,7 +257,7 @@ class ResourceModule:
     def unhold(self, jobid: int, targets: Idset, now_s: float) -> list[Effect]:
         """The stored `release` of a job names these targets. Raises LocalProtocolError if it does not hold them."""
         idle = self._holdings.drop(jobid, targets)
-        freed = EMPTY if self._groups.all_rest else self._groups.moving & Idset.of(idle)
+        freed = EMPTY if self._groups.nothing_moves else self._groups.moving & Idset.of(idle)
         if not freed:
             return []
         self._moves.settle(freed, now_s)
@@ -365,7 +365,7 @@ class ResourceModule:
 
     def _change_properties(self, properties: Properties, add: bool, now_s: float) -> list[Effect]:
         before = self.resources
-        self._overlay.change(properties, add, now_s)
+        self._overrides.change(properties, add, now_s)
         self._sessions.update(before, self.resources)
         return self._done(EMPTY)
 

@@ -12,13 +12,13 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.resource.sessions import Sessions
 from fluxsched.resource.state.drain import Drains
 from fluxsched.resource.state.groups import EXCLUDE, Groups, GroupView
-from fluxsched.resource.state.holdings import Holdings
+from fluxsched.resource.state.held_targets import HeldTargets
 from fluxsched.resource.state.inventory import Targets
 from fluxsched.resource.state.monitor import Monitor
 
 
 def status(
-    targets: Targets, groups: Groups, monitor: Monitor, drains: Drains, holdings: Holdings
+    targets: Targets, groups: Groups, monitor: Monitor, drains: Drains, holdings: HeldTargets
 ) -> dict[str, Any]:
     """R with the lost targets (so that their hosts can be named), the drain lines, and a set for every state."""
     return {

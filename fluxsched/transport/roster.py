@@ -33,7 +33,7 @@ MADE_IDENTITY_BYTES = 5
 """An identity that the ROUTER makes is a zero byte and a 32-bit number."""
 
 
-class Peer:
+class ConnectedPeer:
     """One peer on one connection."""
 
     __slots__ = (
@@ -52,7 +52,9 @@ class Peer:
         "unsent_bytes",
     )
 
-    def __init__(self, name: bytes, identity: bytes, chosen: bool, fd: int, connection: list[Peer] | None) -> None:
+    def __init__(
+        self, name: bytes, identity: bytes, chosen: bool, fd: int, connection: list[ConnectedPeer] | None
+    ) -> None:
         self.name = name
         self.identity = identity
         self.chosen = chosen  # by the client, not by the ROUTER
@@ -81,12 +83,12 @@ class Roster:
     __slots__ = ("_generations", "_unheard", "by_identity", "by_name", "ending", "serial")
 
     def __init__(self) -> None:
-        self.by_name: dict[bytes, Peer] = {}
-        self.by_identity: dict[bytes, Peer] = {}
-        self.ending: dict[bytes, Peer] = {}
+        self.by_name: dict[bytes, ConnectedPeer] = {}
+        self.by_identity: dict[bytes, ConnectedPeer] = {}
+        self.ending: dict[bytes, ConnectedPeer] = {}
         self.serial = 0
         self._unheard: dict[int, float] = {}  # descriptors that closed before a message of theirs was read, and when
-        self._generations: dict[int, list[Peer]] = {}  # open ones, by descriptor; a list holds the peers heard on it
+        self._generations: dict[int, list[ConnectedPeer]] = {}  # open ones by descriptor, with the peers seen on each
 
     def accepted(self, fd: int) -> None:
         """The monitor's ACCEPTED."""
@@ -105,7 +107,7 @@ class Roster:
         if self._unheard:
             self._unheard = {fd: at_s for fd, at_s in self._unheard.items() if now_s <= at_s + CLOSE_SETTLE_S}
 
-    def adopt(self, identity: bytes, chosen: bool, fd: int, now_s: float) -> Peer:
+    def adopt(self, identity: bytes, chosen: bool, fd: int, now_s: float) -> ConnectedPeer:
         """The peer of a message that the hot path could not place; the monitor must have been read just now.
 
         `chosen`: the client chose an identity, though the ROUTER may have replaced it.
@@ -117,7 +119,7 @@ class Roster:
             if known.fd == fd and same:
                 return known  # a last message of a peer that is ending
             self.end(known, "its identity came back on another connection", now_s)
-        peer = Peer(self._name(identity), identity, chosen, fd, generation)
+        peer = ConnectedPeer(self._name(identity), identity, chosen, fd, generation)
         peer.doubtful = fd in self._unheard
         self.by_name[peer.name] = self.by_identity[identity] = peer
         if generation is None:
@@ -126,7 +128,7 @@ class Roster:
             generation.append(peer)
         return peer
 
-    def _renamed(self, identity: bytes, fd: int) -> Peer | None:
+    def _renamed(self, identity: bytes, fd: int) -> ConnectedPeer | None:
         """The ending peer whose connection the ROUTER now calls `identity`, because another took its own one."""
         if len(identity) != MADE_IDENTITY_BYTES or identity[0] != 0:
             return None
@@ -147,11 +149,11 @@ class Roster:
             name = b"%b#%d" % (identity, self.serial)
         return name
 
-    def is_open(self, peer: Peer) -> bool:
+    def is_open(self, peer: ConnectedPeer) -> bool:
         """True while the peer's descriptor is certainly still its own."""
         return peer.connection is not None and self._generations.get(peer.fd) is peer.connection
 
-    def end(self, peer: Peer, reason: str, now_s: float, *, closed: bool = False) -> None:
+    def end(self, peer: ConnectedPeer, reason: str, now_s: float, *, closed: bool = False) -> None:
         """Nothing more is sent to the peer; it is reported when its last message has been read."""
         if peer.reason is None:
             peer.reason = reason
@@ -166,7 +168,7 @@ class Roster:
         for peer in self.ending.values():
             peer.closed = peer.closed or now_s > peer.deadline_s or self._is_closed(peer)
 
-    def _is_closed(self, peer: Peer) -> bool:
+    def _is_closed(self, peer: ConnectedPeer) -> bool:
         generation = self._generations.get(peer.fd)
         if generation is not None:
             return generation is not peer.connection
@@ -184,7 +186,7 @@ class Roster:
                 lost.append(Lost(peer.name, peer.reason or ""))
         return lost
 
-    def _forget(self, peer: Peer) -> None:
+    def _forget(self, peer: ConnectedPeer) -> None:
         del self.ending[peer.name], self.by_name[peer.name]
         if self.by_identity.get(peer.identity) is peer:
             del self.by_identity[peer.identity]

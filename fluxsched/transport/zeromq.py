@@ -27,7 +27,7 @@ from fluxsched.transport.base import (
     slow_reader,
 )
 from fluxsched.transport.endpoints import PathClaim, ipc_path
-from fluxsched.transport.roster import Peer, Roster
+from fluxsched.transport.roster import ConnectedPeer, Roster
 from fluxsched.transport.sockets import ACCEPTED, RECEIVE_MESSAGES_MAX, Context, Frame, chose_identity, dealer, router
 
 if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
@@ -68,7 +68,7 @@ class ZmqServer:
         self.dropped = 0
         self._unsent_limit_bytes = unsent_limit_bytes
         self._roster = Roster()
-        self._full: set[Peer] = set()
+        self._full: set[ConnectedPeer] = set()
         try:
             self.endpoint = self._pump.bind(endpoint)
             if path is not None:
@@ -120,7 +120,7 @@ class ZmqServer:
                 arrivals.append(Arrived(peer.name, frames))
         return False
 
-    def _adopt(self, first: Frame, identity: bytes, fd: int) -> Peer:
+    def _adopt(self, first: Frame, identity: bytes, fd: int) -> ConnectedPeer:
         former = self._roster.by_identity.get(identity)
         peer = self._roster.adopt(identity, chose_identity(first), fd, self._pump.now_s())
         if former is not None and former is not peer:
@@ -146,7 +146,7 @@ class ZmqServer:
             self._keep(record, frames)
         self._pump.touched()
 
-    def _try(self, record: Peer, frames: Sequence[bytes]) -> bool:
+    def _try(self, record: ConnectedPeer, frames: Sequence[bytes]) -> bool:
         """Hand a message to libzmq; False if the peer is full. To a peer that is gone: counted as dropped."""
         error = self._pump.write(record.identity, frames)
         if error == errno.EHOSTUNREACH:
@@ -157,7 +157,7 @@ class ZmqServer:
             record.doubtful = False
         return error != errno.EAGAIN
 
-    def _keep(self, record: Peer, frames: Sequence[bytes]) -> None:
+    def _keep(self, record: ConnectedPeer, frames: Sequence[bytes]) -> None:
         size = size_bytes(frames)
         if record.unsent_bytes + size > self._unsent_limit_bytes:
             self._cut(record, slow_reader(record.unsent_bytes + size, self._unsent_limit_bytes))
@@ -182,14 +182,14 @@ class ZmqServer:
         if record is not None:
             self._cut(record, reason)
 
-    def _cut(self, record: Peer, reason: str) -> None:
+    def _cut(self, record: ConnectedPeer, reason: str) -> None:
         self._follow()
         if record.reason is None:
             self._roster.end(record, reason, self._pump.now_s())
             self._shut(record)
             self._pump.nudge()
 
-    def _shut(self, record: Peer) -> None:
+    def _shut(self, record: ConnectedPeer) -> None:
         """Shut the peer's connection down under libzmq, which has no call for it."""
         if self._roster.is_open(record) and not record.doubtful:
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(record.fd)) as connection:

@@ -118,13 +118,13 @@ class FeasibilityRequest(Payload, frozen=True):
     jobspec: JobspecObject
 
 
-class WhyRequest(Payload, frozen=True):
+class SchedWhyRequest(Payload, frozen=True):
     """Why does this job wait (`sched.why`; ours)?"""
 
     id: JobNumber
 
 
-class WhyResponse(Payload, frozen=True):
+class SchedWhyResponse(Payload, frozen=True):
     """The scheduler's answer in a user's words: the reason, the rule, the earliest start and what that rests on."""
 
     id: JobNumber

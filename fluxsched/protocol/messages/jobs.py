@@ -74,7 +74,7 @@ class RaiseRequest(Payload, frozen=True):
     note: str = ""
 
 
-class CancelRequest(Payload, frozen=True):
+class JobCancelRequest(Payload, frozen=True):
     """Cancel a job: an exception of type `cancel`, severity 0."""
 
     id: JobNumber

@@ -34,7 +34,7 @@ _VALUE = re.compile(rb"[\t -~]*")
 _ABORT_NOTE_MAX = 256
 
 
-class Answer(NamedTuple):
+class PmiReply(NamedTuple):
     """Send this line to a task."""
 
     rank: int
@@ -57,7 +57,7 @@ class Failed(NamedTuple):
     """Because it has gone."""
 
 
-Effect: TypeAlias = Answer | Hangup | Failed
+Effect: TypeAlias = PmiReply | Hangup | Failed
 Words: TypeAlias = dict[str, str]
 
 
@@ -306,5 +306,6 @@ def _parse(line: bytes) -> Words:
     return words
 
 
-def _answer(rank: int, reply: str, **words: object) -> Answer:
-    return Answer(rank, "".join((f"cmd={reply}", *[f" {key}={value}" for key, value in words.items()], "\n")).encode())
+def _answer(rank: int, reply: str, **words: object) -> PmiReply:
+    line = "".join((f"cmd={reply}", *[f" {key}={value}" for key, value in words.items()], "\n"))
+    return PmiReply(rank, line.encode())

@@ -14,7 +14,7 @@ from fluxsched.resource.journal import Outbox
 from fluxsched.resource.sessions import Sessions
 from fluxsched.resource.state.drain import Drains
 from fluxsched.resource.state.groups import EXCLUDE, Groups, split
-from fluxsched.resource.state.holdings import Holdings
+from fluxsched.resource.state.held_targets import HeldTargets
 from fluxsched.resource.state.inventory import Targets
 from fluxsched.resource.state.monitor import Monitor
 
@@ -27,7 +27,7 @@ class Moves:
         targets: Targets,
         groups: Groups,
         sessions: Sessions,
-        holdings: Holdings,
+        holdings: HeldTargets,
         drains: Drains,
         monitor: Monitor,
         out: Outbox,
@@ -84,9 +84,9 @@ class Moves:
                     self._post_release(source, goal, ready, now_s)
                     arrived[goal] = arrived.get(goal, EMPTY) | ready
         for goal, part in arrived.items():
-            self._welcome(goal, part, now_s)
+            self._settled(goal, part, now_s)
 
-    def welcome_new(self, targets: Idset) -> None:
+    def settle_new(self, targets: Idset) -> None:
         """Targets that no group owned are settled where they belong, and their acquirers grow."""
         for name, part in self._groups.join(targets, self._holdings.held).items():
             self._sessions.grow(name, part, self.usable)
@@ -128,7 +128,7 @@ class Moves:
             return leaving
         return leaving - self._holdings.held - (EMPTY if session is None else session.owing)
 
-    def _welcome(self, goal: str | None, arrived: Idset, now_s: float) -> None:
+    def _settled(self, goal: str | None, arrived: Idset, now_s: float) -> None:
         drains = self._drains
         if goal == EXCLUDE:
             drains.lift(arrived, "excluded", None, now_s)

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.resource.changes.moves import Moves
-from fluxsched.resource.changes.reload import Plan
+from fluxsched.resource.changes.reload import ReloadPlan
 from fluxsched.resource.changes.restore import Restorer
 from fluxsched.resource.journal import Outbox
 from fluxsched.resource.state.drain import Drains
 from fluxsched.resource.state.groups import EXCLUDE, Groups
 from fluxsched.resource.state.inventory import Targets
 from fluxsched.resource.state.monitor import Monitor
-from fluxsched.resource.state.properties import Overlay
+from fluxsched.resource.state.properties import PropertyOverrides
 
 
 class Presence:
@@ -31,7 +31,7 @@ class Presence:
         monitor: Monitor,
         drains: Drains,
         moves: Moves,
-        overlay: Overlay,
+        overrides: PropertyOverrides,
         restorer: Restorer,
         out: Outbox,
     ) -> None:
@@ -40,7 +40,7 @@ class Presence:
         self._monitor = monitor
         self._drains = drains
         self._moves = moves
-        self._overlay = overlay
+        self._overrides = overrides
         self._restorer = restorer
         self._out = out
 
@@ -59,13 +59,13 @@ class Presence:
         self._targets.take(joining)
         self._arrive(joining.ranks, fresh, configured, now_s)
 
-    def reload(self, plan: Plan, now_s: float) -> None:
+    def reload(self, plan: ReloadPlan, now_s: float) -> None:
         """Shrink what changed, take R and groups over, move the rest, welcome what is new, lose what vanished.
 
         What comes is told before what goes, so that a group which is exchanged is never empty.
         """
         self._moves.begin(plan.changed)
-        self._targets.replace(self._overlay.applied(plan.resources, plan.resources.ranks))
+        self._targets.replace(self._overrides.applied(plan.resources, plan.resources.ranks))
         self._groups.reconfigure({name: ranks - plan.fresh for name, ranks in plan.configured.items()})
         for group, part in plan.regrouped.items():
             self._moves.to(group, part, False, None, now_s)
@@ -76,14 +76,14 @@ class Presence:
         self._moves.settle(plan.changed, now_s)
 
     def _arrive(self, joined: Idset, fresh: Idset, configured: Mapping[str, Idset], now_s: float) -> None:
-        """R has them already: stored rows wake, live properties apply, and groups grow."""
+        """R has them already: stored rows apply, live properties apply, and groups grow."""
         self._targets.lost -= joined
         self._groups.adopt(fresh, configured)
-        self._restorer.wake(fresh)
-        self._targets.replace(self._overlay.applied(self._targets.resources, joined))
+        self._restorer.apply_rows(fresh)
+        self._targets.replace(self._overrides.applied(self._targets.resources, joined))
         self._post("join", joined, now_s)
         self._drains.lift(joined & self._groups.goals[EXCLUDE], "excluded", None, now_s)
-        self._moves.welcome_new(joined - self._groups.all_leaving)
+        self._moves.settle_new(joined - self._groups.all_leaving)
         self._moves.settle(joined, now_s)
 
     def _post(self, name: str, targets: Idset, now_s: float) -> None:

@@ -19,7 +19,7 @@ from fluxsched.resource.state.inventory import Inventory, Targets
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReloadPlan:
     """A reload in our ranks: `resources` with the lost targets, the checked configuration, and who is touched how."""
 
     resources: ResourceSet
@@ -31,7 +31,7 @@ class Plan:
     regrouped: Mapping[str, Idset]
 
 
-def plan_reload(targets: Targets, groups: Groups, inventory: Inventory, configured: Mapping[str, Idset]) -> Plan:
+def plan_reload(targets: Targets, groups: Groups, inventory: Inventory, configured: Mapping[str, Idset]) -> ReloadPlan:
     """What to do; `configured` is in the ranks of the new inventory. Raises InvalidValue like a start would."""
     check_configured(inventory.resources, configured)  # in its own ranks: the text must name what the person wrote
     admission = targets.admit(inventory.resources)
@@ -46,7 +46,7 @@ def plan_reload(targets: Targets, groups: Groups, inventory: Inventory, configur
     present, fresh = targets.present, admitted.ranks - targets.resources.ranks
     free = (admitted.ranks - fresh) - Idset.of(groups.assigned)
     astray = {name: (ranks & free) - groups.goals.get(name, EMPTY) for name, ranks in checked.items()}
-    return Plan(
+    return ReloadPlan(
         resources=merged.with_expiration(inventory.resources.starttime_s, inventory.resources.expiration_s),
         configured=checked,
         vanished=present - admitted.ranks,
@@ -57,7 +57,7 @@ def plan_reload(targets: Targets, groups: Groups, inventory: Inventory, configur
     )
 
 
-def refuse_held(plan: Plan, targets: Targets, groups: Groups, held: Idset) -> None:
+def refuse_held(plan: ReloadPlan, targets: Targets, groups: Groups, held: Idset) -> None:
     """Raise Refused (EBUSY) naming all held targets that the plan would take away from their jobs."""
     faults = []
     for part, why in ((plan.vanished & held, "not in the new R"), (plan.changed & held, "with other resources there")):

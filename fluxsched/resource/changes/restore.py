@@ -16,24 +16,24 @@ from fluxsched.resource.journal import Outbox
 from fluxsched.resource.state.drain import Drain, Drains
 from fluxsched.resource.state.groups import Groups
 from fluxsched.resource.state.inventory import Targets, key_host
-from fluxsched.resource.state.properties import Overlay
+from fluxsched.resource.state.properties import PropertyOverrides
 
-Rows = Mapping[str, Any]
+StoredRow = Mapping[str, Any]
 
 
 class Restorer:
     """The rows that have not found their target."""
 
     def __init__(
-        self, targets: Targets, groups: Groups, drains: Drains, overlay: Overlay, moves: Moves, out: Outbox
+        self, targets: Targets, groups: Groups, drains: Drains, overrides: PropertyOverrides, moves: Moves, out: Outbox
     ) -> None:
         self._targets = targets
         self._groups = groups
         self._drains = drains
-        self._overlay = overlay
+        self._overrides = overrides
         self._moves = moves
         self._out = out
-        self._asleep: dict[str, dict[str, Rows]] = {}
+        self._waiting: dict[str, dict[str, StoredRow]] = {}
 
     def load(self, saved: Iterable[Saved]) -> None:
         """Take up all rows at the start; the journal's own are not for us."""
@@ -41,28 +41,28 @@ class Restorer:
             if table == "group":
                 self._groups.make(key)
             elif table != "journal":
-                self._asleep.setdefault(key, {})[table] = value
-        self.wake(self._targets.resources.ranks, moves=True)
+                self._waiting.setdefault(key, {})[table] = value
+        self.apply_rows(self._targets.resources.ranks, moves=True)
         if not self._targets.dynamic:
             self._substitute_drains()
 
-    def wake(self, ranks: Idset, moves: bool = False) -> None:
+    def apply_rows(self, ranks: Idset, moves: bool = False) -> None:
         """The rows of these targets, which nobody has acquired: what is assigned is settled there.
 
         `moves`: stored moves go on; a host that joins later has nobody to wait for, and they are dropped.
         """
-        woken = [(rank, self._asleep.pop(key)) for rank in ranks if (key := self._targets.key(rank)) in self._asleep]
+        found = [(rank, self._waiting.pop(key)) for rank in ranks if (key := self._targets.key(rank)) in self._waiting]
         assigned: dict[str, list[int]] = {}
-        for rank, tables in woken:
+        for rank, tables in found:
             if "drain" in tables:
                 self._drains.restore(rank, Drain.from_row(tables["drain"]))
             if "property" in tables:
-                self._overlay.restore(rank, tables["property"])
+                self._overrides.restore(rank, tables["property"])
             if "assign" in tables:
                 assigned.setdefault(tables["assign"]["group"], []).append(rank)
-        for group, found in assigned.items():
-            self._assign(group, Idset.of(found))
-        for rank, tables in woken:
+        for group, ranks_there in assigned.items():
+            self._assign(group, Idset.of(ranks_there))
+        for rank, tables in found:
             if "leaving" in tables:
                 self._move(rank, tables["leaving"], moves)
 
@@ -76,7 +76,7 @@ class Restorer:
             groups.members[name] -= settled
             groups.members[group] |= settled
 
-    def _move(self, rank: int, row: Rows, moves: bool) -> None:
+    def _move(self, rank: int, row: StoredRow, moves: bool) -> None:
         if moves:
             self._groups.make(row["from"])
             self._moves.restore(rank, row["from"], bool(row.get("graceful", False)))
@@ -85,7 +85,7 @@ class Restorer:
 
     def _substitute_drains(self) -> None:
         """A drained target that its host does not have any more stands for the host's first one (RFC 44, drain)."""
-        for key, tables in list(self._asleep.items()):
+        for key, tables in list(self._waiting.items()):
             rank = self._targets.rank(key_host(key))
             if rank is None or "drain" not in tables:
                 continue
@@ -93,7 +93,7 @@ class Restorer:
                 drain = Drain.from_row(tables["drain"])
                 self._drains.restore(rank, drain)
                 self._out.save("drain", self._targets.key(rank), drain.to_row())
-            self._asleep[key] = {table: row for table, row in tables.items() if table != "drain"}
+            self._waiting[key] = {table: row for table, row in tables.items() if table != "drain"}
             self._out.save("drain", key, None)
 
 

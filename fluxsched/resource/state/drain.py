@@ -45,7 +45,7 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainInfo:
+class DrainStatus:
     """One line of the drain status; `state` is `draining` while a job holds the targets, then `drained`."""
 
     timestamp_s: float
@@ -128,12 +128,12 @@ class Drains:
         """Those of them whose drain a graceful move made."""
         return Idset.of([rank for rank in targets & self.drained if self._of[rank].for_move])
 
-    def report(self, targets: Idset, held: Idset) -> dict[Idset, DrainInfo]:
+    def report(self, targets: Idset, held: Idset) -> dict[Idset, DrainStatus]:
         """Who is drained among `targets`, equal lines merged, by lowest rank; `held` by a job means draining."""
-        merged: dict[DrainInfo, list[int]] = {}
+        merged: dict[DrainStatus, list[int]] = {}
         for rank in targets & self.drained:
             drain, state = self._of[rank], "draining" if rank in held else "drained"
-            info = DrainInfo(drain.timestamp_s, drain.reason, drain.user, state)
+            info = DrainStatus(drain.timestamp_s, drain.reason, drain.user, state)
             merged.setdefault(info, []).append(rank)
         return {Idset.of(ranks): info for info, ranks in merged.items()}
 

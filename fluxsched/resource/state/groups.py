@@ -74,7 +74,7 @@ class Groups:
         return self.all_leaving | self.waiting
 
     @property
-    def all_rest(self) -> bool:
+    def nothing_moves(self) -> bool:
         """Nothing leaves or waits to: the usual case, and cheaper to say than what moves."""
         return not self.waiting and not any(self.leaving.values())
 

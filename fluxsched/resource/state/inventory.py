@@ -56,7 +56,7 @@ class Targets:
         self.lost = EMPTY
         self._rank_of: dict[str, int] = {}
         self._key_of: dict[int, str] = {}
-        self._on_host: dict[str, int] = {}
+        self._per_host: dict[str, int] = {}
         self._learn(inventory.resources)
 
     @property
@@ -141,8 +141,8 @@ class Targets:
         """Give keys to the ranks that have none; an index counts on from the targets that the host has already."""
         for rank, host in zip(resources.ranks, resources.nodelist, strict=True):
             if rank not in self._key_of:
-                index = self._on_host.get(host, 0)
-                self._on_host[host] = index + 1
+                index = self._per_host.get(host, 0)
+                self._per_host[host] = index + 1
                 key = _key(host, index)
                 self._rank_of[key], self._key_of[rank] = rank, key
 

@@ -19,7 +19,7 @@ PROPERTIES_MAX = 1024
 """Names of properties in one R: every job's R and every constraint walks them."""
 
 
-class Overlay:
+class PropertyOverrides:
     """What was changed live, by target and name: True for added, False for removed."""
 
     def __init__(self, targets: Targets, out: Outbox) -> None:

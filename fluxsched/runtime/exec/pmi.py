@@ -15,7 +15,7 @@ from functools import partial
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.waitstatus import ended_text
-from fluxsched.protocol.sessions.pmi import Answer, Effect, Failed, Hangup, PmiServer
+from fluxsched.protocol.sessions.pmi import Effect, Failed, Hangup, PmiReply, PmiServer
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.system.log import logger
 
@@ -89,7 +89,7 @@ class JobPmi:
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Answer):
+            if isinstance(effect, PmiReply):
                 self._send(effect.rank, effect.line)
             elif isinstance(effect, Hangup):
                 self._hang_up(effect.rank, effect.note)

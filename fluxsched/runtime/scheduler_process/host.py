@@ -177,9 +177,9 @@ class SchedulerHost:
         self._send(make_response(message, None))
 
     def _why(self, message: Message) -> None:
-        wanted = codec.unpack(message.payload, msg.WhyRequest)
+        wanted = codec.unpack(message.payload, msg.SchedWhyRequest)
         found = self.scheduler.why(wanted.id, self._turns.wall_s)
-        answer = msg.WhyResponse(wanted.id, found.reason, found.earliest_s, found.rule or None, found.when or None)
+        answer = msg.SchedWhyResponse(wanted.id, found.reason, found.earliest_s, found.rule or None, found.when or None)
         self._send(make_response(message, codec.pack(answer)))
 
     def _feasibility(self, message: Message) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluxsched.protocol.sessions import pmi
-from fluxsched.protocol.sessions.pmi import Answer, Effect, Failed, Hangup, PmiServer
+from fluxsched.protocol.sessions.pmi import Effect, Failed, Hangup, PmiReply, PmiServer
 
 NAME = "kvs"
 
@@ -19,7 +19,7 @@ def server(*ntasks: int) -> PmiServer:
 def say(one: PmiServer, rank: int, text: str) -> str:
     """The only answer, which is the sender's."""
     (answer,) = one.receive(rank, f"{text}\n".encode())
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, PmiReply)
     assert answer.rank == rank
     return answer.line.decode()
 
@@ -47,7 +47,7 @@ def test_the_barrier_lets_all_go_at_once() -> None:
     assert one.receive(2, b"cmd=barrier_in\n") == one.receive(0, b"cmd=barr") == []
     assert one.receive(0, b"ier_in\n") == []
     assert say(one, 0, "cmd=barrier_in") == "cmd=barrier_out rc=-1 msg=already_in_the_barrier\n"
-    assert one.receive(1, b"cmd=barrier_in\n") == [Answer(rank, b"cmd=barrier_out rc=0\n") for rank in range(3)]
+    assert one.receive(1, b"cmd=barrier_in\n") == [PmiReply(rank, b"cmd=barrier_out rc=0\n") for rank in range(3)]
     assert one.receive(1, b"cmd=barrier_in\n") == []
 
 
@@ -149,7 +149,7 @@ def test_no_bytes_of_tasks_break_the_server(steps: list[tuple[int, bytes | None]
         effects += one.ended(rank) if data is None else one.receive(rank, data)
     assert sum(isinstance(effect, Failed) for effect in effects) <= 1
     for effect in effects:
-        if isinstance(effect, Answer):
+        if isinstance(effect, PmiReply):
             assert effect.line.startswith(b"cmd=")
             assert effect.line.endswith(b"\n")
             assert effect.line.count(b"\n") == 1

@@ -148,7 +148,7 @@ class SchedulingService:
         self._forward(request, queue.group, codec.pack(asked))
 
     def _sched_why(self, request: Request) -> None:
-        job = self._shell.manager.job(request.payload(msg.WhyRequest).id)
+        job = self._shell.manager.job(request.payload(msg.SchedWhyRequest).id)
         self._forward(request, job.queue.group)
 
     def _forward(self, request: Request, group: str, payload: bytes | None = None) -> None:

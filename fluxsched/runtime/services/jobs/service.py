@@ -98,7 +98,7 @@ class JobService:
         self._raise_exception(request, wanted.id, wanted.type, wanted.severity, wanted.note)
 
     def _cancel(self, request: Request) -> None:
-        wanted = request.payload(msg.CancelRequest)
+        wanted = request.payload(msg.JobCancelRequest)
         self._raise_exception(request, wanted.id, "cancel", 0, wanted.note)
 
     def _raise_exception(self, request: Request, jobid: int, kind: str, severity: int, note: str) -> None:
@@ -208,14 +208,14 @@ class JobService:
             if message is None or message.errnum:
                 request.respond(answer)
             else:
-                found = codec.unpack(message.payload, alloc.WhyResponse)
+                found = codec.unpack(message.payload, alloc.SchedWhyResponse)
                 said = {"reason": found.reason, "earliest": found.earliest, "rule": found.rule, "when": found.when}
                 request.respond(msgspec.structs.replace(answer, **said))
             late.cancel()
 
         silent = f"{answer.reason} (it has not answered for {WHY_S:g} s)"
         late = self._turns.after(WHY_S, lambda: request.respond(msgspec.structs.replace(answer, reason=silent)))
-        self._router.call(peer, "sched.why", codec.pack(alloc.WhyRequest(id=jobid)), answered)
+        self._router.call(peer, "sched.why", codec.pack(alloc.SchedWhyRequest(id=jobid)), answered)
 
     # -- queues -------------------------------------------------------------------------------------------------
 

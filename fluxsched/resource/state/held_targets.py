@@ -10,7 +10,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import LocalProtocolError
 
 
-class Holdings:
+class HeldTargets:
     """Counts, per target, the jobs that hold it.
 
     The union of what is held is wanted seldom and changes with every job, so it is brought up to date when somebody
