@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fluxsched.adapters.flux.bridge import Bridge
-from fluxsched.adapters.flux.handle import Reply, Request
+from fluxsched.adapters.flux.handle import BrokerReply, BrokerRequest
 from fluxsched.adapters.flux.options import parse_options
 
 INPUTS = ("request", "reply", "turn")
@@ -37,7 +37,7 @@ class Replay:
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         self.lines = [line for line in lines if not _annotates(line)]
         self.at = 0
-        self.calls: dict[int, Callable[[Reply], None]] = {}
+        self.calls: dict[int, Callable[[BrokerReply], None]] = {}
 
     def run(self, words: list[str]) -> Bridge:
         bridge = Bridge(self, parse_options(words, self.name), self)
@@ -50,10 +50,10 @@ class Replay:
                 bridge.turn()
             elif kind == "request":
                 number, topic, payload = rest
-                bridge.receive(Request(topic, _bytes(payload), number))
+                bridge.receive(BrokerRequest(topic, _bytes(payload), number))
             else:
                 number, payload, errnum, text = rest
-                self.calls[number](Reply(_bytes(payload), errnum, text))
+                self.calls[number](BrokerReply(_bytes(payload), errnum, text))
             bridge.scheduler.check()
         return bridge
 
@@ -79,11 +79,11 @@ class Replay:
         self.calls[number] = done
         self._said(kind, number, *rest)
 
-    def respond(self, request: Request, payload: bytes | None) -> None:
+    def respond(self, request: BrokerRequest, payload: bytes | None) -> None:
         if not _annotates(["respond", request.token, _value(payload)]):
             self._said("respond", request.token, _value(payload))
 
-    def fail(self, request: Request, errnum: int, text: str) -> None:
+    def fail(self, request: BrokerRequest, errnum: int, text: str) -> None:
         self._said("fail", request.token, errnum)
 
     def after(self, delay_s: float) -> None:
@@ -114,8 +114,8 @@ class Hand:
 
     def __init__(self) -> None:
         self.said: list[tuple[Any, ...]] = []
-        self.calls: dict[str, Callable[[Reply], None]] = {}
-        self.commits: list[tuple[dict[str, Any], Callable[[Reply], None]]] = []
+        self.calls: dict[str, Callable[[BrokerReply], None]] = {}
+        self.commits: list[tuple[dict[str, Any], Callable[[BrokerReply], None]]] = []
         self.delays: list[float] = []
         self.stopped = False
         self.bits: set[int] = set()
@@ -141,10 +141,10 @@ class Hand:
         return self.bridge
 
     def answer(self, topic: str, payload: Any = None, errnum: int = 0, text: str = "") -> None:
-        self.calls[topic](Reply(_bytes(payload), errnum, text))
+        self.calls[topic](BrokerReply(_bytes(payload), errnum, text))
 
     def ask(self, topic: str, payload: Any = None, token: object = None) -> None:
-        self.bridge.receive(Request(topic, _bytes(payload), token))
+        self.bridge.receive(BrokerRequest(topic, _bytes(payload), token))
 
     def alloc(self, jobid: int, slots: int = 1, priority: int = 16, jobspec: Any = None, **system: Any) -> None:
         resources = [{"type": "slot", "count": slots, "label": "task", "with": [{"type": "core", "count": 1}]}]
@@ -173,10 +173,10 @@ class Hand:
     def lookup(self, key: str, done: Any) -> None:
         self.calls[key] = done
 
-    def respond(self, request: Request, payload: bytes | None) -> None:
+    def respond(self, request: BrokerRequest, payload: bytes | None) -> None:
         self.said.append(("respond", request.token, _value(payload)))
 
-    def fail(self, request: Request, errnum: int, text: str) -> None:
+    def fail(self, request: BrokerRequest, errnum: int, text: str) -> None:
         self.said.append(("fail", request.token, errnum, text))
 
     def after(self, delay_s: float) -> None:

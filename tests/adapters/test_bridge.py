@@ -8,7 +8,7 @@ import pytest
 
 from fluxsched.adapters.flux import commits
 from fluxsched.adapters.flux.bridge import SLICE_S
-from fluxsched.adapters.flux.handle import Reply
+from fluxsched.adapters.flux.handle import BrokerReply
 
 R = {
     "version": 1,
@@ -34,7 +34,7 @@ def test_r_is_stored_before_its_job_hears_of_it(hand):
     ((values, done),) = hand.commits
     assert list(values) == ["job.0000.0000.0000.0001.R"]
     assert hand.take("respond") == []
-    done(Reply())
+    done(BrokerReply())
     ((token, answer),) = hand.take("respond")
     assert token == answer["id"] == 1
     assert answer["R"] == values["job.0000.0000.0000.0001.R"]
@@ -48,7 +48,7 @@ def test_grants_share_transactions_while_the_kvs_is_busy(hand):
         hand.alloc(jobid)
         hand.turn()
     assert [len(values) for values, _ in hand.commits] == [1] * commits.IN_FLIGHT_MAX
-    hand.commits[0][1](Reply())
+    hand.commits[0][1](BrokerReply())
     assert len(hand.commits[-1][0]) == 9
 
 
@@ -66,7 +66,7 @@ def test_a_job_that_is_canceled_while_its_r_is_stored_gets_it_and_frees_it(hand)
     hand.turn()
     hand.ask("sched.cancel", {"id": 1})
     assert hand.take("respond") == []
-    hand.commits[0][1](Reply())
+    hand.commits[0][1](BrokerReply())
     assert [answer["type"] for _, answer in hand.take("respond")] == [0]
     hand.ask("sched.free", freed(1, "0", "0"))
     assert bridge.scheduler.stats()["running"] == 0
@@ -76,7 +76,7 @@ def test_without_the_kvs_the_module_leaves_quietly(hand):
     hand.begin()
     hand.alloc(1)
     hand.turn()
-    hand.commits[0][1](Reply(None, errno.ENOSPC, "No space left on device"))
+    hand.commits[0][1](BrokerReply(None, errno.ENOSPC, "No space left on device"))
     assert hand.stopped
     assert "No space left" in hand.take("log")[-1][1]
 
@@ -107,9 +107,12 @@ def test_requests_wait_until_the_running_jobs_are_known(hand):
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
-        (Reply(None, errno.ENOENT, "No such file or directory"), "cannot be read"),
-        (Reply(b'{"version": 1}'), "execution"),
-        (Reply(b'{"version": 1, "execution": {"R_lite": [{"rank": "9", "children": {"core": "0"}}]}}'), "ranks 9"),
+        (BrokerReply(None, errno.ENOENT, "No such file or directory"), "cannot be read"),
+        (BrokerReply(b'{"version": 1}'), "execution"),
+        (
+            BrokerReply(b'{"version": 1, "execution": {"R_lite": [{"rank": "9", "children": {"core": "0"}}]}}'),
+            "ranks 9",
+        ),
     ],
 )
 def test_a_running_job_that_cannot_be_taken_over_gets_an_exception(hand, reply, why):
@@ -227,7 +230,7 @@ def test_shrink_raises_nothing_and_the_free_of_what_is_gone_is_accepted(hand):
     bridge = hand.begin()
     hand.alloc(1, slots=8)
     hand.turn()
-    hand.commits[0][1](Reply())
+    hand.commits[0][1](BrokerReply())
     hand.take("rpc")
     hand.answer("resource.acquire", {"shrink": "3", "down": "3"})
     hand.ask("sched.free", freed(1, "0-3", "0-1"))
@@ -257,7 +260,7 @@ def test_an_expiration_is_granted_or_refused(hand):
     hand.begin()
     hand.alloc(1)
     hand.turn()
-    hand.commits[0][1](Reply())
+    hand.commits[0][1](BrokerReply())
     hand.take("respond")
     hand.ask("sched.expiration", {"id": 1, "expiration": 9000.5}, token="later")
     hand.ask("sched.expiration", {"id": 2, "expiration": 9000}, token="whose")
@@ -275,10 +278,10 @@ def test_debug_bits_deny_allocs_and_tell_places(hand):
     hand.turn()
     told = [(token, answer["annotations"]["sched"].get("jobs_ahead")) for token, answer in hand.take("respond")]
     assert told[-2:] == [(2, 0), (3, 1)]
-    hand.commits[0][1](Reply())
+    hand.commits[0][1](BrokerReply())
     hand.ask("sched.free", freed(1, "0", "0-1"))
     hand.turn()
-    hand.commits[1][1](Reply())
+    hand.commits[1][1](BrokerReply())
     granted = hand.take("respond")[-1][1]["annotations"]["sched"]
     assert granted == {"resource_summary": "rank0/core[0-1]", "reason_pending": None, "jobs_ahead": None}
     hand.bits.add(1)
@@ -313,7 +316,7 @@ def test_a_job_that_overtakes_names_the_one_with_the_reservation(hand):
     hand.alloc(3, duration=60)
     hand.turn()
     for _, done in hand.commits:
-        done(Reply())
+        done(BrokerReply())
     granted = {said["id"]: said["annotations"]["sched"] for _, said in hand.take("respond") if said["type"] == 0}
     assert granted[1] == {"resource_summary": "rank0/core[0-1] rank1/core0"}
     assert granted[3]["backfill"] == "ƒ3"
@@ -328,7 +331,7 @@ def test_who_comes_later_and_overtakes_leaves_the_estimate_as_it_is(hand):
     hand.alloc(3, duration=60)  # nothing else has happened: the plan of the last pass is gone on with
     hand.turn()
     assert estimates(hand) == {}
-    hand.commits[-1][1](Reply())
+    hand.commits[-1][1](BrokerReply())
     ((_, answer),) = hand.take("respond")
     assert answer["annotations"]["sched"]["backfill"] == "ƒ3"
 
@@ -371,10 +374,10 @@ def test_a_job_that_is_no_longer_the_head_is_told_so(hand):
     hand.ask("sched.cancel", {"id": 3})
     hand.turn()
     assert estimates(hand) == {2: 1600.0}
-    hand.commits[0][1](Reply())
+    hand.commits[0][1](BrokerReply())
     hand.ask("sched.free", freed(1, "0", "0-1"))
     hand.turn()
-    hand.commits[1][1](Reply())
+    hand.commits[1][1](BrokerReply())
     assert estimates(hand) == {2: None}
 
 

@@ -17,12 +17,20 @@ from typing import Any
 
 import msgspec
 
-from fluxsched.adapters.flux import notes
-from fluxsched.adapters.flux.commits import Commits, Grant
-from fluxsched.adapters.flux.greeting import Greeting
-from fluxsched.adapters.flux.handle import LEVELS, LOG_DEBUG, LOG_ERR, LOG_INFO, Handle, Reply, Request
+from fluxsched.adapters.flux import texts
+from fluxsched.adapters.flux.commits import Commits, PendingGrant
+from fluxsched.adapters.flux.compat import CompatPolicy
+from fluxsched.adapters.flux.handle import (
+    LEVELS,
+    LOG_DEBUG,
+    LOG_ERR,
+    LOG_INFO,
+    BrokerHandle,
+    BrokerReply,
+    BrokerRequest,
+)
 from fluxsched.adapters.flux.options import Options
-from fluxsched.adapters.flux.quirks import Quirks
+from fluxsched.adapters.flux.running_jobs import RunningJobLookup
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
@@ -60,12 +68,12 @@ ALLOC = codec.with_raw(msg.AllocRequest, "jobspec")
 class Bridge:
     """Joins one scheduler to one Flux instance."""
 
-    def __init__(self, handle: Handle, options: Options, clock: Clock) -> None:
-        self._quirks = Quirks(handle, options.policy, options.forecast, lambda: self.scheduler.planned())
-        self.scheduler = Scheduler(self._quirks, unsatisfiable=options.unsatisfiable, time_text=local_text)
+    def __init__(self, handle: BrokerHandle, options: Options, clock: Clock) -> None:
+        self._compat = CompatPolicy(handle, options.policy, options.forecast, lambda: self.scheduler.planned())
+        self.scheduler = Scheduler(self._compat, unsatisfiable=options.unsatisfiable, time_text=local_text)
         self.policy = options.policy
         self.passes = self.policy_errors = 0
-        self.waiting: dict[int, Request] = {}
+        self.waiting: dict[int, BrokerRequest] = {}
         self._handle = handle
         self._options = options
         self._clock = clock
@@ -73,11 +81,11 @@ class Bridge:
         self._commits = Commits(handle, self._stored, self._not_stored)
         self._read = lru_cache(SPECS_KEPT)(_read)
         self._notes: dict[int, dict[str, Any]] = {}
-        self._early: list[Request] | None = []
+        self._early: list[BrokerRequest] | None = []
         self._armed = self._ended = False
         self._rest_until_s = 0.0
         self._complaint = ""
-        self._handlers: dict[str, Callable[[Request], None]] = {
+        self._handlers: dict[str, Callable[[BrokerRequest], None]] = {
             "sched.alloc": self._alloc,
             "sched.free": self._free,
             "sched.cancel": self._cancel,
@@ -96,7 +104,7 @@ class Bridge:
         assert request is None, "the plain dialect has no payload"
         self._handle.rpc("resource.acquire", None, self._acquired, streaming=True)
 
-    def _acquired(self, reply: Reply) -> None:
+    def _acquired(self, reply: BrokerReply) -> None:
         if reply.errnum:
             self._end(f"resource.acquire: {reply.text or errno.errorcode.get(reply.errnum, reply.errnum)}")
             return
@@ -106,7 +114,7 @@ class Bridge:
                 case Grown(resources, online, offline):
                     parsed = ResourceSet.parse(resources)
                     self._perform(self.scheduler.grown(DEFAULT_GROUP, parsed, online, offline, now_s))
-                    Greeting(self._handle, self._adopt, self._greeted).start(self._options.partial_ok)
+                    RunningJobLookup(self._handle, self._adopt, self._greeted).start(self._options.partial_ok)
                 case Shrunk(targets):
                     self._perform(self.scheduler.shrunk(DEFAULT_GROUP, targets, typed=False, now_s=now_s))
                 case WentOnline(targets):
@@ -141,13 +149,13 @@ class Bridge:
         mode = msg.ReadyRequest("unlimited") if depth is None else msg.ReadyRequest("limited", depth)
         self._handle.rpc("job-manager.sched-ready", codec.to_json(mode), self._became_ready)
 
-    def _became_ready(self, reply: Reply) -> None:
+    def _became_ready(self, reply: BrokerReply) -> None:
         if reply.errnum:
             self._end(f"job-manager.sched-ready: {reply.text}")
             return
         level = next(name for name, level in LEVELS.items() if level == self._options.log_level)
         total = self.scheduler.resource_status()[0].summary()
-        self._log(LOG_INFO, notes.ready(self._options.queue_depth, level, self.policy.name, total))
+        self._log(LOG_INFO, texts.ready(self._options.queue_depth, level, self.policy.name, total))
         early, self._early = self._early or [], None
         for request in early:
             self.receive(request)
@@ -155,7 +163,7 @@ class Bridge:
 
     # ---- requests
 
-    def receive(self, request: Request) -> None:
+    def receive(self, request: BrokerRequest) -> None:
         """Take one request. What is wrong with it is answered, or logged where no answer is expected."""
         if self._early is not None:
             self._early.append(request)
@@ -168,12 +176,12 @@ class Bridge:
             else:
                 self._log(LOG_ERR, f"{request.topic}: {fault}")
 
-    def _alloc(self, request: Request) -> None:
+    def _alloc(self, request: BrokerRequest) -> None:
         job = codec.from_json(request.payload, ALLOC)
         if job.id in self.waiting:
             raise RemoteProtocolError(f"alloc of job {job.id}: it waits already")
         try:
-            self._quirks.check_alloc()
+            self._compat.check_alloc()
             jobspec = self._read(bytes(job.jobspec))
         except InvalidValue as fault:
             self._handle.respond(request, codec.to_json(msg.AllocResponse(job.id, msg.DENY, note=str(fault))))
@@ -183,42 +191,42 @@ class Bridge:
         self._perform(effects)
         self._changed()
 
-    def _free(self, request: Request) -> None:
+    def _free(self, request: BrokerRequest) -> None:
         job = codec.from_json(request.payload, FREE)
         given = ResourceSet(parse_entries(job.R.execution.R_lite).entries)  # hosts and times are of no matter
         self._perform(self.scheduler.free(job.id, given, job.final))
         if self._options.log_level >= LOG_DEBUG:  # to write it takes longer than to free it
-            self._log(LOG_DEBUG, notes.free(format_f58(job.id, ascii=self._handle.ascii), given.summary(), job.final))
+            self._log(LOG_DEBUG, texts.free(format_f58(job.id, ascii=self._handle.ascii), given.summary(), job.final))
         self._changed()
 
-    def _cancel(self, request: Request) -> None:
+    def _cancel(self, request: BrokerRequest) -> None:
         self._perform(self.scheduler.cancel(codec.from_json(request.payload, msg.SchedCancelRequest).id))
         self._changed()
 
-    def _prioritize(self, request: Request) -> None:
+    def _prioritize(self, request: BrokerRequest) -> None:
         self._perform(self.scheduler.prioritize(codec.from_json(request.payload, msg.PrioritizeRequest).jobs))
         self._changed()
 
-    def _expiration(self, request: Request) -> None:
+    def _expiration(self, request: BrokerRequest) -> None:
         wanted = codec.from_json(request.payload, msg.ExpirationRequest)
-        self._quirks.check_expiration()
+        self._compat.check_expiration()
         self._perform(self.scheduler.expiration(wanted.id, float(wanted.expiration)))
         self._handle.respond(request, None)
         self._changed()
 
-    def _feasibility(self, request: Request) -> None:
-        jobspec = notes.read(codec.from_json(request.payload, msg.FeasibilityRequest).jobspec)
+    def _feasibility(self, request: BrokerRequest) -> None:
+        jobspec = texts.read(codec.from_json(request.payload, msg.FeasibilityRequest).jobspec)
         why = self.scheduler.feasible(jobspec)
         if why is None:
             self._handle.respond(request, None)
         else:
-            self._handle.fail(request, errno.EOVERFLOW, notes.unsatisfiable(why))
+            self._handle.fail(request, errno.EOVERFLOW, texts.unsatisfiable(why))
 
-    def _resource_status(self, request: Request) -> None:
+    def _resource_status(self, request: BrokerRequest) -> None:
         parts = zip(("all", "down", "allocated"), self.scheduler.resource_status(), strict=True)
         self._handle.respond(request, codec.to_json({name: part.to_json() for name, part in parts}))
 
-    def _stats(self, request: Request) -> None:
+    def _stats(self, request: BrokerRequest) -> None:
         stats = self.scheduler.stats() | {
             "policy": self.policy.name,
             "sched_passes": self.passes,
@@ -276,15 +284,15 @@ class Bridge:
         """Tell those who still wait what the pass had to say, in one message each."""
         told, self._notes = self._notes, {}
         for jobid, sched in told.items():
-            self._quirks.told(jobid, sched)
-        for jobid, sched in list(self._quirks.notes()):
+            self._compat.told(jobid, sched)
+        for jobid, sched in list(self._compat.notes()):
             told.setdefault(jobid, {}).update(sched)
-            self._quirks.told(jobid, sched)
+            self._compat.told(jobid, sched)
         for jobid, sched in told.items():
             if jobid in self.waiting:
                 self._answer(msg.AllocResponse(jobid, msg.ANNOTATE, annotations={"sched": sched}))
             else:
-                self._quirks.forget(jobid)
+                self._compat.forget(jobid)
 
     # ---- effects
 
@@ -296,26 +304,26 @@ class Bridge:
                 case effect.Annotated():
                     self._notes.setdefault(one.jobid, {}).update(one.annotations["sched"])
                 case effect.Denied():
-                    note = notes.unsatisfiable(one.note)
+                    note = texts.unsatisfiable(one.note)
                     self._answer(msg.AllocResponse(one.jobid, msg.DENY, note=note), last=True)
                 case effect.Canceled():
                     self._answer(msg.AllocResponse(one.jobid, msg.CANCEL), last=True)
 
     def _forget(self, jobid: int) -> None:
         self._notes.pop(jobid, None)
-        self._quirks.forget(jobid)
+        self._compat.forget(jobid)
 
     def _grant(self, one: effect.Granted) -> None:
         R = codec.to_json(one.R)  # noqa: N806
-        annotations = self._quirks.granted(one.jobid, one.annotations)
+        annotations = self._compat.granted(one.jobid, one.annotations)
         self._forget(one.jobid)
         answer = {"id": one.jobid, "type": msg.SUCCESS, "R": msgspec.Raw(R), "annotations": annotations}
-        self._commits.add(Grant(one.jobid, R, codec.to_json(answer)))
+        self._commits.add(PendingGrant(one.jobid, R, codec.to_json(answer)))
 
-    def _stored(self, grant: Grant) -> None:
+    def _stored(self, grant: PendingGrant) -> None:
         self._handle.respond(self.waiting.pop(grant.jobid), grant.answer)
 
-    def _not_stored(self, reply: Reply) -> None:
+    def _not_stored(self, reply: BrokerReply) -> None:
         self._end(f"the KVS did not take R: {reply.text}")
 
     def _answer(self, answer: msg.AllocResponse, last: bool = False) -> None:
@@ -336,4 +344,4 @@ class Bridge:
 
 
 def _read(data: bytes) -> Jobspec:
-    return notes.read(codec.from_json(data, dict))
+    return texts.read(codec.from_json(data, dict))

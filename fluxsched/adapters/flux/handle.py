@@ -19,7 +19,7 @@ LEVELS: Mapping[str, int] = {
 """Their names, as module options give them."""
 
 
-class Reply(NamedTuple):
+class BrokerReply(NamedTuple):
     """One answer to a call: `errnum` is 0 for a success, else `text` says what was wrong (RFC 3)."""
 
     payload: bytes | None = None
@@ -27,7 +27,7 @@ class Reply(NamedTuple):
     text: str = ""
 
 
-class Request(NamedTuple):
+class BrokerRequest(NamedTuple):
     """A request of Flux: `token` is what an answer to it needs, and is the handle's business."""
 
     topic: str
@@ -35,10 +35,10 @@ class Request(NamedTuple):
     token: object
 
 
-Done = Callable[[Reply], None]
+OnReply = Callable[[BrokerReply], None]
 
 
-class Handle(Protocol):
+class BrokerHandle(Protocol):
     """A module's side of the broker. Payloads are JSON."""
 
     @property
@@ -51,23 +51,23 @@ class Handle(Protocol):
         """Whether Flux's tools write job ids with an ASCII f here, for a locale without ƒ (RFC 19)."""
         ...
 
-    def rpc(self, topic: str, payload: bytes | None, done: Done, *, streaming: bool = False) -> None:
+    def rpc(self, topic: str, payload: bytes | None, done: OnReply, *, streaming: bool = False) -> None:
         """Send a request; `done` gets each answer, for a stream until one has an errnum."""
         ...
 
-    def respond(self, request: Request, payload: bytes | None) -> None:
+    def respond(self, request: BrokerRequest, payload: bytes | None) -> None:
         """Answer a request with success; an alloc request takes several (RFC 27)."""
         ...
 
-    def fail(self, request: Request, errnum: int, text: str) -> None:
+    def fail(self, request: BrokerRequest, errnum: int, text: str) -> None:
         """Answer a request with an error."""
         ...
 
-    def commit(self, values: Mapping[str, bytes], done: Done) -> None:
+    def commit(self, values: Mapping[str, bytes], done: OnReply) -> None:
         """Put keys with their JSON values into the KVS in one transaction (RFC 16)."""
         ...
 
-    def lookup(self, key: str, done: Done) -> None:
+    def lookup(self, key: str, done: OnReply) -> None:
         """Read one key of the KVS."""
         ...
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TextIO
 
 import msgspec
 
-from fluxsched.adapters.flux.handle import Done, Handle, Reply, Request
+from fluxsched.adapters.flux.handle import BrokerHandle, BrokerReply, BrokerRequest, OnReply
 from fluxsched.runtime.system.clock import Clock
 
 
@@ -28,7 +28,7 @@ class Listener(Protocol):
         """Begin."""
         ...
 
-    def receive(self, request: Request) -> None:
+    def receive(self, request: BrokerRequest) -> None:
         """Take one request."""
         ...
 
@@ -41,7 +41,7 @@ class Listener(Protocol):
 class Recorder:
     """Stands between a handle and the bridge, as the handle of the one and the listener of the other."""
 
-    handle: Handle
+    handle: BrokerHandle
     clock: Clock
     stream: TextIO
     bridge: Listener | None = None
@@ -71,7 +71,7 @@ class Recorder:
         assert self.bridge is not None
         self.bridge.start()
 
-    def receive(self, request: Request) -> None:
+    def receive(self, request: BrokerRequest) -> None:
         """Flux asks."""
         assert self.bridge is not None
         number = self._number()
@@ -103,38 +103,38 @@ class Recorder:
 
     # ---- outputs
 
-    def _answered(self, number: int, done: Done) -> Done:
-        def answered(reply: Reply) -> None:
+    def _answered(self, number: int, done: OnReply) -> OnReply:
+        def answered(reply: BrokerReply) -> None:
             self._write("reply", number, plain(reply.payload), reply.errnum, reply.text)
             done(reply)
 
         return answered
 
-    def rpc(self, topic: str, payload: bytes | None, done: Done, *, streaming: bool = False) -> None:
+    def rpc(self, topic: str, payload: bytes | None, done: OnReply, *, streaming: bool = False) -> None:
         """We ask."""
         number = self._number()
         self._write("rpc", number, topic, plain(payload), streaming)
         self.handle.rpc(topic, payload, self._answered(number, done), streaming=streaming)
 
-    def commit(self, values: Mapping[str, bytes], done: Done) -> None:
+    def commit(self, values: Mapping[str, bytes], done: OnReply) -> None:
         """We store."""
         number = self._number()
         self._write("commit", number, {key: plain(value) for key, value in values.items()})
         self.handle.commit(values, self._answered(number, done))
 
-    def lookup(self, key: str, done: Done) -> None:
+    def lookup(self, key: str, done: OnReply) -> None:
         """We read what was stored."""
         number = self._number()
         self._write("lookup", number, key)
         self.handle.lookup(key, self._answered(number, done))
 
-    def respond(self, request: Request, payload: bytes | None) -> None:
+    def respond(self, request: BrokerRequest, payload: bytes | None) -> None:
         """We answer."""
         number, original = _token(request)
         self._write("respond", number, plain(payload))
         self.handle.respond(original, payload)
 
-    def fail(self, request: Request, errnum: int, text: str) -> None:
+    def fail(self, request: BrokerRequest, errnum: int, text: str) -> None:
         """We answer with an error."""
         number, original = _token(request)
         self._write("fail", number, errnum, text)
@@ -162,7 +162,7 @@ def plain(payload: bytes | None) -> Any:
     return None if payload is None else msgspec.json.decode(payload)
 
 
-def _token(request: Request) -> tuple[int, Request]:
+def _token(request: BrokerRequest) -> tuple[int, BrokerRequest]:
     assert isinstance(request.token, tuple)
     number, original = request.token
     return number, original

@@ -2,7 +2,7 @@
 
     python -m fluxsched.runtime.scheduler_process.main --uri URI --name N --group G SPECS
 
-The last line on stderr is why it ended (`last_words`); the instance shows it.
+The last line on stderr is why it ended (`exit_reason`); the instance shows it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import sys
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.scheduler_process.exit_reason import reason_line
 from fluxsched.runtime.scheduler_process.host import SchedulerHost
-from fluxsched.runtime.scheduler_process.last_words import said
 from fluxsched.runtime.system import interpreter, log
 from fluxsched.runtime.system.clock import SystemClock, local_text
 from fluxsched.runtime.system.parent_death import die_with
@@ -27,21 +27,21 @@ from fluxsched.transport.zeromq import ZmqClient
 
 
 def policies_of(specs: str) -> tuple[Policy, dict[str, Policy]]:
-    """The policies, ready; whatever their own code raises while they are loaded and made is said in one line."""
+    """The policies, ready; whatever their own code raises while they are loaded and made is reason_line in one line."""
     try:
         return load(specs)
     except FluxschedError:
         raise
     except SystemExit as exc:
         raise FluxschedError(f"policy {specs} ended the process while it was loaded: {log.left(exc)}") from exc
-    except Exception as exc:  # foreign code: whatever it raises is its author's to know
+    except Exception as exc:  # foreign code: its author needs to see whatever it raises
         raise FluxschedError(f"policy {specs} raised {log.blamed(exc)}") from exc
 
 
 async def serve(
     uri: str, name: str, specs: str, groups: tuple[str, ...], queues: dict[str, str], unsatisfiable: str
 ) -> str | None:
-    """Run the module until it is told to leave (None) or fails (the reason)."""
+    """Run the module until it is asked to stop (None) or fails (the reason)."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[str | None] = loop.create_future()
 
@@ -69,7 +69,7 @@ async def serve(
 
 
 def main() -> int:
-    """Parse, run, and leave with 0 (told to), 1 (failed) or 2 (could not begin)."""
+    """Parse and run; the exit status is 0 (asked to stop), 1 (failed) or 2 (could not start)."""
     parser = argparse.ArgumentParser(prog="fluxsched-sched", description=__doc__)
     parser.add_argument("--uri", required=True)
     parser.add_argument("--name", required=True)
@@ -77,7 +77,7 @@ def main() -> int:
     parser.add_argument("--queue", action="append", default=[], help="NAME=GROUP")
     parser.add_argument("--unsatisfiable", choices=UNSATISFIABLE, default=WAIT)
     parser.add_argument("specs", metavar="SPEC[;QUEUE=SPEC...]")
-    parser.add_argument("--instance", type=int, help="the process id of the instance, which this one does not outlive")
+    parser.add_argument("--instance", type=int, help="process id of the instance; this process ends with it")
     options = parser.parse_args()
     if options.instance is not None:
         die_with(options.instance)
@@ -87,10 +87,10 @@ def main() -> int:
         queues = dict(pair.split("=", 1) for pair in options.queue)
         reason = asyncio.run(serve(options.uri, options.name, options.specs, groups, queues, options.unsatisfiable))
     except FluxschedError as exc:
-        sys.stderr.write(said(str(exc)))
+        sys.stderr.write(reason_line(str(exc)))
         return 2
     if reason is not None:
-        sys.stderr.write(said(reason))
+        sys.stderr.write(reason_line(reason))
         return 1
     return 0
 

@@ -13,7 +13,7 @@ from fluxsched.errors import Refused
 from fluxsched.runtime.config.values import Care, QueueSettings
 from fluxsched.runtime.loop.turns import Timer
 from fluxsched.runtime.messaging.peers import Peer
-from fluxsched.runtime.scheduler_process.last_words import why_ended
+from fluxsched.runtime.scheduler_process.exit_reason import why_ended
 from fluxsched.runtime.system.exit_watch import ExitWatch
 from fluxsched.runtime.system.private import private_file
 

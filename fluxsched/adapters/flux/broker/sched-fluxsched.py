@@ -1,9 +1,9 @@
 # ruff: noqa: N999 (Flux takes the module's name from its file, and its schedulers are sched-NAME)
 """The broker module: `flux module load $(fluxsched flux module-path) policy=fifo ...` (flux-core 0.88 or later).
 
-Flux runs this file in a process of its own, with its own Python. Everything that decides is in `bridge.py`; here its
-`Handle` is made of Flux's Python API. Law: nothing raised in a callback leaves it, since Flux would take the broker
-down: it is logged, with its story, and the module leaves quietly.
+Flux runs this file in a process of its own, with its own Python. Everything that decides is in `bridge.py`; this file
+implements its `BrokerHandle` with Flux's Python API. Law: no exception leaves a callback, since Flux would take the
+broker down: it is logged with its traceback, and the module stops without an error.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def guarded(callback: Callable[..., None]) -> Callable[..., None]:
 
 
 class FluxHandle:
-    """`adapters.flux.handle.Handle` on a real broker."""
+    """`adapters.flux.handle.BrokerHandle` on a real broker."""
 
     def __init__(self, module: BrokerModule, level: int) -> None:
         self.name = module.name
@@ -74,11 +74,11 @@ class FluxHandle:
 
     @guarded
     def _request(self, _flux: Any, _watcher: Any, message: Any, _args: Any) -> None:
-        from fluxsched.adapters.flux.handle import Request
+        from fluxsched.adapters.flux.handle import BrokerRequest
 
         topic, payload = ffi.new("char *[1]"), ffi.new("char *[1]")
         lib.flux_request_decode(message.handle, topic, payload)
-        self.bridge.receive(Request(ffi.string(topic[0]).decode(), _bytes(payload[0]), message))
+        self.bridge.receive(BrokerRequest(ffi.string(topic[0]).decode(), _bytes(payload[0]), message))
 
     @guarded
     def _turn(self, *_: Any) -> None:
@@ -86,12 +86,12 @@ class FluxHandle:
 
     @guarded
     def _reply(self, future: Any, read: Callable[[Any], bytes | None], done: Any, streaming: bool) -> None:
-        from fluxsched.adapters.flux.handle import Reply
+        from fluxsched.adapters.flux.handle import BrokerReply
 
         try:
-            reply = Reply(read(future))
+            reply = BrokerReply(read(future))
         except OSError as fault:
-            reply = Reply(None, fault.errno or 5, fault.strerror or str(fault))
+            reply = BrokerReply(None, fault.errno or 5, fault.strerror or str(fault))
         done(reply)
         if streaming and not reply.errnum:
             future.reset()

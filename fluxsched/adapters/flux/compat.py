@@ -11,7 +11,7 @@ from itertools import islice
 from math import inf
 from typing import Any, ClassVar
 
-from fluxsched.adapters.flux.handle import Handle
+from fluxsched.adapters.flux.handle import BrokerHandle
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.sched.policy import BACKFILLED, Decision, Option, Policy, Reservation, Reserve, View
@@ -30,14 +30,14 @@ ESTIMATE = "t_estimate"
 """The annotation that tells when a job is to start (RFC 27, wall time)."""
 
 
-class Quirks:
+class CompatPolicy:
     """A policy around the policy, that looks on: who was left in the queue. `planned` tells who has a reservation."""
 
-    name: ClassVar[str] = "quirks"
+    name: ClassVar[str] = "compat"
     OPTIONS: ClassVar[Mapping[str, Option]] = {}
 
     def __init__(
-        self, handle: Handle, policy: Policy, forecast: bool, planned: Callable[[], Iterator[Reservation]]
+        self, handle: BrokerHandle, policy: Policy, forecast: bool, planned: Callable[[], Iterator[Reservation]]
     ) -> None:
         self.BACKFILLS = bool(getattr(policy, "BACKFILLS", False))
         self._handle = handle

@@ -1,7 +1,7 @@
-"""Why a scheduler's process ended: how it says so itself, and how the instance finds out when it could not.
+"""Why a scheduler process ended: the line in which it says so itself, and what the instance finds without one.
 
-Law: a line of the log is never taken for a reason. What did not come to say anything (a policy that calls `os._exit`, a
-crash) is told by its exit status or its signal.
+Law: an ordinary line of the log is never mistaken for a reason. A process that ends without writing one (a policy that
+calls `os._exit`, a crash) is described by its exit status or its signal.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import signal
 from pathlib import Path
 
 REASON = "ended: "
-"""What the last line of a scheduler that could say why begins with."""
+"""Prefix of the last line that a scheduler process writes if it can give a reason."""
 
 READ_BYTES = 4096
-"""So much of the end of what it wrote is looked at."""
+"""How much of the end of its output is read."""
 
 
-def said(reason: str) -> str:
+def reason_line(reason: str) -> str:
     """The line that `why_ended` finds."""
     return f"{REASON}{' '.join(reason.split())}\n"
 
 
 def why_ended(status: int, log: Path, begin: int, when: str = "") -> str:
-    """What a process said in `log` since byte `begin`, else its signal, its traceback's last line or its exit status.
+    """The reason a process wrote to `log` after byte `begin`, else its signal, its traceback's last line or status.
 
-    `status` is negative for a signal, as `subprocess` has it; `when` follows what the process did not say itself.
+    `status` is negative for a signal, as in `subprocess`; `when` is appended to what the process did not say itself.
     """
     if status < 0:
         return f"ended by signal {-status} ({signal.strsignal(-status)}){when}"

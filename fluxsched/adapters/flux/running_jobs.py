@@ -10,9 +10,9 @@ import errno
 from collections import deque
 from collections.abc import Callable
 
-from fluxsched.adapters.flux import notes
+from fluxsched.adapters.flux import texts
 from fluxsched.adapters.flux.commits import key_of
-from fluxsched.adapters.flux.handle import LOG_DEBUG, LOG_ERR, Handle, Reply
+from fluxsched.adapters.flux.handle import LOG_DEBUG, LOG_ERR, BrokerHandle, BrokerReply
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.resources import ResourceSet
@@ -27,23 +27,23 @@ LOOKUPS_MAX = 256
 Take = Callable[[HelloResponse, ResourceSet, Idset], None]
 
 
-class Greeting:
+class RunningJobLookup:
     """One hello; `take` is given each job with its R and freed ranks, `end` is called when all are known."""
 
-    def __init__(self, handle: Handle, take: Take, end: Callable[[FluxschedError | None], None]) -> None:
+    def __init__(self, handle: BrokerHandle, take: Take, end: Callable[[FluxschedError | None], None]) -> None:
         self._handle = handle
         self._take = take
         self._end = end
         self._told = False
         self._named: deque[HelloResponse] = deque()
-        self._asked: deque[tuple[HelloResponse, list[Reply]]] = deque()
+        self._asked: deque[tuple[HelloResponse, list[BrokerReply]]] = deque()
 
     def start(self, partial_ok: bool) -> None:
         """Say hello."""
         payload = codec.to_json({"partial-ok": HelloRequest(partial_ok).partial_ok})
         self._handle.rpc("job-manager.sched-hello", payload, self._hello, streaming=True)
 
-    def _hello(self, reply: Reply) -> None:
+    def _hello(self, reply: BrokerReply) -> None:
         if not reply.errnum:
             self._named.append(codec.from_json(reply.payload, HelloResponse))
         elif reply.errnum == errno.ENODATA:
@@ -58,18 +58,18 @@ class Greeting:
             job, (reply,) = self._asked.popleft()
             self._adopt(job, reply)
         while self._named and len(self._asked) < LOOKUPS_MAX:
-            job, found = self._named.popleft(), list[Reply]()
+            job, found = self._named.popleft(), list[BrokerReply]()
             self._asked.append((job, found))
             self._handle.lookup(key_of(job.id), lambda reply, found=found: self._found(found, reply))  # type: ignore[misc]
         if self._told and not self._asked:
             self._told = False
             self._end(None)
 
-    def _found(self, found: list[Reply], reply: Reply) -> None:
+    def _found(self, found: list[BrokerReply], reply: BrokerReply) -> None:
         found.append(reply)
         self._go_on()
 
-    def _adopt(self, job: HelloResponse, reply: Reply) -> None:
+    def _adopt(self, job: HelloResponse, reply: BrokerReply) -> None:
         try:
             if reply.errnum:
                 raise RPCError(f"its R cannot be read: {reply.text}", reply.errnum)
@@ -77,16 +77,16 @@ class Greeting:
         except FluxschedError as fault:
             self._raise(job.id, fault)
         else:
-            self._handle.log(LOG_DEBUG, notes.hello(self._name(job.id), job))
+            self._handle.log(LOG_DEBUG, texts.hello(self._name(job.id), job))
 
     def _raise(self, jobid: int, fault: FluxschedError) -> None:
         name = self._name(jobid)
         self._handle.log(LOG_ERR, f"hello: cannot take over {name}, raising a fatal exception on it: {fault}")
         note = f"failed to reallocate R for running job: {fault}"
-        raised = RaiseRequest(id=jobid, type=notes.RESTART, severity=0, note=note)
+        raised = RaiseRequest(id=jobid, type=texts.RESTART, severity=0, note=note)
         self._handle.rpc("job-manager.raise", codec.to_json(raised), lambda answer: self._raised(name, answer))
 
-    def _raised(self, name: str, reply: Reply) -> None:
+    def _raised(self, name: str, reply: BrokerReply) -> None:
         if reply.errnum:
             self._handle.log(LOG_ERR, f"hello: exception on {name}: {reply.text}")
 
