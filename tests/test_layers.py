@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "cli": {
         "core", "errors", "runtime.client.blocking", "runtime.system.clock", "runtime.system.foreign",
         "runtime.instance.instances", "runtime.instance.launch", "runtime.config.policy_list",
-        "runtime.instance.visiting", "adapters.flux.install", "doctor.doctor", "sim.commands", "sim.kit",
+        "runtime.instance.visiting", "adapters.flux.install", "doctor.doctor", "sim.commands", "sim.plugin",
     },
 }  # fmt: skip
 PURE = ("errors", "core", "protocol", "resource", "jobs", "sched")
@@ -59,8 +59,8 @@ LONG_FUNCTIONS: dict[str, str] = {}  # "path:function" -> reason
 BROAD_EXCEPT = {
     "fluxsched/adapters/flux/bridge.py:_pass": "a plugin's bug is logged, and neither Flux nor the module ends",
     "fluxsched/adapters/flux/broker/sched-fluxsched.py:call": "Flux takes the broker down for what leaves a callback",
-    "fluxsched/sim/conformance.py:_tried": "a plugin's bug is what the suite looks for",
-    "fluxsched/sim/guard.py:told": "a plugin's bug is told as a refusal, with its line",
+    "fluxsched/sim/conformance/suite.py:_tried": "a plugin's bug is what the suite looks for",
+    "fluxsched/sim/policy_guard.py:told": "a plugin's bug is told as a refusal, with its line",
     "fluxsched/runtime/config/policy_list.py:listed": "a plugin's bug while it is imported is a line of the list",
     "fluxsched/runtime/instance/launch.py:_daemonize": "the daemon's last line: its starter must hear why",
     "fluxsched/runtime/messaging/router.py:_dispatch": "a handler's bug ends its call, not the instance",
@@ -297,7 +297,7 @@ BREAKS = [
     (layers, "fluxsched/jobs/a.py", "def f():\n    import fluxsched.resource.state.drain"),
     (layers, "fluxsched/core/a.py", "from fluxsched.protocol import codec"),
     (layers, "fluxsched/transport/a.py", "from fluxsched.core.idset import Idset"),
-    (layers, "fluxsched/runtime/a.py", "from fluxsched.cli.base import main"),
+    (layers, "fluxsched/runtime/a.py", "from fluxsched.cli.common.base import main"),
     (layers, "fluxsched/cli/a.py", "from fluxsched.runtime.instance.instance import Instance"),
     (layers, "fluxsched/cli/a.py", "from fluxsched.runtime import client"),
     (layers, "fluxsched/cli/a.py", "from fluxsched import connect"),

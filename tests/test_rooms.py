@@ -59,13 +59,29 @@ ROOMS = {
             "client", "config", "exec", "flux_compat", "inventory", "loop", "messaging", "services", "system",
         },
     },
+    "sim": {
+        "policy_guard": set(),
+        "traces": set(),
+        "results": {"traces"},
+        "engine": {"results", "traces"},
+        "conformance": {"engine", "policy_guard"},
+        "plugin": {"conformance", "policy_guard"},
+        "commands": {"engine", "policy_guard", "results", "traces"},
+    },
+    "cli": {
+        "common": set(),
+        "jobs": {"common"},
+        "submission": {"common", "jobs"},
+        "instance": {"common", "submission"},
+        "resource": {"common", "instance"},
+        "studies": {"common"},
+        "main": {"common", "instance"},
+    },
 }  # fmt: skip
 
 FULL_FOLDERS = {
-    "fluxsched/cli": "commands, and the options and tables that they share",
     "fluxsched/core": "values: one parser and one printer each",
     "fluxsched/runtime/exec": "what the processes of a job are given: one concern a file",
-    "fluxsched/sim": "the simulator, not yet sorted into rooms",
 }  # folder -> what all its files are
 
 

@@ -5,45 +5,45 @@ from __future__ import annotations
 import click
 
 from fluxsched import __version__
-from fluxsched.cli.base import Entry, Program
+from fluxsched.cli.common.base import Entry, Program
 
 SECTIONS = {
     "Instance": {
-        "start": Entry("fluxsched.cli.instance:start", "Start an instance, with a command or a shell inside."),
-        "stop": Entry("fluxsched.cli.instance:stop", "Stop an instance."),
-        "uri": Entry("fluxsched.cli.instance:uri", "Print where the instance listens."),
-        "instances": Entry("fluxsched.cli.instances:instances", "List your instances on this machine."),
-        "proxy": Entry("fluxsched.cli.batch:proxy", "Run a command in the instance that a job is."),
-        "ping": Entry("fluxsched.cli.instance:ping", "Measure the round-trip time to a service."),
-        "agent": Entry("fluxsched.cli.instance:agent", "Report targets online while this runs."),
-        "doctor": Entry("fluxsched.cli.doctor:doctor", "Say what works here, what is missing and how to get it."),
-        "config": Entry("fluxsched.cli.config:config", "Check, show and reload the configuration."),
-        "module": Entry("fluxsched.cli.module:module", "Load, remove, reload and list scheduler modules."),
+        "start": Entry("fluxsched.cli.instance.commands:start", "Start an instance, with a command or a shell inside."),
+        "stop": Entry("fluxsched.cli.instance.commands:stop", "Stop an instance."),
+        "uri": Entry("fluxsched.cli.instance.commands:uri", "Print where the instance listens."),
+        "instances": Entry("fluxsched.cli.instance.instances:instances", "List your instances on this machine."),
+        "proxy": Entry("fluxsched.cli.submission.batch:proxy", "Run a command in the instance that a job is."),
+        "ping": Entry("fluxsched.cli.instance.commands:ping", "Measure the round-trip time to a service."),
+        "agent": Entry("fluxsched.cli.instance.commands:agent", "Report targets online while this runs."),
+        "doctor": Entry("fluxsched.cli.instance.doctor:doctor", "Report what works here and what is missing."),
+        "config": Entry("fluxsched.cli.instance.config:config", "Check, show and reload the configuration."),
+        "module": Entry("fluxsched.cli.instance.module:module", "Load, remove, reload and list scheduler modules."),
     },
     "Resources": {
-        "resource": Entry("fluxsched.cli.resource:resource", "Show, drain, exclude and move targets."),
+        "resource": Entry("fluxsched.cli.resource.commands:resource", "Show, drain, exclude and move targets."),
     },
     "Jobs": {
-        "submit": Entry("fluxsched.cli.submit:submit", "Submit a job and print its id."),
-        "bulksubmit": Entry("fluxsched.cli.bulksubmit:bulksubmit", "Submit a job for each of many inputs."),
-        "batch": Entry("fluxsched.cli.batch:batch", "Submit a script that runs in an instance of its own."),
-        "alloc": Entry("fluxsched.cli.batch:alloc", "Get resources, and a shell in an instance on them."),
-        "run": Entry("fluxsched.cli.submit:run", "Run a job in the foreground: its output and its exit status."),
-        "jobs": Entry("fluxsched.cli.jobs:jobs", "List jobs."),
-        "cancel": Entry("fluxsched.cli.steer:cancel", "Cancel jobs."),
-        "kill": Entry("fluxsched.cli.steer:kill", "Send a signal to running jobs."),
-        "urgency": Entry("fluxsched.cli.steer:urgency", "Change a job's urgency, hold it or expedite it."),
-        "update": Entry("fluxsched.cli.steer:update", "Change a job's attributes, such as its duration."),
-        "wait": Entry("fluxsched.cli.steer:wait", "Wait for jobs to end and exit with their status."),
-        "job": Entry("fluxsched.cli.job:job", "Inspect one job: info, eventlog, why, attach and more."),
-        "queue": Entry("fluxsched.cli.queue:queue", "Show, enable, disable, start and stop queues."),
+        "submit": Entry("fluxsched.cli.submission.submit:submit", "Submit a job and print its id."),
+        "bulksubmit": Entry("fluxsched.cli.submission.bulksubmit:bulksubmit", "Submit a job for each of many inputs."),
+        "batch": Entry("fluxsched.cli.submission.batch:batch", "Submit a script that runs in an instance of its own."),
+        "alloc": Entry("fluxsched.cli.submission.batch:alloc", "Get resources, and a shell in an instance on them."),
+        "run": Entry("fluxsched.cli.submission.submit:run", "Run a job in the foreground and exit with its status."),
+        "jobs": Entry("fluxsched.cli.jobs.jobs:jobs", "List jobs."),
+        "cancel": Entry("fluxsched.cli.jobs.control:cancel", "Cancel jobs."),
+        "kill": Entry("fluxsched.cli.jobs.control:kill", "Send a signal to running jobs."),
+        "urgency": Entry("fluxsched.cli.jobs.control:urgency", "Change a job's urgency, hold it or expedite it."),
+        "update": Entry("fluxsched.cli.jobs.control:update", "Change a job's attributes, such as its duration."),
+        "wait": Entry("fluxsched.cli.jobs.control:wait", "Wait for jobs to end and exit with their status."),
+        "job": Entry("fluxsched.cli.jobs.job:job", "Inspect one job: info, eventlog, why, attach and more."),
+        "queue": Entry("fluxsched.cli.jobs.queue:queue", "Show, enable, disable, start and stop queues."),
     },
     "Elsewhere": {
-        "flux": Entry("fluxsched.cli.flux:flux", "Use fluxsched as a Flux instance's scheduler."),
+        "flux": Entry("fluxsched.cli.instance.flux:flux", "Use fluxsched as a Flux instance's scheduler."),
     },
     "Studies": {
-        "policy": Entry("fluxsched.cli.policy:policy", "List, write and check policies."),
-        "sim": Entry("fluxsched.cli.sim:sim", "Simulate policies on a trace, or generate a trace."),
+        "policy": Entry("fluxsched.cli.studies.policy:policy", "List, write and check policies."),
+        "sim": Entry("fluxsched.cli.studies.sim:sim", "Simulate policies on a trace, or generate a trace."),
     },
 }
 
@@ -67,7 +67,7 @@ Completion for bash (zsh and fish alike):
 def main(ctx: click.Context, parent: int) -> None:
     """Resources and jobs of a machine: acquire, schedule, run, drain."""
     if parent:
-        from fluxsched.cli.instances import go_to_parent
+        from fluxsched.cli.instance.instances import go_to_parent
 
         for _ in range(parent):
             go_to_parent(ctx)

@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-from fluxsched.sim.conformance import examine
-from fluxsched.sim.files import read_trace, write_trace
-from fluxsched.sim.lublin import generate
-from fluxsched.sim.result import Result
-from fluxsched.sim.study import run
-from fluxsched.sim.trace import Ask, Machine, Trace, TraceJob
+from fluxsched.sim.conformance.suite import examine
+from fluxsched.sim.engine.run import run
+from fluxsched.sim.results.result import Result
+from fluxsched.sim.traces.files import read_trace, write_trace
+from fluxsched.sim.traces.lublin import generate
+from fluxsched.sim.traces.trace import Ask, Machine, Trace, TraceJob
 
 __all__ = [
     "Ask", "Machine", "Result", "Trace", "TraceJob", "examine", "generate", "read_trace", "run", "write_trace",

@@ -12,17 +12,17 @@ from typing import Any
 
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.config.policies import check_files, check_policies
-from fluxsched.sim.files import read_trace, write_trace
-from fluxsched.sim.guard import is_foreign, told
-from fluxsched.sim.lines import print_lines
-from fluxsched.sim.lublin import USERS, generate
-from fluxsched.sim.replay import Clock, Instance, replay
-from fluxsched.sim.report import as_json, report
-from fluxsched.sim.result import Result, write_csv
-from fluxsched.sim.runner import Progress
-from fluxsched.sim.study import DEFAULT_POLICY, run
-from fluxsched.sim.swf import print_swf
-from fluxsched.sim.trace import Trace, machine_of
+from fluxsched.sim.engine.replay import Clock, Instance, replay
+from fluxsched.sim.engine.run import DEFAULT_POLICY, run
+from fluxsched.sim.engine.simulation import Progress
+from fluxsched.sim.policy_guard import is_foreign, told
+from fluxsched.sim.results.report import as_json, report
+from fluxsched.sim.results.result import Result, write_csv
+from fluxsched.sim.traces.files import read_trace, write_trace
+from fluxsched.sim.traces.json_lines import print_lines
+from fluxsched.sim.traces.lublin import USERS, generate
+from fluxsched.sim.traces.swf import print_swf
+from fluxsched.sim.traces.trace import Trace, machine_of
 
 LABEL_CHARS_MAX = 40
 """A label is the head of a column."""
@@ -171,7 +171,7 @@ def _check_written(jobs_out: Path | None, plot: Path | None) -> None:
         if path is not None and not path.parent.is_dir():
             raise InvalidValue(f"{path} cannot be written: there is no directory {path.parent}")
     if plot is not None:
-        from fluxsched.sim.plots import check_path
+        from fluxsched.sim.results.plots import check_path
 
         check_path(plot)
 
@@ -180,7 +180,7 @@ def _written(study: Study, wanted: Wanted) -> Study:
     if wanted.jobs_out is not None:
         write_csv(study.results, wanted.jobs_out)
     if wanted.plot is not None:
-        from fluxsched.sim.plots import plot
+        from fluxsched.sim.results.plots import plot
 
         plot(study.trace, study.results, wanted.plot)
     return study

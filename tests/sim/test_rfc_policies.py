@@ -13,8 +13,8 @@ from fluxsched.cli.main import main
 from fluxsched.sched.policy import Decision, Plan, View, Waiting
 from fluxsched.sched.registry import OWN, make, parse_spec
 from fluxsched.sim import examine
-from fluxsched.sim.conformance import COST, COST_SAYS, LAWS, RULES
-from fluxsched.sim.conformance_cost import SLACK
+from fluxsched.sim.conformance.cost import SLACK
+from fluxsched.sim.conformance.suite import COST, COST_SAYS, LAWS, RULES
 
 PAGE = (Path(__file__).parents[2] / "rfc" / "policies.md").read_text()
 

@@ -1,0 +1,1 @@
+"""What commands share: the program, options, output, values."""

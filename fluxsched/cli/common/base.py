@@ -1,0 +1,246 @@
+"""What every command stands in: groups that import a command's module only when it runs, and the one place where
+errors become text and an exit status.
+
+Exit status: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted, 141 reader gone, or the job's own (`run`,
+`wait`, `job attach`; a signal n ends as 128+n, as in a shell). Every text of the command line is UTF-8, but for the
+names of files; that is checked here, once for all commands.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import IO, Any, NamedTuple, NoReturn
+
+import click
+
+from fluxsched.cli.common import stdio
+from fluxsched.core.text import is_text, printable
+from fluxsched.errors import FluxschedError, InvalidValue, LocalProtocolError
+
+INTERRUPTED = 130
+PATH_MAX = 4096
+"""The longest path that Linux takes; a longer one need not be repeated whole."""
+SHOWN_CHARS = 80
+"""How much of a wrong text an error repeats."""
+READER_GONE = 141
+TYPED_ORDER = "fluxsched.typed-order"
+"""Key of the context's `meta`: options that may be repeated, as (name, text) in the order in which they were typed."""
+
+
+class Ended(KeyboardInterrupt):
+    """A signal that ends the command in order; Ctrl-C is the one that Python itself makes a KeyboardInterrupt."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__()
+        self.signum = signum
+
+
+class Failed(click.ClickException):
+    """A command that was understood and could not be done: one line on stderr, exit status 1."""
+
+    exit_code = 1
+
+    def __init__(self, ctx: click.Context, text: str) -> None:
+        super().__init__(text)
+        self.command = command_name(ctx)
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write `fluxsched: COMMAND: text` to stderr."""
+        where = f"fluxsched: {self.command}" if self.command else "fluxsched"
+        click.echo(f"{where}: {self.message}", file=file, err=file is None)
+
+
+def warn(text: str) -> None:
+    """Write `fluxsched: COMMAND: text` to stderr, for what does not end the command."""
+    stdio.say(f"fluxsched: {command_name(click.get_current_context())}: {printable(text)}")
+
+
+def command_name(ctx: click.Context) -> str:
+    """The command as typed, without the program's own name: `resource drain`."""
+    names = []
+    while ctx.parent is not None:
+        names.append(ctx.info_name or "")
+        ctx = ctx.parent
+    return " ".join(reversed(names))
+
+
+@contextmanager
+def usage() -> Iterator[None]:
+    """What is invalid within are the words of the command line themselves: wrong usage, exit status 2."""
+    try:
+        yield
+    except InvalidValue as fault:
+        raise click.UsageError(str(fault)) from None
+
+
+class Command(click.Command):
+    """A command whose handler may raise any error of ours or of the system, and may return its exit status."""
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """The whole first sentence: a list of commands has lines enough for it, and `...` helps nobody."""
+        return super().get_short_help_str(sys.maxsize)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the words apart; what is no text and has to be is refused, and the order of options is kept."""
+        given, _, order = self.make_parser(ctx).parse_args(list(args))
+        texts = {name: iter(values) for name, values in given.items() if isinstance(values, list)}
+        ctx.meta[TYPED_ORDER] = [
+            (param.name, next(texts[param.name])) for param in order if param.name in texts and param.name is not None
+        ]
+        for param in self.get_params(ctx):
+            if param.name in given and not self.takes_bytes(param):
+                _check_text(ctx, param, given[param.name])
+        return super().parse_args(ctx, args)
+
+    def takes_bytes(self, param: click.Parameter) -> bool:
+        """Whether a parameter may be any bytes: the system's names of files may, and never leave this machine."""
+        return isinstance(param.type, click.Path | click.File)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the handler; output is flushed here, so that a reader who left is noticed here."""
+        try:
+            status = super().invoke(ctx)
+            sys.stdout.flush()
+        except LocalProtocolError:
+            raise
+        except FluxschedError as error:
+            raise Failed(ctx, str(error) or os.strerror(error.errnum)) from error
+        except Ended as end:
+            ctx.exit(128 + end.signum)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise Failed(ctx, _os_text(error)) from error
+        return status
+
+
+class Group(click.Group):
+    """A group whose commands are ours."""
+
+    command_class = Command
+
+
+class Entry(NamedTuple):
+    """One line of a lazy group's table: where the command lives and what `--help` says of it."""
+
+    target: str  # "package.module:attribute"
+    help: str
+
+
+class LazyGroup(Group):
+    """A group that knows its commands by name and help text only; a command's module is imported when it is named.
+
+    Listing, suggesting and completing work on placeholders, so `fluxsched --help` imports no command at all.
+    """
+
+    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, Entry]], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.sections = sections
+        self.entries = {name: entry for section in sections.values() for name, entry in section.items()}
+        self.commands = {name: click.Command(name, help=entry.help) for name, entry in self.entries.items()}
+
+    def load(self, name: str) -> click.Command:
+        """Import the command called `name`."""
+        module, _, attribute = self.entries[name].target.partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the table's order: what belongs together stands together."""
+        return list(self.entries)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The placeholder's place is taken by the command itself as soon as it is to be run or completed."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else self.load(name), rest
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """One block of `--help` a section, names aligned over all of them."""
+        width = max(map(len, self.entries))
+        for title, section in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), entry.help) for name, entry in section.items()])
+
+
+class Program(LazyGroup):
+    """The outermost group: turns whatever happened into an exit status."""
+
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        """What prints help may find its reader gone, too."""
+        with _reader_may_go():
+            return super().make_context(*args, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Every command runs within."""
+        with _reader_may_go():
+            return super().invoke(ctx)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = "fluxsched",
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        """Run one command line and leave the process with its status."""
+        stdio.prepare()
+        try:
+            extra["windows_expand_args"] = windows_expand_args
+            status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+            sys.stdout.flush()
+        except click.ClickException as error:
+            shown = io.StringIO()
+            error.show(shown)
+            text = shown.getvalue().rstrip("\n")
+            stdio.say(_LONG.sub(_shortened, text) if isinstance(error, click.UsageError) else text)
+            status = error.exit_code
+        except (click.Abort, KeyboardInterrupt):
+            status = INTERRUPTED
+        except OSError as error:
+            stdio.say(f"fluxsched: {_os_text(error)}")
+            status = 1
+        stdio.discard_unwritten()
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+@contextmanager
+def _reader_may_go() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        stdio.discard_unwritten()
+        raise click.exceptions.Exit(READER_GONE) from None
+
+
+_LONG = re.compile(r"\S{300,}")
+"""A word that some option cannot be: an error need not repeat it all."""
+
+
+def _shortened(found: re.Match[str]) -> str:
+    return f"{found[0][:SHOWN_CHARS]}..."
+
+
+def _os_text(error: OSError) -> str:
+    """What the system refused, of what: a file, or the output."""
+    text = error.strerror or str(error)
+    if isinstance(error, stdio.OutputFault):
+        return f"cannot write the output: {text}"
+    return f"{os.fsdecode(error.filename)[:PATH_MAX]}: {text}" if isinstance(error.filename, str | bytes) else text
+
+
+def _check_text(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    """Refuse an option or operand that is not UTF-8: Python has put lone surrogates for its bytes."""
+    for text in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(text, str) and not is_text(text):
+            shown = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
+            raise click.BadParameter(f"'{printable(shown)}' is not UTF-8 text", ctx, param)

@@ -1,0 +1,350 @@
+"""Options that commands share, and how a command reaches the instance.
+
+`connected` opens a handle for the handler, or the one that the context brings (`main(obj=connect)`): tests and programs
+that embed the commands put their own in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import wraps
+from math import isinf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from fluxsched.cli.common import complete, show
+from fluxsched.cli.common.table import Field, Format, parse_format, print_table
+from fluxsched.errors import InvalidValue, LimitExceeded, RPCError
+
+if TYPE_CHECKING:
+    from fluxsched.runtime.client.blocking import Beside
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Handle(Protocol):
+    """What commands ask of `fluxsched.runtime.client.blocking.Handle`."""
+
+    uri: str
+
+    def rpc(
+        self, topic: str, payload: dict[str, Any] | None = None, *, timeout_s: float | None = ...
+    ) -> dict[str, Any]: ...
+
+    def stream(
+        self,
+        topic: str,
+        payload: dict[str, Any] | None = None,
+        *,
+        meanwhile: Iterable[float] = (),
+        beside: Beside | None = None,
+    ) -> Iterator[dict[str, Any]]: ...
+
+    def post(self, topic: str, payload: dict[str, Any], answered: Callable[[Any], None]) -> None: ...
+
+    def submit_many(self, jobspecs: list[dict[str, Any]], urgency: int = 16) -> list[int]: ...
+
+    def submit_each(self, jobspecs: list[dict[str, Any]], urgency: int = 16) -> list[int | RPCError]: ...
+
+    def wait(self, jobid: int) -> dict[str, Any]: ...
+
+    def rpc_each(
+        self, topic: str, payloads: Iterable[dict[str, Any]], *, window: int = ...
+    ) -> Iterator[dict[str, Any] | RPCError]: ...
+
+    def subscribe(
+        self, topic: str, payload: dict[str, Any] | None, told: Callable[[dict[str, Any] | RPCError | None], None]
+    ) -> Callable[[], None]: ...
+
+    def listen(self, timeout_s: float | None, beside: Beside | None = None) -> bool: ...
+
+
+def connect(uri: str | None, *, may_guess: bool = False) -> AbstractContextManager[Handle]:
+    """A handle to the instance: at `uri`, else where FLUXSCHED_URI or the run directory says.
+
+    Of several instances the newest is taken only for who `may_guess`, since nothing is changed there: else Refused.
+    """
+    opener = click.get_current_context().obj
+    if opener is None:
+        from fluxsched.runtime.client.blocking import connect_sync
+
+        return connect_sync(uri, only=not may_guess)
+    handle: AbstractContextManager[Handle] = opener(uri)
+    return handle
+
+
+uri_option = click.option("--uri", metavar="URI", help="The instance. [default: FLUXSCHED_URI, else your only one]")
+_viewed_option = click.option("--uri", metavar="URI", help="The instance. [default: FLUXSCHED_URI, else your newest]")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the whole answer, as JSON.")
+
+
+def connected(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--uri`; the handler gets an open handle as its first argument. Of several instances none is guessed."""
+
+    @wraps(handler)
+    def run(*, uri: str | None, **arguments: Any) -> Any:
+        with connect(uri) as handle:
+            return handler(handle, **arguments)
+
+    return uri_option(run)
+
+
+def viewing(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a command that changes nothing: of several instances it looks at the newest."""
+
+    @wraps(handler)
+    def run(*, uri: str | None, **arguments: Any) -> Any:
+        with connect(uri, may_guess=True) as handle:
+            return handler(handle, **arguments)
+
+    return _viewed_option(run)
+
+
+class Table(NamedTuple):
+    """How one command's table may look: named formats, one of them `default`, over its fields."""
+
+    formats: Mapping[str, str]
+    fields: Mapping[str, Field]
+
+
+class Output(NamedTuple):
+    """What `--json`, `-o` and `-n` asked for."""
+
+    as_json: bool
+    layout: Format
+    fields: Mapping[str, Field]
+    header: bool
+
+    def show(self, answer: object, rows: Callable[[frozenset[str]], Sequence[Any]]) -> None:
+        """The answer itself as JSON, or the rows that `rows(names of fields)` makes of it."""
+        if self.as_json:
+            show.print_json(answer)
+        else:
+            print_table(rows(self.layout.names), self.layout, self.fields, header=self.header)
+
+
+def table_options(table: Table) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add `--json`, `-o` and `-n`; the handler gets them as `output`."""
+    names = ", ".join(table.formats)
+
+    def parse(ctx: click.Context, param: click.Parameter, value: str) -> Format:
+        try:
+            return parse_format(table.formats.get(value, value), table.fields)
+        except InvalidValue as error:
+            raise click.BadParameter(str(error), ctx, param) from None
+
+    def decorate(handler: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(handler)
+        def run(*args: Any, as_json: bool, layout: Format, no_header: bool, **arguments: Any) -> Any:
+            return handler(*args, output=Output(as_json, layout, table.fields, not no_header), **arguments)
+
+        for option in (
+            click.option("-n", "--no-header", is_flag=True, help="Omit the header line."),
+            click.option(
+                "-o", "--format", "layout", metavar="FORMAT", default="default", callback=parse,
+                help=f"Columns, as '{{field:>8}} {{field}}', or one of: {names}.",
+            ),
+            json_option,
+        ):  # fmt: skip
+            run = option(run)
+        return run
+
+    return decorate
+
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # older click has no type arguments
+
+
+UNKNOWN_NAMED_MAX = 16
+"""Wrong words that one error repeats."""
+
+
+class Words(_ParamType):
+    """A comma separated list out of a fixed set; an error names all words that are not in it."""
+
+    name = "words"
+
+    def __init__(self, allowed: Sequence[str]) -> None:
+        self.allowed = tuple(allowed)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """Lower case words."""
+        if isinstance(value, tuple):
+            return value
+        words = tuple(word.strip().lower() for word in value.split(",") if word.strip())
+        unknown = [word for word in words if word not in self.allowed]
+        if unknown or not words:
+            named = ", ".join(dict.fromkeys(unknown[:UNKNOWN_NAMED_MAX])) or "nothing"
+            self.fail(f"{named} is not among {', '.join(self.allowed)}", param, ctx)
+        return words
+
+
+class StateDirectory(click.Path):
+    """A directory; an empty text, as of a variable that is not set, is not taken for the present one."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path, or a usage error."""
+        if value == "":
+            self.fail("the name is empty: is a variable in it not set?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Converted(_ParamType):
+    """A text that one of core's parsers reads; its InvalidValue is a usage error."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self.parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """What the parser returns."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.parse(value)
+        except (InvalidValue, ValueError) as error:
+            return self.fail(str(error), param, ctx)
+
+
+def _duration(text: str) -> float:
+    from fluxsched.core.duration import parse_duration
+
+    return parse_duration(text)
+
+
+def _time_limit(text: str) -> float:
+    """An FSD whose bare number is minutes, as Flux has it for time limits; 0 and infinity set none."""
+    from fluxsched.core.duration import parse_duration
+
+    if ":" in text:
+        raise InvalidValue(f"time limit {text!r} is not minutes, as 90, nor a number with a unit: 30s, 1.5h, 2d")
+    try:
+        seconds = parse_duration(f"{text}m")
+    except LimitExceeded:
+        raise
+    except InvalidValue:  # it has a unit, or is none
+        seconds = parse_duration(text)
+    return 0.0 if isinf(seconds) else seconds
+
+
+def parse_jobid(text: str) -> int:
+    """The id of a job that an instance can have. Raises InvalidValue."""
+    from fluxsched.core import jobid
+
+    id = jobid.parse_jobid(text)
+    if id > SENT_ID_MAX:
+        raise LimitExceeded(f"there is no job {text!r}: ids of jobs are below 2**63")
+    return id
+
+
+SENT_ID_MAX = (1 << 63) - 1
+"""The highest id that is sent: an instance gives lower ones for five hundred years, whatever RFC 19 has room for."""
+
+
+class Whole(click.IntRange):
+    """A whole number within bounds, called so in errors."""
+
+    name = "whole number"
+
+
+def _small(text: str) -> int:
+    """A number of one or two digits, -1 for every other text."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 2 else -1
+
+
+URGENCIES = {"hold": 0, "default": 16, "expedite": 31}
+
+
+def _urgency(text: str) -> int:
+    value = URGENCIES.get(text.lower(), _small(text))
+    if not 0 <= value <= 31:
+        raise InvalidValue(f"urgency {text!r} is not 0..31, {', '.join(URGENCIES)}")
+    return value
+
+
+def _signal(text: str) -> int:
+    import signal
+
+    name = text.upper().removeprefix("SIG")
+    known = {each.name.removeprefix("SIG"): int(each) for each in signal.Signals}
+    if name in known:
+        return known[name]
+    if not 1 <= _small(text) <= signal.NSIG - 1:
+        raise InvalidValue(f"{text!r} is not a signal: give a name such as TERM or a number 1..{signal.NSIG - 1}")
+    return _small(text)
+
+
+_TYPED = "fluxsched.typed"
+
+
+def note_typed(ctx: click.Context, jobid: int, text: str) -> None:
+    """Remember how a job id was typed."""
+    ctx.meta.setdefault(_TYPED, {})[jobid] = text
+
+
+def typed(jobid: int) -> str:
+    """A job id as it was typed, for who has to find the mistake; else as people see it."""
+    noted: dict[int, str] = click.get_current_context().meta.get(_TYPED, {})
+    return noted.get(jobid) or show.jobid_text(jobid)
+
+
+class JobIdType(Converted):
+    """One job id; `typed` knows its text."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        jobid = super().convert(value, param, ctx)
+        if ctx is not None and isinstance(value, str):
+            note_typed(ctx, jobid, value)
+        return jobid
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Jobs of the instance."""
+        return complete.jobids(ctx, param, incomplete)
+
+
+STATE_DIRECTORY = StateDirectory()
+FSD = Converted("fsd", _duration)
+TIME_LIMIT = Converted("time limit", _time_limit)
+JOBID = JobIdType("jobid", parse_jobid)
+URGENCY = Converted("urgency", _urgency)
+SIGNAL = Converted("signal", _signal)
+
+jobid_argument = click.argument("jobid", metavar="JOBID", type=JOBID)
+
+
+def jobids_argument(*, required: bool = True, only_read: bool = False) -> Callable[[Function], Function]:
+    """The argument `JOBID...`; an error names every text that is not a job id.
+
+    A job that is named twice, perhaps in two forms, is there once, unless the ids are `only_read`: then all that
+    RFC 19 allows are taken as they come.
+    """
+
+    def parse(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[int, ...]:
+        from fluxsched.core import jobid
+
+        ids, faults = [], []
+        for text in texts:
+            try:
+                ids.append(jobid.parse_jobid(text) if only_read else parse_jobid(text))
+                note_typed(ctx, ids[-1], text)
+            except InvalidValue as error:
+                faults.append(str(error))
+        if faults:
+            raise click.BadParameter("; ".join(faults), ctx, param)
+        return tuple(ids if only_read else dict.fromkeys(ids))
+
+    metavar = "JOBID..." if required else "[JOBID...]"
+    return click.argument(
+        "jobids", metavar=metavar, nargs=-1, required=required, callback=parse, shell_complete=complete.jobids
+    )

@@ -1,0 +1,230 @@
+"""Plain aligned tables from a format as the Flux commands have it: `{id.f58:>12} ?:{queue:<8.8} {name:<10.10+}`.
+
+A Python format string names the columns. Beyond Python: `?:` before a field drops the column when it is empty in every
+line, a trailing `+` marks a text that was cut, a trailing `h` shows nothing (or 0) as `-`; the conversions `!F` (FSD),
+`!d` and `!D` (date and time, `!d:%b%d %R::<12`) and `!H` (hours:minutes:seconds) print seconds. A column without a
+precision grows to its widest cell, so lines stay aligned; the prefix `+:` that asks Flux for that is accepted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from fluxsched.cli.common import show
+from fluxsched.core.text import printable
+from fluxsched.errors import InvalidValue
+
+_SPEC = re.compile(
+    r"(?:(?P<fill>.)?(?P<align>[<>^]))?(?P<width>[0-9]{1,9})?(?:\.(?P<precision>[0-9]{1,9}))?(?P<kind>[defgx%s])?(?P<marks>[+h]*)"
+)
+_PREFIX = re.compile(r"([?+]{1,2}):$")
+_TIMED = "dDFH"
+_DATE = "%Y-%m-%dT%H:%M:%S"
+
+Row = TypeVar("Row")
+
+COLUMN_WIDTH_MAX = 1000
+"""A width or precision beyond any terminal is a typing mistake, and could eat the memory."""
+
+
+class Field(NamedTuple):
+    """What a command can show in a column: its heading, how it is read off a row, and its colour."""
+
+    heading: str
+    value: Callable[[Any], object]
+    colour: Callable[[object], str | None] = lambda value: None
+
+
+class Column(NamedTuple):
+    """One `{field!conversion:spec}` of a format, and the text before it."""
+
+    before: str
+    name: str
+    conversion: str | None = None
+    date: str = _DATE
+    align: str = "<"
+    fill: str = " "
+    width: int = 0
+    precision: int | None = None
+    kind: str = ""
+    marks: str = ""
+    droppable: bool = False
+
+    def cell(self, value: object) -> str:
+        """The text of one value, cut but not yet aligned."""
+        text = self._text(value)
+        if "h" in self.marks and (not value or not text):
+            return "-"
+        return self.cut(text)
+
+    def cut(self, text: str) -> str:
+        """At most `precision` characters."""
+        if self.precision is None or self.kind in tuple("efg%") or len(text) <= self.precision:
+            return text
+        return text[: self.precision - 1] + "+" if "+" in self.marks else text[: self.precision]
+
+    def aligned(self, text: str, width: int) -> str:
+        """Filled up to `width`."""
+        return f"{text:{self.fill}{self.align}{width}}"
+
+    def _text(self, value: object) -> str:
+        if value is None or value == "":
+            return ""
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if self.conversion in tuple(_TIMED) and is_number:
+            return _TIMES[self.conversion or ""](float(value), self.date)  # type: ignore[arg-type]
+        if self.kind in tuple("efg%") and is_number:
+            return format(value, f".{6 if self.precision is None else self.precision}{self.kind}")
+        if self.kind == "x" and isinstance(value, int):
+            return format(value, "x")
+        return f"{value:.6f}".rstrip("0").rstrip(".") if isinstance(value, float) else printable(str(value))
+
+
+class Format(NamedTuple):
+    """A parsed format: its columns and the text after the last."""
+
+    columns: tuple[Column, ...]
+    after: str
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The fields that are shown; only these need to be worked out."""
+        return frozenset(column.name for column in self.columns)
+
+
+def parse_format(text: str, fields: Iterable[str]) -> Format:
+    """Take a format apart. Raises InvalidValue for a wrong spec, and naming all fields that are unknown."""
+    from string import Formatter
+
+    try:
+        parts = list(Formatter().parse(text))
+    except ValueError as error:
+        raise InvalidValue(f"format {text!r}: {error}") from None
+    columns: list[Column] = []
+    before = ""  # a doubled brace ends a literal early: what it leaves belongs to the next column
+    for literal, name, spec, conversion in parts:
+        before += literal
+        if name is not None:
+            columns.append(_column(before, name, spec or "", conversion))
+            before = ""
+    unknown = sorted({column.name for column in columns} - set(fields))
+    if unknown or not columns:
+        problem = f"unknown field {', '.join(unknown)}" if unknown else "it names no {field}"
+        raise InvalidValue(f"format {text!r}: {problem}; there is {', '.join(sorted(fields))}")
+    return Format(tuple(columns), before)
+
+
+class SortKey(NamedTuple):
+    """One field to sort by."""
+
+    name: str
+    reverse: bool = False
+
+
+def parse_sort(text: str, fields: Iterable[str]) -> tuple[SortKey, ...]:
+    """`[-]FIELD,...`. Raises InvalidValue naming all fields that are unknown."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    keys = tuple(SortKey(word.removeprefix("-"), word.startswith("-")) for word in words)
+    unknown = [key.name for key in keys if key.name not in set(fields)]
+    if unknown or not keys:
+        problem = f"unknown field {', '.join(unknown)}" if unknown else "it names no field"
+        raise InvalidValue(f"sort {text!r}: {problem}; there is {', '.join(sorted(fields))}")
+    return keys
+
+
+def sort_rows(rows: Iterable[Row], keys: Sequence[SortKey], fields: Mapping[str, Field]) -> list[Row]:
+    """Rows by the first key, equal ones by the next; what has no value comes last, or first in reverse order."""
+    found = list(rows)
+    for key in reversed(keys):
+        value = fields[key.name].value
+
+        def place(row: Row, value: Callable[[Any], object] = value) -> tuple[bool, bool, Any]:
+            found = value(row)
+            is_number = isinstance(found, int | float)
+            return (found in (None, ""), not is_number, found if is_number else str(found))
+
+        found.sort(key=place, reverse=key.reverse)
+    return found
+
+
+def render(rows: Sequence[Any], layout: Format, fields: Mapping[str, Field], *, header: bool = True) -> list[str]:
+    """The lines of a table."""
+    colourful = show.colourful()
+    last = -1 if layout.after else len(layout.columns) - 1
+    drawn = (
+        _draw(rows, column, fields[column.name], header=header, colourful=colourful, is_last=at == last)
+        for at, column in enumerate(layout.columns)
+    )
+    finished = [lines for lines in drawn if lines is not None]
+    return [("".join(cells) + layout.after).rstrip() for cells in zip(*finished, strict=True)]
+
+
+def print_table(rows: Sequence[Any], layout: Format, fields: Mapping[str, Field], *, header: bool = True) -> None:
+    """Render and print."""
+    for line in render(rows, layout, fields, header=header):
+        click.echo(line)
+
+
+def _draw(
+    rows: Sequence[Any], column: Column, field: Field, *, header: bool, colourful: bool, is_last: bool
+) -> list[str] | None:
+    values = [field.value(row) for row in rows]
+    cells = [column.cell(value) for value in values]
+    if column.droppable and all(cell in ("", "0", "-") for cell in cells):
+        return None
+    heading = [column.cut(field.heading)] if header else []
+    fits = max(map(len, heading + cells), default=0)
+    width = 0 if is_last and column.align == "<" else max(column.width, fits)
+    lines = [column.aligned(cell, width) for cell in heading + cells]
+    if colourful:
+        lines[len(heading) :] = [
+            click.style(line, fg=colour) if (colour := field.colour(value)) else line
+            for value, line in zip(values, lines[len(heading) :], strict=True)
+        ]
+    return [column.before + line for line in lines]
+
+
+def _column(before: str, name: str, spec: str, conversion: str | None) -> Column:
+    date = _DATE
+    if conversion in ("d", "D") and "%" in spec:
+        date, _, spec = spec.partition("::")
+        spec = spec if spec[:1] in "<>^" else f">{spec}"
+    match = _SPEC.fullmatch(spec)
+    if match is None or (conversion and conversion not in tuple(_TIMED + "sr")):
+        typed = f"{name}{f'!{conversion}' if conversion else ''}:{spec}"
+        raise InvalidValue(f"format: {{{typed}}} is not a column; such as {{{name}:>8.8}} is")
+    prefix = _PREFIX.search(before)
+    width = int(match["width"] or 0)
+    precision = int(match["precision"]) if match["precision"] else None
+    if max(width, precision or 0) > COLUMN_WIDTH_MAX:
+        raise InvalidValue(f"format: {{{name}:{spec}}} is wider than the limit of {COLUMN_WIDTH_MAX}")
+    return Column(
+        before=before[: prefix.start()] if prefix else before,
+        name=name,
+        conversion=conversion,
+        date=date,
+        align=match["align"] or "<",
+        fill=match["fill"] or " ",
+        width=width,
+        precision=precision,
+        kind=match["kind"] or "",
+        marks=match["marks"],
+        droppable=bool(prefix and "?" in prefix[1]),
+    )
+
+
+def _clock_text(duration_s: float, date: str) -> str:
+    minutes, seconds = divmod(int(duration_s), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+
+
+_TIMES: Mapping[str, Callable[[float, str], str]] = {
+    "F": lambda value_s, date: show.duration_text(value_s),
+    "H": _clock_text,
+    "d": lambda value_s, date: show.time_text(value_s, date),
+    "D": lambda value_s, date: show.time_text(value_s, date) if value_s else "",
+}

@@ -1,0 +1,1 @@
+"""Commands on an instance as a whole, and on what is installed."""

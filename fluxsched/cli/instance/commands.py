@@ -1,0 +1,185 @@
+"""`fluxsched start|stop|uri|ping|agent`: the life of an instance. Only these start one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fluxsched.cli.common import complete, show
+from fluxsched.cli.common.base import Command, usage
+from fluxsched.cli.common.options import (
+    FSD,
+    JOBID,
+    STATE_DIRECTORY,
+    Handle,
+    Whole,
+    connect,
+    json_option,
+    uri_option,
+    viewing,
+)
+from fluxsched.errors import FluxschedError
+
+STOP_TIMEOUT_S = 30.0
+"""Jobs are told to end, and killed if they do not: this takes a while."""
+
+PAD_BYTES_MAX = 1 << 20
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command("start", cls=Command, context_settings={"allow_interspersed_args": False})
+@click.option("--config", metavar="F", type=_FILE, help="Configuration (TOML; rfc/config.md, examples/site.toml).")
+@click.option("--R", "r_path", metavar="F", type=_FILE, help="Take the resources from an R file (RFC 20).")
+@click.option("--fake", metavar="SPEC", help="Made-up resources: 1000x64+4 is 1000 nodes of 64 cores and 4 GPUs.")
+@click.option("--test-size", metavar="N", type=Whole(min=1), help="N targets that each are this machine.")
+@click.option("--scheduler", "schedulers", metavar="NAME|none", multiple=True, shell_complete=complete.policies,
+              help="Policy (fifo:placement=best-fit) or file; 'easy;debug=fifo' has another for queue debug. May be "
+                   "repeated. [default: config or fifo]")  # fmt: skip
+@click.option("--statedir", metavar="D", type=STATE_DIRECTORY,
+              help="Keep the state there. [default: a temporary directory, removed at exit]")  # fmt: skip
+@click.option("--bind", metavar="URI", multiple=True, help="Listen there as well (local:///PATH, tcp://127.0.0.1:*).")
+@click.option("--insecure-tcp", is_flag=True,
+              help="Bind tcp:// though it has no keys: every account here can run commands there as you.")  # fmt: skip
+@click.option("--daemon", is_flag=True, help="Return once it is ready and print its URI; `fluxsched stop` ends it.")
+@click.option("-v", "--verbose", count=True, help="Be more verbose on stderr.")
+@click.option("--trace", metavar="[TOPICS]", is_flag=False, flag_value="",
+              help="Show messages on stderr: all of them, or those whose topic has one of these prefixes.")  # fmt: skip
+@click.option("--nested", is_flag=True, hidden=True, help="This is a job of batch or alloc.")
+@click.option("--stays", is_flag=True, help="Neither command nor shell: run until stopped (for systemd).")
+@click.argument("command", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+def start(schedulers: tuple[str, ...], daemon: bool, command: tuple[str, ...], **options: Any) -> int:
+    """Start an instance on this machine's resources.
+
+    With COMMAND: run it inside and exit with its status (127: not found, 126: cannot be run). Without: a shell inside;
+    the instance ends with it.
+    """
+    chosen = [name for name in ("--R", "--fake", "--test-size") if options[_PARAMETERS[name]] is not None]
+    if len(chosen) > 1:
+        raise click.UsageError(f"{' and '.join(chosen)} each say what the resources are: give one of them")
+    if daemon and command:
+        raise click.UsageError("--daemon returns at once, so it cannot run a command: submit it afterwards")
+    if "none" in schedulers and len(schedulers) > 1:
+        raise click.UsageError("--scheduler none and another scheduler exclude each other")
+    from fluxsched.runtime.instance.launch import StartOptions, check_start, start, start_daemon
+
+    with usage():
+        check_start(options["fake"], schedulers, options["config"])
+    request = StartOptions(schedulers=schedulers, daemon=daemon, command=command, **options)
+    if daemon:
+        click.echo(start_daemon(request))
+        return 0
+    status: int = start(request)
+    return status
+
+
+_PARAMETERS = {"--R": "r_path", "--fake": "fake", "--test-size": "test_size"}
+
+
+def _located(uri: str | None) -> str:
+    """Where the instance is; fails now if nothing listens there."""
+    with connect(uri) as handle:
+        return handle.uri
+
+
+@click.command("stop", cls=Command)
+@click.option("--timeout", type=FSD, metavar="FSD", default=STOP_TIMEOUT_S, help="Give up after this. [default: 30s]")
+@uri_option
+def stop(uri: str | None, timeout: float) -> None:
+    """Stop an instance: its jobs are ended, its state is kept if it has a --statedir.
+
+    With several instances and no FLUXSCHED_URI, name one: it refuses to choose.
+    """
+    from fluxsched.runtime.instance.launch import stop
+
+    click.echo(f"stopped {stop(uri, timeout)}")
+
+
+@click.command("uri", cls=Command)
+@json_option
+@click.option("--local", is_flag=True, help="For Flux's own commands: export FLUX_URI=$(fluxsched uri --local)")
+@click.option("--tcp", is_flag=True, help="Its tcp port, where it has one (start --bind tcp://127.0.0.1:*).")
+@click.option("--parent", is_flag=True, help="Of the instance around it: what `fluxsched --parent uri` prints.")
+@click.argument("jobid", metavar="[JOBID]", type=JOBID, required=False, shell_complete=complete.jobids)
+@viewing
+def uri(handle: Handle, jobid: int | None, parent: bool, as_json: bool, local: bool, tcp: bool) -> None:
+    """Print the URI of the instance, for FLUXSCHED_URI; with --json all about it.
+
+    With JOBID: the instance that this job is (batch, alloc).
+    """
+    if local and tcp:
+        raise click.UsageError("--local and --tcp exclude each other")
+    if jobid is not None and parent:
+        raise click.UsageError("the parent of JOBID's instance is this one: give JOBID or --parent")
+    if jobid is None and not parent:
+        _print_uri(handle, as_json, local, tcp)
+        return
+    if jobid is not None:
+        from fluxsched.cli.submission.batch import address_of
+
+        address = address_of(handle, jobid)
+    else:
+        from fluxsched.cli.instance.instances import parent_of
+
+        address = parent_of(handle)
+    with connect(address) as other:
+        _print_uri(other, as_json, local, tcp)
+
+
+def _print_uri(handle: Handle, as_json: bool, local: bool, tcp: bool) -> None:
+    if as_json:
+        show.print_json(handle.rpc("instance.info"))
+    elif local:
+        click.echo(handle.rpc("attr.get", {"name": "local-uri"})["value"])
+    elif tcp:
+        ports = [one for one in handle.rpc("instance.info").get("endpoints", ()) if one.startswith("tcp://")]
+        if not ports:
+            raise FluxschedError(f"{handle.uri} has no tcp port: start it with --bind tcp://127.0.0.1:* --insecure-tcp")
+        click.echo("\n".join(ports))
+    else:
+        click.echo(handle.uri)
+
+
+@click.command("ping", cls=Command)
+@click.option("-c", "--count", type=Whole(min=1), metavar="N", help="Stop after N. [default: continue]")
+@click.option("-i", "--interval", type=FSD, metavar="FSD", default=1.0, show_default=True, help="Between requests.")
+@click.option("-p", "--pad", type=Whole(0, PAD_BYTES_MAX), metavar="BYTES", default=0, help="Extra bytes.")
+@json_option
+@click.argument("service", default="instance")
+@viewing
+def ping(handle: Handle, service: str, count: int | None, interval: float, pad: int, as_json: bool) -> None:
+    """Measure the round-trip time to SERVICE (such as resource or sched-fifo)."""
+    from fluxsched.runtime.system.clock import SystemClock, sleep
+
+    seq = 0
+    while count is None or seq < count:
+        if seq:
+            sleep(interval)
+        sent_s = SystemClock.monotonic_s()
+        answer = handle.rpc(f"{service}.ping", {"seq": seq, "pad": "p" * pad})
+        time_ms = (SystemClock.monotonic_s() - sent_s) * 1e3
+        if as_json:
+            show.print_stream([{**answer, "time_ms": round(time_ms, 3)}])
+        else:
+            show.flushed(f"{service}.ping pad={pad} seq={seq} time={time_ms:.3f} ms ({answer.get('route', '')})")
+        seq += 1
+
+
+@click.command("agent", cls=Command)
+@click.option("--host", metavar="NAME", help="The host to report for. [default: this one]")
+@click.option("--ranks", metavar="IDSET", help="Only these of the host's targets.")
+@click.option("--heartbeat", "heartbeat_s", type=FSD, metavar="FSD", help="Interval between heartbeats.")
+@uri_option
+def agent(uri: str | None, **options: Any) -> int:
+    """Report targets online while this runs; they are torpid when it falls silent.
+
+    An instance runs all tasks on its own machine. With another --host the targets are made up: a way to try out how
+    many nodes behave. To run on many machines, use Flux (rfc/flux.md).
+    """
+    where = _located(uri)
+    from fluxsched.runtime.instance.launch import agent
+
+    status: int = agent(where, **options)
+    return status

@@ -1,0 +1,111 @@
+"""`fluxsched config`: a configuration file is checked without an instance, shown, and read again while jobs run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fluxsched.cli.common import show
+from fluxsched.cli.common.base import Group, usage
+from fluxsched.cli.common.options import Handle, connected, json_option
+
+VALUE_CHARS_MAX = 60
+"""A longer value says less than its key."""
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.group("config", cls=Group)
+def config() -> None:
+    """Check, show and reload the configuration."""
+
+
+@config.command("check")
+@click.option("--R", "r_path", metavar="F", type=_FILE, help="The targets are those of this R file (RFC 20).")
+@click.option("--fake", metavar="SPEC", help="The targets are made up, as with `fluxsched start --fake`.")
+@click.argument("file", metavar="FILE", type=_FILE)
+@json_option
+def check(file: Path, fake: str | None, r_path: Path | None, as_json: bool) -> int:
+    """Report all faults of a configuration FILE, without an instance; exit status 1 if there are any.
+
+    Its hosts are taken as they stand there, as `fluxsched start` would take them here, and its policies are imported.
+    """
+    from fluxsched.errors import FluxschedError
+    from fluxsched.runtime.instance.launch import StartOptions, check_config, check_start
+
+    with usage():
+        check_start(fake, ())
+    faults: list[str] = []
+    try:
+        found = check_config(StartOptions(config=file, fake=fake, r_path=r_path))
+    except FluxschedError as fault:
+        if not as_json and not str(fault).startswith(f"{file}:"):
+            raise  # not a fault in the file: there is none, or it cannot be read
+        faults = str(fault).splitlines()
+    if as_json:
+        show.print_json({"file": str(file), "faults": faults})
+    for fault_line in [] if as_json else faults:
+        click.echo(fault_line, err=True)
+    if not faults and not as_json:
+        click.echo(f"{file}: no faults: {found}")
+    return int(bool(faults))
+
+
+@config.command("show")
+@json_option
+@connected
+def show_config(handle: Handle, as_json: bool) -> None:
+    """Print the configuration that is in force, as TOML: what the file says, where that needs no restart."""
+    from fluxsched.core.tomltext import toml_text
+
+    found = handle.rpc("config.get")
+    if as_json:
+        show.print_json(found)
+    else:
+        click.echo(toml_text(found), nl=False)
+    if not found:
+        click.echo("nothing is configured: everything has its default (rfc/config.md)", err=True)
+
+
+@config.command("reload")
+@json_option
+@connected
+def reload(handle: Handle, as_json: bool) -> None:
+    """Reload the file, all or nothing: resources, groups, queues and limits take effect at once; jobs run on.
+
+    Lists what has changed, and what needs a restart.
+    """
+    answer = handle.rpc("config.reload")
+    if as_json:
+        show.print_json(answer)
+        return
+    tell(answer)
+
+
+def tell(answer: dict[str, Any]) -> None:
+    """What has changed, line by line."""
+    for change in answer["changed"]:
+        show.line(f"{_words(change)}")
+    for name in answer["modules"]:
+        show.line(f"module {name} is started anew to serve its queues; jobs run on")
+    for change in answer["restart"]:
+        hint = ", or `fluxsched module load`" if change["key"].partition(".")[0] == "scheduler" else ""
+        show.line(f"{_words(change)}: needs a restart{hint}")
+    if not answer["changed"] and not answer["restart"]:
+        show.line("nothing has changed")
+
+
+def _words(change: dict[str, Any]) -> str:
+    old, new = change.get("old"), change.get("new")
+    if new is None:
+        return f"{change['key']} is gone"
+    values = f"{_short(old)} -> {_short(new)}" if old is not None else _short(new)
+    return f"{change['key']}: {values}" if len(values) <= VALUE_CHARS_MAX else f"{change['key']} has changed"
+
+
+def _short(value: object) -> str:
+    from fluxsched.core.tomltext import inline
+
+    return inline(value)

@@ -1,0 +1,55 @@
+"""`fluxsched flux`: our schedulers inside a real Flux instance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fluxsched.cli.common.base import Group
+
+_directory = click.option(
+    "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+    help="The modprobe.d directory. [default: that of the flux on PATH]",
+)  # fmt: skip
+
+
+@click.group("flux", cls=Group)
+def flux() -> None:
+    """Use fluxsched as a Flux instance's scheduler (flux-core 0.88 or later)."""
+
+
+@flux.command("module-path")
+def path() -> None:
+    """Print what to load: flux module load $(fluxsched flux module-path) policy=easy
+
+    That is a file and, where Flux's Python would not find us (as in a virtual environment), the option python-path=.
+    """
+    from fluxsched.adapters.flux.install import words_to_load
+
+    words, fault = words_to_load()
+    if fault is not None:
+        click.echo(f"fluxsched: flux module-path: {fault}", err=True)
+    click.echo(" ".join(words))
+
+
+@flux.command("install")
+@_directory
+@click.argument("options", metavar="[OPTION=VALUE...]", nargs=-1)
+def put(directory: Path | None, options: tuple[str, ...]) -> None:
+    """Make fluxsched the default scheduler of the Flux on PATH, with these module options."""
+    from fluxsched.adapters.flux.install import install
+
+    done = install(options, directory)
+    click.echo(f"{done.path}: written; Flux loads it when it starts next")
+    for found in done.python_path:
+        click.echo(f"Flux's Python also looks into {found}")
+
+
+@flux.command("uninstall")
+@_directory
+def remove(directory: Path | None) -> None:
+    """Undo install: Flux loads its own default scheduler again."""
+    from fluxsched.adapters.flux.install import uninstall
+
+    click.echo(f"{uninstall(directory)}: removed")

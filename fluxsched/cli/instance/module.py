@@ -1,0 +1,135 @@
+"""`fluxsched module`: scheduler modules come and go while jobs run on."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from fluxsched.cli.common import complete, show
+from fluxsched.cli.common.base import Group
+from fluxsched.cli.common.options import (
+    FSD,
+    Handle,
+    Output,
+    Table,
+    Whole,
+    connected,
+    json_option,
+    table_options,
+    viewing,
+)
+from fluxsched.cli.common.table import Field
+
+_STATES = {0: "I", 1: "R", 2: "F", 3: "X"}
+"""Flux's letters: initialising, running, finalising, exited."""
+
+_FIRST = "{name:<16} {idle:>5} {state:>2} {sendqueue:>5} {recvqueue:>5} ?:{pid:>7} ?:{groups:<10}"
+LIST = Table(
+    {
+        "default": f"{_FIRST} {{services}} ?:{{error}}",
+        "long": f"{_FIRST} {{services:<12}} {{path}} ?:{{error}}",
+    },
+    {
+        "name": Field("MODULE", lambda row: row["name"]),
+        "path": Field("PATH", lambda row: row["path"]),
+        "idle": Field("IDLE", lambda row: row["idle"]),
+        "state": Field("S", lambda row: _STATES.get(row["status"], "?")),
+        "sendqueue": Field("SENDQ", lambda row: row["sendqueue"]),
+        "recvqueue": Field("RECVQ", lambda row: row["recvqueue"]),
+        "services": Field("SERVICE", lambda row: ",".join(row["services"])),
+        "pid": Field("PID", lambda row: row.get("pid")),
+        "groups": Field("GROUPS", lambda row: ",".join(row.get("groups") or ())),
+        "error": Field("ERROR", lambda row: row.get("error"), lambda value: show.RED if value else None),
+    },
+)
+
+_name = click.argument("name", shell_complete=complete.modules)
+
+
+@click.group("module", cls=Group)
+def module() -> None:
+    """Load, remove, reload and list modules."""
+
+
+def _specification(spec: str, options: tuple[str, ...]) -> str:
+    """`fifo` and `placement=best-fit` become one; a file is named so that the instance finds it.
+
+    What follows a `;` are policies of queues, to which the options do not belong.
+    """
+    general, semicolon, own = spec.partition(";")
+    policy, colon, given = general.partition(":")
+    if policy.endswith(".py"):
+        policy = os.path.abspath(policy)
+    joined = ",".join([given, *options] if given else options)
+    return (f"{policy}:{joined}" if joined or colon else policy) + semicolon + own
+
+
+@module.command("load")
+@click.option("--name", metavar="NAME", help="Name of the module. [default: the policy's name]")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", shell_complete=complete.groups,
+              help="Acquire this group; may be repeated.")  # fmt: skip
+@click.option("--restart", metavar="N", type=Whole(min=0), help="Restart it at most N times. [default: 0]")
+@click.option("--fallback", metavar="POLICY", shell_complete=complete.policies,
+              help="Policy to load after the last restart. [default: none]")  # fmt: skip
+@click.option("--hung-after", "hung_after_s", metavar="FSD", type=FSD,
+              help="Kill it when it has been silent this long. [default: 30s]")  # fmt: skip
+@click.argument("spec", shell_complete=complete.policies)
+@click.argument("options", metavar="[OPTION=VALUE...]", nargs=-1)
+@json_option
+@connected
+def load(handle: Handle, spec: str, options: tuple[str, ...], name: str | None, groups: tuple[str, ...],
+         restart: int | None, fallback: str | None, hung_after_s: float | None, as_json: bool) -> None:  # fmt: skip
+    """Start a scheduler: SPEC is a policy (fifo, fifo:placement=best-fit) or a file (./mine.py).
+
+    'easy;debug=fifo' gives queue debug a policy of its own.
+    """
+    fallback = None if fallback is None else _specification(fallback, ())
+    care = {"restart": restart, "fallback": fallback, "hung-after": hung_after_s}
+    chosen = {"name": name or None, "groups": list(groups) or None, **care}
+    request = {"spec": _specification(spec, options), **{key: one for key, one in chosen.items() if one is not None}}
+    answer = handle.rpc("module.load", request)
+    if as_json:
+        show.print_json(answer)
+
+
+@module.command("remove")
+@_name
+@connected
+def remove(handle: Handle, name: str) -> None:
+    """Stop a module; running jobs continue."""
+    handle.rpc("module.remove", {"name": name})
+
+
+@module.command("reload")
+@_name
+@json_option
+@connected
+def reload(handle: Handle, name: str, as_json: bool) -> None:
+    """Stop a module and start it again; it finds the running jobs."""
+    answer = handle.rpc("module.reload", {"name": name})
+    if as_json:
+        show.print_json(answer)
+
+
+@module.command("list")
+@click.option("-l", "--long", "is_long", is_flag=True, help="The same as -o long.")
+@table_options(LIST)
+@viewing
+def list_modules(handle: Handle, is_long: bool, output: Output) -> None:
+    """The modules, what they serve and whether they run."""
+    from fluxsched.cli.common.table import parse_format
+
+    if is_long:
+        output = output._replace(layout=parse_format(LIST.formats["long"], LIST.fields))
+    answer = handle.rpc("module.list")
+    output.show(answer, lambda shown: answer["mods"])
+
+
+@module.command("stats")
+@_name
+@click.option("--json", is_flag=True, expose_value=False, help="Accepted for consistency: the output is always JSON.")
+@viewing
+def stats(handle: Handle, name: str) -> None:
+    """Print a module's statistics as JSON."""
+    show.print_json(handle.rpc("module.stats", {"name": name}))

@@ -1,0 +1,1 @@
+"""Commands on jobs that were submitted, and on queues."""

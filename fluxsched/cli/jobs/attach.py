@@ -1,0 +1,125 @@
+"""Being with a job until it ends: its output here, its end in words, its exit status as a shell has it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
+
+from fluxsched.cli.common import show
+from fluxsched.cli.common.base import warn
+from fluxsched.cli.common.options import Handle
+from fluxsched.cli.jobs.forward import Forwarder
+from fluxsched.errors import RPCError
+
+PENDING_HINT_S = 2.0
+"""How long a job may wait before who waits for it is told why (seconds): before that most have started."""
+HINT_EVERY_S = 30.0
+"""How often it is asked whether the reason is another one (seconds)."""
+
+
+class OutputWriter:
+    """Writes what tasks write, at once and byte for byte; labelled, it waits for whole lines and puts `prefix` and the
+    task's number before each.
+    """
+
+    def __init__(self, labelled: bool = False, prefix: bytes = b"") -> None:
+        self.labelled = labelled
+        self._prefix = prefix
+        self._rest: dict[tuple[str, int], bytes] = {}
+
+    def write(self, piece: Mapping[str, Any]) -> None:
+        """One answer of job-manager.output."""
+        data = piece["data"]
+        data = data.encode() if isinstance(data, str) else data
+        stream, task = piece["stream"], piece.get("task") or 0
+        if self.labelled:
+            lines = (self._rest.pop((stream, task), b"") + data).split(b"\n")
+            self._rest[stream, task] = lines.pop()
+            data = b"".join(b"%s%d: %s\n" % (self._prefix, task, line) for line in lines)
+        _write(_stream(stream), data)
+
+    def finish(self) -> None:
+        """Write what came without a newline at its end."""
+        for (stream, task), rest in self._rest.items():
+            if rest:
+                _write(_stream(stream), b"%s%d: %s\n" % (self._prefix, task, rest))
+        self._rest.clear()
+
+
+def follow_output(
+    handle: Handle, jobid: int, *, follow: bool, labelled: bool, **aside: Any
+) -> None:
+    """Copy a job's output here; with `follow` until the job has finished. `aside` is what Handle.stream takes."""
+    writer = OutputWriter(labelled)
+    for piece in handle.stream("job-manager.output", {"id": jobid, "follow": follow}, **aside):
+        writer.write(piece)
+    writer.finish()
+
+
+def attach(handle: Handle, jobid: int, *, labelled: bool, source: int | None) -> int:
+    """Follow a job to its end; its exit status. A person at a terminal is told why it has not started.
+
+    What can be read from the descriptor `source`, if there is one, is passed on to the job's tasks.
+    """
+    hints = pending_hints(handle, jobid) if sys.stderr.isatty() else ()
+    forwarder = None if source is None else Forwarder(handle, jobid, source)
+    follow_output(handle, jobid, follow=True, labelled=labelled, meanwhile=hints, beside=forwarder)
+    return report_end(handle.wait(jobid))
+
+
+def pending_hints(handle: Handle, jobid: int) -> Iterator[float]:
+    """Say on stderr why a job waits, and again when it waits for another reason. Yields when to go on (seconds)."""
+    yield PENDING_HINT_S
+    from fluxsched.cli.jobs.fields import PENDING
+
+    said = None
+    while (why := _why(handle, jobid))["state"] in PENDING:
+        if why["reason"] != said:
+            said = why["reason"]
+            warn(f"{show.jobid_text(jobid)}: waiting: {said}")
+        yield HINT_EVERY_S
+
+
+def _why(handle: Handle, jobid: int) -> Mapping[str, Any]:
+    """A hint that cannot be had is none: the job goes on all the same."""
+    try:
+        return handle.rpc("job-manager.why", {"id": jobid})
+    except RPCError:
+        return {"state": None}
+
+
+def report_end(result: Mapping[str, Any]) -> int:
+    """Say on stderr why a job has failed, if it has; the exit status that it gives this command."""
+    if not result["success"]:
+        warn(f"{show.jobid_text(result['id'])}: {end_text(result)}")
+    return exit_status(result)
+
+
+def end_text(result: Mapping[str, Any]) -> str:
+    """How a job ended, in words."""
+    if result.get("exception_type"):
+        note = result.get("exception_note")
+        return f"exception {result['exception_type']}{f': {note}' if note else ''}"
+    return result.get("errstr") or ("completed" if result["success"] else f"exit status {exit_status(result)}")
+
+
+def exit_status(result: Mapping[str, Any]) -> int:
+    """What a shell would say: 0..255, 128+n for signal n, 1 where the job failed without a status of its own."""
+    status = result["status"]
+    try:
+        code = os.waitstatus_to_exitcode(status) if status >= 0 else 1
+    except (ValueError, OverflowError):
+        code = 1
+    code = 128 - code if code < 0 else code
+    return code or (0 if result["success"] else 1)
+
+
+def _stream(name: str) -> BinaryIO:
+    return (sys.stderr if name == "stderr" else sys.stdout).buffer
+
+
+def _write(stream: BinaryIO, data: bytes) -> None:
+    stream.write(data)
+    stream.flush()

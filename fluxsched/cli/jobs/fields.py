@@ -1,0 +1,168 @@
+"""Columns of `fluxsched jobs`, by the names that `flux jobs -o` knows them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from fluxsched.cli.common import show
+from fluxsched.cli.common.options import Table
+from fluxsched.cli.common.table import Field
+from fluxsched.cli.jobs import usage as job_usage
+from fluxsched.core.jobid import format_dothex, format_f58, format_hex
+from fluxsched.core.nested import ADDRESS_KEY
+
+PENDING = ("NEW", "DEPEND", "PRIORITY", "SCHED")
+RUNNING = ("RUN", "CLEANUP")
+STATES = {
+    "pending": PENDING, "running": RUNNING, "active": PENDING + RUNNING, "inactive": ("INACTIVE",),
+    **{state.lower(): (state,) for state in PENDING + RUNNING},
+}  # fmt: skip
+RESULTS = {"completed": "CD", "failed": "F", "canceled": "CA", "timeout": "TO"}
+"""Names and abbreviations of how inactive jobs ended."""
+
+_ABBREVIATIONS = {"NEW": "N", "DEPEND": "D", "PRIORITY": "P", "SCHED": "S", "RUN": "R", "CLEANUP": "C", "INACTIVE": "I"}
+
+
+class JobRow(NamedTuple):
+    """A job as job-manager.list gives it, the time at which it was asked, and why its queue schedules nothing."""
+
+    info: Mapping[str, Any]
+    now_s: float
+    blocked: str = ""
+
+    def runtime_s(self) -> float:
+        """How long it has run, or ran."""
+        started_s = self.info.get("t_run")
+        ended_s = self.info.get("t_cleanup") or self.info.get("t_inactive") or self.now_s
+        return max(0.0, ended_s - started_s) if started_s else 0.0
+
+    def remaining_s(self) -> float:
+        """How long a running job may still run; 0 if nobody knows."""
+        expiration_s = self.info.get("expiration") or 0.0
+        return max(0.0, expiration_s - self.now_s) if expiration_s and self.info["state"] in RUNNING else 0.0
+
+    def status(self) -> str:
+        """The result if it has one, else the state."""
+        return str(self.info.get("result") or self.info["state"])
+
+    def status_abbrev(self) -> str:
+        """One or two letters."""
+        return RESULTS.get(self.status().lower()) or _ABBREVIATIONS.get(self.status(), "?")
+
+    def sched(self) -> Mapping[str, Any]:
+        """What the scheduler says of it."""
+        return (self.info.get("annotations") or {}).get("sched") or {}
+
+    def address(self) -> str | None:
+        """Where the instance is that it is, if it is one and runs."""
+        said: Mapping[str, str] = (self.info.get("annotations") or {}).get("user") or {}
+        return said.get(ADDRESS_KEY) if self.info["state"] in RUNNING else None
+
+    def contextual_info(self) -> str:
+        """What one wants to know in this state: what it waits for, where it is, why it failed."""
+        sched = self.sched()
+        if self.info["state"] not in PENDING:
+            return str(self.info.get("nodelist") or self.exception())
+        if self.info.get("dependencies") and self.info["state"] == "DEPEND":
+            return f"depends:{','.join(map(_readable, self.info['dependencies']))}"
+        if self.info.get("priority") == 0 or self.info["urgency"] == 0:
+            return "held"
+        estimate_s = sched.get("t_estimate")
+        if estimate_s:
+            return f"eta:{show.duration_text(max(0.0, estimate_s - self.now_s))}"
+        return str(sched.get("reason_pending") or self.blocked)
+
+    def exception(self) -> str:
+        """Type and note of the exception that ended it."""
+        exception = self.info.get("exception") or {}
+        return ": ".join(str(exception[key]) for key in ("type", "note") if exception.get(key))
+
+
+def _readable(dependency: str) -> str:
+    """A dependency as a job has it, `SCHEME=VALUE`; the time of begin-time as a date."""
+    scheme, _, value = dependency.partition("=")
+    try:
+        return f"{scheme}={show.time_text(float(value))}" if scheme == "begin-time" else dependency
+    except ValueError:
+        return dependency
+
+
+def _of(key: str) -> Callable[[JobRow], object]:
+    return lambda row: row.info.get(key)
+
+
+def _used(figure: Callable[[Mapping[str, Any]], object]) -> Callable[[JobRow], object]:
+    def value(row: JobRow) -> object:
+        usage = row.info.get("usage")
+        return None if usage is None else figure(usage)
+
+    return value
+
+
+def _colour(value: object) -> str | None:
+    return {"F": show.RED, "TO": show.RED, "CA": show.YELLOW, "FAILED": show.RED, "TIMEOUT": show.RED,
+            "CANCELED": show.YELLOW, "R": show.GREEN, "RUN": show.GREEN}.get(str(value))  # fmt: skip
+
+
+_AS_THEY_ARE = (
+    "queue", "name", "urgency", "priority", "state", "ntasks", "ncores", "nnodes", "ranks", "nodelist", "success",
+    "result", "returncode", "ended", "userid", "duration", "expiration", "t_submit", "t_run", "t_cleanup", "t_inactive",
+)  # fmt: skip
+_HEADINGS = {"t_submit": "SUBMIT", "t_run": "RUN", "t_cleanup": "CLEANUP", "t_inactive": "INACTIVE", "urgency": "URG",
+             "priority": "PRI", "userid": "UID"}  # fmt: skip
+
+FIELDS = {
+    **{name: Field(_HEADINGS.get(name, name.upper()), _of(name)) for name in _AS_THEY_ARE},
+    "id": Field("JOBID", lambda row: row.info["id"]),
+    "id.dec": Field("JOBID", lambda row: row.info["id"]),
+    "id.f58": Field("JOBID", lambda row: show.jobid_text(row.info["id"])),
+    "id.f58plain": Field("JOBID", lambda row: format_f58(row.info["id"], ascii=True)),
+    "id.hex": Field("JOBID", lambda row: format_hex(row.info["id"])),
+    "id.dothex": Field("JOBID", lambda row: format_dothex(row.info["id"])),
+    "array": Field("ARRAY", lambda row: show.jobid_text(row.info["array"]) if row.info.get("array") else None),
+    "username": Field("USER", lambda row: show.user_name(row.info["userid"])),
+    "status": Field("STATUS", JobRow.status, _colour),
+    "status_abbrev": Field("ST", JobRow.status_abbrev, _colour),
+    "state_single": Field("S", lambda row: _ABBREVIATIONS.get(row.info["state"], "?")),
+    "runtime": Field("RUNTIME", JobRow.runtime_s),
+    "t_remaining": Field("REMAINING", JobRow.remaining_s),
+    "contextual_time": Field(
+        "TIME", lambda row: row.info["duration"] if row.info["state"] in PENDING else row.runtime_s()
+    ),
+    "contextual_info": Field("INFO", JobRow.contextual_info),
+    "exception": Field("EXCEPTION", JobRow.exception),
+    "exception.type": Field("EXCEPTION-TYPE", lambda row: (row.info.get("exception") or {}).get("type")),
+    "exception.note": Field("EXCEPTION-NOTE", lambda row: (row.info.get("exception") or {}).get("note")),
+    "exception.severity": Field("EXCEPTION-SEVERITY", lambda row: (row.info.get("exception") or {}).get("severity")),
+    "result_abbrev": Field("RESULT", lambda row: RESULTS.get(str(row.info.get("result")).lower()), _colour),
+    "sched.reason_pending": Field("REASON", lambda row: row.sched().get("reason_pending")),
+    "sched.t_estimate": Field("T-ESTIMATE", lambda row: row.sched().get("t_estimate")),
+    "sched.resource_summary": Field("RESOURCES", lambda row: row.sched().get("resource_summary")),
+    "dependencies": Field("DEPENDENCIES", lambda row: ",".join(row.info.get("dependencies") or ())),
+    "inactive_reason": Field("INACTIVE-REASON", lambda row: job_usage.reason_text(row.info)),
+    "wall": Field("WALL", _used(lambda usage: usage["wall_s"])),
+    "cpu": Field("CPU", _used(job_usage.cpu_s)),
+    "cpu_user": Field("USER-CPU", _used(lambda usage: usage["user_s"])),
+    "cpu_system": Field("SYSTEM-CPU", _used(lambda usage: usage["system_s"])),
+    "max_rss": Field("MAXRSS", _used(job_usage.peak_text)),
+    "max_rss_bytes": Field("MAXRSS", _used(lambda usage: usage["max_rss_bytes"])),
+    "uri": Field("URI", JobRow.address),
+    "command": Field("COMMAND", lambda row: shlex.join(row.info.get("command") or ())),
+}
+
+_FIRST = "{id.f58:>12} ?:{queue:<8.8} +:{username:<8} {name:<10.10+}"
+JOBS = Table(
+    {
+        "default": f"{_FIRST} {{status_abbrev:>2.2}} {{ntasks:>6}} {{nnodes:>6h}} "
+        "{contextual_time!F:>8h} {contextual_info}",
+        "long": f"{_FIRST} {{status:>9.9}} {{ntasks:>6}} {{nnodes:>6h}} {{t_submit!d:%b%d %R::>12}} "
+        "{t_remaining!F:>12h} {contextual_time!F:>8h} {contextual_info}",
+        "deps": "{id.f58:>12} ?:{queue:<8.8} {name:<10.10+} {urgency:<3} {priority:<12} {state:<8.8} {dependencies}",
+        "usage": f"{_FIRST} {{status_abbrev:>2.2}} {{ntasks:>6}} {{wall!F:>8h}} {{cpu!F:>8h}} "
+        "{max_rss:>7h} {inactive_reason}",
+        "endreason": f"{_FIRST} {{status_abbrev:>2.2}} {{t_inactive!d:%b%d %R::>12h}} {{exception}}",
+    },
+    FIELDS,
+)

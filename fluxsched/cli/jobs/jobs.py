@@ -1,0 +1,138 @@
+"""`fluxsched jobs`: a table of the jobs that are named, or of those that the options select."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+from fluxsched.cli.common.base import Command
+from fluxsched.cli.common.options import Converted, Handle, Output, Whole, table_options, typed, viewing
+from fluxsched.cli.common.table import SortKey, parse_sort, sort_rows
+from fluxsched.cli.jobs.fields import FIELDS, JOBS, JobRow
+from fluxsched.cli.jobs.selection import Constraint, Jobs, Wanted, filter_options, in_states, jobs_argument
+from fluxsched.errors import InvalidValue, Refused, RPCError
+from fluxsched.runtime.system.clock import SystemClock
+
+LISTED_DEFAULT = 1000
+LISTED_MAX = 100_000
+"""More than this no list shows."""
+
+
+def parse_since(text: str) -> float:
+    """Seconds since the epoch, from a duration before now (`-6h`, `6h`) or a date and time; not in the future."""
+    from fluxsched.core.duration import parse_duration
+
+    now_s = SystemClock.wall_s()
+    try:
+        since_s = datetime.fromisoformat(text).timestamp() if text[:4].isdecimal() and "-" in text else None
+        since_s = now_s - parse_duration(text.removeprefix("-")) if since_s is None else since_s
+    except (ValueError, OverflowError):
+        raise InvalidValue(f"{text!r} is neither a duration, as in -6h, nor a date, as in 2030-01-31T12:00") from None
+    if not 0.0 <= since_s <= now_s:
+        raise InvalidValue(f"{text!r} is not between 1970 and now")
+    return since_s
+
+
+def sort_keys(text: str) -> tuple[SortKey, ...]:
+    """The keys of `--sort`; ids are in order as numbers, however they are written."""
+    return tuple(key._replace(name="id") if key.name.startswith("id.") else key for key in parse_sort(text, FIELDS))
+
+
+def request_for(wanted: Wanted, every_state: bool, since_s: float | None, count: int) -> dict[str, Any]:
+    """The job-manager.list request: active jobs, unless the options or operands say otherwise."""
+    terms = list(wanted.terms.values())
+    if not (every_state or wanted.jobs.ids or wanted.names_states or since_s is not None):
+        terms.append(in_states("active"))
+    ids = list(wanted.jobs.ids) if not wanted.jobs.ranges else None
+    constraint: Constraint | None = terms[0] if len(terms) == 1 else {"and": terms} if terms else None
+    request = {"max_entries": count or LISTED_MAX, "ids": ids or None, "constraint": constraint, "since": since_s}
+    return {key: value for key, value in request.items() if value is not None}
+
+
+@click.command("jobs", cls=Command)
+@jobs_argument
+@click.option("-a", "all_states", is_flag=True, help="Jobs in all states, not only active ones.")
+@click.option("-A", "all_users", is_flag=True, help="Jobs of all users, as is the default here.")
+@filter_options()
+@click.option("--since", metavar="WHEN", type=Converted("when", parse_since),
+              help="Active jobs, and those that ended since -FSD or a date and time.")
+@click.option("-c", "--count", metavar="N", type=Whole(0, LISTED_MAX), default=LISTED_DEFAULT, show_default=True,
+              help=f"At most so many jobs; 0 is {LISTED_MAX:,}.")
+@click.option("--sort", "keys", metavar="[-]FIELD,...", type=Converted("sort", sort_keys),
+              default=(), help="Order of the jobs shown; '-' reverses.")
+@click.option("--watch", "is_live", is_flag=True,
+              help="Show changes as they happen: at a terminal until q is typed, else a line for each.")
+@table_options(JOBS)
+@viewing
+def jobs(
+    handle: Handle,
+    jobs: Jobs,
+    all_states: bool,
+    all_users: bool,
+    terms: Callable[[Jobs], dict[str, Constraint]],
+    since: float | None,
+    count: int,
+    keys: Sequence[SortKey],
+    is_live: bool,
+    output: Output,
+) -> int:  # fmt: skip
+    """List jobs: the active ones, or those that are named."""
+    wanted = Wanted(jobs, terms(jobs))
+    request = request_for(wanted, all_states, since, count)
+    shown = output.layout.names | {key.name for key in keys}
+
+    def rows(found: Sequence[Mapping[str, Any]]) -> list[JobRow]:
+        return sort_rows(rows_of(handle, found, SystemClock.wall_s(), shown), keys, FIELDS)
+
+    if is_live:
+        from fluxsched.cli.jobs.watch import Watched, watch
+
+        _check_there(wanted, handle.rpc("job-manager.list", request)["jobs"])
+        changes = request_for(wanted, True, None, count)
+        return watch(handle, Watched(request, changes, rows, frozenset(jobs.ids if not jobs.ranges else ())), output)
+    answer = handle.rpc("job-manager.list", request)
+    found = answer["jobs"]
+    if output.as_json and keys:
+        answer = {"jobs": [row.info for row in rows(found)]}
+    output.show(answer, lambda names: rows(found))
+    _check_there(wanted, found)
+    return 0
+
+
+def _check_there(wanted: Wanted, found: Sequence[Mapping[str, Any]]) -> None:
+    """Raises Refused naming the jobs that were named and are not there."""
+    there = {job["id"] for job in found}
+    missing = [typed(jobid) for jobid in wanted.jobs.ids if jobid not in there] if not wanted.terms else []
+    if missing:
+        raise Refused(f"no such job: {', '.join(missing)}")
+
+
+def rows_of(
+    handle: Handle, found: Iterable[Mapping[str, Any]], now_s: float, shown: frozenset[str]
+) -> list[JobRow]:
+    """Rows for these fields: jobs that wait without a reason of their own get that of their queue, where it has one."""
+    rows = [JobRow(info, now_s) for info in found]
+    if "contextual_info" not in shown:
+        return rows
+    silent = [row.info["state"] in ("PRIORITY", "SCHED") and not row.contextual_info() for row in rows]
+    queues = {row.info.get("queue") for row, is_silent in zip(rows, silent, strict=True) if is_silent}
+    reasons = {queue: _blocked(handle, queue) for queue in queues}
+    return [
+        row._replace(blocked=reasons[row.info.get("queue")]) if is_silent else row
+        for row, is_silent in zip(rows, silent, strict=True)
+    ]
+
+
+def _blocked(handle: Handle, queue: str | None) -> str:
+    """Why nothing of a queue is scheduled; a queue that cannot be asked has nothing to say."""
+    try:
+        status = handle.rpc("job-manager.queue-status", {"name": queue} if queue else {})
+    except RPCError:
+        return ""
+    if status["start"]:
+        return ""
+    reason = str(status.get("start_reason") or "")
+    return reason if status.get("blocked") else f"queue stopped{reason and ': '}{reason}"

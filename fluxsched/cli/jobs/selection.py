@@ -1,0 +1,246 @@
+"""Which jobs a command is about: the options that `jobs`, `cancel`, `kill`, `urgency` and `wait` share, and the
+constraint (rfc/jobs.md, job-manager.select) that they mean.
+
+Law: jobs are named one by one, and then each must be there; or they are selected, by options that must all hold, and
+then those that are there are meant. What was selected can have ended when its turn comes: that is no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import Any, NamedTuple
+
+import click
+
+from fluxsched.cli.common import complete, show
+from fluxsched.cli.common.options import JOBID, Converted, Function, Handle, Words, note_typed, parse_jobid
+from fluxsched.cli.jobs.fields import RESULTS, STATES
+from fluxsched.errors import InvalidValue
+
+Constraint = dict[str, Any]
+
+ANY_USER = "all"
+_RANGES = "JOBID..JOBID"
+_WILD = frozenset("*?[")
+STATE_WORDS = Words((*STATES, *RESULTS))
+
+
+class Jobs(NamedTuple):
+    """The operands JOBID...: single jobs, and ranges as texts."""
+
+    ids: tuple[int, ...] = ()
+    ranges: tuple[str, ...] = ()
+
+
+class Wanted(NamedTuple):
+    """What the options said: what must hold, by option, and the jobs named one by one."""
+
+    jobs: Jobs
+    terms: Mapping[str, Constraint]
+    everything: bool = False
+
+    @property
+    def is_selection(self) -> bool:
+        """Whether jobs are selected, not named."""
+        return bool(self.terms) or self.everything
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether it means certain jobs, whatever has become of them: an array, or a range of ids."""
+        return "--array" in self.terms or _RANGES in self.terms
+
+    @property
+    def names_states(self) -> bool:
+        """Whether it says in which states jobs should be, or how they ended."""
+        return "--filter" in self.terms
+
+    def constraint(self, *more: Constraint) -> Constraint:
+        """All terms, and `more`."""
+        return {"and": [*self.terms.values(), *more]}
+
+    def said(self) -> str:
+        """The options that were given, for an error."""
+        ranges = ", ".join("..".join(show.jobid_text(int(id)) for id in each.split("..")) for each in self.jobs.ranges)
+        return ", ".join(ranges if term == _RANGES else term for term in self.terms) or "--all"
+
+
+def in_states(*words: str) -> Constraint:
+    """Jobs in one of these states or with one of these results."""
+    states = sorted({state for word in words for state in STATES.get(word, ())})
+    results = sorted(word.upper() for word in words if word in RESULTS)
+    parts = [{operator: values} for operator, values in (("states", states), ("results", results)) if values]
+    return parts[0] if len(parts) == 1 else {"or": parts}
+
+
+def named(names: Iterable[str]) -> Constraint:
+    """Jobs of one of these names; a name with `*`, `?` or `[...]` is also a pattern."""
+    texts = list(names)
+    patterns = [text for text in texts if not _WILD.isdisjoint(text)]
+    exact: Constraint = {"name": texts}
+    return {"or": [exact, {"name-pattern": patterns}]} if patterns else exact
+
+
+def on_targets(text: str) -> Constraint:
+    """Jobs that have resources on one of these hosts or ranks."""
+    from fluxsched.core.targets import split_targets
+
+    ranks, hosts = split_targets(text)
+    terms = [{"ranks": [str(ranks)]}] if ranks or not hosts else []
+    terms += [{"hostlist": [str(hosts)]}] if hosts else []
+    return terms[0] if len(terms) == 1 else {"or": terms}
+
+
+def user_id(text: str) -> int | None:
+    """A user by name or number; None for all. Raises InvalidValue."""
+    import pwd
+
+    try:
+        return None if text == ANY_USER else int(text) if text.isdecimal() else pwd.getpwnam(text).pw_uid
+    except (KeyError, ValueError):
+        raise InvalidValue(f"there is no user {text!r}") from None
+
+
+def _split(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    names = tuple(name.strip() for text in texts for name in text.split(","))
+    if not all(names):  # an empty variable of a script must not select more
+        raise click.BadParameter("an empty name is no queue", ctx, param)
+    return names
+
+
+def terms_of(
+    jobs: Jobs,
+    *,
+    user: int | None,
+    names: tuple[str, ...],
+    queues: tuple[str, ...],
+    words: tuple[str, ...] | None,
+    array: tuple[int, ...],
+    targets: Constraint | None,
+) -> dict[str, Constraint]:
+    """What each option that was given demands, by the option's name."""
+    found: dict[str, Constraint] = {}
+    if jobs.ranges:
+        found[_RANGES] = {"id": [*jobs.ranges, *jobs.ids]}
+    if user is not None:
+        found["--user"] = {"userid": [user]}
+    if names:
+        found["--name"] = named(names)
+    if queues:
+        found["--queue"] = {"queue": list(queues)}
+    if words:
+        found["--filter"] = in_states(*words)
+    if array:
+        found["--array"] = {"array": list(array)}
+    if targets is not None:
+        found["--include"] = targets
+    return found
+
+
+def _operands(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Jobs:
+    """Job ids and ranges of them; an error names every text that is neither."""
+    from fluxsched.core.jobid import parse_jobids
+
+    ids, ranges, faults = [], [], []
+    for text in texts:
+        try:
+            if ".." in text:
+                low, high = parse_jobids(text)
+                ranges.append(f"{low}..{high}")
+            else:
+                ids.append(parse_jobid(text))
+                note_typed(ctx, ids[-1], text)
+        except InvalidValue as error:
+            faults.append(str(error))
+    if faults:
+        raise click.BadParameter("; ".join(faults), ctx, param)
+    return Jobs(tuple(dict.fromkeys(ids)), tuple(ranges))
+
+
+def jobs_argument(handler: Function) -> Function:
+    """The operands JOBID... and JOBID..JOBID; the handler gets them as `jobs`."""
+    return click.argument(
+        "jobs", metavar="[JOBID...]", nargs=-1, callback=_operands, shell_complete=complete.jobids
+    )(handler)
+
+
+def filter_options(*state_flags: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add the options that select jobs, without operands; the handler gets `terms(jobs)`, see `terms_of`.
+
+    `state_flags`: further names of `-f/--filter`.
+    """
+
+    def decorate(handler: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(handler)
+        def run(*args: Any, user: int | None, names: tuple[str, ...], queues: tuple[str, ...],
+                words: tuple[str, ...] | None, array: tuple[int, ...], targets: Constraint | None,
+                **more: Any) -> Any:  # fmt: skip
+            def terms(jobs: Jobs) -> dict[str, Constraint]:
+                return terms_of(
+                    jobs, user=user, names=names, queues=queues, words=words, array=array, targets=targets
+                )
+
+            return handler(*args, terms=terms, **more)
+
+        for option in reversed((
+            click.option("-u", "--user", metavar="USER", default=ANY_USER, type=Converted("user", user_id),
+                         help="Only jobs of this user. [default: all]"),
+            click.option("--name", "names", metavar="NAME", multiple=True,
+                         help="Only jobs of this name; '*', '?' and '[...]' are wildcards."),
+            click.option("-q", "--queue", "queues", metavar="NAME,...", multiple=True, callback=_split,
+                         shell_complete=complete.queues, help="Only jobs in these queues."),
+            click.option("-f", "--filter", *state_flags, "words", type=STATE_WORDS, metavar="STATE|RESULT,...",
+                         help="Only jobs in these states or with these results: pending, running, failed, ..."),
+            click.option("--array", metavar="JOBID", multiple=True, type=JOBID,
+                         help="Only jobs of the array whose first job this is."),
+            click.option("-i", "--include", "targets", metavar="TARGETS", type=Converted("targets", on_targets),
+                         help="Only jobs that have resources on these hosts or ranks."),
+        )):  # fmt: skip
+            run = option(run)
+        return run
+
+    return decorate
+
+
+def selection_options(*state_flags: str, all_help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add operands and options that say which jobs; the handler gets them as `wanted`. One of both must be given."""
+
+    def decorate(handler: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(handler)
+        def run(*args: Any, jobs: Jobs, all_jobs: bool, terms: Callable[[Jobs], dict[str, Constraint]],
+                **more: Any) -> Any:  # fmt: skip
+            wanted = Wanted(jobs, terms(jobs), all_jobs)
+            if jobs.ids and not jobs.ranges and wanted.is_selection:
+                raise click.UsageError(f"give job ids, or {wanted.said()}: not both")
+            if all_jobs and jobs.ranges:
+                raise click.UsageError("give job ids, or --all: not both")
+            if not jobs.ids and not wanted.is_selection:
+                raise click.UsageError("give job ids, or --all, or options that select jobs, such as --name or --user")
+            return handler(*args, wanted=wanted, **more)
+
+        chosen = click.option("--all", "all_jobs", is_flag=True, help=all_help)(run)
+        return jobs_argument(filter_options(*state_flags)(chosen))
+
+    return decorate
+
+
+def selected(handle: Handle, wanted: Wanted, *more: Constraint) -> Iterator[int]:
+    """The ids of the jobs that the selection means, active ones first, from the latest."""
+    for answer in handle.stream("job-manager.select", {"constraint": wanted.constraint(*more)}):
+        yield from answer["ids"]
+
+
+def described(
+    handle: Handle, wanted: Wanted, states: Constraint, count: int
+) -> Sequence[Mapping[str, Any]]:
+    """At most `count` of the jobs that are wanted and in these states, as job-manager.list has them."""
+    request: dict[str, Any] = {"constraint": wanted.constraint(states), "max_entries": count}
+    if not wanted.is_selection:
+        request["ids"] = list(wanted.jobs.ids)
+    found: list[Mapping[str, Any]] = handle.rpc("job-manager.list", request)["jobs"]
+    return found
+
+
+def one_line(job: Mapping[str, Any]) -> str:
+    """A job in a few words: `ƒ2 solver (RUN, kim)`."""
+    return f"{show.jobid_text(job['id'])} {job['name']} ({job['state']}, {show.user_name(job['userid'])})"

@@ -1,0 +1,1 @@
+"""Commands on targets: show, drain, exclude, move."""

@@ -1,0 +1,233 @@
+"""Rows of the resource tables: ranks that share labels (state, reason, group...), merged where what is shown is equal.
+
+Hosts are compressed, and a format that shows fewer labels gets fewer lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from fluxsched.cli.common import show
+from fluxsched.cli.common.table import Field
+from fluxsched.core.amounts import amounts_setting
+from fluxsched.core.idset import Idset
+from fluxsched.core.resources import ResourceSet
+
+STATUS_STATES = ("avail", "exclude", "draining", "drained", "torpid", "lost", "drain", "online", "offline", "all")
+MADE_UP = "made-up"
+"""What a target is called that is not the machine of the instance."""
+LIST_STATES = ("free", "allocated", "down", "up", "all")
+
+
+class Row(NamedTuple):
+    """Some ranks of a resource set and what is said of them."""
+
+    labels: Mapping[str, object]
+    ranks: Idset
+    source: ResourceSet
+
+
+def _label(name: str) -> Any:
+    return lambda row: row.labels.get(name)
+
+
+def _count(kind: str) -> Any:
+    return lambda row: row.source.restrict(row.ranks).count(kind)
+
+
+def _amounts(row: Row) -> str:
+    """What is counted on these ranks, and what the instance has of it once, which is on none."""
+    part = row.source.restrict(row.ranks)
+    return amounts_setting(part.with_shared(row.source.shared).counted())
+
+
+def _nodelist(row: Row) -> str:
+    return str(row.source.hosts(row.ranks).unique()) if row.source.nodelist else ""
+
+
+def _state_colour(value: object) -> str | None:
+    text = str(value).rstrip("*")
+    return {"down": show.RED, "offline": show.RED, "lost": show.RED, "drained": show.YELLOW, "draining": show.YELLOW,
+            "torpid": show.YELLOW, "exclude": show.DIM}.get(text)  # fmt: skip
+
+
+def _up_colour(value: object) -> str:
+    return show.GREEN if value in ("✔", "y") else show.RED
+
+
+SHARED_FIELDS = {
+    "properties": Field("PROPERTIES", _label("properties")),
+    "nnodes": Field("NNODES", lambda row: len(row.ranks)),
+    "ncores": Field("NCORES", _count("core")),
+    "ngpus": Field("NGPUS", _count("gpu")),
+    "amounts": Field("AMOUNTS", _amounts),
+    "ranks": Field("RANKS", lambda row: str(row.ranks)),
+    "nodelist": Field("NODELIST", _nodelist),
+    "where": Field("WHERE", _label("where")),
+    "rlist": Field("LIST", lambda row: row.source.restrict(row.ranks).summary()),
+}
+LIST_FIELDS = {"state": Field("STATE", _label("state"), _state_colour), **SHARED_FIELDS}
+STATUS_FIELDS = {
+    **LIST_FIELDS,
+    "up": Field("UP", _label("up"), _up_colour),
+    "group": Field("GROUP", _label("group")),
+    "reason": Field("REASON", _label("reason")),
+    "user": Field("USER", _label("user")),
+    "timestamp": Field("TIMESTAMP", _label("timestamp")),
+}
+
+
+def merged(rows: Iterable[Row], shown: frozenset[str]) -> list[Row]:
+    """Join rows whose shown labels are equal; the first keeps its place. Properties and groups split rows if shown."""
+    together: dict[tuple[object, ...], Row] = {}
+    for row in rows:
+        key = tuple(value for name, value in row.labels.items() if name in shown)
+        if (same := together.get(key)) is not None:
+            source = same.source if same.source is row.source else same.source | row.source
+            row = Row(row.labels, same.ranks | row.ranks, source)
+        together[key] = row
+    return list(together.values())
+
+
+def split(rows: Iterable[Row], label: str, parts: Mapping[str, Idset]) -> list[Row]:
+    """Cut each row so that all its ranks are in the same `parts`; their names, comma separated, become the label."""
+    done = []
+    for row in rows:
+        pieces: list[tuple[tuple[str, ...], Idset]] = [((), row.ranks)]
+        for name, ranks in parts.items():
+            pieces = [
+                (had, piece)
+                for names, whole in pieces
+                for had, piece in (((*names, name), whole & ranks), (names, whole - ranks))
+                if piece
+            ]
+        pieces = pieces or [((), row.ranks)]
+        done += [Row({**row.labels, label: ",".join(names)}, ranks, row.source) for names, ranks in pieces]
+    return done
+
+
+def list_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozenset[str]) -> list[Row]:
+    """Rows of `resource list` out of a resource.sched-status answer."""
+    rows = [Row({"state": state}, held.ranks, held) for state in states for held in [scheduler_view(answer, state)]]
+    if "properties" in shown:
+        rows = [piece for row in rows for piece in split([row], "properties", _public(row.source))]
+    return merged(_somewhere(rows, answer), shown)
+
+
+def _somewhere(rows: Iterable[Row], answer: Mapping[str, Any]) -> list[Row]:
+    """Rows with the label `where`: made-up, or (where some are) here. It is empty if all targets are this machine."""
+    made_up = Idset.parse(answer.get("made_up", ""))
+    if not made_up:
+        return list(rows)
+    found: list[Row] = []
+    for row in rows:
+        if not row.ranks:
+            found.append(row)
+        for where, ranks in (("here", row.ranks - made_up), (MADE_UP, row.ranks & made_up)):
+            if ranks:
+                found.append(Row({**row.labels, "where": where}, ranks, row.source))
+    return found
+
+
+def where_of(ranks: Idset, made_up: Idset) -> str:
+    """The same in one word for a row that is not to be cut, such as a group's."""
+    if not (ranks and made_up):
+        return ""
+    return MADE_UP if ranks <= made_up else "both" if ranks & made_up else "here"
+
+
+def scheduler_view(answer: Mapping[str, Any], state: str) -> ResourceSet:
+    """The resources in one of LIST_STATES."""
+    total, down = ResourceSet.parse(answer["all"]), ResourceSet.parse(answer["down"])
+    if state in ("all", "up"):
+        return total if state == "all" else total - down
+    allocated = ResourceSet.parse(answer["allocated"])
+    return {"down": down, "allocated": allocated}.get(state) or (
+        total - down - allocated if state == "free" else ResourceSet()
+    )
+
+
+def status_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozenset[str]) -> list[Row]:
+    """Rows of `resource status` out of a resource.status answer."""
+    source = ResourceSet.parse(answer["R"])
+    offline = _gone(answer)
+    parts = list(drain_rows(answer, source))
+    left = source.ranks - Idset.parse(answer.get("exclude", ""))
+    named = [("exclude", source.ranks - left)]
+    for row in parts:
+        left -= row.ranks
+    for name in ("lost", "torpid"):
+        ranks = Idset.parse(answer.get(name, "")) & left
+        left -= ranks
+        named.append((name, ranks))
+    rows = [Row(_labels(state), ranks, source) for state, ranks in [("avail", left), *named] if ranks] + parts
+    rows = [_in_weather(row, ranks, is_up) for row in rows
+            for ranks, is_up in ((row.ranks - offline, True), (row.ranks & offline, False)) if ranks]  # fmt: skip
+    rows = [row for row in rows if _wanted(row, frozenset(states))]
+    if "properties" in shown:
+        rows = split(rows, "properties", _public(source))
+    if "group" in shown:
+        rows = split(rows, "group", {name: Idset.parse(ids) for name, ids in answer.get("groups", {}).items()})
+    return merged(_somewhere(rows, answer), shown)
+
+
+def drain_rows(answer: Mapping[str, Any], source: ResourceSet) -> list[Row]:
+    """What is drained, as a resource.status answer has it: one row a reason, time, user and state."""
+    return [
+        Row(
+            _labels(info.get("state") or "drained", info["reason"], _user(info.get("user")), info["timestamp"]),
+            Idset.parse(ranks) & source.ranks,
+            source,
+        )
+        for ranks, info in sorted(answer.get("drain", {}).items(), key=lambda item: (item[1]["timestamp"], item[0]))
+    ]
+
+
+def drain_list(answer: Mapping[str, Any], shown: frozenset[str]) -> list[Row]:
+    """Rows of `resource drain` without arguments; `*` marks what is offline as well."""
+    source, offline = ResourceSet.parse(answer["R"]), _gone(answer)
+    rows = [
+        Row({**row.labels, "state": f"{row.labels['state']}{mark}"}, ranks, source)
+        for row in drain_rows(answer, source)
+        for ranks, mark in ((row.ranks - offline, ""), (row.ranks & offline, "*"))
+        if ranks
+    ]
+    return merged(_somewhere(rows, answer), shown)
+
+
+def property_rows(answer: Mapping[str, Any], shown: frozenset[str]) -> list[Row]:
+    """One row a property."""
+    source = ResourceSet.parse(answer["R"])
+    rows = [Row({"property": name}, ranks & source.ranks, source) for name, ranks in sorted(source.properties.items())]
+    return merged(_somewhere(rows, answer), shown)
+
+
+def _public(source: ResourceSet) -> Mapping[str, Idset]:
+    """The properties that jobs can ask for: those with a leading `+` are the instance's own, such as a queue's mark."""
+    return {name: ranks for name, ranks in source.properties.items() if not name.startswith("+")}
+
+
+def _gone(answer: Mapping[str, Any]) -> Idset:
+    """Offline; what is lost is in no other set of a resource.status answer, and not up either."""
+    return Idset.parse(answer.get("offline", "")) | Idset.parse(answer.get("lost", ""))
+
+
+def _labels(state: str, reason: str = "", user: str = "", timestamp: object = None) -> dict[str, object]:
+    return {"state": state, "reason": reason, "user": user, "timestamp": timestamp}
+
+
+def _user(user: object) -> str:
+    return show.user_name(user) if isinstance(user, int) else str(user or "")
+
+
+def _in_weather(row: Row, ranks: Idset, is_up: bool) -> Row:
+    state = f"{row.labels['state']}{'' if is_up else '*'}"
+    return Row({**row.labels, "state": state, "up": show.tick(is_up), "is_up": is_up}, ranks, row.source)
+
+
+def _wanted(row: Row, states: frozenset[str]) -> bool:
+    state = str(row.labels["state"]).rstrip("*")
+    also = "drain" if state in ("drained", "draining") else state
+    weather = "online" if row.labels["is_up"] else "offline"
+    return not states.isdisjoint((state, also, weather, "all"))

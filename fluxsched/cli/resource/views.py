@@ -1,0 +1,236 @@
+"""`fluxsched resource list|status|info|R|groups`: one request and its answer; and the streams `eventlog|acquire`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from fluxsched.cli.common import complete, show
+from fluxsched.cli.common.base import Command
+from fluxsched.cli.common.events import EventPrinter, event_options
+from fluxsched.cli.common.options import (
+    FSD,
+    Handle,
+    Output,
+    Table,
+    Words,
+    connected,
+    json_option,
+    table_options,
+    viewing,
+)
+from fluxsched.cli.common.table import Field
+from fluxsched.cli.resource.rows import (
+    LIST_FIELDS,
+    LIST_STATES,
+    MADE_UP,
+    STATUS_FIELDS,
+    STATUS_STATES,
+    Row,
+    list_rows,
+    scheduler_view,
+    status_rows,
+    where_of,
+)
+from fluxsched.core.amounts import amount_text
+from fluxsched.core.constraint import Constraint
+from fluxsched.core.idset import Idset
+from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.targets import parse_targets
+
+LIST = Table(
+    {
+        "default": "{state:>10} {nnodes:>6} {ncores:>8} {ngpus:>8} ?:{amounts:<16} ?:{where:<7} {nodelist}",
+        "long": "{state:>10} ?:{properties:<10} {nnodes:>6} {ncores:>8} {ngpus:>8} "
+                "?:{amounts:<16} ?:{where:<7} {ranks:<8} {nodelist}",
+        "rlist": "{state:>10} {nnodes:>6} {ncores:>8} {ngpus:>8} {rlist}",
+    },
+    LIST_FIELDS,
+)
+STATUS = Table(
+    {
+        "default": "{state:>10} {up:>2} {nnodes:>6} ?:{where:<7} {nodelist}",
+        "long": "{state:>10} {up:>2} {group:<8} {nnodes:>6} ?:{where:<7} ?:{user:<8} ?:{reason:<30.30+} "
+                "{ranks:<8} {nodelist}",
+    },
+    STATUS_FIELDS,
+)
+
+
+def _of(kind: str) -> Callable[[Any], object]:
+    return lambda row: row[0].get(kind)
+
+
+GROUPS = Table(
+    {
+        "default": "{name:<10} {nnodes:>6} ?:{leaving:>8} ?:{incoming:>8} {acquired:<8} ?:{where:<7} {ranks:<8} "
+                   "{nodelist}",
+    },
+    {
+        "name": Field("GROUP", _of("name")),
+        "nnodes": Field("NNODES", lambda row: len(row[1])),
+        "leaving": Field("LEAVING", _of("leaving")),
+        "incoming": Field("INCOMING", _of("incoming")),
+        "acquired": Field("ACQUIRED", lambda row: (row[0].get("dialect") or "yes") if row[0].get("acquired") else "no"),
+        "acquirer": Field("ACQUIRER", _of("acquirer")),
+        "where": Field("WHERE", lambda row: row[3]),
+        "ranks": Field("RANKS", lambda row: str(row[1])),
+        "nodelist": Field("NODELIST", lambda row: str(row[2].hosts(row[1]).unique()) if row[2].nodelist else ""),
+    },
+)
+
+_INCLUDE = click.option("-i", "--include", metavar="TARGETS", shell_complete=complete.hosts,
+                        help="Only these ranks or hosts.")  # fmt: skip
+_QUEUE = click.option("-q", "--queue", metavar="NAME", shell_complete=complete.queues,
+                      help="Only what the jobs of this queue may get.")  # fmt: skip
+
+
+def _states(allowed: tuple[str, ...], default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option("-s", "--states", metavar="STATE,...", type=Words(allowed), default=default, show_default=True,
+                        help=f"Only these of {', '.join(allowed)}.")  # fmt: skip
+
+
+def _wanted(handle: Handle, include: str | None, queue: str | None, whole: Mapping[str, Any]) -> Idset | None:
+    """The ranks that the options leave, None if that is all."""
+    if include is None and queue is None:
+        return None
+    total = ResourceSet.parse(whole)
+    ranks = total.ranks if include is None else parse_targets(include, total.ranks_by_host, total.ranks)
+    return ranks if queue is None else ranks & _of_queue(handle, queue)
+
+
+def _of_queue(handle: Handle, name: str) -> Idset:
+    """The targets that a queue's jobs may get: of its group, and with what it requires."""
+    queue, answer = handle.rpc("job-manager.queue-status", {"name": name}), handle.rpc("resource.status")
+    source = ResourceSet.parse(answer["R"])
+    members = Idset.parse(answer.get("groups", {}).get(queue.get("group", "default"), ""))
+    return Constraint.parse(queue.get("constraints") or {}).match(members, source.properties, source.ranks_of)
+
+
+def _only(rows: list[Row], wanted: Idset | None) -> list[Row]:
+    if wanted is None:
+        return rows
+    return [Row(row.labels, row.ranks & wanted, row.source) for row in rows if row.ranks & wanted]
+
+
+@click.command("list", cls=Command)
+@_states(LIST_STATES, "free,allocated,down")
+@_INCLUDE
+@_QUEUE
+@table_options(LIST)
+@viewing
+def list_resources(
+    handle: Handle, states: tuple[str, ...], include: str | None, queue: str | None, output: Output
+) -> None:
+    """What schedulers see: free, allocated, down; excluded targets are not in it.
+
+    AMOUNTS is what is counted there (memory, licences), where something is.
+    """
+    answer = handle.rpc("resource.sched-status")
+    wanted = _wanted(handle, include, queue, answer["all"])
+    output.show(answer, lambda shown: _only(list_rows(answer, states, shown), wanted))
+
+
+@click.command("status", cls=Command)
+@_states(STATUS_STATES, "all")
+@_INCLUDE
+@_QUEUE
+@table_options(STATUS)
+@viewing
+def status(handle: Handle, states: tuple[str, ...], include: str | None, queue: str | None, output: Output) -> None:
+    """What the resource module knows of each target; `*` and the UP column tell what is offline."""
+    answer = handle.rpc("resource.status")
+    wanted = _wanted(handle, include, queue, answer["R"])
+    output.show(answer, lambda shown: _only(status_rows(answer, states, shown), wanted))
+
+
+def _asked(answer: Mapping[str, Any], states: tuple[str, ...], include: str | None) -> ResourceSet:
+    held = EMPTY_R
+    for state in states:
+        held |= scheduler_view(answer, state)
+    if include is None:
+        return held
+    total = ResourceSet.parse(answer["all"])
+    return held.restrict(parse_targets(include, total.ranks_by_host, total.ranks))
+
+
+@click.command("info", cls=Command)
+@_states(LIST_STATES, "all")
+@_INCLUDE
+@json_option
+@viewing
+def info(handle: Handle, states: tuple[str, ...], include: str | None, as_json: bool) -> None:
+    """One line: how many nodes, cores and GPUs there are in the scheduler's view, and how much of what is counted."""
+    answer = handle.rpc("resource.sched-status")
+    held = _asked(answer, states, include)
+    counts = {"nnodes": len(held), "ncores": held.count("core"), "ngpus": held.count("gpu")}
+    amounts, made_up = held.counted(), held.ranks & Idset.parse(answer.get("made_up", ""))
+    if as_json:
+        more = {"amounts": dict(amounts)} if amounts else {}
+        show.print_json(counts | more | ({"made_up": str(made_up)} if made_up else {}))
+    else:
+        nouns = zip(counts.values(), ("Node", "Core", "GPU"), strict=True)
+        words = [show.plural(count, noun) for count, noun in nouns]
+        some = "all" if made_up == held.ranks else len(made_up)
+        words += [*[amount_text(*one) for one in amounts], *([f"{some} {MADE_UP}"] if made_up else [])]
+        click.echo(", ".join(words))
+
+
+@click.command("R", cls=Command)
+@_states(LIST_STATES, "all")
+@_INCLUDE
+@click.option("--json", is_flag=True, expose_value=False, help="Accepted for consistency: R is always JSON.")
+@viewing
+def print_r(handle: Handle, states: tuple[str, ...], include: str | None) -> None:
+    """Print the resources in the scheduler's view as R (RFC 20)."""
+    show.print_json(_asked(handle.rpc("resource.sched-status"), states, include).to_json())
+
+
+@click.command("groups", cls=Command)
+@table_options(GROUPS)
+@viewing
+def groups(handle: Handle, output: Output) -> None:
+    """Groups, their targets, who has acquired them and in which dialect, and what is leaving or on its way in."""
+    answer = handle.rpc("resource.groups")
+    known = {} if output.as_json else handle.rpc("resource.status")
+    source = ResourceSet.parse(known["R"]) if known else EMPTY_R
+    made_up = Idset.parse(known.get("made_up", ""))
+    targets = [(each, Idset.parse(each["targets"])) for each in answer["groups"]]
+    output.show(answer, lambda shown: [(each, ranks, source, where_of(ranks, made_up)) for each, ranks in targets])
+
+
+@click.command("eventlog", cls=Command)
+@click.option("-F", "--follow", is_flag=True, help="Follow new events as they happen.")
+@click.option("-w", "--wait", metavar="EVENT", help="Print events up to EVENT, waiting for it, then leave.")
+@click.option("-t", "--timeout", type=FSD, metavar="FSD", help="With --wait: fail after this time.")
+@event_options
+@viewing
+def eventlog(handle: Handle, printer: EventPrinter, follow: bool, wait: str | None, timeout: float | None) -> None:
+    """The journal of resource events (RFC 44): the history, and with -F what follows."""
+    with printer.deadline(timeout):
+        for batch in handle.stream("resource.journal"):
+            for event in batch["events"]:
+                printer.show(event)
+                if wait and event["name"] == wait:
+                    return
+            if not batch["events"] and not follow and not wait:
+                return  # the empty batch marks the end of the history
+
+
+@click.command("acquire", cls=Command)
+@click.option("--group", default="default", show_default=True, help="The group to acquire.")
+@click.option("--plain", is_flag=True, help="Speak today's RFC 28: the group `default`, no types, no release.")
+@click.option("--json", is_flag=True, expose_value=False, help="Accepted for consistency: the stream is always JSON.")
+@connected
+def acquire(handle: Handle, group: str, plain: bool) -> None:
+    """Acquire a group and print what a scheduler sees, one JSON a line, until interrupted.
+
+    Only one can have a group, so this fails with EBUSY where a scheduler has it. Nothing is released while this runs:
+    targets that are told to leave do so when it ends.
+    """
+    if plain and group != "default":
+        raise click.UsageError("--plain acquires the group default; leave --group out")
+    request = None if plain else {"group": group, "accept": ["update"]}
+    show.print_stream(handle.stream("resource.acquire", request))

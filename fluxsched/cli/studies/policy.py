@@ -1,0 +1,105 @@
+"""`fluxsched policy`: which policies there are, a new one to begin with, and whether one keeps the laws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fluxsched.cli.common import complete, show
+from fluxsched.cli.common.base import Group, usage
+from fluxsched.cli.common.options import Output, Table, Whole, table_options
+from fluxsched.cli.common.table import Field
+from fluxsched.core.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fluxsched.sim.plugin import Verdict
+
+LIST = Table(
+    {"default": "{name:<13} {options:<35} {says}"},
+    {
+        "name": Field("POLICY", lambda row: row.name),
+        "options": Field("OPTIONS", lambda row: row.options),
+        "says": Field("WHAT IT DOES", lambda row: row.says),
+    },
+)
+
+_COLOURS = {"broken": show.RED, "kept": show.GREEN, "unclear": show.YELLOW}
+CHECK = Table(
+    {"default": "{rule:<13} {verdict:<8} {cases:>5} {what}"},
+    {
+        "rule": Field("RULE", lambda row: row.rule),
+        "verdict": Field("VERDICT", lambda row: row.verdict, lambda value: _COLOURS.get(str(value))),
+        "cases": Field("CASES", lambda row: row.cases),
+        "what": Field("WHAT", lambda row: str(row.finding or row.says)),
+        "says": Field("SAYS", lambda row: row.says),
+        "seed": Field("SEED", lambda row: row.finding and row.finding.seed),
+        "line": Field("LINE", lambda row: row.finding and row.finding.line),
+    },
+)
+
+
+@click.group("policy", cls=Group)
+def policy() -> None:
+    """Write, check and list policies."""
+
+
+@policy.command("list")
+@table_options(LIST)
+def list_policies(output: Output) -> None:
+    """The policies that a scheduler can be started with, and their options with what they are by default."""
+    from fluxsched.runtime.config.policy_list import policies
+
+    rows = list(policies())
+    output.show({"policies": [row._asdict() for row in rows]}, lambda shown: rows)
+
+
+@policy.command("new")
+@click.option("--directory", metavar="D", type=click.Path(path_type=Path), help="Where to. [default: ./NAME]")
+@click.argument("name", metavar="NAME")
+def new(name: str, directory: Path | None) -> None:
+    """Write a package with a working policy NAME, its entry point and its test."""
+    from fluxsched.sim.plugin import check_name
+    from fluxsched.sim.plugin import new as write
+
+    check_name(name)
+    place = directory or Path(name)
+    paths = write(name, place)
+    for path in paths:
+        click.echo(printable(str(path)))
+    click.echo(f"\nTry it:  fluxsched policy check {printable(_typed(paths))}")
+
+
+def _typed(paths: Sequence[Path]) -> str:
+    """The module as a policy is named by its file, which has a `/`."""
+    (module,) = [path for path in paths if path.suffix == ".py" and not path.name.startswith("test_")]
+    return str(module) if "/" in str(module) else f"./{module}"
+
+
+@policy.command("check")
+@click.option("--seed", metavar="S", type=Whole(min=0), default=0, show_default=True,
+              help="Seed of the first case; a failing case is reported with its own.")  # fmt: skip
+@click.argument("spec", metavar="NAME", shell_complete=complete.policies)
+@table_options(CHECK)
+def check(spec: str, seed: int, output: Output) -> int:
+    """Try a policy, NAME, NAME:key=value,... or ./FILE.py, against the laws that every policy has to keep.
+
+    `no claim`: the policy does not promise what the rule is about. Exit status 1 when a rule is broken, 2 when NAME is
+    no policy.
+    """
+    from fluxsched.cli.studies.policy_check import check_apart
+    from fluxsched.sim.plugin import check_words
+
+    with usage():
+        check_words(spec)
+    verdicts = list(check_apart(spec, seed))
+    output.show({"policy": spec, "seed": seed, "rules": [_json(one) for one in verdicts]}, lambda shown: verdicts)
+    return int(any(one.verdict == "broken" for one in verdicts))
+
+
+def _json(verdict: Verdict) -> dict[str, object]:
+    finding = verdict.finding
+    return {**verdict._asdict(), "finding": finding and finding._asdict()}

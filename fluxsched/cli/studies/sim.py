@@ -1,0 +1,151 @@
+"""`fluxsched sim TRACE` and `fluxsched sim gen`: policies on a trace, in virtual time, and traces to try them on.
+
+`sim TRACE` is short for `sim run TRACE`; a trace called `gen` or `run` is written `./gen`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fluxsched.cli.common import show
+from fluxsched.cli.common.base import Group, usage
+from fluxsched.cli.common.options import FSD, Whole, connect, uri_option
+from fluxsched.core.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fluxsched.cli.common.progress import ProgressLine
+    from fluxsched.sim.commands import Study
+
+_IN = click.Path(exists=True, dir_okay=False, path_type=Path)
+_OUT = click.Path(dir_okay=False, path_type=Path)
+_COUNT = Whole(min=1)
+
+
+class SimGroup(Group):
+    """The group whose first command may be left out."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """What is no command of ours belongs to `run`; so does asking for help."""
+        if args and args[0] not in self.commands:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("sim", cls=SimGroup)
+def sim() -> None:
+    """Simulate policies on a trace: `sim TRACE`; generate a trace: `sim gen`."""
+
+
+@sim.command("run")
+@click.option("--policy", "policies", metavar="P", multiple=True,
+              help="NAME or NAME:key=value,..., 'easy;debug=fifo' for a queue of its own; several are compared. "
+                   "[default: easy]")  # fmt: skip
+@click.option("--label", "labels", metavar="NAME", multiple=True,
+              help="Name of a policy in tables and plots; one for each --policy, in order.")  # fmt: skip
+@click.option("--procs", metavar="N", type=_COUNT, help="N one-core targets. [default: what the trace says]")
+@click.option("--nodes", metavar="N", type=_COUNT, help="N targets of --cores and --gpus each.")
+@click.option("--cores", metavar="C", type=_COUNT, help="Cores a node. [default: 1]")
+@click.option("--gpus", metavar="G", type=Whole(min=0), help="GPUs a node. [default: 0]")
+@click.option("--R", "r_path", metavar="F", type=_IN, help="Take the resources from an R file (RFC 20).")
+@click.option("--config", metavar="F", type=_IN, help="Groups, queues and limits of an instance's configuration.")
+@click.option("--site", metavar="F", type=_IN, help="Drains, outages, moves and maintenance, at given times.")
+@click.option("--until", "until_s", metavar="T", type=FSD, help="End after that much virtual time (FSD: 90d).")
+@click.option("--jobs-out", metavar="F.csv", type=_OUT, help="Write the table of jobs, of all policies.")
+@click.option("--plot", metavar="F", type=_OUT, help="Draw to F.png, F.svg or F.html (needs fluxsched[plots]).")
+@click.option("--by", type=click.Choice(["user", "queue"]), help="Also show what each user or queue got.")
+@click.option("--feedback", is_flag=True, help="Submit a job its think time after the end of its preceding job.")
+@click.option("--check", is_flag=True, help="Assert all invariants at each instant; slow.")
+@click.option("--speed", metavar="X", type=float, help="Replay X times as fast against a running instance instead.")
+@uri_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: all figures, users and queues, not rounded.")
+@click.argument("trace", metavar="TRACE", type=_IN)
+def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> None:
+    """Run a TRACE (SWF or JSON lines, also gzipped) through the production scheduler, in virtual time.
+
+    `sim gen` makes traces; rfc/simulator.md tells formats and semantics.
+    """
+    from fluxsched.runtime.system.clock import SystemClock
+    from fluxsched.sim.commands import Wanted, replay_live, simulate
+
+    if uri is not None and speed is None:
+        raise click.UsageError("--uri is for --speed: a simulation needs no instance")
+    with usage():
+        order = Wanted(**wanted)
+    with progress(SystemClock.monotonic_s) as bar:
+        if speed is None:
+            study = simulate(order, SystemClock.monotonic_s, bar)
+        else:
+            with connect(uri) as handle:
+                study = replay_live(order, handle, speed, _RealTime(), bar)
+    _print(study, as_json)
+
+
+@sim.command("gen")
+@click.option("--jobs", metavar="N", type=_COUNT, default=1000, show_default=True, help="How many jobs.")
+@click.option("--procs", metavar="N", type=_COUNT, help="For N one-core targets. [default: 128]")
+@click.option("--nodes", metavar="N", type=_COUNT, help="For N targets of --cores each instead.")
+@click.option("--cores", metavar="C", type=_COUNT, help="Cores a node. [default: 1]")
+@click.option("--seed", metavar="S", type=int, default=0, show_default=True, help="Same seed, same trace.")
+@click.option("--load", metavar="L", type=float, help="Demand in parts of the machine: 0.8. [default: any]")
+@click.option("--users", metavar="N", type=_COUNT, default=50, show_default=True, help="How many users submit.")
+@click.option("--swf", is_flag=True, help="Print SWF; with -o the name decides (.swf, .swf.gz, else JSON lines).")
+@click.option("-o", "--output", "path", metavar="F", type=_OUT, help="Write there. [default: stdout]")
+def gen(path: Path | None, **options: Any) -> None:
+    """Generate a workload by the model of Lublin and Feitelson (2003)."""
+    from fluxsched.sim.commands import make_workload
+
+    with usage():
+        lines = make_workload(path, **options)
+    for line in lines:
+        click.echo(line)
+
+
+@contextmanager
+def progress(monotonic_s: Callable[[], float]) -> Iterator[Callable[[str], ProgressLine] | None]:
+    """Makes a progress line a simulation, on a terminal only, and takes them away at the end."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from fluxsched.cli.common.progress import ProgressLine
+
+    lines: list[ProgressLine] = []
+
+    def begin(title: str) -> ProgressLine:
+        lines.append(ProgressLine(title, monotonic_s))
+        return lines[-1]
+
+    try:
+        yield begin
+    finally:
+        for line in lines:
+            line.clear()
+
+
+def _print(study: Study, as_json: bool) -> None:
+    if as_json:
+        show.print_json(study.to_json())
+        return
+    for line in study.lines():
+        click.echo(printable(line))
+
+
+class _RealTime:
+    """The clock of a replay."""
+
+    def wall_s(self) -> float:
+        from fluxsched.runtime.system.clock import SystemClock
+
+        return SystemClock.wall_s()
+
+    def sleep(self, delay_s: float) -> None:
+        from fluxsched.runtime.system.clock import sleep
+
+        sleep(delay_s)

@@ -1,0 +1,1 @@
+"""Commands that submit jobs: submit, run, bulksubmit, batch, alloc."""

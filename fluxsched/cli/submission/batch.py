@@ -1,0 +1,216 @@
+"""`fluxsched batch|alloc|proxy`: instances that are jobs, and how to get into them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import click
+
+from fluxsched.cli.common import complete, show
+from fluxsched.cli.common.base import Command, Failed, warn
+from fluxsched.cli.common.options import JOBID, Handle, connect, json_option, uri_option
+from fluxsched.cli.jobs.attach import end_text, pending_hints, report_end
+from fluxsched.cli.submission.batch_config import merged_config
+from fluxsched.cli.submission.batch_script import BatchCommand, script_of
+from fluxsched.cli.submission.environment import submitted_environment
+from fluxsched.cli.submission.feasibility import check_feasible
+from fluxsched.cli.submission.jobspec_options import build, slot_options, working_directory
+from fluxsched.cli.submission.submit import COMMAND_LAST, own_job, submit_one
+from fluxsched.core.nested import ADDRESS_KEY, SCRIPT, Nested, nested_jobspec
+from fluxsched.errors import FluxschedError, RPCError
+
+OUTPUT = "flux-{{id}}.out"
+"""Where a script prints, unless it is told otherwise: as Flux's batch has it."""
+KEPT = ("none", "kvs")
+"""Flux's words for output that is kept with the job, where `job attach` and `job output` show it."""
+
+conf_option = click.option(
+    "--conf", "configs", multiple=True, metavar="FILE|KEY=VALUE",
+    help="Configuration of the instance inside: a file .toml or .json, one key, or TOML text; may be repeated.",
+)  # fmt: skip
+
+
+@click.command("batch", cls=BatchCommand, context_settings=COMMAND_LAST)
+@click.option("--wrap", is_flag=True, help="Make a script of the command (or of stdin): #!/bin/sh goes before it.")
+@conf_option
+@click.option("--wait", is_flag=True, help="Wait for the job to end and exit with its status.")
+@click.option("--quiet", is_flag=True, help="Do not print the job id.")
+@json_option
+@uri_option
+@slot_options
+@click.argument("command", metavar="[SCRIPT [ARGS]...]", nargs=-1, type=click.UNPROCESSED,
+                shell_complete=complete.files)  # fmt: skip
+def batch(wrap: bool, configs: tuple[str, ...], wait: bool, quiet: bool, as_json: bool,
+          uri: str | None, dry_run: bool, **options: Any) -> int:  # fmt: skip
+    """Submit a script that runs in an instance of its own, on the resources asked for.
+
+    SCRIPT (else stdin) is stored with the job. Lines `#flux: OPTIONS` at its beginning are read as options; those typed
+    here win. In it, `fluxsched run` and `flux run` use its own instance, and `fluxsched --parent` uses this one. Its
+    output goes to flux-{{id}}.out unless --output says otherwise.
+    """
+    script = script_of(click.get_current_context())
+    arguments = () if wrap else tuple(options["command"][1:])
+    options["job_name"] = options["job_name"] or os.path.basename(script.name) or "batch"
+    if options["output"] in KEPT:
+        options["output"] = None
+    elif options["output"] is None:
+        options["output"] = OUTPUT
+    options["input"] = options["input"] or os.devnull
+    jobspec = nested_jobspec(_slots(options), Nested((SCRIPT, *arguments)), script.text, merged_config(configs))
+    if dry_run:
+        show.print_json(jobspec)
+        return 0
+    with connect(uri) as handle:
+        check_feasible(handle, [jobspec])
+        jobid = submit_one(handle, jobspec, options)
+        if as_json:
+            show.print_json({"ids": [jobid]})
+        elif not quiet:
+            show.flushed(show.jobid_text(jobid))
+        return report_end(handle.wait(jobid)) if wait else 0
+
+
+@click.command("alloc", cls=Command, context_settings=COMMAND_LAST)
+@click.option("--bg", is_flag=True, help="Print the job id once the instance is up, and leave it running.")
+@conf_option
+@uri_option
+@slot_options
+@click.argument("command", metavar="[COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+def alloc(bg: bool, configs: tuple[str, ...], uri: str | None, dry_run: bool,
+          **options: Any) -> int:  # fmt: skip
+    """Get resources, and an instance on them; run COMMAND, else a shell, in it.
+
+    COMMAND runs at this terminal, and the commands in it use the new instance, which ends with it. With --bg COMMAND
+    runs in the instance, which stays until that has ended or the job is canceled; `fluxsched proxy JOBID` gets in.
+    """
+    command = tuple(options["command"])
+    options["job_name"] = options["job_name"] or (os.path.basename(command[0]) if command else "alloc")
+    options["input"] = options["input"] or os.devnull
+    nested = Nested(command if bg else (), stays=not (bg and command))
+    jobspec = nested_jobspec(_slots(options), nested, None, merged_config(configs))
+    if dry_run:
+        show.print_json(jobspec)
+        return 0
+    environment = submitted_environment(options["env_rules"])
+    cwd = working_directory(options["cwd"])
+    with connect(uri) as handle, own_job(handle, jobspec, options, _interruption) as jobid:
+        address = _await_address(handle, jobid)
+        if bg:
+            show.flushed(show.jobid_text(jobid))
+            return 0
+        return _visit(handle, jobid, address, command, environment, cwd)
+
+
+def _interruption(end: BaseException) -> str:
+    return "the output of alloc is closed or full" if isinstance(end, OSError) else "alloc was interrupted"
+
+
+@click.command("proxy", cls=Command, context_settings=COMMAND_LAST)
+@uri_option
+@click.argument("jobid", metavar="JOBID", type=JOBID, shell_complete=complete.jobids)
+@click.argument("command", metavar="[COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+def proxy(uri: str | None, jobid: int, command: tuple[str, ...]) -> int:
+    """Run COMMAND, else a shell, here; fluxsched commands in it use the instance that JOBID is."""
+    with connect(uri) as handle:
+        address = address_of(handle, jobid)
+    return _inside(address, jobid, command, os.environ, os.getcwd())
+
+
+def _slots(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The jobspec of the slots asked for, with a command that is still to be replaced."""
+    chosen = dict(options)
+    if chosen["ntasks"] is None:
+        if chosen["nodes"] is None:
+            raise click.UsageError("say how much it needs: -n SLOTS, or -N NODES for whole nodes")
+        chosen["exclusive"] = True
+    return build({**chosen, "command": ("flux", "broker")})
+
+
+def address_of(handle: Handle, jobid: int) -> str:
+    """Where the instance is that a job is. Raises FluxschedError for a job that is none, or is not up."""
+    found = handle.rpc("job-manager.lookup", {"id": jobid, "keys": ["eventlog"]})["eventlog"]
+    address = _address(found)
+    if address is None:
+        name = show.jobid_text(jobid)
+        raise FluxschedError(f"{name} is no running instance: `fluxsched job eventlog {name}` shows how it stands")
+    return address
+
+
+def _address(events: list[dict[str, Any]]) -> str | None:
+    """What the memo of an instance says, in the events of its job; None if it has none, or has ended."""
+    address = None
+    for event in events:
+        if event["name"] == "memo":
+            address = event["context"].get(ADDRESS_KEY, address)
+        elif event["name"] in ("finish", "clean"):
+            return None
+    return address
+
+
+def _await_address(handle: Handle, jobid: int) -> str:
+    """Wait until the instance is up; a person at a terminal is told why that takes long."""
+    hints = pending_hints(handle, jobid) if os.isatty(2) else ()
+    events: list[dict[str, Any]] = []
+    for answer in handle.stream("job-manager.eventlog", {"id": jobid, "follow": True}, meanwhile=hints):
+        events += answer["events"]
+        address = _address(events)
+        if address is not None:
+            return address
+    raise _ended(handle, jobid)
+
+
+def _visit(handle: Handle, jobid: int, address: str, command: tuple[str, ...], environment: Mapping[str, str],
+           cwd: str) -> int:  # fmt: skip
+    """Run the command inside; the instance ends with it, and it with the instance."""
+    from fluxsched.runtime.instance.visiting import stop_instance
+
+    try:
+        status = _inside(address, jobid, command, environment, cwd, _ends(handle, jobid))
+    except FluxschedError as fault:  # it ended just now, or is lost
+        with suppress(RPCError):
+            handle.rpc("job-manager.cancel", {"id": jobid, "note": "alloc could not get in"})
+        why = end_text(handle.wait(jobid))
+        raise FluxschedError(f"{show.jobid_text(jobid)}: {why}: {fault}") from fault
+    with suppress(FluxschedError):
+        stop_instance(address)
+    result = handle.wait(jobid)
+    lost = report_end(result)  # of an instance that was stopped: 0
+    return status or lost
+
+
+def _inside(address: str, jobid: int, command: tuple[str, ...], environment: Mapping[str, str], cwd: str,
+            ends: Callable[[Any], None] | None = None) -> int:  # fmt: skip
+    """Run the command in the instance that the job is; its exit status, 127 or 126 if it cannot be run."""
+    from fluxsched.runtime.instance.visiting import CannotRun, visit
+
+    base = {**environment, "FLUX_ENCLOSING_ID": show.jobid_text(jobid)}
+    try:
+        status: int = visit(address, command, base, cwd, ends)
+    except CannotRun as fault:
+        warn(str(fault))
+        return fault.status
+    return status
+
+
+def _ends(handle: Handle, jobid: int) -> Callable[[Any], None]:
+    """Returns when the job has ended, having looked after what is beside it meanwhile."""
+
+    def wait(beside: Any) -> None:
+        for answer in handle.stream("job-manager.eventlog", {"id": jobid, "follow": True}, beside=beside):
+            if any(event["name"] in ("finish", "clean") for event in answer["events"]):
+                return
+
+    return wait
+
+
+def _ended(handle: Handle, jobid: int) -> Failed:
+    """What to say of an instance that ended before it was up; what it printed is more than a status."""
+    with suppress(RPCError):
+        for piece in handle.stream("job-manager.output", {"id": jobid, "follow": False}):
+            data = piece["data"]
+            click.echo(data if isinstance(data, str) else data.decode(errors="replace"), err=True, nl=False)
+    why = end_text(handle.wait(jobid))
+    return Failed(click.get_current_context(), f"{show.jobid_text(jobid)}: the instance did not come up: {why}")

@@ -1,0 +1,64 @@
+"""Before a job is submitted: could it ever run? What never could is refused here, with the reason.
+
+Law: only the scheduler's own "never" refuses a job. Where nobody serves its group, or nobody answers in time, it is
+submitted and waits; whatever else is wrong with it the submission says. One question serves all copies of a job.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fluxsched.cli.common.options import Handle
+from fluxsched.cli.submission.jobspec_options import UNSATISFIABLE
+from fluxsched.errors import Refused, RPCError
+
+ANSWER_S = 5.0
+"""A scheduler answers within milliseconds; one that does not keeps nobody from submitting."""
+
+QUESTIONS_MAX = 100
+"""Different jobs of one command about which the scheduler is asked; of a thousand it would take a second."""
+
+
+def check_feasible(handle: Handle, jobspecs: Iterable[dict[str, Any]], names: Sequence[str] = ()) -> None:
+    """Raises Refused if the scheduler says of one of them that it could never run; then none is to be submitted.
+
+    Nobody is asked about one that is to wait all the same (`--allow-infeasible`). Jobs that ask for the same are asked
+    about once, and of many different ones only the first QUESTIONS_MAX. The error names all that could never run, by
+    `names` where there are several.
+    """
+    asked: set[str] = set()
+    faults: list[str] = []
+    for at, jobspec in enumerate(jobspecs):
+        system = jobspec.get("attributes", {}).get("system", {})
+        wanted = json.dumps(
+            (jobspec.get("resources"), system.get("constraints"), system.get("queue"), system.get("duration"))
+        )
+        if wanted in asked or UNSATISFIABLE in system:
+            continue
+        if len(asked) == QUESTIONS_MAX:
+            break
+        asked.add(wanted)
+        try:
+            if not _asked(handle, jobspec):
+                break
+        except Refused as fault:
+            faults.append(f"{names[at]}: {fault}" if names and names[at] else str(fault))
+    if faults:
+        text = f"{'; '.join(faults)}; --allow-infeasible submits it, to wait until it can"
+        raise Refused(text, errno.EOVERFLOW)
+
+
+def _asked(handle: Handle, jobspec: dict[str, Any]) -> bool:
+    """Whether somebody answers; raises Refused if he says never."""
+    from fluxsched.core.jobspec import without_bulk
+
+    try:
+        handle.rpc("feasibility.check", {"jobspec": without_bulk(jobspec)}, timeout_s=ANSWER_S)
+    except RPCError as fault:
+        if fault.errnum == errno.EOVERFLOW:
+            raise Refused(f"can never run: {fault}", errno.EOVERFLOW) from None
+        return fault.errnum not in (errno.ENOSYS, errno.ETIMEDOUT)
+    return True

@@ -1,0 +1,277 @@
+"""The options that describe a job, named as Flux has them, and the jobspec (RFC 25) that they make."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from math import inf, nan
+from typing import Any
+
+import click
+
+from fluxsched.cli.common import complete
+from fluxsched.cli.common.base import warn
+from fluxsched.cli.common.options import TIME_LIMIT, URGENCY, Converted, Whole
+from fluxsched.cli.common.values import parse_value, read_text
+from fluxsched.cli.submission.environment import all_rules, split_templates, submitted_environment
+from fluxsched.core.amounts import check_kind, parse_amount
+from fluxsched.core.constraint import Constraint, parse_constraint_text
+from fluxsched.core.duration import parse_duration
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobfields import ENV_EXPAND
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.jsontext import with_path
+from fluxsched.core.text import is_text, printable
+from fluxsched.errors import InvalidValue
+from fluxsched.runtime.system.clock import SystemClock
+
+FLAGS = {"debug": 2, "waitable": 4, "novalidate": 8}
+"""Names and bits of submit flags."""
+
+UNSATISFIABLE = "unsatisfiable"
+"""`attributes.system.unsatisfiable`: `wait` if the job is to wait although it could never run so far."""
+
+PLACES = ("task", "node", "job")
+"""For what each an amount can be asked."""
+
+Asked = tuple[str, str, int]
+"""An amount that is asked for: one of PLACES, the kind, and how much."""
+
+BEGIN_MAX_S = 253_402_300_800.0
+"""The end of the year 9999, in seconds since the epoch: no calendar goes on."""
+
+SHELL_OPTIONS = ("pmi", "input.stdin", "output.stdout", "output.stderr", ENV_EXPAND)
+"""The shell options (and what is below them) that are read here; others are kept in the jobspec."""
+
+NAMES_SHOWN_MAX = 8
+"""Ignored shell options that one warning names."""
+
+_WARNED = "fluxsched.ignored-options"
+
+COPIES_MAX = 100_000
+"""As many jobs as one connection may have in flight."""
+
+
+def parse_flags(text: str) -> int:
+    """The mask of a comma separated list of FLAGS. Raises InvalidValue naming all that are unknown."""
+    names = [name for name in text.split(",") if name]
+    unknown = [name for name in names if name not in FLAGS]
+    if unknown:
+        raise InvalidValue(f"{', '.join(unknown)} is not among {', '.join(FLAGS)}")
+    return sum(FLAGS[name] for name in set(names))
+
+
+def parse_dependency(text: str) -> Mapping[str, str]:
+    """`afterok:JOBID` or `begin-time:WHEN` as RFC 26 has it."""
+    scheme, colon, value = text.partition(":")
+    if not colon or not value:
+        raise InvalidValue(f"dependency {text!r} is not SCHEME:VALUE, such as afterok:JOBID")
+    return {"scheme": scheme, "value": str(parse_begin_time(value)) if scheme == "begin-time" else value}
+
+
+def parse_begin_time(text: str) -> float:
+    """Seconds since the Unix epoch: from `+FSD`, seconds, or a date as in 2030-01-31T12:00."""
+    try:
+        after = text.startswith("+")
+        seconds = round(SystemClock.wall_s() + parse_duration(text[1:]), 3) if after else float(text)
+    except OverflowError:
+        seconds = inf
+    except InvalidValue:
+        raise
+    except ValueError:
+        seconds = nan
+    if seconds > BEGIN_MAX_S:
+        raise InvalidValue(f"begin time {text!r} is after the year 9999")
+    if seconds >= 0:
+        return seconds
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise InvalidValue(f"begin time {text!r} is not +FSD, seconds since the epoch or a date and time") from None
+
+
+def parse_request(text: str) -> list[Asked]:
+    """`memory=4GiB,scratch=1TB/node,matlab=1/job`: for each task, unless it says of what else."""
+    found = []
+    for part in text.split(","):
+        kind, equals, rest = part.partition("=")
+        amount, slash, place = rest.partition("/")
+        if not equals or (slash and place not in PLACES):
+            raise InvalidValue(f"{part!r} is not KIND=AMOUNT, KIND=AMOUNT/node or KIND=AMOUNT/job, as in memory=4GiB")
+        found.append((place or PLACES[0], check_kind(kind), parse_amount(amount)))
+    return found
+
+
+def amounts_for(place: str, requests: Iterable[Sequence[Asked]]) -> dict[str, int]:
+    """What is asked for one of PLACES. Raises InvalidValue for a kind that is asked for twice there."""
+    asked: dict[str, int] = {}
+    for where, kind, amount in [one for each in requests for one in each if one[0] == place]:
+        if kind in asked:
+            raise InvalidValue(f"--request {kind} for each {where} is given twice: give one amount")
+        asked[kind] = amount
+    return asked
+
+
+def parse_copies(text: str) -> Idset:
+    """The ids of `--cc`."""
+    ids = Idset.parse(text)
+    if not 0 < len(ids) <= COPIES_MAX:
+        raise InvalidValue(f"{text!r} makes {len(ids)} jobs: at least 1, at most {COPIES_MAX} at a time")
+    return ids
+
+
+_NATURAL = Whole(min=0)
+_POSITIVE = Whole(min=1)
+_TASKS = (
+    click.option("-N", "--nodes", type=_POSITIVE, metavar="N", help="Number of nodes."),
+    click.option("-n", "--ntasks", type=_POSITIVE, metavar="N", help="Number of tasks. [default: 1]"),
+    click.option("-c", "--cores-per-task", type=_POSITIVE, metavar="N", default=1, help="Cores for each task."),
+    click.option("-g", "--gpus-per-task", type=_NATURAL, metavar="N", default=0, help="GPUs for each task."),
+)  # fmt: skip
+_SLOTS = (
+    click.option("-N", "--nodes", type=_POSITIVE, metavar="N", help="Number of nodes; whole nodes unless -n is given."),
+    click.option("-n", "--nslots", "ntasks", type=_POSITIVE, metavar="N", help="Number of slots of resources."),
+    click.option("-c", "--cores-per-slot", "cores_per_task", type=_POSITIVE, metavar="N", default=1,
+                 help="Cores for each slot. [default: 1]"),
+    click.option("-g", "--gpus-per-slot", "gpus_per_task", type=_NATURAL, metavar="N", default=0,
+                 help="GPUs for each slot."),
+)  # fmt: skip
+_JOB_OPTIONS = (
+    click.option("--request", "requests", multiple=True, metavar="KIND=AMOUNT,...",
+                 type=Converted("request", parse_request),
+                 help="Counted resources: memory=4GiB for each task, scratch=1TB/node, matlab=1/job."),
+    click.option("-x", "--exclusive", is_flag=True, help="Whole nodes, not shared with other jobs."),
+    click.option("-t", "--time-limit", type=TIME_LIMIT, metavar="MINUTES|FSD", default=0.0,
+                 help="Time limit: minutes, or with a unit, such as 30s, 1.5h."),
+    click.option("-q", "--queue", metavar="NAME", shell_complete=complete.queues, help="The queue to submit to."),
+    click.option("--urgency", type=URGENCY, metavar="N", default=16, help="0-31, hold, default or expedite."),
+    click.option("--job-name", metavar="NAME", help="The job's name. [default: the command's]"),
+    click.option("--dependency", "dependencies", multiple=True, metavar="SCHEME:VALUE",
+                 type=Converted("dependency", parse_dependency), help="Such as afterok:JOBID; may be repeated."),
+    click.option("--begin-time", type=Converted("begin-time", parse_begin_time), metavar="WHEN",
+                 help="Not before +FSD from now, or a date and time."),
+    click.option("--requires", type=Converted("constraint", parse_constraint_text), metavar="CONSTRAINT",
+                 help="Such as 'ssd & !gpu' or 'host:node[0-3]'."),
+    click.option("--input", metavar="FILE", help="Have the tasks read FILE."),
+    click.option("--output", metavar="FILE",
+                 help="Write stdout of the tasks to FILE. It may have tags, such as {{id}}, {{name}}, {{taskid}}."),
+    click.option("--error", metavar="FILE", help="Write stderr of the tasks to FILE, which may have tags as well."),
+    click.option("--cwd", metavar="DIR", help="Working directory of the tasks. [default: this one]"),
+    click.option("--env", "env_rules", multiple=True, metavar="RULE", callback=all_rules,
+                 help="Edit the environment, in order: NAME=VALUE sets, -PATTERN removes, PATTERN brings back, ^FILE "
+                      "holds more rules."),
+    click.option("--env-remove", multiple=True, metavar="PATTERN", expose_value=False,
+                 help="Remove variables that match: a glob, or /REGEX/."),
+    click.option("--env-file", multiple=True, metavar="FILE", expose_value=False,
+                 help="Read rules as for --env from FILE, one a line."),
+    click.option("-o", "--setopt", "shell_options", multiple=True, metavar="KEY[=VALUE]",
+                 help="Set a shell option: pmi=off disables PMI, pmi=simple enables it even for one task."),
+    click.option("--setattr", "attributes", multiple=True, metavar="KEY=VALUE",
+                 help="Set attributes.system.KEY (or user.KEY) of the jobspec; VALUE is JSON or text."),
+    click.option("--allow-infeasible", is_flag=True, help="Submit a job even if it could never run so far; it waits."),
+    click.option("--flags", type=Converted("flags", parse_flags), metavar="NAME,...", default=0,
+                 help=f"Submit flags: {', '.join(FLAGS)}."),
+    click.option("--dry-run", is_flag=True, help="Print the jobspec and submit nothing."),
+)  # fmt: skip
+_COMMAND = click.argument("command", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+
+
+def job_options(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Add all options of a job, and its command."""
+    return _with((*_TASKS, *_JOB_OPTIONS, _COMMAND), handler)
+
+
+def slot_options(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Add all options of a job that is an instance: what it has is asked for in slots, not in tasks."""
+    return _with((*_SLOTS, *_JOB_OPTIONS), handler)
+
+
+def _with(options: Sequence[Callable[..., Any]], handler: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(options):
+        handler = option(handler)
+    return handler
+
+
+def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The jobspec that the options ask for, with these variables on top of its environment.
+
+    Raises InvalidValue for what does not make a job.
+    """
+    environment, templates = split_templates(submitted_environment(options["env_rules"]))
+    begin = options["begin_time"]
+    constraint: Constraint | None = options["requires"]
+    per_task, per_node, shared = [amounts_for(place, options["requests"]) for place in PLACES]
+    after = [] if begin is None else [{"scheme": "begin-time", "value": str(begin)}]
+    jobspec = Jobspec.from_command(
+        list(options["command"]),
+        ntasks=options["ntasks"],
+        cores_per_task=options["cores_per_task"],
+        gpus_per_task=options["gpus_per_task"],
+        amounts_per_task=per_task,
+        amounts_per_node=per_node,
+        shared=shared,
+        nodes=options["nodes"],
+        exclusive=options["exclusive"],
+        duration_s=options["time_limit"],
+        queue=options["queue"],
+        cwd=working_directory(options["cwd"]),
+        environment={**environment, **(variables or {})},
+        constraint=constraint,
+        dependencies=(*options["dependencies"], *after),
+        input=options["input"],
+        output=options["output"],
+        error=options["error"],
+        name=options["job_name"],
+    ).to_json()
+    if options["allow_infeasible"]:
+        jobspec["attributes"]["system"][UNSATISFIABLE] = "wait"
+    _warn_of_ignored(options["shell_options"])
+    attributes = [*(f"system.shell.options.{each}" for each in options["shell_options"]), *options["attributes"]]
+    if templates:
+        jobspec = with_path(jobspec, f"attributes.system.shell.options.{ENV_EXPAND}", templates)
+    if not attributes and not templates:
+        return jobspec
+    for attribute in attributes:
+        jobspec = with_attribute(jobspec, attribute)
+    return Jobspec.parse(jobspec).to_json()
+
+
+def _warn_of_ignored(settings: Iterable[str]) -> None:
+    """Say once a command which shell options nobody here reads: as in Flux they are no error."""
+    names = dict.fromkeys(setting.lstrip("^").partition("=")[0] for setting in settings)
+    ignored = [name for name in names if not f"{name}.".startswith(tuple(f"{read}." for read in SHELL_OPTIONS))]
+    meta = click.get_current_context().find_root().meta
+    if ignored and not meta.setdefault(_WARNED, False):
+        meta[_WARNED] = True
+        shown = ", ".join(map(printable, ignored[:NAMES_SHOWN_MAX]))
+        warn(f"ignored, because nothing here reads such shell options: {shown}; read are {', '.join(SHELL_OPTIONS)}")
+
+
+def working_directory(given: str | None) -> str:
+    """Where the tasks run: `--cwd` or here. Raises InvalidValue where that is no directory that can be named."""
+    try:
+        here = "" if given and os.path.isabs(given) else os.getcwd()
+    except FileNotFoundError:
+        gone = "the current directory has been removed: go elsewhere, or give --cwd an absolute DIR"
+        raise InvalidValue(gone) from None
+    path = os.path.abspath(os.path.join(here, given or ""))
+    if not is_text(path):
+        raise InvalidValue(f"'{printable(path)}', where the job would run, is not UTF-8 text: give another --cwd DIR")
+    return path
+
+
+def with_attribute(jobspec: Mapping[str, Any], setting: str) -> dict[str, Any]:
+    """A copy of `jobspec` with one attribute set, as `flux submit --setattr` does; `^KEY=FILE` reads JSON from a file.
+
+    Without `=VALUE` it is set to 1. A key that starts with neither `system.`, `user.` nor a dot belongs to `system.`.
+    """
+    key, equals, text = setting.partition("=")
+    if key.startswith("^"):
+        key, value = key[1:], parse_value(read_text(text, "--setattr"))
+    else:
+        value = parse_value(text) if equals else 1
+    key = key[1:] if key.startswith(".") else key if key.startswith(("user.", "system.")) else f"system.{key}"
+    if not all(key.split(".")):
+        raise InvalidValue(f"--setattr {setting!r}: {key!r} is not a dotted key")
+    return with_path(jobspec, f"attributes.{key}", value)

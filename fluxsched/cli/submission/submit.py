@@ -1,0 +1,116 @@
+"""`fluxsched submit` and `fluxsched run`: a command becomes a job."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import click
+
+from fluxsched.cli.common import show
+from fluxsched.cli.common.base import Command, Ended
+from fluxsched.cli.common.options import Handle, connect, uri_option
+from fluxsched.cli.common.signals import EndingSignals
+from fluxsched.cli.jobs.attach import attach
+from fluxsched.cli.jobs.forward import OWN, own_input
+from fluxsched.cli.submission.array import After, Template, after_options, check, copies_of, copy_options
+from fluxsched.cli.submission.array import submit as submit_all
+from fluxsched.cli.submission.feasibility import check_feasible
+from fluxsched.cli.submission.jobspec_options import build, job_options
+from fluxsched.core.idset import Idset
+from fluxsched.errors import RPCError
+
+COMMAND_LAST = {"allow_interspersed_args": False, "ignore_unknown_options": False}
+"""Options end where the command begins."""
+
+
+def refuse_own_input(options: Mapping[str, Any]) -> None:
+    """`--input=-` is for who stays. Raises click.BadParameter."""
+    if options["input"] == OWN:
+        raise click.BadParameter("nothing is sent to a job in the background: use run", param_hint="'--input'")
+
+
+@click.command("submit", cls=Command, context_settings=COMMAND_LAST)
+@copy_options
+@after_options
+@uri_option
+@job_options
+def submit(cc: Idset | None, bcc: Idset | None, after: After, uri: str | None, dry_run: bool, **options: Any) -> int:
+    """Submit a job, or an array of copies, and print each id.
+
+    Options come before COMMAND; what follows it is its own. Without --input the tasks read what `job attach` sends
+    them. The id of the first copy is the array's: cancel, wait, kill, urgency and jobs know it as --array.
+    """
+    refuse_own_input(options)
+    template = Template(options, copies_of(cc, bcc))
+    jobspecs = check([template])
+    if dry_run:
+        for copy in template.copies.ids:
+            show.print_json(template.job(copy))
+        return 0
+    with connect(uri) as handle:
+        check_feasible(handle, jobspecs)
+        return submit_all(handle, [template], after)
+
+
+@click.command("run", cls=Command, context_settings=COMMAND_LAST)
+@click.option("-l", "--label-io", is_flag=True, help="Prefix each line with the task rank.")
+@uri_option
+@job_options
+def run(label_io: bool, uri: str | None, dry_run: bool, **options: Any) -> int:
+    """Run a job in the foreground: show its output and exit with its status.
+
+    Ending this command, by Ctrl-C, SIGTERM or SIGHUP, cancels the job. What is piped into this command goes to all
+    its tasks; at a terminal they read /dev/null, unless --input=- passes on what is typed.
+    """
+    source = None
+    if options["input"] in (None, OWN):
+        source = own_input(terminal=options["input"] == OWN)
+        options["input"] = os.devnull if source is None else None
+    jobspec = build(options)
+    if dry_run:
+        show.print_json(jobspec)
+        return 0
+    with connect(uri) as handle, own_job(handle, jobspec, options, _reason) as jobid:
+        return attach(handle, jobid, labelled=label_io, source=source)
+
+
+@contextmanager
+def own_job(
+    handle: Handle, jobspec: dict[str, Any], options: Mapping[str, Any], reason: Callable[[BaseException], str]
+) -> Iterator[int]:
+    """A job, by its id, that does not outlive this command if a signal ends it or its output cannot be written.
+
+    `reason` is the note of its exception then. Raises Refused for a job that could never run.
+    """
+    with EndingSignals() as signals:
+        check_feasible(handle, [jobspec])
+        with signals.hold():
+            jobid = submit_one(handle, jobspec, options)
+        try:
+            signals.release()
+            yield jobid
+        except (KeyboardInterrupt, OSError) as end:
+            with suppress(RPCError):  # it has ended by itself
+                handle.rpc("job-manager.cancel", {"id": jobid, "note": reason(end)})
+            raise
+
+
+def submit_one(handle: Handle, jobspec: dict[str, Any], options: Mapping[str, Any]) -> int:
+    """Submit a job with the urgency and the flags that `options` have; its id."""
+    if not options["flags"]:
+        return handle.submit_many([jobspec], options["urgency"])[0]
+    request = {"jobspec": jobspec, "urgency": options["urgency"], "flags": options["flags"]}
+    return int(handle.rpc("job-manager.submit", request)["id"])
+
+
+def _reason(end: BaseException) -> str:
+    """Why `run` ends before its job: for the note of the job's exception."""
+    if isinstance(end, OSError):
+        return "the output of run is closed or full"
+    if isinstance(end, Ended) and end.signum != signal.SIGINT:
+        return f"run was ended by {signal.Signals(end.signum).name}"
+    return "interrupted by user"

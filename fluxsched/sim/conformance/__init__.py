@@ -1,0 +1,1 @@
+"""The conformance suite: a policy against the laws that every policy has to keep."""

@@ -1,0 +1,275 @@
+"""What a policy is put through: ordinary days with drains and moves, and the faults at which schedulers have broken.
+
+Law: a case is a function of a stage and a source of chance, so the seed of a case is all that it takes to see it again.
+It returns False where the policy does not claim what is judged. Laws (`witness`) are judged in every case, whatever it
+was made for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import frexp, inf
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.runtime.system.clock import Chance, seeded
+from fluxsched.sim.conformance.checker import Broken
+from fluxsched.sim.conformance.harness import BEGIN_S, URGENCY, Making, Stage
+
+MACHINE = "8x4+1"
+LIMITS_S = (10.0, 20.3, 49.9, 100.0, 299.7)
+"""Some of them no binary fractions, so that sums with them are rounded."""
+
+BEGINS_S = (2.0**18 - 400, BEGIN_S, 2.0**31 - 200)
+"""When cases begin, in turn: from a power of two on, times are coarser than before it, and sums round otherwise. The
+first is passed in a simulation, which begins at 0, the last by the clock in 2038."""
+
+INSTANTS = 20
+ARRIVALS_MAX = 3
+STEP_S = 40.0
+"""The longest time between two instants; much shorter than most jobs, so that queues build up."""
+
+ROUNDS = 4
+"""Passes that are dropped in one case."""
+
+URGENCIES = (15, 16, 17)
+
+MANY = 8
+"""Jobs that come at once before such a pass; queues stay short, since some policies plan everybody on the real pool."""
+
+BURST = 60
+RECURSION = 2000
+FAR_S = 10_000.0
+
+EMPTY_CONSTRAINTS: tuple[dict[str, object], ...] = (
+    {"or": []}, {"and": []}, {"and": [{"or": []}]}, {"not": [{"not": []}]},
+)
+"""RFC 31: each of these matches everything."""
+
+
+def spec_of(limit_s: float = 0.0, **asked: object) -> Jobspec:
+    """A job, in the words of `Jobspec.from_command`."""
+    return Jobspec.from_command(["true"], duration_s=limit_s, **asked)  # type: ignore[arg-type]
+
+
+def any_spec(chance: Chance, limit_s: float) -> Jobspec:
+    """Parts of a target, slots anywhere, or whole targets."""
+    kind = chance.random()
+    if kind < 0.5:
+        return spec_of(limit_s, cores_per_task=chance.randint(1, 4), gpus_per_task=int(chance.random() < 0.2))
+    if kind < 0.7:
+        return spec_of(limit_s, ntasks=chance.randint(2, 6))
+    constraint = {"ranks": ["0-5"]} if chance.random() < 0.3 else None
+    return spec_of(limit_s, nodes=chance.randint(1, 6), exclusive=chance.random() < 0.5, constraint=constraint)
+
+
+def arrive(stage: Stage, chance: Chance, jobs: int, urgencies: Sequence[int] = (URGENCY,)) -> None:
+    """So many jobs of any kind, all with limits, some of which are too short."""
+    for _ in range(jobs):
+        limit_s = chance.choice(LIMITS_S)
+        run_s = limit_s * chance.uniform(0.2, 1.2)
+        stage.submit(any_spec(chance, limit_s), run_s, chance.choice(urgencies))
+
+
+def days(stage: Stage, chance: Chance, happens: Callable[[Stage, Chance], None] | None = None) -> None:
+    """Jobs come and go, and something happens now and then."""
+    for _ in range(INSTANTS):
+        arrive(stage, chance, chance.randint(0, ARRIVALS_MAX))
+        if happens is not None:
+            happens(stage, chance)
+        stage.decide()
+        stage.advance(stage.now_s + chance.uniform(1.0, STEP_S))
+
+
+def some(stage: Stage, chance: Chance) -> Idset:
+    """About half of the targets."""
+    return Idset.of([rank for rank in stage.ranks if chance.random() < 0.5])
+
+
+def strike(stage: Stage, chance: Chance) -> None:
+    """Some targets go: silent, drained, moved away, or lost with their jobs."""
+    targets = some(stage, chance)
+    if targets:
+        chance.choice((stage.offline, stage.drain, stage.move, stage.lose))(targets)
+
+
+def weather(stage: Stage, chance: Chance) -> None:
+    """Targets go and come, jobs of other urgencies come, and jobs are withdrawn."""
+    arrive(stage, chance, 1, URGENCIES)
+    what = chance.random()
+    if what < 0.3:
+        strike(stage, chance)
+    elif what < 0.6:
+        stage.mend()
+    elif what < 0.7 and stage.books.waiting:
+        stage.cancel(chance.choice(sorted(stage.books.waiting)))
+
+
+def disorder(stage: Stage, chance: Chance) -> None:
+    """Most of those who wait are withdrawn, held, or moved in the queue."""
+    for jobid in sorted(stage.books.waiting):
+        what = chance.random()
+        if what < 0.4:
+            stage.cancel(jobid)
+        elif what < 0.8:
+            stage.prioritize(jobid, chance.choice((0, 5, 31)))
+
+
+def dropped(make: Making, chance: Chance, happens: Callable[[Stage, Chance], None]) -> bool:
+    """Pass after pass is dropped, since something happens; the next one begins with what has become of it."""
+    stage = make(MACHINE)
+    for _ in range(ROUNDS):
+        arrive(stage, chance, MANY)
+        stage.decide(chance.randint(1, 3))
+        happens(stage, chance)
+        stage.decide()
+        stage.mend()
+        stage.advance(stage.now_s + STEP_S)
+    for jobid in sorted(stage.books.on_hold):
+        stage.prioritize(jobid, URGENCY)
+    stage.finish()
+    return True
+
+
+# ---- the cases
+
+
+def ordinary(make: Making, chance: Chance) -> bool:
+    """Mixed jobs on a machine whose targets come and go."""
+    stage = make(MACHINE)
+    days(stage, chance, weather)
+    stage.mend()
+    stage.finish()
+    return True
+
+
+def head(make: Making, chance: Chance) -> bool:
+    """Nothing happens that would excuse a broken promise: limits hold, the order stays, no target goes."""
+    stage = make(MACHINE)
+    stage.witness.promises_hold = True
+    days(stage, chance)
+    stage.finish()
+    return bool(stage.witness.promised)
+
+
+def deterministic(make: Making, chance: Chance) -> bool:
+    """The same days twice."""
+    seed = chance.getrandbits(32)
+    said = []
+    for _ in range(2):
+        stage, again = make(MACHINE), seeded(seed)
+        days(stage, again)
+        said.append(stage.witness.said)
+    for at, (one, other) in enumerate(zip(*said, strict=False)):
+        if one != other:
+            raise Broken("deterministic", f"decision {at} is {one[0]} {one[1]}, the next time {other[0]} {other[1]}")
+    return True
+
+
+def targets(make: Making, chance: Chance) -> bool:
+    """Targets go while a pass is under way: it is dropped, and the next one begins on what is left."""
+    return dropped(make, chance, strike)
+
+
+def jobs(make: Making, chance: Chance) -> bool:
+    """Jobs are withdrawn, held and moved in the queue while a pass is under way."""
+    return dropped(make, chance, disorder)
+
+
+def expiration(make: Making, chance: Chance) -> bool:
+    """Limits of running jobs are changed, some to nearly nothing, and so is the end of the resources."""
+    stage = make(MACHINE)
+
+    def change(stage: Stage, chance: Chance) -> None:
+        for jobid in [jobid for jobid in stage.running if chance.random() < 0.3]:
+            stage.limit(jobid, chance.choice((0.5, 30.0, 500.0)))
+        if chance.random() < 0.2:
+            stage.resources_end(FAR_S * chance.randint(2, 5))
+
+    stage.submit(spec_of(cores_per_task=2), run_s=FAR_S)  # it has no limit of its own
+    days(stage, chance, change)
+    stage.finish()
+    return True
+
+
+def reload(make: Making, chance: Chance) -> bool:
+    """The scheduler module is loaded anew, in the middle of a pass: another policy object finds running jobs."""
+    stage = make(MACHINE)
+    for _ in range(ROUNDS):
+        arrive(stage, chance, MANY)
+        stage.decide()
+        stage.advance(stage.now_s + STEP_S)
+        stage.decide(1)
+        stage = stage.reloaded()
+    stage.finish()
+    return True
+
+
+def burst(make: Making, chance: Chance) -> bool:
+    """60 submits at once behind a blocked head."""
+    stage = make("64x4")
+    stage.submit(spec_of(nodes=3, exclusive=True), run_s=100.0)
+    stage.decide()
+    stage.submit(spec_of(100.0, nodes=64, exclusive=True))
+    stage.decide()
+    for _ in range(BURST):
+        stage.submit(spec_of(50.0, nodes=1, exclusive=True))
+    stage.finish()
+    return True
+
+
+def recursion(make: Making, chance: Chance) -> bool:
+    """2,000 jobs become runnable in one instant, in one pass."""
+    stage = make(f"{RECURSION // 2}x2")
+    for _ in range(RECURSION):
+        stage.submit(spec_of(10.0))
+    stage.finish()
+    return True
+
+
+def not_nothing(make: Making, chance: Chance) -> bool:
+    """Constraints without a word in them: `{"not":[]}` is refused before the policy, the others match everything."""
+    stage = make(MACHINE)
+    stage.submit(spec_of(10.0, constraint={"not": []}))
+    for constraint in EMPTY_CONSTRAINTS:
+        stage.submit(spec_of(10.0, nodes=5, constraint=constraint))
+    stage.finish()
+    return True
+
+
+def rounding(make: Making, chance: Chance) -> bool:
+    """A reservation begins at a power of two: a difference from it and a sum up to it disagree on who ends by then."""
+    stage = make("3x1")
+    power_s = 2.0 ** frexp(stage.now_s)[1]
+    stage.advance(power_s - 20)
+    for rank, run_s in ((1, 13.0), (2, 20.0)):
+        stage.submit(spec_of(run_s, nodes=1, constraint={"ranks": [str(rank)]}))
+    stage.decide()
+    stage.submit(spec_of(5.0, nodes=2, constraint={"ranks": ["0,2"]}))
+    stage.submit(spec_of(8.0, nodes=2))
+    stage.finish()
+    return True
+
+
+def frozen(make: Making, chance: Chance) -> bool:
+    """A job ends early, so the reservation of the first in line moves up, and who fitted before it no longer does."""
+    stage = make("4x1")
+    early = stage.submit(spec_of(1000.0, nodes=2))
+    stage.submit(spec_of(100.0, nodes=1))
+    stage.decide()
+    first = stage.submit(spec_of(10.0, nodes=4))
+    stage.decide()
+    if first not in stage.witness.promised:
+        return False
+    stage.advance(stage.now_s + 50.0)
+    stage.end(early)
+    stage.decide()
+    stage.submit(spec_of(900.0, nodes=1))
+    stage.submit(spec_of(50.0, nodes=1))
+    stage.decide()
+    stage.advance(stage.now_s + 50.0)
+    stage.decide()
+    if first not in stage.running and stage.witness.promised[first] < inf:
+        raise Broken("frozen", "the first in line waits on, though it was to move up when a job ahead ended early")
+    stage.finish()
+    return True

@@ -1,0 +1,257 @@
+"""A made-up machine with a policy on it, through the production resource module, scheduler and pool, in virtual time.
+
+Law: what happens on it is caused as in an instance (an administrator drains, a job manager cancels, a pass is dropped
+for a message), so a policy meets here what it will meet there. Jobs end by their run time or their limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from math import inf
+from typing import NamedTuple
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
+from fluxsched.resource import effects as told
+from fluxsched.runtime.inventory.sources import fake_resources
+from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Granted, Paused, Raise, Release
+from fluxsched.sched.engine.scheduler import DEFAULT_GROUP
+from fluxsched.sched.policy import Policy
+from fluxsched.sim.conformance.checker import PROGRESS, Books, Broken, Witness
+from fluxsched.sim.engine.system import System
+
+BEGIN_S = 1_700_000_000.0
+"""Wall time at the beginning, unless a case has another; any but 0.0, which stands for no time."""
+
+URGENCY = 16
+"""The usual one (RFC 25)."""
+
+INSTANTS_MAX = 10_000
+"""Instants until a stage is empty; a workload of some hundred jobs needs some hundred."""
+
+ELSEWHERE = "elsewhere"
+"""The group that targets leave to."""
+
+
+class Job(NamedTuple):
+    """What the job manager knows of a job; `run_s` is how long it would run."""
+
+    spec: Jobspec
+    priority: int
+    submit_s: float
+    run_s: float
+
+
+class Stage:
+    """One machine of equal targets, `HOSTSxCORES+GPUS`."""
+
+    def __init__(self, policy: Policy, machine: str, begin_s: float = BEGIN_S) -> None:
+        self.now_s = begin_s
+        self.jobs: dict[int, Job] = {}
+        self.running: dict[int, ResourceSet] = {}
+        self.ends_s: dict[int, float] = {}
+        self._drained = EMPTY
+        self._pristine, self._machine = deepcopy(policy), machine
+        resources = fake_resources(machine)
+        self.ranks = resources.ranks
+        self._all = {rank: _masks(resources, rank) for rank in resources.ranks}
+        self.books = Books(dict(self._all), lambda: self.system.module.usable(DEFAULT_GROUP))
+        self.witness = Witness(deepcopy(policy), self.books, self._first)
+        self.system = System(resources, self.witness, {}, [DEFAULT_GROUP], {}, self.now_s)
+        self._scheduler = self.system.scheduler
+
+    # ---- jobs
+
+    def submit(self, spec: Jobspec, run_s: float = inf, priority: int = URGENCY) -> int:
+        """A job enters the queue; its id counts from 1."""
+        jobid = len(self.jobs) + 1
+        self._enter(jobid, Job(spec, priority, self.now_s, run_s))
+        return jobid
+
+    def _enter(self, jobid: int, job: Job) -> None:
+        self.jobs[jobid] = job
+        self.books.waiting[jobid] = job.spec.request
+        (self.books.on_hold.discard if job.priority else self.books.on_hold.add)(jobid)
+        self._hear(self._scheduler.alloc(jobid, job.priority, 1, job.submit_s, job.spec))
+
+    def cancel(self, jobid: int) -> None:
+        """A waiting job is withdrawn, or a running one ends."""
+        if jobid in self.running:
+            self.end(jobid)
+        else:
+            self._hear(self._scheduler.cancel(jobid))
+
+    def prioritize(self, jobid: int, priority: int) -> None:
+        """0 holds a job."""
+        self.jobs[jobid] = self.jobs[jobid]._replace(priority=priority)
+        (self.books.on_hold.discard if priority else self.books.on_hold.add)(jobid)
+        self._hear(self._scheduler.prioritize([(jobid, priority)]))
+
+    def end(self, jobid: int) -> None:
+        """A running job ends and gives everything back."""
+        held = self.running.pop(jobid)
+        del self.ends_s[jobid]
+        for rank in held.ranks:
+            cores, gpus = self.books.free[rank]
+            more_cores, more_gpus = _masks(held, rank)
+            self.books.free[rank] = cores | more_cores, gpus | more_gpus
+        self._hear(self._scheduler.free_all(jobid))
+
+    def limit(self, jobid: int, limit_s: float) -> None:
+        """A running job may run so long from now on."""
+        self._hear(self._scheduler.expiration(jobid, self.now_s + limit_s))
+        self.ends_s[jobid] = min(self.ends_s[jobid], self.now_s + limit_s)
+
+    # ---- targets
+
+    def offline(self, targets: Idset) -> None:
+        """Targets fall silent; what runs there goes on."""
+        self._tell(self.system.module.set_offline(targets, self.now_s))
+
+    def drain(self, targets: Idset) -> None:
+        """An administrator takes targets out of use."""
+        self._drained |= targets
+        self._tell(self.system.module.drain(targets, "conformance", "update", None, self.now_s))
+
+    def move(self, targets: Idset) -> None:
+        """Targets leave the group at once: jobs there end."""
+        self._tell(self.system.module.assign(targets, ELSEWHERE, self.now_s))
+
+    def lose(self, targets: Idset) -> None:
+        """Targets are gone, and the jobs on them."""
+        self.offline(targets)
+        for jobid in [jobid for jobid, held in self.running.items() if not held.ranks.isdisjoint(targets)]:
+            self.end(jobid)
+
+    def mend(self) -> None:
+        """All targets are here and may be used again."""
+        module, now_s = self.system.module, self.now_s
+        self._tell(module.set_online(self.ranks, now_s))
+        if self._drained:
+            self._tell(module.undrain(self._drained, None, "update", None, now_s))
+            self._drained = EMPTY
+        if elsewhere := self.ranks - module.targets_of_group(DEFAULT_GROUP):
+            self._tell(module.include(elsewhere, now_s))
+
+    def resources_end(self, in_s: float) -> None:
+        """The resources themselves are to end then."""
+        self._tell(self.system.module.set_expiration(self.now_s + in_s, self.now_s))
+
+    # ---- time
+
+    def decide(self, grants: int | None = None) -> int:
+        """One pass; with `grants` it is dropped after so many, as for a message. Returns how many jobs have started."""
+        before = len(self.books.started)
+        effects = iter(self._scheduler.schedule(self.now_s))
+        for effect in effects:
+            self._hear([effect])
+            if grants is not None and len(self.books.started) - before >= grants:
+                effects.close()  # type: ignore[attr-defined]
+                break
+        if self.witness.judging:
+            self.system.check()
+        if grants is None:
+            self.witness.check_promises(self.now_s)
+        return len(self.books.started) - before
+
+    def advance(self, to_s: float = inf) -> bool:
+        """Goes to the next end of a job, or to `to_s` if that is sooner, and ends whoever is due; False if none is."""
+        next_s = min([*self.ends_s.values(), to_s])
+        if next_s == inf:
+            return False
+        self.now_s = self.system.now_s = max(self.now_s, next_s)
+        for jobid in [jobid for jobid, end_s in self.ends_s.items() if end_s <= self.now_s]:
+            self.end(jobid)
+        return True
+
+    def finish(self) -> None:
+        """Goes on until nobody waits. Raises Broken if somebody waits for ever on an idle machine."""
+        for _ in range(INSTANTS_MAX):
+            started = self.decide()
+            waiting = self.books.waiting.keys() - self.books.on_hold
+            if not waiting and not self.running:
+                return
+            if not self.advance():
+                if self.running:  # jobs without any end
+                    self.end(next(iter(self.running)))
+                elif not started:
+                    raise Broken(PROGRESS, f"nobody is started, though all is free and job {_named(waiting)} waits")
+        raise Broken(PROGRESS, f"after {INSTANTS_MAX} instants there are still jobs")
+
+    def reloaded(self) -> Stage:
+        """The scheduler module begins anew: a fresh policy finds jobs that run, and those that wait come again."""
+        fresh = Stage(self._pristine, self._machine, self.now_s)
+        fresh.books.started |= self.books.started
+        fresh.jobs = dict(self.jobs)
+        for jobid, held in self.running.items():
+            job = fresh.jobs[jobid]
+            fresh.ends_s[jobid] = self.ends_s[jobid]
+            fresh._hold(jobid, held)
+            fresh._hear(fresh._scheduler.hello(jobid, job.priority, 1, job.submit_s, held))
+        for jobid in self.books.waiting:
+            fresh._enter(jobid, self.jobs[jobid])
+        return fresh
+
+    # ---- within
+
+    def _first(self) -> int | None:
+        """The job that is first in line: RFC 27's order."""
+        line = [(-job.priority, job.submit_s, jobid) for jobid, job in self._offered()]
+        return min(line)[2] if line else None
+
+    def _offered(self) -> Iterable[tuple[int, Job]]:
+        return ((jobid, self.jobs[jobid]) for jobid in self.books.waiting if jobid not in self.books.on_hold)
+
+    def _tell(self, effects: Iterable[told.Effect]) -> None:
+        self.system.tell(effects)
+        self._hear(())
+
+    def _hear(self, effects: Iterable[Effect]) -> None:
+        """What the scheduler answers, and all that follows from it."""
+        self.system.perform(effects)
+        while heard := self.system.out:
+            self.system.out = []
+            for one in heard:
+                match one:
+                    case Granted(jobid):
+                        self._begin(one)
+                    case Denied(jobid) | Canceled(jobid):
+                        self.books.waiting.pop(jobid, None)
+                        self.books.on_hold.discard(jobid)
+                    case Raise(jobid):
+                        self.end(jobid)
+                    case Annotated() | Paused() | Release():
+                        pass
+
+    def _begin(self, granted: Granted) -> None:
+        jobid = granted.jobid
+        job = self.jobs[jobid]
+        del self.books.waiting[jobid]
+        self.books.started.add(jobid)
+        limit_s = granted.expiration_s or inf
+        self.ends_s[jobid] = min(self.now_s + job.run_s, limit_s)
+        self._hold(jobid, granted.resources)
+
+    def _hold(self, jobid: int, held: ResourceSet) -> None:
+        self.running[jobid] = held
+        for rank in held.ranks:
+            cores, gpus = self.books.free[rank]
+            taken_cores, taken_gpus = _masks(held, rank)
+            self.books.free[rank] = cores & ~taken_cores, gpus & ~taken_gpus
+
+
+def _masks(resources: ResourceSet, rank: int) -> tuple[int, int]:
+    children = resources.children(rank)
+    return children.cores.mask, children.gpus.mask
+
+
+def _named(jobids: set[int]) -> str:
+    return format_f58(min(jobids))
+
+
+Making = Callable[[str], Stage]
+"""Makes a stage of a machine, with the policy under test on it."""
+

@@ -1,0 +1,192 @@
+"""The conformance suite: any policy, on made-up machines, against the laws that a policy has to keep.
+
+Law: what is judged is the production code with the policy in it. A rule is broken by its first failing case, which is
+told with its seed, its job and the policy's line; the same seed gives the same cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from fluxsched.runtime.system.clock import Chance, seeded
+from fluxsched.sched.engine.fault_location import policy_line
+from fluxsched.sched.policy import Policy
+from fluxsched.sim.conformance import cases as put
+from fluxsched.sim.conformance.checker import PROGRESS, Broken
+from fluxsched.sim.conformance.cost import SIZES, cost
+from fluxsched.sim.conformance.harness import Making, Stage
+from fluxsched.sim.policy_guard import left
+
+T = TypeVar("T")
+
+KEPT, BROKEN, NO_CLAIM, UNCLEAR = "kept", "broken", "no claim", "unclear"
+
+CASES = 10
+"""Cases of each rule that chance has a part in."""
+
+CASE_S = 120.0
+"""How long one case may take, where somebody is impatient: ours take a second at most, on a busy machine some more."""
+
+LAWS = {
+    "usable": "starts nothing on targets that are down, drained or leaving",
+    "free": "starts nothing on what somebody else has",
+    "waiting": "starts only who waits, once, on what it asked for",
+    "progress": "ends its passes, denies nobody who can run, leaves nobody waiting on an idle machine",
+}
+"""Judged in every case."""
+
+
+class Rule(NamedTuple):
+    """What a rule says, and what it is tried with, often if chance has a part in it."""
+
+    says: str
+    case: Callable[[Making, Chance], bool]
+    by_chance: bool = True
+
+
+RULES = {
+    "ordinary": Rule("raises nothing while jobs and targets come and go", put.ordinary),
+    "head": Rule("the first in line starts no later than promised", put.head),
+    "deterministic": Rule("decides the same for the same", put.deterministic),
+    "targets": Rule("survives targets lost, offline, drained or moved during a pass", put.targets),
+    "jobs": Rule("survives jobs canceled, held and moved in the queue during a pass", put.jobs),
+    "expiration": Rule("survives other limits of running jobs and another end of the resources", put.expiration),
+    "reload": Rule("goes on after a reload with the jobs that run already", put.reload),
+    "burst": Rule("survives 60 submits at once behind a blocked head", put.burst, False),
+    "recursion": Rule("survives 2,000 jobs that become runnable at once", put.recursion, False),
+    "not-nothing": Rule("survives constraints that are empty", put.not_nothing, False),
+    "rounding": Rule("survives a reservation from which on times are coarser", put.rounding, False),
+    "frozen": Rule("moves its reservation up when a job ends early", put.frozen, False),
+}
+COST, COST_SAYS = "cost", "a pass costs no more than n log n as the queue grows"
+
+
+class Finding(NamedTuple):
+    """What went wrong in the first failing case of a rule; `line` is the policy's, if one was about to decide."""
+
+    seed: int
+    what: str
+    line: str | None = None
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}{f', {self.line}' if self.line else ''}: {self.what}"
+
+
+class Verdict(NamedTuple):
+    """One line of the report; `cases` are those that were judged to their end, and the first that was not."""
+
+    rule: str
+    verdict: str
+    cases: int
+    says: str
+    finding: Finding | None = None
+
+
+class Stuck(BaseException):
+    """A case does not come to its end. No Exception: those a policy may catch, and go on."""
+
+
+Patience = Callable[[float, BaseException], AbstractContextManager[None]]
+"""Raises what it is given in the midst of what takes longer than so many seconds."""
+
+
+def examine(
+    policy: Policy,
+    seed: int = 0,
+    stopwatch: Callable[[], float] | None = None,
+    *,
+    cases: int = CASES,
+    sizes: tuple[int, ...] = SIZES,
+    patience: Patience = lambda limit_s, fault: nullcontext(),
+    began: Callable[[str, int], None] = lambda rule, seed: None,
+) -> Iterator[Verdict]:
+    """All rules, one after the other; with a stopwatch (seconds of CPU) also what it costs, if all others are kept.
+
+    Without `patience` a case may take for ever; with it no other is tried after one that would. `began` hears of each
+    case before it begins.
+    """
+    findings: dict[str, Finding] = {}
+    counts = dict.fromkeys([*LAWS, *RULES], 0)
+    claims: set[str] = set()
+
+    try:
+        for name, at in _tries(seed, cases):
+            began(name, at)
+            case = partial(RULES[name].case, _making(policy, at), seeded(at))
+            claimed, broken, finding = _tried(name, at, case, patience)
+            counts[broken] += 1
+            counts.update({law: counts[law] + 1 for law in LAWS if law != broken})
+            if claimed or finding is not None:
+                claims.add(name)
+            if finding is not None:
+                findings.setdefault(broken, finding)
+    except Stuck as stuck:  # so may be all other cases
+        findings.setdefault(PROGRESS, Finding(at, f"{stuck} (case {name!r})", policy_line(stuck)))
+    for name, says in {**LAWS, **{name: rule.says for name, rule in RULES.items()}}.items():
+        claimed = name in LAWS or name in claims
+        yield Verdict(name, _verdict(counts[name], claimed, name in findings), counts[name], says, findings.get(name))
+    if stopwatch is not None and not findings:
+        began(COST, seed)
+        yield _cost(_making(policy, seed), stopwatch, sizes, seed, patience)
+
+
+def _tries(seed: int, cases: int) -> Iterator[tuple[str, int]]:
+    """Rules, and the seeds that each is tried with."""
+    return ((name, at) for name, rule in RULES.items() for at in range(seed, seed + (cases if rule.by_chance else 1)))
+
+
+def _making(policy: Policy, seed: int) -> Making:
+    """Stages of a case: when they begin is in its seed as well."""
+    return lambda machine: Stage(policy, machine, put.BEGINS_S[seed % len(put.BEGINS_S)])
+
+
+def _tried(
+    name: str, seed: int, case: Callable[[], T], patience: Patience
+) -> tuple[T | None, str, Finding | None]:
+    """What comes of a case, or which law or rule it has found broken, and how. Raises Stuck."""
+    try:
+        with patience(CASE_S, Stuck(f"it takes more than {CASE_S:g} s")):
+            return case(), name, None
+    except Broken as broken:
+        told = "" if broken.law == name else f" (case {name!r})"
+        return None, broken.law, Finding(seed, f"{broken}{told}", policy_line(broken))
+    except SystemExit as fault:
+        return None, name, Finding(seed, left(fault), policy_line(fault))
+    except Exception as fault:  # foreign code: whatever it raises is a finding
+        return None, name, Finding(seed, f"{type(fault).__name__}: {fault}", policy_line(fault))
+
+
+def unclear(case: tuple[str, int] | None, what: str) -> Iterator[Verdict]:
+    """The report when nobody came to judge: the rule in whose case (and seed) `what` happened, all others not known."""
+    rule, seed = case or ("progress", 0)
+    for name, says in {**LAWS, **{name: rule.says for name, rule in RULES.items()}, COST: COST_SAYS}.items():
+        if name == rule:
+            yield Verdict(name, BROKEN, 0, says, Finding(seed, what))
+        elif name != COST:
+            yield Verdict(name, UNCLEAR, 0, says)
+
+
+def _verdict(cases: int, claimed: bool, broken: bool) -> str:
+    if broken:
+        return BROKEN
+    if not cases:
+        return UNCLEAR
+    return KEPT if claimed else NO_CLAIM
+
+
+def _cost(
+    make: Making, stopwatch: Callable[[], float], sizes: tuple[int, ...], seed: int, patience: Patience
+) -> Verdict:
+    """Cost is judged by its growth, and is told also where it is good."""
+    try:
+        growth, _, finding = _tried(COST, seed, lambda: cost(make, stopwatch, sizes), patience)
+    except Stuck as stuck:
+        growth, finding = None, Finding(seed, str(stuck), policy_line(stuck))
+    if growth is None:
+        return Verdict(COST, BROKEN, 0, COST_SAYS, finding)
+    if growth.excess is not None:
+        return Verdict(COST, BROKEN, growth.cases, COST_SAYS, Finding(seed, growth.excess))
+    return Verdict(COST, KEPT, growth.cases, growth.says)

@@ -1,0 +1,1 @@
+"""The simulation: a trace through the production scheduler on virtual time."""

@@ -1,0 +1,75 @@
+"""From a trace's job to the jobspec that a scheduler is sent: each kind of job is worked out once.
+
+Law: queues decide as in an instance (`jobs.queues`): defaults, requirements and limits are theirs; a job that they
+would refuse is refused here with their words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.jsontext import with_path
+from fluxsched.errors import InvalidValue, Refused
+from fluxsched.jobs.queue.queues import QueueConfig, Queues
+from fluxsched.sim.traces.trace import Ask, TraceJob
+
+COMMAND = ("simulated",)
+
+
+class Specs:
+    """Jobspecs by what decides them: needs, limit and queue."""
+
+    def __init__(self, queues: Mapping[str | None, QueueConfig], default_queue: str | None) -> None:
+        self._queues = Queues(queues, default_queue) if queues else None
+        self._asked: dict[Ask, Jobspec] = {}
+        self._made: dict[tuple[int, float | None, int | str | None], tuple[Jobspec | str, Ask]] = {}
+
+    def of(self, job: TraceJob) -> Jobspec | str:
+        """The jobspec, or why an instance would not take the job."""
+        key = (id(job.ask), job.limit_s, job.queue)  # hashing the ask itself costs as much as all the rest
+        known = self._made.get(key)
+        if known is None:
+            known = self._made[key] = self._make_or_refuse(job), job.ask  # kept, so that its id stays its own
+        return known[0]
+
+    def _make_or_refuse(self, job: TraceJob) -> Jobspec | str:
+        try:
+            return self._make(job)
+        except (InvalidValue, Refused) as fault:
+            return str(fault)
+
+    def _make(self, job: TraceJob) -> Jobspec:
+        base = self._asked.get(job.ask)
+        if base is None:
+            base = self._asked[job.ask] = _jobspec(job.ask)
+        if job.limit_s:
+            base = replace(base, duration_s=job.limit_s, raw=with_system(base, "duration", job.limit_s))
+        if self._queues is None:
+            return base
+        name = None if job.queue is None else str(job.queue)
+        if name is not None and name in self._queues.names():
+            base = replace(base, queue=name, raw=with_system(base, "queue", name))
+        return self._queues.for_submit(base.queue).admit(base)
+
+
+def _jobspec(ask: Ask) -> Jobspec:
+    if ask.jobspec is not None:
+        return Jobspec.parse(ask.jobspec)
+    return Jobspec.from_command(
+        COMMAND,
+        ntasks=ask.nslots,
+        cores_per_task=ask.cores,
+        gpus_per_task=ask.gpus,
+        nodes=ask.nodes,
+        exclusive=ask.exclusive,
+        constraint=None if ask.constraint is None else json.loads(ask.constraint),
+    )
+
+
+def with_system(jobspec: Jobspec, key: str, value: object) -> dict[str, Any]:
+    """The raw jobspec with one key of `attributes.system` set."""
+    return with_path(jobspec.raw, f"attributes.system.{key}", value)

@@ -1,0 +1,264 @@
+"""The simulation itself: virtual time drives the production scheduler, and running a job is a timer.
+
+Law (batched semantics): at each instant all ends, then all changes of the site, then all submissions take effect, and
+one pass follows. The scheduler is told the limit and never the run time; a job ends after the shorter of the two. What
+a pass starts and ends at once is for the next pass of the same instant. Same trace, same options: same schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Granted, Paused, Raise, Release
+from fluxsched.sched.policy import Policy
+from fluxsched.sim.engine.agenda import END, SITE, SUBMIT, Agenda
+from fluxsched.sim.engine.jobspecs import Specs
+from fluxsched.sim.engine.site import Site
+from fluxsched.sim.engine.site_events import STRIKE, Step
+from fluxsched.sim.engine.system import System
+from fluxsched.sim.results.result import Cost, Result
+from fluxsched.sim.results.table import COMPLETED, DENIED, FAILED, RUNNING, TIMEOUT, UNSUBMITTED, WAITING, Columns
+from fluxsched.sim.traces.trace import Trace, followers
+
+PROGRESS_INSTANTS = 256
+"""Progress is told every so many instants: some hundred times a second."""
+
+Progress = Callable[[int, int, float], None]
+"""Called with the jobs that are over, all jobs, and the virtual time in seconds."""
+
+
+class Simulation:
+    """One policy, with those of queues that have their own, on one trace; its job `i` has job id `i` + 1."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        site: Site,
+        policy: Policy,
+        title: str,
+        steps: Sequence[Step] = (),
+        *,
+        policies: Mapping[str, Policy] | None = None,
+        placements: bool = False,
+        check: bool = False,
+        feedback: bool = False,
+        stopwatch: Callable[[], float] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self._trace, self._jobs = trace, trace.jobs
+        self._site, self._title = site, title
+        self._specs = Specs(site.queues, site.default_queue)
+        queues = {name: queue.group for name, queue in site.queues.items() if name is not None}
+        self.system = System(
+            site.resources, policy, site.groups, site.acquired, queues,
+            policies=policies, unsatisfiable=site.unsatisfiable,
+        )  # fmt: skip
+        self._scheduler = self.system.scheduler
+        self._followers = followers(trace.jobs) if feedback else {}
+        self._submit_s = [job.submit_s for job in trace.jobs]
+        self._agenda = Agenda(() if feedback else self._submit_s)
+        for step in steps:
+            self._agenda.at(step.when_s, SITE, step)
+        self._tracking = bool(steps)
+        self._check, self._stopwatch, self._progress = check, stopwatch, progress
+        self._watched = check or progress is not None
+        self._users: dict[object, int] = {}
+        self._limit_s = [inf] * len(trace.jobs)
+        self._held: dict[int, Idset] = {}
+        self._instants = self._over = 0
+        self._pass_s: list[float] = []
+        self._capacity = [(0.0, self.system.usable_cores())]
+        n = len(trace.jobs)
+        self._start: list[float | None] = [None] * n
+        self._end: list[float | None] = [None] * n
+        self._state = [UNSUBMITTED] * n
+        self._procs = [job.ask.nslots * job.ask.cores for job in trace.jobs]
+        self._ranks: list[str | None] | None = [None] * n if placements else None
+        self._notes: dict[int, str] = {}
+        self._plain = [job.ask.is_plain for job in trace.jobs]
+        self._looking = self._tracking or placements
+        if feedback:
+            self._submit_leaders()
+
+    def run(self, until_s: float = inf) -> Result:
+        """Everything up to and including `until_s` (virtual time, seconds)."""
+        agenda, stopwatch = self._agenda, self._stopwatch
+        begun_s = stopwatch() if stopwatch is not None else 0.0
+        for events in agenda.instants(until_s):
+            self._instant(events, agenda.now_s)
+        wall_s = stopwatch() - begun_s if stopwatch is not None else None
+        self.system.check()
+        return self._result(until_s, wall_s)
+
+    def _instant(self, events: list[tuple[int, object]], now_s: float) -> None:
+        system, stopwatch = self.system, self._stopwatch
+        system.now_s = now_s
+        for kind, what in events:
+            if kind == END:
+                self._finish(what, now_s)  # type: ignore[arg-type]
+            elif kind == SUBMIT:
+                self._submit(what, now_s)  # type: ignore[arg-type]
+            else:
+                self._change(what, now_s)  # type: ignore[arg-type]
+        if system.out:
+            self._settle(now_s)
+        begun_s = stopwatch() if stopwatch is not None else 0.0
+        for effect in self._scheduler.schedule(now_s):
+            if isinstance(effect, Granted):
+                self._begin(effect, now_s)
+            else:
+                self._perform(effect, now_s)
+        if stopwatch is not None:
+            self._pass_s.append(stopwatch() - begun_s)
+        if system.out:
+            self._settle(now_s)
+        self._instants += 1
+        if self._watched:
+            self._look_up(now_s)
+
+    def _look_up(self, now_s: float) -> None:
+        """Between two instants: whoever wants to know how it stands."""
+        if self._check:
+            self.system.check()
+        if self._progress is not None and self._instants % PROGRESS_INSTANTS == 0:
+            self._progress(self._over, len(self._jobs), now_s)
+
+    # ---- jobs
+
+    def _submit_leaders(self) -> None:
+        """Who follows nobody is submitted when the trace says; the others when it comes to it."""
+        waiting = {follower for each in self._followers.values() for follower in each}
+        for at, submit_s in enumerate(self._submit_s):
+            if at not in waiting:
+                self._agenda.at(submit_s, SUBMIT, at)
+
+    def _follow(self, at: int) -> None:
+        """The job is over, or can never run: its user thinks, then goes on."""
+        for follower in self._followers.get(at, ()):
+            think_s = self._jobs[follower].think_s or 0.0
+            self._submit_s[follower] = self._agenda.now_s + think_s
+            self._agenda.at(self._submit_s[follower], SUBMIT, follower)
+
+    def _submit(self, at: int, now_s: float) -> None:
+        job = self._jobs[at]
+        self._state[at] = WAITING
+        spec = self._specs.of(job)
+        if isinstance(spec, str):
+            self._deny(at, spec)
+            return
+        userid = job.user if isinstance(job.user, int) else self._users.setdefault(job.user, len(self._users))
+        if spec.duration_s:
+            self._limit_s[at] = spec.duration_s
+        if not self._plain[at]:
+            self._procs[at] = _cores(spec)
+        effects = self._scheduler.alloc(at + 1, job.urgency, userid, now_s, spec)
+        if effects:
+            self.system.perform(effects)
+
+    def _perform(self, effect: Effect, now_s: float) -> None:
+        match effect:
+            case Annotated() | Paused():
+                pass
+            case Denied(jobid, note):
+                self._deny(jobid - 1, note)
+            case Raise(jobid):
+                self._finish(jobid - 1, now_s, FAILED)
+            case Release():
+                self.system.perform((effect,))
+            case Canceled(jobid) | Granted(jobid):
+                raise AssertionError(f"job {jobid} is answered, which is not its time: {effect}")
+
+    def _settle(self, now_s: float) -> None:
+        """What the scheduler answered outside of a pass, and what follows from it."""
+        while waiting := self.system.out:
+            self.system.out = []
+            for effect in waiting:
+                self._perform(effect, now_s)
+
+    def _begin(self, granted: Granted, now_s: float) -> None:
+        at = granted.jobid - 1
+        job = self._jobs[at]
+        assert self._state[at] is WAITING, f"job {job.job} is started, and is {self._state[at]}"
+        self._start[at], self._state[at] = now_s, RUNNING
+        self._agenda.at(now_s + min(job.run_s, self._limit_s[at]), END, at)
+        if self._looking or not self._plain[at]:
+            self._look_at(at, granted.resources)
+
+    def _look_at(self, at: int, resources: ResourceSet) -> None:
+        """What somebody asked of a job's R: its ranks, and its cores where the trace does not tell them."""
+        self._procs[at] = resources.count("core")
+        if self._ranks is not None:
+            self._ranks[at] = str(resources.ranks)
+        if self._tracking:
+            self._held[at] = resources.ranks
+            self.system.tell(self.system.module.hold(at + 1, resources.ranks))
+
+    def _finish(self, at: int, now_s: float, state: str | None = None) -> None:
+        """A job ends by its timer, or earlier, in which case its timer is of no matter any more."""
+        if self._state[at] != RUNNING:
+            return
+        self._end[at] = now_s
+        if state is None:
+            state = COMPLETED if self._jobs[at].run_s <= self._limit_s[at] else TIMEOUT
+        self._state[at] = state
+        self._over += 1
+        if self._followers:
+            self._follow(at)
+        effects = self._scheduler.free_all(at + 1)
+        if effects:
+            self.system.perform(effects)
+        if self._tracking:
+            self.system.tell(self.system.module.unhold(at + 1, self._held.pop(at), now_s))
+
+    def _deny(self, at: int, note: str) -> None:
+        self._state[at] = DENIED
+        self._notes[at] = note
+        self._over += 1
+        if self._followers:
+            self._follow(at)
+
+    # ---- the site
+
+    def _change(self, step: Step, now_s: float) -> None:
+        module, targets = self.system.module, step.targets
+        match step.do:
+            case "drain":
+                effects = module.drain(targets, step.text or None, "update", None, now_s)
+            case "undrain":
+                effects = module.undrain(targets, None, "update", None, now_s)
+            case "online":
+                effects = module.set_online(targets, now_s)
+            case "assign":
+                effects = module.assign(targets, step.text, now_s, step.graceful)
+            case "include":
+                effects = module.include(targets, now_s, step.graceful)
+            case _:
+                effects = module.set_offline(targets, now_s)
+        self.system.tell(effects)
+        if step.do == STRIKE:
+            for at in [at for at, held in self._held.items() if not held.isdisjoint(targets)]:
+                self._finish(at, now_s, FAILED)
+        self._settle(now_s)
+        self._capacity.append((now_s, self.system.usable_cores()))
+
+    def _result(self, until_s: float, wall_s: float | None) -> Result:
+        jobs = self._jobs
+        self._notes |= {jobid - 1: why for jobid, why in self._scheduler.set_aside().items()}
+        table = Columns(
+            [job.job for job in jobs], self._submit_s, self._start, self._end, self._procs,
+            [job.user for job in jobs], [job.queue for job in jobs], self._state, self._ranks, self._notes,
+        )  # fmt: skip
+        counts = self._scheduler.stats()
+        cost = Cost(self._instants, counts["passes"], wall_s, self._pass_s, counts["refused"])
+        targets = len(self._site.resources)
+        return Result(self._title, self._trace.name, table, self._capacity, targets, cost, until_s)
+
+
+def _cores(spec: Jobspec) -> int:
+    """The cores that a job asks for at least."""
+    request = spec.request
+    return request.slots.min * request.cores * (1 if request.nodes is None else request.nodes.min)

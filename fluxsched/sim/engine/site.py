@@ -1,0 +1,109 @@
+"""Where a trace is simulated: equal targets, an R, or what the trace itself says; and groups and queues, if configured.
+
+Law: resources and configuration are read by the instance's own readers, so a site simulates with its own files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import InvalidValue
+from fluxsched.jobs.queue.queues import QueueConfig
+from fluxsched.resource.state.groups import EXCLUDE
+from fluxsched.runtime.config.policies import check_policies, composed
+from fluxsched.runtime.config.reader import QueueSettings, queue_configs, read_file
+from fluxsched.runtime.inventory.discovery import Topology
+from fluxsched.runtime.inventory.sources import build_inventory, fake_resources, read_resources
+from fluxsched.sched.engine.set_aside import WAIT
+from fluxsched.sim.traces.trace import Machine, Trace, machine_of
+
+DEFAULT = "default"
+
+QUEUES_SHOWN = 10
+"""Queues of a trace that an error names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The resources, the groups beside `default`, the queues and the default queue; `configured` says it in full."""
+
+    resources: ResourceSet
+    groups: Mapping[str, Idset] = field(default_factory=dict)
+    queues: Mapping[str | None, QueueConfig] = field(default_factory=dict)
+    default_queue: str | None = None
+    configured: Mapping[str, QueueSettings] = field(default_factory=dict)
+    unsatisfiable: str = WAIT
+
+    @property
+    def acquired(self) -> list[str]:
+        """The groups that the scheduler acquires: all but `exclude`."""
+        return [DEFAULT, *(name for name in self.groups if name not in (DEFAULT, EXCLUDE))]
+
+    def under(self, specs: str, trace: Trace) -> tuple[Site, str]:
+        """This site under the policies `SPEC;QUEUE=SPEC;...`, and these complete with what queues have configured.
+
+        Without a configuration a queue is one that the trace names. Raises InvalidValue naming policy or queue.
+        """
+        _, own = check_policies(specs)
+        if self.configured or not own:
+            return self, composed(specs, self.acquired, self.configured)
+        there = {str(job.queue) for job in trace.jobs if job.queue is not None}
+        if missing := [name for name in own if name not in there]:
+            known = ", ".join(sorted(there)[:QUEUES_SHOWN]) or "none"
+            raise InvalidValue(f"queue {missing[0]!r} has a policy, but no jobs: {trace.name} has queues {known}")
+        return replace(self, queues={None: QueueConfig(), **{name: QueueConfig(name) for name in own}}), specs
+
+
+def site_of(
+    trace: Trace,
+    *,
+    procs: int | None = None,
+    nodes: int | None = None,
+    cores: int | None = None,
+    gpus: int | None = None,
+    r_path: Path | None = None,
+    config_path: Path | None = None,
+) -> Site:
+    """`procs` one-core targets, `nodes` of `cores` and `gpus`, the R in a file, the configured or the trace's machine.
+
+    Raises InvalidValue when several of them are given, or none and the trace does not say what it ran on.
+    """
+    machine = machine_of(procs, nodes, cores, gpus, r_path)
+    if config_path is not None:
+        return _configured(config_path, r_path, machine, trace)
+    if r_path is not None:
+        return Site(read_resources(r_path))
+    return Site(fake_resources(_spec(machine or _recorded(trace))))
+
+
+def _configured(config_path: Path, r_path: Path | None, machine: Machine | None, trace: Trace) -> Site:
+    """Groups and queues of a configuration, on the machine given beside it, else on its own, else on the trace's."""
+    config, faults = read_file(config_path)
+    if r_path is None and machine is None and not (config.resource.path or config.resource.entries):
+        machine = _recorded(trace)
+    found = build_inventory(
+        config, r_path=r_path, fake=None if machine is None else _spec(machine), topology=_nowhere, known=faults
+    )
+    return Site(
+        found.inventory.resources, found.groups, queue_configs(config), config.defaults.queue, config.queues,
+        config.unsatisfiable,
+    )  # fmt: skip
+
+
+def _recorded(trace: Trace) -> Machine:
+    if trace.machine is None:
+        raise InvalidValue(f"{trace.name} does not say what it ran on: give procs, nodes or an R")
+    return trace.machine
+
+
+def _spec(machine: Machine) -> str:
+    return f"{machine.targets}x{machine.cores}+{machine.gpus}"
+
+
+def _nowhere() -> Topology:
+    """Simulated targets are not on this machine."""
+    return Topology("", (), (), "simulated")

@@ -1,0 +1,1 @@
+"""What a simulation gives: tables of jobs, figures, reports and plots."""

@@ -1,0 +1,255 @@
+"""Results as text and as JSON: several policies side by side, a line a figure.
+
+Law: both say the same; text is rounded for people, JSON is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, fields
+from typing import Any, NamedTuple
+
+from fluxsched.sim.results.metrics import PARTS, Share, Spread, Summary, percentile
+from fluxsched.sim.results.result import Result
+from fluxsched.sim.results.table import COMPLETED, DENIED, FAILED, RUNNING, TIMEOUT, UNSUBMITTED, WAITING
+from fluxsched.sim.traces.trace import Trace
+
+BARS = "▁▂▃▄▅▆▇█"
+
+SHARES_SHOWN = 10
+"""Users or queues in a table: the largest ones; JSON has all."""
+
+STATES = (COMPLETED, TIMEOUT, FAILED, DENIED, RUNNING, WAITING, UNSUBMITTED)
+"""In the order of the table."""
+
+FAULTS_SHOWN = 3
+"""Lines of a trace that were not used, shown as examples."""
+
+
+REASONS_SHOWN = 5
+"""Different reasons a policy: the most frequent ones; JSON has all."""
+
+JOBS_SHOWN = 3
+"""Jobs that are named for a reason."""
+
+Reasons = dict[tuple[str, str], list[int | str]]
+"""Jobs by their state and the reason for it."""
+
+
+
+class Line(NamedTuple):
+    """One figure: what it is called, and its text for one result; `""` where there is none."""
+
+    title: str
+    text: Callable[[Result, Summary], str]
+
+
+def report(trace: Trace, results: Sequence[Result], by: str | None = None) -> Iterator[str]:
+    """The lines of the whole report; `by` is `user` or `queue` for a table of these a policy."""
+    yield from heading(trace, results)
+    yield ""
+    yield from table(results)
+    yield ""
+    if lines := list(refusals(results)):
+        yield from lines
+        yield ""
+    yield from over_time(results)
+    if by is not None:
+        for result in results:
+            yield ""
+            yield from shares_table(result, by)
+
+
+def heading(trace: Trace, results: Sequence[Result]) -> Iterator[str]:
+    """What was simulated, and what of the trace was not."""
+    one = results[0]
+    yield f"{trace.name}: {len(trace.jobs):,} jobs on {one.targets:,} targets, {one.cores:,} cores"
+    if endless := sum([job.limit_s is None for job in trace.jobs]):
+        yield f"{endless:,} jobs without a limit: unless their queue has one for them, nothing is planned after them"
+    if trace.bad or trace.left_out:
+        yield f"{trace.bad:,} bad lines, {trace.left_out:,} left out:"
+        yield from (f"  {trace.name}:{fault.line}: {fault.why}: {fault.text}" for fault in trace.faults[:FAULTS_SHOWN])
+        more = trace.bad + trace.left_out - FAULTS_SHOWN
+        if more > 0:
+            yield f"  and {more:,} more"
+
+
+def table(results: Sequence[Result]) -> Iterator[str]:
+    """A column a policy; lines that nobody has a figure for are left out."""
+    rows = [("", [result.title for result in results])]
+    for line in LINES:
+        texts = [line.text(result, result.summary) for result in results]
+        if any(texts):
+            rows.append((line.title, texts))
+    yield from aligned([[title, *texts] for title, texts in rows])
+
+
+def reasons_of(result: Result) -> Reasons:
+    """Jobs by what became of them and why, the most frequent first."""
+    jobs = result.jobs
+    found: Reasons = {}
+    for row, why in sorted(jobs.notes.items()):
+        found.setdefault((jobs.state[row], why), []).append(jobs.job[row])
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+
+
+def refusals(results: Sequence[Result]) -> Iterator[str]:
+    """Lines for people; once where all policies say the same."""
+    reasons = [reasons_of(result) for result in results]
+    if len(results) > 1 and all(each == reasons[0] for each in reasons):
+        yield from _reason_lines("", reasons[0])
+        return
+    for result, mine in zip(results, reasons, strict=True):
+        yield from _reason_lines("" if len(results) == 1 else f"{result.title}: ", mine)
+
+
+def _reason_lines(title: str, reasons: Reasons) -> Iterator[str]:
+    for (state, why), jobs in list(reasons.items())[:REASONS_SHOWN]:
+        named = ", ".join(map(str, jobs[:JOBS_SHOWN])) + (", ..." if len(jobs) > JOBS_SHOWN else "")
+        yield f"{title}{len(jobs):,} {state}: {why} (job {named})"
+    if len(reasons) > REASONS_SHOWN:
+        yield f"{title}and {len(reasons) - REASONS_SHOWN} reasons more: the column note of --jobs-out has them all"
+
+
+def over_time(results: Sequence[Result]) -> Iterator[str]:
+    """A line of bars a policy, over the makespan: utilisation, and queue length up to the longest of all policies."""
+    longest = max([max(result.summary.over_time.queue) for result in results])
+    rows = [[f"in {PARTS} parts", "utilisation, 0 to 100 %", f"queue length, {scale_of(longest)}"]]
+    for result in results:
+        course = result.summary.over_time
+        rows.append([result.title, bars(course.utilisation, 1.0), bars(course.queue, longest)])
+    for title, *courses in rows:
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        yield "  ".join([title.ljust(widths[0]), courses[0].ljust(widths[1]), courses[1]]).rstrip()
+
+
+def scale_of(longest: float) -> str:
+    """What bars stand for, in as many digits as it takes to be more than nothing."""
+    if not longest:
+        return "0 throughout"
+    return f"0 to {longest:,.1f}" if longest >= 0.1 else f"0 to {longest:.1g}"
+
+
+def bars(values: Sequence[float | None], most: float) -> str:
+    """A bar a value, or a blank where there is none."""
+    top = len(BARS) - 1
+    heights = [None if each is None else round(top * each / most) if most else 0 for each in values]
+    return "".join([" " if height is None else BARS[min(top, height)] for height in heights])
+
+
+def shares_table(result: Result, by: str) -> Iterator[str]:
+    """What the largest users or queues got under one policy."""
+    shares = result.summary.users if by == "user" else result.summary.queues
+    rows = [[f"{result.title}: {by}", "jobs", "core h", "wait mean [s]", "slowdown mean"]]
+    for share in shares[:SHARES_SHOWN]:
+        name = "unknown" if share.name is None else str(share.name)
+        core_h = f"{share.core_s / 3600:,.1f}"
+        rows.append([name, f"{share.jobs:,}", core_h, _number(share.wait_mean_s), _number(share.slowdown_mean)])
+    yield from aligned(rows)
+    if len(shares) > SHARES_SHOWN:
+        yield f"and {len(shares) - SHARES_SHOWN} more"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
+        yield "  ".join([first.ljust(widths[0]), *cells]).rstrip()
+
+
+def as_json(trace: Trace, results: Sequence[Result]) -> dict[str, Any]:
+    """Everything that the text says, and all users and queues."""
+    one = results[0]
+    return {
+        "trace": {
+            "name": trace.name, "jobs": len(trace.jobs), "bad": trace.bad, "left_out": trace.left_out,
+            "faults": [fault._asdict() for fault in trace.faults],
+        },
+        "machine": {"targets": one.targets, "cores": one.cores},
+        "policies": [_result_json(result) for result in results],
+    }  # fmt: skip
+
+
+def _result_json(result: Result) -> dict[str, Any]:
+    cost = result.cost
+    figures = {"instants": cost.instants, "passes": cost.passes, "refused": cost.refused, "wall_s": cost.wall_s}
+    if cost.pass_s:
+        passes = sorted(cost.pass_s)
+        figures |= {
+            "pass_mean_s": sum(passes) / len(passes), "pass_p99_s": percentile(passes, 0.99), "pass_max_s": passes[-1]
+        }  # fmt: skip
+    label = {} if result.label is None else {"label": result.label}
+    return {
+        "policy": result.policy, **label, **asdict(result.summary), "notes": _reasons_json(result), "cost": figures
+    }  # fmt: skip
+
+
+def _reasons_json(result: Result) -> list[dict[str, Any]]:
+    """All reasons, with how many jobs have each."""
+    return [{"state": state, "reason": why, "jobs": len(jobs)} for (state, why), jobs in reasons_of(result).items()]
+
+
+def _states(state: str) -> Callable[[Result, Summary], str]:
+    return lambda result, summary: f"{summary.states[state]:,}" if state in summary.states else ""
+
+
+def _spread(which: Callable[[Summary], Spread | None], number: str) -> Callable[[Result, Summary], str]:
+    def text(result: Result, summary: Summary) -> str:
+        spread = which(summary)
+        return "" if spread is None else _number(getattr(spread, number))
+
+    return text
+
+
+def _wait(summary: Summary) -> Spread | None:
+    return summary.wait_s
+
+
+def _slowdown(summary: Summary) -> Spread | None:
+    return summary.slowdown
+
+
+def _fairness(value: float | None, shares: Sequence[Share]) -> str:
+    """Of more than one, else there is nothing to compare."""
+    return "" if value is None or len(shares) < 2 else f"{value:.3f}"
+
+
+def _passes(number: Callable[[Sequence[float]], float]) -> Callable[[Result, Summary], str]:
+    def text(result: Result, summary: Summary) -> str:
+        passes = sorted(result.cost.pass_s)
+        return f"{number(passes) * 1e6:,.1f}" if passes else ""
+
+    return text
+
+
+def _rate(result: Result, summary: Summary) -> str:
+    submitted = len(result.jobs) - summary.states.get(UNSUBMITTED, 0)
+    return f"{submitted / result.cost.wall_s:,.0f}" if result.cost.wall_s else ""
+
+
+def _number(value: float) -> str:
+    """Three decimals below a thousand, one above."""
+    return f"{value:,.3f}" if abs(value) < 1000 else f"{value:,.1f}"
+
+
+SPREAD = tuple(field.name for field in fields(Spread))
+
+LINES = (
+    *[Line(f"jobs {state}", _states(state)) for state in STATES],
+    *[Line(f"wait {number} [s]", _spread(_wait, number)) for number in SPREAD],
+    *[Line(f"bounded slowdown {number}", _spread(_slowdown, number)) for number in SPREAD],
+    Line("utilisation [%]", lambda _, summary: _number(100 * summary.utilisation) if summary.utilisation else ""),
+    Line("makespan [s]", lambda _, summary: _number(summary.makespan_s)),
+    Line("queue length mean", lambda _, summary: _number(summary.queue_mean)),
+    Line("queue length max", lambda _, summary: f"{summary.queue_max:,}"),
+    Line("fairness over users", lambda _, summary: _fairness(summary.fairness_users, summary.users)),
+    Line("fairness over queues", lambda _, summary: _fairness(summary.fairness_queues, summary.queues)),
+    Line("passes", lambda result, _: f"{result.cost.passes:,}" if result.cost.passes else ""),
+    Line("decisions refused", lambda result, _: f"{result.cost.refused:,}" if result.cost.refused else ""),
+    Line("pass mean [us]", _passes(lambda passes: sum(passes) / len(passes))),
+    Line("pass p99 [us]", _passes(lambda passes: percentile(passes, 0.99))),
+    Line("pass max [us]", _passes(lambda passes: passes[-1])),
+    Line("simulated [jobs/s]", _rate),
+)
+"""The figures in their order."""

@@ -1,0 +1,122 @@
+"""What a simulation gives: a table of jobs, column by column, and what it took.
+
+Law: a job keeps its row whatever became of it; what did not happen is None, and an empty cell in a file.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from pathlib import Path
+from typing import Any, TextIO
+
+from fluxsched.sim.results.metrics import Summary, slowdowns, summarize, waits
+from fluxsched.sim.results.table import LEFT, Columns
+from fluxsched.sim.traces.swf import number_text
+
+COLUMNS = (
+    "job", "submit", "start", "end", "procs", "policy", "user", "queue", "wait", "slowdown", "state", "ranks",
+    "note",
+)  # fmt: skip
+"""Of `to_csv`, in order. Times in seconds since the trace began; `slowdown` is bounded; `ranks` only if asked for.
+
+`policy` is the label, if one was given; `note` says why the job was denied, or can only wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What scheduling took: instants, passes, and, if a stopwatch was given, seconds in all and in each pass.
+
+    `refused` are the decisions of the policy that could not be made real: one that keeps the laws has none.
+    """
+
+    instants: int
+    passes: int
+    wall_s: float | None = None
+    pass_s: Sequence[float] = ()
+    refused: int = 0
+
+
+@dataclass(repr=False)
+class Result:
+    """One policy on one trace, up to `until_s`. `jobs` is the table, `capacity` the usable cores from each time on."""
+
+    policy: str
+    trace: str
+    jobs: Columns
+    capacity: list[tuple[float, int]]
+    targets: int
+    cost: Cost
+    until_s: float = inf
+    label: str | None = None
+
+    @property
+    def title(self) -> str:
+        """What tables and plots call it: its label, else its policy."""
+        return self.policy if self.label is None else self.label
+
+    def __repr__(self) -> str:
+        """In a line: the table may have a million rows."""
+        return f"<Result of {self.policy} on {self.trace}: {len(self.jobs)} jobs, {self.targets} targets>"
+
+    @property
+    def cores(self) -> int:
+        """Cores at the beginning."""
+        return self.capacity[0][1]
+
+    @cached_property
+    def end_s(self) -> float:
+        """Up to when figures are: the last end of a job, or `until_s` if there were jobs left."""
+        if self.until_s < inf and not LEFT.isdisjoint(self.jobs.state):
+            return self.until_s
+        return max([end for end in self.jobs.end if end is not None], default=0.0)
+
+    @cached_property
+    def wait(self) -> list[float | None]:
+        """Seconds from submission to start."""
+        return waits(self.jobs)
+
+    @cached_property
+    def slowdown(self) -> list[float | None]:
+        """Bounded slowdown of the jobs that have ended."""
+        return slowdowns(self.jobs)
+
+    @cached_property
+    def summary(self) -> Summary:
+        """The figures that reports show."""
+        return summarize(self.jobs, self.capacity, self.end_s)
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """The table line by line, in the order of COLUMNS."""
+        jobs = self.jobs
+        ranks = jobs.ranks if jobs.ranks is not None else [None] * len(jobs)
+        policy = [self.title] * len(jobs)
+        return zip(
+            jobs.job, jobs.submit, jobs.start, jobs.end, jobs.procs, policy, jobs.user, jobs.queue, self.wait,
+            self.slowdown, jobs.state, ranks, [jobs.notes.get(row) for row in range(len(jobs))], strict=True,
+        )  # fmt: skip
+
+    def to_csv(self, file: TextIO | Path | str, header: bool = True) -> None:
+        """Write the table. Numbers are exact: whole ones without a point, others as Python prints them."""
+        if isinstance(file, Path | str):
+            with Path(file).open("w", newline="", encoding="utf-8") as opened:
+                self.to_csv(opened, header)
+            return
+        writer = csv.writer(file, lineterminator="\n")
+        if header:
+            writer.writerow(COLUMNS)
+        writer.writerows([_cell(value) for value in row] for row in self.rows())
+
+
+def write_csv(results: Sequence[Result], path: Path) -> None:
+    """All tables in one file, one after the other; the column `policy` tells them apart."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        for at, result in enumerate(results):
+            result.to_csv(file, header=at == 0)
+
+
+def _cell(value: object) -> object:
+    return number_text(value) if isinstance(value, float) else value

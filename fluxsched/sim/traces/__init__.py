@@ -1,0 +1,1 @@
+"""Traces: what a simulation is fed with, read, written and generated."""

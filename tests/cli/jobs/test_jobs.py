@@ -1,0 +1,264 @@
+"""`fluxsched jobs`, and what is done to jobs that are named."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fluxsched.cli.jobs import jobs as jobs_module
+from fluxsched.errors import Refused, RPCError
+
+NOW_S = 1700000100.0
+
+
+@pytest.fixture(autouse=True)
+def _stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_module, "SystemClock", type("Clock", (), {"wall_s": staticmethod(lambda: NOW_S)}))
+
+
+@pytest.fixture
+def listing(job):
+    pending = {"t_run": None, "nodelist": None, "nnodes": None}
+    return {
+        "jobs": [
+            job(id=1, name="a-very-long-name", expiration=NOW_S + 30),
+            job(id=2, state="SCHED", annotations={"sched": {"reason_pending": "needs 4 nodes; 2 are busy"}}, **pending),
+            job(id=3, state="SCHED", annotations={"sched": {"t_estimate": NOW_S + 90}}, **pending),
+            job(id=4, state="PRIORITY", urgency=0, priority=0, **pending),
+            job(id=5, state="DEPEND", dependencies=["afterok:ƒ2"], **pending),
+            job(id=6, state="INACTIVE", result="COMPLETED", t_cleanup=1700000011.5, success=True),
+            job(id=7, state="INACTIVE", result="TIMEOUT", t_cleanup=1700000070.0, t_inactive=1700000071.0,
+                exception={"type": "timeout", "severity": 0, "note": "limit of 1m"}),
+            job(id=8, state="INACTIVE", result="CANCELED", exception={"type": "cancel", "note": "no"}, **pending),
+        ]
+    }  # fmt: skip
+
+
+TABLE = """\
+       JOBID USER     NAME       ST NTASKS NNODES     TIME INFO
+          ƒ2 root     a-very-lo+  R      4      2     1.5m node[0-1]
+          ƒ3 root     sleep       S      4      -       1m needs 4 nodes; 2 are busy
+          ƒ4 root     sleep       S      4      -       1m eta:1.5m
+          ƒ5 root     sleep       P      4      -       1m held
+          ƒ6 root     sleep       D      4      -       1m depends:afterok:ƒ2
+          ƒ7 root     sleep      CD      4      2     1.5s node[0-1]
+          ƒ8 root     sleep      TO      4      2       1m node[0-1]
+          ƒ9 root     sleep      CA      4      -        - cancel: no
+"""
+LONG = """\
+       JOBID USER     NAME          STATUS NTASKS NNODES       SUBMIT    REMAINING     TIME INFO
+          ƒ2 root     a-very-lo+       RUN      4      2  Nov14 22:13          30s     1.5m node[0-1]
+          ƒ8 root     sleep        TIMEOUT      4      2  Nov14 22:13            -       1m node[0-1]
+"""
+DEPS = """\
+       JOBID NAME       URG PRI          STATE    DEPENDENCIES
+          ƒ6 sleep      16               DEPEND   afterok:ƒ2
+"""
+REASONS = """\
+       JOBID USER     NAME       ST     INACTIVE EXCEPTION
+          ƒ8 root     sleep      TO  Nov14 22:14 timeout: limit of 1m
+"""
+
+
+def picked(listing, *ids: int) -> dict:
+    return {"job-manager.list": {"jobs": [each for each in listing["jobs"] if each["id"] in ids]}}
+
+
+def test_jobs(cli, listing) -> None:
+    done = cli("jobs", "-a", answers={"job-manager.list": listing})
+    assert (done.out, done.err, done.code) == (TABLE, "", 0)
+
+
+def test_named_formats(cli, listing) -> None:
+    assert cli("jobs", "-o", "long", answers=picked(listing, 1, 7)).out == LONG
+    assert cli("jobs", "-o", "deps", answers=picked(listing, 5)).out == DEPS
+    assert cli("jobs", "-o", "endreason", answers=picked(listing, 7)).out == REASONS
+
+
+def test_jobs_without_a_reason_of_their_own_show_that_of_their_queue(cli, listing, job) -> None:
+    queues = {
+        None: {"enable": True, "start": False, "start_reason": "no scheduler serves group a", "blocked": "scheduler"},
+        "off": {"enable": True, "start": False, "start_reason": "being mended"},
+        "on": {"enable": True, "start": True, "start_reason": "mended"},
+    }
+    waiting = [
+        job(id=6 + at, state=state, nodelist=None, queue=queue)
+        for at, (state, queue) in enumerate([("SCHED", None), ("PRIORITY", "off"), ("SCHED", "on"), ("SCHED", "on")])
+    ]
+    answers = {
+        "job-manager.list": {"jobs": listing["jobs"][:5] + waiting},
+        "job-manager.queue-status": lambda request: queues[request.get("name")],
+    }
+    done = cli("jobs", "-n", "-o", "{id} {contextual_info}", answers=answers)
+    assert done.out.splitlines()[1:5] == ["2 needs 4 nodes; 2 are busy", "3 eta:1.5m", "4 held", "5 depends:afterok:ƒ2"]
+    assert done.out.splitlines()[5:] == [
+        "6 no scheduler serves group a", "7 queue stopped: being mended", "8", "9"
+    ]  # fmt: skip
+    assert len(done.calls) == 4, "each queue is asked once"
+    assert len(cli("jobs", "-o", "{id} {state}", answers=answers).calls) == 1
+    answers["job-manager.queue-status"] = RPCError("no such queue")
+    done = cli("jobs", "-n", "-o", "{id} {contextual_info}", answers=answers)
+    assert (done.code, done.out.splitlines()[5:]) == (0, ["6", "7", "8", "9"])
+
+
+def test_formats_of_job_ids(cli, listing) -> None:
+    layout = "{id} {id.dec} {id.f58plain} {id.hex} {id.dothex} {command}"
+    assert (
+        cli("jobs", "-n", "-o", layout, answers=picked(listing, 1)).out == "1 1 f2 0x1 0000.0000.0000.0001 sleep 60\n"
+    )
+
+
+def test_a_queue_column_appears_when_there_are_queues(cli, job) -> None:
+    out = cli("jobs", answers={"job-manager.list": {"jobs": [job(queue="batch")]}}).out
+    assert out.splitlines()[0].startswith("       JOBID QUEUE    USER ")
+
+
+ACTIVE = {"states": ["CLEANUP", "DEPEND", "NEW", "PRIORITY", "RUN", "SCHED"]}
+
+
+@pytest.mark.parametrize(
+    ("args", "request_"),
+    [
+        ("", {"max_entries": 1000, "constraint": ACTIVE}),
+        ("-A -c 5", {"max_entries": 5, "constraint": ACTIVE}),
+        ("-c 0", {"max_entries": 100_000, "constraint": ACTIVE}),
+        ("-a", {"max_entries": 1000}),
+        ("-f running", {"max_entries": 1000, "constraint": {"states": ["CLEANUP", "RUN"]}}),
+        ("-f failed,timeout", {"max_entries": 1000, "constraint": {"results": ["FAILED", "TIMEOUT"]}}),
+        ("-f inactive,sched -q a,b -q c", {"max_entries": 1000, "constraint": {
+            "and": [{"queue": ["a", "b", "c"]}, {"states": ["INACTIVE", "SCHED"]}]}}),
+        ("-f run,canceled", {"max_entries": 1000, "constraint": {
+            "or": [{"states": ["RUN"]}, {"results": ["CANCELED"]}]}}),
+        ("-u root --name x --since 1m", {"max_entries": 1000, "since": NOW_S - 60, "constraint": {
+            "and": [{"userid": [0]}, {"name": ["x"]}]}}),
+        ("--since=-1h", {"max_entries": 1000, "since": NOW_S - 3600}),
+        ("--since 2023-11-14T22:14:40", {"max_entries": 1000, "since": NOW_S - 20}),
+        ("--name t-* -a", {"max_entries": 1000, "constraint": {
+            "or": [{"name": ["t-*"]}, {"name-pattern": ["t-*"]}]}}),
+        ("--array ƒ3 -i 0-3 -a", {"max_entries": 1000, "constraint": {"and": [{"array": [2]}, {"ranks": ["0-3"]}]}}),
+        ("-i node[0-3] -a", {"max_entries": 1000, "constraint": {"hostlist": ["node[0-3]"]}}),
+        ("-i 0-3,node7,9 -a", {"max_entries": 1000, "constraint": {
+            "or": [{"ranks": ["0-3,9"]}, {"hostlist": ["node7"]}]}}),
+        ("1 ƒ3", {"max_entries": 1000, "ids": [1, 2]}),
+        ("1..ƒ5 9 -a", {"max_entries": 1000, "constraint": {"id": ["1..4", 9]}}),
+    ],
+)
+def test_filters(cli, listing, args: str, request_: dict) -> None:
+    assert cli("jobs", *args.split(), answers={"job-manager.list": listing}).calls[:1] == [
+        ("job-manager.list", request_)
+    ]
+
+
+def test_sorted_jobs(cli, job) -> None:
+    found = [job(id=1, name="b", t_run=3.0), job(id=3, name="a", t_run=None), job(id=2, name="b", t_run=5.0)]
+    answers = {"job-manager.list": {"jobs": found}}
+    for keys, ids in (("id", [1, 2, 3]), ("-id.f58", [3, 2, 1]), ("name,-id", [3, 2, 1]), ("t_run", [1, 2, 3]),
+                      ("-t_run,id", [3, 2, 1])):  # fmt: skip
+        out = cli("jobs", "-n", "-o", "{id}", "--sort", keys, answers=answers).out
+        assert [int(line) for line in out.split()] == ids, keys
+    ordered = json.loads(cli("jobs", "--json", "--sort", "name", answers=answers).out)
+    assert [one["id"] for one in ordered["jobs"]] == [3, 1, 2]
+
+
+def test_jobs_json(cli, listing) -> None:
+    assert json.loads(cli("jobs", "-a", "--json", answers={"job-manager.list": listing}).out) == listing
+
+
+def test_missing_jobs_are_all_named_after_those_found(cli, listing) -> None:
+    done = cli("jobs", "1", "98", "f2i", "-o", "{id}", answers=picked(listing, 1))
+    assert (done.code, done.out, done.err) == (1, "JOBID\n1\n", "fluxsched: jobs: no such job: 98, f2i\n")
+
+
+@pytest.mark.parametrize("command", ["jobs", "cancel", "kill", "wait", "job raise"])
+def test_all_wrong_job_ids_are_named(cli, command: str) -> None:
+    done = cli(*command.split(), "5", "x!", "ƒ0")
+    assert (done.code, done.calls) == (2, [])
+    assert "'x!'" in done.err
+    assert "'ƒ0'" in done.err
+
+
+@pytest.mark.parametrize(
+    ("args", "calls"),
+    [
+        ("cancel 1 ƒ3", [("job-manager.cancel", {"id": 1}), ("job-manager.cancel", {"id": 2})]),
+        ("cancel 1 1 ƒ2", [("job-manager.cancel", {"id": 1})]),
+        ("cancel -m enough 1", [("job-manager.cancel", {"id": 1, "note": "enough"})]),
+        ("kill 1", [("job-manager.kill", {"id": 1, "signum": 15})]),
+        ("kill -s SIGusr1 1", [("job-manager.kill", {"id": 1, "signum": 10})]),
+        ("kill -s 9 1", [("job-manager.kill", {"id": 1, "signum": 9})]),
+        ("urgency 1 hold", [("job-manager.urgency", {"id": 1, "urgency": 0})]),
+        ("urgency 1 20", [("job-manager.urgency", {"id": 1, "urgency": 20})]),
+        ("urgency 1 expedite", [("job-manager.urgency", {"id": 1, "urgency": 31})]),
+        ("update 1 duration=10m", [("job-manager.update", {"id": 1, "updates": {
+            "attributes.system.duration": 600.0}})]),
+        ("update 1 name=x queue=debug a.b=[1]", [("job-manager.update", {"id": 1, "updates": {
+            "attributes.system.job.name": "x", "attributes.system.queue": "debug", "attributes.system.a.b": [1]}})]),
+    ],
+)  # fmt: skip
+def test_what_is_sent(cli, args: str, calls: list) -> None:
+    answers = {f"job-manager.{topic}": {"old": 16} for topic in ("cancel", "kill", "urgency", "update")}
+    done = cli(*args.split(), answers=answers)
+    assert (done.out, done.err, done.code, done.calls) == ("", "", 0, calls)
+
+
+@pytest.mark.parametrize(
+    "args",
+    ["cancel", "cancel --all 5", "cancel -s run 5", "cancel 5 --name x", "cancel --all 1..5", "cancel 5..1",
+     "cancel 1..x!", "cancel --array x!", "cancel -u nobody-of-that-name", "cancel -f nope", "cancel -i 3-1",
+     "cancel --all -q ,",
+     "kill", "kill -s NOPE 5", "kill -s 0 5", "urgency 5", "urgency hold", "urgency 5 32",
+     "urgency 5 soon", "update 5", "update 5 duration", "update 5 duration=soon", "update 5 duration=+",
+     "wait", "wait --all 5", "jobs -f nope",
+     "jobs -c -1", "jobs --since yesterday", "jobs --since 2999-01-01",
+     "jobs --sort nope", "jobs --sort ,", "jobs -u nobody-of-that-name", "jobs -o {nope}"],
+)  # fmt: skip
+def test_wrong_arguments(cli, args: str) -> None:
+    done = cli(*args.split())
+    assert (done.code, done.out) == (2, "")
+
+
+def test_every_job_that_refused_is_named_and_the_others_are_done(cli) -> None:
+    def cancel(request: dict) -> dict | Exception:
+        return {2: RPCError("no such job", 2), 3: Refused("ƒ4 is inactive")}.get(request["id"], {})
+
+    done = cli("cancel", "1", "2", "3", "4", answers={"job-manager.cancel": cancel})
+    assert (done.code, done.err) == (1, "fluxsched: cancel: ƒ3: no such job; ƒ4 is inactive\n")
+    assert [payload["id"] for topic, payload in done.calls] == [1, 2, 3, 4]
+
+
+def test_urgency_tells_the_old_one(cli) -> None:
+    assert cli("urgency", "-v", "1", "default", answers={"job-manager.urgency": {"old": 3}}).out == "old urgency: 3\n"
+
+
+@pytest.mark.parametrize(("change", "want"), [("+1m", 120.0), ("-10s", 50.0)])
+def test_a_relative_duration(cli, listing, change: str, want: float) -> None:
+    answers = picked(listing, 1) | {"job-manager.update": {}}
+    done = cli("update", "1", f"duration={change}", answers=answers)
+    assert done.calls[-1][1]["updates"] == {"attributes.system.duration": want}
+
+
+def test_update_dry_run_and_no_duration(cli, job) -> None:
+    assert cli("update", "-n", "1", "duration=1h").out == '{"attributes.system.duration": 3600.0}\n'
+    done = cli("update", "1", "duration=+1h", answers={"job-manager.list": {"jobs": [job(duration=0.0)]}})
+    assert (done.code, done.err) == (1, "fluxsched: update: ƒ2 has no duration that +1h could change\n")
+
+
+def test_watch_asks_for_what_has_changed_so_many_at_a_time(cli, job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxsched.cli.jobs.watch.ASKED_IDS_MAX", 2)
+    events = [[jobid, 1.0, name, {}] for jobid in (1, 2, 3) for name in ("alloc", "clean")]
+
+    def listed(request: dict) -> dict:
+        ids = request.get("ids")
+        found = [job(id=1), job(id=4)] if ids is None else [job(id=jobid, state="INACTIVE", result="FAILED")
+                                                            for jobid in ids if jobid != 2]  # fmt: skip
+        return {"jobs": found}
+
+    answers = {"job-manager.watch": [{"events": events}], "job-manager.list": listed}
+    done = cli("jobs", "--watch", "--name", "a*", "-o", "{id} {status}", answers=answers)
+    assert (done.code, done.out) == (0, "JOBID STATUS\n1     RUN\n4     RUN\n1 FAILED\n3 FAILED\n")
+    named = {"or": [{"name": ["a*"]}, {"name-pattern": ["a*"]}]}
+    asked = [request for topic, request in done.calls if topic == "job-manager.list"][-2:]
+    assert asked == [{"constraint": named, "ids": ids, "max_entries": 2} for ids in ([1, 2], [3])]
+    failing = answers | {"job-manager.watch": [Refused("it is shutting down")]}
+    assert cli("jobs", "--watch", answers=failing).err == "fluxsched: jobs: it is shutting down\n"

@@ -1,0 +1,213 @@
+"""Arrays: `submit --cc`, and `bulksubmit` with its templates."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluxsched.cli.jobs import follow
+from fluxsched.cli.submission import array
+from fluxsched.cli.submission.templates import Row
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import Refused, RPCError
+
+WAITED = {"status": 0, "success": True}
+
+
+def specs(done: Any) -> list[Jobspec]:
+    """What was submitted."""
+    return [Jobspec.parse(request["jobspec"]) for topic, request in done.calls if topic == "job-manager.submit"]
+
+
+def ended(request: dict) -> list[dict]:
+    statuses = {2: 3 << 8, 3: 1 << 8}
+    return [
+        {"id": jobid, "status": statuses.get(jobid, 0), "success": jobid not in statuses, "errstr": "it failed"}
+        for jobid in request["ids"]
+    ]
+
+
+def test_copies_are_an_array_that_has_the_id_of_the_first(cli) -> None:
+    words = ("--output", "o.{cc}", "--job-name", "n{cc}", "--env=SEED=7{cc}", "--setattr", "user.n={cc}")
+    done = cli("submit", "--cc", "1-2,5", *words, "echo", "{cc}/3")
+    assert done.out == "ƒ2\nƒ3\nƒ4\n"
+    assert [(each.command, each.output, each.job_name, each.environment["FLUX_JOB_CC"], each.environment["SEED"],
+             each.raw["attributes"]["user"]["n"], each.array) for each in specs(done)] == [
+        (("echo", f"{n}/3"), f"o.{n}", f"n{n}", str(n), f"7{n}", n, 0 if n == 1 else 1) for n in (1, 2, 5)
+    ]  # fmt: skip
+    assert json.loads(cli("submit", "--json", "--bcc=0-1", "true").out) == {"ids": [1, 2], "array": 1}
+    blind = specs(cli("submit", "--bcc", "8-9", "echo", "{cc}"))
+    assert [(each.command, "FLUX_JOB_CC" in each.environment) for each in blind] == [
+        (("echo", "8"), False), (("echo", "9"), False)
+    ]  # fmt: skip
+
+
+def test_what_refuses_the_first_copy_has_nothing_submitted(cli) -> None:
+    done = cli("submit", "--cc=1-1000", "true", answers={"submit_many": Refused("queue 'x' is disabled", 22)})
+    assert (done.code, done.out, done.err) == (1, "", "fluxsched: submit: cc 1: queue 'x' is disabled\n")
+    assert len(done.calls) == 1
+    done = cli("submit", "--cc=1-1000", "--requires", "host:n[1", "true")
+    assert (done.code, done.calls) == (2, [])
+
+
+def test_what_is_refused_later_is_named_and_the_others_stay(cli) -> None:
+    ids = iter(range(1, 100))
+
+    def submitted(request: dict) -> dict:
+        if int(request["jobspec"]["tasks"][0]["command"][1]) >= 3:
+            raise RPCError("too many jobs", 11)
+        return {"id": next(ids)}
+
+    done = cli("submit", "--cc=1-3", "echo", "{cc}", answers={"job-manager.submit": submitted})
+    assert (done.code, done.out) == (1, "ƒ2\nƒ3\n")
+    assert done.err == "fluxsched: submit: not submitted: cc 3: too many jobs\n"
+    ids = iter(range(1, 100))
+    done = cli("submit", "--cc=1-30", "echo", "{cc}", answers={"job-manager.submit": submitted})
+    assert len(done.err.splitlines()) == array.REFUSALS_SHOWN_MAX + 1
+    assert done.err.endswith("not submitted: 8 jobs more\n")
+
+
+def test_a_reader_who_has_seen_enough_cuts_no_array_short(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flushed(line: str) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(array.show, "flushed", flushed)
+    done = cli("submit", "--cc=1-3", "true")
+    assert [topic for topic, _ in done.calls] == ["job-manager.submit"] * 3
+    assert done.code == 141
+
+
+def test_submit_and_wait_and_watch(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = cli("submit", "--wait", "--quiet", "--cc=1-3", "true", answers={"job-manager.wait-all": ended})
+    assert (done.code, done.out) == (3, "")
+    assert done.err == "fluxsched: submit: ƒ3: it failed\nfluxsched: submit: ƒ4: it failed\n"
+
+    def output(request: dict) -> list[dict]:
+        return [{"stream": "stdout", "data": b"a%d\nb" % request["id"], "task": 0}]
+
+    monkeypatch.setattr(follow, "OUTPUTS_MAX", 2)
+    answers = {"job-manager.wait-all": ended, "job-manager.output": output}
+    done = cli("submit", "--watch", "-l", "--jps", "--quiet", "--cc=1-3", "true", answers=answers)
+    assert done.out == "ƒ2: 0: a1\nƒ2: 0: b\nƒ3: 0: a2\nƒ3: 0: b\nƒ4: 0: a3\nƒ4: 0: b\n"
+    assert "3 jobs in " in done.err
+    failing = {"job-manager.wait-all": [RPCError("no such job", 2)]}
+    assert cli("submit", "--wait", "true", answers=failing).err == "fluxsched: submit: no such job\n"
+
+
+def dry(cli: Any, *words: str, stdin: str | None = None) -> list[str]:
+    done = cli("bulksubmit", "--dry-run", *words, stdin=stdin)
+    assert (done.code, done.err, done.calls) == (0, "", [])
+    return [line.removeprefix("bulksubmit: submit ") for line in done.out.splitlines()]
+
+
+def test_templates_as_flux_has_them(cli, tmp_path: Path) -> None:
+    assert dry(cli, "echo", "{}", stdin="1\n2\n") == ["echo 1", "echo 2"]
+    assert dry(cli, "echo", "{1}", "{0}", ":::", "1", "2", ":::", "3", "4") == [
+        "echo 3 1", "echo 4 1", "echo 3 2", "echo 4 2"
+    ]  # fmt: skip
+    assert dry(cli, "echo", "{0}{1}", ":::", "1", "2", "3", ":::+", "x", "y") == ["echo 1x", "echo 2y", "echo 3x"]
+    assert dry(cli, "--define=p2=2**int(x)", "-n", "{.p2}", "id", ":::", "0", "3") == [
+        "--ntasks=1 id", "--ntasks=8 id"
+    ]  # fmt: skip
+    assert dry(cli, "a", "{seq}", "{seq1}", "{seq:03d}", ":::", "x", "y") == ["a 0 1 000", "a 1 2 001"]
+    assert dry(cli, "a", "{.%}", "{./}", "{./%}", "{.//}", ":::", "/d/f.c") == ["a /d/f f.c f /d"]
+    assert dry(cli, ":::", "true") == ["true"]
+    (tmp_path / "in").write_text("5 6\n7")
+    assert dry(cli, "a", "{}", "::::", f"{tmp_path}/in") == ["a '5 6'", "a 7"]
+    assert dry(cli, "--sep=none", "a", "{0}", "{1}", ":::", "1", "2", "3", "::::+", f"{tmp_path}/in") == [
+        "a 1 5", "a 2 6", "a 3 7"
+    ]  # fmt: skip
+    assert dry(cli, "--sep", "\\0", "a", "{}", stdin="x y\0z\0") == ["a 'x y'", "a z"]
+    assert dry(cli, "--sep", "\\", "a", "{}", stdin="x\\z\n") == ["a x", "a z"]
+    kept = ("awk", "{print $1}", "{{id}}", "${HOME}", "{cc}")
+    assert dry(cli, *kept, ":::", "x") == ["awk '{print $1}' '{{id}}' '${HOME}' '{cc}'"]
+    assert sorted(dry(cli, "--shuffle", "a", "{}", ":::", *"1234")) == ["a 1", "a 2", "a 3", "a 4"]
+
+
+def test_options_are_templates_and_submitted_as_submit_reads_them(cli) -> None:
+    words = ("-n{0}", "-N1", "-x", "--job-name=j{1}", "--env=X={1}", "--env=-HOME", "--cc={2}", "sh", "{0}", "{cc}")
+    done = cli("bulksubmit", *words, ":::", "1", "2", ":::+", "a", "b", ":::+", "1-2", "7")
+    assert done.out == "ƒ2\nƒ3\nƒ4\n"
+    made = specs(done)
+    assert [each.request.exclusive for each in made] == [True] * 3
+    assert [(each.ntasks(each.request.slots.min), each.job_name, each.environment["X"], each.command, each.array,
+             each.environment["FLUX_JOB_CC"], "HOME" in each.environment) for each in made] == [
+        (1, "ja", "a", ("sh", "1", "1"), 0, "1", False),
+        (1, "ja", "a", ("sh", "1", "2"), 1, "2", False),
+        (2, "jb", "b", ("sh", "2", "7"), 1, "7", False),
+    ]  # fmt: skip
+    assert [each.command for each in specs(cli("bulksubmit", "a{cc}b", "{}", ":::", "x"))] == [("ab", "x")]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("-n {} true ::: 1 x 2", "input 2 ('x'): Invalid value for '-n'"),
+        ("--dependency={} true ::: later", "input 1 ('later'): Invalid value for '--dependency'"),
+        ("echo {3} ::: a b", "input 1 ('a'): {3} in '{3}': there are 1 inputs a job, counted from 0"),
+        ("echo {.nope} ::: a", "no method 'nope': there is %, /, /%, //, and --define"),
+        ("--define=h=1/int(x) echo {.h} ::: 0", "{.h} in '{.h}': ZeroDivisionError: division by zero"),
+        ("--define=h=exit() echo {.h} ::: 0", "{.h} in '{.h}': SystemExit: None"),
+        ("--define=h=1+ echo {.h} ::: 0", "'h=1+': invalid syntax"),
+        ("--define=1=x echo ::: 0", "'1=x' is not NAME=CODE"),
+        ("echo {seq:q} ::: 0", "{seq:q} in '{seq:q}': ValueError"),
+        ("echo :::+ 0", ":::+ links inputs to those before it: there are none"),
+        ("echo ::: ", "the inputs are empty"),
+        ("echo :::: ", ":::: is followed by no file"),
+        ("--cc=1 --bcc=1 echo ::: 1", "give --cc or --bcc: not both"),
+        ("--input=- echo ::: 1", "nothing is sent to a job in the background"),
+        ("--sep= echo", "a separator has a character at least"),
+        ("echo", "the inputs of - are empty"),
+        ("--nope echo ::: 1", "No such option"),
+    ],
+)
+def test_a_template_that_makes_no_job_is_named_and_nothing_is_submitted(cli, words: str, text: str) -> None:
+    done = cli("bulksubmit", *words.split(" ")[: None if words[-1] != " " else -1], stdin="")
+    assert (done.code, done.out, done.calls) == (2, "", [])
+    assert text in done.err
+
+
+def test_inputs_that_cannot_be_read(cli, tmp_path: Path) -> None:
+    done = cli("bulksubmit", "echo", "::::", f"{tmp_path}/none")
+    assert (done.code, done.err) == (1, f"fluxsched: bulksubmit: {tmp_path}/none: No such file or directory\n")
+    (tmp_path / "latin").write_bytes(b"\xe4")
+    done = cli("bulksubmit", "echo", "::::", f"{tmp_path}/latin")
+    assert (done.code, f"{tmp_path}/latin is not UTF-8 text" in done.err) == (2, True)
+
+
+def test_inputs_that_are_not_text_are_named_by_their_bytes() -> None:
+    assert str(Row(0, ("caf\udce9", "b"))) == "input 1 ('caf\\xe9', 'b')"
+
+
+def test_jobs_inputs_and_combinations_are_bounded(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxsched.cli.submission.templates.INPUTS_MAX", 4)
+    monkeypatch.setattr("fluxsched.cli.submission.array.COPIES_MAX", 5)
+    monkeypatch.setattr("fluxsched.cli.submission.bulksubmit.INPUT_CHARS_MAX", 10)
+    for words, text in (
+        (("a", ":::", *"12345"), "5 inputs in one list are above the limit of 4"),
+        (("a", ":::", *"123", ":::", *"12"), "more than 4 combinations: submit them in parts"),
+        (("--cc=1-3", "a", ":::", *"12"), "6 jobs are above the limit of 5 at a time"),
+        (("a",), "inputs: - has more than 10 characters"),
+    ):
+        done = cli("bulksubmit", *words, stdin="x" * 11)
+        assert (done.code != 0, done.calls, text in done.err) == (True, [], True), done.err
+
+
+def test_inputs_that_can_never_run_are_all_named_and_each_shape_is_asked_about_once(cli) -> None:
+    def asked(payload: dict) -> dict:
+        wide = payload["jobspec"]["resources"][0]["count"]
+        if wide > 4:
+            raise RPCError(f"needs {wide} slots; there are 4", 75)
+        return {}
+
+    done = cli("bulksubmit", "-n{}", "true", ":::", *"19181", answers={"feasibility.check": asked})
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        "fluxsched: bulksubmit: input 2 ('9'): can never run: needs 9 slots; there are 4; "
+        "input 4 ('8'): can never run: needs 8 slots; there are 4; "
+        "--allow-infeasible submits it, to wait until it can\n"
+    )
+    assert [topic for topic, _ in done.calls] == ["feasibility.check"] * 3

@@ -1,0 +1,42 @@
+"""The same trace simulated and on a real instance: the same jobs start in the same order, at about the same times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fluxsched.runtime.client.blocking import connect_sync
+from fluxsched.runtime.instance import launch
+from fluxsched.runtime.system.clock import SystemClock, sleep
+from fluxsched.sim import Trace, run
+from fluxsched.sim.engine.replay import replay
+
+SPEED = 50.0
+
+
+@pytest.fixture
+def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    started = launch.start_daemon(launch.StartOptions(fake="4x1", schedulers=("fifo",)))
+    yield started
+    launch.stop(started)
+
+
+class Clock(SystemClock):
+    sleep = staticmethod(sleep)
+
+
+def test_an_instance_schedules_as_its_simulation(uri: str, trace_of: Callable[..., Trace]) -> None:
+    trace = trace_of((0, 20, 40, 4), (5, 30, 60, 2), (6, 90, 40, 2), (6, 5, 40, 9), (30, 0, 10, 1))
+    with connect_sync(uri) as handle:
+        live = replay(handle, trace, SPEED, Clock())
+    simulated = run(trace, "fifo", procs=4)
+    assert live.jobs.state == simulated.jobs.state
+    assert live.jobs.start[3] is live.jobs.end[3] is None
+    slack_s = 0.5 * SPEED  # half a second of this machine's time
+    for column in ("start", "end"):
+        pairs = zip(getattr(live.jobs, column), getattr(simulated.jobs, column), strict=True)
+        assert all(abs(real - virtual) < slack_s for real, virtual in pairs if virtual is not None)
+    assert (live.targets, live.cores) == (4, 4)

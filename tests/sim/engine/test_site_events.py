@@ -1,0 +1,71 @@
+"""Site files: what is in them, and every fault with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import InvalidValue
+from fluxsched.sim.engine.site_events import FAULTS_SHOWN_MAX, STRIKE, Step, parse_site, read_site
+
+ALL = Idset.parse("0-3")
+
+
+def test_steps_in_order_of_time_then_of_lines(four_nodes: ResourceSet, tmp_path: Path) -> None:
+    (tmp_path / "site").write_text("""\
+# a comment
+
+{"at": "1h", "do": "maintenance", "targets": "n[0-3]", "for": "30m", "notice": 600}
+{"at": 0, "do": "drain", "targets": "0-3", "reason": "why"}
+{"at": 0, "do": "undrain", "targets": "0-3"}
+{"at": 10, "do": "outage", "targets": "1", "for": 5}
+{"at": 12, "do": "assign", "targets": "2", "group": "g", "graceful": true}
+""")
+    one, two = Idset.of([1]), Idset.of([2])
+    assert read_site(tmp_path / "site", four_nodes) == [
+        Step(0, "drain", ALL, "why"),
+        Step(0, "undrain", ALL),
+        Step(10, STRIKE, one),
+        Step(12, "assign", two, "g", True),
+        Step(15, "online", one),
+        Step(3000, "drain", ALL, "maintenance"),
+        Step(3600, STRIKE, ALL),
+        Step(5400, "online", ALL),
+        Step(5400, "undrain", ALL),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("{", "not JSON"),
+        ("[]", "do is 'None', not one of drain"),
+        ('{"at": 1, "do": "explode", "targets": "0"}', "do is 'explode'"),
+        ('{"at": 1, "do": [], "targets": "0"}', "do is"),
+        ('{"do": "drain"}', "drain needs at, targets"),
+        ('{"at": 1, "do": "outage", "targets": "0"}', "outage needs for"),
+        ('{"at": 1, "do": "assign", "targets": "0"}', "assign needs group"),
+        ('{"at": 1, "do": "drain", "targets": "0", "for": 1}', "drain: unknown key for"),
+        ('{"at": -1, "do": "drain", "targets": "0"}', "at: duration"),
+        ('{"at": "inf", "do": "drain", "targets": "0"}', "at: give a finite time"),
+        ('{"at": 1, "do": "drain", "targets": "7"}', "unknown ranks 7"),
+        ('{"at": 1, "do": "drain", "targets": ""}', "targets are none"),
+        ('{"at": 1, "do": "drain", "targets": "x1"}', "unknown hosts x1"),
+        ('{"at": 1, "do": "drain", "targets": 7}', "targets is not a text"),
+    ],
+)
+def test_faults(line: str, why: str, four_nodes: ResourceSet) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        parse_site(["# fine", line], "f", four_nodes)
+    assert str(caught.value).startswith(f"f:2: {why}")
+
+
+def test_all_faults_at_once_up_to_a_number(four_nodes: ResourceSet) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        parse_site(["x"] * 30, "f", four_nodes)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == FAULTS_SHOWN_MAX + 1
+    assert lines[-1] == "f: and 10 more"

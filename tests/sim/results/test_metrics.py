@@ -1,0 +1,108 @@
+"""Figures against what is worked out by hand, and against plain restatements."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxsched.sim import Trace, run
+from fluxsched.sim.results.metrics import bounded_slowdown, jain, percentile, spread
+from fluxsched.sim.results.step_functions import average, averages, busy_steps, maximum, queue_steps, sampled, steps_of
+
+Rows = Callable[..., Trace]
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "run_s", "want"), [(0, 0, 1), (0, 100, 1), (100, 100, 2), (40, 0, 4), (20, 5, 2.5), (0, 5, 1), (5, 5, 1)]
+)
+def test_bounded_slowdown(wait_s: float, run_s: float, want: float) -> None:
+    assert bounded_slowdown(wait_s, run_s) == want
+
+
+def test_spread() -> None:
+    assert spread([]) is spread([None]) is None
+    four = spread([4, None, 1, 2, 3])
+    assert four is not None
+    assert (four.mean, four.median, four.max) == (2.5, 2.5, 4)
+    assert four.p95 == pytest.approx(3.85)
+    assert percentile([7], 0.95) == 7
+
+
+def test_fairness() -> None:
+    assert jain([]) is None
+    assert jain([3, 3, 3]) == 1
+    assert jain([1, 0, 0, 0]) == 0.25
+
+
+def test_the_figures_of_a_small_schedule(trace_of: Rows) -> None:
+    trace = trace_of((0, 10, 10, 2), (0, 20, 20, 1), (5, 10, 10, 2))
+    jobs = [job._replace(user=user) for job, user in zip(trace.jobs, ("a", "b", "b"), strict=True)]
+    result = run(Trace.of(jobs), procs=2)
+    assert result.jobs.start == [0, 10, 30]
+    assert busy_steps(result.jobs) == [(0, 2), (10, 1), (30, 2), (40, 0)]
+    assert queue_steps(result.jobs) == [(0, 1), (5, 2), (10, 1), (30, 0)]
+    figures = result.summary
+    assert (figures.makespan_s, figures.utilisation, figures.queue_max) == (40, 60 / 80, 2)
+    assert figures.queue_mean == pytest.approx((5 + 10 + 20) / 40)
+    assert figures.wait_s is not None
+    assert figures.slowdown is not None
+    assert (figures.wait_s.mean, figures.wait_s.max) == (35 / 3, 25)
+    assert figures.slowdown.mean == pytest.approx((1 + 1.5 + 3.5) / 3)
+    assert [(share.name, share.jobs, share.core_s) for share in figures.users] == [("b", 2, 40), ("a", 1, 20)]
+    assert figures.fairness_users == pytest.approx((1 + 2.5) ** 2 / (2 * (1 + 2.5**2)))
+    assert [share.name for share in figures.queues] == [None]
+
+
+def test_nothing_at_all_has_figures_too(trace_of: Rows) -> None:
+    figures = run(trace_of((0, 1, 1, 9)), procs=2).summary
+    assert (figures.wait_s, figures.slowdown, figures.makespan_s, figures.states) == (None, None, 0, {"denied": 1})
+    assert figures.utilisation is figures.fairness_users is None
+
+
+changes = st.lists(st.tuples(st.integers(0, 20).map(float), st.integers(-3, 3)), max_size=12)
+
+
+@settings(max_examples=50)
+@given(changes, st.integers(0, 20))
+def test_steps_are_the_running_sum(rows: list[tuple[float, int]], at: int) -> None:
+    steps = steps_of(rows)
+    before = [value for when_s, value in steps if when_s <= at]
+    assert (before[-1] if before else 0) == sum(change for when_s, change in rows if when_s <= at)
+    assert [when_s for when_s, _ in steps] == sorted({when_s for when_s, _ in steps})
+    assert set(sampled(steps, 3)) <= set(steps)
+    assert maximum(sampled(steps, 3)) == maximum(steps)
+
+
+def test_average_is_over_the_time_asked_for() -> None:
+    steps = [(0.0, 2), (10.0, 4)]
+    assert average(steps, 0, 20) == 3
+    assert average(steps, 5, 15) == 3
+    assert average(steps, 15, 15) == 0
+    assert average([], 0, 5) == 0
+
+
+def test_a_table_becomes_csv(trace_of: Rows) -> None:
+    file = io.StringIO()
+    run(trace_of((0.5, 10, 10, 1), (1, 5, 5, 9)), "fifo", procs=1).to_csv(file)
+    assert file.getvalue() == (
+        "job,submit,start,end,procs,policy,user,queue,wait,slowdown,state,ranks,note\n"
+        "1,0.5,0.5,10.5,1,fifo,,,0,1,completed,,\n"
+        "2,1,,,9,fifo,,,,,denied,,needs 9 slots of 1 core; the group has only 1 such slot\n"
+    )
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(-5, 5)), min_size=1, max_size=8), st.integers(1, 7))
+def test_means_over_parts_of_a_time(changes: list[tuple[int, int]], parts: int) -> None:
+    """Against sums second by second."""
+    steps = steps_of(changes)
+
+    def value(now_s: int) -> int:
+        return ([0] + [amount for when_s, amount in steps if when_s <= now_s])[-1]
+
+    found = averages(steps, 0, 10 * parts, parts)
+    assert found == pytest.approx([sum(map(value, range(10 * at, 10 * at + 10))) / 10 for at in range(parts)])
+    assert averages(steps, 5, 5, parts) == [0.0] * parts

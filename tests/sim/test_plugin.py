@@ -1,0 +1,115 @@
+"""`fluxsched policy`: a new policy is a package that works, and bad wishes are refused before anything is written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluxsched.errors import InvalidValue, Refused
+from fluxsched.runtime.system.clock import interrupted
+from fluxsched.sim.plugin import NAME_CHARS_MAX, check, check_name, new
+
+NO_TIME = float
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new policy, found as an installed package is: by an entry point on the path."""
+    place = tmp_path_factory.mktemp("kit") / "lambda"
+    new("lambda", place)
+    project = tomllib.loads((place / "pyproject.toml").read_text())["project"]
+    info = place / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
+    points = [f"{name} = {value}" for name, value in project["entry-points"]["fluxsched.policies"].items()]
+    (info / "entry_points.txt").write_text("\n".join(["[fluxsched.policies]", *points, ""]))
+    return place
+
+
+def run(package: Path, *command: str) -> tuple[int, str]:
+    """Python with the package installed."""
+    done = subprocess.run(
+        [sys.executable, *command], cwd=package, env={**os.environ, "PYTHONPATH": str(package)},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_its_test_passes(package: Path) -> None:
+    status, text = run(package, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
+    assert status == 0, text
+    assert "2 passed" in text
+
+
+def test_it_is_found_by_its_name_and_keeps_the_laws(package: Path) -> None:
+    program = ("-c", "from fluxsched.cli.main import main; main()")
+    status, text = run(package, *program, "policy", "check", "lambda:order=sjf", "-o", "{rule} {verdict}")
+    assert status == 0, text
+    assert ["usable", "kept"] in [line.split() for line in text.splitlines()]
+    assert "broken" not in text
+
+
+def test_it_is_tidy(package: Path) -> None:
+    """What we write for others keeps to the rules that we keep."""
+    assert sorted(path.name for path in package.glob("*.*")) == [
+        "README.md", "fluxsched_lambda-0.1.0.dist-info", "fluxsched_lambda.py", "pyproject.toml",
+        "test_fluxsched_lambda.py",
+    ]  # fmt: skip
+    for path in package.glob("*.*"):
+        if path.is_file():
+            assert "$" not in path.read_text()
+            assert max(map(len, path.read_text().splitlines())) <= 120
+    assert "class Lambda:" in (package / "fluxsched_lambda.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("", "is no name"), ("Night", "lower-case"), ("9to5", "is no name"), ("a--b", "is no name"), ("a/b", "is no name"),
+     ("../x", "is no name"), ("a_b", "is no name"), ("easy", "there is a policy 'easy' already"),
+     ("x" * (NAME_CHARS_MAX + 1), f"at most {NAME_CHARS_MAX}")],
+)  # fmt: skip
+def test_bad_names(tmp_path: Path, name: str, words: str) -> None:
+    with pytest.raises(InvalidValue, match=words):
+        new(name, tmp_path / "made")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "night").mkdir()
+    with pytest.raises(Refused, match="is there already"):
+        new("night", tmp_path / "night")
+    assert list((tmp_path / "night").iterdir()) == []
+    with pytest.raises(Refused, match="make it first"):
+        new("night", tmp_path / "a" / "b")
+
+
+def test_nothing_is_left_of_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, left = Path.write_text, [2]
+
+    def fill(self: Path, *args: Any) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        return write(self, *args)
+
+    monkeypatch.setattr(Path, "write_text", fill)
+    with pytest.raises(OSError, match="No space"):
+        new("night", tmp_path / "night")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="no policy 'nosuch'"):
+        check("nosuch", 0, NO_TIME, interrupted)
+    file = tmp_path / "raises.py"
+    file.write_text("class A:\n    name = 'a'\n    def __init__(self):\n        1 / 0\n"
+                    "    def schedule(self, view, now_s): ...\n")  # fmt: skip
+    with pytest.raises(InvalidValue, match=r"raised ZeroDivisionError: division by zero \(raises.py:4\)"):
+        check(str(file), 0, NO_TIME, interrupted)
+    check_name("night-shift")

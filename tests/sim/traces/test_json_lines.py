@@ -1,0 +1,123 @@
+"""Our own trace: what SWF cannot say, with the same manners about what is unknown or wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxsched.errors import InvalidValue
+from fluxsched.sim import Ask, Machine, Trace, TraceJob
+from fluxsched.sim.traces.json_lines import print_lines, read_lines
+from fluxsched.sim.traces.trace import TIME_MAX_S
+
+JOB = {"submit": 5, "run": 10.5}
+
+
+def read(*objects: object) -> Trace:
+    return read_lines([json.dumps(obj) if not isinstance(obj, str) else obj for obj in objects], "t")
+
+
+def test_a_header_and_jobs() -> None:
+    trace = read(
+        {"trace": 1, "name": "x", "machine": {"targets": 4, "cores": 2, "gpus": 1}},
+        "",
+        {**JOB, "job": "a", "duration": 60, "nslots": 2, "cores": 3, "gpus": 1, "nodes": 2, "exclusive": True,
+         "user": "ann", "queue": "q", "constraint": {"properties": ["ssd"]}, "urgency": 20,
+         "preceding": 4, "think": 2.5},
+        {**JOB, "submit": 1},
+    )  # fmt: skip
+    assert trace.machine == Machine(4, 2, 1)
+    assert trace.header == {"name": "x"}
+    assert trace.jobs == [
+        TraceJob(4, 1.0, 10.5, None, Ask()),
+        TraceJob(
+            "a", 5.0, 10.5, 60.0, Ask(2, 3, 1, 2, True, '{"properties": ["ssd"]}'), "ann", "q", urgency=20, preceding=4,
+            think_s=2.5,
+        ),
+    ]  # fmt: skip
+
+
+def test_a_jobspec_says_it_all() -> None:
+    (job,) = read({**JOB, "jobspec": {"version": 1}}).jobs
+    assert job.ask == Ask(jobspec='{"version": 1}')
+    assert read({**JOB, "jobspec": {}, "cores": 2}).faults[0].why.startswith("cores beside jobspec")
+
+
+@pytest.mark.parametrize(
+    ("obj", "why"),
+    [
+        ("{nope", "not JSON"),
+        ("[1]", "not a JSON object"),
+        ("[" * 10000, "not JSON"),
+        ({**JOB, "core": 2}, "unknown key core: a job has"),
+        ({**JOB, "cores": 0}, "job 2: 1 slots of"),
+        ({**JOB, "cores": "2"}, "cores is '2', not a count"),
+        ({**JOB, "cores": True}, "cores is 'True', not a count"),
+        ({**JOB, "run": "x"}, "run is 'x', not a number of seconds"),
+        ({**JOB, "run": -1}, "job 2: run time -1.0"),
+        ({**JOB, "user": 1.5}, "user is '1.5', neither"),
+        ({**JOB, "constraint": "ssd"}, "constraint is not an object"),
+        ({**JOB, "constraint": {"propertys": ["ssd"]}}, 'constraint {"propertys": ["ssd"]}: '),
+        ({**JOB, "urgency": 32}, "urgency 32 is not 0 (held) to 31 (expedited): leave it out for 16"),
+        ({**JOB, "urgency": -1}, "urgency -1 is not 0"),
+        ({**JOB, "urgency": "high"}, "urgency 'high' is not 0"),
+    ],
+)
+def test_what_cannot_be_read_is_bad(obj: object, why: str) -> None:
+    trace = read(JOB, obj)
+    assert (trace.bad, trace.left_out, len(trace.jobs)) == (1, 0, 1)
+    assert trace.faults[0].why.startswith(why)
+    assert trace.faults[0].line == 2
+
+
+def test_a_job_without_run_time_is_left_out() -> None:
+    trace = read(JOB, {"submit": 1, "run": None}, {"run": 1})
+    assert (trace.bad, trace.left_out, len(trace.jobs)) == (0, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        ({"trace": 2}, "t:1: version 2 of a trace"),
+        ({"trace": 1, "machine": {"cores": 3}}, "t:1: machine needs targets"),
+        ({"trace": 1, "machine": {"targets": -3}}, "t:1: targets is '-3'"),
+    ],
+)
+def test_a_wrong_header_is_an_error(header: object, why: str) -> None:
+    with pytest.raises(InvalidValue, match=why):
+        read(header, JOB)
+
+
+asks = st.builds(
+    Ask, st.integers(1, 99), st.integers(1, 99), st.integers(0, 9), st.none() | st.integers(1, 99), st.booleans(),
+    st.none() | st.just('{"properties": ["a"]}'), st.none(),
+) | st.just(Ask(jobspec='{"version": 1}'))  # fmt: skip
+names = st.none() | st.integers(0, 9) | st.text(max_size=5)
+rows = st.builds(
+    TraceJob, st.integers(0, 9) | st.text(max_size=5), st.floats(0, 1e9), st.floats(0, 1e9),
+    st.none() | st.floats(0.1, 1e9), asks, names, names, names, st.none() | st.floats(0, 1e9), st.integers(0, 31),
+    names, st.none() | st.floats(0, 1e9),
+)  # fmt: skip
+
+
+@settings(max_examples=50)
+@given(st.lists(rows, max_size=4), st.none() | st.builds(Machine, *[st.integers(1, 99)] * 3))
+def test_what_is_printed_reads_back(jobs: list[TraceJob], machine: Machine | None) -> None:
+    trace = Trace.of(jobs, machine=machine)
+    again = read_lines(print_lines(trace), "t")
+    assert (again.jobs, again.machine, again.bad) == (trace.jobs, machine, 0)
+
+
+def test_jobs_that_are_made_are_checked_too() -> None:
+    with pytest.raises(InvalidValue, match="job 7: urgency 99 is not 0"):
+        Trace.of([TraceJob(7, 0.0, 1.0, 1.0, Ask(), urgency=99)])
+
+
+@pytest.mark.parametrize("key", ["submit", "run", "duration", "think"])
+def test_a_time_has_a_limit(key: str) -> None:
+    trace = read({**JOB, key: TIME_MAX_S}, {**JOB, key: 1e300})
+    assert (len(trace.jobs), trace.bad) == (1, 1)
+    assert "1e+300 is not a number of seconds of 0 or more, to 1,000,000,000,000" in trace.faults[0].why

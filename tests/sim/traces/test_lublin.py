@@ -1,0 +1,85 @@
+"""Made-up workloads: seeded, within the model's bounds, and about as the model's authors describe them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.sim import Machine, generate
+from fluxsched.sim.traces.lublin import LIMITS_S, _cycle
+
+
+@pytest.fixture(scope="module")
+def thousand():
+    return generate(jobs=1000, procs=128, seed=1)
+
+
+def test_the_same_seed_gives_the_same_trace(thousand) -> None:
+    assert generate(jobs=1000, procs=128, seed=1) == thousand
+    assert generate(jobs=1000, procs=128, seed=2).jobs != thousand.jobs
+
+
+def test_sizes_and_times_are_within_bounds(thousand) -> None:
+    assert thousand.machine == Machine(128)
+    assert thousand.jobs[0].submit_s == 0
+    submits = [job.submit_s for job in thousand.jobs]
+    assert submits == sorted(submits)
+    for job in thousand.jobs:
+        assert 1 <= job.ask.nslots <= 128
+        assert 1 <= job.run_s <= 172_800
+        assert job.limit_s is not None
+        assert job.run_s <= job.limit_s
+        assert job.limit_s in LIMITS_S
+
+
+def test_a_quarter_is_serial_and_most_are_powers_of_two(thousand) -> None:
+    sizes = [job.ask.nslots for job in thousand.jobs]
+    assert 0.20 < sizes.count(1) / 1000 < 0.29
+    assert 0.75 < sum(size & (size - 1) == 0 for size in sizes) / 1000 < 0.92
+
+
+def test_nights_are_quiet(thousand) -> None:
+    weights = _cycle()
+    assert sum(weights) == pytest.approx(48, rel=0.02)
+    assert max(weights) == max(weights[24:34])
+    assert min(weights) == min(weights[4:14])
+
+
+@pytest.mark.parametrize("load", [0.3, 1.0, 3.0])
+def test_the_load_is_what_was_asked_for(load: float) -> None:
+    trace = generate(jobs=500, procs=64, seed=5, load=load)
+    work = sum(job.ask.nslots * job.run_s for job in trace.jobs)
+    assert work / (64 * (trace.jobs[-1].submit_s - trace.jobs[0].submit_s)) == pytest.approx(load, rel=0.02)
+
+
+def test_nodes_of_cores() -> None:
+    trace = generate(jobs=20, nodes=4, cores=8, seed=1)
+    assert trace.machine == Machine(4, 8)
+    assert max(job.ask.nslots for job in trace.jobs) <= 32
+    assert {job.ask.nslots for job in generate(jobs=20, procs=1, seed=1).jobs} == {1}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"jobs": 0}, "jobs 0 is not a count of at least 1"),
+        ({"procs": 0}, "procs 0 is not a count of at least 1"),
+        ({"nodes": 1, "cores": 0}, "cores 0 is not a count of at least 1"),
+        ({"users": 0}, "users 0 is not a count of at least 1"),
+        ({"load": 0}, "load 0 is not a number above 0: it is the demand in parts of the machine, as 0.8"),
+        ({"load": float("inf")}, "load inf is not"),
+        ({"load": float("nan")}, "load nan is not"),
+        ({"procs": 4, "nodes": 4}, "procs and nodes each say what the machine is: give one of them"),
+        ({"cores": 4}, "cores and gpus are counts a node: say how many nodes"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidValue, match=f"^{why}"):
+        generate(**options)
+
+
+def test_a_trace_that_is_too_long_is_refused() -> None:
+    with pytest.raises(LimitExceeded):
+        generate(jobs=10**9)
