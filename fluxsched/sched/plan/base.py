@@ -1,11 +1,11 @@
-"""Reservations of one pass: who is to start when, and what may start now without being in their way.
+"""Reservations of one pass: which job is to start when, and what may start now without delaying them.
 
-Law: a reservation is kept by what is placed, never by hope: a job placed now touches nothing that somebody else is to
-get before its limit ends. There are two ways to know that, which with one reservation give the same answers:
+Law: a reservation is kept by what is placed: a job placed now touches nothing that another job is to get before its
+limit ends. There are two ways to know that, which with one reservation give the same answers:
 
-- by counting (`plan_counted`), where any free cores are as good as any others: targets are equal, every request and
+- by counting (`counted.py`), where any free cores are as good as any others: targets are equal, every request and
   every running job takes them whole, or there is one target (`RunningJobs.need`). Costs O(log n) a question.
-- on the real pool (`plan_pool`), with constraints, GPUs and partly used targets: trial changes, undone. There each
+- on the real pool (`placed.py`), with constraints, GPUs and partly used targets: trial changes, undone. There each
   reservation has its place, so that several of them may leave less room than their numbers would.
 
 Time is seconds of wall time; a job that runs past its end is taken to end at any time from now on.
@@ -14,7 +14,7 @@ Time is seconds of wall time; a job that runs past its end is taken to end at an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from math import inf
+from math import fsum, inf, nextafter, ulp
 from typing import TYPE_CHECKING, Protocol
 
 from fluxsched.sched.decisions import Reservation
@@ -106,3 +106,14 @@ class Planner:
     def _limit_s(self, job: Waiting) -> float:
         """How long the job may run if it starts now, until the resources end."""
         return min(job.duration_s or inf, self._left_s)
+
+
+def least_beyond(until_s: float, part_s: float) -> float:
+    """The least that, added to `part_s`, gives more than `until_s`, as doubles add.
+
+    A plan and what becomes of it have to agree on which jobs end by then, and that is known as begin + limit, rounded.
+    The difference of two times is rounded otherwise: for times of the present day the two disagree once in a hundred
+    where limits have decimals.
+    """
+    rest_s = fsum((until_s, ulp(until_s) / 2, -part_s))
+    return rest_s if rest_s + part_s > until_s else nextafter(rest_s, inf)

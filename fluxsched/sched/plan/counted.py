@@ -1,6 +1,6 @@
 """Plans by counting cores, where any free ones are as good as any others.
 
-Law: exact. Jobs on equal units need only be counted: whoever is to start finds free units, whichever they are, since
+Law: exact. Jobs on equal units need only be counted: a job that is to start finds free units, whichever they are, since
 the units that are free at its start stay free for it until those that are planned behind it begin, and these choose
 their units then. A single reservation is asked of the index of running jobs itself; more of them make a profile.
 """
@@ -12,10 +12,9 @@ from math import inf, nextafter
 from sys import float_info
 
 from fluxsched.sched.decisions import Reservation
-from fluxsched.sched.plan.base import Planner
-from fluxsched.sched.plan.profile import Profile, Releases
-from fluxsched.sched.plan.releases import Ending
-from fluxsched.sched.plan.rounding import least_beyond
+from fluxsched.sched.plan.base import Planner, least_beyond
+from fluxsched.sched.plan.profile import FreeLevels, Profile
+from fluxsched.sched.plan.releases import JobRelease
 from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.pool import place as placing
 from fluxsched.sched.pool.placement import Fits
@@ -23,42 +22,43 @@ from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.sorted_jobs import Skips, Waiting
 
 LONGEST_S = float_info.max
-"""The limit of a job that has none: less only than `inf`, which is too long for nobody."""
+"""The limit of a job that has none: less only than `inf`, which no limit reaches."""
 
-class Room(Skips):
-    """What is free now: `extra` cores for ever, the others until `until_s`, when the only reservation begins.
+class Shadow(Skips):
+    """What is free now: `extra` cores for ever, the others until `shadow_s`, when the only reservation begins.
 
-    So of all kinds of jobs in a stretch of the queue it is known at once which cannot start, or not for `short_s`.
+    Both are named as in the literature on EASY. So of all requests in a stretch of the queue it is known at once which
+    cannot start, or not for `short_s` or longer.
     """
 
-    __slots__ = ("_running", "extra", "short_s", "until_s")
+    __slots__ = ("_running", "extra", "shadow_s", "short_s")
 
     def __init__(self, running: RunningJobs) -> None:
         super().__init__()
         self._running = running
         self.extra: float = inf
-        self.until_s = self.short_s = inf
+        self.shadow_s = self.short_s = inf
 
     def clear(self) -> None:
-        """A new pass: nobody is planned, and nobody was looked at."""
+        """A new pass: there is no reservation, and no request was tried."""
         self.kinds.clear()
         self.long.clear()
-        self.extra = self.until_s = self.short_s = inf
+        self.extra = self.shadow_s = self.short_s = inf
 
-    def open(self) -> None:
-        """Nobody is planned, or it is not for us to say what that leaves."""
-        self.extra = self.until_s = self.short_s = inf
+    def lift(self) -> None:
+        """No reservation, or more than one."""
+        self.extra = self.shadow_s = self.short_s = inf
 
-    def close(self, until_s: float, extra: int, now_s: float) -> None:
-        """Somebody is planned for `until_s`, and so many cores will still be free then."""
+    def set(self, shadow_s: float, extra: int, now_s: float) -> None:
+        """The only reservation begins at `shadow_s`, and so many cores will still be free then."""
         self.extra = extra
-        self.until_s = until_s
-        self.short_s = least_beyond(until_s, now_s)
+        self.shadow_s = shadow_s
+        self.short_s = least_beyond(shadow_s, now_s)
 
-    def began(self, ending: Ending) -> None:
-        """A job was started, which takes of what is free for ever unless it ends before."""
-        if ending.end_s > self.until_s:
-            self.extra -= ending.weight
+    def began(self, release: JobRelease) -> None:
+        """A job was started: it takes `extra` cores unless it ends before the shadow."""
+        if release.end_s > self.shadow_s:
+            self.extra -= release.weight
 
     def look_over(self, kinds: Iterable[int]) -> None:
         needs, free, extra = self._running.needs, self._running.free, self.extra
@@ -74,23 +74,23 @@ class Room(Skips):
 
 
 class CountedPlan(Planner):
-    """A `Plan` of numbers. The first reservation closes the room; from the second on there is a profile instead."""
+    """A `Plan` of numbers. The first reservation casts a shadow; from the second on there is a profile instead."""
 
-    __slots__ = ("_profile", "_room", "_rooms")
+    __slots__ = ("_profile", "_shadow", "_short_s_of")
 
     def __init__(self, pool: Pool, running: RunningJobs, now_s: float, last_s: float) -> None:
-        self._room = Room(running)
-        super().__init__(self._room, pool, running, now_s, last_s)
+        self._shadow = Shadow(running)
+        super().__init__(self._shadow, pool, running, now_s, last_s)
         self._profile: Profile | None = None
-        self._rooms: dict[int, float] = {}  # the shortest limit that is too long, from now on, for so many cores
+        self._short_s_of: dict[int, float] = {}  # the shortest limit that is too long for so many cores from now on
 
     def anew(self, now_s: float, last_s: float) -> CountedPlan:
         """This plan as if it had just been made, which it costs less than to make one: for the next pass."""
         self._now_s, self._last_s, self._left_s = now_s, last_s, last_s - now_s
         self._kept.clear()
         self._profile = None
-        self._rooms.clear()
-        self._room.clear()
+        self._short_s_of.clear()
+        self._shadow.clear()
         return self
 
     def place(self, job: Waiting, placement: str) -> Fits | None:
@@ -113,12 +113,12 @@ class CountedPlan(Planner):
         if self._kept or self._profile is not None:
             return self._keep(job, self._deep().earliest(cores, limit), limit, cores)
         now_s, running = self._now_s, self._running  # with no reservation, what is free once stays free
-        start_s, given = running.endings.when(cores - running.free)
+        start_s, given = running.releases.when(cores - running.free)
         soon_s = now_s if cores <= running.free else nextafter(now_s, inf)
         if start_s < soon_s:
-            start_s, given = soon_s, running.endings.given_by(soon_s)
+            start_s, given = soon_s, running.releases.given_by(soon_s)
         if start_s < self._last_s:
-            self._room.close(start_s, running.free + given - cores, now_s)
+            self._shadow.set(start_s, running.free + given - cores, now_s)
         return self._keep(job, start_s, limit, cores)
 
     def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
@@ -142,15 +142,15 @@ class CountedPlan(Planner):
         if old is None:
             return
         if self._profile is None:
-            self._room.open()  # it was the only one
+            self._shadow.lift()  # it was the only one
         elif old.start_s < inf:
             self._take(old.start_s, old.end_s, -old.cores)
 
     def renew(self, now_s: float) -> bool:
         if self._profile is not None or not self._running.uniform or not super().renew(now_s):
             return False
-        if self._room.until_s < inf:
-            self._room.short_s = least_beyond(self._room.until_s, now_s)
+        if self._shadow.shadow_s < inf:
+            self._shadow.short_s = least_beyond(self._shadow.shadow_s, now_s)
         return True
 
     def began(self, job: Waiting, fit: Fits) -> None:
@@ -159,9 +159,9 @@ class CountedPlan(Planner):
         if self._profile is not None:  # what it has is no part of the profile, which was made before
             self._take(self._now_s, self._now_s + self._limit_s(job), self._running.need(job.request))
         elif self._kept:
-            ending = self._running.endings.get(job.jobid)
-            if ending is not None:
-                self._room.began(ending)
+            release = self._running.releases.get(job.jobid)
+            if release is not None:
+                self._shadow.began(release)
 
     def _keep(self, job: Waiting, start_s: float, limit: float, cores: int) -> Reservation:
         made = self._kept[job.jobid] = _reservation(Reservation, (job.jobid, start_s, start_s + limit, cores, None))
@@ -173,27 +173,27 @@ class CountedPlan(Planner):
         """Changes the profile, and what is known of it."""
         assert self._profile is not None
         self._profile.take(start_s, end_s, cores)
-        self._rooms.clear()
+        self._short_s_of.clear()
 
     def _short_s(self, cores: int) -> float:
         """The shortest limit that is too long for so many cores; `inf` if none is."""
         if self._profile is None:
-            return self._room.short_s if cores > self._room.extra else inf
-        short_s = self._rooms.get(cores)
+            return self._shadow.short_s if cores > self._shadow.extra else inf
+        short_s = self._short_s_of.get(cores)
         if short_s is None:
             until_s = self._profile.free_until_s(cores)
-            short_s = self._rooms[cores] = least_beyond(until_s, self._now_s) if until_s < self._last_s else inf
+            short_s = self._short_s_of[cores] = least_beyond(until_s, self._now_s) if until_s < self._last_s else inf
         return short_s
 
     def _deep(self) -> Profile:
         """The profile, made when it is needed for the first time."""
         if self._profile is None:
             running = self._running
-            self._profile = Profile(Releases(running.endings, running.free, self._now_s), self._now_s)
+            self._profile = Profile(FreeLevels(running.releases, running.free, self._now_s), self._now_s)
             for kept in self._kept.values():
                 if kept.start_s < inf:
                     self._take(kept.start_s, kept.end_s, kept.cores)
-            self._room.open()
+            self._shadow.lift()
         return self._profile
 
 

@@ -1,9 +1,9 @@
 """When a request fits, if running jobs end by their limits and reservations are kept: target by target, without trying.
 
-Law: exact where nothing but cores and GPUs is asked for. Who holds what of a target until when is learnt in one sweep
-and then kept up job by job. Where nobody has a reservation, targets only become of more use: for each kind of request
-the instants at which they do stand in order, and only those of targets where something has changed are worked out
-again. The others are looked at together, step by step (`rooms`). The pool is not changed.
+Law: exact where nothing but cores and GPUs is asked for. Which job holds what of a target until when is collected once
+and then kept up job by job. Without reservations, targets only become of more use: for each request the instants at
+which they do are kept in order, and only those of targets where something has changed are worked out again. Those with
+reservations are looked at together, step by step (`timeline`). The pool is not changed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.plan.timeline import Lane, Lanes, Rooms
+from fluxsched.sched.plan.timeline import IdLayout, TargetIds, Timeline
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT
 from fluxsched.sched.pool.choice import need_of, slots_on
 from fluxsched.sched.pool.placement import Blocks, Part, blocks_of, on_targets, parts_in
@@ -30,34 +30,34 @@ Gain = tuple[float, int, int]
 """(when, how many more nodes, or slots, of a request fit, rank)."""
 
 
-class Chance(NamedTuple):
+class EarliestStart(NamedTuple):
     """The first instant at which a request fits (`inf`: never, as far as is known), what is free for it then on targets
     with a reservation, and the others that become of use until then.
     """
 
     start_s: float
-    room: int
+    free: int
     gained: tuple[int, ...]
 
 
-NEVER = Chance(inf, 0, ())
+NEVER = EarliestStart(inf, 0, ())
 NO_GAIN: Gain = (inf, 0, -1)
 
 
-class _Kind:
+class _ShapeGains:
     """A request, its gains in order, and the targets whose gains are no longer known.
 
     `each` is the least number of cores that a node, or slot, of it has.
     """
 
-    __slots__ = ("_is_cores", "_lanes", "_need", "_room", "_units", "each", "gains", "request", "stale")
+    __slots__ = ("_free", "_is_cores", "_layout", "_need", "_units", "each", "gains", "request", "stale")
 
     def __init__(self, request: Request, ranks: Iterable[int]) -> None:
         self.request = request
         self.gains: list[Gain] = []
         self.stale = set(ranks)
-        self._lanes: Lanes | None = None
-        self._room = self._units = 0
+        self._layout: IdLayout | None = None
+        self._free = self._units = 0
         self._need = need_of(request, request.slots.min)
         self.each = request.cores if request.nodes is None else self._need.cores
         self._is_cores = request.nodes is None and request.cores == 1 and not request.gpus
@@ -71,18 +71,18 @@ class _Kind:
             return 0
         return int(cores.bit_count() >= need.cores and gpus.bit_count() >= need.gpus)
 
-    def units_in(self, pool: Pool, lanes: Lanes, room: int) -> int:
+    def units_in(self, pool: Pool, layout: IdLayout, free: int) -> int:
         """The same for many targets; only those are looked at where it is not as it was when this was last asked."""
         if self._is_cores:
-            return (room & lanes.cores).bit_count()
-        if lanes is not self._lanes:
-            self._lanes, self._room, self._units = lanes, 0, 0
-        other = lanes.whole(room ^ self._room)
-        for rank, cores, gpus in lanes.parts(room & other):
+            return (free & layout.cores).bit_count()
+        if layout is not self._layout:
+            self._layout, self._free, self._units = layout, 0, 0
+        other = layout.whole(free ^ self._free)
+        for rank, cores, gpus in layout.parts(free & other):
             self._units += self.units(pool, rank, cores, gpus)
-        for rank, cores, gpus in lanes.parts(self._room & other):
+        for rank, cores, gpus in layout.parts(self._free & other):
             self._units -= self.units(pool, rank, cores, gpus)
-        self._room = room
+        self._free = free
         return self._units
 
     def missing(self, pool: Pool) -> int:
@@ -94,7 +94,7 @@ class _Kind:
         return request.nodes.min - count(plan, self._need)
 
 
-class Outlook:
+class BusyTargets:
     """The targets of a pool where jobs hold something. `stamp` is another one when anything has happened."""
 
     def __init__(self, pool: Pool, ledger: Ledger) -> None:
@@ -102,7 +102,7 @@ class Outlook:
         self._ledger = ledger
         self._on: dict[int, dict[int, tuple[float, int, int]]] = {}  # rank -> jobid -> end, cores, GPUs
         self._known: dict[int, Blocks] = {}
-        self._kinds: dict[int, _Kind] = {}
+        self._kinds: dict[int, _ShapeGains] = {}
         self._widths: tuple[int, int] | None = None
         self._touched = {holding.jobid for holding in ledger}
         self.stamp = object()
@@ -112,46 +112,52 @@ class Outlook:
         self._touched.update(jobids)
         self.stamp = object()
 
-    def lanes(self) -> Lanes:
+    def layout(self) -> IdLayout:
         """For the targets of this pool; none has one yet."""
         if self._widths is None:
             kinds = [entry.children for entry in self._pool.resources.entries]
             cores = max([kind.cores.mask.bit_length() for kind in kinds], default=0)
             self._widths = cores, max([kind.gpus.mask.bit_length() for kind in kinds], default=0)
-        return Lanes(*self._widths)
+        return IdLayout(*self._widths)
 
-    def rooms(self, lanes: Lanes, now_s: float) -> Rooms:
+    def timeline(self, layout: IdLayout, now_s: float) -> Timeline:
         """What will be free from now on, of no target yet."""
         self._catch_up()
-        return Rooms(lanes, now_s, self.stamp, self._promised)
+        return Timeline(layout, now_s, self.stamp, self._project)
 
-    def _promised(self, lanes: Lanes, ranks: Iterable[int], soon_s: float) -> tuple[int, dict[float, int]]:
+    def _project(self, layout: IdLayout, ranks: Iterable[int], soon_s: float) -> tuple[int, dict[float, int]]:
         """What of these targets is free now, and what their jobs give back when; of those that are down nothing."""
-        lane, pool, now = lanes.lane, self._pool, 0
+        ids_on, pool, now = layout.ids_on, self._pool, 0
         ends: dict[float, int] = {}
         for rank in ranks:
             if not pool.is_up(rank):
                 continue
-            whole = lane(rank, *pool.all_ids(rank))
-            now |= lane(rank, *pool.free_ids(rank))
+            whole = ids_on(rank, *pool.all_ids(rank))
+            now |= ids_on(rank, *pool.free_ids(rank))
             for end_s, cores, gpus in self._on.get(rank, {}).values():
                 if end_s < inf:
                     when_s = end_s if end_s > soon_s else soon_s
-                    ends[when_s] = ends.get(when_s, 0) | lane(rank, cores, gpus) & whole
+                    ends[when_s] = ends.get(when_s, 0) | ids_on(rank, cores, gpus) & whole
         return now, ends
 
     def earliest(
-        self, request: Request, limit_s: float, rooms: Rooms, good: Mapping[int, int], from_s: float, until_s: float
-    ) -> Chance:
+        self,
+        request: Request,
+        limit_s: float,
+        timeline: Timeline,
+        good: Mapping[int, int],
+        from_s: float,
+        until_s: float,
+    ) -> EarliestStart:
         """When the request fits first for so long, in a stretch of time; `good` are the targets that may be used.
 
         Only the begin of the stretch and of steps, and instants at which other targets become of use, come into
         question; and only where there are enough cores, wherever they are, targets are looked at one by one.
         """
-        kind, lanes, times = self._kind(request), rooms.lanes, rooms.times
-        mask = -1 if request.constraint == EVERYTHING else lanes.among(good)
-        missing = kind.missing(self._pool) + kind.units_in(self._pool, lanes, rooms.now & mask)
-        gains = self._gains_beside(kind, rooms, good)
+        kind, layout, times = self._gains_of(request), timeline.layout, timeline.times
+        mask = -1 if request.constraint == EVERYTHING else layout.among(good)
+        missing = kind.missing(self._pool) + kind.units_in(self._pool, layout, timeline.now & mask)
+        gains = self._gains_beside(kind, timeline, good)
         step, when_s, gained = bisect_right(times, from_s) - 1, from_s, dict[int, None]()
         soon_s, more, rank = next(gains, NO_GAIN)
         while when_s <= until_s and when_s < inf:
@@ -159,17 +165,17 @@ class Outlook:
                 missing -= more
                 gained[rank] = None
                 soon_s, more, rank = next(gains, NO_GAIN)
-            room = rooms.roomy(step, when_s + limit_s, missing * kind.each)
-            if missing <= 0 or (room and kind.units_in(self._pool, lanes, room & mask) >= missing):
-                return Chance(when_s, rooms.between(when_s, when_s + limit_s), tuple(gained))
+            free = timeline.free_for(step, when_s + limit_s, missing * kind.each)
+            if missing <= 0 or (free and kind.units_in(self._pool, layout, free & mask) >= missing):
+                return EarliestStart(when_s, timeline.between(when_s, when_s + limit_s), tuple(gained))
             next_s = times[step + 1] if step + 1 < len(times) else inf
             when_s = min(next_s, soon_s)
             step += when_s == next_s
         return NEVER
 
-    def fits_beside(self, request: Request, taken: Iterable[Lane], good: Mapping[int, int]) -> bool:
+    def fits_beside(self, request: Request, taken: Iterable[TargetIds], good: Mapping[int, int]) -> bool:
         """Whether the request fits now, if these ids are not to be had."""
-        kind, pool, lost = self._kind(request), self._pool, 0
+        kind, pool, lost = self._gains_of(request), self._pool, 0
         for rank, cores, gpus in taken:
             if _is_in(rank, good):
                 free_cores, free_gpus = pool.free_ids(rank)
@@ -181,27 +187,27 @@ class Outlook:
         """What jobs have given back on these targets by then."""
         return blocks_of(self._given(ranks, until_s))
 
-    def _kind(self, request: Request) -> _Kind:
+    def _gains_of(self, request: Request) -> _ShapeGains:
         kind = self._kinds.get(id(request))  # the kind holds the request, so nobody else has its id
         if kind is None:
             if len(self._kinds) >= KINDS_MAX:
                 self._kinds.clear()
-            kind = self._kinds[id(request)] = _Kind(request, self._on)
+            kind = self._kinds[id(request)] = _ShapeGains(request, self._on)
         return kind
 
-    def _gains_beside(self, kind: _Kind, rooms: Rooms, good: Mapping[int, int]) -> Iterator[Gain]:
-        """The gains on targets that the rooms do not look at; only those where something has changed are worked out.
+    def _gains_beside(self, kind: _ShapeGains, timeline: Timeline, good: Mapping[int, int]) -> Iterator[Gain]:
+        """The gains on targets that the timeline does not cover; only those where something has changed are worked out.
 
         One after the other, since mostly the first few will do.
         """
-        ranks = rooms.ranks
+        ranks = timeline.ranks
         if self._on.keys() <= ranks:
             return
         if stale := kind.stale - ranks:
             fresh = [gain for rank in stale for gain in self._gains(kind, rank)]
             kind.gains = sorted([*[gain for gain in kind.gains if gain[2] not in stale], *fresh])
             kind.stale -= stale
-        soon_s = nextafter(rooms.times[0], inf)
+        soon_s = nextafter(timeline.times[0], inf)
         for when_s, more, rank in kind.gains:
             if rank not in ranks and _is_in(rank, good):
                 yield (when_s if when_s > soon_s else soon_s), more, rank
@@ -226,7 +232,7 @@ class Outlook:
         for kind in self._kinds.values():
             kind.stale |= stale
 
-    def _gains(self, kind: _Kind, rank: int) -> Iterator[Gain]:
+    def _gains(self, kind: _ShapeGains, rank: int) -> Iterator[Gain]:
         """When more of the request fits on a target, as jobs there end."""
         pool = self._pool
         if rank not in pool:

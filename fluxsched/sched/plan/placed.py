@@ -18,7 +18,7 @@ from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.ledger import Holding
 from fluxsched.sched.plan.base import Planner
 from fluxsched.sched.plan.running import RunningJobs, touches
-from fluxsched.sched.plan.timeline import Lanes, Rooms
+from fluxsched.sched.plan.timeline import IdLayout, Timeline
 from fluxsched.sched.pool import place as placing
 from fluxsched.sched.pool.placement import Block, Fits
 from fluxsched.sched.pool.pool import Pool
@@ -31,16 +31,16 @@ from fluxsched.sched.queue.sorted_jobs import Skips, Waiting
 class PoolPlan(Planner):
     """A `Plan` of places."""
 
-    __slots__ = ("_ids", "_jobs", "_lanes", "_moved", "_promised", "_rooms")
+    __slots__ = ("_ids", "_jobs", "_layout", "_moved", "_promised", "_timeline")
 
     def __init__(self, pool: Pool, running: RunningJobs, now_s: float, last_s: float) -> None:
         super().__init__(Skips(), pool, running, now_s, last_s)
         self._jobs: dict[int, Waiting] = {}
         self._moved = False  # something began since the reservation was placed: there may be a better place for it
         self._promised = False  # some are kept from the pass before: no other may be moved to where these were to be
-        self._lanes: Lanes | None = None
-        self._ids: dict[int, int] = {}  # what is kept for whom, on these lanes
-        self._rooms: Rooms | None = None
+        self._layout: IdLayout | None = None
+        self._ids: dict[int, int] = {}  # what is kept for each job, in this layout
+        self._timeline: Timeline | None = None
 
     def place(self, job: Waiting, placement: str) -> Fits | None:
         fit = placing.find(self._pool, job.request, placement)
@@ -84,8 +84,8 @@ class PoolPlan(Planner):
     def drop(self, jobid: int) -> None:
         self._jobs.pop(jobid, None)
         old, ids = self._kept.pop(jobid, None), self._ids.pop(jobid, 0)
-        if old is not None and self._rooms is not None:
-            self._rooms.give(old.start_s, old.end_s, ids)
+        if old is not None and self._timeline is not None:
+            self._timeline.give(old.start_s, old.end_s, ids)
 
     def began(self, job: Waiting, fit: Fits) -> None:
         self.drop(job.jobid)
@@ -94,7 +94,7 @@ class PoolPlan(Planner):
     def renew(self, now_s: float) -> bool:
         if not super().renew(now_s):
             return False
-        self._rooms = None
+        self._timeline = None
         return not self._moved or self._plan_again()
 
     def _plan_again(self) -> bool:
@@ -108,9 +108,9 @@ class PoolPlan(Planner):
     def _enter(self, job: Waiting, made: Reservation) -> Reservation:
         jobid = job.jobid
         self._kept[jobid], self._jobs[jobid] = made, job
-        ids = self._ids[jobid] = 0 if made.fit is None else self._own_lanes.ids(made.fit.blocks)
-        if self._rooms is not None:
-            self._rooms.take(made.start_s, made.end_s, ids)
+        ids = self._ids[jobid] = 0 if made.fit is None else self._own_layout.ids(made.fit.blocks)
+        if self._timeline is not None:
+            self._timeline.take(made.start_s, made.end_s, ids)
         return made
 
     def _is_plain(self, request: Request) -> bool:
@@ -122,52 +122,52 @@ class PoolPlan(Planner):
     # ---- by what will be free
 
     @property
-    def _own_lanes(self) -> Lanes:
+    def _own_layout(self) -> IdLayout:
         """Of the targets of this plan, so that there are no more than it needs."""
-        if self._lanes is None:
-            self._lanes = self._running.outlook.lanes()
-        return self._lanes
+        if self._layout is None:
+            self._layout = self._running.busy_targets.layout()
+        return self._layout
 
-    def _view(self) -> Rooms:
+    def _view(self) -> Timeline:
         """What is free as of now and what is kept of it."""
-        outlook = self._running.outlook
+        busy = self._running.busy_targets
         if not self._kept:
-            return outlook.rooms(self._own_lanes, self._now_s)
-        if self._rooms is None or self._rooms.stamp is not outlook.stamp:
-            self._rooms = outlook.rooms(self._own_lanes, self._now_s)
+            return busy.timeline(self._own_layout, self._now_s)
+        if self._timeline is None or self._timeline.stamp is not busy.stamp:
+            self._timeline = busy.timeline(self._own_layout, self._now_s)
             for jobid, kept in self._kept.items():
-                self._rooms.take(kept.start_s, kept.end_s, self._ids[jobid])
-        return self._rooms
+                self._timeline.take(kept.start_s, kept.end_s, self._ids[jobid])
+        return self._timeline
 
     def _around(self, job: Waiting, placement: str, fit: Fits | None) -> Fits | None:
         """Where the job may start now; `fit` is where it might if there were no reservations."""
-        running, request, lanes, taken = self._running, job.request, self._own_lanes, 0
+        running, request, layout, taken = self._running, job.request, self._own_layout, 0
         end_s = self._now_s + self._limit_s(job)
         for jobid, kept in self._kept.items():
             if kept.start_s < end_s and jobid != job.jobid:
                 taken |= self._ids[jobid]
-        if fit is not None and not taken & lanes.ids(fit.blocks):
+        if fit is not None and not taken & layout.ids(fit.blocks):
             return fit
-        if not running.outlook.fits_beside(request, lanes.parts(taken), running.good_for(request)):
+        if not running.busy_targets.fits_beside(request, layout.parts(taken), running.usable_for(request)):
             return None
         with Trial(self._pool) as trial:
-            trial.keep(lanes.blocks(taken))
+            trial.keep(layout.blocks(taken))
             return trial.find(request, placement)
 
     def _foresee(self, job: Waiting, from_s: float, until_s: float) -> Reservation:
         """The time is found without trying; then only what the job needs is given back, to choose its place."""
         limit, request, running = self._limit_s(job), job.request, self._running
-        rooms, outlook, asked = self._view(), running.outlook, cores_asked(request)
-        lanes = rooms.lanes
-        start_s, room, gained = outlook.earliest(request, limit, rooms, running.good_for(request), from_s, until_s)
+        timeline, busy, asked = self._view(), running.busy_targets, cores_asked(request)
+        layout = timeline.layout
+        start_s, free, gained = busy.earliest(request, limit, timeline, running.usable_for(request), from_s, until_s)
         if start_s == inf:
             return Reservation(job.jobid, inf, inf, asked, None)
-        given = rooms.given_by(start_s)
+        given = timeline.given_by(start_s)
         with Trial(self._pool) as trial:
-            trial.give(outlook.given(gained, start_s))
-            trial.give(lanes.blocks(room & ~rooms.now))
-            trial.take(lanes.blocks(rooms.now & ~room))
-            trial.prefer(lanes.blocks(given & ~room))
+            trial.give(busy.given(gained, start_s))
+            trial.give(layout.blocks(free & ~timeline.now))
+            trial.take(layout.blocks(timeline.now & ~free))
+            trial.prefer(layout.blocks(given & ~free))
             fit = trial.find(request, BEST_FIT, prefer_given=True)
         if fit is None:
             raise LocalProtocolError(f"job {job.jobid} was foreseen to fit at {start_s}, and has no place then")
@@ -175,9 +175,9 @@ class PoolPlan(Planner):
 
     def _again(self, job: Waiting, start_s: float, fit: Fits) -> Reservation:
         """The very same place, if it can be had."""
-        limit, ids, rooms = self._limit_s(job), self._own_lanes.ids(fit.blocks), self._view()
-        rooms.look_at(ids)
-        if not self._running.usable(fit.blocks) or ids & ~rooms.between(start_s, start_s + limit):
+        limit, ids, timeline = self._limit_s(job), self._own_layout.ids(fit.blocks), self._view()
+        timeline.look_at(ids)
+        if not self._running.usable(fit.blocks) or ids & ~timeline.between(start_s, start_s + limit):
             return Reservation(job.jobid, inf, inf, cores_asked(job.request), None)
         return Reservation(job.jobid, start_s, start_s + limit, cores_asked(job.request), fit)
 

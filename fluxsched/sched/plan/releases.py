@@ -16,10 +16,10 @@ from typing import NamedTuple
 from fluxsched.errors import LocalProtocolError
 
 CHUNK = 256
-"""Endings a chunk at rest (at most twice that): 40 chunks at 10,000 running jobs, so both levels stay short."""
+"""ReleaseIndex a chunk at rest (at most twice that): 40 chunks at 10,000 running jobs, so both levels stay short."""
 
 
-class Ending(NamedTuple):
+class JobRelease(NamedTuple):
     """`end_s` is wall time in seconds, `math.inf` for none; `weight` counts what the job gives back then."""
 
     end_s: float
@@ -27,13 +27,13 @@ class Ending(NamedTuple):
     weight: int
 
 
-class Endings:
+class ReleaseIndex:
     """A sorted list in chunks; iterating gives the earliest first, jobs that end together by job id."""
 
     def __init__(self) -> None:
-        self._by_job: dict[int, Ending] = {}
-        self._chunks: list[list[Ending]] = []
-        self._lasts: list[Ending] = []
+        self._by_job: dict[int, JobRelease] = {}
+        self._chunks: list[list[JobRelease]] = []
+        self._lasts: list[JobRelease] = []
         self._sums: list[int] = []
         self.weight = 0
 
@@ -43,48 +43,48 @@ class Endings:
     def __contains__(self, jobid: int) -> bool:
         return jobid in self._by_job
 
-    def __iter__(self) -> Iterator[Ending]:
+    def __iter__(self) -> Iterator[JobRelease]:
         """From the earliest; nothing may be added or removed meanwhile."""
         return chain.from_iterable(self._chunks)
 
-    def get(self, jobid: int) -> Ending | None:
+    def get(self, jobid: int) -> JobRelease | None:
         return self._by_job.get(jobid)
 
     def add(self, jobid: int, end_s: float, weight: int) -> None:
         """A job begins. Raises LocalProtocolError if it is here already."""
         if jobid in self._by_job:
             raise LocalProtocolError(f"job {jobid} is among the running jobs already")
-        ending = self._by_job[jobid] = _ending(Ending, (end_s, jobid, weight))
+        release = self._by_job[jobid] = _ending(JobRelease, (end_s, jobid, weight))
         self.weight += weight
         chunks, lasts, sums = self._chunks, self._lasts, self._sums
         if not chunks:
-            chunks.append([ending])
-            lasts.append(ending)
+            chunks.append([release])
+            lasts.append(release)
             sums.append(weight)
             return
-        at = bisect_left(lasts, ending, 0, len(lasts) - 1)
+        at = bisect_left(lasts, release, 0, len(lasts) - 1)
         chunk = chunks[at]
-        insort(chunk, ending)
+        insort(chunk, release)
         lasts[at] = chunk[-1]
         sums[at] += weight
         if len(chunk) > 2 * CHUNK:
             self._split(at)
 
-    def remove(self, jobid: int) -> Ending | None:
+    def remove(self, jobid: int) -> JobRelease | None:
         """A job is over, or holds nothing any more; None if it is not here."""
-        ending = self._by_job.pop(jobid, None)
-        if ending is None:
+        release = self._by_job.pop(jobid, None)
+        if release is None:
             return None
-        self.weight -= ending[2]
-        at = bisect_left(self._lasts, ending, 0, len(self._lasts) - 1)
+        self.weight -= release[2]
+        at = bisect_left(self._lasts, release, 0, len(self._lasts) - 1)
         chunk = self._chunks[at]
-        del chunk[bisect_left(chunk, ending)]
+        del chunk[bisect_left(chunk, release)]
         if chunk:
             self._lasts[at] = chunk[-1]
-            self._sums[at] -= ending[2]
+            self._sums[at] -= release[2]
         else:
             del self._chunks[at], self._lasts[at], self._sums[at]
-        return ending
+        return release
 
     def change(self, jobid: int, end_s: float | None = None, weight: int | None = None) -> bool:
         """Another end or weight (part of the job was freed); False if the job is not here."""
@@ -121,7 +121,7 @@ class Endings:
 
     def given_by(self, end_s: float) -> int:
         """How much all jobs that end at `end_s` or before give back."""
-        after = Ending(end_s, _AFTER_ALL_JOBIDS, 0)
+        after = JobRelease(end_s, _AFTER_ALL_JOBIDS, 0)
         at = bisect_left(self._lasts, after)
         total = sum(self._sums[:at])
         if at < len(self._chunks):

@@ -14,8 +14,8 @@ from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.ledger import Holding, Ledger
-from fluxsched.sched.plan.earliest_start import Outlook
-from fluxsched.sched.plan.releases import Endings
+from fluxsched.sched.plan.earliest_start import BusyTargets
+from fluxsched.sched.plan.releases import ReleaseIndex
 from fluxsched.sched.pool.bitset import words_of
 from fluxsched.sched.pool.placement import SHARED, Block
 from fluxsched.sched.pool.pool import Pool
@@ -29,14 +29,14 @@ class RunningJobs:
 
     `shared` are the jobs that hold a part of some target: then free cores are not all as good as any others. `free` are
     the cores that are usable and that nobody holds, and `needs` what `need` has answered, by id of the request, once
-    `endings` were asked for.
+    `releases` were asked for.
     """
 
     def __init__(self, pool: Pool, ledger: Ledger) -> None:
         self._pool = pool
         self._ledger = ledger
-        self._endings: Endings | None = None
-        self._outlook: Outlook | None = None
+        self._releases: ReleaseIndex | None = None
+        self._busy_targets: BusyTargets | None = None
         self._counted: dict[int, int] = {}
         self._usable: dict[int, int] = {}
         self.needs: dict[int, tuple[Request, int]] = {}
@@ -47,33 +47,33 @@ class RunningJobs:
 
     # ---- questions
 
-    def follow(self) -> Endings:
+    def follow(self) -> ReleaseIndex:
         """From now on the index follows what happens."""
-        if self._endings is None:
-            self._endings = Endings()
-            self._outlook = None
+        if self._releases is None:
+            self._releases = ReleaseIndex()
+            self._busy_targets = None
             self.shared.clear()
             self._look()
             for holding in self._ledger:
                 self._weigh(holding)
-        return self._endings
+        return self._releases
 
     @property
-    def endings(self) -> Endings:
+    def releases(self) -> ReleaseIndex:
         """By end; weights are usable cores."""
-        return self.follow() if self._endings is None else self._endings
+        return self.follow() if self._releases is None else self._releases
 
     @property
-    def outlook(self) -> Outlook:
+    def busy_targets(self) -> BusyTargets:
         """By target, followed from now on, too."""
         self.follow()
-        if self._outlook is None:
-            self._outlook = Outlook(self._pool, self._ledger)
-        return self._outlook
+        if self._busy_targets is None:
+            self._busy_targets = BusyTargets(self._pool, self._ledger)
+        return self._busy_targets
 
     def by_end(self) -> Iterator[tuple[float, Holding]]:
         """(end, holding) of all jobs that are to end, the earliest first; nothing may begin or end meanwhile."""
-        for end_s, jobid, _ in self.endings:
+        for end_s, jobid, _ in self.releases:
             holding = self._ledger.get(jobid)
             if end_s == inf or holding is None:
                 return
@@ -82,20 +82,20 @@ class RunningJobs:
     @property
     def uniform(self) -> bool:
         """Whether the free cores can be told by their number: on one target, or if all jobs hold targets whole."""
-        if self._endings is None:
+        if self._releases is None:
             self.follow()
         return (bool(self.each) and not self.shared) or len(self._pool.ranks) == 1
 
     def weight(self, holding: Holding) -> int:
         """How many usable cores the job gives back."""
-        ending = self.endings.get(holding.jobid)
-        return 0 if ending is None else ending.weight
+        release = self.releases.get(holding.jobid)
+        return 0 if release is None else release.weight
 
     def usable(self, blocks: Iterable[Block]) -> bool:
         """Whether all their targets are here and up."""
         return all(not block[1] & ~self._usable.get(block[0], 0) for block in blocks)
 
-    def good_for(self, request: Request) -> dict[int, int]:
+    def usable_for(self, request: Request) -> dict[int, int]:
         """The usable targets that the request's constraint allows, word by word."""
         self.follow()
         if request.constraint == EVERYTHING:
@@ -121,32 +121,32 @@ class RunningJobs:
 
     def placed(self, holding: Holding) -> None:
         """The job was started here just now, so all that it holds is counted and usable."""
-        if self._endings is None:
+        if self._releases is None:
             return
-        if self._outlook is not None:
-            self._outlook.touch(holding.jobid)
+        if self._busy_targets is not None:
+            self._busy_targets.touch(holding.jobid)
         weight = 0
         for _, word, cores, _, _ in holding.blocks:
             each = cores.bit_count()
             weight += word.bit_count() * each
             if each != self.each and word:
                 self.shared.add(holding.jobid)
-        self._endings.add(holding.jobid, holding.expiration_s or inf, weight)
+        self._releases.add(holding.jobid, holding.expiration_s or inf, weight)
         self.free -= weight
 
     def began(self, holding: Holding) -> None:
         """The job holds something, or its end has changed."""
-        if self._endings is not None:
+        if self._releases is not None:
             self._weigh(holding)
 
     def freed(self, jobid: int) -> None:
         """The job has given back a part, or all."""
-        if self._endings is not None:
-            if self._outlook is not None:
-                self._outlook.touch(jobid)
+        if self._releases is not None:
+            if self._busy_targets is not None:
+                self._busy_targets.touch(jobid)
             holding = self._ledger.get(jobid)
             if holding is None:
-                ended = self._endings.remove(jobid)
+                ended = self._releases.remove(jobid)
                 if ended is not None:
                     self.free += ended.weight
                 self.shared.discard(jobid)
@@ -155,22 +155,22 @@ class RunningJobs:
 
     def changed(self, ranks: Idset) -> None:
         """These targets have come, gone, or gone up or down."""
-        if self._endings is None:
+        if self._releases is None:
             return
         if self._pool.generation != self.generation:
-            self._endings = None  # what is equal and what is whole may have changed: all is weighed when asked
+            self._releases = None  # what is equal and what is whole may have changed: all is weighed when asked
             return
         self._look()
-        if self._outlook is not None:
-            self._outlook.touch()
+        if self._busy_targets is not None:
+            self._busy_targets.touch()
         for holding in self._ledger.holders(ranks):
             self._weigh(holding)
 
     def check(self) -> None:
         """Asserts that the index says what the ledger says; linear in both, for tests and the simulator."""
-        if self._endings is not None:
+        if self._releases is not None:
             fresh = RunningJobs(self._pool, self._ledger)
-            assert list(fresh.endings) == list(self._endings), "the index of running jobs differs from the ledger"
+            assert list(fresh.releases) == list(self._releases), "the index of running jobs differs from the ledger"
             assert (fresh.shared, fresh.free) == (self.shared, self.free), "free cores are counted wrongly"
 
     # ---- within
@@ -187,15 +187,15 @@ class RunningJobs:
         self._usable = dict(words_of((pool.ranks - pool.down).mask))
         usable = pool.ranks - pool.down
         self.free = sum(len(entry.ranks & usable) * len(entry.children.cores) for entry in pool.source.entries)
-        assert self._endings is not None
-        self.free -= self._endings.weight
+        assert self._releases is not None
+        self.free -= self._releases.weight
 
     def _weigh(self, holding: Holding) -> None:
-        endings, jobid = self._endings, holding.jobid
-        assert endings is not None
-        if self._outlook is not None:
-            self._outlook.touch(jobid)
-        before = endings.remove(jobid)
+        releases, jobid = self._releases, holding.jobid
+        assert releases is not None
+        if self._busy_targets is not None:
+            self._busy_targets.touch(jobid)
+        before = releases.remove(jobid)
         if before is not None:
             self.free += before.weight
             self.shared.discard(jobid)
@@ -207,7 +207,7 @@ class RunningJobs:
             if cores != self.each and at != SHARED:
                 self.shared.add(jobid)
         if counted:
-            endings.add(jobid, holding.expiration_s or inf, weight)
+            releases.add(jobid, holding.expiration_s or inf, weight)
             self.free -= weight
         else:
             self.shared.discard(jobid)

@@ -226,5 +226,5 @@ def test_asking_changes_nothing(four: Any) -> None:
     (group,) = bench.scheduler._groups.values()
     for jobid in (2, 3, 2):
         why(bench, jobid)
-    assert group.running._endings is None, "a policy that does not plan pays for no index"
+    assert group.running._releases is None, "a policy that does not plan pays for no index"
     bench.scheduler.check()

@@ -1,4 +1,4 @@
-"""The outlook against trying it out: whoever is planned target by target starts when the sweep through time says."""
+"""The earliest start, found target by target, against the sweep through time that tries each instant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting over time, against a loop that looks at every instant; floors may be too low, but never too high."""
+"""Counting over time, against a loop that looks at every instant; bounds may be too low, but never too high."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from math import inf, nextafter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.plan.earliest_bounds import Floors
-from fluxsched.sched.plan.profile import CHUNK, Profile, Releases
-from fluxsched.sched.plan.releases import Endings
+from fluxsched.sched.plan.profile import CHUNK, FreeLevels, Profile, StartBounds
+from fluxsched.sched.plan.releases import ReleaseIndex
 
 NOW = 10.0
 SIZES = st.integers(1, 12)
@@ -40,10 +39,10 @@ class Loop:
 
 
 def profile_of(running: list[tuple[float, int]], free: int) -> Profile:
-    endings = Endings()
+    releases = ReleaseIndex()
     for jobid, (end_s, cores) in enumerate(running):
-        endings.add(jobid, end_s, cores)
-    return Profile(Releases(endings, free, NOW), NOW)
+        releases.add(jobid, end_s, cores)
+    return Profile(FreeLevels(releases, free, NOW), NOW)
 
 
 @given(RUNNING, st.integers(0, 8), JOBS)
@@ -82,15 +81,15 @@ def test_many_steps_stand_in_several_chunks() -> None:
 @given(st.lists(st.tuples(st.integers(1, 5000), st.integers(1, 50).map(float), st.integers(0, 99).map(float))))
 @settings(max_examples=60)
 def test_floors_know_what_no_smaller_or_shorter_job_could(learnt: list[tuple[int, float, float]]) -> None:
-    floors = Floors()
+    bounds = StartBounds()
     for n, (cores, limit_s, start_s) in enumerate(learnt):
         before = learnt[:n]
         exact = max((at for c, limit, at in before if c <= cores and limit <= limit_s), default=-inf)
         equal = max((at for c, limit, at in before if c == cores and limit <= limit_s), default=-inf)
-        known = floors.of(cores, limit_s)
+        known = bounds.of(cores, limit_s)
         assert known <= exact
         if cores < 8 or cores & (cores - 1) == 0:  # sizes that are not rounded are known exactly
             assert known >= equal
-        floors.learn(cores, limit_s, start_s)
-    floors.clear()
-    assert floors.of(5000, inf) == -inf
+        bounds.add(cores, limit_s, start_s)
+    bounds.clear()
+    assert bounds.of(5000, inf) == -inf
