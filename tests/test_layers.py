@@ -41,9 +41,9 @@ MAY_IMPORT = {
     "doctor": {"core", "errors", "runtime", "sim", "adapters.flux.install"},
     "adapters": {"core", "errors", "protocol", "runtime", "sched"},
     "cli": {
-        "core", "errors", "runtime.client.blocking", "runtime.system.clock", "runtime.system.foreign",
-        "runtime.instance.instances", "runtime.instance.launch", "runtime.config.policy_list",
-        "runtime.instance.visiting", "adapters.flux.install", "doctor.doctor", "sim.commands", "sim.plugin",
+        "core", "errors", "runtime.client.blocking", "runtime.system.clock", "runtime.system.isolated_process",
+        "runtime.instance.survey", "runtime.instance.launch", "runtime.config.policy_list",
+        "runtime.instance.proxy", "adapters.flux.install", "doctor.doctor", "sim.commands", "sim.plugin",
     },
 }  # fmt: skip
 PURE = ("errors", "core", "protocol", "resource", "jobs", "sched")

@@ -81,7 +81,6 @@ ROOMS = {
 
 FULL_FOLDERS = {
     "fluxsched/core": "values: one parser and one printer each",
-    "fluxsched/runtime/exec": "what the processes of a job are given: one concern a file",
 }  # folder -> what all its files are
 
 

@@ -16,12 +16,13 @@ from fluxsched import __version__
 from fluxsched.doctor.check import Check, State
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.client.blocking import Handle
-from fluxsched.runtime.instance.rundir import UNIX_PATH_BYTES_MAX
+from fluxsched.runtime.instance.run_directory import UNIX_PATH_BYTES_MAX
 from fluxsched.runtime.loop.store import SCHEMA_VERSION
-from fluxsched.runtime.services.disk import MIB, free_bytes, shortage
+from fluxsched.runtime.messaging.disk_guard import MIB, free_bytes, shortage
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.runtime.system.kept_logs import last_end, logs_directory
-from fluxsched.runtime.system.paths import DATABASE_NAME, OWNER_NAME, PREFIX, SOCKET_NAME, base_directory, read_info
+from fluxsched.runtime.system.live_instances import read_info
+from fluxsched.runtime.system.paths import DATABASE_NAME, OWNER_NAME, PREFIX, SOCKET_NAME, base_directory
 
 DIRECTORIES, INSTANCES = "Directories", "Instances"
 RANDOM_CHARS = 8

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fluxsched import __version__
 from fluxsched.doctor.check import Check
-from fluxsched.runtime.exec import cgroups
+from fluxsched.runtime.exec.usage import cgroups
 from fluxsched.runtime.inventory.hwloc import LSTOPO
 
 SECTION = "Installed"

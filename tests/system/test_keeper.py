@@ -21,7 +21,7 @@ def keeper_of(instance: int) -> list[int]:
     """The keeper of the instance of this process id."""
     found = []
     for child in Path(f"/proc/{instance}/task/{instance}/children").read_text().split():
-        if b"keepermain.py" in Path(f"/proc/{child}/cmdline").read_bytes():
+        if b"keeper_main.py" in Path(f"/proc/{child}/cmdline").read_bytes():
             found.append(int(child))
     return found
 

@@ -35,7 +35,7 @@ def instances(output: Output) -> None:
     LEVEL is the number of enclosing instances; PARENT is the innermost of them. STATE is run, start, or silent
     for one that does not answer.
     """
-    from fluxsched.runtime.instance.instances import survey
+    from fluxsched.runtime.instance.survey import survey
     from fluxsched.runtime.system.clock import SystemClock
 
     now_s = SystemClock.wall_s()

@@ -15,7 +15,7 @@ from typing import Any
 
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.runtime.system.clock import SystemClock, interrupted
-from fluxsched.runtime.system.foreign import Foreign
+from fluxsched.runtime.system.isolated_process import Foreign
 from fluxsched.sim.plugin import CASE_S, Finding, Verdict, check, unclear
 
 IMPORT_S = 10.0

@@ -19,7 +19,7 @@ from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
 from fluxsched.protocol.framing.header import NORESPONSE, RESPONSE, Message, decode, encode, make_request
 from fluxsched.protocol.sessions.rpc import Answer, Calls
 from fluxsched.runtime.client.blocking import TIMEOUT_S
-from fluxsched.runtime.system.paths import find_uri
+from fluxsched.runtime.system.live_instances import find_uri
 from fluxsched.transport.base import Client
 from fluxsched.transport.zeromq import ZmqClient
 

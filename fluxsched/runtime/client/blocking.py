@@ -17,7 +17,7 @@ from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
 from fluxsched.protocol.framing.header import NORESPONSE, RESPONSE, Message, decode, encode, make_request
 from fluxsched.protocol.sessions.rpc import Answer, Calls, tell
 from fluxsched.runtime.system.clock import SystemClock
-from fluxsched.runtime.system.paths import find_uri
+from fluxsched.runtime.system.live_instances import find_uri
 from fluxsched.transport.base import Disconnected
 from fluxsched.transport.zeromq import BlockingClient
 

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime.system.foreign import Foreign
+from fluxsched.runtime.system.isolated_process import Foreign
 from fluxsched.sched.registry import OWN, known_policies, make, parse_spec, says
 
 __all__ = ["Listed", "fault_of", "known_policies", "policies"]

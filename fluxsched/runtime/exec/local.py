@@ -18,21 +18,20 @@ from functools import partial
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, Refused
-from fluxsched.runtime.exec import tmpdir as tmpdirs
 from fluxsched.runtime.exec.base import JobLaunch, Reports
-from fluxsched.runtime.exec.environment import job_environment, own_templates, system_bytes, task_environment
-from fluxsched.runtime.exec.gate import Gate, made_up_names, more_descriptors, odd_names, seal_descriptors
-from fluxsched.runtime.exec.guard import MemoryGuard
-from fluxsched.runtime.exec.input import INPUT_TASKS_MAX, JobInput, source_of
-from fluxsched.runtime.exec.layout import Block, processing_units
-from fluxsched.runtime.exec.memory import Guarded, limit_of
-from fluxsched.runtime.exec.output import Streams
-from fluxsched.runtime.exec.pmi import PMI_FD, JobPmi
-from fluxsched.runtime.exec.program import program_of, unpacked
-from fluxsched.runtime.exec.run import LOOK_S, Run
-from fluxsched.runtime.exec.strays import Strays, adopt_orphans, reap_group
-from fluxsched.runtime.exec.tags import Tags
-from fluxsched.runtime.exec.usage import Meter
+from fluxsched.runtime.exec.cleanup.strays import Strays, adopt_orphans, reap_group
+from fluxsched.runtime.exec.job_processes import LOOK_S, Run
+from fluxsched.runtime.exec.tasks import temporary_directory as tmpdirs
+from fluxsched.runtime.exec.tasks.environment import job_environment, own_templates, system_bytes, task_environment
+from fluxsched.runtime.exec.tasks.gate import Gate, made_up_names, more_descriptors, odd_names, seal_descriptors
+from fluxsched.runtime.exec.tasks.input import INPUT_TASKS_MAX, JobInput, source_of
+from fluxsched.runtime.exec.tasks.layout import Block, processing_units
+from fluxsched.runtime.exec.tasks.output import Streams
+from fluxsched.runtime.exec.tasks.pmi import PMI_FD, JobPmi
+from fluxsched.runtime.exec.tasks.program import program_of, unpacked
+from fluxsched.runtime.exec.tasks.tags import Tags
+from fluxsched.runtime.exec.usage.memory import Guarded, MemoryGuard, limit_of
+from fluxsched.runtime.exec.usage.meter import Meter
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.system import processes as procs
 from fluxsched.runtime.system.clock import sleep

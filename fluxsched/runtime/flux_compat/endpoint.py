@@ -6,14 +6,12 @@ what is not named here, or served with `guests=True`, is the owner's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from fluxsched.runtime.flux_compat.instance import InstanceDoor
 from fluxsched.runtime.flux_compat.resource import ResourceDoor
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.instance import InstanceService
-from fluxsched.runtime.services.modules import ModuleService
+from fluxsched.runtime.services.modules.service import ModuleService
 from fluxsched.runtime.services.resource import ResourceService
 
 GUEST_TOPICS = frozenset(
@@ -43,8 +41,10 @@ class Door:
         instance: InstanceService,
         modules: ModuleService,
         turns: Turns,
-        age_s: Callable[[], float],
+        started_s: float,
     ) -> None:
         router.admit_guests(GUEST_TOPICS)
         self.resource = ResourceDoor(resource, router, turns)
-        self.instance = InstanceDoor(instance, resource.module, modules.load_request, age_s, router)
+        self.instance = InstanceDoor(
+            instance, resource.module, modules.load_request, lambda: turns.wall_s - started_s, router
+        )

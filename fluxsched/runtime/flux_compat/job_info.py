@@ -1,6 +1,6 @@
 """`job-info` of the local door: a job's logs event by event, and parts of its record.
 
-Law: an event is one line of text (RFC 18), in a log of the job itself or of what is made up beside it (`made_logs.py`).
+Law: an event is one line of text (RFC 18), in a log of the job itself or in one of `synthesized_logs.py`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from fluxsched.runtime.flux_compat.job_info import JobInfo
 from fluxsched.runtime.flux_compat.job_ingest import JobIngest
 from fluxsched.runtime.flux_compat.job_list import JobList
 from fluxsched.runtime.flux_compat.job_manager import JobManagerDoor
-from fluxsched.runtime.flux_compat.tasks import TaskService
+from fluxsched.runtime.flux_compat.shell import TaskService
 from fluxsched.runtime.flux_compat.waits import Waits
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.messaging.router import Router

@@ -20,9 +20,9 @@ from fluxsched.core.template import is_shared
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs.query.lookups import count_tasks, shell_status
 from fluxsched.protocol.messages.jobs import OutputResponse
-from fluxsched.runtime.exec.layout import Block, blocks
-from fluxsched.runtime.exec.tags import Tags
-from fluxsched.runtime.flux_compat.tasks import task_service
+from fluxsched.runtime.exec.tasks.layout import Block, blocks
+from fluxsched.runtime.exec.tasks.tags import Tags
+from fluxsched.runtime.flux_compat.shell import task_service
 from fluxsched.runtime.services.jobs.task_output import STREAM_NAMES
 
 Event = dict[str, Any]

@@ -32,25 +32,25 @@ from fluxsched.resource.state.inventory import Inventory
 from fluxsched.runtime.client.enclosing import attributes_of, environment_of
 from fluxsched.runtime.config.reader import queue_configs
 from fluxsched.runtime.exec.base import Reports
-from fluxsched.runtime.exec.keeper import Keeper, Record
+from fluxsched.runtime.exec.cleanup.keeper import Keeper, Record
+from fluxsched.runtime.exec.cleanup.orphans import clear_orphans
 from fluxsched.runtime.exec.local import LocalExecutor
-from fluxsched.runtime.exec.orphans import clear_orphans
 from fluxsched.runtime.exec.timed import TimedExecutor
 from fluxsched.runtime.flux_compat.endpoint import Door
 from fluxsched.runtime.flux_compat.jobs import serve_jobs
 from fluxsched.runtime.instance.reloading import Reloading
-from fluxsched.runtime.instance.rundir import lock_state, make_run_directory, scratch_directory, sweep_run_directories
+from fluxsched.runtime.instance.run_directory import lock_state, make_run_directory, remove_dead, scratch_directory
 from fluxsched.runtime.instance.settings import Settings
+from fluxsched.runtime.instance.shutdown import end_jobs, until
 from fluxsched.runtime.instance.stored_state import Restored, read_store
-from fluxsched.runtime.instance.waiting import end_jobs, until
 from fluxsched.runtime.inventory.sources import Sources
 from fluxsched.runtime.loop.faults import Faults
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.messaging.disk_guard import Room
 from fluxsched.runtime.messaging.listening import listen, local_uri, open_to_all
 from fluxsched.runtime.messaging.router import Handler, Router
 from fluxsched.runtime.services.agents import AgentService
-from fluxsched.runtime.services.disk import Room
 from fluxsched.runtime.services.instance import InstanceService
 from fluxsched.runtime.services.jobs.effects import JobShell
 from fluxsched.runtime.services.jobs.input import JobInputs
@@ -58,14 +58,15 @@ from fluxsched.runtime.services.jobs.scheduling import SchedulingService
 from fluxsched.runtime.services.jobs.service import JobService
 from fluxsched.runtime.services.jobs.streams import JobStreams
 from fluxsched.runtime.services.jobs.waits import JobWaits
-from fluxsched.runtime.services.modules import ModuleService
+from fluxsched.runtime.services.modules.service import ModuleService
 from fluxsched.runtime.services.resource import ResourceService, allocated, user_name
-from fluxsched.runtime.system import interpreter
 from fluxsched.runtime.system import log as logs
 from fluxsched.runtime.system.clock import generator_id
 from fluxsched.runtime.system.kept_logs import ENDED, begin_line, keep_log
-from fluxsched.runtime.system.paths import DATABASE_NAME, LOG_NAME, TEMPORARY_VARIABLE, temporary_directory, write_info
-from fluxsched.runtime.system.private import SPOOL_NAME, private_state
+from fluxsched.runtime.system.live_instances import write_info
+from fluxsched.runtime.system.own_process import settle
+from fluxsched.runtime.system.paths import DATABASE_NAME, LOG_NAME, TEMPORARY_VARIABLE, temporary_directory
+from fluxsched.runtime.system.private_files import SPOOL_NAME, private_state
 from fluxsched.transport.base import Server
 
 log = logs.logger("instance")
@@ -103,7 +104,7 @@ class Instance:
         keep_log(begun, self.run_directory, settings.statedir, self._started_s)
         logs.setup(self.run_directory / LOG_NAME, settings.verbose)
         begun.callback(self._say_ended)
-        sweep_run_directories(settings.clock)
+        remove_dead(settings.clock)
         self._scratch = begun.enter_context(scratch_directory(self.run_directory))
         self.turns = Turns(settings.clock)
         self.turns.failed, self.turns.noted = self._fail, self.faults.note
@@ -160,7 +161,7 @@ class Instance:
         self.instance = InstanceService(self.router, self.info, self.stop)
         self.reloading = Reloading(config, self.settings.reload, self.router, self.shell, self.modules, self.resource)
         self._common_services()
-        self.door = Door(self.router, self.resource, self.instance, self.modules, self.turns, self._age_s)
+        self.door = Door(self.router, self.resource, self.instance, self.modules, self.turns, self._started_s)
         self._executors()
         self.router.guard(self._room.guards())
         self.turns.at_end(self.store.flush)
@@ -267,7 +268,7 @@ class Instance:
         if self.settings.enclosing is not None:
             self._following = asyncio.ensure_future(self.settings.enclosing.follow(self._expires))
         write_info(self.run_directory, msgspec.to_builtins(self.info()))
-        interpreter.settle()
+        settle()
         self._check_ready()
         return self
 
@@ -318,9 +319,6 @@ class Instance:
             level=0 if self.settings.parent is None else self.settings.parent.level + 1,
             parent=None if self.settings.parent is None else self.settings.parent.uri,
         )
-
-    def _age_s(self) -> float:
-        return self.turns.wall_s - self._started_s
 
     def report(self) -> dict[str, Any]:
         """What `instance.stats-get` shows."""

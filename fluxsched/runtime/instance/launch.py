@@ -26,7 +26,7 @@ from fluxsched.runtime.config.policies import check_files, composed
 from fluxsched.runtime.config.reader import Config
 from fluxsched.runtime.config.toml_reader import Fault
 from fluxsched.runtime.config.values import SchedulerSettings
-from fluxsched.runtime.instance.initial import run_program
+from fluxsched.runtime.instance.initial_program import run_program
 from fluxsched.runtime.instance.instance import Instance
 from fluxsched.runtime.instance.settings import Settings
 from fluxsched.runtime.instance.start_arguments import check_start
@@ -37,8 +37,9 @@ from fluxsched.runtime.messaging.tracing import printer
 from fluxsched.runtime.system import log as logs
 from fluxsched.runtime.system.clock import SystemClock, sleep
 from fluxsched.runtime.system.kept_logs import last_end
-from fluxsched.runtime.system.paths import find_uri, level_here
-from fluxsched.runtime.system.private import private_state
+from fluxsched.runtime.system.live_instances import find_uri
+from fluxsched.runtime.system.paths import level_here
+from fluxsched.runtime.system.private_files import private_state
 from fluxsched.runtime.system.service_manager import ServiceManager
 from fluxsched.transport.base import Disconnected
 

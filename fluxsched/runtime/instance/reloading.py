@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fluxsched.runtime.messaging.peers import Request
     from fluxsched.runtime.messaging.router import Router
     from fluxsched.runtime.services.jobs.effects import JobShell
-    from fluxsched.runtime.services.modules import ModuleService
+    from fluxsched.runtime.services.modules.service import ModuleService
     from fluxsched.runtime.services.resource import ResourceService
 
 log = logger("config")

@@ -14,7 +14,7 @@ from fluxsched.jobs.lifecycle.restore import Row
 from fluxsched.resource.effects import Saved
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.messaging.payload_memo import Specs
-from fluxsched.runtime.services.journal import STORED_EVENTS_MAX
+from fluxsched.runtime.services.resource_journal import STORED_EVENTS_MAX
 
 INACTIVE_RESTORED_MAX = 10_000
 """Inactive jobs that a restart reads back for `jobs -a`, the last to end; others stay in the store for lookups."""

@@ -25,7 +25,7 @@ from fluxsched.errors import FluxschedError, LimitExceeded
 from fluxsched.runtime.loop.checkpoints import Checkpoints
 from fluxsched.runtime.loop.turns import Turns, Work
 from fluxsched.runtime.system.log import logger
-from fluxsched.runtime.system.private import private_file
+from fluxsched.runtime.system.private_files import private_file
 
 log = logger("store")
 

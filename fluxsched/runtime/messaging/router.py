@@ -36,7 +36,7 @@ from fluxsched.protocol.framing.header import (
 from fluxsched.protocol.messages.common import CancelRequest
 from fluxsched.runtime.loop.faults import answer_of, foreseen
 from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.messaging.calls import Answered, OwnCalls
+from fluxsched.runtime.messaging.outgoing_calls import Answered, OwnCalls
 from fluxsched.runtime.messaging.payload_conversion import hear, speak
 from fluxsched.runtime.messaging.peers import Peer, Request
 from fluxsched.runtime.system.log import logger

@@ -16,9 +16,9 @@ from fluxsched.errors import FluxschedError
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.scheduler_process.exit_reason import reason_line
 from fluxsched.runtime.scheduler_process.host import SchedulerHost
-from fluxsched.runtime.system import interpreter, log
+from fluxsched.runtime.system import log
 from fluxsched.runtime.system.clock import SystemClock, local_text
-from fluxsched.runtime.system.parent_death import die_with
+from fluxsched.runtime.system.own_process import die_with, settle
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
 from fluxsched.sched.engine.set_aside import UNSATISFIABLE, WAIT
 from fluxsched.sched.policy import Policy
@@ -60,7 +60,7 @@ async def serve(
     client.start(loop, turns.wake)
     turns.start(loop)
     host.start()
-    interpreter.settle()
+    settle()
     try:
         return await ended
     finally:

@@ -46,7 +46,7 @@ from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Timer, Turns
 from fluxsched.runtime.messaging.peers import Peer, Request
 from fluxsched.runtime.messaging.router import Router
-from fluxsched.runtime.services.journal import JournalService
+from fluxsched.runtime.services.resource_journal import JournalService
 from fluxsched.runtime.system.log import logger
 
 log = logger("resource")

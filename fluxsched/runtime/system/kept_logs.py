@@ -20,7 +20,7 @@ from fluxsched import __version__
 from fluxsched.errors import Refused
 from fluxsched.runtime.system.log import logger
 from fluxsched.runtime.system.paths import LOG_NAME, PREFIX, base_directory, level_here
-from fluxsched.runtime.system.private import private_directory
+from fluxsched.runtime.system.private_files import private_directory
 
 log = logger("instance")
 

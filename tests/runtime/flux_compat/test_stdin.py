@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.runtime.exec import input as exec_input
+from fluxsched.runtime.exec.tasks import input as exec_input
 
 Flux = Any
 ENDING = {"stream": "stdin", "rank": "all", "eof": True}

@@ -13,8 +13,8 @@ from fluxsched.errors import FluxschedError, Refused
 from fluxsched.runtime.loop import store as stores
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.services import disk
-from fluxsched.runtime.services.disk import Room
+from fluxsched.runtime.messaging import disk_guard as disk
+from fluxsched.runtime.messaging.disk_guard import Room
 from fluxsched.runtime.system.clock import SystemClock
 
 WAIT_S = 10.0

@@ -15,7 +15,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
 from fluxsched.protocol.messages.jobs import InputRequest
-from fluxsched.runtime.exec.input import HELD_BYTES_MAX, JobInput
+from fluxsched.runtime.exec.tasks.input import HELD_BYTES_MAX, JobInput
 from fluxsched.runtime.messaging.peers import Peer, Request
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.effects import JobShell

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import Refused
-from fluxsched.runtime.exec.layout import TASKS_JOB_MAX
+from fluxsched.runtime.exec.tasks.layout import TASKS_JOB_MAX
 from fluxsched.runtime.services.jobs.streams import OUTPUT_POLL_S
 from fluxsched.runtime.services.jobs.task_output import CHUNK_BYTES, TASK_CHUNKS, TURN_LOOKS, Budget, TaskOutput
 

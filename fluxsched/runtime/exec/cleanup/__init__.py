@@ -1,0 +1,1 @@
+"""Ending processes that outlive their job or their instance."""

@@ -1,0 +1,181 @@
+"""Tasks that exist but do not run yet: a small shell each, waiting at a pipe until the gate opens.
+
+Law: nothing of the user's runs before `open`. The instance holds the only writing end, so that its death, by
+whatever means, is end-of-file for the waiting shells, and they leave unrun. Tasks that read a file wait at one pipe
+together; else each waits at its own, which is its standard input from then on: a shell's `read` takes the line that
+opens the gate and no byte more. All tasks are one process group, whose number is the first task's process id. What
+the shell cannot pass on, variables whose names are no shell names, is handed over by env(1).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import signal
+from collections.abc import Mapping, Sequence
+
+from fluxsched.runtime.exec.tasks.environment import system_bytes
+from fluxsched.runtime.exec.tasks.output import Streams
+
+SHELL = b"/bin/sh"
+RUN = (
+    b'case $1 in */*) ;; *) command -v -- "$1" >/dev/null || '
+    b'{ echo "fluxsched: $1: command not found" >&2; exit 127; } ;; esac; exec "$@"'
+)
+"""A command without a slash is looked for first, so that its absence is said in words of ours; one that is not found or
+cannot be run ends as shells do: 127 or 126."""
+LIMIT = b"ulimit -Sn %d; "
+WAIT = b"read -r FLUXSCHED_GATE || exit 125; unset FLUXSCHED_GATE; "
+"""A variable is needed to read into: none that a user may have."""
+GO = b"\n"
+THERE = (
+    b'FLUXSCHED_GATE=${OLDPWD-}; cd -- "$1" || exit 126; OLDPWD=$FLUXSCHED_GATE; unset FLUXSCHED_GATE; shift; '
+)
+"""Where the shell was before is a directory of the instance."""
+UNSET = b"unset %s; "
+FROM_FILE = b'exec <"$1"; shift; '
+"""The shell opens the file, since a fifo may take long."""
+NAME = b"fluxsched"
+"""What the shell's own messages begin with."""
+ENV = b"/usr/bin/env"
+SHELL_ADDS = (b"PWD", b"OLDPWD", b"SHLVL")
+"""Variables that a shell exports though nobody gave them to it."""
+SHELL_NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
+SHELL_OWN = frozenset((b"IFS", b"LINENO", b"OPTIND", b"PPID"))
+"""Variables that a shell sets for itself instead of passing them on."""
+DESCRIPTORS_MAX = 65_536
+"""Descriptors that we ask for: for 32,768 jobs of one task two each, else three a task and one a job."""
+DEFAULTED = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
+"""Signals that this process or its parent may ignore (Python does SIGPIPE); for a task all act as usual."""
+
+
+class Gate:
+    """The waiting tasks of one job. Owns the streams it is given; `close` is idempotent."""
+
+    def __init__(
+        self,
+        command: Sequence[bytes],
+        cwd: str | None,
+        streams: Streams,
+        source: bytes | None,
+        limit: int | None,
+        unwanted: Sequence[bytes],
+    ) -> None:
+        """`source` is the file that the tasks read; None: what is written to the pipes that `open` gives. `limit` is
+        what `more_descriptors` says, `unwanted` what `made_up_names` says of the job's environment.
+        """
+        self.pids: list[int] = []
+        self._streams = streams
+        self._own = source is None
+        self._read = -1
+        self._writes: list[int] = []
+        self._command = command
+        steps = [(THERE, None if cwd is None else system_bytes(cwd)), (FROM_FILE, source)]
+        taken = [(step, word) for step, word in steps if word is not None]
+        unset = UNSET % b" ".join(unwanted) if unwanted else b""
+        script = b"".join([b"" if limit is None else LIMIT % limit, WAIT, *[step for step, _ in taken], unset, RUN])
+        self._begin = [SHELL, b"-c", script, NAME, *[word for _, word in taken]]
+        if not self._own:
+            self._read = self._pipe()
+
+    def _pipe(self) -> int:
+        read, write = os.pipe()
+        self._writes.append(write)
+        return read
+
+    @property
+    def pgid(self) -> int:
+        """The job's process group; 0 before there is a task."""
+        return self.pids[0] if self.pids else 0
+
+    def spawn(self, environment: Mapping[bytes, bytes], odd: Sequence[bytes], *more: tuple[int, int]) -> int:
+        """One more waiting task; its process id. `odd` is what `odd_names` says of its environment; `more` descriptors
+        are handed over as (ours, what it is there).
+        """
+        stdout, stderr = self._streams.of(len(self.pids))
+        if self._own:
+            self._close_read()
+            self._read = self._pipe()
+        handed = [ENV, b"--", *[name + b"=" + environment[name] for name in odd]] if odd else []
+        pid = os.posix_spawn(
+            SHELL,
+            [*self._begin, *handed, *self._command],
+            environment,
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, self._read, 0),
+                (os.POSIX_SPAWN_DUP2, stdout, 1),
+                (os.POSIX_SPAWN_DUP2, stderr, 2),
+                *[(os.POSIX_SPAWN_DUP2, ours, there) for ours, there in more],
+            ],
+            setpgroup=self.pgid,
+            setsigmask=(),
+            setsigdef=DEFAULTED,
+        )
+        self.pids.append(pid)
+        return pid
+
+    def say(self, text: str) -> None:
+        """A line of ours in the job's stderr."""
+        self._streams.say(text)
+
+    def complete(self) -> None:
+        """All tasks have been spawned: keep only the writing end of the gate."""
+        self._streams.close()
+        self._close_read()
+
+    def _close_read(self) -> None:
+        if self._read >= 0:
+            os.close(self._read)
+            self._read = -1
+
+    def open(self) -> list[int]:
+        """Let every task run; those that were killed while they waited are of no matter. Gives up the tasks' own
+        pipes: their writing ends, in the order of the tasks; none if the tasks read a file.
+        """
+        for write in self._writes:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(write, GO if self._own else GO * len(self.pids))
+        own: list[int] = []
+        if self._own:
+            own, self._writes = self._writes, []
+        self.close()
+        return own
+
+    def close(self) -> None:
+        """Give up all descriptors: tasks that still wait leave unrun."""
+        self.complete()
+        while self._writes:
+            os.close(self._writes.pop())
+
+
+def seal_descriptors() -> None:
+    """Keep from tasks what this process inherited itself; what Python opens is never passed on."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                os.set_inheritable(int(name), False)
+
+
+def more_descriptors() -> int | None:
+    """Let this process have up to DESCRIPTORS_MAX, if the system does: each running task costs one, each job another.
+
+    Answers the soft limit it had, None if that stays. Tasks get it back: select(2) knows no descriptor above 1023.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    more = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(DESCRIPTORS_MAX, hard)
+    if soft == resource.RLIM_INFINITY or soft >= more:
+        return None
+    resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+    return soft
+
+
+def odd_names(environment: Mapping[bytes, bytes]) -> list[bytes]:
+    """The variables that a shell would not pass on."""
+    return [name for name in environment if name in SHELL_OWN or not SHELL_NAME.fullmatch(name)]
+
+
+def made_up_names(environment: Mapping[bytes, bytes]) -> list[bytes]:
+    """The variables that the shell must not pass on, since the job's environment has none of that name."""
+    return [name for name in SHELL_ADDS if name not in environment]

@@ -1,0 +1,193 @@
+"""What the tasks of a job read: a file of the user's choice, or what is sent to the job while it runs.
+
+Law: a task that does not read holds up nobody but its senders. What is sent waits in memory, up to HELD_BYTES_MAX a
+job, and goes into a task's pipe whenever that has room; whoever sends is told to go on once little waits. A task that
+has closed its input, or ended, misses nothing: that is no error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import LimitExceeded, Refused
+from fluxsched.runtime.exec.tasks.environment import system_bytes
+from fluxsched.runtime.loop.turns import Turns
+
+INPUT_TASKS_MAX = 256
+"""Tasks of a job that are sent input: each costs this process a descriptor as long as the job runs."""
+HELD_BYTES_MAX = 32 << 20
+"""Input of one job that waits to be read; Flux takes 10 MiB of a job in all."""
+ROOM_BYTES = 1 << 20
+"""With less than this waiting a sender is told to go on: as much as a pipe takes at most."""
+PIPE_BYTES = 1 << 20
+"""Room of the pipe of a task that is sent much, where the system grants it: what any user may have."""
+WRITES_MAX = 16
+"""Writes to one task in a row: whoever reads as fast as we write must not stop the others."""
+NOTHING = b"/dev/null"
+
+
+def source_of(jobspec: Jobspec, cwd: str | None, ntasks: int) -> bytes | None:
+    """The file that all tasks read, None if they are sent their input. Raises Refused for one that cannot be read."""
+    if jobspec.input is None:
+        return NOTHING if ntasks > INPUT_TASKS_MAX else None
+    path = system_bytes(os.path.join(cwd or "", jobspec.input))
+    try:
+        fault = errno.EISDIR if stat.S_ISDIR(os.stat(path).st_mode) else 0
+    except OSError as exc:
+        fault = exc.errno or errno.EIO
+    if not fault and not os.access(path, os.R_OK):
+        fault = errno.EACCES
+    if fault:
+        raise Refused(f"cannot open {jobspec.input!r} for the job's input: {os.strerror(fault)}", fault)
+    return path
+
+
+class _Chunk:
+    """A piece of input and how many tasks have not read it yet."""
+
+    __slots__ = ("data", "readers")
+
+    def __init__(self, data: bytes, readers: int) -> None:
+        self.data = data
+        self.readers = readers
+
+
+class _Task:
+    """The pipe of one task (`fd` is -1 once it is closed) and what is still to go into it."""
+
+    __slots__ = ("chunks", "ending", "fd", "grown", "sent_bytes", "watched")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.chunks: deque[_Chunk] = deque()
+        self.sent_bytes = 0  # of the first chunk
+        self.ending = self.watched = self.grown = False
+
+
+class JobInput:
+    """Sends input to the tasks of a running job, through pipes whose writing ends it owns."""
+
+    def __init__(self, turns: Turns, fds: Sequence[int]) -> None:
+        self._turns = turns
+        self._loop = asyncio.get_running_loop()
+        self._tasks = [_Task(fd) for fd in fds]
+        self._open = Idset.span(0, len(fds) - 1)  # whose input nobody has ended
+        self._held_bytes = 0
+        self._waiting: list[Callable[[], None]] = []
+        self._closed = False
+        for fd in fds:
+            os.set_blocking(fd, False)
+
+    def send(self, data: bytes, tasks: Idset | None, *, eof: bool, taken: Callable[[], None]) -> None:
+        """Send data, and with `eof` its end, to these tasks or to all; `taken` is called once there is room for more.
+
+        Raises Refused (EPIPE) for data behind an end, LimitExceeded if too much waits: the input is over then, since
+        what follows would be behind a hole.
+        """
+        wanted = self._open if tasks is None else tasks
+        if data and not self._closed:
+            self._queue(data, wanted)
+        if eof:
+            self._open -= wanted
+            for task in self._named(wanted):
+                task.ending = True
+                self._watch(task)
+        if self._held_bytes < ROOM_BYTES:
+            taken()
+        else:
+            self._waiting.append(taken)
+
+    def close(self) -> None:
+        """Nobody reads any more: what waits is dropped, and so is what still comes. Idempotent."""
+        self._closed = True
+        for task in self._tasks:
+            self._shut(task)
+
+    def _named(self, tasks: Idset) -> list[_Task]:
+        return [task for number, task in enumerate(self._tasks) if number in tasks and task.fd >= 0]
+
+    def _queue(self, data: bytes, wanted: Idset) -> None:
+        if not wanted or not wanted <= self._open:
+            which = f"task {wanted - self._open}" if wanted else "all tasks"
+            raise Refused(f"the input of {which} has ended", errno.EPIPE)
+        if self._held_bytes + len(data) > HELD_BYTES_MAX:
+            self._open = EMPTY
+            raise LimitExceeded(
+                f"more than {HELD_BYTES_MAX >> 20} MiB of input wait to be read: give a file instead (--input)"
+            )
+        readers = self._named(wanted)
+        chunk = _Chunk(data, len(readers))
+        self._held_bytes += len(data) if readers else 0
+        for task in readers:
+            task.chunks.append(chunk)
+            self._watch(task)
+
+    def _watch(self, task: _Task) -> None:
+        """Go on with this task as soon as its pipe has room, or nobody reads it any more."""
+        if not task.watched and task.fd >= 0:
+            task.watched = True
+            self._loop.add_writer(task.fd, self._ready, task)
+
+    def _ready(self, task: _Task) -> None:
+        self._loop.remove_writer(task.fd)
+        self._turns.post(lambda: self._go_on(task))
+
+    def _go_on(self, task: _Task) -> None:
+        task.watched = False
+        if task.fd < 0:
+            return
+        try:
+            for _ in range(WRITES_MAX):
+                if task.chunks:
+                    self._write(task)
+        except BlockingIOError:
+            self._grow(task)
+        except OSError:  # it has closed its input, or ended
+            self._shut(task)
+        if task.chunks:
+            self._watch(task)
+        elif task.ending:
+            self._shut(task)
+
+    def _write(self, task: _Task) -> None:
+        chunk = task.chunks[0]
+        task.sent_bytes += os.write(task.fd, memoryview(chunk.data)[task.sent_bytes :])
+        if task.sent_bytes == len(chunk.data):
+            task.sent_bytes = 0
+            self._release(task.chunks.popleft())
+
+    def _grow(self, task: _Task) -> None:
+        """Fewer turns for much input; a system that has no more room for pipes does without."""
+        if not task.grown:
+            task.grown = True
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(task.fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+    def _release(self, chunk: _Chunk) -> None:
+        chunk.readers -= 1
+        if chunk.readers:
+            return
+        self._held_bytes -= len(chunk.data)
+        if self._held_bytes < ROOM_BYTES:
+            waiting, self._waiting = self._waiting, []
+            for taken in waiting:
+                taken()
+
+    def _shut(self, task: _Task) -> None:
+        if task.fd < 0:
+            return
+        if task.watched:
+            self._loop.remove_writer(task.fd)
+        os.close(task.fd)
+        task.fd = -1
+        while task.chunks:
+            self._release(task.chunks.popleft())

@@ -1,0 +1,72 @@
+"""What the tasks of a job run, and the files that its jobspec brings along.
+
+Law: a job's own files are written to its temporary directory (`tmpdir`) before any task is spawned, and go with that. A
+nested instance (`core.nested`) is one task of ours with all that R gives, whatever number of slots it was asked for in:
+this program in the place of the `flux broker` that its command names.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fluxsched.core.archive import ArchivedFile, parse_archive
+from fluxsched.core.nested import is_nested, parse_nested
+from fluxsched.core.resources import Children, ResourceSet
+from fluxsched.errors import Refused
+from fluxsched.runtime.exec.base import JobLaunch
+from fluxsched.runtime.exec.tasks.layout import Block, blocks
+
+TMPDIR_TAG = "{{tmpdir}}"
+"""What a command says for the job's temporary directory (Flux's mustache)."""
+INTERPRETER = (sys.executable, "-E", "-P", "-m", "fluxsched", "start", "--nested")
+"""Neither the user's Python variables nor the job's directory decide which modules an instance is made of."""
+
+
+def program_of(job: JobLaunch, resources: ResourceSet) -> tuple[Sequence[str], list[Block]]:
+    """The words that each task runs, and where the tasks are. Raises FluxschedError where there are none."""
+    command = job.jobspec.command
+    if not is_nested(command):
+        return command, blocks(job.jobspec, resources)
+    nested = parse_nested(command)
+    ranks = list(resources.ranks)
+    if not ranks:
+        raise Refused("the job's R has no ranks: there is nowhere to run")
+    all_of_it = Children()
+    for rank in ranks:
+        all_of_it |= resources.children(rank)
+    config = () if nested.config is None else ("--config", nested.config)
+    stays = ("--stays",) if nested.stays else ()
+    words = [*INTERPRETER, *config, *stays, "--", *nested.command]
+    return words, [Block(ranks[0], 0, 1, all_of_it)]
+
+
+def unpacked(job: JobLaunch, words: Sequence[str], tmpdir: str | None) -> Sequence[str]:
+    """`words` that name the job's directory, once the files that it brings along are there. Raises FluxschedError."""
+    if tmpdir is None:
+        return words
+    if job.jobspec.files:
+        try:
+            _write(parse_archive(job.jobspec.files), Path(tmpdir))
+        except OSError as exc:
+            raise Refused(f"cannot write the job's files: {os.strerror(exc.errno or 0)}", exc.errno) from exc
+    return [word.replace(TMPDIR_TAG, tmpdir) if TMPDIR_TAG in word else word for word in words]
+
+
+def _write(files: Sequence[ArchivedFile], directory: Path) -> None:
+    for one in files:
+        path = directory / one.path
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        kind = stat.S_IFMT(one.mode)
+        if kind == stat.S_IFDIR:
+            path.mkdir(mode=one.mode & 0o777 | 0o700, exist_ok=True)
+            continue
+        if kind == stat.S_IFLNK:
+            path.symlink_to(os.fsdecode(one.data))
+            continue
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, one.mode & 0o700)
+        with os.fdopen(fd, "wb") as file:
+            file.write(one.data)

@@ -1,0 +1,1 @@
+"""The `module` service: scheduler modules, their processes and their supervision."""

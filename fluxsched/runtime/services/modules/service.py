@@ -1,0 +1,355 @@
+"""The `module` service: scheduler modules as processes of their own, loaded, removed, reloaded and watched.
+
+A module that ends, by a crash or by an exception of its plugin, takes nothing with it: its loss is reported, its
+resources stay with the running jobs, and whoever comes next goes on from hello. `supervision` says who that is.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.header import Message
+from fluxsched.protocol.messages.modules import (
+    ModuleInfo,
+    ModuleListResponse,
+    ModuleLoadRequest,
+    ModuleLoadResponse,
+    ModuleRequest,
+    ServiceRequest,
+)
+from fluxsched.runtime.config.policies import composed, default_name, policy_of
+from fluxsched.runtime.config.schedulers import care_of, check_fallback
+from fluxsched.runtime.config.values import Care, QueueSettings
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.router import Handler, Router, forget
+from fluxsched.runtime.services.jobs.scheduling import DEFAULT_GROUP, SchedulingService
+from fluxsched.runtime.services.modules.process import (
+    STATUS_EXITED,
+    STATUS_FINALIZING,
+    STATUS_INIT,
+    STATUS_RUNNING,
+    Module,
+)
+from fluxsched.runtime.services.modules.supervision import Supervision, troubles
+from fluxsched.runtime.system.log import logger
+from fluxsched.sched.engine.set_aside import WAIT
+
+log = logger("module")
+
+MODULES_MAX = 64
+"""Modules of one instance; each is a process."""
+TERMINATE_S = 5.0
+"""How long a module may take to leave after SIGTERM before it is killed (seconds)."""
+BY_HAND = Care(restart=0, fallback=None)
+"""Who loads a module by hand watches it, and wants to see what it died of."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+class ModuleService:
+    """Serves `module.*` and `service.*`."""
+
+    def __init__(
+        self,
+        router: Router,
+        scheduling: SchedulingService,
+        turns: Turns,
+        directory: Path,
+        uri: Callable[[], str],
+        queues: Mapping[str, QueueSettings],
+        unsatisfiable: str = WAIT,
+    ) -> None:
+        self.modules: dict[str, Module] = {}
+        self._router = router
+        self._scheduling = scheduling
+        self._turns = turns
+        self._directory = directory
+        self._uri = uri
+        self._queues = queues
+        self._unsatisfiable = unsatisfiable
+        self.builtin: dict[str, Handler] = {}
+        """The parts of the instance itself, and who answers what they have to say of themselves."""
+        router.serve(
+            {
+                "module.load": self.load_request,
+                "module.remove": self._remove_request,
+                "module.reload": self._reload_request,
+                "module.list": self._list,
+                "module.stats": self._stats,
+                "service.add": self._service_add,
+                "service.remove": self._service_remove,
+            }
+        )
+        self._supervision = Supervision(router, turns, lambda: self.modules.values(), self._spawn)
+        scheduling.on_ready.append(self._check_ready)
+
+    # -- loading ------------------------------------------------------------------------------------------------
+
+    def load(
+        self,
+        spec: str,
+        name: str | None,
+        groups: tuple[str, ...],
+        ready: Callable[[str | None], None],
+        care: Care = BY_HAND,
+    ) -> Module:
+        """Start a module; `ready` gets None once it serves its groups, else the reason why it never did."""
+        groups = groups or (DEFAULT_GROUP,)
+        specs = composed(spec, groups, self._queues)  # first: whose name it is matters only if it is one
+        name = name or default_name(spec, groups)
+        if NAME.fullmatch(name) is None:
+            raise InvalidValue(f"module name {name!r} is not 1 to 64 letters, digits, '_', '.' or '-'")
+        present = self.modules.get(name)
+        if name in self.builtin or (present is not None and present.is_live):
+            raise Refused(f"module {name!r} is already loaded; give another --name", errno.EEXIST)
+        if len(self.modules) >= MODULES_MAX:
+            raise Refused(f"{MODULES_MAX} modules are loaded, which is the limit; remove one", errno.EMFILE)
+        for group in groups:
+            for other in self.modules.values():
+                if group in other.groups and other.is_live:
+                    raise Refused(f"group {group!r} is served by module {other.name!r}; remove it first", errno.EBUSY)
+        module = Module(name, spec, specs, groups, care, self._turns.wall_s)
+        module.on_ready.append(ready)
+        self._spawn(module)
+        self.modules[name] = module
+        return module
+
+    def _spawn(self, module: Module) -> None:
+        def ended() -> None:
+            self._turns.post(lambda: self._exited(module))
+
+        options = ("--unsatisfiable", self._unsatisfiable)
+        module.spawn(self._uri(), self._queues, self._directory, ended, options)
+        self._supervision.watch(module)
+
+    def _check_ready(self) -> None:
+        for module in self.modules.values():
+            if module.status == STATUS_INIT and module.peer is not None and self._scheduling.is_ready(module.peer):
+                module.status, module.has_served = STATUS_RUNNING, True
+                module.tell_ready(None)
+
+    def _exited(self, module: Module) -> None:
+        expected = module.status == STATUS_FINALIZING
+        why = module.ended()
+        if module.peer is not None and not module.peer.gone:
+            self._router.drop(module.peer, why)  # its services and its groups are free for whoever comes next
+        if not expected:
+            module.error = why
+            if module.has_served:
+                self._supervision.failed(module)
+            else:
+                never = "it never served its groups; load another with `fluxsched module load`"
+                log.error("module %s ended: %s; %s", module.name, why, never)
+        module.tell_ready(module.error or "removed before it was ready")
+        module.tell_exit()
+
+    def load_request(self, request: Request) -> None:
+        """`load` what a client asks for, and answer once it serves its groups."""
+        wanted = request.payload(ModuleLoadRequest)
+        if wanted.fallback is not None:
+            check_fallback(wanted.fallback)
+        care = care_of(wanted.restart, wanted.fallback, wanted.hung_after, BY_HAND)
+        self._answer_when_ready(request, wanted.spec, wanted.name, tuple(wanted.groups), care)
+
+    def _answer_when_ready(
+        self, request: Request, spec: str, name: str | None, groups: tuple[str, ...], care: Care
+    ) -> None:
+        def ready(error: str | None) -> None:
+            if error is None:
+                assert module.process is not None
+                request.respond(ModuleLoadResponse(name=module.name, pid=module.process.pid))
+            else:
+                self.modules.pop(module.name, None)
+                request.error(errno.ENOEXEC, f"module {module.name}: {error}")
+
+        module = self.load(spec, name, groups, ready, care)
+
+    # -- removal ------------------------------------------------------------------------------------------------
+
+    def remove(self, name: str, gone: Callable[[], None]) -> None:
+        """End a module; `gone` is called when its process has ended."""
+        module = self._module(name)
+        self._supervision.forget(module)
+        if module.status == STATUS_EXITED:
+            del self.modules[name]
+            gone()
+            return
+        assert module.process is not None
+        module.on_exit += [lambda: forget(self.modules, name), gone]
+        if module.status != STATUS_FINALIZING:
+            module.status = STATUS_FINALIZING
+            module.process.terminate()
+            module.killer = self._turns.after(TERMINATE_S, module.process.kill)
+
+    def _module(self, name: str) -> Module:
+        module = self.modules.get(name)
+        if module is None:
+            known = ", ".join(self.modules) or "none"
+            if name in self.builtin:
+                raise Refused(f"module {name!r} is part of the instance; removable modules: {known}", errno.EPERM)
+            every = ", ".join([*self.builtin, *self.modules])
+            raise Refused(f"module {name!r} is not loaded; loaded modules: {every}", errno.ENOENT)
+        return module
+
+    def _remove_request(self, request: Request) -> None:
+        self.remove(request.payload(ModuleRequest).name, lambda: request.respond())
+
+    def _reload_request(self, request: Request) -> None:
+        module = self._module(request.payload(ModuleRequest).name)
+
+        def again() -> None:
+            try:
+                self._answer_when_ready(request, module.spec, module.name, module.groups, module.care)
+            except FluxschedError as exc:
+                request.error(exc.errnum, str(exc))
+
+        self.remove(module.name, again)
+
+    def close(self) -> None:
+        """End all modules and wait for them (at the end of the instance)."""
+        running = [m for m in self.modules.values() if m.process is not None and m.status != STATUS_EXITED]
+        for module in running:
+            module.status = STATUS_FINALIZING
+            if module.watch is not None:
+                module.watch.close()
+            assert module.process is not None
+            module.process.terminate()
+        for module in running:
+            assert module.process is not None
+            try:
+                module.process.wait(TERMINATE_S)
+            except subprocess.TimeoutExpired:
+                module.process.kill()
+                module.process.wait()
+
+    def policy_of(self, queue: str | None, group: str) -> str | None:
+        """The policy that orders a queue of the group, with its options; None while no module serves the group."""
+        for module in self.modules.values():
+            if group in module.groups and module.status == STATUS_RUNNING:
+                return policy_of(queue, module.specs)
+        return None
+
+    # -- other queues -------------------------------------------------------------------------------------------
+
+    def faults(self, queues: Mapping[str, QueueSettings]) -> list[str]:
+        """What stands against other queues: modules with a policy for one that is then none of theirs."""
+        found = []
+        for module in self.modules.values():
+            try:
+                composed(module.spec, module.groups, queues)
+            except InvalidValue as fault:
+                found.append(f"module {module.name}: {fault}")
+        return found
+
+    def reconfigure(self, queues: Mapping[str, QueueSettings]) -> list[str]:
+        """Serve other queues, against which `faults` has nothing to say; the modules that are started anew for it.
+
+        That is only where a module would otherwise not know which policy or which of its groups a queue belongs to.
+        """
+        before, self._queues = self._queues, queues
+        anew = []
+        for module in self.modules.values():
+            specs = [composed(module.spec, module.groups, each) for each in (before, queues)]
+            served = [_served(module, each) for each in (before, queues)]
+            if specs[0] == specs[1] and (len(module.groups) == 1 or served[0] == served[1]):
+                continue
+            if module.specs == specs[0]:  # else its fallback serves, and goes on to
+                module.specs = specs[1]
+            if module.is_running:
+                anew.append(module.name)
+                self._start_anew(module)
+        return anew
+
+    def _start_anew(self, module: Module) -> None:
+        """What it grants from here on is not taken: it does not know whom it grants it to."""
+        if module.peer is not None:
+            self._scheduling.leave(module.peer)
+
+        def again() -> None:
+            self.modules[module.name] = module
+            module.error = None
+            self._supervision.start(module)
+
+        self.remove(module.name, again)
+
+    # -- reading and services -----------------------------------------------------------------------------------
+
+    def _list(self, request: Request) -> None:
+        mods = [
+            ModuleInfo(
+                name=name,
+                path="builtin",
+                idle=0,
+                status=STATUS_RUNNING,
+                services=[name],
+                sendqueue=0,
+                recvqueue=0,
+                pid=os.getpid(),
+            )
+            for name in sorted(self.builtin)
+        ]
+        for module in self.modules.values():
+            mods.append(
+                ModuleInfo(
+                    name=module.name,
+                    path=module.specs,
+                    idle=0,
+                    status=module.status,
+                    services=["sched", *sorted(module.peer.services)] if module.peer and module.is_running else [],
+                    sendqueue=len(module.peer.outbox) if module.peer else 0,
+                    recvqueue=0,
+                    pid=module.process.pid if module.process else None,
+                    groups=list(module.groups),
+                    error=troubles(module),
+                )
+            )
+        request.respond(ModuleListResponse(mods=mods))
+
+    def _stats(self, request: Request) -> None:
+        name = request.payload(ModuleRequest).name
+        if name in self.builtin:
+            self.builtin[name](request)
+            return
+        peer = self._module(name).peer
+        if peer is None:
+            raise Refused(f"module {name!r} is not running", errno.EAGAIN)
+        self._router.call(
+            peer,
+            f"{name}.stats-get",
+            None,
+            lambda answer: self._stats_answer(request, name, answer),
+            is_question=True,
+        )
+
+    def _stats_answer(self, request: Request, name: str, answer: object) -> None:
+        if isinstance(answer, Message) and answer.errnum == errno.ETIMEDOUT:
+            request.relay(answer)
+        elif not isinstance(answer, Message) or answer.errnum:
+            request.error(errno.EIO, f"module {name!r} did not answer")
+        else:
+            request.respond(codec.unpack(answer.payload, dict))
+
+    def _service_add(self, request: Request) -> None:
+        service = request.payload(ServiceRequest).service
+        module = self.modules.get(service)
+        if module is None or module.status not in (STATUS_INIT, STATUS_RUNNING):
+            raise Refused(f"service {service!r}: only modules that this instance loads may add services", errno.EPERM)
+        self._router.register(service, request.peer)
+        request.peer.name = service
+        module.peer = request.peer
+        request.respond()
+
+    def _service_remove(self, request: Request) -> None:
+        self._router.unregister(request.payload(ServiceRequest).service, request.peer)
+        request.respond()
+
+
+def _served(module: Module, queues: Mapping[str, QueueSettings]) -> dict[str, str]:
+    return {name: queue.group for name, queue in queues.items() if queue.group in module.groups}
