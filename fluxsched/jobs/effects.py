@@ -71,14 +71,14 @@ class SchedExpiration(msgspec.Struct, frozen=True, gc=False):
     expiration_s: float
 
 
-class Start(msgspec.Struct, frozen=True, gc=False):
-    """Start the job's shells, after commit."""
+class StartShells(msgspec.Struct, frozen=True, gc=False):
+    """StartShells the job's shells, after commit."""
 
     jobid: int
 
 
 class Kill(msgspec.Struct, frozen=True, gc=False):
-    """Signal the job's processes, after commit and after the job's Start; the executor escalates on its own."""
+    """Signal the job's processes, after commit and after the job's StartShells; the executor escalates on its own."""
 
     jobid: int
     signum: int
@@ -133,7 +133,7 @@ Effect = (
     | SchedCancel
     | SchedPrioritize
     | SchedExpiration
-    | Start
+    | StartShells
     | Kill
     | Held
     | Unheld

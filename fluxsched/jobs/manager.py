@@ -3,8 +3,9 @@
 Law: every request is checked before anything changes (Refused, InvalidValue: the sender's fault); then one turn of the
 engine, whose effects the caller performs. Who may do what is decided by the caller, which knows roles.
 
-The executor's promises: after Start it reports `started` at most once, then `finished` at most once, then `released`
-until nothing is left; or `exec_failed` at any time once nothing of the job runs. After Kill it does the same, sooner.
+The executor's promises: after StartShells it reports `started` at most once, then `finished` at most once, then
+`released` until nothing is left; or `exec_failed` at any time once nothing of the job runs. After Kill it does the
+same, sooner.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import SECONDS_MAX
 from fluxsched.core.why import Why
 from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
-from fluxsched.jobs.effects import Effect, Event, Kill, SaveQueue, SchedExpiration, SchedPrioritize, UpdateDone
+from fluxsched.jobs.effects import Effect, Kill, SaveQueue, SchedExpiration, SchedPrioritize, UpdateDone
 from fluxsched.jobs.job.annotations import with_memo
 from fluxsched.jobs.job.dependencies import Dependency, parse_dependencies
 from fluxsched.jobs.job.job import SENT, URGENCY_DEFAULT, URGENCY_EXPEDITE, URGENCY_HOLD, WAITING, Job, priority_of
 from fluxsched.jobs.job.states import CLEANUP, DEPEND, PENDING, RUN, SCHED
 from fluxsched.jobs.lifecycle.allocation import SchedulerSide
-from fluxsched.jobs.lifecycle.restore import Restored, Row, restore
+from fluxsched.jobs.lifecycle.restore import Restored, StoredJob, restore
 from fluxsched.jobs.lifecycle.submitted import check_submitted
 from fluxsched.jobs.query import lookups
 from fluxsched.jobs.query.lookups import ALL_JOBS, Filter, JobResult
-from fluxsched.jobs.queue.queues import Queue, QueueConfig, QueueStatus, checked_reason
+from fluxsched.jobs.queue.queues import JobQueue, QueueConfig, QueueStatus, checked_reason
 
 if TYPE_CHECKING:
     from fluxsched.core.jobspec import Jobspec
@@ -256,7 +257,7 @@ class JobManager(SchedulerSide):
         self._wake()
         return self._end()
 
-    def restore(self, rows: Iterable[Row], now_s: float) -> Restored:
+    def restore(self, rows: Iterable[StoredJob], now_s: float) -> Restored:
         """Take up the stored jobs, oldest first, before anything else is asked; see `restore.py`."""
         return restore(self, rows, now_s)
 
@@ -332,10 +333,6 @@ class JobManager(SchedulerSide):
         """What the job waits for, or how it stands. Raises Refused (ENOENT)."""
         return lookups.why(self, self.job(jobid))
 
-    def story(self, jobid: int) -> tuple[Event, ...]:
-        """The last events of an active job; empty for one that has ended (the store has them). Raises Refused."""
-        return tuple(self.job(jobid).story or ())
-
     # -- helpers
 
     def _checked_dependencies(self, jobspec: Jobspec) -> Iterable[Dependency]:
@@ -372,7 +369,7 @@ class JobManager(SchedulerSide):
         self._out.append(UpdateDone(job.id, None))
         return self._end()
 
-    def _withdraw_queue(self, queue: Queue) -> None:
+    def _withdraw_queue(self, queue: JobQueue) -> None:
         link = self.links.serving(queue.group)
         if link is not None:
             for job in link.outstanding.values():

@@ -9,7 +9,7 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.jobs.effects import Effect, Held, Kill, Persist, SchedAlloc, SchedFree, Start, Unheld
+from fluxsched.jobs.effects import Effect, Held, Kill, Persist, SchedAlloc, SchedFree, StartShells, Unheld
 from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.job.states import State
 from fluxsched.jobs.manager import JobManager
@@ -59,7 +59,7 @@ class World:
                 assert effect.jobid not in persisted, "two rows for one stretch"
                 persisted.add(effect.jobid)
                 self._store(effect)
-            elif isinstance(effect, Start | Kill | Unheld):
+            elif isinstance(effect, StartShells | Kill | Unheld):
                 assert effect.jobid in persisted or isinstance(effect, Kill), "an effect before its reason is stored"
             self._hold(effect)
         self.manager.check()

@@ -14,7 +14,7 @@ INSTANCE = -1
 """In place of a rank, for what the instance has once."""
 
 
-class Spent:
+class CountableUsage:
     """Amounts by rank; equal when they are the same everywhere."""
 
     __slots__ = ("_on",)
@@ -23,7 +23,7 @@ class Spent:
         self._on: dict[int, Amounts] = {}
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Spent) and self._on == other._on
+        return isinstance(other, CountableUsage) and self._on == other._on
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 

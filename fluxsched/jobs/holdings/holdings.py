@@ -20,7 +20,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rfields import parse_shared
 from fluxsched.core.rlite import parse_entries
 from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError
-from fluxsched.jobs.holdings.countable_usage import INSTANCE, Spent
+from fluxsched.jobs.holdings.countable_usage import INSTANCE, CountableUsage
 
 OFFENDERS_SHOWN = 8
 """Conflicts that an error names; a scheduler gone wild may cause one on every target."""
@@ -31,7 +31,7 @@ RANK_CHARS_MAX = 7
 """The longest text of one rank."""
 
 
-class Part(msgspec.Struct, frozen=True, gc=False):
+class GrantPart(msgspec.Struct, frozen=True, gc=False):
     """Targets with equal children: `ids` iterates the ranks, `children` has (kind, bit mask of ids)."""
 
     ranks: Idset
@@ -45,7 +45,7 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
     instance, the hosts' names as one text, and from when until when (0: without end).
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[GrantPart, ...]
     ranks: Idset
     ncores: int
     shared: Amounts = ()
@@ -54,7 +54,7 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
     expiration_s: float = 0.0
 
 
-_Targets = tuple[tuple[Part, ...], Idset, int]
+_Targets = tuple[tuple[GrantPart, ...], Idset, int]
 """The first three values of a grant, which are those of its R_lite."""
 
 
@@ -96,11 +96,11 @@ def _parse_targets(rlite: Any) -> _Targets:
     return tuple([_part(entry) for entry in entries]), ranks, sum([_cores(entry) for entry in entries])
 
 
-def _part(entry: Entry) -> Part:
+def _part(entry: Entry) -> GrantPart:
     ranks, children = entry
     only = ranks.single()
     # most parts are one rank: a tuple of one is iterated and counted faster than a set
-    return Part(ranks, ranks if only is None else (only,), children.masks(), children.amounts)
+    return GrantPart(ranks, ranks if only is None else (only,), children.masks(), children.amounts)
 
 
 def _cores(entry: Entry) -> int:
@@ -116,9 +116,9 @@ class Holdings:
 
     def __init__(self) -> None:
         self.there: Callable[[], ResourceSet] | None = None
-        self._parts: dict[int, tuple[Part, ...]] = {}
+        self._parts: dict[int, tuple[GrantPart, ...]] = {}
         self._busy: dict[str, dict[int, int]] = {}
-        self._spent = Spent()
+        self._usage = CountableUsage()
         self._shared: dict[int, Amounts] = {}
 
     def __contains__(self, jobid: int) -> bool:
@@ -133,7 +133,7 @@ class Holdings:
         """
         asked = [(part.ids, part.amounts) for part in grant.parts if part.amounts]
         there = self.there() if (asked or grant.shared) and self.there is not None else None
-        if there is not None and (lacking := self._spent.lacking(asked, grant.shared, there)):
+        if there is not None and (lacking := self._usage.lacking(asked, grant.shared, there)):
             raise RemoteProtocolError(f"job {jobid} was granted {'; '.join(lacking[:OFFENDERS_SHOWN])}")
         self.adopt(jobid, grant)
 
@@ -153,10 +153,10 @@ class Holdings:
                 for rank in part.ids:
                     busy[rank] = busy.get(rank, 0) | mask
             if part.amounts:
-                self._spent.add(part.ids, part.amounts)
+                self._usage.add(part.ids, part.amounts)
         self._parts[jobid] = grant.parts
         if grant.shared:
-            self._spent.add((INSTANCE,), grant.shared)
+            self._usage.add((INSTANCE,), grant.shared)
             self._shared[jobid] = grant.shared
 
     def give(self, jobid: int, ranks: Idset | None = None) -> None:
@@ -177,9 +177,9 @@ class Holdings:
                     else:
                         del busy[rank]
             if part.amounts:
-                self._spent.give(part.ids, part.amounts)
+                self._usage.give(part.ids, part.amounts)
         if jobid in self._shared and jobid not in self._parts:
-            self._spent.give((INSTANCE,), self._shared.pop(jobid))
+            self._usage.give((INSTANCE,), self._shared.pop(jobid))
 
     def ranks(self, jobid: int) -> Idset:
         """The ranks on which the job holds something."""
@@ -194,23 +194,23 @@ class Holdings:
         for kind, busy in self._busy.items():
             for rank, mask in busy.items():
                 found.setdefault(rank, {})[kind] = Idset(mask)
-        for rank in self._spent.ranks():
+        for rank in self._usage.ranks():
             found.setdefault(rank, {})
         return [(rank, self._children(rank, kinds)) for rank, kinds in sorted(found.items())]
 
     def _children(self, rank: int, kinds: dict[str, Idset]) -> Children:
         cores, gpus = kinds.pop("core", EMPTY), kinds.pop("gpu", EMPTY)
-        return Children(cores, gpus, tuple(sorted(kinds.items())), self._spent.on(rank))
+        return Children(cores, gpus, tuple(sorted(kinds.items())), self._usage.on(rank))
 
     @property
     def shared(self) -> Amounts:
         """What jobs hold of the instance's amounts."""
-        return self._spent.on(INSTANCE)
+        return self._usage.on(INSTANCE)
 
     def check(self) -> None:
         """Assert that nothing is held twice and that masks and amounts are the sum of what the jobs hold."""
         seen: dict[str, dict[int, int]] = {kind: {} for kind in self._busy}
-        spent = Spent()
+        spent = CountableUsage()
         for shared in self._shared.values():
             spent.add((INSTANCE,), shared)
         for jobid, parts in self._parts.items():
@@ -222,7 +222,7 @@ class Holdings:
                         assert not before & mask, f"job {jobid} holds {kind} of rank {rank} that another job holds"
                         seen[kind][rank] = before | mask
         assert seen == self._busy, "the record of busy cores is not the sum of what the jobs hold"
-        assert spent == self._spent, "the record of amounts is not the sum of what the jobs hold"
+        assert spent == self._usage, "the record of amounts is not the sum of what the jobs hold"
         assert self._shared.keys() <= self._parts.keys(), "a job that is over holds amounts of the instance"
 
     def _conflicts(self, jobid: int, grant: Grant) -> str:
@@ -237,11 +237,11 @@ class Holdings:
         return f"job {jobid} was granted {'; '.join(found)}"
 
 
-def _restricted(part: Part, ranks: Idset) -> Part:
-    return part if ranks == part.ranks else Part(ranks, ranks, part.children, part.amounts)
+def _restricted(part: GrantPart, ranks: Idset) -> GrantPart:
+    return part if ranks == part.ranks else GrantPart(ranks, ranks, part.children, part.amounts)
 
 
-def _shared(one: Part, other: Part) -> list[str]:
+def _shared(one: GrantPart, other: GrantPart) -> list[str]:
     ranks = one.ranks & other.ranks
     if not ranks:
         return []

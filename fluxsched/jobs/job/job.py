@@ -23,11 +23,11 @@ from fluxsched.jobs.job.annotations import USER, merge
 from fluxsched.jobs.job.dependencies import Dependency, parse_dependency
 from fluxsched.jobs.job.states import CLEANUP, EVENTS, FATAL, INACTIVE, NEW, RUN, SCHED, TRANSITIONS, State, step
 from fluxsched.jobs.job.usage import Usage, read_usage
-from fluxsched.jobs.queue.priority_heap import Key
-from fluxsched.jobs.queue.queues import Queue
+from fluxsched.jobs.queue.priority_heap import PriorityKey
+from fluxsched.jobs.queue.queues import JobQueue
 
-STORY_EVENTS = 64
-"""Events kept in memory a job, for errors and `job story`; the whole log is in the store."""
+EVENTS_KEPT = 64
+"""Events kept in memory a job, for error messages; the whole log is in the store."""
 
 HELD_PRIORITY = 0
 """The priority that keeps a job from the scheduler (RFC 27's lowest)."""
@@ -49,7 +49,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
     """
 
     id: int
-    queue: Queue
+    queue: JobQueue
     jobspec: Jobspec | None
     raw: dict[str, Any] | None = None
     name: str = ""
@@ -88,7 +88,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
     status: int | None = None
     usage: Usage | None = None
     request: int = NO_REQUEST
-    story: list[Event] | None = msgspec.field(default_factory=list)
+    recent_events: list[Event] | None = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:
         jobspec = self.jobspec
@@ -111,12 +111,12 @@ class Job(msgspec.Struct, eq=False, gc=False):
         """Whether it ended well: no fatal exception, status 0. Meaningful once the job is inactive."""
         return self.fatal is None and self.status == 0
 
-    def key(self) -> Key:
+    def key(self) -> PriorityKey:
         """The job's place among those who wait: higher priority first, then earlier submit time, then lower id."""
         return (-self.priority, self.t_submit, self.id)
 
     def apply(self, event: Event) -> None:
-        """Let the event happen. Raises InvalidTransition, with the job's story, if the table does not list it."""
+        """Let the event happen. Raises InvalidTransition, with its recent events, if the table does not list it."""
         kind, state = event["name"], self.state
         if kind == "exception" and event["context"]["severity"] == 0:
             kind = FATAL
@@ -131,11 +131,11 @@ class Job(msgspec.Struct, eq=False, gc=False):
                     setattr(self, stamp, event["timestamp"])
         elif kind in EVENTS:
             self._refuse(kind)  # RFC 21: events beyond those listed may appear
-        story = self.story
-        if story is not None:
-            story.append(event)
-            if len(story) > STORY_EVENTS:
-                del story[0]
+        recent = self.recent_events
+        if recent is not None:
+            recent.append(event)
+            if len(recent) > EVENTS_KEPT:
+                del recent[0]
 
     def grant(self, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
         """Note the resources that the coming `alloc` event gives (R itself is not in the eventlog)."""
@@ -154,15 +154,16 @@ class Job(msgspec.Struct, eq=False, gc=False):
 
     def forget(self) -> None:
         """Drop what only an active job needs: the store has it, and memory is speed (garbage collection)."""
-        self.jobspec = self.raw = self.R = self.resources = self.overrides = self.story = None
+        self.jobspec = self.raw = self.R = self.resources = self.overrides = self.recent_events = None
         self.dependencies = None
 
     def _refuse(self, kind: str) -> None:
         try:
             step(self.state, kind)
         except InvalidTransition as error:
-            story = [f"  {past['timestamp']:.6f} {past['name']} {past.get('context', '')}" for past in self.story or ()]
-            raise InvalidTransition("\n".join([f"job {self.id}: {error}", *story])) from None
+            recent = self.recent_events or ()
+            past = [f"  {event['timestamp']:.6f} {event['name']} {event.get('context', '')}" for event in recent]
+            raise InvalidTransition("\n".join([f"job {self.id}: {error}", *past])) from None
 
 
 def priority_of(urgency: int) -> int:

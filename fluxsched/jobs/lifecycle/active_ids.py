@@ -14,7 +14,7 @@ STALE_SLACK = 4096
 """Ids of those who have left that are not worth a new array."""
 
 
-class Roll:
+class ActiveIds:
     """The keys of `present`, ids below 2**64, in the order in which they were added."""
 
     __slots__ = ("_ids", "_present")

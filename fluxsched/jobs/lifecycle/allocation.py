@@ -50,11 +50,11 @@ class SchedulerSide(Engine):
             raise RemoteProtocolError(f"sched-ready limit {limit} is not within 1-{LIMIT_MAX} (RFC 27)")
         if link.ready:
             raise RemoteProtocolError("sched-ready came twice: say hello again to change the mode")
-        depth = sum(len(queue.line) for queue in link.queues)
+        depth = sum(len(queue.waiting) for queue in link.queues)
         self._begin(now_s)
         link.ready, link.limit = True, limit
-        self._out += link.owed
-        link.owed.clear()
+        self._out += link.deferred
+        link.deferred.clear()
         self._touched.update(dict.fromkeys(link.groups))
         return depth, self._end()
 

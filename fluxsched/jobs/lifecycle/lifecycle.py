@@ -15,12 +15,12 @@ from typing import Any
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import InvalidTransition, Refused
-from fluxsched.jobs.effects import Effect, Event, Held, Kill, Persist, SchedFree, Start, Unheld, WakeAt
+from fluxsched.jobs.effects import Effect, Event, Held, Kill, Persist, SchedFree, StartShells, Unheld, WakeAt
 from fluxsched.jobs.holdings.holdings import Grant, Holdings
 from fluxsched.jobs.job.dependencies import DependencyIndex, Verdict, verdict
 from fluxsched.jobs.job.job import HELD_PRIORITY, NO_REQUEST, SENT, WAITING, Job, priority_of
 from fluxsched.jobs.job.states import CLEANUP, DEPEND, INACTIVE, PRIORITY, RUN, SCHED
-from fluxsched.jobs.lifecycle.active_ids import Roll
+from fluxsched.jobs.lifecycle.active_ids import ActiveIds
 from fluxsched.jobs.lifecycle.links import Links
 from fluxsched.jobs.queue.queues import QueueConfig, Queues
 
@@ -47,7 +47,7 @@ class Engine:
     ) -> None:
         self.active: dict[int, Job] = {}
         self.inactive: OrderedDict[int, Job] = OrderedDict()
-        self.roll = Roll(self.active)
+        self.active_ids = ActiveIds(self.active)
         self.queues = Queues(queues or {}, default_queue)
         self.holdings = Holdings()
         self.links = Links()
@@ -106,7 +106,7 @@ class Engine:
 
     def _admit(self, job: Job) -> None:
         self.active[job.id] = job
-        self.roll.add(job.id)
+        self.active_ids.add(job.id)
         job.queue.active += 1
 
     def _advance(self, job: Job) -> None:
@@ -126,7 +126,7 @@ class Engine:
             return
         job.request = WAITING
         queue = job.queue
-        queue.line.push(job.id, job.key())
+        queue.waiting.push(job.id, job.key())
         self._touched[queue.config.group] = None
 
     def _run(self, job: Job, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
@@ -138,7 +138,7 @@ class Engine:
         job.executing = True
         job.queue.running += 1
         self._out.append(Held(job.id, grant.ranks))
-        self._out.append(Start(job.id))
+        self._out.append(StartShells(job.id))
 
     def _release(self, job: Job, ranks: Idset | None) -> None:
         """Give back targets (None: all that are left); with the last of them the job is over."""
@@ -197,7 +197,7 @@ class Engine:
     def _withdraw(self, job: Job) -> None:
         """The job wants no resources now: out of the line, or its request is asked back."""
         if job.request == WAITING:
-            job.queue.line.discard(job.id)
+            job.queue.waiting.discard(job.id)
             job.request = NO_REQUEST
         elif job.request == SENT:
             link = self.links.serving(job.queue.config.group)
@@ -291,7 +291,7 @@ class Engine:
             running = sum(job.id in self.holdings for job in jobs)
             assert queue.running == running, f"{queue.title}: {queue.running} counted as running, {running} are"
             waiting = sum(job.request == WAITING for job in jobs)
-            assert len(queue.line) == waiting, f"{queue.title}: {len(queue.line)} in line, {waiting} wait"
+            assert len(queue.waiting) == waiting, f"{queue.title}: {len(queue.waiting)} in line, {waiting} wait"
         for job in self.active.values():
             self._check_job(job)
         for job in self.inactive.values():
@@ -315,6 +315,6 @@ class Engine:
         assert sent == (job.request > WAITING), f"job {job.id}: the request state is wrong"
         if job.state is SCHED:
             assert (job.request == NO_REQUEST) <= (job.priority == HELD_PRIORITY), f"job {job.id} waits in no line"
-            assert (job.id in job.queue.line) == (job.request == WAITING), f"job {job.id} stands in a wrong line"
+            assert (job.id in job.queue.waiting) == (job.request == WAITING), f"job {job.id} stands in a wrong line"
         else:
             assert job.request == NO_REQUEST, f"job {job.id} in {job.state.name} asks for resources"

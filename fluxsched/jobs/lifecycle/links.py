@@ -17,8 +17,8 @@ from fluxsched.core.idset import Idset
 from fluxsched.errors import Refused, RemoteProtocolError
 from fluxsched.jobs.effects import Effect, SchedAlloc, SchedCancel, SchedFree
 from fluxsched.jobs.job.job import CANCELING, SENT, Job, sched_jobspec
-from fluxsched.jobs.queue.priority_heap import Line
-from fluxsched.jobs.queue.queues import Queue
+from fluxsched.jobs.queue.priority_heap import PriorityHeap
+from fluxsched.jobs.queue.queues import JobQueue
 
 LIMIT_MAX = 2147483647
 """RFC 27: the largest `limit` of limited mode."""
@@ -38,15 +38,15 @@ class HelloItem(NamedTuple):
 class Link:
     """One scheduler: its groups' queues, its mode, and the requests that it has not answered."""
 
-    def __init__(self, scheduler: Hashable, groups: tuple[str, ...], queues: list[Queue]) -> None:
+    def __init__(self, scheduler: Hashable, groups: tuple[str, ...], queues: list[JobQueue]) -> None:
         self.scheduler = scheduler
         self.groups = groups
         self.queues = queues
         self.ready = False
         self.limit: int | None = None
         self.outstanding: dict[int, Job] = {}
-        self.owed: list[SchedFree] = []
-        self._worst = Line()
+        self.deferred: list[SchedFree] = []
+        self._worst = PriorityHeap()
         self._displaced: Job | None = None
 
     def free(self, free: SchedFree, out: list[Effect]) -> None:
@@ -54,7 +54,7 @@ class Link:
         if self.ready:
             out.append(free)
         else:
-            self.owed.append(free)
+            self.deferred.append(free)
 
     def cancel(self, job: Job, out: list[Effect]) -> None:
         """Ask for the job's request back, once."""
@@ -85,7 +85,7 @@ class Link:
             queue = self._next_queue()
             if queue is None:
                 return
-            job = jobs[queue.line.pop()]
+            job = jobs[queue.waiting.pop()]
             job.request = SENT
             outstanding[job.id] = job
             if limit is not None:
@@ -95,11 +95,11 @@ class Link:
             )
         self._displace(out)
 
-    def _next_queue(self) -> Queue | None:
+    def _next_queue(self) -> JobQueue | None:
         """The queue with the best job, among those that are started."""
         best, best_key = None, None
         for queue in self.queues:
-            head = queue.line.head() if queue.started else None
+            head = queue.waiting.head() if queue.started else None
             if head is not None and (best_key is None or head[0] < best_key):
                 best, best_key = queue, head[0]
         return best
@@ -110,7 +110,7 @@ class Link:
         worst = self._worst.head()
         if queue is None or worst is None:
             return
-        waiting = queue.line.head()
+        waiting = queue.waiting.head()
         job = self.outstanding[worst[1]]
         if waiting is not None and waiting[0][0] < -job.priority:
             self._displaced = job

@@ -18,9 +18,9 @@ from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.job.states import CLEANUP, DEPEND, INACTIVE, PRIORITY
 from fluxsched.jobs.lifecycle.lifecycle import Engine
 from fluxsched.jobs.query.lookups import count_tasks
-from fluxsched.jobs.queue.queues import Queue
+from fluxsched.jobs.queue.queues import JobQueue
 
-Row = tuple[int, Sequence[Event], Jobspec | None, dict[str, Any] | None]
+StoredJob = tuple[int, Sequence[Event], Jobspec | None, dict[str, Any] | None]
 """A stored job: id, all its events, the jobspec as stored with `submit`, R as stored with `alloc`."""
 
 
@@ -41,7 +41,7 @@ def replay(job: Job, events: Iterable[Event]) -> None:
             raise InvalidValue(f"eventlog of job {job.id}: event {name!r}: {type(error).__name__}: {error}") from error
 
 
-def read(row: Row, queue: Queue) -> tuple[Job, Grant | None]:
+def read(row: StoredJob, queue: JobQueue) -> tuple[Job, Grant | None]:
     """The job as its eventlog tells it, and what it was granted. Raises InvalidValue for a row that cannot be."""
     jobid, events, jobspec, resources = row
     job = Job(jobid, queue, jobspec)
@@ -61,7 +61,7 @@ def read(row: Row, queue: Queue) -> tuple[Job, Grant | None]:
     return job, grant
 
 
-def restore(engine: Engine, rows: Iterable[Row], now_s: float) -> Restored:
+def restore(engine: Engine, rows: Iterable[StoredJob], now_s: float) -> Restored:
     """Take up the jobs of all rows, oldest first; the engine must be new."""
     restored: list[Job] = []
     ended: list[Job] = []

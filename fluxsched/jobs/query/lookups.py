@@ -15,7 +15,7 @@ from fluxsched.core.waitstatus import ended_text, return_code
 from fluxsched.core.why import Why
 from fluxsched.jobs.job.job import HELD_PRIORITY, SENT, WAITING, Job
 from fluxsched.jobs.job.states import ACTIVE, DEPEND, INACTIVE, PENDING, RUN, SCHED
-from fluxsched.jobs.queue.queues import Queue, QueueStatus
+from fluxsched.jobs.queue.queues import JobQueue, QueueStatus
 
 if TYPE_CHECKING:
     from fluxsched.core.jobspec import Jobspec
@@ -176,7 +176,7 @@ def walk_active(engine: Engine, step: int) -> Iterator[list[Job]]:
     may happen: a job that has ended since comes as what it is then.
     """
     ended = dict.fromkeys(engine.inactive)
-    for jobids in engine.roll.walk(step):
+    for jobids in engine.active_ids.walk(step):
         yield _known(engine, [jobid for jobid in jobids if jobid not in ended])
 
 
@@ -196,7 +196,7 @@ def _matches(job: Job, wanted: Filter) -> bool:
     )
 
 
-def queue_status(engine: Engine, queue: Queue) -> QueueStatus:
+def queue_status(engine: Engine, queue: JobQueue) -> QueueStatus:
     """RFC 33: a started queue that no scheduler serves is reported as stopped, blocked by `scheduler`."""
     link = engine.links.serving(queue.group)
     blocked = queue.started and (link is None or not link.ready)

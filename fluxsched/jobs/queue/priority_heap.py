@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-Key = tuple[float, ...]
-_Entry = tuple[Key, int]
+PriorityKey = tuple[float, ...]
+_Entry = tuple[PriorityKey, int]
 
 STALE_SLACK = 64
 """Stale entries that are not worth a sweep."""
 
 
-class Line:
+class PriorityHeap:
     """Job ids by ascending key; pushing an id again gives it its new place."""
 
     __slots__ = ("_heap", "_live")
@@ -30,7 +30,7 @@ class Line:
     def __contains__(self, jobid: int) -> bool:
         return jobid in self._live
 
-    def push(self, jobid: int, key: Key) -> None:
+    def push(self, jobid: int, key: PriorityKey) -> None:
         """Put the job in its place, which replaces any earlier one."""
         entry = (key, jobid)
         self._live[jobid] = entry
@@ -46,7 +46,7 @@ class Line:
             self._heap.clear()
 
     def head(self) -> _Entry | None:
-        """Key and id of the first job, or None."""
+        """PriorityKey and id of the first job, or None."""
         heap, live = self._heap, self._live
         while heap:
             entry = heap[0]

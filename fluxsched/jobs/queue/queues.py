@@ -16,7 +16,7 @@ from fluxsched.core.duration import format_duration
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import with_path
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.jobs.queue.priority_heap import Line
+from fluxsched.jobs.queue.priority_heap import PriorityHeap
 
 DEFAULT_GROUP = "default"
 """The group of targets that serves a queue which names none."""
@@ -56,14 +56,14 @@ class QueueStatus(NamedTuple):
     config: QueueConfig
 
 
-class Queue:
+class JobQueue:
     """One queue: config, switches, and the line of jobs that wait to be sent to the scheduler."""
 
-    __slots__ = ("active", "config", "enable_reason", "enabled", "line", "running", "start_reason", "started")
+    __slots__ = ("active", "config", "enable_reason", "enabled", "running", "start_reason", "started", "waiting")
 
     def __init__(self, config: QueueConfig) -> None:
         self.config = config
-        self.line = Line()
+        self.waiting = PriorityHeap()
         self.enabled = self.started = True
         self.enable_reason = self.start_reason = ""
         self.active = 0
@@ -152,24 +152,24 @@ class Queues:
     """All queues by name: either the anonymous one, or named ones."""
 
     def __init__(self, configs: Mapping[str | None, QueueConfig], default: str | None = None) -> None:
-        self._queues: dict[str | None, Queue] = {}
+        self._queues: dict[str | None, JobQueue] = {}
         for name, config in configs.items():
-            self._queues[name] = Queue(config)
+            self._queues[name] = JobQueue(config)
         if not configs:
-            self._queues[None] = Queue(QueueConfig())
+            self._queues[None] = JobQueue(QueueConfig())
         self._unnamed = None in self._queues  # for good: a restored job's queue may join under that name
         self.default = next(iter(self._queues)) if len(self._queues) == 1 else default
         if self.default is not None and self.default not in self._queues:
             raise InvalidValue(f"the default queue {self.default!r} is not configured: use one of {self.names()}")
 
-    def __iter__(self) -> Iterator[Queue]:
+    def __iter__(self) -> Iterator[JobQueue]:
         return iter(self._queues.values())
 
     def names(self) -> list[str]:
         """The names of the named queues."""
         return [name for name in self._queues if name is not None]
 
-    def for_submit(self, name: str | None) -> Queue:
+    def for_submit(self, name: str | None) -> JobQueue:
         """The queue for a new job. Raises Refused naming what there is."""
         wanted = self.default if name is None else name
         queue = self._queues.get(wanted)
@@ -182,12 +182,12 @@ class Queues:
             raise Refused(f"there is no default queue: name one of {known}", errno.EINVAL)
         raise Refused(f"queue {wanted!r} does not exist: use one of {known}", errno.EINVAL)
 
-    def for_restored(self, name: str | None) -> Queue:
+    def for_restored(self, name: str | None) -> JobQueue:
         """The queue of a stored job; one that is gone is stood in for by one that only holds back."""
         if name is None:
             name = self.default
         if name not in self._queues:
-            queue = self._queues[name] = Queue(QueueConfig(name))
+            queue = self._queues[name] = JobQueue(QueueConfig(name))
             queue.stand_in(True)
         return self._queues[name]
 
@@ -204,7 +204,7 @@ class Queues:
 
     def reconfigure(
         self, configs: Mapping[str | None, QueueConfig], default: str | None
-    ) -> tuple[list[Queue], list[Queue]]:
+    ) -> tuple[list[JobQueue], list[JobQueue]]:
         """Other configurations for queues, which keep their switches and their jobs: those that are new, and those that
         are gone and have jobs, which they hold back from now on.
         """
@@ -213,7 +213,7 @@ class Queues:
         for name, config in (configs or {None: QueueConfig()}).items():
             queue = before.pop(name, None)
             if queue is None:
-                queue = Queue(config)
+                queue = JobQueue(config)
                 new.append(queue)
             elif queue.is_missing:
                 queue.stand_in(False)
@@ -228,7 +228,7 @@ class Queues:
                 self._queues[name] = queue
         return new, gone
 
-    def select(self, name: str | None, all_queues: bool, verb: str) -> list[Queue]:
+    def select(self, name: str | None, all_queues: bool, verb: str) -> list[JobQueue]:
         """The queues that an admin wants to `verb`; of a name and all it is the name, as in Flux.
 
         Raises Refused with the verb, which Flux's commands mistake: ENOENT for an unknown one, EINVAL if none is named.
@@ -243,7 +243,7 @@ class Queues:
             raise Refused(f"cannot {verb} queue {name!r}, which does not exist: {known}", errno.ENOENT)
         return [self._queues[name]]
 
-    def served_by(self, groups: tuple[str, ...]) -> list[Queue]:
+    def served_by(self, groups: tuple[str, ...]) -> list[JobQueue]:
         """The queues whose group is one of these."""
         return [queue for queue in self._queues.values() if queue.group in groups]
 

@@ -15,15 +15,16 @@ import msgspec
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jsontext import with_path
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
+from fluxsched.jobs.effects import Event
 from fluxsched.protocol.framing import signed
 from fluxsched.protocol.messages import flux_jobs as msg
 from fluxsched.protocol.messages.jobs import OutputResponse
 from fluxsched.runtime.exec.base import spool_directory
-from fluxsched.runtime.flux_compat.synthesized_logs import Event, OutputLog, exec_events, own_events
+from fluxsched.runtime.flux_compat.synthesized_logs import OutputLog, exec_events, own_events
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.messaging.peers import Request
 from fluxsched.runtime.messaging.router import Router
-from fluxsched.runtime.services.jobs.effects import JobShell
+from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.services.jobs.records import stored_job, stored_result
 from fluxsched.runtime.services.jobs.streams import Follower, JobStreams
 from fluxsched.runtime.services.jobs.task_output import Budget, TaskOutput
@@ -98,11 +99,11 @@ class _OutputFollower(Follower):
         super().end()
 
 
-class JobInfo:
+class JobInfoService:
     """Serves `job-info`."""
 
-    def __init__(self, shell: JobShell, streams: JobStreams, store: Store, router: Router) -> None:
-        self._shell = shell
+    def __init__(self, effects: JobEffects, streams: JobStreams, store: Store, router: Router) -> None:
+        self._effects = effects
         self._streams = streams
         self._store = store
         self._watches: dict[str, Callable[[Request, msg.EventlogWatchRequest], None]] = {
@@ -166,12 +167,12 @@ class JobInfo:
 
     def _time_s(self, jobid: int) -> float:
         """When what is read now was written at the latest: a job that has ended may be on disk only by now."""
-        manager = self._shell.manager
+        manager = self._effects.manager
         job = manager.active.get(jobid) or manager.inactive.get(jobid)
         if job is not None:
-            return job.t_cleanup or self._shell.now_s
+            return job.t_cleanup or self._effects.now_s
         ended = stored_result(self._store, jobid)
-        return self._shell.now_s if ended is None else ended.t_inactive
+        return self._effects.now_s if ended is None else ended.t_inactive
 
     # -- looking up ---------------------------------------------------------------------------------------------
 
@@ -196,7 +197,7 @@ class JobInfo:
             except FluxschedError as error:
                 request.error(error.errnum, str(error))
 
-        self._shell.after_commit(ready)
+        self._effects.after_commit(ready)
 
     def _record(self, jobid: int) -> Mapping[str, Any]:
         record = stored_job(self._store, jobid)
@@ -215,7 +216,7 @@ class JobInfo:
         return text_of(chain(log.begin(), chain.from_iterable(data), log.end() if ended else ()))
 
     def _pieces(self, jobid: int) -> Iterator[OutputResponse]:
-        output = TaskOutput(spool_directory(self._shell.spool, jobid))
+        output = TaskOutput(spool_directory(self._effects.spool, jobid))
         size = 0
         while not output.is_complete:
             for piece in output.bite(Budget(), ended=True):

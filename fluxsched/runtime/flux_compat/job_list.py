@@ -80,12 +80,12 @@ class JobList:
         def look(_: object) -> None:
             if job.state >= wanted.state:
                 request.respond(msg.JobListIdResponse(attributes.describe(job, names)))
-                self._streams.hear_no_more(job.id, request)
+                self._streams.unsubscribe(job.id, request)
 
         if job.state >= wanted.state:
             look(None)
         else:
-            self._streams.hear(job.id, request, look)
+            self._streams.subscribe(job.id, request, look)
 
     def _list_attributes(self, request: Request) -> None:
         request.respond(msg.JobAttributesResponse([*attributes.ATTRIBUTES, attributes.ALL]))

@@ -21,7 +21,7 @@ from fluxsched.protocol.messages.queues import QueueStatusRequest
 from fluxsched.runtime.messaging.incremental import in_steps
 from fluxsched.runtime.messaging.peers import Request
 from fluxsched.runtime.messaging.router import Router
-from fluxsched.runtime.services.jobs.effects import JobShell
+from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.services.jobs.service import JobService
 from fluxsched.runtime.system.log import logger
 
@@ -42,12 +42,12 @@ UNSERVED = {
 """What stock commands ask for and an instance of ours does not have."""
 
 
-class JobManagerDoor:
+class JobManagerService:
     """Serves what is special of `job-manager`."""
 
-    def __init__(self, shell: JobShell, jobs: JobService, router: Router) -> None:
-        self._shell = shell
-        self._manager = shell.manager
+    def __init__(self, effects: JobEffects, jobs: JobService, router: Router) -> None:
+        self._effects = effects
+        self._manager = effects.manager
         self._jobs = jobs
         self._drains: list[Request] = []
         self._idles: list[Request] = []
@@ -66,7 +66,7 @@ class JobManagerDoor:
         )
         router.serve_local({"job-manager.queue-status": self._queue_status}, guests=True)
         router.on_lost(lambda peer: self._forget(peer))
-        shell.published.append(self._look)
+        effects.published.append(self._look)
 
     def _urgency(self, request: Request) -> None:
         self._jobs.answer(request, msg.OldUrgencyResponse(self._jobs.set_urgency(request)))
@@ -94,7 +94,7 @@ class JobManagerDoor:
                 )
             )
 
-        in_steps(self._shell.turns, request, listing.newest(self._manager, 1, None), told)
+        in_steps(self._effects.turns, request, listing.newest(self._manager, 1, None), told)
 
     # -- many jobs at once --------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class JobManagerDoor:
         wanted = request.payload(msg.RaiseAllRequest)
 
         def raised(jobid: int) -> list[Effect]:
-            now_s, by = self._shell.now_s, request.userid
+            now_s, by = self._effects.now_s, request.userid
             return self._manager.raise_exception(jobid, wanted.type, wanted.severity, wanted.note, by, now_s)
 
         self._to_all(request, wanted.userid, wanted.states, wanted.dry_run, raised)
@@ -111,7 +111,7 @@ class JobManagerDoor:
         wanted = request.payload(msg.KillAllRequest)
 
         def killed(jobid: int) -> list[Effect]:
-            return self._manager.kill(jobid, wanted.signum, self._shell.now_s)
+            return self._manager.kill(jobid, wanted.signum, self._effects.now_s)
 
         self._to_all(request, wanted.userid, RUNNING, wanted.dry_run, killed)
 
@@ -135,11 +135,11 @@ class JobManagerDoor:
                     continue  # not meant, or ended meanwhile, as was wished
                 count += 1
                 try:
-                    self._shell.perform([] if dry_run else do(job.id))
+                    self._effects.perform([] if dry_run else do(job.id))
                 except FluxschedError as error:
                     log.info("%s: %s", request.topic, error)
                     errors += 1
-            self._shell.turns.post(some)
+            self._effects.turns.post(some)
 
         some()
 
@@ -149,7 +149,7 @@ class JobManagerDoor:
         manager = self._manager
         request.respond(
             msg.AllocQueryResponse(
-                queue_length=sum(len(queue.line) for queue in manager.queues),
+                queue_length=sum(len(queue.waiting) for queue in manager.queues),
                 alloc_pending=sum(len(link.outstanding) for link in manager.links),
                 running=self._running(),
             )
@@ -168,15 +168,16 @@ class JobManagerDoor:
             raise InvalidValue(f"slice {wanted.slice!r:.40}: the step is 0")
         part = slice(*bounds) if index is None else slice(index, index + 1 or None)
         newest = listing.newest(self._manager, HISTORY_JOBS_MAX, wanted.userid)
-        in_steps(self._shell.turns, request, newest, lambda jobids: request.respond(msg.HistoryResponse(jobids[part])))
+        turns = self._effects.turns
+        in_steps(turns, request, newest, lambda jobids: request.respond(msg.HistoryResponse(jobids[part])))
 
     def _drain(self, request: Request) -> None:
         self._drains.append(request)
-        self._shell.after_commit(self._look)
+        self._effects.after_commit(self._look)
 
     def _idle(self, request: Request) -> None:
         self._idles.append(request)
-        self._shell.after_commit(self._look)
+        self._effects.after_commit(self._look)
 
     def _look(self) -> None:
         """Answer those who wait for the end of all jobs, or of all that run."""

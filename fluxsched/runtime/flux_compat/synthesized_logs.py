@@ -18,14 +18,13 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.template import is_shared
 from fluxsched.errors import FluxschedError
+from fluxsched.jobs.effects import Event
 from fluxsched.jobs.query.lookups import count_tasks, shell_status
 from fluxsched.protocol.messages.jobs import OutputResponse
 from fluxsched.runtime.exec.tasks.layout import Block, blocks
 from fluxsched.runtime.exec.tasks.tags import Tags
 from fluxsched.runtime.flux_compat.shell import task_service
 from fluxsched.runtime.services.jobs.task_output import STREAM_NAMES
-
-Event = dict[str, Any]
 
 VERSION = 1
 """Of RFC 24's output log and of RFC 34's map of tasks."""

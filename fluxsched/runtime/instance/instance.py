@@ -42,7 +42,7 @@ from fluxsched.runtime.instance.reloading import Reloading
 from fluxsched.runtime.instance.run_directory import lock_state, make_run_directory, remove_dead, scratch_directory
 from fluxsched.runtime.instance.settings import Settings
 from fluxsched.runtime.instance.shutdown import end_jobs, until
-from fluxsched.runtime.instance.stored_state import Restored, read_store
+from fluxsched.runtime.instance.stored_state import StoredState, read_store
 from fluxsched.runtime.inventory.sources import Sources
 from fluxsched.runtime.loop.faults import Faults
 from fluxsched.runtime.loop.store import Store
@@ -52,7 +52,7 @@ from fluxsched.runtime.messaging.listening import listen, local_uri, open_to_all
 from fluxsched.runtime.messaging.router import Handler, Router
 from fluxsched.runtime.services.agents import AgentService
 from fluxsched.runtime.services.instance import InstanceService
-from fluxsched.runtime.services.jobs.effects import JobShell
+from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.services.jobs.input import JobInputs
 from fluxsched.runtime.services.jobs.scheduling import SchedulingService
 from fluxsched.runtime.services.jobs.service import JobService
@@ -89,7 +89,7 @@ class Instance:
             self._restore(restored)
             self._release = begun.pop_all()
 
-    def _begin(self, begun: ExitStack) -> Restored:
+    def _begin(self, begun: ExitStack) -> StoredState:
         """Take what the outside world gives; `begun` gives it back, also when a later step fails."""
         settings = self.settings
         self.run_directory, self._owner = make_run_directory()
@@ -132,25 +132,25 @@ class Instance:
         self._spool = state / SPOOL_NAME
         return read_store(self.store)
 
-    def _compose(self, restored: Restored) -> None:
+    def _compose(self, restored: StoredState) -> None:
         sources, config = self.settings.sources, self.settings.config
         now_s = self.settings.clock.wall_s()
         module = ResourceModule(sources.inventory, sources.groups, restored.saved, now_s=now_s)
         manager = JobManager(queue_configs(config), default_queue=config.defaults.queue)
-        self.shell = JobShell(manager, self.router, self.store, self.turns, self._spool)
-        raise_jobs = self.shell.raise_jobs
+        self.effects = JobEffects(manager, self.router, self.store, self.turns, self._spool)
+        raise_jobs = self.effects.raise_jobs
         self.resource = ResourceService(module, self.router, self.store, self.turns, raise_jobs, self._reload)
         self.resource.allocated = lambda: allocated(manager.holdings, module.resources)
         manager.holdings.there = lambda: module.resources
-        self.shell.held = self._held
-        self.shell.unheld = self._unheld
-        self.scheduling = SchedulingService(self.shell, self.router)
+        self.effects.held = self._held
+        self.effects.unheld = self._unheld
+        self.scheduling = SchedulingService(self.effects, self.router)
         self.scheduling.foreign = module.foreign
-        self.jobs = JobService(self.shell, self.scheduling, self.router, self.store, self.turns, self._fluids(restored))
-        self.streams = JobStreams(self.shell, self.router, self.store, self.turns)
-        self.waits = JobWaits(self.shell, self.router, self.store, self.turns)
-        self.inputs = JobInputs(self.shell, self.streams, self.router)
-        serve_jobs(self.router, self.shell, self.jobs, self.streams, self.inputs, self.store)
+        self.jobs = JobService(self.effects, self.scheduling, self.router, self.store, self._fluids(restored))
+        self.streams = JobStreams(self.effects, self.router, self.store, self.turns)
+        self.waits = JobWaits(self.effects, self.router, self.store, self.turns)
+        self.inputs = JobInputs(self.effects, self.streams, self.router)
+        serve_jobs(self.router, self.effects, self.jobs, self.streams, self.inputs, self.store)
         self.modules = ModuleService(
             self.router, self.scheduling, self.turns, self.run_directory, lambda: self.uri, config.queues,
             config.unsatisfiable,
@@ -159,7 +159,7 @@ class Instance:
         self.agents = AgentService(self.resource, self.router, self.turns, config.resource)
         self.agents.on_change.append(self._check_ready)
         self.instance = InstanceService(self.router, self.info, self.stop)
-        self.reloading = Reloading(config, self.settings.reload, self.router, self.shell, self.modules, self.resource)
+        self.reloading = Reloading(config, self.settings.reload, self.router, self.effects, self.modules, self.resource)
         self._common_services()
         self.door = Door(self.router, self.resource, self.instance, self.modules, self.turns, self._started_s)
         self._executors()
@@ -177,7 +177,7 @@ class Instance:
         if effects:  # rarely: targets that leave and were waited for
             self.resource.perform(effects)
 
-    def _fluids(self, restored: Restored) -> FluidGenerator:
+    def _fluids(self, restored: StoredState) -> FluidGenerator:
         if restored.epoch_ms is None:
             restored.epoch_ms = int(self._started_s * 1000)
             self.store.add("saved", ("instance", "epoch_ms", msgspec.json.encode(restored.epoch_ms)))
@@ -207,39 +207,39 @@ class Instance:
         )
 
     def _executors(self) -> None:
-        shell, config = self.shell, self.settings.config
-        record: Record = shell.record_process
+        effects, config = self.effects, self.settings.config
+        record: Record = effects.record_process
         self.keeper: Keeper | None = None
         if self.settings.statedir is None:  # else the next instance on it ends what this one leaves
             self.keeper = Keeper(self.turns, self.run_directory, self._owner, config.kill_timeout_s)
             record = self.keeper.before(record)
-        reports = Reports(shell.started, shell.finished, shell.exec_failed, record, shell.raise_job)
+        reports = Reports(effects.started, effects.finished, effects.exec_failed, record, effects.raise_job)
         self._local = local = LocalExecutor(self.turns, reports, config.kill_timeout_s)
         local.opened, self.inputs.input_of = self.inputs.opened, local.input_of
-        shell.executors = {"local": local, "test": TimedExecutor(self.turns, reports)}
-        shell.scratch = self._scratch
-        shell.environment = environment_of(self.uri, self.settings.parent) | {TEMPORARY_VARIABLE: temporary_directory()}
+        effects.executors = {"local": local, "test": TimedExecutor(self.turns, reports)}
+        effects.scratch = self._scratch
+        given = environment_of(self.uri, self.settings.parent)
+        effects.environment = given | {TEMPORARY_VARIABLE: temporary_directory()}
         self._take_up(self.settings.sources)
 
     def _take_up(self, sources: Sources) -> None:
         """Say what is made up, and bind what runs here to its cores, where targets have those of this machine."""
         self.resource.made_up = sources.made_up_of
-        pinned = sources.topology is not None and not sources.made_up
-        self.shell.cores = list(sources.topology.cores) if sources.topology is not None and pinned else None
+        self.effects.cores = list(sources.topology.cores) if sources.topology and not sources.made_up else None
 
-    def _restore(self, restored: Restored) -> None:
+    def _restore(self, restored: StoredState) -> None:
         """Make the dead instance's state ours: nothing of a job may live before its targets count as free."""
         notes = clear_orphans(restored.processes, ORPHANS_S)
-        shell, manager, now_s = self.shell, self.shell.manager, self.settings.clock.wall_s()
+        effects, manager, now_s = self.effects, self.effects.manager, self.settings.clock.wall_s()
         self.turns.wall_s = now_s  # what happens before the first turn is not older than the start
         for name, state in restored.queues.items():
             manager.queue_restore(name or None, state)
         found = manager.restore(restored.jobs, now_s)
-        shell.perform(found.effects)
+        effects.perform(found.effects)
         self.resource.perform(self.resource.module.start(now_s))
         for jobid in found.orphans:
             reason = notes.get(jobid, "no process of the job was left")
-            shell.perform(manager.exec_failed(jobid, f"the instance was restarted; {reason}", now_s))
+            effects.perform(manager.exec_failed(jobid, f"the instance was restarted; {reason}", now_s))
         for jobid in restored.processes:
             self.store.remove("process", (jobid,))
 
@@ -346,7 +346,7 @@ class Instance:
 
     def check(self) -> None:
         """Assert law 5 over the whole state: for tests."""
-        module, manager = self.resource.module, self.shell.manager
+        module, manager = self.resource.module, self.effects.manager
         module.check()
         manager.check()
         held = EMPTY
@@ -385,11 +385,11 @@ class Instance:
         self.stop()
         if self.ended.result() is None:
             self.turns.post(self.scheduling.suspend)
-            await end_jobs(self.shell, self.store)
+            await end_jobs(self.effects, self.store)
         if self._following is not None:
             self._following.cancel()
         self.modules.close()
-        for executor in self.shell.executors.values():
+        for executor in self.effects.executors.values():
             executor.close()
         if self.keeper is not None:
             self.keeper.close()

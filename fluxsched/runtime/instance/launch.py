@@ -211,7 +211,7 @@ async def _command(instance: Instance, options: StartOptions) -> int:
         _tell_user(instance.local_uri, _made_up(instance))
     words = list(options.command) or [os.environ.get("SHELL", "/bin/sh")]
     added = {"FLUX_URI": instance.local_uri} if options.nested else {}
-    environment = inside(os.environ, instance.shell.environment | added)
+    environment = inside(os.environ, instance.effects.environment | added)
     return await run_program(words, environment, instance.ended, instance.began)
 
 

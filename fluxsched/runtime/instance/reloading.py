@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fluxsched.runtime.inventory.sources import Sources
     from fluxsched.runtime.messaging.peers import Request
     from fluxsched.runtime.messaging.router import Router
-    from fluxsched.runtime.services.jobs.effects import JobShell
+    from fluxsched.runtime.services.jobs.effects import JobEffects
     from fluxsched.runtime.services.modules.service import ModuleService
     from fluxsched.runtime.services.resource import ResourceService
 
@@ -39,7 +39,7 @@ class Reloading:
         config: Config,
         read: Read,
         router: Router,
-        shell: JobShell,
+        effects: JobEffects,
         modules: ModuleService,
         resource: ResourceService,
     ) -> None:
@@ -47,7 +47,7 @@ class Reloading:
         self._raw = config.raw
         """What is in force."""
         self._read = read
-        self._shell = shell
+        self._effects = effects
         self._modules = modules
         self._resource = resource
         router.serve(
@@ -65,7 +65,7 @@ class Reloading:
         Raises InvalidValue or Refused with all that stands against it.
         """
         config, sources = self._read(wanted)
-        manager = self._shell.manager
+        manager = self._effects.manager
         queues = queue_configs(config)
         if faults := [*manager.queues.faults(queues), *self._modules.faults(config.queues)]:
             raise Refused("\n".join(f"{config.name}: {fault}" for fault in faults), errno.EBUSY)
@@ -73,7 +73,7 @@ class Reloading:
         def take_up() -> ConfigReloadResponse:
             found = changes(self._raw, config.raw)
             self._raw = in_force(self._raw, config.raw)
-            self._shell.perform(manager.queues_reconfigure(queues, config.defaults.queue, self._shell.now_s))
+            self._effects.perform(manager.queues_reconfigure(queues, config.defaults.queue, self._effects.now_s))
             answer = ConfigReloadResponse(
                 [_told(change) for change in found if change.is_live],
                 [_told(change) for change in found if not change.is_live],

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.services.jobs.effects import JobShell
+from fluxsched.runtime.services.jobs.effects import JobEffects
 
 CHECK_S = 0.005
 """How often a condition is looked at (seconds)."""
@@ -25,14 +25,14 @@ async def until(turns: Turns, condition: Callable[[], bool], timeout_s: float | 
     return True
 
 
-async def end_jobs(shell: JobShell, store: Store) -> None:
+async def end_jobs(effects: JobEffects, store: Store) -> None:
     """Raise a fatal exception on every job with resources; wait until all are inactive and stored."""
-    manager, turns = shell.manager, shell.turns
+    manager, turns = effects.manager, effects.turns
 
     def holding() -> list[int]:
         return [jobid for jobid, job in manager.active.items() if job.held]
 
-    turns.post(lambda: shell.raise_jobs(holding(), "the instance is shutting down"))
+    turns.post(lambda: effects.raise_jobs(holding(), "the instance is shutting down"))
     await until(turns, lambda: not holding(), END_JOBS_S)
     stored = asyncio.Event()
     turns.post(lambda: store.after_commit(stored.set))

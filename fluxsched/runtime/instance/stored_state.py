@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.json import decode
 
-from fluxsched.jobs.lifecycle.restore import Row
+from fluxsched.jobs.lifecycle.restore import StoredJob
 from fluxsched.resource.effects import Saved
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.messaging.payload_memo import Specs
@@ -21,11 +21,11 @@ INACTIVE_RESTORED_MAX = 10_000
 
 
 @dataclass(slots=True)
-class Restored:
+class StoredState:
     """Everything read back, as plain values."""
 
     saved: list[Saved] = field(default_factory=list)
-    jobs: Iterable[Row] = ()
+    jobs: Iterable[StoredJob] = ()
     """To be taken once, job by job: a hundred thousand of them at once are a gigabyte."""
     processes: dict[int, Any] = field(default_factory=dict)
     queues: dict[str, Any] = field(default_factory=dict)
@@ -33,9 +33,9 @@ class Restored:
     last_jobid: int = 0
 
 
-def read_store(store: Store) -> Restored:
+def read_store(store: Store) -> StoredState:
     """Read all that a restart needs."""
-    found = Restored()
+    found = StoredState()
     for kind, key, value in store.read("SELECT kind, key, value FROM saved"):
         decoded = json.loads(value)
         if kind == "queue":
@@ -52,7 +52,7 @@ def read_store(store: Store) -> Restored:
     return found
 
 
-def _jobs(store: Store) -> Iterable[Row]:
+def _jobs(store: Store) -> Iterable[StoredJob]:
     """Logs of all active jobs and of those that ended last, in order of job id. A row is as old as its `seq`."""
     rows = store.rows(
         """

@@ -24,27 +24,31 @@ STORED_EVENTS_MAX = HISTORY_EVENTS_MAX + 1
 PRUNE_EVENTS = 1024
 """How many more there may be before it is pruned again."""
 
-Event = dict[str, Any]
+JournalEvent = dict[str, Any]
 
 
 class JournalService:
     """The streams, the news of this turn, and the rows."""
 
     def __init__(
-        self, router: Router, store: Store, history: Callable[[], Iterable[Event]], resources: Callable[[], Event]
+        self,
+        router: Router,
+        store: Store,
+        history: Callable[[], Iterable[JournalEvent]],
+        resources: Callable[[], dict[str, Any]],
     ) -> None:
         self._store = store
         self._history = history
         self._resources = resources
         self._streams: dict[Request, None] = {}
-        self._news: list[Event] = []
+        self._news: list[JournalEvent] = []
         self._stored = PRUNE_EVENTS
         router.serve({"resource.journal": self._open})
 
     def __len__(self) -> int:
         return len(self._streams)
 
-    def add(self, event: Event) -> None:
+    def add(self, event: JournalEvent) -> None:
         """An event that the history has already."""
         self._news.append(event)
         self._store.add("journal", (msgspec.json.encode(event),))
@@ -67,15 +71,15 @@ class JournalService:
         request.respond({"events": []})
         self._streams[request] = None
 
-    def _tell(self, request: Request, events: Iterable[Event]) -> None:
+    def _tell(self, request: Request, events: Iterable[JournalEvent]) -> None:
         for batch in batches(events):
             defines = batch[0]["name"] == "resource-define"
             request.respond({"events": batch, "R": self._resources()} if defines else {"events": batch})
 
 
-def batches(events: Iterable[Event]) -> Iterator[list[Event]]:
+def batches(events: Iterable[JournalEvent]) -> Iterator[list[JournalEvent]]:
     """Events in lists of BATCH_EVENTS at most, `resource-define` in one of its own."""
-    batch: list[Event] = []
+    batch: list[JournalEvent] = []
     for event in events:
         alone = event["name"] == "resource-define"
         if batch and (alone or len(batch) == BATCH_EVENTS):

@@ -9,7 +9,7 @@ import pytest
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.jobs.job.annotations import KEYS_MAX, MEMO_CHARS_MAX
 from fluxsched.jobs.lifecycle.restore import read
-from fluxsched.jobs.queue.queues import Queue, QueueConfig
+from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
 
 
 def test_a_memo_is_an_event_below_user_and_null_takes_it_back(alone: Any) -> None:
@@ -20,7 +20,7 @@ def test_a_memo_is_an_event_below_user_and_null_takes_it_back(alone: Any) -> Non
     assert alone.job(1).annotations["user"] == {"uri": "ssh://host/path"}
     assert alone.contexts(1, "memo") == [{"uri": "ssh://host/path", "note": "mine"}, {"note": None}]
     [row] = alone.rows()
-    assert read(row, Queue(QueueConfig()))[0].annotations == alone.job(1).annotations
+    assert read(row, JobQueue(QueueConfig()))[0].annotations == alone.job(1).annotations
 
 
 def test_a_volatile_memo_is_in_no_log(alone: Any) -> None:

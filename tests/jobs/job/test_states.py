@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fluxsched.errors import InvalidTransition
-from fluxsched.jobs.job.job import STORY_EVENTS, Job
+from fluxsched.jobs.job.job import EVENTS_KEPT, Job
 from fluxsched.jobs.job.states import ACTIVE, EVENTS, FATAL, PENDING, RUNNING, TRANSITIONS, State, state_mask, step
-from fluxsched.jobs.queue.queues import Queue, QueueConfig
+from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
 
 CONTEXTS = {
     "submit": {"urgency": 16, "userid": 1, "flags": 0, "version": 1},
@@ -49,7 +49,7 @@ PAIRS = [(state, event) for state in State for event in sorted(EVENTS)]
 
 
 def job_in(state: State) -> Job:
-    job = Job(1, Queue(QueueConfig()), None)
+    job = Job(1, JobQueue(QueueConfig()), None)
     job.state = state
     return job
 
@@ -71,7 +71,7 @@ def test_every_event_in_every_state(state: State, event: str) -> None:
         with pytest.raises(InvalidTransition, match=r"job 1: event .* in state"):
             job.apply(event_of(event))
         assert job.state is state
-        assert job.story == []
+        assert job.recent_events == []
     else:
         assert step(state, event) is target
         job.apply(event_of(event))
@@ -84,7 +84,7 @@ def test_unlisted_events_change_nothing_and_are_kept(state: State) -> None:
     job.apply({"timestamp": 5.0, "name": "debug.free-request"})
     assert job.state is state
     assert step(state, "debug.x") is state
-    assert [event["name"] for event in job.story or ()] == ["debug.free-request"]
+    assert [event["name"] for event in job.recent_events or ()] == ["debug.free-request"]
 
 
 def test_a_refused_event_tells_the_story() -> None:
@@ -98,9 +98,9 @@ def test_a_refused_event_tells_the_story() -> None:
 
 def test_the_story_is_bounded() -> None:
     job = job_in(State.RUN)
-    for number in range(STORY_EVENTS + 10):
+    for number in range(EVENTS_KEPT + 10):
         job.apply({"timestamp": float(number), "name": "debug.x"})
-    assert [event["timestamp"] for event in job.story or ()] == [float(n) for n in range(10, STORY_EVENTS + 10)]
+    assert [event["timestamp"] for event in job.recent_events or ()] == [float(n) for n in range(10, EVENTS_KEPT + 10)]
 
 
 def test_virtual_states_are_unions() -> None:

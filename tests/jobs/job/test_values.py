@@ -13,7 +13,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError
 from fluxsched.jobs.holdings.holdings import OFFENDERS_SHOWN, Holdings, parse_grant
 from fluxsched.jobs.job.annotations import DEPTH_MAX, KEYS_MAX, merge
-from fluxsched.jobs.queue.priority_heap import STALE_SLACK, Line
+from fluxsched.jobs.queue.priority_heap import STALE_SLACK, PriorityHeap
 
 
 def test_annotations_merge_by_the_rules_of_rfc27() -> None:
@@ -43,7 +43,7 @@ def test_annotations_are_bounded() -> None:
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from("+-!"), st.integers(0, 8), st.integers(0, 5)), max_size=60))
 def test_the_line_orders_like_a_sorted_list(steps: list[tuple[str, int, int]]) -> None:
-    line, model = Line(), dict[int, tuple[float, ...]]()
+    line, model = PriorityHeap(), dict[int, tuple[float, ...]]()
     for what, jobid, rank in steps:
         if what == "+":
             line.push(jobid, (rank, jobid))
@@ -61,13 +61,13 @@ def test_the_line_orders_like_a_sorted_list(steps: list[tuple[str, int, int]]) -
 
 
 def test_a_line_of_changed_minds_stays_small() -> None:
-    line = Line()
+    line = PriorityHeap()
     for turn in range(1000):
         for jobid in range(3):
             line.push(jobid, (turn,))
     assert len(line._heap) <= 2 * 3 + STALE_SLACK + 1
     with pytest.raises(IndexError):
-        Line().pop()
+        PriorityHeap().pop()
 
 
 def R(*entries: tuple[str, dict[str, str]]) -> dict[str, Any]:  # noqa: N802

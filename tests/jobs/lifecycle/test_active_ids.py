@@ -7,13 +7,13 @@ import random
 import pytest
 
 from fluxsched.jobs.lifecycle import active_ids as roll
-from fluxsched.jobs.lifecycle.active_ids import Roll
+from fluxsched.jobs.lifecycle.active_ids import ActiveIds
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 1000])
 def test_a_walk_meets_all_from_the_latest(step: int) -> None:
     present: dict[int, str] = {}
-    here = Roll(present)
+    here = ActiveIds(present)
     for jobid in (2**63, 3, 5, 8, 9):
         present[jobid] = ""
         here.add(jobid)
@@ -27,7 +27,7 @@ def test_who_stays_is_met_once_whoever_comes_and_goes(seed: int, monkeypatch: py
     monkeypatch.setattr(roll, "STALE_SLACK", 4)
     chance = random.Random(seed)
     present: dict[int, str] = {}
-    here, news = Roll(present), iter(range(1, 10_000))
+    here, news = ActiveIds(present), iter(range(1, 10_000))
 
     def happens() -> None:
         for _ in range(chance.randrange(12)):

@@ -17,7 +17,7 @@ from fluxsched.jobs.effects import (
     SchedCancel,
     SchedFree,
     SchedPrioritize,
-    Start,
+    StartShells,
     Unheld,
 )
 from fluxsched.jobs.job.states import State
@@ -44,7 +44,7 @@ def test_one_job_is_four_rows(world: Any, r_of: Callable[..., Any], spec: Callab
     assert effects == [
         Persist(7, [{"timestamp": 103.0, "name": "alloc", "context": context}], None, R),
         Held(7, ids("3")),
-        Start(7),
+        StartShells(7),
     ]
     assert world.do("started", 7) == [Persist(7, [{"timestamp": 104.0, "name": "start"}])]
 
@@ -57,7 +57,7 @@ def test_one_job_is_four_rows(world: Any, r_of: Callable[..., Any], spec: Callab
     assert world.state(7) is State.INACTIVE
     job = world.job(7)
     assert (job.t_submit, job.t_run, job.t_cleanup, job.t_inactive) == (102.0, 103.0, 105.0, 105.0)
-    assert (job.jobspec, job.raw, job.R, job.story) == (None, None, None, None)
+    assert (job.jobspec, job.raw, job.R, job.recent_events) == (None, None, None, None)
 
 
 def test_partial_release_frees_part_by_part(world: Any, r_of: Callable[..., Any]) -> None:

@@ -34,7 +34,7 @@ def snapshot(job: Job) -> dict[str, Any]:
     if job.state >= RUN:
         found["annotations"] = job.annotations or None
     if job.state is not INACTIVE:
-        found |= {"overrides": job.overrides, "R": job.R, "story": job.story}
+        found |= {"overrides": job.overrides, "R": job.R, "story": job.recent_events}
     return found
 
 

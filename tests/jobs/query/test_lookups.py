@@ -146,11 +146,12 @@ def test_why(world: Any, spec: Callable[..., Any]) -> None:
         why(9)
 
 
-def test_story(world: Any) -> None:
+def test_recent_events_are_kept_while_a_job_is_active(world: Any) -> None:
     world.submit(1)
-    assert [event["name"] for event in world.manager.story(1)] == ["submit", "validate", "depend", "priority"]
+    recent = world.manager.job(1).recent_events
+    assert [event["name"] for event in recent] == ["submit", "validate", "depend", "priority"]
     world.do("cancel", 1, 0, "")
-    assert world.manager.story(1) == ()
+    assert world.manager.job(1).recent_events is None
     assert world.state(1) is State.INACTIVE
 
 

@@ -16,7 +16,7 @@ from fluxsched.jobs.job.states import State
 from fluxsched.jobs.query import attributes, listing
 from fluxsched.jobs.query.lookups import EVERY_STATE, shell_status
 from fluxsched.jobs.query.selection import DEPTH_MAX, PATTERN_CHARS_MAX, TERMS_MAX, parse_selection
-from fluxsched.jobs.queue.queues import Queue, QueueConfig
+from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
 
 USER = 1000
 
@@ -231,7 +231,7 @@ def test_the_states_of_a_selection_leave_nobody_out(tree: Any) -> None:
 
 
 def _job(state: State, result: str) -> Job:
-    job = Job(1, Queue(QueueConfig()), None)
+    job = Job(1, JobQueue(QueueConfig()), None)
     job.name, job.state, job.status = "good", state, 0 if result == "COMPLETED" else 256
     return job
 

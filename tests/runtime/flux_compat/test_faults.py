@@ -89,8 +89,8 @@ async def test_a_bug_behind_a_commit_costs_no_other_client_its_answer(world: Wor
     site, peer = bare.instance, world.second(bare.instance)
 
     def handler(request: Request) -> None:
-        site.shell.after_commit(failing(KeyError("x")).__get__(request))
-        site.shell.after_commit(request.respond)
+        site.effects.after_commit(failing(KeyError("x")).__get__(request))
+        site.effects.after_commit(request.respond)
 
     site.router.serve({"test.bug": handler})
     await peer.ok("test.bug")
@@ -137,7 +137,7 @@ async def test_a_job_whose_start_hits_a_bug_fails_alone(flux: Flux, monkeypatch:
     def start(launch: Any) -> None:
         raise KeyError("no such thing")
 
-    monkeypatch.setattr(flux.instance.shell.executors["local"], "start", start)
+    monkeypatch.setattr(flux.instance.effects.executors["local"], "start", start)
     jobid = await flux.submit("true")
     events = await flux.events(jobid)
     assert "KeyError" in str([one for one in events if one["name"] == "exception"])

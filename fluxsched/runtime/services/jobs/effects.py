@@ -31,14 +31,14 @@ from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.system.log import logger
 
 log = logger("jobs")
-Stretch = tuple[int, list[dict[str, Any]]]
+JobEvents = tuple[int, list[dict[str, Any]]]
 """A job, and the events of one of its rows."""
-Publish = Callable[[Sequence[Stretch]], None]
+Publish = Callable[[Sequence[JobEvents]], None]
 ALLOC = codec.with_raw(msg.AllocRequest, "jobspec")
 _encode = msgspec.json.encode
 
 
-class JobShell:
+class JobEffects:
     """The job manager with its hands: the only place that performs its effects."""
 
     def __init__(self, manager: JobManager, router: Router, store: Store, turns: Turns, spool: Path) -> None:
@@ -58,7 +58,7 @@ class JobShell:
         self._router = router
         self._store = store
         self.turns = turns
-        self._news: list[Stretch] = []
+        self._news: list[JobEvents] = []
         self._starts: list[int] = []
         self._given: list[tuple[int, Idset]] = []
         self._after: list[Callable[[], None]] = []
@@ -90,7 +90,7 @@ class JobShell:
 
     def _committed(
         self,
-        news: list[Stretch],
+        news: list[JobEvents],
         starts: list[int],
         given: list[tuple[int, Idset]],
         after: list[Callable[[], None]],
@@ -177,7 +177,7 @@ class JobShell:
     def _unheld(self, one: effect.Unheld) -> None:
         self._given.append((one.jobid, one.ranks))
 
-    def _start(self, one: effect.Start) -> None:
+    def _start(self, one: effect.StartShells) -> None:
         self._starts.append(one.jobid)
 
     def _kill(self, one: effect.Kill) -> None:
@@ -222,7 +222,7 @@ class JobShell:
         effect.SchedExpiration: _sched_expiration,
         effect.Held: _held,
         effect.Unheld: _unheld,
-        effect.Start: _start,
+        effect.StartShells: _start,
         effect.Kill: _kill,
         effect.WakeAt: _wake_at,
         effect.Annotated: _annotated,

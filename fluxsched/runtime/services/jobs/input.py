@@ -18,7 +18,7 @@ from fluxsched.protocol.messages.jobs import InputRequest
 from fluxsched.runtime.exec.tasks.input import HELD_BYTES_MAX, JobInput
 from fluxsched.runtime.messaging.peers import Peer, Request
 from fluxsched.runtime.messaging.router import Router
-from fluxsched.runtime.services.jobs.effects import JobShell
+from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.services.jobs.streams import JobStreams
 
 ENDED = errno.ESRCH
@@ -37,8 +37,8 @@ class _Early(NamedTuple):
 class JobInputs:
     """Passes input on to the executor that runs the job."""
 
-    def __init__(self, shell: JobShell, streams: JobStreams, router: Router) -> None:
-        self._shell = shell
+    def __init__(self, effects: JobEffects, streams: JobStreams, router: Router) -> None:
+        self._effects = effects
         self._streams = streams
         self.input_of: Callable[[int], JobInput | None] = lambda jobid: None
         """Where the input of a running job goes."""
@@ -76,8 +76,8 @@ class JobInputs:
                 one.request.error(error.errnum, str(error))
 
     def _check(self, jobid: int) -> None:
-        job = self._shell.manager.job(jobid)
-        if self._shell.manager.wait_result(jobid) is not None:
+        job = self._effects.manager.job(jobid)
+        if self._effects.manager.wait_result(jobid) is not None:
             raise Refused(f"job {format_f58(jobid)} has ended: nobody reads its input", ENDED)
         assert job.jobspec is not None, "an active job has its jobspec"
         if job.jobspec.test_run_duration_s is not None:
@@ -89,7 +89,7 @@ class JobInputs:
         try:
             place.send(one.data, one.tasks, eof=one.eof, taken=one.request.respond)
         except LimitExceeded as error:
-            self._shell.raise_jobs([jobid], str(error))
+            self._effects.raise_jobs([jobid], str(error))
             raise
 
     def _keep(self, jobid: int, one: _Early) -> None:

@@ -11,7 +11,7 @@ from fluxsched.jobs.lifecycle import restore
 from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.query.lookups import EVERY_STATE, Filter, JobResult, result
 from fluxsched.jobs.query.selection import parse_selection
-from fluxsched.jobs.queue.queues import Queue, QueueConfig
+from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
 from fluxsched.protocol.messages.jobs import ListRequest, WaitResponse
 from fluxsched.runtime.loop.store import Store
 
@@ -94,5 +94,5 @@ def stored_result(store: Store, jobid: int) -> JobResult | None:
     found = stored_job(store, jobid)
     if found is None:
         return None
-    job, _ = restore.read((jobid, found["eventlog"], None, None), Queue(QueueConfig()))
+    job, _ = restore.read((jobid, found["eventlog"], None, None), JobQueue(QueueConfig()))
     return result(job)

@@ -19,7 +19,7 @@ from fluxsched.protocol.messages import alloc as msg
 from fluxsched.runtime.messaging.payload_memo import Seen
 from fluxsched.runtime.messaging.peers import Peer, Request
 from fluxsched.runtime.messaging.router import Router
-from fluxsched.runtime.services.jobs.effects import JobShell
+from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.system.log import logger
 
 log = logger("jobs")
@@ -34,8 +34,8 @@ ANSWER = codec.with_raw(msg.AllocResponse, "annotations")
 class SchedulingService:
     """Who schedules which group, and the translation of their answers."""
 
-    def __init__(self, shell: JobShell, router: Router) -> None:
-        self._shell = shell
+    def __init__(self, effects: JobEffects, router: Router) -> None:
+        self._effects = effects
         self._router = router
         self._groups: dict[Peer, tuple[str, ...]] = {}
         self._ready: set[Peer] = set()
@@ -75,7 +75,7 @@ class SchedulingService:
         wanted = request.payload(msg.HelloRequest)
         request.open_stream(lambda: None)
         groups = tuple(wanted.groups) if wanted.groups is not None else (DEFAULT_GROUP,)
-        items = self._shell.manager.hello(request.peer, groups, partial_ok=wanted.partial_ok)
+        items = self._effects.manager.hello(request.peer, groups, partial_ok=wanted.partial_ok)
         self._groups[request.peer] = groups
         for item in items:
             request.respond(
@@ -99,10 +99,10 @@ class SchedulingService:
         if wanted.mode == "limited" and (wanted.limit is None or not 1 <= wanted.limit <= 0x7FFFFFFF):
             raise RemoteProtocolError(f"job-manager.sched-ready: limit {wanted.limit} is not in 1..2147483647")
         limit = wanted.limit if wanted.mode == "limited" else None
-        count, effects = self._shell.manager.ready(request.peer, limit, self._shell.now_s)
+        count, effects = self._effects.manager.ready(request.peer, limit, self._effects.now_s)
         self._ready.add(request.peer)
         request.respond(msg.ReadyResponse(count=count))
-        self._shell.perform(effects)
+        self._effects.perform(effects)
         for call in self.on_ready:
             call()
 
@@ -125,7 +125,7 @@ class SchedulingService:
         if peer not in self._groups:
             raise RemoteProtocolError("an answer of a peer that has not said hello")
         answer = codec.unpack(message.payload, ANSWER)
-        manager, now_s = self._shell.manager, self._shell.now_s
+        manager, now_s = self._effects.manager, self._effects.now_s
         annotations = self._annotations.read(answer.annotations) if answer.annotations is not None else None
         if answer.type == msg.SUCCESS:
             if answer.R is None:
@@ -139,16 +139,16 @@ class SchedulingService:
             effects = manager.alloc_denied(peer, answer.id, answer.note or "", now_s)
         else:
             effects = manager.alloc_canceled(peer, answer.id, now_s)
-        self._shell.perform(effects)
+        self._effects.perform(effects)
 
     def _feasibility(self, request: Request) -> None:
         jobspec = Jobspec.parse(request.payload(msg.FeasibilityRequest).jobspec)
-        queue = self._shell.manager.queues.for_submit(jobspec.queue)
+        queue = self._effects.manager.queues.for_submit(jobspec.queue)
         asked = msg.FeasibilityRequest(queue.admit(jobspec).bare)  # with what the queue requires
         self._forward(request, queue.group, codec.pack(asked))
 
     def _sched_why(self, request: Request) -> None:
-        job = self._shell.manager.job(request.payload(msg.SchedWhyRequest).id)
+        job = self._effects.manager.job(request.payload(msg.SchedWhyRequest).id)
         self._forward(request, job.queue.group)
 
     def _forward(self, request: Request, group: str, payload: bytes | None = None) -> None:
@@ -160,7 +160,7 @@ class SchedulingService:
     def _lost(self, peer: Peer) -> None:
         self._ready.discard(peer)
         if self._groups.pop(peer, None) is not None:
-            self._shell.perform(self._shell.manager.scheduler_lost(peer, self._shell.now_s))
+            self._effects.perform(self._effects.manager.scheduler_lost(peer, self._effects.now_s))
 
 
 def _annotations(data: bytes) -> dict[str, Any] | None:

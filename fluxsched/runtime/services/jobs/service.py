@@ -20,12 +20,12 @@ from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.messages import alloc, queues
 from fluxsched.protocol.messages import jobs as msg
 from fluxsched.runtime.loop.store import Store
-from fluxsched.runtime.loop.turns import Turns, Work
+from fluxsched.runtime.loop.turns import Work
 from fluxsched.runtime.messaging.incremental import in_steps
 from fluxsched.runtime.messaging.payload_memo import Specs
 from fluxsched.runtime.messaging.peers import Request
 from fluxsched.runtime.messaging.router import Router
-from fluxsched.runtime.services.jobs.effects import JobShell
+from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.services.jobs.records import list_filter, stored_job
 from fluxsched.runtime.services.jobs.scheduling import SchedulingService
 
@@ -40,19 +40,18 @@ class JobService:
 
     def __init__(
         self,
-        shell: JobShell,
+        effects: JobEffects,
         scheduling: SchedulingService,
         router: Router,
         store: Store,
-        turns: Turns,
         fluids: FluidGenerator,
     ) -> None:
-        self._shell = shell
-        self._manager = shell.manager
+        self._effects = effects
+        self._manager = effects.manager
         self._scheduling = scheduling
         self._router = router
         self._store = store
-        self._turns = turns
+        self._turns = effects.turns
         self._fluids = fluids
         self._specs = Specs()
         self.accepting = True
@@ -87,7 +86,7 @@ class JobService:
         if not self.accepting:
             raise Refused("the instance is shutting down and accepts no jobs", errno.ESHUTDOWN)
         jobid, now_s = self._fluids.next(int(self._turns.wall_s * 1000)), self._turns.wall_s
-        self._shell.perform(
+        self._effects.perform(
             self._manager.submit(jobid, jobspec, userid=request.userid, urgency=urgency, flags=flags, now_s=now_s)
         )
         self.answer(request, msg.SubmitResponse(jobid))
@@ -102,19 +101,19 @@ class JobService:
         self._raise_exception(request, wanted.id, "cancel", 0, wanted.note)
 
     def _raise_exception(self, request: Request, jobid: int, kind: str, severity: int, note: str) -> None:
-        self._shell.perform(
+        self._effects.perform(
             self._manager.raise_exception(jobid, kind, severity, note, request.userid, self._turns.wall_s)
         )
         self.answer(request)
 
     def _kill(self, request: Request) -> None:
         wanted = request.payload(msg.KillRequest)
-        self._shell.perform(self._manager.kill(wanted.id, wanted.signum, self._turns.wall_s))
+        self._effects.perform(self._manager.kill(wanted.id, wanted.signum, self._turns.wall_s))
         self._store.when_settled(request.respond)  # nothing of it is stored, and on a full disk it makes room
 
     def _memo(self, request: Request) -> None:
         wanted = request.payload(msg.MemoRequest)
-        self._shell.perform(
+        self._effects.perform(
             self._manager.memo(wanted.id, wanted.memo, self._turns.wall_s, volatile=wanted.volatile)
         )
         self.answer(request)
@@ -126,7 +125,7 @@ class JobService:
         """Do what an UrgencyRequest asks; the urgency that the job had before."""
         wanted = request.payload(msg.UrgencyRequest)
         old = self._manager.job(wanted.id).urgency
-        self._shell.perform(
+        self._effects.perform(
             self._manager.set_urgency(wanted.id, wanted.urgency, request.userid, self._turns.wall_s)
         )
         return old
@@ -134,8 +133,8 @@ class JobService:
     def _update(self, request: Request) -> None:
         wanted = request.payload(msg.UpdateRequest)
         effects = self._manager.update(wanted.id, wanted.updates, request.userid, self._turns.wall_s)
-        self._shell.updates.setdefault(wanted.id, []).append(request)
-        self._shell.perform(effects)
+        self._effects.updates.setdefault(wanted.id, []).append(request)
+        self._effects.perform(effects)
 
     def _list(self, request: Request) -> None:
         self._turns.spread(self._tell(request, list_filter(request.payload(msg.ListRequest))), request.failed)
@@ -249,7 +248,7 @@ class JobService:
 
     def _queue_enable(self, request: Request) -> None:
         wanted = request.payload(queues.QueueEnableRequest)
-        self._shell.perform(
+        self._effects.perform(
             self._manager.queue_enable(wanted.name, wanted.enable, wanted.reason, all_queues=wanted.all)
         )
         self.answer(request)
@@ -259,10 +258,10 @@ class JobService:
         effects = self._manager.queue_start(
             wanted.name, wanted.start, wanted.reason, all_queues=wanted.all, now_s=self._turns.wall_s
         )
-        self._shell.perform(effects)
+        self._effects.perform(effects)
         self.answer(request)
 
     def answer(self, request: Request, payload: object = None) -> None:
         """Respond once what was decided is on disk."""
-        self._shell.after_commit(partial(request.respond, payload))
+        self._effects.after_commit(partial(request.respond, payload))
 

@@ -19,7 +19,7 @@ from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.peers import Peer, Request
 from fluxsched.runtime.messaging.router import Router, forget
-from fluxsched.runtime.services.jobs.effects import JobShell, Stretch
+from fluxsched.runtime.services.jobs.effects import JobEffects, JobEvents
 from fluxsched.runtime.services.jobs.records import clean_context, clean_result, list_filter, stored_job, wait_response
 from fluxsched.runtime.services.jobs.task_output import CHUNK_BYTES, Budget, TaskOutput
 
@@ -61,9 +61,9 @@ class Follower:
 class JobStreams:
     """Serves the streams of `job-manager`."""
 
-    def __init__(self, shell: JobShell, router: Router, store: Store, turns: Turns) -> None:
-        self._shell = shell
-        self._manager = shell.manager
+    def __init__(self, effects: JobEffects, router: Router, store: Store, turns: Turns) -> None:
+        self._effects = effects
+        self._manager = effects.manager
         self._router = router
         self._store = store
         self._turns = turns
@@ -83,8 +83,8 @@ class JobStreams:
             }
         )
         router.on_lost(lambda peer: self._forget(peer))
-        shell.publish.append(self._publish)
-        shell.published.append(self._flush)
+        effects.publish.append(self._publish)
+        effects.published.append(self._flush)
 
     # -- watch --------------------------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class JobStreams:
             news += [self._event(job["id"], event) for event in (found or {}).get("eventlog", ())]
         self._tell(request, news)
 
-    def _publish(self, stored: Sequence[Stretch]) -> None:
+    def _publish(self, stored: Sequence[JobEvents]) -> None:
         """All that one transaction has put on disk: most of it nobody asked for, so the loop is kept short."""
         wanted, logs, news = self._wanted, self._logs, self._news
         for jobid, events in stored:
@@ -174,7 +174,7 @@ class JobStreams:
         """Open a stream of a job's events: first all that are on disk, and with `follow` on to the last. It ends then,
         with ENOENT if there is no such job.
         """
-        request.open_stream(lambda: self.hear_no_more(jobid, request))
+        request.open_stream(lambda: self.unsubscribe(jobid, request))
 
         def begin() -> None:
             if not request.is_open:
@@ -191,12 +191,12 @@ class JobStreams:
 
         self._store.when_settled(begin)  # or an event would be on disk and news
 
-    def hear(self, jobid: int, request: Request, tell: Tell) -> None:
-        """Tell of what happens to an active job from now on, once it is on disk, until its end or `hear_no_more`."""
+    def subscribe(self, jobid: int, request: Request, tell: Tell) -> None:
+        """Tell of what happens to an active job from now on, once it is on disk, until its end or `unsubscribe`."""
         self._logs[jobid][request] = tell
 
-    def hear_no_more(self, jobid: int, request: Request) -> None:
-        """End what `hear` began."""
+    def unsubscribe(self, jobid: int, request: Request) -> None:
+        """End what `subscribe` began."""
         if jobid in self._logs:
             forget(self._logs[jobid], request)
             if not self._logs[jobid]:
@@ -227,7 +227,7 @@ class JobStreams:
         if result is None:
             self._waits[jobid][request] = call
         else:
-            self._shell.after_commit(lambda: call(result))
+            self._effects.after_commit(lambda: call(result))
 
     def _forget(self, peer: Peer) -> None:
         """Nobody is there to be told: streams have ended by themselves, what waits for one answer has not."""
@@ -250,7 +250,7 @@ class JobStreams:
         request, jobid = follower.request, follower.jobid
         self._manager.job(jobid)
         request.open_stream(lambda: forget(self._followers, request))
-        output = TaskOutput(spool_directory(self._shell.spool, jobid), follower.chunk_bytes)
+        output = TaskOutput(spool_directory(self._effects.spool, jobid), follower.chunk_bytes)
         self._followers[request] = follower, output
         follower.begin()
         self._feed(request, Budget())

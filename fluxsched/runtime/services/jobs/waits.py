@@ -16,7 +16,7 @@ from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns, Work, pieces
 from fluxsched.runtime.messaging.peers import Request
 from fluxsched.runtime.messaging.router import Router, forget
-from fluxsched.runtime.services.jobs.effects import JobShell, Stretch
+from fluxsched.runtime.services.jobs.effects import JobEffects, JobEvents
 from fluxsched.runtime.services.jobs.records import clean_result, wait_response
 
 NAMED_MAX = 20
@@ -26,14 +26,14 @@ NAMED_MAX = 20
 class JobWaits:
     """Serves `job-manager.wait-all`."""
 
-    def __init__(self, shell: JobShell, router: Router, store: Store, turns: Turns) -> None:
-        self._shell = shell
-        self._manager = shell.manager
+    def __init__(self, effects: JobEffects, router: Router, store: Store, turns: Turns) -> None:
+        self._effects = effects
+        self._manager = effects.manager
         self._store = store
         self._turns = turns
         self._left: dict[Request, set[int]] = {}
         router.serve({"job-manager.wait-all": self._wait_all})
-        shell.publish.append(self._publish)
+        effects.publish.append(self._publish)
 
     def _wait_all(self, request: Request) -> None:
         ids = request.payload(msg.WaitAllRequest).ids
@@ -45,7 +45,7 @@ class JobWaits:
         request.open_stream(lambda: forget(self._left, request))
         self._left[request] = set(ids)
         ended = [jobid for jobid in dict.fromkeys(ids) if jobid in inactive]
-        self._shell.after_commit(lambda: self._turns.spread(self._tell_ended(request, ended), request.failed))
+        self._effects.after_commit(lambda: self._turns.spread(self._tell_ended(request, ended), request.failed))
 
     def _tell_ended(self, request: Request, ended: Sequence[int]) -> Work:
         """Those that had ended before; one that the disk was busy with has been told as news."""
@@ -56,7 +56,7 @@ class JobWaits:
         if request in self._left and not self._left[request]:
             self._finish(request)
 
-    def _publish(self, stored: Sequence[Stretch]) -> None:
+    def _publish(self, stored: Sequence[JobEvents]) -> None:
         if not self._left:
             return
         for jobid, events in stored:
