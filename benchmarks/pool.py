@@ -22,10 +22,9 @@ from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
-from fluxsched.sched.pool.place import find
-from fluxsched.sched.pool.placement import Fits
+from fluxsched.sched.pool.place import find_fit
+from fluxsched.sched.pool.placement import BEST_FIT, PLACEMENTS, Fits
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.target_class import BEST_FIT, PLACEMENTS
 
 CORES, GPUS = 64, 4
 
@@ -49,7 +48,7 @@ def machine(targets: int) -> Pool:
 
 
 def start(pool: Pool, request: Request, placement: str) -> Fits:
-    fit = find(pool, request, placement)
+    fit = find_fit(pool, request, placement)
     assert fit is not None, request
     taken = pool.take(fit.blocks)
     assert taken
@@ -76,7 +75,7 @@ def measure(targets: int, name: str, placement: str, steps: int, rounds: int) ->
     for _ in range(rounds):
         begin_s = time.process_time()
         for _ in range(steps):
-            fit = find(pool, request, placement)
+            fit = find_fit(pool, request, placement)
             assert fit is not None
             taken = pool.take(fit.blocks)
             assert taken

@@ -15,7 +15,7 @@ from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import Children, ResourceSet
 from fluxsched.sched.pool.bitset import WORD_SHIFT, mask_of
-from fluxsched.sched.pool.placement import SHARED, Block, Fits
+from fluxsched.sched.pool.placement import NO_TARGET, Block, Fits
 
 CHILDREN_CACHED_MAX = 4096
 """The same few sets of cores and GPUs come again and again; about 200 bytes each."""
@@ -144,7 +144,7 @@ def grouped(blocks: Iterable[Block]) -> list[tuple[Idset | int, Children]]:
     """Targets with equal children joined, as `ResourceSet.build` takes them."""
     by_ids: dict[tuple[int, int, Amounts], dict[int, int]] = {}
     for at, word, cores, gpus, amounts in blocks:
-        if at != SHARED:
+        if at != NO_TARGET:
             words = by_ids.setdefault((cores, gpus, amounts), {})
             words[at] = words.get(at, 0) | word
     return [(_ranks(words), children(*ids)) for ids, words in by_ids.items()]

@@ -15,20 +15,20 @@ from fluxsched.core.idset import Idset
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of, mask_of, words_of
-from fluxsched.sched.pool.countables import Shared
+from fluxsched.sched.pool.countables import InstanceCountables
 from fluxsched.sched.pool.placement import (
-    SHARED,
+    NO_TARGET,
     Block,
     Blocks,
     Part,
+    instance_amounts,
+    instance_block,
     joined,
     on_targets,
     parts_in,
-    shared_block,
-    shared_in,
 )
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.queue.pending import Queue
+from fluxsched.sched.queue.pending import PendingJobs
 
 
 class Holding:
@@ -59,9 +59,9 @@ class Ledger:
 
     def __init__(self, pools: Sequence[Pool]) -> None:
         self._pools = pools
-        self.shared = pools[0].shared if pools else Shared()
+        self.instance_countables = pools[0].instance_countables if pools else InstanceCountables()
         for pool in pools:
-            pool.shared = self.shared
+            pool.instance_countables = self.instance_countables
         self.holdings: dict[int, Holding] = {}  # by job id; changed here alone
         self._by_word: dict[int, set[int]] = {}  # jobs that hold something in a word of ranks
         self._uncounted: dict[int, set[int]] = {}  # rank that no pool counts -> jobs
@@ -93,10 +93,10 @@ class Ledger:
                 found[at] = found.get(at, 0) | word
         return Idset(mask_of(found))
 
-    def commit(self, start: Start, queue: Queue, pool: Pool, expiration_s: float) -> Holding | None:
+    def commit(self, start: Start, queue: PendingJobs, pool: Pool, expiration_s: float) -> Holding | None:
         """Makes one decision real, or refuses it (None) because the world has moved on or the fit is not the job's."""
-        if pool.trying:
-            raise LocalProtocolError(f"start of job {start.jobid} inside a trial: end the trial, then yield")
+        if pool.what_if_open:
+            raise LocalProtocolError(f"start of job {start.jobid} inside a what-if: end the what-if, then yield")
         jobid, fit, _ = start
         entry = queue.entries.get(jobid)
         if entry is None or jobid in self.holdings:
@@ -139,7 +139,7 @@ class Ledger:
             raise RemoteProtocolError(f"free of job {jobid}: it holds nothing here, or was freed before")
         if blocks == holding.blocks:
             return self._end(holding, blocks, ())
-        shared = shared_block(shared_in(holding.blocks))
+        shared = instance_block(instance_amounts(holding.blocks))
         blocks = tuple(on_targets(blocks))
         left = _without(holding, joined(blocks))
         if not left:
@@ -183,7 +183,7 @@ class Ledger:
         held: dict[int, Part] = {}
         shared: Amounts = ()
         for holding in self:
-            shared = total(shared, shared_in(holding.blocks))
+            shared = total(shared, instance_amounts(holding.blocks))
             for rank, cores, gpus, amounts in parts_in(holding.blocks):
                 before = held.get(rank, Part(rank, 0, 0))
                 assert not cores & before.cores, f"job {holding.jobid}: a core of rank {rank} is held twice"
@@ -193,7 +193,8 @@ class Ledger:
                 listed = holding.jobid in self._uncounted.get(rank, ())
                 assert counted != listed, f"rank {rank} is counted: {counted}, but listed as not counted: {listed}"
                 held[rank] = Part(rank, cores | before.cores, gpus | before.gpus, total(amounts, before.amounts))
-        assert shared == self.shared.used(), f"jobs hold {shared} of the instance, {self.shared.used()} is booked"
+        used = self.instance_countables.used()
+        assert shared == used, f"jobs hold {shared} of the instance, {used} is booked"
         for pool in self._pools:
             for rank in pool.ranks:
                 target, part = pool[rank], held.get(rank, Part(rank, 0, 0))
@@ -233,7 +234,7 @@ class Ledger:
         """Each pool with what it is told: all of it, but of the countables that all share only the first one hears."""
         for pool in self._pools:
             yield pool, blocks
-            if blocks and blocks[-1][0] == SHARED:
+            if blocks and blocks[-1][0] == NO_TARGET:
                 blocks = blocks[:-1]
 
     def _emptied(self, jobid: int, blocks: Blocks) -> list[int]:

@@ -35,8 +35,7 @@ from fluxsched.sched.decisions import (
     Start,
 )
 from fluxsched.sched.plan.base import Plan
-from fluxsched.sched.pool.placement import Fits, Infeasible, Insufficient, Outcome
-from fluxsched.sched.pool.target_class import BEST_FIT, WORST_FIT
+from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Infeasible, Insufficient, Outcome
 from fluxsched.sched.queue.orders import FIFO, ORDERS
 from fluxsched.sched.queue.pending import Skips, Waiting
 

@@ -12,11 +12,10 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.pool.place import place
-from fluxsched.sched.pool.placement import Block, Fits, Part, blocks_of, parts_in
+from fluxsched.sched.pool.place import place_now
+from fluxsched.sched.pool.placement import BEST_FIT, Block, Fits, Part, blocks_of, parts_in
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.target_class import BEST_FIT
-from fluxsched.sched.queue.pending import Queue, Waiting
+from fluxsched.sched.queue.pending import PendingJobs, Waiting
 
 MakeR = Callable[..., ResourceSet]
 RequestOf = Callable[..., Request]
@@ -26,13 +25,13 @@ class Desk:
     """A ledger with one pool of four 4-core targets and one queue."""
 
     def __init__(self, resources: ResourceSet) -> None:
-        self.pool, self.queue = Pool(), Queue()
+        self.pool, self.queue = Pool(), PendingJobs()
         self.pool.add(resources, resources.ranks)
         self.ledger = Ledger([self.pool])
 
     def wait(self, jobid: int, request: Request) -> Start:
         self.queue.add(Waiting(jobid, 16, 1000, 0.0, request, 0.0))
-        fit = place(self.pool, request, BEST_FIT)
+        fit = place_now(self.pool, request, BEST_FIT)
         assert isinstance(fit, Fits)
         return Start(jobid, fit)
 

@@ -14,10 +14,18 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.effects import grant, grouped
-from fluxsched.sched.pool.place import infeasible, place
-from fluxsched.sched.pool.placement import Blocks, Fits, Infeasible, Insufficient, blocks_in, blocks_of, parts_in
+from fluxsched.sched.pool.place import infeasible, place_now
+from fluxsched.sched.pool.placement import (
+    WORST_FIT,
+    Blocks,
+    Fits,
+    Infeasible,
+    Insufficient,
+    blocks_in,
+    blocks_of,
+    parts_in,
+)
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.target_class import WORST_FIT
 
 Job = tuple[float, Blocks]
 """When it ends (wall time, seconds; 0.0: nobody knows) and what it holds."""
@@ -208,7 +216,7 @@ class JobPool:
 
     def fit(self, wanted: Wanted) -> Fits:
         """Where it fits on the pool as it is now. Raises for not now and for never."""
-        match place(self.pool, wanted.request, self._placement):
+        match place_now(self.pool, wanted.request, self._placement):
             case Fits() as fit:
                 return fit
             case Insufficient(why):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.plan.running import RunningJobs
-from fluxsched.sched.queue.pending import Queue, Waiting
+from fluxsched.sched.queue.pending import PendingJobs, Waiting
 from fluxsched.sched.queue.sorted_jobs import Entry
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Lane:
     def __init__(self, name: str, policy: Policy) -> None:
         self.name = name
         self.policy = policy
-        self.queue = Queue()
+        self.queue = PendingJobs()
         self.planned: dict[int, Reservation] = {}
         self.plan: CountedPlan | PoolPlan | None = None
         self.news: list[Waiting] | None = None

@@ -23,9 +23,8 @@ from fluxsched.sched.ledger import Holding
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.policy import Running
-from fluxsched.sched.pool import place as placing
-from fluxsched.sched.pool.placement import Fits, Insufficient, Outcome
-from fluxsched.sched.pool.target_class import BEST_FIT, WORST_FIT
+from fluxsched.sched.pool.place import find_fit, place_now
+from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Insufficient, Outcome
 from fluxsched.sched.queue.orders import FIFO, key_of
 from fluxsched.sched.queue.pending import Skips, Waiting
 
@@ -131,14 +130,14 @@ class Desk:
         return self._plan
 
     def place(self, job: Waiting, placement: str = WORST_FIT) -> Outcome:
-        outcome = placing.place(self._group.pool, job.request, placement)
+        outcome = place_now(self._group.pool, job.request, placement)
         if self._plan is None or not isinstance(outcome, Fits):
             return outcome
         return self._plan.place(job, placement) or Insufficient(self._in_the_way(job))
 
     def find(self, job: Waiting, placement: str = WORST_FIT) -> Fits | None:
         if self._plan is None:
-            return placing.find(self._group.pool, job.request, placement)
+            return find_fit(self._group.pool, job.request, placement)
         return self._plan.place(job, placement)
 
     def reason(self, job: Waiting) -> Callable[[], str]:
@@ -155,7 +154,7 @@ class Desk:
     # ---- within
 
     def _reason(self, job: Waiting) -> str:
-        outcome = placing.place(self._group.pool, job.request, BEST_FIT)
+        outcome = place_now(self._group.pool, job.request, BEST_FIT)
         return self._in_the_way(job) if isinstance(outcome, Fits) else outcome.why
 
     def _in_the_way(self, job: Waiting) -> str:

@@ -16,10 +16,9 @@ from fluxsched.sched.engine.set_aside import RULE, WHEN
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.running import RunningJobs
-from fluxsched.sched.pool import place as placing
-from fluxsched.sched.pool.placement import Fits
+from fluxsched.sched.pool.place import place_now
+from fluxsched.sched.pool.placement import BEST_FIT, Fits
 from fluxsched.sched.pool.reasons import counted
-from fluxsched.sched.pool.target_class import BEST_FIT
 from fluxsched.sched.queue.orders import FIFO
 from fluxsched.sched.queue.pending import Waiting
 from fluxsched.sched.registry import OWN, says
@@ -80,7 +79,7 @@ def _reason(group: Group, lane: Lane, job: Waiting, ahead: int | None, order: st
             return "its policy has not looked at it yet"
         queue = "in the queue" if order == FIFO else f"in the order {order}"
         return f"waits its turn; {ahead} ahead of it {queue}" if ahead else "is the next to be looked at"
-    outcome = placing.place(group.pool, job.request, BEST_FIT)
+    outcome = place_now(group.pool, job.request, BEST_FIT)
     if not isinstance(outcome, Fits):
         return outcome.why
     return f"fits now, but policy {lane.policy.name!r} has looked at the queue and decided nothing about it"

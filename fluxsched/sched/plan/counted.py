@@ -16,7 +16,7 @@ from fluxsched.sched.plan.base import Planner, least_beyond
 from fluxsched.sched.plan.profile import FreeLevels, Profile
 from fluxsched.sched.plan.releases import JobRelease
 from fluxsched.sched.plan.running import RunningJobs
-from fluxsched.sched.pool import place as placing
+from fluxsched.sched.pool.place import find_fit
 from fluxsched.sched.pool.placement import Fits
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.sorted_jobs import Skips, Waiting
@@ -60,7 +60,7 @@ class Shadow(Skips):
         if release.end_s > self.shadow_s:
             self.extra -= release.weight
 
-    def look_over(self, kinds: Iterable[int]) -> None:
+    def see_requests(self, kinds: Iterable[int]) -> None:
         needs, free, extra = self._running.needs, self._running.free, self.extra
         try:
             for kind in kinds:
@@ -102,7 +102,7 @@ class CountedPlan(Planner):
             if short_s <= (job.duration_s or LONGEST_S):
                 self.skips.too_long(request, short_s)
                 return None
-            fit = placing.find(self._pool, request, placement)
+            fit = find_fit(self._pool, request, placement)
             if fit is not None:
                 return fit
         self.skips.kinds.add(id(request))
@@ -126,7 +126,7 @@ class CountedPlan(Planner):
             return self.place(job, placement) or self.reserve(job)
         cores, limit = self._running.need(job.request), self._limit_s(job)
         start_s = self._deep().earliest(cores, limit)
-        fit = placing.find(self._pool, job.request, placement) if start_s == self._now_s else None
+        fit = find_fit(self._pool, job.request, placement) if start_s == self._now_s else None
         return fit or self._keep(job, start_s, limit, cores)
 
     def keep(self, job: Waiting, old: Reservation) -> bool:

@@ -21,7 +21,7 @@ from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT
 from fluxsched.sched.pool.choice import need_of, slots_on
 from fluxsched.sched.pool.placement import Blocks, Part, blocks_of, on_targets, parts_in
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.select import count, count_slots
+from fluxsched.sched.pool.select import count_nodes, count_slots
 
 KINDS_MAX = 64
 """Requests whose gains are remembered: many more than jobs with a reservation; some 100 bytes a busy target each."""
@@ -88,10 +88,10 @@ class _ShapeGains:
     def missing(self, pool: Pool) -> int:
         """How many more would have to fit now."""
         request = self.request
-        plan = pool.plan(request.constraint)
+        choice = pool.choice(request.constraint)
         if request.nodes is None:
-            return request.slots.min - count_slots(plan, request)
-        return request.nodes.min - count(plan, self._need)
+            return request.slots.min - count_slots(choice, request)
+        return request.nodes.min - count_nodes(choice, self._need)
 
 
 class BusyTargets:

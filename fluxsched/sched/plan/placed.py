@@ -1,7 +1,7 @@
 """Plans on the real pool: constraints, GPUs, countables and partly used targets are what they are.
 
 Law: a reservation has its place, and nothing else is placed there at that time. Time is gone through by giving back,
-in a trial, what ends on the way; the earliest instant at which the job finds a place that nobody else is to have
+in a what-if, what ends on the way; the earliest instant at which the job finds a place that nobody else is to have
 meanwhile is its start. Reservations prefer what is busy now, so that what is free now stays of use to others.
 """
 
@@ -19,11 +19,10 @@ from fluxsched.sched.ledger import Holding
 from fluxsched.sched.plan.base import Planner
 from fluxsched.sched.plan.running import RunningJobs, touches
 from fluxsched.sched.plan.timeline import IdLayout, Timeline
-from fluxsched.sched.pool import place as placing
-from fluxsched.sched.pool.placement import Block, Fits
+from fluxsched.sched.pool.place import find_fit
+from fluxsched.sched.pool.placement import BEST_FIT, Block, Fits
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.target_class import BEST_FIT
-from fluxsched.sched.pool.what_if import Trial
+from fluxsched.sched.pool.what_if import WhatIf
 from fluxsched.sched.queue.orders import cores_asked
 from fluxsched.sched.queue.sorted_jobs import Skips, Waiting
 
@@ -43,7 +42,7 @@ class PoolPlan(Planner):
         self._timeline: Timeline | None = None
 
     def place(self, job: Waiting, placement: str) -> Fits | None:
-        fit = placing.find(self._pool, job.request, placement)
+        fit = find_fit(self._pool, job.request, placement)
         if fit is None:
             self.skips.kinds.add(id(job.request))
             return None
@@ -117,7 +116,7 @@ class PoolPlan(Planner):
         """Whether it takes nothing but cores and GPUs: who takes a target whole takes what is counted there, too."""
         if request.amounts or request.node_amounts or request.shared:
             return False
-        return not (request.exclusive and any(choice.shelf.amounts for choice in self._pool.plan(request.constraint)))
+        return not (request.exclusive and any(each.targets.amounts for each in self._pool.choice(request.constraint)))
 
     # ---- by what will be free
 
@@ -150,9 +149,9 @@ class PoolPlan(Planner):
             return fit
         if not running.busy_targets.fits_beside(request, layout.parts(taken), running.usable_for(request)):
             return None
-        with Trial(self._pool) as trial:
-            trial.keep(layout.blocks(taken))
-            return trial.find(request, placement)
+        with WhatIf(self._pool) as what_if:
+            what_if.keep(layout.blocks(taken))
+            return what_if.find(request, placement)
 
     def _foresee(self, job: Waiting, from_s: float, until_s: float) -> Reservation:
         """The time is found without trying; then only what the job needs is given back, to choose its place."""
@@ -163,12 +162,12 @@ class PoolPlan(Planner):
         if start_s == inf:
             return Reservation(job.jobid, inf, inf, asked, None)
         given = timeline.given_by(start_s)
-        with Trial(self._pool) as trial:
-            trial.give(busy.given(gained, start_s))
-            trial.give(layout.blocks(free & ~timeline.now))
-            trial.take(layout.blocks(timeline.now & ~free))
-            trial.prefer(layout.blocks(given & ~free))
-            fit = trial.find(request, BEST_FIT, prefer_given=True)
+        with WhatIf(self._pool) as what_if:
+            what_if.give(busy.given(gained, start_s))
+            what_if.give(layout.blocks(free & ~timeline.now))
+            what_if.take(layout.blocks(timeline.now & ~free))
+            what_if.prefer(layout.blocks(given & ~free))
+            fit = what_if.find(request, BEST_FIT, prefer_given=True)
         if fit is None:
             raise LocalProtocolError(f"job {job.jobid} was foreseen to fit at {start_s}, and has no place then")
         return Reservation(job.jobid, start_s, start_s + limit, asked, fit)
@@ -197,9 +196,9 @@ class PoolPlan(Planner):
         others = self._others(job.jobid, self._now_s, self._now_s + self._limit_s(job))
         if fit is not None and not touches(fit.blocks, others):
             return fit
-        with Trial(self._pool) as trial:
-            _set_aside(trial, others)
-            return trial.find(job.request, placement)
+        with WhatIf(self._pool) as what_if:
+            _set_aside(what_if, others)
+            return what_if.find(job.request, placement)
 
     def _others(self, jobid: int, start_s: float, end_s: float) -> list[Block]:
         """What other jobs are to have at some time from one instant to before another."""
@@ -219,38 +218,38 @@ class PoolPlan(Planner):
         free, at_s = self._running.free, from_s
         ends = self._ends()
         next_s, holding = next(ends, _NEVER)
-        with Trial(self._pool) as trial:
+        with WhatIf(self._pool) as what_if:
             while at_s <= until_s and at_s < inf:
                 while next_s <= at_s and next_s < inf:
                     if holding is not None:
-                        trial.give(holding.blocks)
+                        what_if.give(holding.blocks)
                         free += self._running.weight(holding)
                     next_s, holding = next(ends, _NEVER)
                 if free >= asked:  # fewer cores are free in truth, if reservations have begun
-                    fit = self._try(trial, job, wanted, self._others(job.jobid, at_s, at_s + limit))
+                    fit = self._try(what_if, job, wanted, self._others(job.jobid, at_s, at_s + limit))
                     if fit is not None:
                         return Reservation(job.jobid, at_s, at_s + limit, asked, fit)
                 at_s = next_s
         return Reservation(job.jobid, inf, inf, asked, None)
 
-    def _try(self, trial: Trial, job: Waiting, wanted: Fits | None, others: list[Block]) -> Fits | None:
-        mark = trial.mark()
+    def _try(self, what_if: WhatIf, job: Waiting, wanted: Fits | None, others: list[Block]) -> Fits | None:
+        mark = what_if.mark()
         try:
-            _set_aside(trial, others)
+            _set_aside(what_if, others)
             if wanted is not None:
-                return wanted if self._holds(trial, wanted) else None
-            if trial.find(job.request, BEST_FIT) is None:
+                return wanted if self._holds(what_if, wanted) else None
+            if what_if.find(job.request, BEST_FIT) is None:
                 return None
-            return trial.find(job.request, BEST_FIT, prefer_given=True)
+            return what_if.find(job.request, BEST_FIT, prefer_given=True)
         finally:
-            trial.back(mark)
+            what_if.back(mark)
 
-    def _holds(self, trial: Trial, wanted: Fits) -> bool:
-        """Whether this very placement can be had in the trial."""
+    def _holds(self, what_if: WhatIf, wanted: Fits) -> bool:
+        """Whether this very placement can be had in the what_if."""
         if not self._running.usable(wanted.blocks):
             return False
         try:
-            trial.take(wanted.blocks)
+            what_if.take(wanted.blocks)
         except LocalProtocolError:
             return False
         return True
@@ -266,7 +265,7 @@ class PoolPlan(Planner):
 _NEVER: tuple[float, Holding | None] = (inf, None)
 
 
-def _set_aside(trial: Trial, blocks: Iterable[Block]) -> None:
+def _set_aside(what_if: WhatIf, blocks: Iterable[Block]) -> None:
     """One by one, since what several are to have one after the other can be set aside only once."""
     for block in blocks:
-        trial.keep((block,))
+        what_if.keep((block,))

@@ -17,7 +17,7 @@ from fluxsched.sched.ledger import Holding, Ledger
 from fluxsched.sched.plan.earliest_start import BusyTargets
 from fluxsched.sched.plan.releases import ReleaseIndex
 from fluxsched.sched.pool.bitset import words_of
-from fluxsched.sched.pool.placement import SHARED, Block
+from fluxsched.sched.pool.placement import NO_TARGET, Block
 from fluxsched.sched.pool.pool import Pool
 
 NEEDS_MAX = 4096
@@ -204,7 +204,7 @@ class RunningJobs:
             at, word, cores = block[0], block[1], block[2].bit_count()
             counted |= word & self._counted.get(at, 0)
             weight += (word & self._usable.get(at, 0)).bit_count() * cores
-            if cores != self.each and at != SHARED:
+            if cores != self.each and at != NO_TARGET:
                 self.shared.add(jobid)
         if counted:
             releases.add(jobid, holding.expiration_s or inf, weight)
@@ -240,7 +240,7 @@ def touches(blocks: Iterable[Block], others: Iterable[Block]) -> bool:
     for block in others:
         by_word.setdefault(block[0], []).append(block)
     return any(
-        (word & other[1] or at == SHARED) and (cores & other[2] or gpus & other[3] or (amounts and other[4]))
+        (word & other[1] or at == NO_TARGET) and (cores & other[2] or gpus & other[3] or (amounts and other[4]))
         for at, word, cores, gpus, amounts in blocks
         for other in by_word.get(at, ())
     )

@@ -10,18 +10,18 @@ from collections.abc import Iterator
 
 WORD_SHIFT = 9
 WORD_BITS = 1 << WORD_SHIFT
-"""512: a copy of 64 bytes costs no more than the interpreter's step around it, and 131,072 ranks need 256 words."""
+"""512: copying 64 bytes costs no more than the interpreter step around it, and 131,072 ranks need 256 words."""
 
 LOW_BITS = WORD_BITS - 1
 """The part of a rank that says which bit of its word it is."""
 
 BITS = tuple(1 << id for id in range(WORD_BITS))
-"""The words of one id. An id of its own is found faster among them than made, and every job on one target has one."""
+"""The words of one id: faster to look up than to make, and every job on one target needs one."""
 
 _WORD_BYTES = WORD_BITS >> 3
 
 FEW = 4
-"""Up to so many lowest bits are found one by one; more, by halving."""
+"""Up to so many lowest bits are found one by one, more by halving."""
 
 
 class Bits:
@@ -52,7 +52,7 @@ class Bits:
         return self.words.get(at, 0)
 
     def put(self, at: int, word: int) -> None:
-        """Puts in ids of one word, none of which is there: putting one in twice is a bug of the caller."""
+        """Puts in ids of one word, none of which is there: a second time is a bug of the caller."""
         have = self.words.get(at)
         if have is None:
             self.words[at] = word

@@ -10,20 +10,20 @@ from typing import NamedTuple, TypeAlias
 from fluxsched.core.amounts import Amounts, times, total
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.pool.bitset import Bits
-from fluxsched.sched.pool.free_index import Rack
-from fluxsched.sched.pool.target_class import Shelf
+from fluxsched.sched.pool.free_index import FreeIndex
+from fluxsched.sched.pool.target_class import TargetClass
 
 
-class Choice(NamedTuple):
-    """A shelf that a constraint allows: `size` allowed members, `only` is None when that is all of them."""
+class Candidates(NamedTuple):
+    """The members of one target class that a constraint allows: `size` of them; `only` is None if those are all."""
 
-    shelf: Shelf
+    targets: TargetClass
     size: int
     only: Bits | None
 
 
-Plan: TypeAlias = tuple[Choice, ...]
-"""All that a constraint allows, one entry for each target class."""
+Choice: TypeAlias = tuple[Candidates, ...]
+"""All that a constraint allows, one entry a target class."""
 
 
 class Need(NamedTuple):
@@ -34,21 +34,22 @@ class Need(NamedTuple):
     amounts: Amounts
     exclusive: bool
 
-    def on(self, shelf: Shelf) -> tuple[int, int]:
-        """Free cores and GPUs that a target of this shelf must have."""
+    def on(self, targets: TargetClass) -> tuple[int, int]:
+        """Free cores and GPUs that a target of this class must have."""
         if not self.exclusive:
             return self.cores, self.gpus
-        return max(shelf.cores, self.cores), max(shelf.gpus, self.gpus)
+        return max(targets.cores, self.cores), max(targets.gpus, self.gpus)
 
-    def amounts_on(self, shelf: Shelf) -> Amounts:
-        """What a job gets of the countables of a target of this shelf."""
-        return shelf.amounts if self.exclusive else self.amounts
+    def amounts_on(self, targets: TargetClass) -> Amounts:
+        """What a job gets of the countables of a target of this class."""
+        return targets.amounts if self.exclusive else self.amounts
 
-    def fits_ever(self, shelf: Shelf) -> bool:
-        """Whether an idle target of this shelf has that much."""
-        if self.cores > shelf.cores or self.gpus > shelf.gpus:
+    def fits_ever(self, targets: TargetClass) -> bool:
+        """Whether an idle target of this class has that much."""
+        if self.cores > targets.cores or self.gpus > targets.gpus:
             return False
-        return all(kind in shelf.stocks and amount <= shelf.stocks[kind].total for kind, amount in self.amounts)
+        there = targets.countables
+        return all(kind in there and amount <= there[kind].total for kind, amount in self.amounts)
 
 
 def need_of(request: Request, slots: int) -> Need:
@@ -70,22 +71,23 @@ def slots_on(request: Request, cores: int, gpus: int, amounts: Amounts = ()) -> 
     return slots
 
 
-def slots_of_idle(request: Request, shelf: Shelf) -> int:
-    """How many slots a target of this shelf can hold when all of it is free."""
-    return slots_on(request, shelf.cores, shelf.gpus, shelf.amounts)
+def slots_of_idle(request: Request, targets: TargetClass) -> int:
+    """How many slots an idle target of this class can hold."""
+    return slots_on(request, targets.cores, targets.gpus, targets.amounts)
 
 
-class Wish(NamedTuple):
-    """A request and its plan. `alone` is its rack if it asks for one target and can stand on one whole shelf only.
+class Prepared(NamedTuple):
+    """A request and its choice, with all that can be worked out before anything is placed.
 
-    Then `best` and `worst` are masks of the buckets that will do, `need` is what must be free there, `first_cores` and
-    `first_gpus` are the ids that it gets of an idle target. `whole` is its shelf if it asks for just `targets` of that
-    shelf, each with all that it has: then any idle ones will do, in whatever placement.
+    `free_index` is set if the request asks for one target and its choice is one whole target class: then `best` and
+    `worst` are the masks of the levels that have enough free, `cores` and `gpus` must be free on the target, and
+    `first_cores` and `first_gpus` are the ids that the job gets of an idle one. `whole` is set if the request asks for
+    `wanted` whole targets of one target class: then any idle ones fit, whatever the placement.
     """
 
     request: Request
-    plan: Plan
-    alone: Rack | None = None
+    choice: Choice
+    free_index: FreeIndex | None = None
     best: int = 0
     worst: int = 0
     cores: int = 0
@@ -93,5 +95,5 @@ class Wish(NamedTuple):
     nslots: int = 0
     first_cores: int = 0
     first_gpus: int = 0
-    whole: Shelf | None = None
-    targets: int = 0
+    whole: TargetClass | None = None
+    wanted: int = 0

@@ -1,8 +1,8 @@
-"""Countable resources of the targets of one shelf that have no ids (memory in bytes, licences): how much is left where.
+"""Countable resources, which have no ids (memory in bytes, licences): how much is left on each target, and in all.
 
 Law: an amount is fungible, so it is counted, never named. Targets of which nothing is taken cost nothing here; the
-others stand in levels by how much is left (its order of magnitude and two more binary digits), so that whoever asks for
-an amount passes over whole words of targets that have too little, and looks closely only at those near the limit.
+others are in levels by how much is left (its order of magnitude and two more binary digits), so that a search for an
+amount skips whole words of targets that have too little, and looks closely only at those near the limit.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits, ids_of
 
 
-class Stock:
-    """One kind: `total` is what each target of the shelf has."""
+class Countable:
+    """One kind, on the targets of a class, each of which has `total`."""
 
     __slots__ = ("_left", "_levels", "total")
 
@@ -27,7 +27,7 @@ class Stock:
         return self._left.get(rank, self.total)
 
     def set_left(self, rank: int, amount: int) -> None:
-        """From now on so much is free on a target."""
+        """Sets how much is free on a target."""
         at, bit = rank >> WORD_SHIFT, 1 << (rank & LOW_BITS)
         before = self._left.pop(rank, None)
         if before is not None:
@@ -40,7 +40,7 @@ class Stock:
             self._levels.setdefault(_level(amount), Bits()).put(at, bit)
 
     def forget(self, rank: int) -> None:
-        """The target is no longer on the shelf."""
+        """The target has left the class."""
         self.set_left(rank, self.total)
 
     def enough(self, at: int, word: int, need: int) -> int:
@@ -60,7 +60,7 @@ class Stock:
         return word
 
 
-class Shared:
+class InstanceCountables:
     """Those that the instance has once (licences, bandwidth to a file system); `totals` is what was granted to us.
 
     One account for all groups of a scheduler, since a job takes the same licence wherever it runs. Jobs found running
@@ -74,27 +74,27 @@ class Shared:
         self._used: dict[str, int] = {}
 
     def add(self, amounts: Amounts) -> None:
-        """More has come with a grow."""
+        """Adds what came with a grow."""
         self.totals = total(self.totals, amounts)
 
     def left(self, kind: str) -> int:
-        """How much is free; below nothing if jobs hold more than there is."""
+        """How much is free; negative if jobs hold more than there is."""
         return dict(self.totals).get(kind, 0) - self._used.get(kind, 0)
 
     def lacking(self, amounts: Amounts, *, ever: bool = False) -> Amounts:
-        """Of each kind of which there is less than this (with `ever`: in all), how much there is."""
+        """Of each kind of which less than this is free (with `ever`: exists), how much is."""
         if not amounts:
             return ()
         there = dict(self.totals) if ever else {kind: max(self.left(kind), 0) for kind, _ in amounts}
         return tuple([(kind, there.get(kind, 0)) for kind, amount in amounts if there.get(kind, 0) < amount])
 
     def claim(self, amounts: Amounts) -> None:
-        """A job has this, come what may."""
+        """Counts what a job has, whether it is free or not."""
         for kind, amount in amounts:
             self._used[kind] = self._used.get(kind, 0) + amount
 
     def give(self, amounts: Amounts) -> None:
-        """A job no longer has this. Raises LocalProtocolError if nobody had it."""
+        """Takes back what a job had. Raises LocalProtocolError for more than is taken."""
         for kind, amount in amounts:
             left = self._used.get(kind, 0) - amount
             if left < 0:
@@ -102,7 +102,7 @@ class Shared:
             self._used[kind] = left
 
     def used(self) -> Amounts:
-        """What jobs have."""
+        """What jobs have of each kind."""
         return tuple(sorted((kind, amount) for kind, amount in self._used.items() if amount))
 
 

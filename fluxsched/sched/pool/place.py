@@ -1,9 +1,9 @@
-"""Where a request goes: counts what is free, decides how much of a range to grant, then picks targets in order.
+"""Places a request: counts what is free, decides how much of a range to grant, then selects targets in order.
 
 Law: nothing is changed here. A request for one target looks at one small mask per GPU count, one summary and one word;
-one for many moves over words, 512 targets at a time, and begins only when the buckets hold enough of them. Ranges: as
-many slots a node as still leave enough nodes, then as many nodes (or slots) as are free. A target gets as many slots as
-fit on it, so a job touches few. Exclusive requests take idle targets whole.
+one for many goes over words, 512 targets at a time, and only when the levels hold enough of them. Ranges: as many slots
+a node as still leave enough nodes, then as many nodes (or slots) as are free. A target gets as many slots as fit on it,
+so a job touches few. Exclusive requests take idle targets whole.
 """
 
 from __future__ import annotations
@@ -11,70 +11,77 @@ from __future__ import annotations
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.sched.pool import reasons
 from fluxsched.sched.pool.bitset import BITS, lowest
-from fluxsched.sched.pool.choice import Plan, Wish, need_of, slots_of_idle
-from fluxsched.sched.pool.free_index import BEST_FIT, WORST_FIT
-from fluxsched.sched.pool.placement import Block, Fits, Infeasible, Insufficient, Outcome, shared_block
+from fluxsched.sched.pool.choice import Choice, Prepared, need_of, slots_of_idle
+from fluxsched.sched.pool.placement import (
+    BEST_FIT,
+    WORST_FIT,
+    Block,
+    Fits,
+    Infeasible,
+    Insufficient,
+    Outcome,
+    instance_block,
+)
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.select import Given, count, count_slots, nodes_of, slots_of
-from fluxsched.sched.pool.target_class import Shelf
+from fluxsched.sched.pool.select import Preferred, count_nodes, count_slots, select_nodes, select_slots
+from fluxsched.sched.pool.target_class import TargetClass
 
-WISHES_MAX = 4096
-"""Requests that are remembered in a generation, with all that can be worked out about them beforehand; 1 KiB each."""
+PREPARED_MAX = 4096
+"""Requests that are kept prepared in a generation; 1 KiB each."""
 
 
-
-def place(pool: Pool, request: Request, placement: str) -> Outcome:
-    """What the request comes to on what is free now, in the order of `placement` (one of shelf.PLACEMENTS)."""
-    fit = find(pool, request, placement)
+def place_now(pool: Pool, request: Request, placement: str) -> Outcome:
+    """The outcome for the request on what is free now, in the order of `placement` (one of PLACEMENTS)."""
+    fit = find_fit(pool, request, placement)
     if fit is not None:
         return fit
     never = infeasible(pool, request)
     if never is not None:
         return Infeasible(never)
-    plan = pool.plan(request.constraint)
-    if lacking := pool.shared.lacking(request.shared):
+    choice = pool.choice(request.constraint)
+    if lacking := pool.instance_countables.lacking(request.shared):
         return Insufficient(reasons.lacking_now(request, lacking))
-    return Insufficient(reasons.insufficient(pool, plan, request, _found(plan, request)))
+    return Insufficient(reasons.insufficient(pool, choice, request, _found(choice, request)))
 
 
-def find(pool: Pool, request: Request, placement: str, given: Given | None = None) -> Fits | None:
-    """Where the request fits now, or None. What is in `given` is chosen before all else."""
+def find_fit(pool: Pool, request: Request, placement: str, preferred: Preferred | None = None) -> Fits | None:
+    """Where the request fits now, or None. What is `preferred` is selected before all else."""
     try:
-        wish = pool.wishes[id(request)]  # the wish holds the request, so nobody else has its id
+        prepared = pool.prepared[id(request)]  # it holds the request, so the id stays its own
     except KeyError:
-        wish = _wish(pool, request)
-    _, _, rack, best, worst, need_cores, need_gpus, nslots, first_cores, first_gpus, whole, targets = wish
-    if rack is None or given is not None:
-        if whole is not None and given is None:
-            return _idle(request, whole, targets, nslots)
-        return _search(pool, wish, placement, given)
+        prepared = _prepare(pool, request)
+    _, _, index, best, worst, need_cores, need_gpus, nslots, first_cores, first_gpus, whole, wanted = prepared
+    if index is None or preferred is not None:
+        if whole is not None and preferred is None:
+            return _idle(request, whole, wanted, nslots)
+        return _search(pool, prepared, placement, preferred)
     while True:
         if placement == BEST_FIT:
-            some, order = rack.best & best, rack.by_best
+            some, order = index.best & best, index.by_best
         elif placement == WORST_FIT:
-            some, order = (rack.spread() if rack.worst is None else rack.worst) & worst, rack.by_worst
+            some, order = (index.spread() if index.worst is None else index.worst) & worst, index.by_worst
         else:
-            at, word = rack.first(best)
+            at, word = index.first(best)
             if word:
                 break
             return None
         if not some:
             return None
-        bucket = order[some.bit_length()]
-        top = bucket.top
+        level = order[some.bit_length()]
+        top = level.top
         at = (top & -top).bit_length() - 1
-        word = bucket.words[at]
+        word = level.words[at]
         if word:
             break
-        bucket.end(at)
+        level.unlist_word(at)
     lowest_id = (word & -word).bit_length() - 1
-    rest = pool.rests[at][lowest_id]
-    if rest is None:  # it is idle
+    partial = pool.partials[at][lowest_id]
+    if partial is None:  # it is idle
         return _fits(Fits, (request, ((at, BITS[lowest_id], first_cores, first_gpus, ()),), nslots))
-    cores, gpus, bucket = rest
-    if need_cores != bucket.cores:
+    cores, gpus, level = partial
+    if need_cores != level.cores:
         cores = cores & -cores if need_cores == 1 else lowest(cores, need_cores)
-    if need_gpus != bucket.gpus:
+    if need_gpus != level.gpus:
         gpus = gpus & -gpus if need_gpus == 1 else lowest(gpus, need_gpus)
     return _fits(Fits, (request, ((at, BITS[lowest_id], cores, gpus, ()),), nslots))
 
@@ -90,57 +97,57 @@ def infeasible(pool: Pool, request: Request) -> str | None:
 def shortage(pool: Pool, request: Request) -> tuple[int | None, str | None]:
     """How many nodes (or slots) of the pool could ever hold the request, and `infeasible`.
 
-    The number is None where what is missing is something else, which the instance has once.
+    The number is None where countables of the instance are missing.
     """
-    plan = pool.plan(request.constraint)
-    if lacking := pool.shared.lacking(request.shared, ever=True):
+    choice = pool.choice(request.constraint)
+    if lacking := pool.instance_countables.lacking(request.shared, ever=True):
         return None, reasons.lacking(request, lacking)
     per_node = request.slots.min if request.nodes is not None else 1
     need = need_of(request, per_node)
-    able = [choice for choice in plan if need.fits_ever(choice.shelf)]
+    able = [each for each in choice if need.fits_ever(each.targets)]
     if request.nodes is not None:
-        have, wanted = sum([choice.size for choice in able]), request.nodes.min
+        have, wanted = sum([each.size for each in able]), request.nodes.min
     else:
-        have = sum([choice.size * slots_of_idle(request, choice.shelf) for choice in able])
+        have = sum([each.size * slots_of_idle(request, each.targets) for each in able])
         wanted = request.slots.min
-    return have, None if have >= wanted else reasons.infeasible(plan, able, request, have)
+    return have, None if have >= wanted else reasons.infeasible(choice, able, request, have)
 
 
-def _found(plan: Plan, request: Request) -> int:
-    """How many nodes, or slots where nodes are of no matter, fit now."""
+def _found(choice: Choice, request: Request) -> int:
+    """How many nodes fit now, or slots if the request names no nodes."""
     if request.nodes is None:
-        return count_slots(plan, request)
-    return count(plan, need_of(request, request.slots.min))
+        return count_slots(choice, request)
+    return count_nodes(choice, need_of(request, request.slots.min))
 
 
-def _search(pool: Pool, wish: Wish, placement: str, given: Given | None) -> Fits | None:
-    """The general way: any number of targets on any number of shelves, and what the instance has once."""
-    request, plan = wish.request, wish.plan
-    if request.shared and pool.shared.lacking(request.shared):
+def _search(pool: Pool, prepared: Prepared, placement: str, preferred: Preferred | None) -> Fits | None:
+    """The general way: any number of targets of any number of classes, and countables of the instance."""
+    request, choice = prepared.request, prepared.choice
+    if request.shared and pool.instance_countables.lacking(request.shared):
         return None
     if request.nodes is not None:
-        fit = _by_nodes(plan, request, request.nodes, placement, given)
+        fit = _by_nodes(choice, request, request.nodes, placement, preferred)
     else:
-        fit = _by_slots(plan, request, placement, given)
+        fit = _by_slots(choice, request, placement, preferred)
     if fit is None or not request.shared:
         return fit
-    return Fits(request, fit.blocks + shared_block(request.shared), fit.nslots)
+    return Fits(request, fit.blocks + instance_block(request.shared), fit.nslots)
 
 
-def _by_slots(plan: Plan, request: Request, placement: str, given: Given | None) -> Fits | None:
+def _by_slots(choice: Choice, request: Request, placement: str, preferred: Preferred | None) -> Fits | None:
     slots: int | None = request.slots.min
     if not request.slots.is_fixed or (slots != 1 and not request.amounts):
-        slots = request.slots.largest(count_slots(plan, request))
-    blocks = slots_of(plan, request, slots, placement, given) if slots else None
+        slots = request.slots.largest(count_slots(choice, request))
+    blocks = select_slots(choice, request, slots, placement, preferred) if slots else None
     return Fits(request, tuple(blocks), slots) if slots and blocks else None
 
 
-def _idle(request: Request, shelf: Shelf, n: int, nslots: int) -> Fits | None:
-    """The `n` lowest idle targets of a shelf, whole."""
-    idle = shelf.idle
+def _idle(request: Request, targets: TargetClass, n: int, nslots: int) -> Fits | None:
+    """The `n` lowest idle targets of a class, whole."""
+    idle = targets.idle
     if idle.count < n:
         return None
-    cores, gpus = shelf.all_cores, shelf.all_gpus
+    cores, gpus = targets.all_cores, targets.all_gpus
     at = (idle.top & -idle.top).bit_length() - 1
     word = idle.words[at]
     if word.bit_count() >= n:  # mostly one word will do
@@ -157,55 +164,59 @@ def _idle(request: Request, shelf: Shelf, n: int, nslots: int) -> Fits | None:
     return _fits(Fits, (request, tuple(blocks), nslots))
 
 
-def _by_nodes(plan: Plan, request: Request, nodes: Count, placement: str, given: Given | None) -> Fits | None:
-    per_node = request.slots.largest(_most_slots(plan, request))
+def _by_nodes(
+    choice: Choice, request: Request, nodes: Count, placement: str, preferred: Preferred | None
+) -> Fits | None:
+    per_node = request.slots.largest(_most_slots(choice, request))
     while per_node is not None:
         need = need_of(request, per_node)
         wanted: int | None = 1
         if nodes.max != 1:  # the first one that fits is found without counting
-            wanted = nodes.largest(count(plan, need))
-        blocks = nodes_of(plan, need, wanted, placement, given) if wanted else None
+            wanted = nodes.largest(count_nodes(choice, need))
+        blocks = select_nodes(choice, need, wanted, placement, preferred) if wanted else None
         if wanted and blocks:
             return Fits(request, tuple(blocks), wanted * per_node)
         per_node = request.slots.largest(per_node - 1)
     return None
 
 
-def _most_slots(plan: Plan, request: Request) -> int:
-    """The most slots that a node of the plan could ever hold; bounds the slots a node that are tried."""
+def _most_slots(choice: Choice, request: Request) -> int:
+    """The most slots that a node of the choice could ever hold; bounds the slots a node that are tried."""
     if request.slots.is_fixed:
         return request.slots.min
-    return max([slots_of_idle(request, choice.shelf) for choice in plan], default=0)
+    return max([slots_of_idle(request, each.targets) for each in choice], default=0)
 
 
-def _wish(pool: Pool, request: Request) -> Wish:
-    """Works out once what each placing of a request needs."""
-    if len(pool.wishes) >= WISHES_MAX:
-        pool.wishes.clear()
-    plan = pool.plan(request.constraint)
-    wish = Wish(request, plan)
-    if request.slots.is_fixed and not request.shared and len(plan) == 1 and plan[0].only is None:
-        wish = _wish_on(wish, plan[0].shelf, plan[0].size)
-    pool.wishes[id(request)] = wish
-    return wish
+def _prepare(pool: Pool, request: Request) -> Prepared:
+    """Works out once what each attempt to place a request needs."""
+    if len(pool.prepared) >= PREPARED_MAX:
+        pool.prepared.clear()
+    choice = pool.choice(request.constraint)
+    prepared = Prepared(request, choice)
+    if request.slots.is_fixed and not request.shared and len(choice) == 1 and choice[0].only is None:
+        prepared = _prepare_whole(prepared, choice[0].targets, choice[0].size)
+    pool.prepared[id(request)] = prepared
+    return prepared
 
 
-def _wish_on(wish: Wish, shelf: Shelf, size: int) -> Wish:
-    """What a wish is worth that can stand on one whole shelf, of `size` targets, only."""
-    request = wish.request
+def _prepare_whole(prepared: Prepared, targets: TargetClass, size: int) -> Prepared:
+    """The same for a request whose choice is one whole class, of `size` targets."""
+    request = prepared.request
     slots, nodes = request.slots.min, request.nodes
     is_alone = nodes.max == 1 if nodes is not None else slots == 1 or size == 1
     nslots = slots if is_alone or nodes is not None else 1
     need = need_of(request, nslots)
-    cores, gpus = need.on(shelf)
-    if not need.fits_ever(shelf) or need.amounts_on(shelf):
-        return wish
+    cores, gpus = need.on(targets)
+    if not need.fits_ever(targets) or need.amounts_on(targets):
+        return prepared
     if is_alone:
-        ids = (0, 0) if shelf.mixed else (lowest(shelf.all_cores, cores), lowest(shelf.all_gpus, gpus))
-        return Wish(request, wish.plan, shelf.rack, *shelf.rack.fitting(cores, gpus), cores, gpus, nslots, *ids)
-    whole = (cores, gpus) == (shelf.cores, shelf.gpus) and not shelf.mixed
+        ids = (0, 0) if targets.mixed else (lowest(targets.all_cores, cores), lowest(targets.all_gpus, gpus))
+        masks = targets.index.fitting(cores, gpus)
+        return Prepared(request, prepared.choice, targets.index, *masks, cores, gpus, nslots, *ids)
+    if (cores, gpus) != (targets.cores, targets.gpus) or targets.mixed:
+        return prepared
     if nodes is None:
-        return wish._replace(whole=shelf, targets=slots, nslots=slots) if whole and request.cores == cores else wish
-    if nodes.is_fixed and whole:
-        return wish._replace(whole=shelf, targets=nodes.min, nslots=nodes.min * nslots)
-    return wish
+        return prepared._replace(whole=targets, wanted=slots, nslots=slots) if request.cores == cores else prepared
+    if nodes.is_fixed:
+        return prepared._replace(whole=targets, wanted=nodes.min, nslots=nodes.min * nslots)
+    return prepared

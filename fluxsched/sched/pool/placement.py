@@ -1,7 +1,7 @@
-"""What placing a request can come to: a closed set of three (law 9). Exceptions are for bugs.
+"""Placements, and the three outcomes of placing a request: a closed set (law 9). Exceptions are for bugs.
 
 `Fits` can be granted now, `Insufficient` may fit after a free or when targets come back, `Infeasible` never fits on
-what the group owns, whatever the weather (law 10). The last two say why, in words for the person who waits.
+what the group owns, up or down (law 10). The last two say why, in words for the job's owner.
 """
 
 from __future__ import annotations
@@ -16,6 +16,17 @@ from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, ids_of, words_of
 
+BEST_FIT = "best-fit"
+"""Fewest free GPUs first, then fewest free cores, then the lowest rank: fills gaps and keeps GPUs for jobs that ask."""
+
+WORST_FIT = "worst-fit"
+"""Most free cores first, then fewest free GPUs, then the lowest rank: spreads the load."""
+
+FIRST_FIT = "first-fit"
+"""The lowest ranks that have enough free: keeps jobs at one end of the machine."""
+
+PLACEMENTS = (WORST_FIT, BEST_FIT, FIRST_FIT)
+
 Block: TypeAlias = tuple[int, int, int, int, Amounts]
 """(at, word, cores, gpus, amounts): the same core and GPU ids, as masks, and the same amounts of countables of each
 target in `word`, whose lowest bit is rank 512 * at. A tuple without a name, since one is made for every allocation;
@@ -23,8 +34,8 @@ whoever is not in a hurry uses `parts_in`. A job's blocks have each of its targe
 
 Blocks: TypeAlias = tuple[Block, ...]
 
-SHARED = -1
-"""`at` of the block of no target, whose amounts are what a job has of the resources that the instance has once."""
+NO_TARGET = -1
+"""`at` of the block of no target, whose amounts are what a job has of the countables of the instance."""
 
 
 class Part(NamedTuple):
@@ -37,7 +48,7 @@ class Part(NamedTuple):
 
 
 def parts_in(blocks: Iterable[Block]) -> Iterator[Part]:
-    """The same, target by target."""
+    """Blocks target by target."""
     for at, word, cores, gpus, amounts in blocks:
         base = at << WORD_SHIFT
         for bit in ids_of(word):
@@ -45,27 +56,27 @@ def parts_in(blocks: Iterable[Block]) -> Iterator[Part]:
 
 
 def blocks_of(parts: Iterable[Part]) -> Blocks:
-    """Parts with equal contents joined word by word, in the order in which they first come."""
+    """Parts with equal contents joined word by word, in the order of their first."""
     return joined([(p.rank >> WORD_SHIFT, 1 << (p.rank & LOW_BITS), p.cores, p.gpus, p.amounts) for p in parts])
 
 
-def shared_block(amounts: Amounts) -> Blocks:
+def instance_block(amounts: Amounts) -> Blocks:
     """The block of no target, none if there are no amounts."""
-    return ((SHARED, 0, 0, 0, amounts),) if amounts else ()
+    return ((NO_TARGET, 0, 0, 0, amounts),) if amounts else ()
 
 
-def shared_in(blocks: Blocks) -> Amounts:
+def instance_amounts(blocks: Blocks) -> Amounts:
     """What is in the block of no target, which is the last one if a job has it."""
-    return blocks[-1][4] if blocks and blocks[-1][0] == SHARED else ()
+    return blocks[-1][4] if blocks and blocks[-1][0] == NO_TARGET else ()
 
 
 def on_targets(blocks: Iterable[Block]) -> list[Block]:
     """All but the block of no target."""
-    return [block for block in blocks if block[0] != SHARED]
+    return [block for block in blocks if block[0] != NO_TARGET]
 
 
 def joined(blocks: Iterable[Block]) -> Blocks:
-    """The same with as few blocks as can be."""
+    """The same in as few blocks as possible."""
     words: dict[tuple[int, int, int, Amounts], int] = {}
     for at, word, cores, gpus, amounts in blocks:
         key = (at, cores, gpus, amounts)
@@ -74,14 +85,14 @@ def joined(blocks: Iterable[Block]) -> Blocks:
 
 
 def blocks_in(resources: ResourceSet, without: Idset | None = None) -> Blocks:
-    """What an R names; ranks in `without` are left out."""
+    """The blocks of an R, without some ranks."""
     found: list[Block] = []
     for entry in resources.entries:
         ranks = entry.ranks if without is None else entry.ranks - without
         cores, gpus = entry.children.cores.mask, entry.children.gpus.mask
         amounts = entry.children.amounts
         found += [(at, word, cores, gpus, amounts) for at, word in words_of(ranks.mask)]
-    return (*found, *shared_block(resources.shared))
+    return (*found, *instance_block(resources.shared))
 
 
 class Fits(NamedTuple):

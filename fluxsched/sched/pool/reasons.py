@@ -1,4 +1,4 @@
-"""Why a job waits or never starts, in the words of the person who asks (law 9's outcomes carry these texts).
+"""Why a job waits or never starts, in words for its owner; the outcomes of law 9 carry these texts.
 
 The scheduler is not told whether a target is drained, torpid or offline: all three are `down` here.
 """
@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from fluxsched.core.amounts import Amounts, amount_text, total
 from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.jobspec import Request
-from fluxsched.sched.pool.choice import Choice, need_of
+from fluxsched.sched.pool.choice import Candidates, need_of
 from fluxsched.sched.pool.pool import Pool
 
 _MEMBERSHIP = re.compile(r"(?<![\w.@+-])\+(?=\w)")
 """The prefix of a property by which a queue marks its hosts (RFC 33): people know the queue, not the property."""
 
 
-def wish(request: Request) -> str:
+def asked(request: Request) -> str:
     """The request and its constraint: `4 nodes of 1 slot of 1 core with ssd and queue debug`."""
     text, shown = str(request), str(request.constraint)
     if request.constraint != EVERYTHING and shown not in text:
@@ -31,14 +31,14 @@ def counted(n: int, thing: str) -> str:
     return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
 
 
-def insufficient(pool: Pool, plan: Sequence[Choice], request: Request, found: int) -> str:
+def insufficient(pool: Pool, choice: Sequence[Candidates], request: Request, found: int) -> str:
     """What is missing now: `found` nodes (or slots) fit; the others that could ever fit are down or busy."""
     need = need_of(request, request.slots.min if request.nodes is not None else 1)
     able = down = 0
-    for choice in plan:
-        if need.fits_ever(choice.shelf):
-            able += choice.size
-            down += pool.down_in(choice)
+    for each in choice:
+        if need.fits_ever(each.targets):
+            able += each.size
+            down += pool.down_in(each)
     thing = "node" if request.nodes is not None else "slot"
     parts = [f"{counted(found, thing)} {'fits' if found == 1 else 'fit'} now" if found else "none is free"]
     if down:
@@ -46,35 +46,34 @@ def insufficient(pool: Pool, plan: Sequence[Choice], request: Request, found: in
     busy = able - down - found if request.nodes is not None else 0
     if busy:
         parts.append(f"{counted(busy, 'node')} {'is' if busy == 1 else 'are'} busy")
-    return f"needs {wish(request)}; {', '.join(parts)}"
+    return f"needs {asked(request)}; {', '.join(parts)}"
 
 
 def lacking(request: Request, there: Amounts) -> str:
     """What the instance does not have, ever: of each kind that is asked for, what there is."""
-    return f"needs {wish(request)}; the instance has only {_listed(there)}"
+    return f"needs {asked(request)}; the instance has only {_listed(there)}"
 
 
 def lacking_now(request: Request, there: Amounts) -> str:
-    """What the instance has once and others hold: of each kind, what is left."""
-    return f"needs {wish(request)}; only {_listed(there)} {'is' if len(there) == 1 else 'are'} left"
+    """What other jobs hold of the countables of the instance: of each kind, what is left."""
+    return f"needs {asked(request)}; only {_listed(there)} {'is' if len(there) == 1 else 'are'} left"
 
 
 def _listed(amounts: Amounts) -> str:
     return " and ".join([amount_text(kind, amount) for kind, amount in amounts])
 
 
-def infeasible(plan: Sequence[Choice], able: Sequence[Choice], request: Request, have: int) -> str:
-    """What is missing for good: `have` nodes (or slots) of the group could hold the request, on `able` shelves."""
-    if not plan:
-        return f"needs {wish(request)}; no node of the group matches"
+def infeasible(choice: Sequence[Candidates], able: Sequence[Candidates], request: Request, have: int) -> str:
+    """What is missing for good: `have` nodes (or slots) of the group could hold the request, in the classes `able`."""
+    if not choice:
+        return f"needs {asked(request)}; no node of the group matches"
     if not able:
-        nodes = sorted({(choice.shelf.cores, choice.shelf.gpus, choice.shelf.amounts) for choice in plan}, reverse=True)
-        cores, gpus, amounts = nodes[0]
+        cores, gpus, amounts = max((each.targets.cores, each.targets.gpus, each.targets.amounts) for each in choice)
         parts = [counted(cores, "core"), *([counted(gpus, "gpu")] if gpus else [])]
         parts += [amount_text(kind, amount) for kind, amount in amounts]
         absent = [kind for kind, _ in total(request.amounts, request.node_amounts) if kind not in dict(amounts)]
         parts += [f"no {kind}" for kind in absent]
         size = " and ".join(parts) + (" (see `amounts` in the configuration)" if absent else "")
-        return f"needs {wish(request)}; no node is large enough: the largest that matches has {size}"
+        return f"needs {asked(request)}; no node is large enough: the largest that matches has {size}"
     thing = "such node" if request.nodes is not None else "such slot"
-    return f"needs {wish(request)}; the group has only {counted(have, thing)}"
+    return f"needs {asked(request)}; the group has only {counted(have, thing)}"

@@ -1,7 +1,7 @@
-"""Picking many targets: words of them in the order of a placement, cut to what is wanted, and turned into blocks.
+"""Selects the targets of a job of many: words of them in the order of a placement, cut to what is wanted, as blocks.
 
-Law: nothing is changed here. Targets come in *piles*, all of one word and with equally much free, so a pile is taken
-whole, or its lowest ranks are. Shelves that stand in one another's order are merged; ties go to the lowest rank.
+Law: nothing is changed here. Targets come in batches, each of one word and with equally much free, so a batch is taken
+whole, or its lowest ranks are. The orders of several target classes are merged; ties go to the lowest rank.
 """
 
 from __future__ import annotations
@@ -10,121 +10,157 @@ from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
-from typing import Protocol
+from typing import NamedTuple
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.jobspec import Request
-from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of, lowest
-from fluxsched.sched.pool.choice import Choice, Need, Plan, need_of, slots_on
-from fluxsched.sched.pool.free_index import BEST_FIT, WORST_FIT, Bucket
-from fluxsched.sched.pool.placement import Block
-from fluxsched.sched.pool.target_class import Shelf
-
-Order = tuple[int, int, int]
-Pile = tuple[Order, int, Shelf, Bucket, int]
-"""(where it comes: two sort keys and its word), number of its shelf, shelf, bucket, which of the word."""
+from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, ids_of, lowest
+from fluxsched.sched.pool.choice import Candidates, Choice, Need, need_of, slots_on
+from fluxsched.sched.pool.free_index import FreeLevel
+from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Block, Blocks, on_targets
+from fluxsched.sched.pool.target_class import TargetClass
 
 
+class Batch(NamedTuple):
+    """The targets of a word that are on one level: `first`, `second` and `at` say where they come in the order."""
 
-class Given(Protocol):
-    """What a trial gave back: chosen before all else."""
+    first: int
+    second: int
+    at: int
+    class_number: int
+    level: FreeLevel
+    word: int
+    targets: TargetClass
 
-    words: dict[int, int]
+
+_order = itemgetter(0, 1, 2)
+_order_and_class = itemgetter(0, 1, 2, 3)
+
+
+class Preferred:
+    """Targets, and ids on them, that are selected before all others: `words` has the targets."""
+
+    __slots__ = ("_blocks", "words")
+
+    def __init__(self) -> None:
+        self.words: dict[int, int] = {}
+        self._blocks: dict[int, list[tuple[int, int, int, int]]] = {}
+
+    def add(self, blocks: Blocks) -> None:
+        for at, word, cores, gpus, _ in on_targets(blocks):
+            before = self.words.get(at, 0)
+            self.words[at] = before | word
+            self._blocks.setdefault(at, []).append((word, cores, gpus, before))
+
+    def undo(self, blocks: Blocks) -> None:
+        """Undoes the last `add`, which was of these blocks."""
+        for block in reversed(on_targets(blocks)):
+            at = block[0]
+            self.words[at] = self._blocks[at].pop()[3]
 
     def ids(self, rank: int) -> tuple[int, int]:
-        """The cores and GPUs that were given back on a target."""
-        ...
+        """The preferred cores and GPUs of a target."""
+        cores = gpus = 0
+        for word, some_cores, some_gpus, _ in self._blocks[rank >> WORD_SHIFT]:
+            if word >> (rank & LOW_BITS) & 1:
+                cores |= some_cores
+                gpus |= some_gpus
+        return cores, gpus
 
 
 # ---- in order
 
 
-def _piles_of(number: int, choice: Choice, need: Need, placement: str) -> Iterator[Pile]:
-    shelf, _, only = choice
-    stocks = [(shelf.stocks[kind], amount) for kind, amount in need.amounts_on(shelf)]
-    for bucket in shelf.rack.in_use(*need.on(shelf), placement):
-        cores, gpus = bucket.cores, bucket.gpus
+def _batches_by_level(number: int, candidates: Candidates, need: Need, placement: str) -> Iterator[Batch]:
+    """For best-fit and worst-fit: level by level."""
+    targets, _, only = candidates
+    countables = [(targets.countables[kind], amount) for kind, amount in need.amounts_on(targets)]
+    for level in targets.index.in_use(*need.on(targets), placement):
+        cores, gpus = level.cores, level.gpus
         first, second = (gpus, cores) if placement == BEST_FIT else (-cores, gpus)
-        for at, word in bucket.filled() if only is None else bucket.filled(only.top):
+        for at, word in level.filled() if only is None else level.filled(only.top):
             if only is not None:
                 word &= only.words[at]
-            for stock, amount in stocks:
-                word = stock.enough(at, word, amount)
+            for countable, amount in countables:
+                word = countable.enough(at, word, amount)
             if word:
-                yield (first, second, at), number, shelf, bucket, word
+                yield Batch(first, second, at, number, level, word, targets)
 
 
-def _piles_by_rank(number: int, choice: Choice, need: Need) -> Iterator[Pile]:
-    """For first-fit: word by word, in each of them bucket by bucket."""
-    shelf, _, only = choice
-    stocks = [(shelf.stocks[kind], amount) for kind, amount in need.amounts_on(shelf)]
-    buckets = shelf.rack.in_use(*need.on(shelf), BEST_FIT)
+def _batches_by_rank(number: int, candidates: Candidates, need: Need) -> Iterator[Batch]:
+    """For first-fit: word by word, in each of them level by level."""
+    targets, _, only = candidates
+    countables = [(targets.countables[kind], amount) for kind, amount in need.amounts_on(targets)]
+    levels = targets.index.in_use(*need.on(targets), BEST_FIT)
     top = 0
-    for bucket in buckets:
-        top |= bucket.top
+    for level in levels:
+        top |= level.top
     for at in ids_of(top if only is None else top & only.top):
-        for bucket in buckets:
-            word = bucket.words.get(at, 0) if only is None else bucket.words.get(at, 0) & only.words[at]
-            for stock, amount in stocks:
-                word = stock.enough(at, word, amount)
+        for level in levels:
+            word = level.words.get(at, 0) if only is None else level.words.get(at, 0) & only.words[at]
+            for countable, amount in countables:
+                word = countable.enough(at, word, amount)
             if word:
-                yield (0, 0, at), number, shelf, bucket, word
+                yield Batch(0, 0, at, number, level, word, targets)
 
 
-def piles(plan: Plan, need: Need, placement: str) -> Iterable[Pile]:
+def _batches(choice: Choice, need: Need, placement: str) -> Iterable[Batch]:
     """All targets that fit, in order."""
-    able = [(number, choice) for number, choice in enumerate(plan) if need.fits_ever(choice.shelf)]
+    able = [(number, each) for number, each in enumerate(choice) if need.fits_ever(each.targets)]
     if placement in (BEST_FIT, WORST_FIT):
-        streams = [_piles_of(number, choice, need, placement) for number, choice in able]
+        streams = [_batches_by_level(number, each, need, placement) for number, each in able]
     else:
-        streams = [_piles_by_rank(number, choice, need) for number, choice in able]
-    return streams[0] if len(streams) == 1 else merge(*streams, key=itemgetter(0, 1))
+        streams = [_batches_by_rank(number, each, need) for number, each in able]
+    return streams[0] if len(streams) == 1 else merge(*streams, key=_order_and_class)
 
 
-def _rows(plan: Plan, need: Need, placement: str, given: Given | None) -> Iterator[list[Pile]]:
-    """Piles that stand at the same place in the order; with `given`, first what of them was given, then the rest."""
-    for turn in (True, False) if given is not None else (None,):
-        for _, row in groupby(piles(plan, need, placement), itemgetter(0)):
-            if turn is None:
-                yield list(row)
-                continue
-            assert given is not None
+def _ties(choice: Choice, need: Need, placement: str, preferred: Preferred | None) -> Iterator[list[Batch]]:
+    """Lists of batches at the same place in the order; with `preferred`, first those targets, then the others."""
+    if preferred is None:
+        for _, tie in groupby(_batches(choice, need, placement), _order):
+            yield list(tie)
+        return
+    for early in (True, False):
+        for _, tie in groupby(_batches(choice, need, placement), _order):
             kept = []
-            for order, number, shelf, bucket, word in row:
-                early = word & given.words.get(order[2], 0)
-                if some := early if turn else word ^ early:
-                    kept.append((order, number, shelf, bucket, some))
+            for batch in tie:
+                some = batch.word & preferred.words.get(batch.at, 0)
+                if word := some if early else batch.word ^ some:
+                    kept.append(batch._replace(word=word))
             if kept:
                 yield kept
 
 
-# ---- taking
+# ---- selecting
 
 
-def nodes_of(plan: Plan, need: Need, n: int, placement: str, given: Given | None) -> list[Block] | None:
+def select_nodes(choice: Choice, need: Need, n: int, placement: str, preferred: Preferred | None) -> list[Block] | None:
     """The first `n` targets that fit, each with the same need; None if there are fewer."""
     blocks: list[Block] = []
-    for row in _rows(plan, need, placement, given):
+    for tie in _ties(choice, need, placement, preferred):
         union = 0
-        for pile in row:
-            union |= pile[4]
+        for batch in tie:
+            union |= batch.word
         if union.bit_count() > n:
             union = lowest(union, n)
-        for order, _, shelf, _, word in row:
-            if mine := word & union:
-                _emit(blocks, shelf, order[2], mine, need, given)
+        for batch in tie:
+            if mine := batch.word & union:
+                _emit(blocks, batch.targets, batch.at, mine, need, preferred)
         n -= union.bit_count()
         if not n:
             return blocks
     return None
 
 
-def slots_of(plan: Plan, request: Request, n: int, placement: str, given: Given | None) -> list[Block] | None:
+def select_slots(
+    choice: Choice, request: Request, n: int, placement: str, preferred: Preferred | None
+) -> list[Block] | None:
     """Targets that hold `n` slots in all, each as many as fit on it; None if there are fewer."""
     blocks: list[Block] = []
-    for row in _rows(plan, need_of(request, 1), placement, given):
-        for order, _, shelf, bucket, word in row if len(row) == 1 and not request.amounts else _one_by_one(row):
-            each = slots_on(request, bucket.cores, bucket.gpus, _left(request, shelf, order[2], word))
+    for tie in _ties(choice, need_of(request, 1), placement, preferred):
+        for batch in tie if len(tie) == 1 and not request.amounts else _one_by_one(tie):
+            targets, at, word = batch.targets, batch.at, batch.word
+            each = slots_on(request, batch.level.cores, batch.level.gpus, _left(request, batch))
             whole = n // each
             count = word.bit_count()
             if count > whole:
@@ -133,42 +169,44 @@ def slots_of(plan: Plan, request: Request, n: int, placement: str, given: Given 
             else:
                 full, rest = word, 0
             if full:
-                _emit(blocks, shelf, order[2], full, need_of(request, each), given)
+                _emit(blocks, targets, at, full, need_of(request, each), preferred)
             if rest:
-                _emit(blocks, shelf, order[2], rest, need_of(request, n % each), given)
+                _emit(blocks, targets, at, rest, need_of(request, n % each), preferred)
             n -= n if count > whole else count * each
             if not n:
                 return blocks
     return None
 
 
-def _left(request: Request, shelf: Shelf, at: int, word: int) -> Amounts:
-    """What is left of the countables on a single target, if the request asks for any."""
-    return shelf.free_amounts(at << WORD_SHIFT | word.bit_length() - 1) if request.amounts else ()
+def _left(request: Request, batch: Batch) -> Amounts:
+    """What is left of the countables on a batch of one target, if the request asks for any."""
+    return batch.targets.free_amounts(batch.at << WORD_SHIFT | batch.word.bit_length() - 1) if request.amounts else ()
 
 
-def _one_by_one(row: list[Pile]) -> list[Pile]:
-    """Piles of one word target by target, ascending, where they do not have equally much free."""
-    singles = [
-        (order, number, shelf, bucket, 1 << id) for order, number, shelf, bucket, word in row for id in ids_of(word)
-    ]
-    return sorted(singles, key=itemgetter(4))
+def _one_by_one(tie: list[Batch]) -> list[Batch]:
+    """Batches of one word target by target, ascending."""
+    singles = [batch._replace(word=1 << id) for batch in tie for id in ids_of(batch.word)]
+    return sorted(singles, key=itemgetter(5))
 
 
-def _emit(blocks: list[Block], shelf: Shelf, at: int, word: int, need: Need, given: Given | None) -> None:
-    """What the need gets on these targets: the lowest ids, those given first."""
-    amounts = need.amounts_on(shelf)
-    cores, gpus = need.on(shelf)
-    some = word & given.words.get(at, 0) if given is not None and (cores, gpus) != (shelf.cores, shelf.gpus) else 0
-    idle = word & shelf.idle.words.get(at, 0) & ~some
+def _emit(
+    blocks: list[Block], targets: TargetClass, at: int, word: int, need: Need, preferred: Preferred | None
+) -> None:
+    """Appends what the need gets on these targets: the lowest ids, preferred ones first."""
+    amounts = need.amounts_on(targets)
+    cores, gpus = need.on(targets)
+    some = 0
+    if preferred is not None and (cores, gpus) != (targets.cores, targets.gpus):
+        some = word & preferred.words.get(at, 0)
+    idle = word & targets.idle.words.get(at, 0) & ~some
     if idle:
-        blocks.append((at, idle, lowest(shelf.all_cores, cores), lowest(shelf.all_gpus, gpus), amounts))
+        blocks.append((at, idle, lowest(targets.all_cores, cores), lowest(targets.all_gpus, gpus), amounts))
     for id in ids_of(word ^ idle):
         rank = at << WORD_SHIFT | id
-        free_cores, free_gpus = shelf.free_ids(rank)
+        free_cores, free_gpus = targets.free_ids(rank)
         if some >> id & 1:
-            assert given is not None
-            early_cores, early_gpus = given.ids(rank)
+            assert preferred is not None
+            early_cores, early_gpus = preferred.ids(rank)
             mine = _chosen(free_cores, cores, early_cores), _chosen(free_gpus, gpus, early_gpus)
         else:
             mine = lowest(free_cores, cores), lowest(free_gpus, gpus)
@@ -185,26 +223,26 @@ def _chosen(free: int, n: int, first: int) -> int:
 # ---- counting
 
 
-def count(plan: Plan, need: Need) -> int:
+def count_nodes(choice: Choice, need: Need) -> int:
     """How many targets fit now."""
-    if any(need.amounts_on(shelf) for shelf, _, _ in plan):
-        return sum([pile[4].bit_count() for pile in piles(plan, need, BEST_FIT)])
+    if any(need.amounts_on(targets) for targets, _, _ in choice):
+        return sum([batch.word.bit_count() for batch in _batches(choice, need, BEST_FIT)])
     found = 0
-    for shelf, _, only in plan:
-        for bucket in shelf.rack.in_use(*need.on(shelf), BEST_FIT):
-            found += bucket.count if only is None else bucket.count_common(only)
+    for targets, _, only in choice:
+        for level in targets.index.in_use(*need.on(targets), BEST_FIT):
+            found += level.count if only is None else level.count_common(only)
     return found
 
 
-def count_slots(plan: Plan, request: Request) -> int:
+def count_slots(choice: Choice, request: Request) -> int:
     """How many slots fit now."""
     found, need = 0, need_of(request, 1)
     if request.amounts:
-        for order, _, shelf, bucket, word in _one_by_one(list(piles(plan, need, BEST_FIT))):
-            found += slots_on(request, bucket.cores, bucket.gpus, _left(request, shelf, order[2], word))
+        for batch in _one_by_one(list(_batches(choice, need, BEST_FIT))):
+            found += slots_on(request, batch.level.cores, batch.level.gpus, _left(request, batch))
         return found
-    for shelf, _, only in plan:
-        for bucket in shelf.rack.in_use(*need.on(shelf), BEST_FIT):
-            some = bucket.count if only is None else bucket.count_common(only)
-            found += slots_on(request, bucket.cores, bucket.gpus) * some
+    for targets, _, only in choice:
+        for level in targets.index.in_use(*need.on(targets), BEST_FIT):
+            some = level.count if only is None else level.count_common(only)
+            found += slots_on(request, level.cores, level.gpus) * some
     return found

@@ -1,13 +1,12 @@
-"""Equal targets on one shelf: those that may be used stand in buckets by how many GPUs and cores are free on them.
+"""A target class: targets with equal resources, the usable ones indexed by how many cores and GPUs are free on them.
 
-Law: what is taken or given costs what it touches. A target that may be used and is idle or spent (nothing free) is a
-bit in a word of its bucket and nothing else, so 512 of them move at once; of one that is partly free the rest is noted
-beside. A target that is down stands in no bucket, and its rest is noted unless it is idle. Targets of one shelf have
-the same ids, amounts and properties (as far as those were told apart), so a constraint mostly takes a shelf whole or
-leaves it.
+Law: taking and giving cost what they touch. A usable target that is idle or busy (nothing free) is one bit of a word on
+its level and nothing else, so 512 of them move at once; of one that is partly free, the ids are kept beside. A target
+that is down is on no level, and its free ids are kept unless it is idle. Targets of one class have the same ids,
+amounts and properties (as far as those are told apart), so a constraint mostly allows a class whole or not at all.
 
-A *mixed* shelf has targets of equal counts but different ids, for machines where nearly all differ: there the rest of
-every target is noted, and none is moved with others.
+A *mixed* class has targets with equal counts but different ids, for machines where nearly all differ: there the free
+ids of every target are kept, and none moves with others.
 """
 
 from __future__ import annotations
@@ -16,36 +15,34 @@ from typing import TypeAlias
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.sched.pool.bitset import BITS, LOW_BITS, WORD_SHIFT, Bits, ids_of
-from fluxsched.sched.pool.countables import Stock
-from fluxsched.sched.pool.free_index import BEST_FIT, FIRST_FIT, PLACEMENTS, WORST_FIT, Bucket, Rack
+from fluxsched.sched.pool.countables import Countable
+from fluxsched.sched.pool.free_index import FreeIndex, FreeLevel
 from fluxsched.sched.pool.placement import Block
 
-__all__ = ["BEST_FIT", "FIRST_FIT", "PLACEMENTS", "WORST_FIT", "Rests", "Shelf", "ranks_in"]
-
 MIXED = -1
-"""The ids of a mixed shelf: no target's free ids ever equal it."""
+"""The ids of a mixed class: no target's free ids ever equal it."""
 
-Rest: TypeAlias = tuple[int, int, Bucket]
-"""Of one target: its free cores and GPUs, and the bucket for so many, where it stands if it may be used."""
+Partial: TypeAlias = tuple[int, int, FreeLevel]
+"""The free cores and GPUs of one target, and the level for so many, on which it is if it may be used."""
 
-Rests: TypeAlias = dict[int, list[Rest | None]]
-"""Of each word in which there are targets: the rests of its 512 ranks, None where the bits of the buckets tell all."""
+Partials: TypeAlias = dict[int, list[Partial | None]]
+"""For each word with targets: what is free on each of its 512 ranks, None where its level says all."""
 
 
-class Shelf:
+class TargetClass:
     """`cores` and `gpus` are each target's totals, `all_cores` and `all_gpus` their ids, `amounts` its countables.
 
-    `rests` is the pool's, shared by all its shelves. `idle` is the bucket of targets that have everything free, `spent`
-    of those that have nothing.
+    `partials` belongs to the pool, and all its classes use it. `idle` is the level of the targets that have everything
+    free, `busy` that of those that have nothing free.
     """
 
     __slots__ = (
-        "_buckets", "_row", "_totals", "all_cores", "all_gpus", "amounts", "cores", "gpus", "idle", "layout",
-        "members", "mixed", "rack", "rests", "spent", "stocks",
+        "_levels", "_row", "_totals", "all_cores", "all_gpus", "amounts", "busy", "cores", "countables", "gpus", "idle",
+        "index", "layout", "members", "mixed", "partials",
     )  # fmt: skip
 
-    def __init__(self, rests: Rests, cores: int, gpus: int, amounts: Amounts, *, mixed: bool) -> None:
-        self.layout = (cores, gpus, amounts)  # on a mixed shelf just those of the first target
+    def __init__(self, partials: Partials, cores: int, gpus: int, amounts: Amounts, *, mixed: bool) -> None:
+        self.layout = (cores, gpus, amounts)  # of a mixed class just those of its first target
         self.mixed = mixed
         self.all_cores = MIXED if mixed else cores
         self.all_gpus = MIXED if mixed else gpus
@@ -53,78 +50,78 @@ class Shelf:
         self.gpus = gpus.bit_count()
         self.amounts = amounts
         self.members = Bits()
-        self.rests = rests
-        self.rack = Rack(self.cores, self.gpus)
+        self.partials = partials
+        self.index = FreeIndex(self.cores, self.gpus)
         self._row = self.cores + 1
-        self._buckets = self.rack.buckets
-        aside = Bucket(self.rack, 0, 0)  # where nobody ever stands
-        self.idle = aside if mixed else self.rack.bucket(self.cores, self.gpus)
-        self.spent = aside if mixed else self.rack.bucket(0, 0)
-        self.stocks = {kind: Stock(total) for kind, total in amounts}
-        self._totals: dict[int, tuple[int, int]] = {}  # of a mixed shelf
+        self._levels = self.index.levels
+        unused = FreeLevel(self.index, 0, 0)
+        self.idle = unused if mixed else self.index.level(self.cores, self.gpus)
+        self.busy = unused if mixed else self.index.level(0, 0)
+        self.countables = {kind: Countable(total) for kind, total in amounts}
+        self._totals: dict[int, tuple[int, int]] = {}  # of a mixed class
 
-    # ---- who is here
+    # ---- members
 
-    def join(self, at: int, word: int, cores: int, gpus: int) -> None:
-        """Targets with these ids come, idle and down; on a shelf that is not mixed the ids are the shelf's."""
+    def add(self, at: int, word: int, cores: int, gpus: int) -> None:
+        """Adds targets with these ids, idle and down; unless the class is mixed, the ids are those of the class."""
         self.members.put(at, word)
         if self.mixed:
-            rests, rest = self.rests[at], (cores, gpus, self.rack.bucket(self.cores, self.gpus))
+            partials, partial = self.partials[at], (cores, gpus, self.index.level(self.cores, self.gpus))
             for id in ids_of(word):
                 self._totals[at << WORD_SHIFT | id] = (cores, gpus)
-                rests[id] = rest
+                partials[id] = partial
 
-    def quit(self, at: int, word: int) -> None:
-        """Targets that are down go."""
+    def remove(self, at: int, word: int) -> None:
+        """Removes targets that are down."""
         self.members.drop(at, word)
-        rests = self.rests[at]
+        partials = self.partials[at]
         for id in ids_of(word):
-            rests[id] = None
+            partials[id] = None
             self._totals.pop(at << WORD_SHIFT | id, None)
-            for stock in self.stocks.values():
-                stock.forget(at << WORD_SHIFT | id)
+            for countable in self.countables.values():
+                countable.forget(at << WORD_SHIFT | id)
 
-    def hand_over(self, at: int, word: int, other: Shelf) -> None:
-        """Targets that are down move to another shelf of the same ids and amounts, busy or not."""
+    def transfer(self, at: int, word: int, other: TargetClass) -> None:
+        """Moves targets that are down, busy or not, to another class with the same ids and amounts."""
         self.members.drop(at, word)
         other.members.put(at, word)
-        rests = self.rests[at]
+        partials = self.partials[at]
         for id in ids_of(word):
-            rest, rank = rests[id], at << WORD_SHIFT | id
-            if rest is not None:
-                rests[id] = (rest[0], rest[1], other.rack.bucket(rest[2].cores, rest[2].gpus))
+            partial, rank = partials[id], at << WORD_SHIFT | id
+            if partial is not None:
+                partials[id] = (partial[0], partial[1], other.index.level(partial[2].cores, partial[2].gpus))
             if self.mixed:
                 other._totals[rank] = self._totals.pop(rank)
-            for kind, stock in self.stocks.items():
-                other.stocks[kind].set_left(rank, stock.left(rank))
-                stock.forget(rank)
+            for kind, countable in self.countables.items():
+                other.countables[kind].set_left(rank, countable.left(rank))
+                countable.forget(rank)
 
-    def rise(self, at: int, word: int) -> None:
-        """Targets that were down may be used."""
-        rests = self.rests[at]
-        for id in ids_of(word) if any(rests) else ():
-            rest = rests[id]
-            if rest is not None:
-                rest[2].put(at, 1 << id)
+    def set_up(self, at: int, word: int) -> None:
+        """Makes targets that were down usable."""
+        partials = self.partials[at]
+        for id in ids_of(word) if any(partials) else ():
+            partial = partials[id]
+            if partial is not None:
+                partial[2].put(at, 1 << id)
                 word ^= 1 << id
-                if rest[2] is self.spent:
-                    rests[id] = None
+                if partial[2] is self.busy:
+                    partials[id] = None
         if word:
             self.idle.put(at, word)
 
-    def fall(self, at: int, word: int) -> None:
-        """Targets that were up may not be used."""
-        rests, idle, spent = self.rests[at], word & self.idle.at(at), word & self.spent.at(at)
+    def set_down(self, at: int, word: int) -> None:
+        """Takes targets that were up out of use."""
+        partials, idle, busy = self.partials[at], word & self.idle.at(at), word & self.busy.at(at)
         if idle:
             self.idle.drop(at, idle)
-        if spent:
-            self.spent.drop(at, spent)
-        for id in ids_of(spent):
-            rests[id] = (0, 0, self.spent)
-        for id in ids_of(word ^ idle ^ spent):
-            rest = rests[id]
-            assert rest is not None, f"rank {at << WORD_SHIFT | id} is up but in no bucket"
-            rest[2].drop(at, 1 << id)
+        if busy:
+            self.busy.drop(at, busy)
+        for id in ids_of(busy):
+            partials[id] = (0, 0, self.busy)
+        for id in ids_of(word ^ idle ^ busy):
+            partial = partials[id]
+            assert partial is not None, f"rank {at << WORD_SHIFT | id} is up but on no level"
+            partial[2].drop(at, 1 << id)
 
     def ids(self, rank: int) -> tuple[int, int]:
         """All cores and GPUs of a member, busy or not."""
@@ -132,21 +129,21 @@ class Shelf:
 
     def free_ids(self, rank: int) -> tuple[int, int]:
         """The free cores and GPUs of a member."""
-        rest = self.rests[rank >> WORD_SHIFT][rank & LOW_BITS]
-        if rest is not None:
-            return rest[0], rest[1]
-        return (0, 0) if rank in self.spent else (self.all_cores, self.all_gpus)
+        partial = self.partials[rank >> WORD_SHIFT][rank & LOW_BITS]
+        if partial is not None:
+            return partial[0], partial[1]
+        return (0, 0) if rank in self.busy else (self.all_cores, self.all_gpus)
 
     def free_amounts(self, rank: int) -> Amounts:
         """What is left of each countable on a member."""
-        return tuple([(kind, stock.left(rank)) for kind, stock in self.stocks.items()])
+        return tuple([(kind, countable.left(rank)) for kind, countable in self.countables.items()])
 
     # ---- taking and giving: the caller names members of one word; False changes nothing
 
     def take(self, block: Block) -> bool:
-        """Marks the block busy on each of its targets, if all of them are up and have it free.
+        """Marks the block busy on each of its targets, if it is free on all and all are up.
 
-        `take` and `give` of one target are most of what a pool does, so the steps of buckets are written out there.
+        `take` and `give` of one target are most of what a pool does, so the steps of levels are written out there.
         """
         at, word, cores, gpus, amounts = block
         if amounts:
@@ -155,19 +152,19 @@ class Shelf:
         if cores == self.all_cores and gpus == self.all_gpus:
             if old.words.get(at, 0) & word != word:
                 return False
-            old.hand(at, word, word.bit_count(), self.spent)
+            old.transfer(at, word, word.bit_count(), self.busy)
             return True
         id = word.bit_length() - 1
         if word != BITS[id]:
             return self._take_many(at, word, cores, gpus)
-        rests = self.rests[at]
-        rest = rests[id]
-        if rest is None:
+        partials = self.partials[at]
+        partial = partials[id]
+        if partial is None:
             left_cores, left_gpus = self.all_cores ^ cores, self.all_gpus ^ gpus
             if not cores and not gpus:
                 return True
         else:
-            left_cores, left_gpus, old = rest
+            left_cores, left_gpus, old = partial
             left_cores ^= cores
             left_gpus ^= gpus
         words = old.words
@@ -176,48 +173,47 @@ class Shelf:
             return False
         if left_cores or left_gpus or self.mixed:
             try:
-                bucket = self._buckets[left_gpus.bit_count() * self._row + left_cores.bit_count()]
+                level = self._levels[left_gpus.bit_count() * self._row + left_cores.bit_count()]
             except KeyError:
-                bucket = self.rack.bucket(left_cores.bit_count(), left_gpus.bit_count())
-            rests[id] = (left_cores, left_gpus, bucket)
+                level = self.index.level(left_cores.bit_count(), left_gpus.bit_count())
+            partials[id] = (left_cores, left_gpus, level)
         else:
-            bucket = self.spent
-            rests[id] = None
+            level = self.busy
+            partials[id] = None
         words[at] = others
         old.count -= 1
-        words = bucket.words
+        words = level.words
         try:
             words[at] |= word
         except KeyError:
             words[at] = word
-            bucket.begin(at)
-        bucket.count += 1
+            level.list_word(at)
+        level.count += 1
         return True
 
     def give(self, block: Block) -> bool:
-        """Marks the block free on each of its targets, if all have it busy; ids that they do not have are passed over.
-        """
+        """Marks the block free on each of its targets, if it is busy on all; ids that they do not have are ignored."""
         at, word, cores, gpus, amounts = block
         if amounts:
             return self._give_counted(at, word, cores, gpus, amounts)
-        old, all_cores, all_gpus = self.spent, self.all_cores, self.all_gpus
+        old, all_cores, all_gpus = self.busy, self.all_cores, self.all_gpus
         cores &= all_cores
         gpus &= all_gpus
         if cores == all_cores and gpus == all_gpus and old.words.get(at, 0) & word == word:
-            old.hand(at, word, word.bit_count(), self.idle)
+            old.transfer(at, word, word.bit_count(), self.idle)
             return True
         id = word.bit_length() - 1
         if word != BITS[id]:
             return self._give_many(at, word, cores, gpus)
-        rests = self.rests[at]
-        rest = rests[id]
-        if rest is None:
+        partials = self.partials[at]
+        partial = partials[id]
+        if partial is None:
             words = old.words
             have = words.get(at, 0)
             if not have & word or not (cores or gpus):
                 return not cores and not gpus
         else:
-            free_cores, free_gpus, old = rest
+            free_cores, free_gpus, old = partial
             if self.mixed:
                 mine = self._totals[at << WORD_SHIFT | id]
                 cores &= mine[0]
@@ -229,28 +225,28 @@ class Shelf:
             words = old.words
             have = words.get(at, 0)
         if cores == all_cores and gpus == all_gpus:
-            bucket = self.idle
-            rests[id] = None
+            level = self.idle
+            partials[id] = None
         else:
             try:
-                bucket = self._buckets[gpus.bit_count() * self._row + cores.bit_count()]
+                level = self._levels[gpus.bit_count() * self._row + cores.bit_count()]
             except KeyError:
-                bucket = self.rack.bucket(cores.bit_count(), gpus.bit_count())
-            rests[id] = (cores, gpus, bucket)
+                level = self.index.level(cores.bit_count(), gpus.bit_count())
+            partials[id] = (cores, gpus, level)
         if have & word:  # it is up
             words[at] = have ^ word
             old.count -= 1
-            words = bucket.words
+            words = level.words
             try:
                 words[at] |= word
             except KeyError:
                 words[at] = word
-                bucket.begin(at)
-            bucket.count += 1
+                level.list_word(at)
+            level.count += 1
         return True
 
     def take_down(self, at: int, bit: int, cores: int, gpus: int) -> bool:
-        """Like `take`, of one target that is down: a job was found running there."""
+        """Like `take`, for one target that is down: a job was found running there."""
         id = bit.bit_length() - 1
         free_cores, free_gpus = self.free_ids(at << WORD_SHIFT | id)
         if free_cores & cores != cores or free_gpus & gpus != gpus:
@@ -258,20 +254,20 @@ class Shelf:
         if cores or gpus:
             free_cores ^= cores
             free_gpus ^= gpus
-            bucket = self.rack.bucket(free_cores.bit_count(), free_gpus.bit_count())
-            self.rests[at][id] = (free_cores, free_gpus, bucket)
+            level = self.index.level(free_cores.bit_count(), free_gpus.bit_count())
+            self.partials[at][id] = (free_cores, free_gpus, level)
         return True
 
     def take_amounts(self, at: int, word: int, amounts: Amounts) -> bool:
         """Takes so much of each kind on each of these targets, if all have it."""
-        stocks = self.stocks
+        countables = self.countables
         for kind, amount in amounts:
-            if kind not in stocks or stocks[kind].enough(at, word, amount) != word:
+            if kind not in countables or countables[kind].enough(at, word, amount) != word:
                 return False
         for kind, amount in amounts:
-            stock = stocks[kind]
+            countable = countables[kind]
             for rank in ranks_in(at, word):
-                stock.set_left(rank, stock.left(rank) - amount)
+                countable.set_left(rank, countable.left(rank) - amount)
         return True
 
     def _take_counted(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts) -> bool:
@@ -281,14 +277,14 @@ class Shelf:
         return self.take_amounts(at, word, amounts) or not self.give(ids)
 
     def _give_counted(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts) -> bool:
-        """Kinds that these targets do not have are passed over."""
+        """Kinds that these targets do not have are ignored."""
         if word & ~self.members.at(at) or not self.give((at, word, cores, gpus, ())):
             return False
         for kind, amount in amounts:
-            stock = self.stocks.get(kind)
-            if stock is not None:
+            countable = self.countables.get(kind)
+            if countable is not None:
                 for rank in ranks_in(at, word):
-                    stock.set_left(rank, min(stock.left(rank) + amount, stock.total))
+                    countable.set_left(rank, min(countable.left(rank) + amount, countable.total))
         return True
 
     def _take_many(self, at: int, word: int, cores: int, gpus: int) -> bool:
@@ -306,8 +302,8 @@ class Shelf:
         return True
 
     def _give_many(self, at: int, word: int, cores: int, gpus: int) -> bool:
-        if word & self.spent.at(at) == word:
-            self._move_many(at, word, cores, gpus, self.spent)
+        if word & self.busy.at(at) == word:
+            self._move_many(at, word, cores, gpus, self.busy)
             return True
         for id in ids_of(word):
             if not self.give((at, 1 << id, cores, gpus, ())):
@@ -317,14 +313,14 @@ class Shelf:
                 return False
         return True
 
-    def _move_many(self, at: int, word: int, cores: int, gpus: int, old: Bucket) -> None:
-        """Targets that were idle or spent all have these ids free from now on."""
-        bucket = self.rack.bucket(cores.bit_count(), gpus.bit_count())
-        old.hand(at, word, word.bit_count(), bucket)
-        if bucket is not self.idle and bucket is not self.spent:
-            rests, rest = self.rests[at], (cores, gpus, bucket)
+    def _move_many(self, at: int, word: int, cores: int, gpus: int, old: FreeLevel) -> None:
+        """Leaves just these ids free on targets that were idle or busy."""
+        level = self.index.level(cores.bit_count(), gpus.bit_count())
+        old.transfer(at, word, word.bit_count(), level)
+        if level is not self.idle and level is not self.busy:
+            partials, partial = self.partials[at], (cores, gpus, level)
             for id in ids_of(word):
-                rests[id] = rest
+                partials[id] = partial
 
 
 def ranks_in(at: int, word: int) -> list[int]:

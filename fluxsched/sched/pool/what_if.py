@@ -1,12 +1,12 @@
-"""What if: changes of the real pool that are undone, with a log instead of a copy.
+"""What-if: changes of the real pool that are undone, with a log instead of a copy.
 
-Law: nothing leaves a trial but what was learnt in it. Leaving the block undoes every change, last first; the ledger
-refuses to commit while one is open, so a policy does not yield inside. Costs follow what is changed.
+Law: leaving the block undoes every change, last first, and only what was learnt remains. The ledger refuses to commit
+while one is open, so a policy does not yield inside. Costs follow what is changed.
 
-    with Trial(pool) as trial:
+    with WhatIf(pool) as what_if:
         for blocks in ends:                     # running jobs, the earliest end first
-            trial.give(blocks)
-            fit = trial.find(request, placement, prefer_given=True)
+            what_if.give(blocks)
+            fit = what_if.find(request, placement, prefer_given=True)
 """
 
 from __future__ import annotations
@@ -16,86 +16,56 @@ from types import TracebackType
 
 from fluxsched.core.jobspec import Request
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.pool import place as placing
-from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT
-from fluxsched.sched.pool.placement import Block, Blocks, Fits, Insufficient, Outcome, on_targets
+from fluxsched.sched.pool.place import find_fit, place_now
+from fluxsched.sched.pool.placement import Block, Blocks, Fits, Insufficient, Outcome
 from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.select import Preferred
 
 
-class Given:
-    """What was given back: `words` of targets, and on each of those the ids."""
-
-    __slots__ = ("_blocks", "words")
-
-    def __init__(self) -> None:
-        self.words: dict[int, int] = {}
-        self._blocks: dict[int, list[tuple[int, int, int, int]]] = {}
-
-    def add(self, blocks: Blocks) -> None:
-        for at, word, cores, gpus, *_ in on_targets(blocks):
-            before = self.words.get(at, 0)
-            self.words[at] = before | word
-            self._blocks.setdefault(at, []).append((word, cores, gpus, before))
-
-    def take_back(self, blocks: Blocks) -> None:
-        """Undoes the last `add`, which was of these blocks."""
-        for at, *_ in reversed(on_targets(blocks)):
-            self.words[at] = self._blocks[at].pop()[3]
-
-    def ids(self, rank: int) -> tuple[int, int]:
-        """The cores and GPUs that were given back on a target."""
-        cores = gpus = 0
-        for word, some_cores, some_gpus, _ in self._blocks[rank >> WORD_SHIFT]:
-            if word >> (rank & LOW_BITS) & 1:
-                cores |= some_cores
-                gpus |= some_gpus
-        return cores, gpus
-
-
-class Trial:
+class WhatIf:
     """Changes of `pool` within a `with` block; one at a time."""
 
-    __slots__ = ("_given", "_log", "_pool")
+    __slots__ = ("_log", "_pool", "_preferred")
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._log: list[tuple[bool, Blocks]] = []
-        self._given = Given()
+        self._preferred = Preferred()
 
-    def __enter__(self) -> Trial:
-        if self._pool.trying:
-            raise LocalProtocolError("a trial of this pool is open: end it before another begins")
-        self._pool.trying = True
+    def __enter__(self) -> WhatIf:
+        if self._pool.what_if_open:
+            raise LocalProtocolError("a what-if of this pool is open: end it before another begins")
+        self._pool.what_if_open = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
         self.back(0)
-        self._pool.trying = False
+        self._pool.what_if_open = False
 
     # ---- changes
 
     def give(self, blocks: Blocks) -> None:
-        """As if a job had given these back. What the pool does not count (foreign, shrunk) is passed over."""
+        """As if a job had given these back. What the pool does not count (foreign, shrunk) is ignored."""
         self._pool.give(blocks)
         self._log.append((True, blocks))
-        self._given.add(blocks)
+        self._preferred.add(blocks)
 
     def prefer(self, blocks: Blocks) -> None:
-        """As if these had been given back and taken by somebody: `find` is to choose their targets first, too."""
-        self._given.add(blocks)
+        """As if these had been given back and taken by another job: `prefer_given` prefers their targets, too."""
+        self._preferred.add(blocks)
 
     def take(self, blocks: Blocks) -> None:
         """As if a job had got these, all of which are free. Raises LocalProtocolError where they are not."""
         if not self._pool.take(blocks):
-            raise LocalProtocolError("trial: some of what is to be taken is not free")
+            raise LocalProtocolError("what-if: some of what is to be taken is not free")
         self._log.append((False, blocks))
 
     def keep(self, blocks: Iterable[Block]) -> None:
-        """Sets aside what of these is free now; the rest is not there to be had anyway."""
+        """Takes what of these is free now."""
         self.take(tuple(self._pool.free_of(tuple(blocks))))
 
     def mark(self) -> int:
-        """A point to go back to within the trial."""
+        """A point to go back to within the what-if."""
         return len(self._log)
 
     def back(self, mark: int) -> None:
@@ -104,7 +74,7 @@ class Trial:
             gave, blocks = self._log.pop()
             if gave:
                 self._pool.claim(blocks)
-                self._given.take_back(blocks)
+                self._preferred.undo(blocks)
             else:
                 self._pool.give(blocks)
 
@@ -113,16 +83,16 @@ class Trial:
     def find(
         self, request: Request, placement: str, avoid: Sequence[Block] = (), prefer_given: bool = False
     ) -> Fits | None:
-        """Where the request fits on what is free in the trial, or None: `place` without the words.
+        """Where the request fits on what is free in the what-if, or None: `place` without the reason.
 
-        `avoid` is kept free of it, as far as it is free (the reservation of somebody else). With `prefer_given` targets
-        and ids that `give` freed are chosen first, so that a reservation leaves to others what is free already.
+        It gets nothing of `avoid` (the reservation of another job). With `prefer_given`, targets and ids that
+        `give` freed are selected first, so that a reservation leaves what is free already to others.
         """
         mark = len(self._log)
         if avoid:
             self.keep(avoid)
         try:
-            return placing.find(self._pool, request, placement, self._given if prefer_given else None)
+            return find_fit(self._pool, request, placement, self._preferred if prefer_given else None)
         finally:
             self.back(mark)
 
@@ -135,7 +105,7 @@ class Trial:
             return fit
         mark = len(self._log)
         self.keep(avoid)
-        outcome = placing.place(self._pool, request, placement)
+        outcome = place_now(self._pool, request, placement)
         self.back(mark)
         assert not isinstance(outcome, Fits)
         if avoid and isinstance(outcome, Insufficient):

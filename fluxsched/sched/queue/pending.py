@@ -13,23 +13,23 @@ from typing import cast
 from fluxsched.core.jobspec import Request
 from fluxsched.errors import LimitExceeded, LocalProtocolError
 from fluxsched.sched.queue.orders import FIFO, FIXED, LXF, expansion
-from fluxsched.sched.queue.sorted_jobs import CHUNK, Entry, Line, Skips, Waiting
+from fluxsched.sched.queue.sorted_jobs import CHUNK, Entry, Skips, SortedJobs, Waiting
 
-__all__ = ["CHUNK", "WAITING_MAX", "Queue", "Skips", "Waiting"]
+__all__ = ["CHUNK", "WAITING_MAX", "PendingJobs", "Skips", "Waiting"]
 
 WAITING_MAX = 2_000_000
 """Jobs in one queue: twice the million that RFC 27 asks for; about 1 KiB each, so 2 GiB is where we stop."""
 
 
-class Queue:
+class PendingJobs:
     """The waiting jobs of one group, or of one queue of it that has a policy of its own."""
 
     def __init__(self, limit: int = WAITING_MAX) -> None:
         self._limit = limit
         self.entries: dict[int, Entry] = {}  # by job id; changed here alone
-        self._offered = Line()
-        self._held = Line()
-        self._orders: dict[str, Line] = {}
+        self._offered = SortedJobs()
+        self._held = SortedJobs()
+        self._orders: dict[str, SortedJobs] = {}
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -89,8 +89,8 @@ class Queue:
             self._held.add(entry)
             return entry
         self._offered.add(entry)
-        for order, line in self._orders.items():
-            line.add((*FIXED[order](job), job))
+        for order, jobs in self._orders.items():
+            jobs.add((*FIXED[order](job), job))
         return entry
 
     def remove(self, jobid: int) -> Waiting | None:
@@ -101,8 +101,8 @@ class Queue:
         job: Waiting = entry[3]
         if entry[0]:
             self._offered.remove(entry)
-            for order, line in self._orders.items():
-                line.remove((*FIXED[order](job), job))
+            for order, jobs in self._orders.items():
+                jobs.remove((*FIXED[order](job), job))
         else:
             self._held.remove(entry)
         return job
@@ -130,18 +130,18 @@ class Queue:
         return self._held.before(entry) + len(self.entries) - self._held.size
 
     def _by_expansion(self, skips: Skips, now_s: float) -> Iterator[Waiting | None]:
-        line = Line()
+        jobs = SortedJobs()
         for entry in self._offered:
-            line.add((-expansion(entry[3], now_s), *entry))
-        for job in line.walk(skips):
+            jobs.add((-expansion(entry[3], now_s), *entry))
+        for job in jobs.walk(skips):
             if job is None or self.get(job.jobid) is job:
                 yield job
 
-    def _ordered(self, order: str) -> Line:
-        """The line of a fixed order; sorted once, when it is asked for the first time, then kept."""
-        line = self._orders.get(order)
-        if line is None:
-            line = self._orders[order] = Line()
+    def _ordered(self, order: str) -> SortedJobs:
+        """The jobs of a fixed order; sorted once, when it is asked for the first time, then kept."""
+        jobs = self._orders.get(order)
+        if jobs is None:
+            jobs = self._orders[order] = SortedJobs()
             for entry in self._offered:
-                line.add((*FIXED[order](entry[3]), entry[3]))
-        return line
+                jobs.add((*FIXED[order](entry[3]), entry[3]))
+        return jobs

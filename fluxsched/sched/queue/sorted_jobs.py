@@ -1,4 +1,4 @@
-"""Waiting jobs in one order, as sorted chunks: the queue keeps one line, and one more for each order asked for.
+"""Waiting jobs in one order, as sorted chunks: the queue keeps one jobs, and one more for each order asked for.
 
 Law: adding and taking away cost O(log n) and move at most one chunk; walking stays valid while jobs come and go. Each
 chunk counts its requests, so that a walk steps over a chunk in which every request has failed already: at a million
@@ -18,10 +18,10 @@ from fluxsched.core.jobspec import Request
 CHUNK = 512
 """Entries a chunk at rest (at most twice that): moving 4 KiB of pointers costs less than a microsecond."""
 
-BREATH = 8
+CHUNKS_SKIPPED = 8
 """Chunks that a walk skips at most before it lets its caller look up: at most 8,192 jobs, about a millisecond."""
 
-FIRST_STEP = 64
+JOBS_FIRST = 64
 """Jobs that a walk looks at first; then eight times as many, up to a chunk: many walks do not go far."""
 
 Entry = tuple[Any, ...]
@@ -65,7 +65,7 @@ class Skips:
         self.kinds: set[int] = set()
         self.long: dict[int, float] = {}
 
-    def look_over(self, kinds: Iterable[int]) -> None:
+    def see_requests(self, kinds: Iterable[int]) -> None:
         """Told of the kinds that wait in a stretch of the queue before their jobs are: names those it knows of."""
 
     def too_long(self, request: Request, limit_s: float) -> None:
@@ -81,7 +81,7 @@ class _Chunk:
         self.kinds = kinds  # id(request) -> how many entries are of it
 
 
-class Line:
+class SortedJobs:
     """Entries in order."""
 
     def __init__(self) -> None:
@@ -143,12 +143,12 @@ class Line:
                 yield known[kind], count
 
     def before(self, entry: Entry) -> int:
-        """How many entries come before this one, which is in the line."""
+        """How many entries come before this one, which is in the jobs."""
         at = bisect_left(self._lasts, entry)
         return sum(len(chunk.entries) for chunk in self.chunks[:at]) + bisect_left(self.chunks[at].entries, entry)
 
     def has(self, entry: Entry) -> bool:
-        """Whether this very entry is in the line."""
+        """Whether this very entry is in the jobs."""
         at = bisect_left(self._lasts, entry)
         if at == len(self.chunks):
             return False
@@ -157,21 +157,21 @@ class Line:
         return found < len(entries) and entries[found] is entry
 
     def walk(self, skips: Skips) -> Iterator[Waiting | None]:
-        """Jobs in order without those that `skips` names, now and as it grows; None after BREATH chunks without one.
+        """Jobs in order without those that `skips` names, now or later; None after CHUNKS_SKIPPED chunks without one.
 
         What is added or removed meanwhile is met or not, never met twice or when it is gone.
         """
         kinds, long = skips.kinds, skips.long
         last: Entry | None = None
-        silent, step = 0, FIRST_STEP
+        silent, step = 0, JOBS_FIRST
         while (at := 0 if last is None else bisect_right(self._lasts, last)) < len(self.chunks):
             silent += 1
-            if silent > BREATH:
+            if silent > CHUNKS_SKIPPED:
                 silent = 0
                 yield None
                 continue  # from `last`, since the chunks may have changed
             chunk = self.chunks[at]
-            skips.look_over(chunk.kinds)
+            skips.see_requests(chunk.kinds)
             if kinds and kinds.issuperset(chunk.kinds):
                 last = self._lasts[at]
                 continue

@@ -16,7 +16,7 @@ from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
-from fluxsched.sched.pool.what_if import Trial
+from fluxsched.sched.pool.what_if import WhatIf
 from fluxsched.sched.registry import load
 
 Ask = Callable[..., Jobspec]
@@ -170,20 +170,20 @@ def test_whole_nodes_are_foreseen_with_what_is_counted_there(policy: str) -> Non
     assert list(bench.run()) == [2]
 
 
-def test_a_trial_gives_everything_back(bench: Bench) -> None:
+def test_a_what_if_gives_everything_back(bench: Bench) -> None:
     bench.submit(1, nodes=2, amounts_per_task={"memory": 16}, shared={"matlab": 2})
     bench.run()
     pool = bench.scheduler._groups["default"].pool
     holding = bench.scheduler._ledger.get(1)
     assert holding is not None
     request = Jobspec.from_command(["a"], amounts_per_task={"memory": 8}, shared={"matlab": 1}).request
-    with Trial(pool) as trial:
-        assert trial.find(request, "best-fit") is None
-        trial.give(holding.blocks)
-        fit = trial.find(request, "best-fit", prefer_given=True)
+    with WhatIf(pool) as what_if:
+        assert what_if.find(request, "best-fit") is None
+        what_if.give(holding.blocks)
+        fit = what_if.find(request, "best-fit", prefer_given=True)
         assert fit is not None
-        assert trial.find(request, "best-fit", avoid=holding.blocks) is None
-        trial.take(fit.blocks)
+        assert what_if.find(request, "best-fit", avoid=holding.blocks) is None
+        what_if.take(fit.blocks)
     bench.scheduler.check()
-    assert pool.shared.left("matlab") == 0
+    assert pool.instance_countables.left("matlab") == 0
     assert pool[0].amounts == (("memory", 0),)

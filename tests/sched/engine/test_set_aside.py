@@ -14,7 +14,7 @@ from fluxsched.sched.effects import Annotated, Canceled, Denied, Granted, Releas
 from fluxsched.sched.engine.set_aside import utc_text
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
-from fluxsched.sched.queue.pending import Queue
+from fluxsched.sched.queue.pending import PendingJobs
 
 MakeR = Callable[..., ResourceSet]
 Spec = Callable[..., dict[str, Any]]
@@ -150,11 +150,11 @@ def test_the_way_back_into_a_full_queue_waits_for_the_next_change(
     bench.submit(1, spec(nodes=4))
     shrink(bench, "3")
 
-    def full(queue: Queue, job: object) -> None:
+    def full(queue: PendingJobs, job: object) -> None:
         raise LimitExceeded("full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Queue, "add", full)
+        patched.setattr(PendingJobs, "add", full)
         grow(bench, make_r("3"))
     assert bench.scheduler.set_aside().keys() == {1}
     grow(bench, make_r("4"))

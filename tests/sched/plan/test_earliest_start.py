@@ -15,9 +15,9 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.running import RunningJobs
-from fluxsched.sched.pool.place import find
+from fluxsched.sched.pool.place import find_fit
+from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.target_class import BEST_FIT, WORST_FIT
 from fluxsched.sched.queue.pending import Waiting
 
 MakeR = Callable[..., ResourceSet]
@@ -52,7 +52,7 @@ def test_it_tells_what_trying_would(
     index = RunningJobs(pool, ledger)
     index.follow()
     for jobid, (wish, end_s, placement) in enumerate(running):
-        fit = find(pool, request_of(**wish), placement)
+        fit = find_fit(pool, request_of(**wish), placement)
         if fit is not None:
             ledger.adopt(jobid, fit.blocks, end_s)
             index.began(ledger.get(jobid))  # type: ignore[arg-type]
@@ -81,7 +81,7 @@ def test_who_would_run_into_a_reservation_is_seen_where_its_start_is_a_coarser_f
     index = RunningJobs(pool, ledger)
     index.follow()
     for jobid, rank, end_s in ((1, 1, 13.0), (2, 2, 20.0)):
-        fit = find(pool, request_of(nodes=1, constraint={"ranks": [str(rank)]}), BEST_FIT)
+        fit = find_fit(pool, request_of(nodes=1, constraint={"ranks": [str(rank)]}), BEST_FIT)
         assert fit is not None
         ledger.adopt(jobid, fit.blocks, end_s)
         index.began(ledger.get(jobid))  # type: ignore[arg-type]

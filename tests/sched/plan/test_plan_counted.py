@@ -13,9 +13,9 @@ from fluxsched.sched.decisions import Start
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.running import RunningJobs
-from fluxsched.sched.pool.free_index import WORST_FIT
+from fluxsched.sched.pool.placement import WORST_FIT
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.queue.pending import Queue, Waiting
+from fluxsched.sched.queue.pending import PendingJobs, Waiting
 
 RequestOf = Callable[..., Request]
 MakeR = Callable[..., ResourceSet]
@@ -26,7 +26,7 @@ class Six:
 
     def __init__(self, resources: ResourceSet, request_of: RequestOf) -> None:
         self.request_of = request_of
-        self.pool, self.queue = Pool(), Queue()
+        self.pool, self.queue = Pool(), PendingJobs()
         self.pool.add(resources, resources.ranks)
         self.ledger = Ledger([self.pool])
         self.running = RunningJobs(self.pool, self.ledger)

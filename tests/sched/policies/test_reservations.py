@@ -14,7 +14,7 @@ from fluxsched.sched.effects import Annotated, Granted, Paused
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.scheduling_pass import TELL_EVERY_S
 from fluxsched.sched.policy import Policy
-from fluxsched.sched.queue.sorted_jobs import BREATH, CHUNK
+from fluxsched.sched.queue.sorted_jobs import CHUNK, CHUNKS_SKIPPED
 from fluxsched.sched.registry import load
 
 MakeR = Callable[..., ResourceSet]
@@ -192,7 +192,7 @@ def test_a_pass_over_many_who_are_blocked_pauses(make_r: MakeR, spec: Spec) -> N
     scheduler.alloc(0, 16, 1, 0.0, spec(nslots=3, duration=100.0))
     list(scheduler.schedule(0.0))
     wide, long = spec(nslots=4, duration=50.0), spec(nslots=1, duration=500.0)
-    jobs = 3 * BREATH * CHUNK
+    jobs = 3 * CHUNKS_SKIPPED * CHUNK
     for jobid in range(1, jobs):
         scheduler.alloc(jobid, 16, 1, 0.0, wide if jobid % 2 else long)
     effects = list(scheduler.schedule(1.0))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.pool.bitset import WORD_BITS
-from fluxsched.sched.pool.countables import Shared, Stock, _level
+from fluxsched.sched.pool.countables import Countable, InstanceCountables, _level
 
 TOTAL = 40
 RANKS = st.integers(WORD_BITS, WORD_BITS + 7)
@@ -17,7 +17,7 @@ RANKS = st.integers(WORD_BITS, WORD_BITS + 7)
 @given(st.lists(st.tuples(RANKS, st.integers(0, TOTAL)), max_size=30), st.integers(0, TOTAL + 1), st.integers(0, 255))
 @settings(max_examples=120)
 def test_who_has_enough(changes: list[tuple[int, int]], need: int, word: int) -> None:
-    stock, left = Stock(TOTAL), dict.fromkeys(range(WORD_BITS, WORD_BITS + 8), TOTAL)
+    stock, left = Countable(TOTAL), dict.fromkeys(range(WORD_BITS, WORD_BITS + 8), TOTAL)
     for rank, amount in changes:
         stock.set_left(rank, amount)
         left[rank] = amount
@@ -37,7 +37,7 @@ def test_levels_grow_with_the_amount() -> None:
 
 
 def test_shared_is_counted_across_jobs() -> None:
-    shared = Shared()
+    shared = InstanceCountables()
     shared.add((("comsol", 1), ("matlab", 2)))
     shared.add((("matlab", 1),))
     assert shared.lacking((("comsol", 1), ("matlab", 3))) == ()

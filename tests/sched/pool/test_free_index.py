@@ -1,4 +1,4 @@
-"""Buckets and their orders, against sorting all targets."""
+"""Levels and their orders, against sorting all targets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.sched.pool.bitset import WORD_BITS
-from fluxsched.sched.pool.free_index import BEST_FIT, WORST_FIT, Bucket, Rack
+from fluxsched.sched.pool.free_index import FreeIndex, FreeLevel
+from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT
 
 CORES, GPUS = 3, 2
 PLACES = st.tuples(st.integers(0, CORES), st.integers(0, GPUS))
@@ -19,31 +20,31 @@ def test_orders(
     changes: list[tuple[int, tuple[int, int] | None]], need: tuple[int, int], early: int, late: int
 ) -> None:
     """The indexes of first-fit and worst-fit are made when first asked for, so that is done at any time in between."""
-    rack, stands = Rack(CORES, GPUS), dict[int, tuple[int, int]]()
+    index, stands = FreeIndex(CORES, GPUS), dict[int, tuple[int, int]]()
     for step, (rank, place) in enumerate(changes):
         at, bit = rank // WORD_BITS, 1 << rank % WORD_BITS
         if rank in stands:
-            rack.bucket(*stands.pop(rank)).drop(at, bit)
+            index.level(*stands.pop(rank)).drop(at, bit)
         if place is not None:
-            rack.bucket(*place).put(at, bit)
+            index.level(*place).put(at, bit)
             stands[rank] = place
         able = sorted(rank for rank, (cores, gpus) in stands.items() if cores >= need[0] and gpus >= need[1])
         places = {stands[rank] for rank in able}
-        assert shown(rack.in_use(*need, BEST_FIT)) == sorted(places, key=lambda place: (place[1], place[0]))
+        assert shown(index.in_use(*need, BEST_FIT)) == sorted(places, key=lambda place: (place[1], place[0]))
         if step >= early:
             word_number = able[0] // WORD_BITS if able else 0
             word = sum(1 << rank % WORD_BITS for rank in able if rank // WORD_BITS == word_number)
-            assert rack.first(rack.fitting(*need)[0]) == (word_number, word)
+            assert index.first(index.fitting(*need)[0]) == (word_number, word)
         if step >= late:
-            assert shown(rack.in_use(*need, WORST_FIT)) == sorted(places, key=lambda place: (-place[0], place[1]))
+            assert shown(index.in_use(*need, WORST_FIT)) == sorted(places, key=lambda place: (-place[0], place[1]))
 
 
-def shown(buckets: list[Bucket]) -> list[tuple[int, int]]:
-    return [(bucket.cores, bucket.gpus) for bucket in buckets]
+def shown(levels: list[FreeLevel]) -> list[tuple[int, int]]:
+    return [(level.cores, level.gpus) for level in levels]
 
 
 def test_needs_beyond_the_totals_fit_nowhere() -> None:
-    rack = Rack(CORES, GPUS)
-    rack.bucket(CORES, GPUS).put(0, 1)
-    assert rack.fitting(CORES + 1, 0) == rack.fitting(0, GPUS + 1) == (0, 0)
-    assert rack.first(0) == (0, 0)
+    index = FreeIndex(CORES, GPUS)
+    index.level(CORES, GPUS).put(0, 1)
+    assert index.fitting(CORES + 1, 0) == index.fitting(0, GPUS + 1) == (0, 0)
+    assert index.first(0) == (0, 0)

@@ -1,7 +1,7 @@
 """The pool against a brute-force reference that keeps plain sets and sorts all targets for each request.
 
-A hypothesis machine drives both, with trials in between, and compares every outcome, part for part, after every step.
-Ranks are spread over words, and few layouts are told apart, so that mixed shelves are met too.
+A hypothesis machine drives both, with what-ifs in between, and compares every outcome, part for part, after every step.
+Ranks are spread over words, and few layouts are told apart, so that mixed classes are met too.
 """
 
 from __future__ import annotations
@@ -20,12 +20,21 @@ from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.pool import target_classes as shelves
-from fluxsched.sched.pool.place import find, infeasible, place
-from fluxsched.sched.pool.placement import Blocks, Fits, Infeasible, Outcome, Part, parts_in
+from fluxsched.sched.pool import target_classes
+from fluxsched.sched.pool.place import find_fit, infeasible, place_now
+from fluxsched.sched.pool.placement import (
+    BEST_FIT,
+    FIRST_FIT,
+    PLACEMENTS,
+    Blocks,
+    Fits,
+    Infeasible,
+    Outcome,
+    Part,
+    parts_in,
+)
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.target_class import BEST_FIT, FIRST_FIT, PLACEMENTS
-from fluxsched.sched.pool.what_if import Trial
+from fluxsched.sched.pool.what_if import WhatIf
 
 RANKS = (0, 1, 2, 3, 510, 511, 512, 513, 1023, 1024, 1500, 1501)
 NAMES = ("gpu", "new", "ssd")
@@ -188,7 +197,7 @@ class PoolMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(shelves, "LAYOUTS_MAX", 2)
+        self.patch.setattr(target_classes, "LAYOUTS_MAX", 2)
         self.pool, self.reference = Pool(), Reference()
         self.jobs: list[Blocks] = []
 
@@ -250,7 +259,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(request=REQUESTS, placement=st.sampled_from(PLACEMENTS))
     def start(self, request: Request, placement: str) -> None:
-        outcome = place(self.pool, request, placement)
+        outcome = place_now(self.pool, request, placement)
         self.compare(request, placement, outcome)
         if isinstance(outcome, Fits):
             assert self.pool.take(outcome.blocks)
@@ -268,22 +277,22 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.jobs)
     @rule(data=st.data(), request=REQUESTS, placement=st.sampled_from(PLACEMENTS), prefer=st.booleans())
     def what_if(self, data: st.DataObject, request: Request, placement: str, prefer: bool) -> None:
-        """Some jobs end and others begin in a trial: it places as the real pool would, and all is as before after."""
+        """Some jobs end and others begin in a what_if: it places as the real pool would, and all is as before after."""
         ends = data.draw(st.lists(st.sampled_from(self.jobs), unique=True, max_size=3))
         before = [self.pool[rank] for rank in self.pool.ranks]
-        with Trial(self.pool) as trial:
+        with WhatIf(self.pool) as what_if:
             for blocks in ends:
-                trial.give(blocks)
+                what_if.give(blocks)
                 self.count(blocks, -1)
-            fit = trial.find(request, placement, prefer_given=prefer)
+            fit = what_if.find(request, placement, prefer_given=prefer)
             want = self.reference.place(request, placement)
             assert (fit is not None) == bool(want)
             if fit is not None:
                 assert prefer or fit.parts == tuple(sorted(want))
-                trial.take(fit.blocks)
-                assert not prefer or find(self.pool, request, placement, None) != fit
-                trial.back(trial.mark() - 1)
-                assert trial.find(request, placement, avoid=fit.blocks) != fit
+                what_if.take(fit.blocks)
+                assert not prefer or find_fit(self.pool, request, placement, None) != fit
+                what_if.back(what_if.mark() - 1)
+                assert what_if.find(request, placement, avoid=fit.blocks) != fit
         for blocks in ends:
             self.count(blocks, 1)
         assert before == [self.pool[rank] for rank in self.pool.ranks]
@@ -291,7 +300,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(request=REQUESTS)
     def ask(self, request: Request) -> None:
         for placement in PLACEMENTS:
-            self.compare(request, placement, place(self.pool, request, placement))
+            self.compare(request, placement, place_now(self.pool, request, placement))
 
     @invariant()
     def same_free(self) -> None:
@@ -302,7 +311,8 @@ class PoolMachine(RuleBasedStateMachine):
             assert (list(Idset(mine.cores)), list(Idset(mine.gpus))) == (cores, gpus)
             assert mine.up == target.up == (rank not in self.pool.down)
             assert dict(mine.amounts) == {kind: target.left(kind) for kind in target.amounts}
-        assert self.pool.shared.used() == tuple(sorted((k, n) for k, n in self.reference.shared_used.items() if n))
+        used = tuple(sorted((k, n) for k, n in self.reference.shared_used.items() if n))
+        assert self.pool.instance_countables.used() == used
 
     def count(self, blocks: Blocks, sign: int) -> None:
         """A job begins or ends, in the reference."""

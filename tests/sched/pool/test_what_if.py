@@ -1,4 +1,4 @@
-"""Trials: everything is undone, reservations are kept free, and EASY's counting rule holds on one-core targets."""
+"""What-ifs: everything is undone, reservations are kept free, and EASY's counting rule holds on one-core targets."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.pool.place import place
-from fluxsched.sched.pool.placement import Fits, Insufficient, Part, blocks_of, parts_in
+from fluxsched.sched.pool.place import place_now
+from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Insufficient, Part, blocks_of, parts_in
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.target_class import BEST_FIT, WORST_FIT
-from fluxsched.sched.pool.what_if import Trial
-from fluxsched.sched.queue.pending import Queue, Waiting
+from fluxsched.sched.pool.what_if import WhatIf
+from fluxsched.sched.queue.pending import PendingJobs, Waiting
 
 MakeR = Callable[..., ResourceSet]
 RequestOf = Callable[..., Request]
@@ -38,7 +37,7 @@ def state(pool: Pool) -> list[tuple[int, int, int]]:
 
 
 def start(pool: Pool, request: Request, placement: str = BEST_FIT) -> Fits:
-    fit = place(pool, request, placement)
+    fit = place_now(pool, request, placement)
     assert isinstance(fit, Fits)
     assert pool.take(fit.blocks)
     return fit
@@ -47,28 +46,28 @@ def start(pool: Pool, request: Request, placement: str = BEST_FIT) -> Fits:
 def test_leaving_undoes_everything(pool: Pool, request_of: RequestOf) -> None:
     job = start(pool, request_of(nodes=2, cores=3, gpus=1))
     before = state(pool)
-    with suppress(KeyError), Trial(pool) as trial:
-        trial.give(job.blocks)
-        mark = trial.mark()
-        fit = trial.find(request_of(nodes=4, cores=4), WORST_FIT)
+    with suppress(KeyError), WhatIf(pool) as what_if:
+        what_if.give(job.blocks)
+        mark = what_if.mark()
+        fit = what_if.find(request_of(nodes=4, cores=4), WORST_FIT)
         assert fit is not None
-        trial.take(fit.blocks)
-        assert trial.find(request_of(), WORST_FIT) is None
-        trial.back(mark)
-        assert trial.find(request_of(nodes=4, cores=4), WORST_FIT) is not None
+        what_if.take(fit.blocks)
+        assert what_if.find(request_of(), WORST_FIT) is None
+        what_if.back(mark)
+        assert what_if.find(request_of(nodes=4, cores=4), WORST_FIT) is not None
         raise KeyError
     assert state(pool) == before
-    assert isinstance(place(pool, request_of(nodes=4, cores=4), BEST_FIT), Insufficient)
+    assert isinstance(place_now(pool, request_of(nodes=4, cores=4), BEST_FIT), Insufficient)
 
 
 def test_what_the_pool_does_not_count_is_passed_over(pool: Pool) -> None:
-    with Trial(pool) as trial:
-        trial.take(((0, 1, 0b11, 0, ()),))
-        trial.give(((0, 1, 0b110011, 0, ()), (0, 1 << 77, 1, 0, ())))
+    with WhatIf(pool) as what_if:
+        what_if.take(((0, 1, 0b11, 0, ()),))
+        what_if.give(((0, 1, 0b110011, 0, ()), (0, 1 << 77, 1, 0, ())))
         assert state(pool)[0] == (0, 0b1111, 0b11)
-        trial.take(((0, 1, 1, 0, ()),))
+        what_if.take(((0, 1, 1, 0, ()),))
         with pytest.raises(LocalProtocolError, match="not free"):
-            trial.take(((0, 1, 1, 0, ()),))
+            what_if.take(((0, 1, 1, 0, ()),))
     assert state(pool)[0] == (0, 0b1111, 0b11)
 
 
@@ -77,26 +76,26 @@ def test_what_is_reserved_is_avoided(pool: Pool, request_of: RequestOf) -> None:
     before = state(pool)
     # rank 0 is busy: nothing to keep there
     reserved = blocks_of([Part(0, 0b1111, 0), Part(1, 0b1111, 0b11), Part(2, 0b0011, 0)])
-    with Trial(pool) as trial:
-        fit = trial.find(request_of(slots=6), BEST_FIT, avoid=reserved)
+    with WhatIf(pool) as what_if:
+        fit = what_if.find(request_of(slots=6), BEST_FIT, avoid=reserved)
         assert fit is not None
         assert {part.rank: part.cores for part in fit.parts} == {2: 0b1100, 3: 0b1111}
-        outcome = trial.place(request_of(slots=7), BEST_FIT, avoid=reserved)
+        outcome = what_if.place(request_of(slots=7), BEST_FIT, avoid=reserved)
         assert isinstance(outcome, Insufficient)
         assert "reserved for a job ahead" in outcome.why
-        assert isinstance(trial.place(request_of(slots=7), BEST_FIT), Fits)
+        assert isinstance(what_if.place(request_of(slots=7), BEST_FIT), Fits)
     assert state(pool) == before
 
 
 def test_a_reservation_prefers_what_is_busy_now(pool: Pool, request_of: RequestOf) -> None:
     start(pool, request_of(nodes=1, cores=1))
     job = start(pool, request_of(slots=3, cores=2), BEST_FIT)  # rank 0: cores 1-2, rank 1: cores 0-3
-    with Trial(pool) as trial:
-        trial.give(job.blocks)
-        fit = trial.find(request_of(slots=2, cores=2), WORST_FIT, prefer_given=True)
+    with WhatIf(pool) as what_if:
+        what_if.give(job.blocks)
+        fit = what_if.find(request_of(slots=2, cores=2), WORST_FIT, prefer_given=True)
         assert fit is not None
         assert {part.rank: part.cores for part in fit.parts} == {1: 0b1111}
-        fit = trial.find(request_of(nodes=Count.fixed(3), cores=2), WORST_FIT, prefer_given=True)
+        fit = what_if.find(request_of(nodes=Count.fixed(3), cores=2), WORST_FIT, prefer_given=True)
         assert fit is not None
         assert {part.rank: part.cores for part in fit.parts} == {0: 0b0110, 1: 0b0011, 2: 0b0011}
 
@@ -117,33 +116,33 @@ def test_one_core_targets_follow_the_counting_rule(
     jobs = [start(pool, ask(n)) for n in (min(early, busy), busy - min(early, busy)) if n]
     if targets - busy >= head:
         return  # the head starts: nothing to reserve
-    with Trial(pool) as trial:
+    with WhatIf(pool) as what_if:
         free = targets - busy
         for job in jobs:
-            trial.give(job.blocks)
+            what_if.give(job.blocks)
             free += len(job.parts)
-            fit = trial.find(ask(head), WORST_FIT, prefer_given=True)
+            fit = what_if.find(ask(head), WORST_FIT, prefer_given=True)
             assert (fit is not None) == (free >= head)
             if fit is not None:
                 break
     assert fit is not None
     extra = min(free - head, targets - busy)
-    with Trial(pool) as trial:
-        assert extra == 0 or trial.find(ask(extra), BEST_FIT, avoid=fit.blocks) is not None
-        assert trial.find(ask(extra + 1), BEST_FIT, avoid=fit.blocks) is None
+    with WhatIf(pool) as what_if:
+        assert extra == 0 or what_if.find(ask(extra), BEST_FIT, avoid=fit.blocks) is not None
+        assert what_if.find(ask(extra + 1), BEST_FIT, avoid=fit.blocks) is None
 
 
 def test_nothing_is_committed_inside(pool: Pool, request_of: RequestOf) -> None:
-    queue, ledger, request = Queue(), Ledger([pool]), request_of()
+    queue, ledger, request = PendingJobs(), Ledger([pool]), request_of()
     queue.add(Waiting(1, 16, 1000, 0.0, request, 0.0))
-    fit = place(pool, request, BEST_FIT)
+    fit = place_now(pool, request, BEST_FIT)
     assert isinstance(fit, Fits)
-    with Trial(pool) as trial:
-        with pytest.raises(LocalProtocolError, match="inside a trial"):
+    with WhatIf(pool) as what_if:
+        with pytest.raises(LocalProtocolError, match="inside a what-if"):
             ledger.commit(Start(1, fit), queue, pool, 0.0)
-        with pytest.raises(LocalProtocolError, match="is open"), Trial(pool):
+        with pytest.raises(LocalProtocolError, match="is open"), WhatIf(pool):
             pass
-        assert trial.find(request, BEST_FIT) is not None
+        assert what_if.find(request, BEST_FIT) is not None
     assert ledger.commit(Start(1, fit), queue, pool, 0.0) is not None
 
 

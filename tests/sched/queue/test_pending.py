@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fluxsched.core.jobspec import Request
 from fluxsched.errors import LimitExceeded, LocalProtocolError
-from fluxsched.sched.queue.pending import CHUNK, Queue, Waiting
+from fluxsched.sched.queue.pending import CHUNK, PendingJobs, Waiting
 
 RequestOf = Callable[..., Request]
 
@@ -25,12 +25,12 @@ def waiting(request_of: RequestOf) -> Callable[..., Waiting]:
     return build
 
 
-def ids(queue: Queue) -> list[int]:
+def ids(queue: PendingJobs) -> list[int]:
     return [job.jobid for job in queue]
 
 
 def test_higher_priority_then_earlier_submit_then_lower_id(waiting: Callable[..., Waiting]) -> None:
-    queue = Queue()
+    queue = PendingJobs()
     for job in (waiting(5, 16, 2.0), waiting(4, 16, 1.0), waiting(3, 16, 1.0), waiting(9, 17, 9.0)):
         queue.add(job)
     assert ids(queue) == [9, 3, 4, 5]
@@ -38,7 +38,7 @@ def test_higher_priority_then_earlier_submit_then_lower_id(waiting: Callable[...
 
 
 def test_priority_0_is_held_and_comes_back(waiting: Callable[..., Waiting]) -> None:
-    queue = Queue()
+    queue = PendingJobs()
     queue.add(waiting(1))
     queue.add(waiting(2, 0))
     assert ids(queue) == [1]
@@ -50,7 +50,7 @@ def test_priority_0_is_held_and_comes_back(waiting: Callable[..., Waiting]) -> N
 
 
 def test_limit_is_polite(waiting: Callable[..., Waiting]) -> None:
-    queue = Queue(limit=2)
+    queue = PendingJobs(limit=2)
     queue.add(waiting(1))
     queue.add(waiting(2))
     with pytest.raises(LimitExceeded, match="2 jobs wait"):
@@ -61,14 +61,14 @@ def test_limit_is_polite(waiting: Callable[..., Waiting]) -> None:
 
 
 def test_adding_a_job_twice_is_a_bug(waiting: Callable[..., Waiting]) -> None:
-    queue = Queue()
+    queue = PendingJobs()
     queue.add(waiting(1))
     with pytest.raises(LocalProtocolError):
         queue.add(waiting(1, 3))
 
 
 def test_iteration_survives_every_change(waiting: Callable[..., Waiting]) -> None:
-    queue = Queue()
+    queue = PendingJobs()
     for jobid in range(3 * CHUNK):
         queue.add(waiting(jobid))
     met = []
@@ -90,7 +90,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from("arp"), st.integers(0, 40), st.inte
 @given(CHANGES)
 @settings(max_examples=60)
 def test_like_a_sorted_list(waiting: Callable[..., Waiting], changes: list[tuple[str, int, int]]) -> None:
-    queue, want = Queue(), dict[int, Waiting]()
+    queue, want = PendingJobs(), dict[int, Waiting]()
     for what, jobid, priority in changes:
         if what == "a" and jobid not in want:
             want[jobid] = waiting(jobid, priority, float(jobid % 3))
@@ -106,7 +106,7 @@ def test_like_a_sorted_list(waiting: Callable[..., Waiting], changes: list[tuple
 
 
 def test_many_chunks_keep_the_order(waiting: Callable[..., Waiting]) -> None:
-    queue = Queue()
+    queue = PendingJobs()
     for at in range(5 * CHUNK):
         queue.add(waiting(at * 7919 % (5 * CHUNK)))
     assert ids(queue) == list(range(5 * CHUNK))

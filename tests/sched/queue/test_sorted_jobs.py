@@ -1,4 +1,4 @@
-"""Walks over a line: what is skipped, that they stop for breath, and orders other than the queue's."""
+"""Walks over sorted jobs: what is skipped, that they pause, and orders other than the queue's."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.queue.orders import ORDERS, cores_asked, key_of
-from fluxsched.sched.queue.pending import Queue, Skips, Waiting
-from fluxsched.sched.queue.sorted_jobs import BREATH, CHUNK
+from fluxsched.sched.queue.pending import PendingJobs, Skips, Waiting
+from fluxsched.sched.queue.sorted_jobs import CHUNK, CHUNKS_SKIPPED
 
 RequestOf = Callable[..., Request]
 
@@ -22,8 +22,8 @@ def kinds(request_of: RequestOf) -> list[Request]:
     return [request_of(slots=slots) for slots in (1, 2, 4)]
 
 
-def full(kinds: list[Request], n: int) -> Queue:
-    queue = Queue()
+def full(kinds: list[Request], n: int) -> PendingJobs:
+    queue = PendingJobs()
     for jobid in range(n):
         queue.add(Waiting(jobid, 16, 1000, 0.0, kinds[jobid % len(kinds)], 10.0 * (1 + jobid % 7)))
     return queue
@@ -49,14 +49,14 @@ def test_a_limit_that_was_too_long_leaves_the_shorter_ones(kinds: list[Request])
 
 
 def test_a_job_without_a_limit_is_longer_than_any(request_of: RequestOf) -> None:
-    queue, skips = Queue(), Skips()
+    queue, skips = PendingJobs(), Skips()
     queue.add(Waiting(1, 16, 1000, 0.0, request_of(), 0.0))
     skips.too_long(next(iter(queue)).request, 1e9)
     assert list(queue.walk(skips)) == []
 
 
 def test_a_long_walk_without_a_job_stops_for_breath(kinds: list[Request]) -> None:
-    queue, skips = full(kinds, (2 * BREATH + 2) * 2 * CHUNK), Skips()
+    queue, skips = full(kinds, (2 * CHUNKS_SKIPPED + 2) * 2 * CHUNK), Skips()
     skips.kinds.update(map(id, kinds))
     walk = queue.walk(skips)
     assert next(walk) is None
@@ -70,7 +70,7 @@ JOBS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 2
 @given(JOBS, st.sampled_from(ORDERS))
 @settings(max_examples=60)
 def test_orders_are_total_and_stable(kinds: list[Request], jobs: list[tuple[int, int, int]], order: str) -> None:
-    queue = Queue()
+    queue = PendingJobs()
     for jobid, (priority, hours, kind) in enumerate(jobs):
         queue.add(Waiting(jobid, priority, 1000, float(jobid % 4), kinds[kind], 3600.0 * hours))
     met = [job for job in queue.walk(Skips(), order, 10.0) if job is not None]
