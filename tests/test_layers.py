@@ -60,7 +60,7 @@ BROAD_EXCEPT = {
     "fluxsched/adapters/flux/bridge.py:_pass": "a plugin's bug is logged, and neither Flux nor the module ends",
     "fluxsched/adapters/flux/broker/sched-fluxsched.py:call": "Flux takes the broker down for what leaves a callback",
     "fluxsched/sim/conformance/suite.py:_tried": "a plugin's bug is what the suite looks for",
-    "fluxsched/sim/policy_guard.py:told": "a plugin's bug is told as a refusal, with its line",
+    "fluxsched/sim/policy_guard.py:policy_faults": "a plugin's bug is told as a refusal, with its line",
     "fluxsched/runtime/config/policy_list.py:listed": "a plugin's bug while it is imported is a line of the list",
     "fluxsched/runtime/instance/launch.py:_daemonize": "the daemon's last line: its starter must hear why",
     "fluxsched/runtime/messaging/router.py:_dispatch": "a handler's bug ends its call, not the instance",

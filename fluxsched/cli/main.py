@@ -5,45 +5,45 @@ from __future__ import annotations
 import click
 
 from fluxsched import __version__
-from fluxsched.cli.common.base import Entry, Program
+from fluxsched.cli.common.base import Lazy, Program
 
 SECTIONS = {
     "Instance": {
-        "start": Entry("fluxsched.cli.instance.commands:start", "Start an instance, with a command or a shell inside."),
-        "stop": Entry("fluxsched.cli.instance.commands:stop", "Stop an instance."),
-        "uri": Entry("fluxsched.cli.instance.commands:uri", "Print where the instance listens."),
-        "instances": Entry("fluxsched.cli.instance.instances:instances", "List your instances on this machine."),
-        "proxy": Entry("fluxsched.cli.submission.batch:proxy", "Run a command in the instance that a job is."),
-        "ping": Entry("fluxsched.cli.instance.commands:ping", "Measure the round-trip time to a service."),
-        "agent": Entry("fluxsched.cli.instance.commands:agent", "Report targets online while this runs."),
-        "doctor": Entry("fluxsched.cli.instance.doctor:doctor", "Report what works here and what is missing."),
-        "config": Entry("fluxsched.cli.instance.config:config", "Check, show and reload the configuration."),
-        "module": Entry("fluxsched.cli.instance.module:module", "Load, remove, reload and list scheduler modules."),
+        "start": Lazy("fluxsched.cli.instance.commands:start", "Start an instance, with a command or a shell inside."),
+        "stop": Lazy("fluxsched.cli.instance.commands:stop", "Stop an instance."),
+        "uri": Lazy("fluxsched.cli.instance.commands:uri", "Print where the instance listens."),
+        "instances": Lazy("fluxsched.cli.instance.instances:instances", "List your instances on this machine."),
+        "proxy": Lazy("fluxsched.cli.submission.batch:proxy", "Run a command in the instance that a job is."),
+        "ping": Lazy("fluxsched.cli.instance.commands:ping", "Measure the round-trip time to a service."),
+        "agent": Lazy("fluxsched.cli.instance.commands:agent", "Report targets online while this runs."),
+        "doctor": Lazy("fluxsched.cli.instance.doctor:doctor", "Report what works here and what is missing."),
+        "config": Lazy("fluxsched.cli.instance.config:config", "Check, show and reload the configuration."),
+        "module": Lazy("fluxsched.cli.instance.module:module", "Load, remove, reload and list scheduler modules."),
     },
     "Resources": {
-        "resource": Entry("fluxsched.cli.resource.commands:resource", "Show, drain, exclude and move targets."),
+        "resource": Lazy("fluxsched.cli.resource.commands:resource", "Show, drain, exclude and move targets."),
     },
     "Jobs": {
-        "submit": Entry("fluxsched.cli.submission.submit:submit", "Submit a job and print its id."),
-        "bulksubmit": Entry("fluxsched.cli.submission.bulksubmit:bulksubmit", "Submit a job for each of many inputs."),
-        "batch": Entry("fluxsched.cli.submission.batch:batch", "Submit a script that runs in an instance of its own."),
-        "alloc": Entry("fluxsched.cli.submission.batch:alloc", "Get resources, and a shell in an instance on them."),
-        "run": Entry("fluxsched.cli.submission.submit:run", "Run a job in the foreground and exit with its status."),
-        "jobs": Entry("fluxsched.cli.jobs.jobs:jobs", "List jobs."),
-        "cancel": Entry("fluxsched.cli.jobs.control:cancel", "Cancel jobs."),
-        "kill": Entry("fluxsched.cli.jobs.control:kill", "Send a signal to running jobs."),
-        "urgency": Entry("fluxsched.cli.jobs.control:urgency", "Change a job's urgency, hold it or expedite it."),
-        "update": Entry("fluxsched.cli.jobs.control:update", "Change a job's attributes, such as its duration."),
-        "wait": Entry("fluxsched.cli.jobs.control:wait", "Wait for jobs to end and exit with their status."),
-        "job": Entry("fluxsched.cli.jobs.job:job", "Inspect one job: info, eventlog, why, attach and more."),
-        "queue": Entry("fluxsched.cli.jobs.queue:queue", "Show, enable, disable, start and stop queues."),
+        "submit": Lazy("fluxsched.cli.submission.submit:submit", "Submit a job and print its id."),
+        "bulksubmit": Lazy("fluxsched.cli.submission.bulksubmit:bulksubmit", "Submit a job for each of many inputs."),
+        "batch": Lazy("fluxsched.cli.submission.batch:batch", "Submit a script that runs in an instance of its own."),
+        "alloc": Lazy("fluxsched.cli.submission.batch:alloc", "Get resources, and a shell in an instance on them."),
+        "run": Lazy("fluxsched.cli.submission.submit:run", "Run a job in the foreground and exit with its status."),
+        "jobs": Lazy("fluxsched.cli.jobs.jobs:jobs", "List jobs."),
+        "cancel": Lazy("fluxsched.cli.jobs.control:cancel", "Cancel jobs."),
+        "kill": Lazy("fluxsched.cli.jobs.control:kill", "Send a signal to running jobs."),
+        "urgency": Lazy("fluxsched.cli.jobs.control:urgency", "Change a job's urgency, hold it or expedite it."),
+        "update": Lazy("fluxsched.cli.jobs.control:update", "Change a job's attributes, such as its duration."),
+        "wait": Lazy("fluxsched.cli.jobs.control:wait", "Wait for jobs to end and exit with their status."),
+        "job": Lazy("fluxsched.cli.jobs.job:job", "Inspect one job: info, eventlog, why, attach and more."),
+        "queue": Lazy("fluxsched.cli.jobs.queue:queue", "Show, enable, disable, start and stop queues."),
     },
     "Elsewhere": {
-        "flux": Entry("fluxsched.cli.instance.flux:flux", "Use fluxsched as a Flux instance's scheduler."),
+        "flux": Lazy("fluxsched.cli.instance.flux:flux", "Use fluxsched as a Flux instance's scheduler."),
     },
     "Studies": {
-        "policy": Entry("fluxsched.cli.studies.policy:policy", "List, write and check policies."),
-        "sim": Entry("fluxsched.cli.studies.sim:sim", "Simulate policies on a trace, or generate a trace."),
+        "policy": Lazy("fluxsched.cli.studies.policy:policy", "List, write and check policies."),
+        "sim": Lazy("fluxsched.cli.studies.sim:sim", "Simulate policies on a trace, or generate a trace."),
     },
 }
 

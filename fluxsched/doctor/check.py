@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-State = Literal["ok", "none", "warn", "fail"]
+CheckState = Literal["ok", "none", "warn", "fail"]
 """As it should be; not there, and not needed unless wanted; works, but; does not work and should."""
 
 
@@ -17,7 +17,7 @@ class Check(NamedTuple):
 
     section: str
     name: str
-    state: State
+    state: CheckState
     found: str
     remedy: str = ""
 

@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from fluxsched import __version__
-from fluxsched.doctor.check import Check, State
+from fluxsched.doctor.check import Check, CheckState
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.instance.run_directory import UNIX_PATH_BYTES_MAX
@@ -138,7 +138,7 @@ def _instance(uri: str, pid: int) -> Check:
     if fault:
         return Check(INSTANCES, name, "fail", f"{uri}: {fault}", "make room; it goes on by itself")
     text = f"{uri}, {info['size']} targets, state in {info.get('statedir') or 'its run directory'}"
-    state: State = "ok"
+    state: CheckState = "ok"
     if info["version"] != __version__:
         state, text = "warn", f"{text}, version {info['version']}"
     return Check(INSTANCES, name, state, text, "" if state == "ok" else "restart it for this version")

@@ -12,10 +12,10 @@ from typing import Any
 
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.config.policies import check_files, check_policies
-from fluxsched.sim.engine.replay import Clock, Instance, replay
+from fluxsched.sim.engine.replay import LiveInstance, ReplayClock, replay
 from fluxsched.sim.engine.run import DEFAULT_POLICY, run
 from fluxsched.sim.engine.simulation import Progress
-from fluxsched.sim.policy_guard import is_foreign, told
+from fluxsched.sim.policy_guard import is_foreign, policy_faults
 from fluxsched.sim.results.report import as_json, report
 from fluxsched.sim.results.result import Result, write_csv
 from fluxsched.sim.traces.files import read_trace, write_trace
@@ -32,7 +32,7 @@ Bar = Callable[[str], Progress]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class StudyOptions:
     """One command line. `by` is `user` or `queue` for a table of these; `labels` are one a policy, in their order.
 
     Raises InvalidValue for words that mean nothing: policies that are none or given twice, labels that tell nothing
@@ -83,55 +83,57 @@ class Study:
         return as_json(self.trace, self.results)
 
 
-def simulate(wanted: Wanted, stopwatch: Callable[[], float], bar: Bar | None = None) -> Study:
+def simulate(options: StudyOptions, stopwatch: Callable[[], float], bar: Bar | None = None) -> Study:
     """Every policy on the trace, then the files that were asked for. Raises InvalidValue before anything is written."""
-    _check_written(wanted.jobs_out, wanted.plot)
-    trace = read_trace(wanted.trace)
+    _check_written(options.jobs_out, options.plot)
+    trace = read_trace(options.trace)
     results = [
-        _simulated(trace, policy, label, wanted, stopwatch, bar)
-        for policy, label in zip_longest(wanted.policies or (DEFAULT_POLICY,), wanted.labels)
+        _simulated(trace, policy, label, options, stopwatch, bar)
+        for policy, label in zip_longest(options.policies or (DEFAULT_POLICY,), options.labels)
     ]
-    return _written(Study(trace, results, wanted.by), wanted)
+    return _written(Study(trace, results, options.by), options)
 
 
 def _simulated(
-    trace: Trace, policy: str, label: str | None, wanted: Wanted, stopwatch: Callable[[], float], bar: Bar | None
+    trace: Trace, policy: str, label: str | None, options: StudyOptions, stopwatch: Callable[[], float], bar: Bar | None
 ) -> Result:
-    with told(policy) if is_foreign(policy) else nullcontext():
+    with policy_faults(policy) if is_foreign(policy) else nullcontext():
         return run(
             trace,
             policy,
-            procs=wanted.procs,
-            nodes=wanted.nodes,
-            cores=wanted.cores,
-            gpus=wanted.gpus,
-            resources=wanted.r_path,
-            config=wanted.config,
-            site=() if wanted.site is None else wanted.site,
-            until_s=inf if wanted.until_s is None else wanted.until_s,
-            placements=wanted.plot is not None,
-            check=wanted.check,
-            feedback=wanted.feedback,
+            procs=options.procs,
+            nodes=options.nodes,
+            cores=options.cores,
+            gpus=options.gpus,
+            resources=options.r_path,
+            config=options.config,
+            site=() if options.site is None else options.site,
+            until_s=inf if options.until_s is None else options.until_s,
+            placements=options.plot is not None,
+            check=options.check,
+            feedback=options.feedback,
             stopwatch=stopwatch,
             progress=None if bar is None else bar(label or policy),
             label=label,
         )
 
 
-def replay_live(wanted: Wanted, instance: Instance, speed: float, clock: Clock, bar: Bar | None = None) -> Study:
+def replay_live(
+    options: StudyOptions, instance: LiveInstance, speed: float, clock: ReplayClock, bar: Bar | None = None
+) -> Study:
     """The trace against a running instance. Raises like `replay`, and InvalidValue for what only simulations can do."""
-    _check_written(wanted.jobs_out, wanted.plot)
+    _check_written(options.jobs_out, options.plot)
     given = {
-        "policy": wanted.policies, "procs": wanted.procs, "nodes": wanted.nodes, "cores": wanted.cores,
-        "gpus": wanted.gpus, "R": wanted.r_path, "config": wanted.config, "site": wanted.site,
-        "until": wanted.until_s, "check": wanted.check, "feedback": wanted.feedback,
+        "policy": options.policies, "procs": options.procs, "nodes": options.nodes, "cores": options.cores,
+        "gpus": options.gpus, "R": options.r_path, "config": options.config, "site": options.site,
+        "until": options.until_s, "check": options.check, "feedback": options.feedback,
     }  # fmt: skip
     if words := [name for name, value in given.items() if value]:
         raise InvalidValue(f"{', '.join(words)}: that is for the instance to say when its speed is asked for, not here")
-    trace = read_trace(wanted.trace)
+    trace = read_trace(options.trace)
     result = replay(instance, trace, speed, clock, None if bar is None else bar("live"))
-    result.label = wanted.labels[0] if wanted.labels else None
-    return _written(Study(trace, [result], wanted.by), wanted)
+    result.label = options.labels[0] if options.labels else None
+    return _written(Study(trace, [result], options.by), options)
 
 
 def make_workload(
@@ -176,11 +178,11 @@ def _check_written(jobs_out: Path | None, plot: Path | None) -> None:
         check_path(plot)
 
 
-def _written(study: Study, wanted: Wanted) -> Study:
-    if wanted.jobs_out is not None:
-        write_csv(study.results, wanted.jobs_out)
-    if wanted.plot is not None:
+def _written(study: Study, options: StudyOptions) -> Study:
+    if options.jobs_out is not None:
+        write_csv(study.results, options.jobs_out)
+    if options.plot is not None:
         from fluxsched.sim.results.plots import plot
 
-        plot(study.trace, study.results, wanted.plot)
+        plot(study.trace, study.results, options.plot)
     return study

@@ -13,10 +13,10 @@ from fluxsched.errors import InvalidValue, Refused
 from fluxsched.runtime.config.policies import check_files, check_policy
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import known_policies, make, parse_spec
-from fluxsched.sim.conformance.suite import CASE_S, Finding, Patience, Verdict, examine, unclear
-from fluxsched.sim.policy_guard import told
+from fluxsched.sim.conformance.suite import CASE_S, Finding, RuleVerdict, TimeLimit, examine, unclear
+from fluxsched.sim.policy_guard import policy_faults
 
-__all__ = ["CASE_S", "Finding", "Verdict", "check", "check_name", "check_words", "new", "unclear"]
+__all__ = ["CASE_S", "Finding", "RuleVerdict", "check", "check_name", "check_words", "new", "unclear"]
 
 NAME_CHARS_MAX = 60
 """Names of policies stand in tables, file names and one-line specifications."""
@@ -42,18 +42,18 @@ def check(
     spec: str,
     seed: int,
     stopwatch: Callable[[], float],
-    patience: Patience,
+    time_limit: TimeLimit,
     began: Callable[[str, int], None] = lambda rule, seed: None,
-) -> Iterator[Verdict]:
+) -> Iterator[RuleVerdict]:
     """The conformance suite on a policy, `NAME:key=value` or a file; `began` hears of each case, by rule and seed.
 
     Raises InvalidValue if it cannot be made.
     """
-    return examine(_made(spec), seed, stopwatch, patience=patience, began=began)
+    return examine(_made(spec), seed, stopwatch, time_limit=time_limit, began=began)
 
 
 def _made(spec: str) -> Policy:
-    with told(spec, " while it was imported"):
+    with policy_faults(spec, " while it was imported"):
         return make(*parse_spec(spec))
 
 

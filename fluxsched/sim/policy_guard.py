@@ -16,20 +16,20 @@ from fluxsched.sched.engine.fault_location import policy_line
 from fluxsched.sched.registry import OWN, parse_spec, split_queues
 
 
-def left(fault: SystemExit) -> str:
+def exit_text(fault: SystemExit) -> str:
     """What a policy has done that calls `sys.exit`."""
     return f"ended the process with status {exit_code(fault)}"
 
 
 @contextmanager
-def told(policy: str, when: str = "") -> Iterator[None]:
+def policy_faults(policy: str, when: str = "") -> Iterator[None]:
     """Whatever a policy raises within becomes an InvalidValue: the policy, the fault, its line, and `when` it was."""
     try:
         yield
     except FluxschedError:
         raise
     except SystemExit as fault:
-        raise InvalidValue(f"policy {policy} {left(fault)}{when}{_where(fault)}") from fault
+        raise InvalidValue(f"policy {policy} {exit_text(fault)}{when}{_where(fault)}") from fault
     except Exception as fault:  # foreign code: whatever it raises is its author's to know
         text = str(fault)
         said = f"{type(fault).__name__}: {text}" if text else type(fault).__name__

@@ -126,18 +126,18 @@ def test_uri_reaches_the_client_and_the_handle_is_closed() -> None:
 
     opened = []
 
-    class Handle:
+    class InstanceHandle:
         uri = "ipc:///x"
 
-        def __enter__(self) -> Handle:
+        def __enter__(self) -> InstanceHandle:
             return self
 
         def __exit__(self, *exc: object) -> None:
             opened.append("closed")
 
-    def connect(uri: str | None) -> Handle:
+    def connect(uri: str | None) -> InstanceHandle:
         opened.append(uri)
-        return Handle()
+        return InstanceHandle()
 
     assert CliRunner().invoke(main, ["uri", "--uri", "ipc:///y"], obj=connect).output == "ipc:///x\n"
     assert CliRunner().invoke(main, ["uri"], obj=connect).exit_code == 0

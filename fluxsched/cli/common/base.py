@@ -33,7 +33,7 @@ TYPED_ORDER = "fluxsched.typed-order"
 """Key of the context's `meta`: options that may be repeated, as (name, text) in the order in which they were typed."""
 
 
-class Ended(KeyboardInterrupt):
+class EndedBySignal(KeyboardInterrupt):
     """A signal that ends the command in order; Ctrl-C is the one that Python itself makes a KeyboardInterrupt."""
 
     def __init__(self, signum: int) -> None:
@@ -41,7 +41,7 @@ class Ended(KeyboardInterrupt):
         self.signum = signum
 
 
-class Failed(click.ClickException):
+class CommandFailed(click.ClickException):
     """A command that was understood and could not be done: one line on stderr, exit status 1."""
 
     exit_code = 1
@@ -110,36 +110,36 @@ class Command(click.Command):
         except LocalProtocolError:
             raise
         except FluxschedError as error:
-            raise Failed(ctx, str(error) or os.strerror(error.errnum)) from error
-        except Ended as end:
+            raise CommandFailed(ctx, str(error) or os.strerror(error.errnum)) from error
+        except EndedBySignal as end:
             ctx.exit(128 + end.signum)
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise Failed(ctx, _os_text(error)) from error
+            raise CommandFailed(ctx, _os_text(error)) from error
         return status
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group whose commands are ours."""
 
     command_class = Command
 
 
-class Entry(NamedTuple):
+class Lazy(NamedTuple):
     """One line of a lazy group's table: where the command lives and what `--help` says of it."""
 
     target: str  # "package.module:attribute"
     help: str
 
 
-class LazyGroup(Group):
+class LazyGroup(CommandGroup):
     """A group that knows its commands by name and help text only; a command's module is imported when it is named.
 
     Listing, suggesting and completing work on placeholders, so `fluxsched --help` imports no command at all.
     """
 
-    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, Entry]], **more: Any) -> None:
+    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, Lazy]], **more: Any) -> None:
         super().__init__(*args, **more)
         self.sections = sections
         self.entries = {name: entry for section in sections.values() for name, entry in section.items()}

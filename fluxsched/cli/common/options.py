@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class Handle(Protocol):
-    """What commands ask of `fluxsched.runtime.client.blocking.Handle`."""
+class InstanceHandle(Protocol):
+    """What commands ask of `fluxsched.runtime.client.blocking.InstanceHandle`."""
 
     uri: str
 
@@ -63,7 +63,7 @@ class Handle(Protocol):
     def listen(self, timeout_s: float | None, beside: Beside | None = None) -> bool: ...
 
 
-def connect(uri: str | None, *, may_guess: bool = False) -> AbstractContextManager[Handle]:
+def connect(uri: str | None, *, may_guess: bool = False) -> AbstractContextManager[InstanceHandle]:
     """A handle to the instance: at `uri`, else where FLUXSCHED_URI or the run directory says.
 
     Of several instances the newest is taken only for who `may_guess`, since nothing is changed there: else Refused.
@@ -73,7 +73,7 @@ def connect(uri: str | None, *, may_guess: bool = False) -> AbstractContextManag
         from fluxsched.runtime.client.blocking import connect_sync
 
         return connect_sync(uri, only=not may_guess)
-    handle: AbstractContextManager[Handle] = opener(uri)
+    handle: AbstractContextManager[InstanceHandle] = opener(uri)
     return handle
 
 
@@ -104,7 +104,7 @@ def viewing(handler: Callable[..., Any]) -> Callable[..., Any]:
     return _viewed_option(run)
 
 
-class Table(NamedTuple):
+class TableSpec(NamedTuple):
     """How one command's table may look: named formats, one of them `default`, over its fields."""
 
     formats: Mapping[str, str]
@@ -127,7 +127,7 @@ class Output(NamedTuple):
             print_table(rows(self.layout.names), self.layout, self.fields, header=self.header)
 
 
-def table_options(table: Table) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def table_options(table: TableSpec) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add `--json`, `-o` and `-n`; the handler gets them as `output`."""
     names = ", ".join(table.formats)
 

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
-from fluxsched.cli.common.base import Ended
+from fluxsched.cli.common.base import EndedBySignal
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _USUAL = (signal.SIG_DFL, signal.default_int_handler)
 
 
 class EndingSignals:
-    """While it is entered, SIGINT, SIGTERM and SIGHUP raise Ended in the main thread."""
+    """While it is entered, SIGINT, SIGTERM and SIGHUP raise EndedBySignal in the main thread."""
 
     def __init__(self) -> None:
         self._before: dict[int, Callable[..., Any] | int | None] = {}
@@ -48,12 +48,12 @@ class EndingSignals:
             self._is_held = False
 
     def release(self) -> None:
-        """Raises Ended if a signal came while they were held."""
+        """Raises EndedBySignal if a signal came while they were held."""
         if self._came is not None:
-            raise Ended(self._came)
+            raise EndedBySignal(self._came)
 
     def _take(self, signum: int, frame: FrameType | None) -> None:
         if self._is_held and self._came is None:
             self._came = signum
             return
-        raise Ended(signum)
+        raise EndedBySignal(signum)

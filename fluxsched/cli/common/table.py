@@ -25,7 +25,7 @@ _PREFIX = re.compile(r"([?+]{1,2}):$")
 _TIMED = "dDFH"
 _DATE = "%Y-%m-%dT%H:%M:%S"
 
-Row = TypeVar("Row")
+RowType = TypeVar("RowType")
 
 COLUMN_WIDTH_MAX = 1000
 """A width or precision beyond any terminal is a typing mistake, and could eat the memory."""
@@ -136,13 +136,13 @@ def parse_sort(text: str, fields: Iterable[str]) -> tuple[SortKey, ...]:
     return keys
 
 
-def sort_rows(rows: Iterable[Row], keys: Sequence[SortKey], fields: Mapping[str, Field]) -> list[Row]:
+def sort_rows(rows: Iterable[RowType], keys: Sequence[SortKey], fields: Mapping[str, Field]) -> list[RowType]:
     """Rows by the first key, equal ones by the next; what has no value comes last, or first in reverse order."""
     found = list(rows)
     for key in reversed(keys):
         value = fields[key.name].value
 
-        def place(row: Row, value: Callable[[Any], object] = value) -> tuple[bool, bool, Any]:
+        def place(row: RowType, value: Callable[[Any], object] = value) -> tuple[bool, bool, Any]:
             found = value(row)
             is_number = isinstance(found, int | float)
             return (found in (None, ""), not is_number, found if is_number else str(found))

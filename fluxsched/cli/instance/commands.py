@@ -13,7 +13,7 @@ from fluxsched.cli.common.options import (
     FSD,
     JOBID,
     STATE_DIRECTORY,
-    Handle,
+    InstanceHandle,
     Whole,
     connect,
     json_option,
@@ -104,7 +104,7 @@ def stop(uri: str | None, timeout: float) -> None:
 @click.option("--parent", is_flag=True, help="Of the instance around it: what `fluxsched --parent uri` prints.")
 @click.argument("jobid", metavar="[JOBID]", type=JOBID, required=False, shell_complete=complete.jobids)
 @viewing
-def uri(handle: Handle, jobid: int | None, parent: bool, as_json: bool, local: bool, tcp: bool) -> None:
+def uri(handle: InstanceHandle, jobid: int | None, parent: bool, as_json: bool, local: bool, tcp: bool) -> None:
     """Print the URI of the instance, for FLUXSCHED_URI; with --json all about it.
 
     With JOBID: the instance that this job is (batch, alloc).
@@ -128,7 +128,7 @@ def uri(handle: Handle, jobid: int | None, parent: bool, as_json: bool, local: b
         _print_uri(other, as_json, local, tcp)
 
 
-def _print_uri(handle: Handle, as_json: bool, local: bool, tcp: bool) -> None:
+def _print_uri(handle: InstanceHandle, as_json: bool, local: bool, tcp: bool) -> None:
     if as_json:
         show.print_json(handle.rpc("instance.info"))
     elif local:
@@ -149,7 +149,7 @@ def _print_uri(handle: Handle, as_json: bool, local: bool, tcp: bool) -> None:
 @json_option
 @click.argument("service", default="instance")
 @viewing
-def ping(handle: Handle, service: str, count: int | None, interval: float, pad: int, as_json: bool) -> None:
+def ping(handle: InstanceHandle, service: str, count: int | None, interval: float, pad: int, as_json: bool) -> None:
     """Measure the round-trip time to SERVICE (such as resource or sched-fifo)."""
     from fluxsched.runtime.system.clock import SystemClock, sleep
 

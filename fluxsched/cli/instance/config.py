@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from fluxsched.cli.common import show
-from fluxsched.cli.common.base import Group, usage
-from fluxsched.cli.common.options import Handle, connected, json_option
+from fluxsched.cli.common.base import CommandGroup, usage
+from fluxsched.cli.common.options import InstanceHandle, connected, json_option
 
 VALUE_CHARS_MAX = 60
 """A longer value says less than its key."""
@@ -17,7 +17,7 @@ VALUE_CHARS_MAX = 60
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.group("config", cls=Group)
+@click.group("config", cls=CommandGroup)
 def config() -> None:
     """Check, show and reload the configuration."""
 
@@ -56,7 +56,7 @@ def check(file: Path, fake: str | None, r_path: Path | None, as_json: bool) -> i
 @config.command("show")
 @json_option
 @connected
-def show_config(handle: Handle, as_json: bool) -> None:
+def show_config(handle: InstanceHandle, as_json: bool) -> None:
     """Print the configuration that is in force, as TOML: what the file says, where that needs no restart."""
     from fluxsched.core.tomltext import toml_text
 
@@ -72,7 +72,7 @@ def show_config(handle: Handle, as_json: bool) -> None:
 @config.command("reload")
 @json_option
 @connected
-def reload(handle: Handle, as_json: bool) -> None:
+def reload(handle: InstanceHandle, as_json: bool) -> None:
     """Reload the file, all or nothing: resources, groups, queues and limits take effect at once; jobs run on.
 
     Lists what has changed, and what needs a restart.

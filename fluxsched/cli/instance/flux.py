@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from fluxsched.cli.common.base import Group
+from fluxsched.cli.common.base import CommandGroup
 
 _directory = click.option(
     "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
@@ -14,7 +14,7 @@ _directory = click.option(
 )  # fmt: skip
 
 
-@click.group("flux", cls=Group)
+@click.group("flux", cls=CommandGroup)
 def flux() -> None:
     """Use fluxsched as a Flux instance's scheduler (flux-core 0.88 or later)."""
 

@@ -7,12 +7,12 @@ import os
 import click
 
 from fluxsched.cli.common import show
-from fluxsched.cli.common.base import Command, Failed
-from fluxsched.cli.common.options import Handle, Output, Table, connect, table_options
+from fluxsched.cli.common.base import Command, CommandFailed
+from fluxsched.cli.common.options import InstanceHandle, Output, TableSpec, connect, table_options
 from fluxsched.cli.common.table import Field
 from fluxsched.errors import FluxschedError
 
-LIST = Table(
+LIST = TableSpec(
     {"default": "{pid:>8} {level:>5} {size:>6} {age:>8} {state:<7} {uri} ?:{parent}"},
     {
         "pid": Field("PID", lambda row: row["pid"]),
@@ -43,7 +43,7 @@ def instances(output: Output) -> None:
     output.show({"instances": found}, lambda names: found)
 
 
-def parent_of(handle: Handle) -> str:
+def parent_of(handle: InstanceHandle) -> str:
     """Where the instance around this one is. Raises FluxschedError for one that is in no other."""
     info = handle.rpc("instance.info")
     parent: str | None = info.get("parent")
@@ -61,7 +61,7 @@ def go_to_parent(ctx: click.Context) -> None:
             outer = handle.rpc("instance.info")
             local_uri = handle.rpc("attr.get", {"name": "local-uri"})["value"]
     except FluxschedError as error:
-        raise Failed(ctx, f"--parent: {error}") from error
+        raise CommandFailed(ctx, f"--parent: {error}") from error
     around = {"FLUXSCHED_URI": parent, "FLUXSCHED_PARENT_URI": outer.get("parent")}
     if "FLUX_URI" in os.environ:
         around["FLUX_URI"] = local_uri

@@ -7,12 +7,12 @@ import os
 import click
 
 from fluxsched.cli.common import complete, show
-from fluxsched.cli.common.base import Group
+from fluxsched.cli.common.base import CommandGroup
 from fluxsched.cli.common.options import (
     FSD,
-    Handle,
+    InstanceHandle,
     Output,
-    Table,
+    TableSpec,
     Whole,
     connected,
     json_option,
@@ -25,7 +25,7 @@ _STATES = {0: "I", 1: "R", 2: "F", 3: "X"}
 """Flux's letters: initialising, running, finalising, exited."""
 
 _FIRST = "{name:<16} {idle:>5} {state:>2} {sendqueue:>5} {recvqueue:>5} ?:{pid:>7} ?:{groups:<10}"
-LIST = Table(
+LIST = TableSpec(
     {
         "default": f"{_FIRST} {{services}} ?:{{error}}",
         "long": f"{_FIRST} {{services:<12}} {{path}} ?:{{error}}",
@@ -47,7 +47,7 @@ LIST = Table(
 _name = click.argument("name", shell_complete=complete.modules)
 
 
-@click.group("module", cls=Group)
+@click.group("module", cls=CommandGroup)
 def module() -> None:
     """Load, remove, reload and list modules."""
 
@@ -78,7 +78,7 @@ def _specification(spec: str, options: tuple[str, ...]) -> str:
 @click.argument("options", metavar="[OPTION=VALUE...]", nargs=-1)
 @json_option
 @connected
-def load(handle: Handle, spec: str, options: tuple[str, ...], name: str | None, groups: tuple[str, ...],
+def load(handle: InstanceHandle, spec: str, options: tuple[str, ...], name: str | None, groups: tuple[str, ...],
          restart: int | None, fallback: str | None, hung_after_s: float | None, as_json: bool) -> None:  # fmt: skip
     """Start a scheduler: SPEC is a policy (fifo, fifo:placement=best-fit) or a file (./mine.py).
 
@@ -96,7 +96,7 @@ def load(handle: Handle, spec: str, options: tuple[str, ...], name: str | None, 
 @module.command("remove")
 @_name
 @connected
-def remove(handle: Handle, name: str) -> None:
+def remove(handle: InstanceHandle, name: str) -> None:
     """Stop a module; running jobs continue."""
     handle.rpc("module.remove", {"name": name})
 
@@ -105,7 +105,7 @@ def remove(handle: Handle, name: str) -> None:
 @_name
 @json_option
 @connected
-def reload(handle: Handle, name: str, as_json: bool) -> None:
+def reload(handle: InstanceHandle, name: str, as_json: bool) -> None:
     """Stop a module and start it again; it finds the running jobs."""
     answer = handle.rpc("module.reload", {"name": name})
     if as_json:
@@ -116,7 +116,7 @@ def reload(handle: Handle, name: str, as_json: bool) -> None:
 @click.option("-l", "--long", "is_long", is_flag=True, help="The same as -o long.")
 @table_options(LIST)
 @viewing
-def list_modules(handle: Handle, is_long: bool, output: Output) -> None:
+def list_modules(handle: InstanceHandle, is_long: bool, output: Output) -> None:
     """The modules, what they serve and whether they run."""
     from fluxsched.cli.common.table import parse_format
 
@@ -130,6 +130,6 @@ def list_modules(handle: Handle, is_long: bool, output: Output) -> None:
 @_name
 @click.option("--json", is_flag=True, expose_value=False, help="Accepted for consistency: the output is always JSON.")
 @viewing
-def stats(handle: Handle, name: str) -> None:
+def stats(handle: InstanceHandle, name: str) -> None:
     """Print a module's statistics as JSON."""
     show.print_json(handle.rpc("module.stats", {"name": name}))

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from fluxsched.cli.common import show
 from fluxsched.cli.common.base import warn
-from fluxsched.cli.common.options import Handle
+from fluxsched.cli.common.options import InstanceHandle
 from fluxsched.cli.jobs.forward import Forwarder
 from fluxsched.errors import RPCError
 
@@ -49,16 +49,16 @@ class OutputWriter:
 
 
 def follow_output(
-    handle: Handle, jobid: int, *, follow: bool, labelled: bool, **aside: Any
+    handle: InstanceHandle, jobid: int, *, follow: bool, labelled: bool, **aside: Any
 ) -> None:
-    """Copy a job's output here; with `follow` until the job has finished. `aside` is what Handle.stream takes."""
+    """Copy a job's output here; with `follow` until the job has finished. `aside` is what `stream` takes."""
     writer = OutputWriter(labelled)
     for piece in handle.stream("job-manager.output", {"id": jobid, "follow": follow}, **aside):
         writer.write(piece)
     writer.finish()
 
 
-def attach(handle: Handle, jobid: int, *, labelled: bool, source: int | None) -> int:
+def attach(handle: InstanceHandle, jobid: int, *, labelled: bool, source: int | None) -> int:
     """Follow a job to its end; its exit status. A person at a terminal is told why it has not started.
 
     What can be read from the descriptor `source`, if there is one, is passed on to the job's tasks.
@@ -69,7 +69,7 @@ def attach(handle: Handle, jobid: int, *, labelled: bool, source: int | None) ->
     return report_end(handle.wait(jobid))
 
 
-def pending_hints(handle: Handle, jobid: int) -> Iterator[float]:
+def pending_hints(handle: InstanceHandle, jobid: int) -> Iterator[float]:
     """Say on stderr why a job waits, and again when it waits for another reason. Yields when to go on (seconds)."""
     yield PENDING_HINT_S
     from fluxsched.cli.jobs.fields import PENDING
@@ -82,7 +82,7 @@ def pending_hints(handle: Handle, jobid: int) -> Iterator[float]:
         yield HINT_EVERY_S
 
 
-def _why(handle: Handle, jobid: int) -> Mapping[str, Any]:
+def _why(handle: InstanceHandle, jobid: int) -> Mapping[str, Any]:
     """A hint that cannot be had is none: the job goes on all the same."""
     try:
         return handle.rpc("job-manager.why", {"id": jobid})

@@ -18,7 +18,7 @@ from fluxsched.cli.common.options import (
     FSD,
     SIGNAL,
     URGENCY,
-    Handle,
+    InstanceHandle,
     connected,
     jobid_argument,
     json_option,
@@ -26,7 +26,7 @@ from fluxsched.cli.common.options import (
 )
 from fluxsched.cli.common.values import parse_value
 from fluxsched.cli.jobs.attach import end_text, exit_status, report_end
-from fluxsched.cli.jobs.selection import Wanted, described, in_states, one_line, selected, selection_options
+from fluxsched.cli.jobs.selection import JobsAsked, described, in_states, one_line, selected, selection_options
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 
 NAMED_MAX = 100
@@ -78,37 +78,37 @@ def each(jobids: Iterable[int], act: Callable[[int], object]) -> None:
     raise_refusals(faults)
 
 
-def hit(handle: Handle, wanted: Wanted, act: Act, more: Mapping[str, Any], dry_run: bool) -> None:
-    """Do it to all jobs that are wanted; say how many were hit where they were selected.
+def hit(handle: InstanceHandle, asked: JobsAsked, act: Act, more: Mapping[str, Any], dry_run: bool) -> None:
+    """Do it to all jobs that are asked; say how many were hit where they were selected.
 
     Raises Refused where none was there, naming what was asked for, and for each that refused.
     """
     states = in_states(act.states)
     if dry_run:
-        _foresee(handle, wanted, act)
+        _foresee(handle, asked, act)
         return
-    jobids = list(selected(handle, wanted, states)) if wanted.is_selection else list(wanted.jobs.ids)
-    if not jobids and wanted.terms:
-        raise Refused(none_matches(wanted, act.states))
+    jobids = list(selected(handle, asked, states)) if asked.is_selection else list(asked.jobs.ids)
+    if not jobids and asked.terms:
+        raise Refused(none_matches(asked, act.states))
     answers = handle.rpc_each(act.topic, ({"id": jobid, **more} for jobid in jobids))
     faults: list[tuple[int, FluxschedError]] = [
         (jobid, answer)
         for jobid, answer in zip(jobids, answers, strict=True)
         if isinstance(answer, FluxschedError)
     ]
-    if wanted.is_selection:
+    if asked.is_selection:
         click.echo(act.done.format(show.plural(len(jobids) - len(faults), "job")))
         faults = list(_still_owed(handle, act, faults))
     raise_refusals(faults)
 
 
-def none_matches(wanted: Wanted, states: str) -> str:
+def none_matches(asked: JobsAsked, states: str) -> str:
     """What is said where a selection found nothing."""
-    return f"no {states} job matches {wanted.said()}"
+    return f"no {states} job matches {asked.said()}"
 
 
 def _still_owed(
-    handle: Handle, act: Act, faults: Sequence[tuple[int, FluxschedError]]
+    handle: InstanceHandle, act: Act, faults: Sequence[tuple[int, FluxschedError]]
 ) -> Iterator[tuple[int, FluxschedError]]:
     """The refusals of jobs that could have been hit: others have ended, or started, since they were selected."""
     left = iter(faults)
@@ -118,16 +118,16 @@ def _still_owed(
             yield job["id"], some[job["id"]]
 
 
-def _foresee(handle: Handle, wanted: Wanted, act: Act) -> None:
+def _foresee(handle: InstanceHandle, asked: JobsAsked, act: Act) -> None:
     states = in_states(act.states)
-    found = described(handle, wanted, states, NAMED_MAX)
-    if not found and not wanted.everything:
-        raise Refused(none_matches(wanted, act.states) if wanted.terms else f"none of these jobs is {act.states}")
+    found = described(handle, asked, states, NAMED_MAX)
+    if not found and not asked.everything:
+        raise Refused(none_matches(asked, act.states) if asked.terms else f"none of these jobs is {act.states}")
     for job in found:
         show.line(f"would {act.verb} {one_line(job)}")
     count = len(found)
     if count == NAMED_MAX:
-        everyone = selected(handle, wanted, states) if wanted.is_selection else iter(wanted.jobs.ids)
+        everyone = selected(handle, asked, states) if asked.is_selection else iter(asked.jobs.ids)
         count = sum(1 for _ in everyone)
     more = f", {count - len(found):,} of them not shown" if count > len(found) else ""
     click.echo(f"would {act.verb} {count:,} job{'' if count == 1 else 's'}{more}")
@@ -138,9 +138,9 @@ def _foresee(handle: Handle, wanted: Wanted, act: Act) -> None:
 @click.option("-m", "--message", metavar="TEXT", default="", help="A note for the job's exception.")
 @dry_run_option
 @connected
-def cancel(handle: Handle, wanted: Wanted, message: str, dry_run: bool) -> None:
+def cancel(handle: InstanceHandle, asked: JobsAsked, message: str, dry_run: bool) -> None:
     """Cancel jobs; running ones are terminated, then killed."""
-    hit(handle, wanted, CANCEL, {"note": message} if message else {}, dry_run)
+    hit(handle, asked, CANCEL, {"note": message} if message else {}, dry_run)
 
 
 @click.command("kill", cls=Command)
@@ -148,9 +148,9 @@ def cancel(handle: Handle, wanted: Wanted, message: str, dry_run: bool) -> None:
 @selection_options("-S", "--states", all_help="All running jobs.")
 @dry_run_option
 @connected
-def kill(handle: Handle, wanted: Wanted, signum: int, dry_run: bool) -> None:
+def kill(handle: InstanceHandle, asked: JobsAsked, signum: int, dry_run: bool) -> None:
     """Send a signal to all tasks of running jobs."""
-    hit(handle, wanted, KILL, {"signum": signum}, dry_run)
+    hit(handle, asked, KILL, {"signum": signum}, dry_run)
 
 
 @click.command("urgency", cls=Command)
@@ -159,13 +159,13 @@ def kill(handle: Handle, wanted: Wanted, signum: int, dry_run: bool) -> None:
 @click.argument("value", metavar="0-31|hold|default|expedite", type=URGENCY)
 @dry_run_option
 @connected
-def urgency(handle: Handle, wanted: Wanted, value: int, verbose: bool, dry_run: bool) -> None:
+def urgency(handle: InstanceHandle, asked: JobsAsked, value: int, verbose: bool, dry_run: bool) -> None:
     """Change the urgency of pending jobs: 0 holds them, 31 expedites them."""
-    if verbose and len(wanted.jobs.ids) == 1 and not wanted.is_selection and not dry_run:
-        old = handle.rpc("job-manager.urgency", {"id": wanted.jobs.ids[0], "urgency": value})["old"]
+    if verbose and len(asked.jobs.ids) == 1 and not asked.is_selection and not dry_run:
+        old = handle.rpc("job-manager.urgency", {"id": asked.jobs.ids[0], "urgency": value})["old"]
         click.echo(f"old urgency: {old}")
     else:
-        hit(handle, wanted, SET_URGENCY, {"urgency": value}, dry_run)
+        hit(handle, asked, SET_URGENCY, {"urgency": value}, dry_run)
 
 
 @click.command("wait", cls=Command)
@@ -173,7 +173,7 @@ def urgency(handle: Handle, wanted: Wanted, value: int, verbose: bool, dry_run: 
 @click.option("-v", "--verbose", is_flag=True, help="Report successful jobs as well.")
 @json_option
 @viewing
-def wait(handle: Handle, wanted: Wanted, verbose: bool, as_json: bool) -> int:
+def wait(handle: InstanceHandle, asked: JobsAsked, verbose: bool, as_json: bool) -> int:
     """Wait for jobs to end and exit with their status: the highest, if there are several.
 
     A job's status is the exit code of its tasks, 128 and the signal's number if one ended them, or 1 if it never ran.
@@ -181,16 +181,16 @@ def wait(handle: Handle, wanted: Wanted, verbose: bool, as_json: bool) -> int:
     An array or a range of ids is waited for as a whole: what has ended counts too. Other selections mean the jobs
     that are active now; if all that match have ended, there is nothing to wait for.
     """
-    jobids: Sequence[int] = wanted.jobs.ids
-    if wanted.is_selection:
-        any_state = wanted.is_definite or wanted.names_states
-        jobids = list(selected(handle, wanted, *(() if any_state else (in_states("active"),))))
-        if not jobids and wanted.terms and next(selected(handle, wanted), None) is None:
-            raise Refused(f"no job matches {wanted.said()}")
+    jobids: Sequence[int] = asked.jobs.ids
+    if asked.is_selection:
+        any_state = asked.is_definite or asked.names_states
+        jobids = list(selected(handle, asked, *(() if any_state else (in_states("active"),))))
+        if not jobids and asked.terms and next(selected(handle, asked), None) is None:
+            raise Refused(f"no job matches {asked.said()}")
     return wait_for(handle, jobids, verbose, as_json)
 
 
-def wait_for(handle: Handle, jobids: Sequence[int], verbose: bool = False, as_json: bool = False) -> int:
+def wait_for(handle: InstanceHandle, jobids: Sequence[int], verbose: bool = False, as_json: bool = False) -> int:
     """Tell how each job ends, as it ends; the highest exit status."""
     if not jobids:
         return 0
@@ -210,7 +210,7 @@ def _ended(result: Mapping[str, Any], verbose: bool, as_json: bool) -> int:
 _KEYS = {"name": "attributes.system.job.name", "queue": "attributes.system.queue"}
 
 
-def _updates(handle: Handle, jobid: int, settings: Iterable[str]) -> dict[str, Any]:
+def _updates(handle: InstanceHandle, jobid: int, settings: Iterable[str]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     wrong = [setting for setting in settings if "=" not in setting or setting.startswith("=")]
     if wrong:
@@ -223,7 +223,7 @@ def _updates(handle: Handle, jobid: int, settings: Iterable[str]) -> dict[str, A
     return made
 
 
-def _new_duration(handle: Handle, jobid: int, text: str) -> float:
+def _new_duration(handle: InstanceHandle, jobid: int, text: str) -> float:
     if text[:1] not in ("+", "-"):
         return float(FSD.convert(text, None, None))
     change_s = FSD.convert(text[1:], None, None)
@@ -239,7 +239,7 @@ def _new_duration(handle: Handle, jobid: int, text: str) -> float:
 @jobid_argument
 @click.argument("settings", metavar="KEY=VALUE...", nargs=-1, required=True)
 @connected
-def update(handle: Handle, jobid: int, settings: tuple[str, ...], dry_run: bool) -> None:
+def update(handle: InstanceHandle, jobid: int, settings: tuple[str, ...], dry_run: bool) -> None:
     """Change a job's attributes, such as duration=+10m; other keys are below attributes.system."""
     updates = _updates(handle, jobid, settings)
     if dry_run:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fluxsched.cli.common import show
-from fluxsched.cli.common.options import Table
+from fluxsched.cli.common.options import TableSpec
 from fluxsched.cli.common.table import Field
 from fluxsched.cli.jobs import usage as job_usage
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
@@ -153,7 +153,7 @@ FIELDS = {
 }
 
 _FIRST = "{id.f58:>12} ?:{queue:<8.8} +:{username:<8} {name:<10.10+}"
-JOBS = Table(
+JOBS = TableSpec(
     {
         "default": f"{_FIRST} {{status_abbrev:>2.2}} {{ntasks:>6}} {{nnodes:>6h}} "
         "{contextual_time!F:>8h} {contextual_info}",

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from fluxsched.cli.common import show
-from fluxsched.cli.common.options import Handle
+from fluxsched.cli.common.options import InstanceHandle
 from fluxsched.cli.common.progress import ProgressLine
 from fluxsched.cli.jobs.attach import OutputWriter, report_end
 from fluxsched.errors import RPCError
@@ -22,13 +22,13 @@ from fluxsched.runtime.system.clock import SystemClock
 OUTPUTS_MAX = 256
 """Jobs whose output is followed at once: the instance looks at their files fifty times a second."""
 
-Told = Mapping[str, Any] | RPCError | None
+StreamItem = Mapping[str, Any] | RPCError | None
 
 
-class Follower:
+class JobFollower:
     """Waits for jobs; `status` is the highest exit status of those that have ended."""
 
-    def __init__(self, handle: Handle, jobids: Sequence[int], *, output: bool, labelled: bool) -> None:
+    def __init__(self, handle: InstanceHandle, jobids: Sequence[int], *, output: bool, labelled: bool) -> None:
         self.status = 0
         self.ended = 0
         self._handle = handle
@@ -48,7 +48,7 @@ class Follower:
             raise self._fault
         return not (self._waiting or self._reading)
 
-    def _take_end(self, result: Told) -> None:
+    def _take_end(self, result: StreamItem) -> None:
         if isinstance(result, RPCError):
             self._fault = result
         elif result is None:
@@ -63,7 +63,7 @@ class Follower:
         writer = OutputWriter(self._labelled, prefix)
         self._reading += 1
 
-        def take(piece: Told) -> None:
+        def take(piece: StreamItem) -> None:
             if isinstance(piece, Mapping):
                 writer.write(piece)
                 return
@@ -77,12 +77,12 @@ class Follower:
 
 
 def follow(
-    handle: Handle, jobids: Sequence[int], *, output: bool, labelled: bool, progress: bool, jps: bool
+    handle: InstanceHandle, jobids: Sequence[int], *, output: bool, labelled: bool, progress: bool, jps: bool
 ) -> int:
     """Wait until all jobs have ended and tell how each failed; the highest exit status."""
     begun_s = SystemClock.monotonic_s()
     line = ProgressLine("jobs", SystemClock.monotonic_s) if progress and sys.stderr.isatty() else None
-    follower = Follower(handle, jobids, output=output, labelled=labelled)
+    follower = JobFollower(handle, jobids, output=output, labelled=labelled)
     try:
         while not follower.is_done:
             handle.listen(None)

@@ -10,7 +10,7 @@ from typing import Any
 
 from fluxsched.cli.common import show
 from fluxsched.cli.common.base import warn
-from fluxsched.cli.common.options import Handle
+from fluxsched.cli.common.options import InstanceHandle
 
 PIECE_BYTES = 64 * 1024
 """Input in one request: what a pipe holds."""
@@ -28,9 +28,9 @@ def own_input(*, terminal: bool) -> int | None:
 
 
 class Forwarder:
-    """Reads a descriptor to its end for a job; give it to `Handle.stream` as `beside`."""
+    """Reads a descriptor to its end for a job; give it to `InstanceHandle.stream` as `beside`."""
 
-    def __init__(self, handle: Handle, jobid: int, source: int) -> None:
+    def __init__(self, handle: InstanceHandle, jobid: int, source: int) -> None:
         self.fd: int | None = source
         self._handle = handle
         self._jobid = jobid

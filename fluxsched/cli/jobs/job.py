@@ -9,12 +9,12 @@ from typing import Any, BinaryIO
 import click
 
 from fluxsched.cli.common import show, stdio
-from fluxsched.cli.common.base import Group
+from fluxsched.cli.common.base import CommandGroup
 from fluxsched.cli.common.events import EventPrinter, event_options
 from fluxsched.cli.common.options import (
     FSD,
     URGENCY,
-    Handle,
+    InstanceHandle,
     Whole,
     connected,
     jobid_argument,
@@ -43,7 +43,7 @@ _FORMS: Mapping[str, Callable[[int], str]] = {
 }
 
 
-@click.group("job", cls=Group)
+@click.group("job", cls=CommandGroup)
 def job() -> None:
     """Inspect and control one job."""
 
@@ -57,7 +57,7 @@ for _same in (cancel, kill, update, urgency, wait):
 @click.argument("key", type=click.Choice(("jobspec", "R", "eventlog")), required=False)
 @json_option
 @viewing
-def info(handle: Handle, jobid: int, key: str | None, as_json: bool) -> None:
+def info(handle: InstanceHandle, jobid: int, key: str | None, as_json: bool) -> None:
     """Show a job's details, or one part of its record: jobspec, R, eventlog."""
     if key is None:
         found = handle.rpc("job-manager.list", {"ids": [jobid]})["jobs"]
@@ -74,7 +74,7 @@ def info(handle: Handle, jobid: int, key: str | None, as_json: bool) -> None:
         show.print_json(part)
 
 
-def _with_tasks(handle: Handle, found: dict[str, Any]) -> dict[str, Any]:
+def _with_tasks(handle: InstanceHandle, found: dict[str, Any]) -> dict[str, Any]:
     """The job with all that its record knows of what its tasks used: a list has the sums only."""
     if "usage" not in found:
         return found
@@ -111,7 +111,7 @@ def _value_text(key: str, value: object) -> str:
 @event_options
 @jobid_argument
 @viewing
-def eventlog(handle: Handle, jobid: int, printer: EventPrinter, follow: bool) -> None:
+def eventlog(handle: InstanceHandle, jobid: int, printer: EventPrinter, follow: bool) -> None:
     """A job's events (RFC 21)."""
     for batch in handle.stream("job-manager.eventlog", {"id": jobid, "follow": follow}):
         for event in batch["events"]:
@@ -128,8 +128,10 @@ def eventlog(handle: Handle, jobid: int, printer: EventPrinter, follow: bool) ->
 @jobid_argument
 @click.argument("event")
 @viewing
-def wait_event(handle: Handle, jobid: int, event: str, timeout: float | None, quiet: bool, verbose: bool, count: int,
-               printer: EventPrinter) -> None:  # fmt: skip
+def wait_event(
+    handle: InstanceHandle, jobid: int, event: str, timeout: float | None, quiet: bool, verbose: bool, count: int,
+    printer: EventPrinter,
+) -> None:  # fmt: skip
     """Wait for EVENT in a job's eventlog; fail if the job ends without it."""
     with printer.deadline(timeout):
         for batch in handle.stream("job-manager.eventlog", {"id": jobid, "follow": True}):
@@ -146,7 +148,7 @@ def wait_event(handle: Handle, jobid: int, event: str, timeout: float | None, qu
 @jobid_argument
 @json_option
 @viewing
-def why(handle: Handle, jobid: int, as_json: bool) -> None:
+def why(handle: InstanceHandle, jobid: int, as_json: bool) -> None:
     """Why a job is not running, by which rule, and when it may start at the earliest; or what became of it."""
     answer = handle.rpc("job-manager.why", {"id": jobid})
     if as_json:
@@ -178,7 +180,7 @@ def _earliest(answer: dict[str, Any]) -> Iterator[str]:
 @click.option("-r", "--read-only", is_flag=True, help="Do not forward stdin to the job.")
 @jobid_argument
 @viewing
-def attach(handle: Handle, jobid: int, label_io: bool, read_only: bool) -> int:
+def attach(handle: InstanceHandle, jobid: int, label_io: bool, read_only: bool) -> int:
     """Follow a job's output to its end and exit with its status; interrupting leaves the job alone.
 
     Input piped into this command is forwarded to the job's tasks.
@@ -197,7 +199,7 @@ def attach(handle: Handle, jobid: int, label_io: bool, read_only: bool) -> int:
 @json_option
 @jobid_argument
 @viewing
-def output(handle: Handle, jobid: int, follow: bool, label_io: bool, as_json: bool) -> None:
+def output(handle: InstanceHandle, jobid: int, follow: bool, label_io: bool, as_json: bool) -> None:
     """Print what a job's tasks have written so far."""
     if as_json:
         show.print_stream(handle.stream("job-manager.output", {"id": jobid, "follow": follow}))
@@ -211,7 +213,7 @@ def output(handle: Handle, jobid: int, follow: bool, label_io: bool, as_json: bo
 @click.option("-m", "--message", "note", metavar="TEXT", default="", help="A note for the job's eventlog.")
 @jobids_argument()
 @connected
-def raise_exception(handle: Handle, jobids: tuple[int, ...], kind: str, severity: int, note: str) -> None:
+def raise_exception(handle: InstanceHandle, jobids: tuple[int, ...], kind: str, severity: int, note: str) -> None:
     """Raise an exception on jobs (RFC 21)."""
     request = {"type": kind, "severity": severity, "note": note}
     each(jobids, lambda jobid: handle.rpc("job-manager.raise", {"id": jobid, **request}))
@@ -230,7 +232,7 @@ def convert_id(jobids: tuple[int, ...], form: str) -> None:
 @click.option("--urgency", "urgency_value", type=URGENCY, default=16, metavar="N", help="0-31, hold or expedite.")
 @click.argument("file", type=click.File("rb"), default="-")
 @connected
-def submit(handle: Handle, file: BinaryIO, urgency_value: int) -> None:
+def submit(handle: InstanceHandle, file: BinaryIO, urgency_value: int) -> None:
     """Submit the jobspec (RFC 14, as JSON) that FILE holds, or stdin."""
     jobspec = Jobspec.parse(file.read(TEXT_CHARS_MAX + 1)).to_json()
     click.echo(show.jobid_text(handle.submit_many([jobspec], urgency_value)[0]))

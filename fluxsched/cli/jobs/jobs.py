@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from fluxsched.cli.common.base import Command
-from fluxsched.cli.common.options import Converted, Handle, Output, Whole, table_options, typed, viewing
+from fluxsched.cli.common.options import Converted, InstanceHandle, Output, Whole, table_options, typed, viewing
 from fluxsched.cli.common.table import SortKey, parse_sort, sort_rows
 from fluxsched.cli.jobs.fields import FIELDS, JOBS, JobRow
-from fluxsched.cli.jobs.selection import Constraint, Jobs, Wanted, filter_options, in_states, jobs_argument
+from fluxsched.cli.jobs.selection import JobConstraint, Jobs, JobsAsked, filter_options, in_states, jobs_argument
 from fluxsched.errors import InvalidValue, Refused, RPCError
 from fluxsched.runtime.system.clock import SystemClock
 
@@ -41,13 +41,13 @@ def sort_keys(text: str) -> tuple[SortKey, ...]:
     return tuple(key._replace(name="id") if key.name.startswith("id.") else key for key in parse_sort(text, FIELDS))
 
 
-def request_for(wanted: Wanted, every_state: bool, since_s: float | None, count: int) -> dict[str, Any]:
+def request_for(asked: JobsAsked, every_state: bool, since_s: float | None, count: int) -> dict[str, Any]:
     """The job-manager.list request: active jobs, unless the options or operands say otherwise."""
-    terms = list(wanted.terms.values())
-    if not (every_state or wanted.jobs.ids or wanted.names_states or since_s is not None):
+    terms = list(asked.terms.values())
+    if not (every_state or asked.jobs.ids or asked.names_states or since_s is not None):
         terms.append(in_states("active"))
-    ids = list(wanted.jobs.ids) if not wanted.jobs.ranges else None
-    constraint: Constraint | None = terms[0] if len(terms) == 1 else {"and": terms} if terms else None
+    ids = list(asked.jobs.ids) if not asked.jobs.ranges else None
+    constraint: JobConstraint | None = terms[0] if len(terms) == 1 else {"and": terms} if terms else None
     request = {"max_entries": count or LISTED_MAX, "ids": ids or None, "constraint": constraint, "since": since_s}
     return {key: value for key, value in request.items() if value is not None}
 
@@ -68,11 +68,11 @@ def request_for(wanted: Wanted, every_state: bool, since_s: float | None, count:
 @table_options(JOBS)
 @viewing
 def jobs(
-    handle: Handle,
+    handle: InstanceHandle,
     jobs: Jobs,
     all_states: bool,
     all_users: bool,
-    terms: Callable[[Jobs], dict[str, Constraint]],
+    terms: Callable[[Jobs], dict[str, JobConstraint]],
     since: float | None,
     count: int,
     keys: Sequence[SortKey],
@@ -80,8 +80,8 @@ def jobs(
     output: Output,
 ) -> int:  # fmt: skip
     """List jobs: the active ones, or those that are named."""
-    wanted = Wanted(jobs, terms(jobs))
-    request = request_for(wanted, all_states, since, count)
+    asked = JobsAsked(jobs, terms(jobs))
+    request = request_for(asked, all_states, since, count)
     shown = output.layout.names | {key.name for key in keys}
 
     def rows(found: Sequence[Mapping[str, Any]]) -> list[JobRow]:
@@ -90,28 +90,28 @@ def jobs(
     if is_live:
         from fluxsched.cli.jobs.watch import Watched, watch
 
-        _check_there(wanted, handle.rpc("job-manager.list", request)["jobs"])
-        changes = request_for(wanted, True, None, count)
+        _check_there(asked, handle.rpc("job-manager.list", request)["jobs"])
+        changes = request_for(asked, True, None, count)
         return watch(handle, Watched(request, changes, rows, frozenset(jobs.ids if not jobs.ranges else ())), output)
     answer = handle.rpc("job-manager.list", request)
     found = answer["jobs"]
     if output.as_json and keys:
         answer = {"jobs": [row.info for row in rows(found)]}
     output.show(answer, lambda names: rows(found))
-    _check_there(wanted, found)
+    _check_there(asked, found)
     return 0
 
 
-def _check_there(wanted: Wanted, found: Sequence[Mapping[str, Any]]) -> None:
+def _check_there(asked: JobsAsked, found: Sequence[Mapping[str, Any]]) -> None:
     """Raises Refused naming the jobs that were named and are not there."""
     there = {job["id"] for job in found}
-    missing = [typed(jobid) for jobid in wanted.jobs.ids if jobid not in there] if not wanted.terms else []
+    missing = [typed(jobid) for jobid in asked.jobs.ids if jobid not in there] if not asked.terms else []
     if missing:
         raise Refused(f"no such job: {', '.join(missing)}")
 
 
 def rows_of(
-    handle: Handle, found: Iterable[Mapping[str, Any]], now_s: float, shown: frozenset[str]
+    handle: InstanceHandle, found: Iterable[Mapping[str, Any]], now_s: float, shown: frozenset[str]
 ) -> list[JobRow]:
     """Rows for these fields: jobs that wait without a reason of their own get that of their queue, where it has one."""
     rows = [JobRow(info, now_s) for info in found]
@@ -126,7 +126,7 @@ def rows_of(
     ]
 
 
-def _blocked(handle: Handle, queue: str | None) -> str:
+def _blocked(handle: InstanceHandle, queue: str | None) -> str:
     """Why nothing of a queue is scheduled; a queue that cannot be asked has nothing to say."""
     try:
         status = handle.rpc("job-manager.queue-status", {"name": queue} if queue else {})

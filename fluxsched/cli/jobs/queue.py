@@ -8,8 +8,16 @@ from typing import Any
 import click
 
 from fluxsched.cli.common import complete, show
-from fluxsched.cli.common.base import Group
-from fluxsched.cli.common.options import Handle, Output, Table, connected, json_option, table_options, viewing
+from fluxsched.cli.common.base import CommandGroup
+from fluxsched.cli.common.options import (
+    InstanceHandle,
+    Output,
+    TableSpec,
+    connected,
+    json_option,
+    table_options,
+    viewing,
+)
 from fluxsched.cli.common.table import Field
 from fluxsched.core.constraint import Constraint
 
@@ -42,7 +50,7 @@ def _needs(row: dict[str, Any]) -> str:
 
 _SWITCHES = "{queue:<12} {enabled:>2} {started:>2}"
 _LIMITS = "?:{group:<10} ?:{policy:<10} ?:{defaults:>8} ?:{limit:>8} ?:{nnodes:>7} ?:{ncores:>6} ?:{ngpus:>5}"
-LIST = Table(
+LIST = TableSpec(
     {"default": f"{_SWITCHES} {_LIMITS} ?:{{requires}} ?:{{reason}}"},
     {
         "group": Field("GROUP", lambda row: row.get("group") or "default"),
@@ -61,12 +69,12 @@ LIST = Table(
 )
 
 
-@click.group("queue", cls=Group)
+@click.group("queue", cls=CommandGroup)
 def queue() -> None:
     """Show, enable, disable, start and stop queues."""
 
 
-def _asked(handle: Handle, name: str | None) -> list[dict[str, Any]]:
+def _asked(handle: InstanceHandle, name: str | None) -> list[dict[str, Any]]:
     names = handle.rpc("job-manager.queue-list")["queues"] if name is None else [name]
     return [
         handle.rpc("job-manager.queue-status", {} if each is None else {"name": each}) for each in names or [None]
@@ -82,7 +90,7 @@ _name = click.option(
 @_name
 @table_options(LIST)
 @viewing
-def list_queues(handle: Handle, name: str | None, output: Output) -> None:
+def list_queues(handle: InstanceHandle, name: str | None, output: Output) -> None:
     """The queues: EN is whether they take jobs, ST whether these are scheduled; then their group and their limits.
 
     POLICY is how their jobs are ordered. What none of them has, has no column: TDEFAULT and TLIMIT (durations),
@@ -97,7 +105,7 @@ def list_queues(handle: Handle, name: str | None, output: Output) -> None:
 @_name
 @json_option
 @viewing
-def status(handle: Handle, argument: str | None, name: str | None, as_json: bool) -> None:
+def status(handle: InstanceHandle, argument: str | None, name: str | None, as_json: bool) -> None:
     """Describe the queues, with the reason where one is disabled or stopped."""
     queues = _asked(handle, name if argument is None else argument)
     if as_json:
@@ -128,7 +136,7 @@ def _which(with_reason: bool) -> Callable[[Callable[..., Any]], Callable[..., An
     return decorate
 
 
-def _set(handle: Handle, topic: str, request: dict[str, Any], words: tuple[str, ...], option: str | None, *,
+def _set(handle: InstanceHandle, topic: str, request: dict[str, Any], words: tuple[str, ...], option: str | None, *,
          all_queues: bool, message: str | None = None) -> None:  # fmt: skip
     """`words` begin with the queue's name unless the options say which; those after it are the reason.
 
@@ -150,7 +158,7 @@ def _set(handle: Handle, topic: str, request: dict[str, Any], words: tuple[str, 
 @queue.command("enable")
 @_which(with_reason=False)
 @connected
-def enable(handle: Handle, **which: Any) -> None:
+def enable(handle: InstanceHandle, **which: Any) -> None:
     """Accept jobs in a queue."""
     _set(handle, "job-manager.queue-enable", {"enable": True}, **which)
 
@@ -158,7 +166,7 @@ def enable(handle: Handle, **which: Any) -> None:
 @queue.command("disable")
 @_which(with_reason=True)
 @connected
-def disable(handle: Handle, **which: Any) -> None:
+def disable(handle: InstanceHandle, **which: Any) -> None:
     """Stop accepting jobs in a queue; REASON is shown to submitters."""
     _set(handle, "job-manager.queue-enable", {"enable": False}, **which)
 
@@ -166,7 +174,7 @@ def disable(handle: Handle, **which: Any) -> None:
 @queue.command("start")
 @_which(with_reason=False)
 @connected
-def start(handle: Handle, **which: Any) -> None:
+def start(handle: InstanceHandle, **which: Any) -> None:
     """Start scheduling a queue's jobs."""
     _set(handle, "job-manager.queue-start", {"start": True}, **which)
 
@@ -174,6 +182,6 @@ def start(handle: Handle, **which: Any) -> None:
 @queue.command("stop")
 @_which(with_reason=True)
 @connected
-def stop(handle: Handle, **which: Any) -> None:
+def stop(handle: InstanceHandle, **which: Any) -> None:
     """Stop scheduling a queue's jobs; running jobs continue."""
     _set(handle, "job-manager.queue-start", {"start": False}, **which)

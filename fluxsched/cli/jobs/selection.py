@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import click
 
 from fluxsched.cli.common import complete, show
-from fluxsched.cli.common.options import JOBID, Converted, Function, Handle, Words, note_typed, parse_jobid
+from fluxsched.cli.common.options import JOBID, Converted, Function, InstanceHandle, Words, note_typed, parse_jobid
 from fluxsched.cli.jobs.fields import RESULTS, STATES
 from fluxsched.errors import InvalidValue
 
-Constraint = dict[str, Any]
+JobConstraint = dict[str, Any]
 
 ANY_USER = "all"
 _RANGES = "JOBID..JOBID"
@@ -33,11 +33,11 @@ class Jobs(NamedTuple):
     ranges: tuple[str, ...] = ()
 
 
-class Wanted(NamedTuple):
+class JobsAsked(NamedTuple):
     """What the options said: what must hold, by option, and the jobs named one by one."""
 
     jobs: Jobs
-    terms: Mapping[str, Constraint]
+    terms: Mapping[str, JobConstraint]
     everything: bool = False
 
     @property
@@ -55,7 +55,7 @@ class Wanted(NamedTuple):
         """Whether it says in which states jobs should be, or how they ended."""
         return "--filter" in self.terms
 
-    def constraint(self, *more: Constraint) -> Constraint:
+    def constraint(self, *more: JobConstraint) -> JobConstraint:
         """All terms, and `more`."""
         return {"and": [*self.terms.values(), *more]}
 
@@ -65,7 +65,7 @@ class Wanted(NamedTuple):
         return ", ".join(ranges if term == _RANGES else term for term in self.terms) or "--all"
 
 
-def in_states(*words: str) -> Constraint:
+def in_states(*words: str) -> JobConstraint:
     """Jobs in one of these states or with one of these results."""
     states = sorted({state for word in words for state in STATES.get(word, ())})
     results = sorted(word.upper() for word in words if word in RESULTS)
@@ -73,15 +73,15 @@ def in_states(*words: str) -> Constraint:
     return parts[0] if len(parts) == 1 else {"or": parts}
 
 
-def named(names: Iterable[str]) -> Constraint:
+def named(names: Iterable[str]) -> JobConstraint:
     """Jobs of one of these names; a name with `*`, `?` or `[...]` is also a pattern."""
     texts = list(names)
     patterns = [text for text in texts if not _WILD.isdisjoint(text)]
-    exact: Constraint = {"name": texts}
+    exact: JobConstraint = {"name": texts}
     return {"or": [exact, {"name-pattern": patterns}]} if patterns else exact
 
 
-def on_targets(text: str) -> Constraint:
+def on_targets(text: str) -> JobConstraint:
     """Jobs that have resources on one of these hosts or ranks."""
     from fluxsched.core.targets import split_targets
 
@@ -116,10 +116,10 @@ def terms_of(
     queues: tuple[str, ...],
     words: tuple[str, ...] | None,
     array: tuple[int, ...],
-    targets: Constraint | None,
-) -> dict[str, Constraint]:
+    targets: JobConstraint | None,
+) -> dict[str, JobConstraint]:
     """What each option that was given demands, by the option's name."""
-    found: dict[str, Constraint] = {}
+    found: dict[str, JobConstraint] = {}
     if jobs.ranges:
         found[_RANGES] = {"id": [*jobs.ranges, *jobs.ids]}
     if user is not None:
@@ -173,9 +173,9 @@ def filter_options(*state_flags: str) -> Callable[[Callable[..., Any]], Callable
     def decorate(handler: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(handler)
         def run(*args: Any, user: int | None, names: tuple[str, ...], queues: tuple[str, ...],
-                words: tuple[str, ...] | None, array: tuple[int, ...], targets: Constraint | None,
+                words: tuple[str, ...] | None, array: tuple[int, ...], targets: JobConstraint | None,
                 **more: Any) -> Any:  # fmt: skip
-            def terms(jobs: Jobs) -> dict[str, Constraint]:
+            def terms(jobs: Jobs) -> dict[str, JobConstraint]:
                 return terms_of(
                     jobs, user=user, names=names, queues=queues, words=words, array=array, targets=targets
                 )
@@ -203,20 +203,20 @@ def filter_options(*state_flags: str) -> Callable[[Callable[..., Any]], Callable
 
 
 def selection_options(*state_flags: str, all_help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add operands and options that say which jobs; the handler gets them as `wanted`. One of both must be given."""
+    """Add operands and options that say which jobs; the handler gets them as `asked`. One of both must be given."""
 
     def decorate(handler: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(handler)
-        def run(*args: Any, jobs: Jobs, all_jobs: bool, terms: Callable[[Jobs], dict[str, Constraint]],
+        def run(*args: Any, jobs: Jobs, all_jobs: bool, terms: Callable[[Jobs], dict[str, JobConstraint]],
                 **more: Any) -> Any:  # fmt: skip
-            wanted = Wanted(jobs, terms(jobs), all_jobs)
-            if jobs.ids and not jobs.ranges and wanted.is_selection:
-                raise click.UsageError(f"give job ids, or {wanted.said()}: not both")
+            asked = JobsAsked(jobs, terms(jobs), all_jobs)
+            if jobs.ids and not jobs.ranges and asked.is_selection:
+                raise click.UsageError(f"give job ids, or {asked.said()}: not both")
             if all_jobs and jobs.ranges:
                 raise click.UsageError("give job ids, or --all: not both")
-            if not jobs.ids and not wanted.is_selection:
+            if not jobs.ids and not asked.is_selection:
                 raise click.UsageError("give job ids, or --all, or options that select jobs, such as --name or --user")
-            return handler(*args, wanted=wanted, **more)
+            return handler(*args, asked=asked, **more)
 
         chosen = click.option("--all", "all_jobs", is_flag=True, help=all_help)(run)
         return jobs_argument(filter_options(*state_flags)(chosen))
@@ -224,19 +224,19 @@ def selection_options(*state_flags: str, all_help: str) -> Callable[[Callable[..
     return decorate
 
 
-def selected(handle: Handle, wanted: Wanted, *more: Constraint) -> Iterator[int]:
+def selected(handle: InstanceHandle, asked: JobsAsked, *more: JobConstraint) -> Iterator[int]:
     """The ids of the jobs that the selection means, active ones first, from the latest."""
-    for answer in handle.stream("job-manager.select", {"constraint": wanted.constraint(*more)}):
+    for answer in handle.stream("job-manager.select", {"constraint": asked.constraint(*more)}):
         yield from answer["ids"]
 
 
 def described(
-    handle: Handle, wanted: Wanted, states: Constraint, count: int
+    handle: InstanceHandle, asked: JobsAsked, states: JobConstraint, count: int
 ) -> Sequence[Mapping[str, Any]]:
-    """At most `count` of the jobs that are wanted and in these states, as job-manager.list has them."""
-    request: dict[str, Any] = {"constraint": wanted.constraint(states), "max_entries": count}
-    if not wanted.is_selection:
-        request["ids"] = list(wanted.jobs.ids)
+    """At most `count` of the jobs that are asked and in these states, as job-manager.list has them."""
+    request: dict[str, Any] = {"constraint": asked.constraint(states), "max_entries": count}
+    if not asked.is_selection:
+        request["ids"] = list(asked.jobs.ids)
     found: list[Mapping[str, Any]] = handle.rpc("job-manager.list", request)["jobs"]
     return found
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import click
 
 from fluxsched.cli.common import show
-from fluxsched.cli.common.options import Handle, Output
+from fluxsched.cli.common.options import InstanceHandle, Output
 from fluxsched.cli.common.signals import EndingSignals
 from fluxsched.cli.common.table import render
 from fluxsched.cli.jobs.fields import JobRow
@@ -42,7 +42,7 @@ EVENTS = ("submit", "depend", "priority", "urgency", "alloc", "finish", "excepti
 _ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
-Rows = Callable[[Sequence[Mapping[str, Any]]], list[JobRow]]
+MakeRows = Callable[[Sequence[Mapping[str, Any]]], list[JobRow]]
 
 
 class Watched(NamedTuple):
@@ -50,7 +50,7 @@ class Watched(NamedTuple):
 
     request: Mapping[str, Any]
     changes: Mapping[str, Any]
-    rows: Rows
+    rows: MakeRows
     ids: frozenset[int]
     """The jobs that were named: it ends when these have."""
 
@@ -58,7 +58,7 @@ class Watched(NamedTuple):
 class News:
     """The jobs about which something was told since it was last taken."""
 
-    def __init__(self, handle: Handle, ids: frozenset[int]) -> None:
+    def __init__(self, handle: InstanceHandle, ids: frozenset[int]) -> None:
         self._changed: dict[int, None] = {}
         self._ended = False
         self._fault: RPCError | None = None
@@ -105,7 +105,7 @@ class Keys:
             self.fd = None
 
 
-def watch(handle: Handle, watched: Watched, output: Output) -> int:
+def watch(handle: InstanceHandle, watched: Watched, output: Output) -> int:
     """Show jobs until interrupted, or until those that were named have ended: the exit status."""
     if sys.stdout.isatty() and sys.stdin.isatty() and not output.as_json:
         return _screen(handle, watched, output)
@@ -119,7 +119,7 @@ def _are_over(found: Sequence[Mapping[str, Any]], ids: frozenset[int]) -> bool:
 # -- lines ------------------------------------------------------------------------------------------------------
 
 
-def _lines(handle: Handle, watched: Watched, output: Output) -> int:
+def _lines(handle: InstanceHandle, watched: Watched, output: Output) -> int:
     news = News(handle, watched.ids)
     told: dict[int, str] = {}
     layout = output.layout._replace(columns=tuple(one._replace(droppable=False) for one in output.layout.columns))
@@ -203,7 +203,7 @@ def _terminal() -> Iterator[Keys]:
         leave()
 
 
-def _screen(handle: Handle, watched: Watched, output: Output) -> int:
+def _screen(handle: InstanceHandle, watched: Watched, output: Output) -> int:
     """Draw the table again and again; the last one is left on the terminal."""
     rows: list[JobRow] = []
     with EndingSignals(), suppress(KeyboardInterrupt), _terminal() as keys:  # interrupting is how people end it
@@ -213,7 +213,7 @@ def _screen(handle: Handle, watched: Watched, output: Output) -> int:
     return 0
 
 
-def _keep_drawing(handle: Handle, watched: Watched, output: Output, keys: Keys, rows: list[JobRow]) -> None:
+def _keep_drawing(handle: InstanceHandle, watched: Watched, output: Output, keys: Keys, rows: list[JobRow]) -> None:
     """Until a q, the end of all that is watched, or of the instance; `rows` are what was shown last."""
     news = News(handle, watched.ids)
     found: Sequence[Mapping[str, Any]] = ()

@@ -16,11 +16,11 @@ from typing import Any
 import click
 
 from fluxsched.cli.common import complete, show, stdio
-from fluxsched.cli.common.base import Command, Group
+from fluxsched.cli.common.base import Command, CommandGroup
 from fluxsched.cli.common.options import (
-    Handle,
+    InstanceHandle,
     Output,
-    Table,
+    TableSpec,
     connect,
     connected,
     json_option,
@@ -42,14 +42,14 @@ WAITING = ("depend", "priority", "sched")
 JOBS_SHOWN_MAX = 10
 """How many jobs a question names; the rest is a number."""
 
-DRAIN = Table(
+DRAIN = TableSpec(
     {
         "default": "{timestamp!d:%b%d %R::<12} {state:<9} ?:{user:<8} {reason:<30.30+} ?:{where:<7} {nodelist}",
         "long": "{timestamp!d:%FT%T::<19} {state:<9} ?:{user:<8} {ranks:<8} {reason:<30} ?:{where:<7} {nodelist}",
     },
     STATUS_FIELDS,
 )
-PROPERTIES = Table(
+PROPERTIES = TableSpec(
     {"default": "{property:<16} {nnodes:>6} ?:{where:<7} {ranks:<8} {nodelist}"},
     {"property": Field("PROPERTY", lambda row: row.labels["property"]), **SHARED_FIELDS},
 )
@@ -106,7 +106,7 @@ def drain(
 @click.option("-f", "--force", count=True, help="Do not fail for targets that are not drained; twice as with drain.")
 @click.option("-u", "--update", is_flag=True, help="Do not fail for targets that are not drained.")
 @connected
-def undrain(handle: Handle, targets: str, reason: tuple[str, ...], force: int, update: bool) -> None:
+def undrain(handle: InstanceHandle, targets: str, reason: tuple[str, ...], force: int, update: bool) -> None:
     """Return drained TARGETS to service."""
     if update and force:
         raise click.UsageError("give one of --update and --force")
@@ -118,7 +118,7 @@ def undrain(handle: Handle, targets: str, reason: tuple[str, ...], force: int, u
 @_targets
 @_graceful
 @connected
-def exclude(handle: Handle, targets: str, graceful: bool, yes: bool, as_json: bool) -> None:
+def exclude(handle: InstanceHandle, targets: str, graceful: bool, yes: bool, as_json: bool) -> None:
     """Take TARGETS away from every scheduler: they move to the group `exclude`, and jobs on them end at once."""
     _move(handle, "resource.assign", {"targets": targets, "group": "exclude", "graceful": graceful}, yes, as_json)
 
@@ -127,7 +127,7 @@ def exclude(handle: Handle, targets: str, graceful: bool, yes: bool, as_json: bo
 @_targets
 @_graceful
 @connected
-def include(handle: Handle, targets: str, graceful: bool, yes: bool, as_json: bool) -> None:
+def include(handle: InstanceHandle, targets: str, graceful: bool, yes: bool, as_json: bool) -> None:
     """Give TARGETS back to the group that the configuration names for them, else `default`."""
     _move(handle, "resource.include", {"targets": targets, "graceful": graceful}, yes, as_json)
 
@@ -137,7 +137,7 @@ def include(handle: Handle, targets: str, graceful: bool, yes: bool, as_json: bo
 @click.argument("group", metavar="GROUP", shell_complete=complete.groups)
 @_graceful
 @connected
-def assign(handle: Handle, targets: str, group: str, graceful: bool, yes: bool, as_json: bool) -> None:
+def assign(handle: InstanceHandle, targets: str, group: str, graceful: bool, yes: bool, as_json: bool) -> None:
     """Move TARGETS to GROUP, which is made if there is none of that name; jobs on them end at once."""
     _move(handle, "resource.assign", {"targets": targets, "group": group, "graceful": graceful}, yes, as_json)
 
@@ -150,7 +150,7 @@ _OUTCOMES = {
 }
 
 
-def _move(handle: Handle, topic: str, request: dict[str, Any], yes: bool, as_json: bool) -> None:
+def _move(handle: InstanceHandle, topic: str, request: dict[str, Any], yes: bool, as_json: bool) -> None:
     if show.interactive() and not yes and not request["graceful"]:
         _confirm(handle, request["targets"])
     answer = handle.rpc(topic, request)
@@ -162,7 +162,7 @@ def _move(handle: Handle, topic: str, request: dict[str, Any], yes: bool, as_jso
             click.echo(line.format(answer[state]))
 
 
-def _confirm(handle: Handle, targets: str) -> None:
+def _confirm(handle: InstanceHandle, targets: str) -> None:
     """Name the jobs that would end, and ask. Raises Refused when the answer is no."""
     status = handle.rpc("resource.status")
     source = ResourceSet.parse(status["R"])
@@ -182,7 +182,7 @@ def _confirm(handle: Handle, targets: str) -> None:
     _ask(waiting, "nothing was moved")
 
 
-def _waiting(handle: Handle) -> int:
+def _waiting(handle: InstanceHandle) -> int:
     """How many jobs wait to be scheduled."""
     jobs = handle.rpc("job-manager.stats-get").get("jobs", {})
     return sum(int(jobs.get(state, 0)) for state in WAITING)
@@ -200,7 +200,7 @@ def _named(job: Mapping[str, Any]) -> str:
     return f"{show.jobid_text(job['id'])} {job.get('name') or ''} on {job.get('nodelist') or job.get('ranks')}"
 
 
-@click.group("property", cls=Group)
+@click.group("property", cls=CommandGroup)
 def properties() -> None:
     """Add, remove and list properties of targets."""
 
@@ -208,7 +208,7 @@ def properties() -> None:
 @properties.command("list")
 @table_options(PROPERTIES)
 @viewing
-def property_list(handle: Handle, output: Output) -> None:
+def property_list(handle: InstanceHandle, output: Output) -> None:
     """Every property and the targets that have it."""
     answer = handle.rpc("resource.status")
     found = answer["R"]["execution"].get("properties", {})
@@ -219,7 +219,7 @@ def property_list(handle: Handle, output: Output) -> None:
 @_targets
 @click.argument("name")
 @connected
-def property_add(handle: Handle, targets: str, name: str) -> None:
+def property_add(handle: InstanceHandle, targets: str, name: str) -> None:
     """Give TARGETS the property NAME; a leading `+` keeps it out of the R of jobs."""
     _change_property(handle, "add", targets, name)
 
@@ -228,12 +228,12 @@ def property_add(handle: Handle, targets: str, name: str) -> None:
 @_targets
 @click.argument("name", shell_complete=complete.properties)
 @connected
-def property_remove(handle: Handle, targets: str, name: str) -> None:
+def property_remove(handle: InstanceHandle, targets: str, name: str) -> None:
     """Take the property NAME away from TARGETS."""
     _change_property(handle, "remove", targets, name)
 
 
-def _change_property(handle: Handle, verb: str, targets: str, name: str) -> None:
+def _change_property(handle: InstanceHandle, verb: str, targets: str, name: str) -> None:
     try:
         handle.rpc(f"resource.property-{verb}", {"properties": {name: targets}})
     except RPCError as error:
@@ -255,7 +255,7 @@ def _is_idset(text: str) -> bool:
 @click.option("-f", "--force", is_flag=True, help="Proceed even if targets disappear that cannot be released first.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask, even if this may end jobs.")
 @connected
-def reload(handle: Handle, path: str | None, force: bool, yes: bool) -> None:
+def reload(handle: InstanceHandle, path: str | None, force: bool, yes: bool) -> None:
     """Reload the inventory: from the R file PATH, else from its source. Hosts keep their drains and groups.
 
     Jobs on targets that are no longer in it end.

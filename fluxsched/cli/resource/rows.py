@@ -20,7 +20,7 @@ MADE_UP = "made-up"
 LIST_STATES = ("free", "allocated", "down", "up", "all")
 
 
-class Row(NamedTuple):
+class ResourceRow(NamedTuple):
     """Some ranks of a resource set and what is said of them."""
 
     labels: Mapping[str, object]
@@ -36,13 +36,13 @@ def _count(kind: str) -> Any:
     return lambda row: row.source.restrict(row.ranks).count(kind)
 
 
-def _amounts(row: Row) -> str:
+def _amounts(row: ResourceRow) -> str:
     """What is counted on these ranks, and what the instance has of it once, which is on none."""
     part = row.source.restrict(row.ranks)
     return amounts_setting(part.with_shared(row.source.shared).counted())
 
 
-def _nodelist(row: Row) -> str:
+def _nodelist(row: ResourceRow) -> str:
     return str(row.source.hosts(row.ranks).unique()) if row.source.nodelist else ""
 
 
@@ -78,19 +78,19 @@ STATUS_FIELDS = {
 }
 
 
-def merged(rows: Iterable[Row], shown: frozenset[str]) -> list[Row]:
+def merged(rows: Iterable[ResourceRow], shown: frozenset[str]) -> list[ResourceRow]:
     """Join rows whose shown labels are equal; the first keeps its place. Properties and groups split rows if shown."""
-    together: dict[tuple[object, ...], Row] = {}
+    together: dict[tuple[object, ...], ResourceRow] = {}
     for row in rows:
         key = tuple(value for name, value in row.labels.items() if name in shown)
         if (same := together.get(key)) is not None:
             source = same.source if same.source is row.source else same.source | row.source
-            row = Row(row.labels, same.ranks | row.ranks, source)
+            row = ResourceRow(row.labels, same.ranks | row.ranks, source)
         together[key] = row
     return list(together.values())
 
 
-def split(rows: Iterable[Row], label: str, parts: Mapping[str, Idset]) -> list[Row]:
+def split(rows: Iterable[ResourceRow], label: str, parts: Mapping[str, Idset]) -> list[ResourceRow]:
     """Cut each row so that all its ranks are in the same `parts`; their names, comma separated, become the label."""
     done = []
     for row in rows:
@@ -103,30 +103,32 @@ def split(rows: Iterable[Row], label: str, parts: Mapping[str, Idset]) -> list[R
                 if piece
             ]
         pieces = pieces or [((), row.ranks)]
-        done += [Row({**row.labels, label: ",".join(names)}, ranks, row.source) for names, ranks in pieces]
+        done += [ResourceRow({**row.labels, label: ",".join(names)}, ranks, row.source) for names, ranks in pieces]
     return done
 
 
-def list_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozenset[str]) -> list[Row]:
+def list_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozenset[str]) -> list[ResourceRow]:
     """Rows of `resource list` out of a resource.sched-status answer."""
-    rows = [Row({"state": state}, held.ranks, held) for state in states for held in [scheduler_view(answer, state)]]
+    rows = [
+        ResourceRow({"state": state}, held.ranks, held) for state in states for held in [scheduler_view(answer, state)]
+    ]
     if "properties" in shown:
         rows = [piece for row in rows for piece in split([row], "properties", _public(row.source))]
     return merged(_somewhere(rows, answer), shown)
 
 
-def _somewhere(rows: Iterable[Row], answer: Mapping[str, Any]) -> list[Row]:
+def _somewhere(rows: Iterable[ResourceRow], answer: Mapping[str, Any]) -> list[ResourceRow]:
     """Rows with the label `where`: made-up, or (where some are) here. It is empty if all targets are this machine."""
     made_up = Idset.parse(answer.get("made_up", ""))
     if not made_up:
         return list(rows)
-    found: list[Row] = []
+    found: list[ResourceRow] = []
     for row in rows:
         if not row.ranks:
             found.append(row)
         for where, ranks in (("here", row.ranks - made_up), (MADE_UP, row.ranks & made_up)):
             if ranks:
-                found.append(Row({**row.labels, "where": where}, ranks, row.source))
+                found.append(ResourceRow({**row.labels, "where": where}, ranks, row.source))
     return found
 
 
@@ -148,7 +150,7 @@ def scheduler_view(answer: Mapping[str, Any], state: str) -> ResourceSet:
     )
 
 
-def status_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozenset[str]) -> list[Row]:
+def status_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozenset[str]) -> list[ResourceRow]:
     """Rows of `resource status` out of a resource.status answer."""
     source = ResourceSet.parse(answer["R"])
     offline = _gone(answer)
@@ -161,7 +163,7 @@ def status_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozens
         ranks = Idset.parse(answer.get(name, "")) & left
         left -= ranks
         named.append((name, ranks))
-    rows = [Row(_labels(state), ranks, source) for state, ranks in [("avail", left), *named] if ranks] + parts
+    rows = [ResourceRow(_labels(state), ranks, source) for state, ranks in [("avail", left), *named] if ranks] + parts
     rows = [_in_weather(row, ranks, is_up) for row in rows
             for ranks, is_up in ((row.ranks - offline, True), (row.ranks & offline, False)) if ranks]  # fmt: skip
     rows = [row for row in rows if _wanted(row, frozenset(states))]
@@ -172,10 +174,10 @@ def status_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozens
     return merged(_somewhere(rows, answer), shown)
 
 
-def drain_rows(answer: Mapping[str, Any], source: ResourceSet) -> list[Row]:
+def drain_rows(answer: Mapping[str, Any], source: ResourceSet) -> list[ResourceRow]:
     """What is drained, as a resource.status answer has it: one row a reason, time, user and state."""
     return [
-        Row(
+        ResourceRow(
             _labels(info.get("state") or "drained", info["reason"], _user(info.get("user")), info["timestamp"]),
             Idset.parse(ranks) & source.ranks,
             source,
@@ -184,11 +186,11 @@ def drain_rows(answer: Mapping[str, Any], source: ResourceSet) -> list[Row]:
     ]
 
 
-def drain_list(answer: Mapping[str, Any], shown: frozenset[str]) -> list[Row]:
+def drain_list(answer: Mapping[str, Any], shown: frozenset[str]) -> list[ResourceRow]:
     """Rows of `resource drain` without arguments; `*` marks what is offline as well."""
     source, offline = ResourceSet.parse(answer["R"]), _gone(answer)
     rows = [
-        Row({**row.labels, "state": f"{row.labels['state']}{mark}"}, ranks, source)
+        ResourceRow({**row.labels, "state": f"{row.labels['state']}{mark}"}, ranks, source)
         for row in drain_rows(answer, source)
         for ranks, mark in ((row.ranks - offline, ""), (row.ranks & offline, "*"))
         if ranks
@@ -196,10 +198,13 @@ def drain_list(answer: Mapping[str, Any], shown: frozenset[str]) -> list[Row]:
     return merged(_somewhere(rows, answer), shown)
 
 
-def property_rows(answer: Mapping[str, Any], shown: frozenset[str]) -> list[Row]:
+def property_rows(answer: Mapping[str, Any], shown: frozenset[str]) -> list[ResourceRow]:
     """One row a property."""
     source = ResourceSet.parse(answer["R"])
-    rows = [Row({"property": name}, ranks & source.ranks, source) for name, ranks in sorted(source.properties.items())]
+    rows = [
+        ResourceRow({"property": name}, ranks & source.ranks, source)
+        for name, ranks in sorted(source.properties.items())
+    ]
     return merged(_somewhere(rows, answer), shown)
 
 
@@ -221,12 +226,12 @@ def _user(user: object) -> str:
     return show.user_name(user) if isinstance(user, int) else str(user or "")
 
 
-def _in_weather(row: Row, ranks: Idset, is_up: bool) -> Row:
+def _in_weather(row: ResourceRow, ranks: Idset, is_up: bool) -> ResourceRow:
     state = f"{row.labels['state']}{'' if is_up else '*'}"
-    return Row({**row.labels, "state": state, "up": show.tick(is_up), "is_up": is_up}, ranks, row.source)
+    return ResourceRow({**row.labels, "state": state, "up": show.tick(is_up), "is_up": is_up}, ranks, row.source)
 
 
-def _wanted(row: Row, states: frozenset[str]) -> bool:
+def _wanted(row: ResourceRow, states: frozenset[str]) -> bool:
     state = str(row.labels["state"]).rstrip("*")
     also = "drain" if state in ("drained", "draining") else state
     weather = "online" if row.labels["is_up"] else "offline"

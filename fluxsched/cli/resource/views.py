@@ -12,9 +12,9 @@ from fluxsched.cli.common.base import Command
 from fluxsched.cli.common.events import EventPrinter, event_options
 from fluxsched.cli.common.options import (
     FSD,
-    Handle,
+    InstanceHandle,
     Output,
-    Table,
+    TableSpec,
     Words,
     connected,
     json_option,
@@ -28,7 +28,7 @@ from fluxsched.cli.resource.rows import (
     MADE_UP,
     STATUS_FIELDS,
     STATUS_STATES,
-    Row,
+    ResourceRow,
     list_rows,
     scheduler_view,
     status_rows,
@@ -40,7 +40,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.targets import parse_targets
 
-LIST = Table(
+LIST = TableSpec(
     {
         "default": "{state:>10} {nnodes:>6} {ncores:>8} {ngpus:>8} ?:{amounts:<16} ?:{where:<7} {nodelist}",
         "long": "{state:>10} ?:{properties:<10} {nnodes:>6} {ncores:>8} {ngpus:>8} "
@@ -49,7 +49,7 @@ LIST = Table(
     },
     LIST_FIELDS,
 )
-STATUS = Table(
+STATUS = TableSpec(
     {
         "default": "{state:>10} {up:>2} {nnodes:>6} ?:{where:<7} {nodelist}",
         "long": "{state:>10} {up:>2} {group:<8} {nnodes:>6} ?:{where:<7} ?:{user:<8} ?:{reason:<30.30+} "
@@ -63,7 +63,7 @@ def _of(kind: str) -> Callable[[Any], object]:
     return lambda row: row[0].get(kind)
 
 
-GROUPS = Table(
+GROUPS = TableSpec(
     {
         "default": "{name:<10} {nnodes:>6} ?:{leaving:>8} ?:{incoming:>8} {acquired:<8} ?:{where:<7} {ranks:<8} "
                    "{nodelist}",
@@ -92,7 +92,7 @@ def _states(allowed: tuple[str, ...], default: str) -> Callable[[Callable[..., A
                         help=f"Only these of {', '.join(allowed)}.")  # fmt: skip
 
 
-def _wanted(handle: Handle, include: str | None, queue: str | None, whole: Mapping[str, Any]) -> Idset | None:
+def _wanted(handle: InstanceHandle, include: str | None, queue: str | None, whole: Mapping[str, Any]) -> Idset | None:
     """The ranks that the options leave, None if that is all."""
     if include is None and queue is None:
         return None
@@ -101,7 +101,7 @@ def _wanted(handle: Handle, include: str | None, queue: str | None, whole: Mappi
     return ranks if queue is None else ranks & _of_queue(handle, queue)
 
 
-def _of_queue(handle: Handle, name: str) -> Idset:
+def _of_queue(handle: InstanceHandle, name: str) -> Idset:
     """The targets that a queue's jobs may get: of its group, and with what it requires."""
     queue, answer = handle.rpc("job-manager.queue-status", {"name": name}), handle.rpc("resource.status")
     source = ResourceSet.parse(answer["R"])
@@ -109,10 +109,10 @@ def _of_queue(handle: Handle, name: str) -> Idset:
     return Constraint.parse(queue.get("constraints") or {}).match(members, source.properties, source.ranks_of)
 
 
-def _only(rows: list[Row], wanted: Idset | None) -> list[Row]:
+def _only(rows: list[ResourceRow], wanted: Idset | None) -> list[ResourceRow]:
     if wanted is None:
         return rows
-    return [Row(row.labels, row.ranks & wanted, row.source) for row in rows if row.ranks & wanted]
+    return [ResourceRow(row.labels, row.ranks & wanted, row.source) for row in rows if row.ranks & wanted]
 
 
 @click.command("list", cls=Command)
@@ -122,7 +122,7 @@ def _only(rows: list[Row], wanted: Idset | None) -> list[Row]:
 @table_options(LIST)
 @viewing
 def list_resources(
-    handle: Handle, states: tuple[str, ...], include: str | None, queue: str | None, output: Output
+    handle: InstanceHandle, states: tuple[str, ...], include: str | None, queue: str | None, output: Output
 ) -> None:
     """What schedulers see: free, allocated, down; excluded targets are not in it.
 
@@ -139,7 +139,9 @@ def list_resources(
 @_QUEUE
 @table_options(STATUS)
 @viewing
-def status(handle: Handle, states: tuple[str, ...], include: str | None, queue: str | None, output: Output) -> None:
+def status(
+    handle: InstanceHandle, states: tuple[str, ...], include: str | None, queue: str | None, output: Output
+) -> None:
     """What the resource module knows of each target; `*` and the UP column tell what is offline."""
     answer = handle.rpc("resource.status")
     wanted = _wanted(handle, include, queue, answer["R"])
@@ -161,7 +163,7 @@ def _asked(answer: Mapping[str, Any], states: tuple[str, ...], include: str | No
 @_INCLUDE
 @json_option
 @viewing
-def info(handle: Handle, states: tuple[str, ...], include: str | None, as_json: bool) -> None:
+def info(handle: InstanceHandle, states: tuple[str, ...], include: str | None, as_json: bool) -> None:
     """One line: how many nodes, cores and GPUs there are in the scheduler's view, and how much of what is counted."""
     answer = handle.rpc("resource.sched-status")
     held = _asked(answer, states, include)
@@ -183,7 +185,7 @@ def info(handle: Handle, states: tuple[str, ...], include: str | None, as_json: 
 @_INCLUDE
 @click.option("--json", is_flag=True, expose_value=False, help="Accepted for consistency: R is always JSON.")
 @viewing
-def print_r(handle: Handle, states: tuple[str, ...], include: str | None) -> None:
+def print_r(handle: InstanceHandle, states: tuple[str, ...], include: str | None) -> None:
     """Print the resources in the scheduler's view as R (RFC 20)."""
     show.print_json(_asked(handle.rpc("resource.sched-status"), states, include).to_json())
 
@@ -191,7 +193,7 @@ def print_r(handle: Handle, states: tuple[str, ...], include: str | None) -> Non
 @click.command("groups", cls=Command)
 @table_options(GROUPS)
 @viewing
-def groups(handle: Handle, output: Output) -> None:
+def groups(handle: InstanceHandle, output: Output) -> None:
     """Groups, their targets, who has acquired them and in which dialect, and what is leaving or on its way in."""
     answer = handle.rpc("resource.groups")
     known = {} if output.as_json else handle.rpc("resource.status")
@@ -207,7 +209,9 @@ def groups(handle: Handle, output: Output) -> None:
 @click.option("-t", "--timeout", type=FSD, metavar="FSD", help="With --wait: fail after this time.")
 @event_options
 @viewing
-def eventlog(handle: Handle, printer: EventPrinter, follow: bool, wait: str | None, timeout: float | None) -> None:
+def eventlog(
+    handle: InstanceHandle, printer: EventPrinter, follow: bool, wait: str | None, timeout: float | None
+) -> None:
     """The journal of resource events (RFC 44): the history, and with -F what follows."""
     with printer.deadline(timeout):
         for batch in handle.stream("resource.journal"):
@@ -224,7 +228,7 @@ def eventlog(handle: Handle, printer: EventPrinter, follow: bool, wait: str | No
 @click.option("--plain", is_flag=True, help="Speak today's RFC 28: the group `default`, no types, no release.")
 @click.option("--json", is_flag=True, expose_value=False, help="Accepted for consistency: the stream is always JSON.")
 @connected
-def acquire(handle: Handle, group: str, plain: bool) -> None:
+def acquire(handle: InstanceHandle, group: str, plain: bool) -> None:
     """Acquire a group and print what a scheduler sees, one JSON a line, until interrupted.
 
     Only one can have a group, so this fails with EBUSY where a scheduler has it. Nothing is released while this runs:

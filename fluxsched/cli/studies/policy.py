@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import click
 
 from fluxsched.cli.common import complete, show
-from fluxsched.cli.common.base import Group, usage
-from fluxsched.cli.common.options import Output, Table, Whole, table_options
+from fluxsched.cli.common.base import CommandGroup, usage
+from fluxsched.cli.common.options import Output, TableSpec, Whole, table_options
 from fluxsched.cli.common.table import Field
 from fluxsched.core.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fluxsched.sim.plugin import Verdict
+    from fluxsched.sim.plugin import RuleVerdict
 
-LIST = Table(
+LIST = TableSpec(
     {"default": "{name:<13} {options:<35} {says}"},
     {
         "name": Field("POLICY", lambda row: row.name),
@@ -28,7 +28,7 @@ LIST = Table(
 )
 
 _COLOURS = {"broken": show.RED, "kept": show.GREEN, "unclear": show.YELLOW}
-CHECK = Table(
+CHECK = TableSpec(
     {"default": "{rule:<13} {verdict:<8} {cases:>5} {what}"},
     {
         "rule": Field("RULE", lambda row: row.rule),
@@ -42,7 +42,7 @@ CHECK = Table(
 )
 
 
-@click.group("policy", cls=Group)
+@click.group("policy", cls=CommandGroup)
 def policy() -> None:
     """Write, check and list policies."""
 
@@ -100,6 +100,6 @@ def check(spec: str, seed: int, output: Output) -> int:
     return int(any(one.verdict == "broken" for one in verdicts))
 
 
-def _json(verdict: Verdict) -> dict[str, object]:
+def _json(verdict: RuleVerdict) -> dict[str, object]:
     finding = verdict.finding
     return {**verdict._asdict(), "finding": finding and finding._asdict()}

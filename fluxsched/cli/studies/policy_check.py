@@ -16,7 +16,7 @@ from typing import Any
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.runtime.system.clock import SystemClock, interrupted
 from fluxsched.runtime.system.isolated_process import Foreign
-from fluxsched.sim.plugin import CASE_S, Finding, Verdict, check, unclear
+from fluxsched.sim.plugin import CASE_S, Finding, RuleVerdict, check, unclear
 
 IMPORT_S = 10.0
 """How long a policy may take to be imported and made (seconds)."""
@@ -29,7 +29,7 @@ MADE, CASE, VERDICT, FAULT, DONE = "made", "case", "verdict", "fault", "done"
 
 def check_apart(
     spec: str, seed: int, *, import_s: float = IMPORT_S, silent_s: float = SILENT_S
-) -> Iterator[Verdict]:
+) -> Iterator[RuleVerdict]:
     """The verdicts on a policy. A rule in whose case the process came to an end is broken, all others are unclear then.
 
     Raises InvalidValue for a policy that cannot be made, with what it did instead.
@@ -45,7 +45,7 @@ def check_apart(
                 raise InvalidValue(value)
             if kind == VERDICT:
                 rule, verdict, cases, says, finding = value
-                yield Verdict(rule, verdict, cases, says, finding and Finding(*finding))
+                yield RuleVerdict(rule, verdict, cases, says, finding and Finding(*finding))
             elif kind == CASE:
                 case = (value[0], value[1])
             is_done |= kind == DONE

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fluxsched.cli.common import show
-from fluxsched.cli.common.base import Group, usage
+from fluxsched.cli.common.base import CommandGroup, usage
 from fluxsched.cli.common.options import FSD, Whole, connect, uri_option
 from fluxsched.core.text import printable
 
@@ -29,7 +29,7 @@ _OUT = click.Path(dir_okay=False, path_type=Path)
 _COUNT = Whole(min=1)
 
 
-class SimGroup(Group):
+class SimGroup(CommandGroup):
     """The group whose first command may be left out."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -73,12 +73,12 @@ def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> N
     `sim gen` makes traces; rfc/simulator.md tells formats and semantics.
     """
     from fluxsched.runtime.system.clock import SystemClock
-    from fluxsched.sim.commands import Wanted, replay_live, simulate
+    from fluxsched.sim.commands import StudyOptions, replay_live, simulate
 
     if uri is not None and speed is None:
         raise click.UsageError("--uri is for --speed: a simulation needs no instance")
     with usage():
-        order = Wanted(**wanted)
+        order = StudyOptions(**wanted)
     with progress(SystemClock.monotonic_s) as bar:
         if speed is None:
             study = simulate(order, SystemClock.monotonic_s, bar)

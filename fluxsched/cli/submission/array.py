@@ -16,7 +16,7 @@ import click
 
 from fluxsched.cli.common import show
 from fluxsched.cli.common.base import warn
-from fluxsched.cli.common.options import Converted, Handle
+from fluxsched.cli.common.options import Converted, InstanceHandle
 from fluxsched.cli.jobs.follow import follow
 from fluxsched.cli.submission.jobspec_options import COPIES_MAX, build, parse_copies
 from fluxsched.core.idset import Idset
@@ -137,7 +137,7 @@ def check(templates: Sequence[Template]) -> list[dict[str, Any]]:
     return made
 
 
-def submit(handle: Handle, templates: Sequence[Template], after: After) -> int:
+def submit(handle: InstanceHandle, templates: Sequence[Template], after: After) -> int:
     """Submit all copies of all templates that were checked, print their ids, and wait as wished: the exit status."""
     is_array = len(templates) > 1 or templates[0].copies.ids != (None,)
     ids: list[int] = []
@@ -174,7 +174,7 @@ def submit(handle: Handle, templates: Sequence[Template], after: After) -> int:
 
 
 def _submitted(
-    handle: Handle, templates: Sequence[Template], is_array: bool
+    handle: InstanceHandle, templates: Sequence[Template], is_array: bool
 ) -> Iterator[tuple[str, int | FluxschedError]]:
     """Each job's name and its id or why it was refused, in order."""
     jobs = ((template, copy) for template in templates for copy in template.copies.ids)

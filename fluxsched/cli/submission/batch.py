@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from fluxsched.cli.common import complete, show
-from fluxsched.cli.common.base import Command, Failed, warn
-from fluxsched.cli.common.options import JOBID, Handle, connect, json_option, uri_option
+from fluxsched.cli.common.base import Command, CommandFailed, warn
+from fluxsched.cli.common.options import JOBID, InstanceHandle, connect, json_option, uri_option
 from fluxsched.cli.jobs.attach import end_text, pending_hints, report_end
 from fluxsched.cli.submission.batch_config import merged_config
 from fluxsched.cli.submission.batch_script import BatchCommand, script_of
@@ -129,7 +129,7 @@ def _slots(options: Mapping[str, Any]) -> dict[str, Any]:
     return build({**chosen, "command": ("flux", "broker")})
 
 
-def address_of(handle: Handle, jobid: int) -> str:
+def address_of(handle: InstanceHandle, jobid: int) -> str:
     """Where the instance is that a job is. Raises FluxschedError for a job that is none, or is not up."""
     found = handle.rpc("job-manager.lookup", {"id": jobid, "keys": ["eventlog"]})["eventlog"]
     address = _address(found)
@@ -150,7 +150,7 @@ def _address(events: list[dict[str, Any]]) -> str | None:
     return address
 
 
-def _await_address(handle: Handle, jobid: int) -> str:
+def _await_address(handle: InstanceHandle, jobid: int) -> str:
     """Wait until the instance is up; a person at a terminal is told why that takes long."""
     hints = pending_hints(handle, jobid) if os.isatty(2) else ()
     events: list[dict[str, Any]] = []
@@ -162,7 +162,7 @@ def _await_address(handle: Handle, jobid: int) -> str:
     raise _ended(handle, jobid)
 
 
-def _visit(handle: Handle, jobid: int, address: str, command: tuple[str, ...], environment: Mapping[str, str],
+def _visit(handle: InstanceHandle, jobid: int, address: str, command: tuple[str, ...], environment: Mapping[str, str],
            cwd: str) -> int:  # fmt: skip
     """Run the command inside; the instance ends with it, and it with the instance."""
     from fluxsched.runtime.instance.proxy import stop_instance
@@ -195,7 +195,7 @@ def _inside(address: str, jobid: int, command: tuple[str, ...], environment: Map
     return status
 
 
-def _ends(handle: Handle, jobid: int) -> Callable[[Any], None]:
+def _ends(handle: InstanceHandle, jobid: int) -> Callable[[Any], None]:
     """Returns when the job has ended, having looked after what is beside it meanwhile."""
 
     def wait(beside: Any) -> None:
@@ -206,11 +206,11 @@ def _ends(handle: Handle, jobid: int) -> Callable[[Any], None]:
     return wait
 
 
-def _ended(handle: Handle, jobid: int) -> Failed:
+def _ended(handle: InstanceHandle, jobid: int) -> CommandFailed:
     """What to say of an instance that ended before it was up; what it printed is more than a status."""
     with suppress(RPCError):
         for piece in handle.stream("job-manager.output", {"id": jobid, "follow": False}):
             data = piece["data"]
             click.echo(data if isinstance(data, str) else data.decode(errors="replace"), err=True, nl=False)
     why = end_text(handle.wait(jobid))
-    return Failed(click.get_current_context(), f"{show.jobid_text(jobid)}: the instance did not come up: {why}")
+    return CommandFailed(click.get_current_context(), f"{show.jobid_text(jobid)}: the instance did not come up: {why}")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import click
 
-from fluxsched.cli.common.base import Command, Failed
+from fluxsched.cli.common.base import Command, CommandFailed
 from fluxsched.core.directives import SCRIPT_BYTES_MAX, Directive, check_script, parse_directives
 from fluxsched.errors import InvalidValue
 
@@ -44,7 +44,7 @@ class BatchCommand(Command):
         except InvalidValue as fault:
             raise click.UsageError(str(fault), ctx) from None
         except OSError as fault:
-            raise Failed(ctx, f"{fault.filename or STDIN}: {fault.strerror}") from None
+            raise CommandFailed(ctx, f"{fault.filename or STDIN}: {fault.strerror}") from None
         for line, options in directives:
             self._check(ctx, script, line, options)
         again = [word for _, options in directives for word in options] + typed

@@ -100,7 +100,7 @@ def read_file(name: str) -> str:
 
 
 def _templates(
-    words: Sequence[str], rows: Iterable[templates.Row], methods: templates.Methods, reader: Reader
+    words: Sequence[str], rows: Iterable[templates.InputRow], methods: templates.Methods, reader: Reader
 ) -> list[tuple[list[str], Template]]:
     """Each job's words, and what they say. Raises click.UsageError naming the inputs that make no job."""
     found, faults = [], []

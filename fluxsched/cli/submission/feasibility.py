@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fluxsched.cli.common.options import Handle
+from fluxsched.cli.common.options import InstanceHandle
 from fluxsched.cli.submission.jobspec_options import UNSATISFIABLE
 from fluxsched.errors import Refused, RPCError
 
@@ -22,7 +22,7 @@ QUESTIONS_MAX = 100
 """Different jobs of one command about which the scheduler is asked; of a thousand it would take a second."""
 
 
-def check_feasible(handle: Handle, jobspecs: Iterable[dict[str, Any]], names: Sequence[str] = ()) -> None:
+def check_feasible(handle: InstanceHandle, jobspecs: Iterable[dict[str, Any]], names: Sequence[str] = ()) -> None:
     """Raises Refused if the scheduler says of one of them that it could never run; then none is to be submitted.
 
     Nobody is asked about one that is to wait all the same (`--allow-infeasible`). Jobs that ask for the same are asked
@@ -51,7 +51,7 @@ def check_feasible(handle: Handle, jobspecs: Iterable[dict[str, Any]], names: Se
         raise Refused(text, errno.EOVERFLOW)
 
 
-def _asked(handle: Handle, jobspec: dict[str, Any]) -> bool:
+def _asked(handle: InstanceHandle, jobspec: dict[str, Any]) -> bool:
     """Whether somebody answers; raises Refused if he says never."""
     from fluxsched.core.jobspec import without_bulk
 

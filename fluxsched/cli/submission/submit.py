@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from fluxsched.cli.common import show
-from fluxsched.cli.common.base import Command, Ended
-from fluxsched.cli.common.options import Handle, connect, uri_option
+from fluxsched.cli.common.base import Command, EndedBySignal
+from fluxsched.cli.common.options import InstanceHandle, connect, uri_option
 from fluxsched.cli.common.signals import EndingSignals
 from fluxsched.cli.jobs.attach import attach
 from fluxsched.cli.jobs.forward import OWN, own_input
@@ -80,7 +80,7 @@ def run(label_io: bool, uri: str | None, dry_run: bool, **options: Any) -> int:
 
 @contextmanager
 def own_job(
-    handle: Handle, jobspec: dict[str, Any], options: Mapping[str, Any], reason: Callable[[BaseException], str]
+    handle: InstanceHandle, jobspec: dict[str, Any], options: Mapping[str, Any], reason: Callable[[BaseException], str]
 ) -> Iterator[int]:
     """A job, by its id, that does not outlive this command if a signal ends it or its output cannot be written.
 
@@ -99,7 +99,7 @@ def own_job(
             raise
 
 
-def submit_one(handle: Handle, jobspec: dict[str, Any], options: Mapping[str, Any]) -> int:
+def submit_one(handle: InstanceHandle, jobspec: dict[str, Any], options: Mapping[str, Any]) -> int:
     """Submit a job with the urgency and the flags that `options` have; its id."""
     if not options["flags"]:
         return handle.submit_many([jobspec], options["urgency"])[0]
@@ -111,6 +111,6 @@ def _reason(end: BaseException) -> str:
     """Why `run` ends before its job: for the note of the job's exception."""
     if isinstance(end, OSError):
         return "the output of run is closed or full"
-    if isinstance(end, Ended) and end.signum != signal.SIGINT:
+    if isinstance(end, EndedBySignal) and end.signum != signal.SIGINT:
         return f"run was ended by {signal.Signals(end.signum).name}"
     return "interrupted by user"

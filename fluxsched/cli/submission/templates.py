@@ -45,7 +45,7 @@ class Inputs(NamedTuple):
     linked: bool = False
 
 
-class Row(NamedTuple):
+class InputRow(NamedTuple):
     """The inputs of one job, and its number from 0."""
 
     seq: int
@@ -102,7 +102,7 @@ def _values(text: str, separator: str) -> list[str]:
     return parts[:-1] if parts[-1] == "" else parts
 
 
-def combine(lists: Sequence[Inputs]) -> list[Row]:
+def combine(lists: Sequence[Inputs]) -> list[InputRow]:
     """All combinations, the last list changing first; a linked list is gone through, again and again, beside its own.
 
     Raises LimitExceeded above INPUTS_MAX.
@@ -117,7 +117,7 @@ def combine(lists: Sequence[Inputs]) -> list[Row]:
     rows = list(islice(product(*groups), INPUTS_MAX + 1))
     if len(rows) > INPUTS_MAX:
         raise LimitExceeded(f"the inputs have more than {INPUTS_MAX} combinations: submit them in parts")
-    return [Row(seq, tuple(value for part in row for value in part)) for seq, row in enumerate(rows)]
+    return [InputRow(seq, tuple(value for part in row for value in part)) for seq, row in enumerate(rows)]
 
 
 def define(settings: Iterable[str]) -> Methods:
@@ -138,7 +138,7 @@ def define(settings: Iterable[str]) -> Methods:
     return made
 
 
-def fill(word: str, row: Row, methods: Methods) -> str:
+def fill(word: str, row: InputRow, methods: Methods) -> str:
     """The word with its placeholders replaced. Raises InvalidValue naming the placeholder that cannot be."""
     count = iter(range(len(row.values) + 1))
 
@@ -156,7 +156,7 @@ def fill(word: str, row: Row, methods: Methods) -> str:
     return PLACEHOLDER.sub(replaced, word)
 
 
-def _value(match: re.Match[str], row: Row, methods: Methods, count: Iterator[int]) -> object:
+def _value(match: re.Match[str], row: InputRow, methods: Methods, count: Iterator[int]) -> object:
     if match["seq"]:
         return row.seq + (match["seq"] == "seq1")
     index = int(match["index"]) if match["index"] else 0 if match["method"] or len(row.values) == 1 else next(count)

@@ -1,7 +1,7 @@
 """What a policy is put through: ordinary days with drains and moves, and the faults at which schedulers have broken.
 
-Law: a case is a function of a stage and a source of chance, so the seed of a case is all that it takes to see it again.
-It returns False where the policy does not claim what is judged. Laws (`witness`) are judged in every case, whatever it
+Law: a case is a function of a harness and a source of chance, so its seed is enough to see it again.
+It returns False where the policy does not claim what is judged. Laws (`checker`) are judged in every case, whatever it
 was made for.
 """
 
@@ -13,8 +13,8 @@ from math import frexp, inf
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.runtime.system.clock import Chance, seeded
-from fluxsched.sim.conformance.checker import Broken
-from fluxsched.sim.conformance.harness import BEGIN_S, URGENCY, Making, Stage
+from fluxsched.sim.conformance.checker import RuleBroken
+from fluxsched.sim.conformance.harness import BEGIN_S, URGENCY, Harness, MakeHarness
 
 MACHINE = "8x4+1"
 LIMITS_S = (10.0, 20.3, 49.9, 100.0, 299.7)
@@ -63,213 +63,215 @@ def any_spec(chance: Chance, limit_s: float) -> Jobspec:
     return spec_of(limit_s, nodes=chance.randint(1, 6), exclusive=chance.random() < 0.5, constraint=constraint)
 
 
-def arrive(stage: Stage, chance: Chance, jobs: int, urgencies: Sequence[int] = (URGENCY,)) -> None:
+def arrive(harness: Harness, chance: Chance, jobs: int, urgencies: Sequence[int] = (URGENCY,)) -> None:
     """So many jobs of any kind, all with limits, some of which are too short."""
     for _ in range(jobs):
         limit_s = chance.choice(LIMITS_S)
         run_s = limit_s * chance.uniform(0.2, 1.2)
-        stage.submit(any_spec(chance, limit_s), run_s, chance.choice(urgencies))
+        harness.submit(any_spec(chance, limit_s), run_s, chance.choice(urgencies))
 
 
-def days(stage: Stage, chance: Chance, happens: Callable[[Stage, Chance], None] | None = None) -> None:
+def days(harness: Harness, chance: Chance, happens: Callable[[Harness, Chance], None] | None = None) -> None:
     """Jobs come and go, and something happens now and then."""
     for _ in range(INSTANTS):
-        arrive(stage, chance, chance.randint(0, ARRIVALS_MAX))
+        arrive(harness, chance, chance.randint(0, ARRIVALS_MAX))
         if happens is not None:
-            happens(stage, chance)
-        stage.decide()
-        stage.advance(stage.now_s + chance.uniform(1.0, STEP_S))
+            happens(harness, chance)
+        harness.decide()
+        harness.advance(harness.now_s + chance.uniform(1.0, STEP_S))
 
 
-def some(stage: Stage, chance: Chance) -> Idset:
+def some(harness: Harness, chance: Chance) -> Idset:
     """About half of the targets."""
-    return Idset.of([rank for rank in stage.ranks if chance.random() < 0.5])
+    return Idset.of([rank for rank in harness.ranks if chance.random() < 0.5])
 
 
-def strike(stage: Stage, chance: Chance) -> None:
+def strike(harness: Harness, chance: Chance) -> None:
     """Some targets go: silent, drained, moved away, or lost with their jobs."""
-    targets = some(stage, chance)
+    targets = some(harness, chance)
     if targets:
-        chance.choice((stage.offline, stage.drain, stage.move, stage.lose))(targets)
+        chance.choice((harness.offline, harness.drain, harness.move, harness.lose))(targets)
 
 
-def weather(stage: Stage, chance: Chance) -> None:
+def weather(harness: Harness, chance: Chance) -> None:
     """Targets go and come, jobs of other urgencies come, and jobs are withdrawn."""
-    arrive(stage, chance, 1, URGENCIES)
+    arrive(harness, chance, 1, URGENCIES)
     what = chance.random()
     if what < 0.3:
-        strike(stage, chance)
+        strike(harness, chance)
     elif what < 0.6:
-        stage.mend()
-    elif what < 0.7 and stage.books.waiting:
-        stage.cancel(chance.choice(sorted(stage.books.waiting)))
+        harness.mend()
+    elif what < 0.7 and harness.truth.waiting:
+        harness.cancel(chance.choice(sorted(harness.truth.waiting)))
 
 
-def disorder(stage: Stage, chance: Chance) -> None:
+def disorder(harness: Harness, chance: Chance) -> None:
     """Most of those who wait are withdrawn, held, or moved in the queue."""
-    for jobid in sorted(stage.books.waiting):
+    for jobid in sorted(harness.truth.waiting):
         what = chance.random()
         if what < 0.4:
-            stage.cancel(jobid)
+            harness.cancel(jobid)
         elif what < 0.8:
-            stage.prioritize(jobid, chance.choice((0, 5, 31)))
+            harness.prioritize(jobid, chance.choice((0, 5, 31)))
 
 
-def dropped(make: Making, chance: Chance, happens: Callable[[Stage, Chance], None]) -> bool:
+def dropped(make: MakeHarness, chance: Chance, happens: Callable[[Harness, Chance], None]) -> bool:
     """Pass after pass is dropped, since something happens; the next one begins with what has become of it."""
-    stage = make(MACHINE)
+    harness = make(MACHINE)
     for _ in range(ROUNDS):
-        arrive(stage, chance, MANY)
-        stage.decide(chance.randint(1, 3))
-        happens(stage, chance)
-        stage.decide()
-        stage.mend()
-        stage.advance(stage.now_s + STEP_S)
-    for jobid in sorted(stage.books.on_hold):
-        stage.prioritize(jobid, URGENCY)
-    stage.finish()
+        arrive(harness, chance, MANY)
+        harness.decide(chance.randint(1, 3))
+        happens(harness, chance)
+        harness.decide()
+        harness.mend()
+        harness.advance(harness.now_s + STEP_S)
+    for jobid in sorted(harness.truth.on_hold):
+        harness.prioritize(jobid, URGENCY)
+    harness.finish()
     return True
 
 
 # ---- the cases
 
 
-def ordinary(make: Making, chance: Chance) -> bool:
+def ordinary(make: MakeHarness, chance: Chance) -> bool:
     """Mixed jobs on a machine whose targets come and go."""
-    stage = make(MACHINE)
-    days(stage, chance, weather)
-    stage.mend()
-    stage.finish()
+    harness = make(MACHINE)
+    days(harness, chance, weather)
+    harness.mend()
+    harness.finish()
     return True
 
 
-def head(make: Making, chance: Chance) -> bool:
+def head(make: MakeHarness, chance: Chance) -> bool:
     """Nothing happens that would excuse a broken promise: limits hold, the order stays, no target goes."""
-    stage = make(MACHINE)
-    stage.witness.promises_hold = True
-    days(stage, chance)
-    stage.finish()
-    return bool(stage.witness.promised)
+    harness = make(MACHINE)
+    harness.checker.promises_hold = True
+    days(harness, chance)
+    harness.finish()
+    return bool(harness.checker.promised)
 
 
-def deterministic(make: Making, chance: Chance) -> bool:
+def deterministic(make: MakeHarness, chance: Chance) -> bool:
     """The same days twice."""
     seed = chance.getrandbits(32)
     said = []
     for _ in range(2):
-        stage, again = make(MACHINE), seeded(seed)
-        days(stage, again)
-        said.append(stage.witness.said)
+        harness, again = make(MACHINE), seeded(seed)
+        days(harness, again)
+        said.append(harness.checker.said)
     for at, (one, other) in enumerate(zip(*said, strict=False)):
         if one != other:
-            raise Broken("deterministic", f"decision {at} is {one[0]} {one[1]}, the next time {other[0]} {other[1]}")
+            raise RuleBroken(
+                "deterministic", f"decision {at} is {one[0]} {one[1]}, the next time {other[0]} {other[1]}"
+            )
     return True
 
 
-def targets(make: Making, chance: Chance) -> bool:
+def targets(make: MakeHarness, chance: Chance) -> bool:
     """Targets go while a pass is under way: it is dropped, and the next one begins on what is left."""
     return dropped(make, chance, strike)
 
 
-def jobs(make: Making, chance: Chance) -> bool:
+def jobs(make: MakeHarness, chance: Chance) -> bool:
     """Jobs are withdrawn, held and moved in the queue while a pass is under way."""
     return dropped(make, chance, disorder)
 
 
-def expiration(make: Making, chance: Chance) -> bool:
+def expiration(make: MakeHarness, chance: Chance) -> bool:
     """Limits of running jobs are changed, some to nearly nothing, and so is the end of the resources."""
-    stage = make(MACHINE)
+    harness = make(MACHINE)
 
-    def change(stage: Stage, chance: Chance) -> None:
-        for jobid in [jobid for jobid in stage.running if chance.random() < 0.3]:
-            stage.limit(jobid, chance.choice((0.5, 30.0, 500.0)))
+    def change(harness: Harness, chance: Chance) -> None:
+        for jobid in [jobid for jobid in harness.running if chance.random() < 0.3]:
+            harness.limit(jobid, chance.choice((0.5, 30.0, 500.0)))
         if chance.random() < 0.2:
-            stage.resources_end(FAR_S * chance.randint(2, 5))
+            harness.resources_end(FAR_S * chance.randint(2, 5))
 
-    stage.submit(spec_of(cores_per_task=2), run_s=FAR_S)  # it has no limit of its own
-    days(stage, chance, change)
-    stage.finish()
+    harness.submit(spec_of(cores_per_task=2), run_s=FAR_S)  # it has no limit of its own
+    days(harness, chance, change)
+    harness.finish()
     return True
 
 
-def reload(make: Making, chance: Chance) -> bool:
+def reload(make: MakeHarness, chance: Chance) -> bool:
     """The scheduler module is loaded anew, in the middle of a pass: another policy object finds running jobs."""
-    stage = make(MACHINE)
+    harness = make(MACHINE)
     for _ in range(ROUNDS):
-        arrive(stage, chance, MANY)
-        stage.decide()
-        stage.advance(stage.now_s + STEP_S)
-        stage.decide(1)
-        stage = stage.reloaded()
-    stage.finish()
+        arrive(harness, chance, MANY)
+        harness.decide()
+        harness.advance(harness.now_s + STEP_S)
+        harness.decide(1)
+        harness = harness.reloaded()
+    harness.finish()
     return True
 
 
-def burst(make: Making, chance: Chance) -> bool:
+def burst(make: MakeHarness, chance: Chance) -> bool:
     """60 submits at once behind a blocked head."""
-    stage = make("64x4")
-    stage.submit(spec_of(nodes=3, exclusive=True), run_s=100.0)
-    stage.decide()
-    stage.submit(spec_of(100.0, nodes=64, exclusive=True))
-    stage.decide()
+    harness = make("64x4")
+    harness.submit(spec_of(nodes=3, exclusive=True), run_s=100.0)
+    harness.decide()
+    harness.submit(spec_of(100.0, nodes=64, exclusive=True))
+    harness.decide()
     for _ in range(BURST):
-        stage.submit(spec_of(50.0, nodes=1, exclusive=True))
-    stage.finish()
+        harness.submit(spec_of(50.0, nodes=1, exclusive=True))
+    harness.finish()
     return True
 
 
-def recursion(make: Making, chance: Chance) -> bool:
+def recursion(make: MakeHarness, chance: Chance) -> bool:
     """2,000 jobs become runnable in one instant, in one pass."""
-    stage = make(f"{RECURSION // 2}x2")
+    harness = make(f"{RECURSION // 2}x2")
     for _ in range(RECURSION):
-        stage.submit(spec_of(10.0))
-    stage.finish()
+        harness.submit(spec_of(10.0))
+    harness.finish()
     return True
 
 
-def not_nothing(make: Making, chance: Chance) -> bool:
+def not_nothing(make: MakeHarness, chance: Chance) -> bool:
     """Constraints without a word in them: `{"not":[]}` is refused before the policy, the others match everything."""
-    stage = make(MACHINE)
-    stage.submit(spec_of(10.0, constraint={"not": []}))
+    harness = make(MACHINE)
+    harness.submit(spec_of(10.0, constraint={"not": []}))
     for constraint in EMPTY_CONSTRAINTS:
-        stage.submit(spec_of(10.0, nodes=5, constraint=constraint))
-    stage.finish()
+        harness.submit(spec_of(10.0, nodes=5, constraint=constraint))
+    harness.finish()
     return True
 
 
-def rounding(make: Making, chance: Chance) -> bool:
+def rounding(make: MakeHarness, chance: Chance) -> bool:
     """A reservation begins at a power of two: a difference from it and a sum up to it disagree on who ends by then."""
-    stage = make("3x1")
-    power_s = 2.0 ** frexp(stage.now_s)[1]
-    stage.advance(power_s - 20)
+    harness = make("3x1")
+    power_s = 2.0 ** frexp(harness.now_s)[1]
+    harness.advance(power_s - 20)
     for rank, run_s in ((1, 13.0), (2, 20.0)):
-        stage.submit(spec_of(run_s, nodes=1, constraint={"ranks": [str(rank)]}))
-    stage.decide()
-    stage.submit(spec_of(5.0, nodes=2, constraint={"ranks": ["0,2"]}))
-    stage.submit(spec_of(8.0, nodes=2))
-    stage.finish()
+        harness.submit(spec_of(run_s, nodes=1, constraint={"ranks": [str(rank)]}))
+    harness.decide()
+    harness.submit(spec_of(5.0, nodes=2, constraint={"ranks": ["0,2"]}))
+    harness.submit(spec_of(8.0, nodes=2))
+    harness.finish()
     return True
 
 
-def frozen(make: Making, chance: Chance) -> bool:
+def frozen(make: MakeHarness, chance: Chance) -> bool:
     """A job ends early, so the reservation of the first in line moves up, and who fitted before it no longer does."""
-    stage = make("4x1")
-    early = stage.submit(spec_of(1000.0, nodes=2))
-    stage.submit(spec_of(100.0, nodes=1))
-    stage.decide()
-    first = stage.submit(spec_of(10.0, nodes=4))
-    stage.decide()
-    if first not in stage.witness.promised:
+    harness = make("4x1")
+    early = harness.submit(spec_of(1000.0, nodes=2))
+    harness.submit(spec_of(100.0, nodes=1))
+    harness.decide()
+    first = harness.submit(spec_of(10.0, nodes=4))
+    harness.decide()
+    if first not in harness.checker.promised:
         return False
-    stage.advance(stage.now_s + 50.0)
-    stage.end(early)
-    stage.decide()
-    stage.submit(spec_of(900.0, nodes=1))
-    stage.submit(spec_of(50.0, nodes=1))
-    stage.decide()
-    stage.advance(stage.now_s + 50.0)
-    stage.decide()
-    if first not in stage.running and stage.witness.promised[first] < inf:
-        raise Broken("frozen", "the first in line waits on, though it was to move up when a job ahead ended early")
-    stage.finish()
+    harness.advance(harness.now_s + 50.0)
+    harness.end(early)
+    harness.decide()
+    harness.submit(spec_of(900.0, nodes=1))
+    harness.submit(spec_of(50.0, nodes=1))
+    harness.decide()
+    harness.advance(harness.now_s + 50.0)
+    harness.decide()
+    if first not in harness.running and harness.checker.promised[first] < inf:
+        raise RuleBroken("frozen", "the first in line waits on, though it was to move up when a job ahead ended early")
+    harness.finish()
     return True

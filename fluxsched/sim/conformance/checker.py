@@ -1,4 +1,4 @@
-"""Who watches a policy decide: each decision is judged before the engine hears of it, against books of its own.
+"""Who watches a policy decide: each decision is judged before the engine hears of it, against truth of its own.
 
 Law: nothing is shared with what is judged. Who waits and who holds what is booked from what was submitted, granted and
 given back, and what is usable is asked of the resource module. What is broken is raised out of the policy's own yield.
@@ -27,7 +27,7 @@ LATE_S = 1e-6
 """What rounding may do to a promise."""
 
 
-class Broken(Exception):
+class RuleBroken(Exception):
     """A policy has broken the law of this name."""
 
     def __init__(self, law: str, text: str) -> None:
@@ -35,7 +35,7 @@ class Broken(Exception):
         self.law = law
 
 
-class Books:
+class GroundTruth:
     """What is true, by those who would know: `free` are core and GPU masks by rank, `usable` are ranks."""
 
     def __init__(self, free: dict[int, tuple[int, int]], usable: Callable[[], Idset]) -> None:
@@ -46,7 +46,7 @@ class Books:
         self.started: set[int] = set()
 
 
-class Witness:
+class Checker:
     """A policy around the policy. `said` is what it has decided; `promised` when the first in line was to start.
 
     A promise is the first reservation of a pass, if it is for the first in line; who once reserves for somebody else
@@ -54,17 +54,17 @@ class Witness:
     start. Where `judging` is false decisions are only counted.
     """
 
-    name: ClassVar[str] = "witness"
+    name: ClassVar[str] = "checker"
     OPTIONS: ClassVar[Mapping[str, Option]] = {}
 
-    def __init__(self, policy: Policy, books: Books, first: Callable[[], int | None]) -> None:
+    def __init__(self, policy: Policy, truth: GroundTruth, first: Callable[[], int | None]) -> None:
         self.said: list[tuple[Any, ...]] = []
         self.promised: dict[int, float] = {}
         self.promises_hold = False
         self.own_order = False
         self.judging = True
         self._policy = policy
-        self._books = books
+        self._books = truth
         self.first = first
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
@@ -87,36 +87,36 @@ class Witness:
                 close()
 
     def check_promises(self, now_s: float) -> None:
-        """Raises Broken if after a pass somebody waits who was to have started."""
+        """Raises RuleBroken if after a pass somebody waits who was to have started."""
         for jobid in self.promised.keys() & self._books.waiting.keys():
             self.check_promise(jobid, now_s, " and still waits")
 
     def check_promise(self, jobid: int, now_s: float, what: str = "") -> None:
-        """Raises Broken if this job was to have started before."""
+        """Raises RuleBroken if this job was to have started before."""
         promised_s = self.promised.get(jobid, inf)
         if self.promises_hold and now_s > promised_s + LATE_S:
             late = f"job {format_f58(jobid)}, the first in line, was to start {now_s - promised_s:g} s ago"
-            raise Broken(HEAD, late + what)
+            raise RuleBroken(HEAD, late + what)
 
 
 class _Pass:
     """One pass."""
 
-    def __init__(self, witness: Witness, books: Books, now_s: float) -> None:
-        self._witness = witness
-        self._books = books
+    def __init__(self, checker: Checker, truth: GroundTruth, now_s: float) -> None:
+        self._witness = checker
+        self._books = truth
         self._now_s = now_s
         self._reserved = False
-        self._left = DECISIONS_EACH_MAX * len(books.waiting) + DECISIONS_MORE_MAX
+        self._left = DECISIONS_EACH_MAX * len(truth.waiting) + DECISIONS_MORE_MAX
 
     def count(self) -> None:
-        """Raises Broken when a pass has too many decisions."""
+        """Raises RuleBroken when a pass has too many decisions."""
         self._left -= 1
         if self._left < 0:
-            raise Broken(PROGRESS, "too many decisions in one pass: a pass should end when no job can start")
+            raise RuleBroken(PROGRESS, "too many decisions in one pass: a pass should end when no job can start")
 
     def hear(self, decision: Decision) -> None:
-        """Raises Broken if the decision breaks a law; what is no decision at all is for the engine to refuse."""
+        """Raises RuleBroken if the decision breaks a law; what is no decision at all is for the engine to refuse."""
         match decision:
             case Start(jobid, fit) if isinstance(fit, Fits):
                 self._start(jobid, fit)
@@ -129,53 +129,53 @@ class _Pass:
                 _ = reason if isinstance(reason, str) else reason()
             case Deny(jobid):
                 if jobid in self._books.waiting:
-                    raise Broken(PROGRESS, f"job {format_f58(jobid)} is denied, though it can run here")
+                    raise RuleBroken(PROGRESS, f"job {format_f58(jobid)} is denied, though it can run here")
 
     def _start(self, jobid: int, fit: Fits) -> None:
-        books, name = self._books, format_f58(jobid)
-        asked = books.waiting.get(jobid)
+        truth, name = self._books, format_f58(jobid)
+        asked = truth.waiting.get(jobid)
         if asked is None:
-            how = "has started already" if jobid in books.started else "does not wait"
-            raise Broken(WAITING, f"job {name} is started, which {how}")
-        if jobid in books.on_hold:
-            raise Broken(WAITING, f"job {name} is started, which is held")
+            how = "has started already" if jobid in truth.started else "does not wait"
+            raise RuleBroken(WAITING, f"job {name} is started, which {how}")
+        if jobid in truth.on_hold:
+            raise RuleBroken(WAITING, f"job {name} is started, which is held")
         have, need = _total(fit), _asked(asked)
         if fit.request != asked or have.cores < need.cores or have.gpus < need.gpus:
-            raise Broken(WAITING, f"job {name} is started on what is not what it asked for: {asked}")
+            raise RuleBroken(WAITING, f"job {name} is started on what is not what it asked for: {asked}")
         ranks = Idset.of([part.rank for part in parts_in(fit.blocks)])
-        if useless := ranks - books.usable():
-            raise Broken(USABLE, f"job {name} is started on ranks {useless}, which are down, drained or leaving")
+        if useless := ranks - truth.usable():
+            raise RuleBroken(USABLE, f"job {name} is started on ranks {useless}, which are down, drained or leaving")
         left: dict[int, tuple[int, int]] = {}
         for part in parts_in(fit.blocks):
-            cores, gpus = left.get(part.rank) or books.free[part.rank]
+            cores, gpus = left.get(part.rank) or truth.free[part.rank]
             if part.cores & ~cores or part.gpus & ~gpus:
-                raise Broken(FREE, f"job {name} is started on more of rank {part.rank} than is free there")
+                raise RuleBroken(FREE, f"job {name} is started on more of rank {part.rank} than is free there")
             left[part.rank] = cores & ~part.cores, gpus & ~part.gpus
         self._witness.said.append(("start", jobid, fit.parts))
         self._witness.check_promise(jobid, self._now_s)
 
     def _reserve(self, jobid: int, start_s: float) -> None:
-        witness = self._witness
-        if not self._reserved and jobid != witness.first():
-            witness.own_order = True
-            witness.promised.clear()
-        elif not self._reserved and start_s < inf and not witness.own_order:
-            witness.promised.setdefault(jobid, start_s)
+        checker = self._witness
+        if not self._reserved and jobid != checker.first():
+            checker.own_order = True
+            checker.promised.clear()
+        elif not self._reserved and start_s < inf and not checker.own_order:
+            checker.promised.setdefault(jobid, start_s)
         self._reserved = True
 
 
-class Size(NamedTuple):
+class Totals(NamedTuple):
     """How much in all."""
 
     cores: int
     gpus: int
 
 
-def _total(fit: Fits) -> Size:
+def _total(fit: Fits) -> Totals:
     parts = fit.parts
-    return Size(sum([part.cores.bit_count() for part in parts]), sum([part.gpus.bit_count() for part in parts]))
+    return Totals(sum([part.cores.bit_count() for part in parts]), sum([part.gpus.bit_count() for part in parts]))
 
 
-def _asked(request: Request) -> Size:
+def _asked(request: Request) -> Totals:
     slots = request.slots.min * (1 if request.nodes is None else request.nodes.min)
-    return Size(slots * request.cores, slots * request.gpus)
+    return Totals(slots * request.cores, slots * request.gpus)

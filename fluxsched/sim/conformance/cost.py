@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fluxsched.core.idset import Idset
 from fluxsched.runtime.system.clock import seeded
 from fluxsched.sim.conformance.cases import LIMITS_S, spec_of
-from fluxsched.sim.conformance.harness import Making, Stage
+from fluxsched.sim.conformance.harness import Harness, MakeHarness
 
 SIZES = (100, 1_000, 10_000)
 """Waiting jobs."""
@@ -41,7 +41,7 @@ class Growth(NamedTuple):
     excess: str | None
 
 
-def cost(make: Making, stopwatch: Callable[[], float], sizes: tuple[int, ...] = SIZES) -> Growth:
+def cost(make: MakeHarness, stopwatch: Callable[[], float], sizes: tuple[int, ...] = SIZES) -> Growth:
     """Measures from the shortest queue on, and goes no further once a step has grown too much."""
     spent_s: list[float] = []
     excess = None
@@ -72,30 +72,30 @@ def _excess(few: int, many: int, few_s: float, many_s: float) -> str | None:
     return f"from {few:,} to {many:,} waiting jobs a pass takes {grown:.0f} times as long; n log n allows {allowed:.0f}"
 
 
-def _pass_s(make: Making, stopwatch: Callable[[], float], size: int) -> float:
-    stage = _full(make, size)
+def _pass_s(make: MakeHarness, stopwatch: Callable[[], float], size: int) -> float:
+    harness = _full(make, size)
     one = Idset.of([0])
     spent_s: list[float] = []
     while len(spent_s) < REPEATS and sum(spent_s) < ENOUGH_S:
-        stage.offline(one)
-        stage.mend()
+        harness.offline(one)
+        harness.mend()
         begun_s = stopwatch()
-        stage.decide()
+        harness.decide()
         spent_s.append(stopwatch() - begun_s)
     return min(spent_s)
 
 
-def _full(make: Making, size: int) -> Stage:
+def _full(make: MakeHarness, size: int) -> Harness:
     """A machine on which nobody can start, and a queue.
 
     Jobs take targets whole: there planning is counting, so that what is measured is the policy and not the pool.
     """
-    stage, chance = make(MACHINE), seeded(size)
-    stage.witness.judging = False
+    harness, chance = make(MACHINE), seeded(size)
+    harness.checker.judging = False
     for _ in range(RUNNING):
-        stage.submit(spec_of(chance.uniform(*LIMITS_S[::4]), nodes=1, exclusive=True))
-    stage.decide()
+        harness.submit(spec_of(chance.uniform(*LIMITS_S[::4]), nodes=1, exclusive=True))
+    harness.decide()
     kinds = [spec_of(limit_s, nodes=nodes, exclusive=True) for limit_s in LIMITS_S for nodes in NODES]
     for _ in range(size):
-        stage.submit(chance.choice(kinds))
-    return stage
+        harness.submit(chance.choice(kinds))
+    return harness

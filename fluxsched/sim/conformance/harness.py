@@ -20,7 +20,7 @@ from fluxsched.runtime.inventory.sources import fake_resources
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Granted, Paused, Raise, Release
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP
 from fluxsched.sched.policy import Policy
-from fluxsched.sim.conformance.checker import PROGRESS, Books, Broken, Witness
+from fluxsched.sim.conformance.checker import PROGRESS, Checker, GroundTruth, RuleBroken
 from fluxsched.sim.engine.system import System
 
 BEGIN_S = 1_700_000_000.0
@@ -30,13 +30,13 @@ URGENCY = 16
 """The usual one (RFC 25)."""
 
 INSTANTS_MAX = 10_000
-"""Instants until a stage is empty; a workload of some hundred jobs needs some hundred."""
+"""Instants until a harness is empty; a workload of some hundred jobs needs some hundred."""
 
 ELSEWHERE = "elsewhere"
 """The group that targets leave to."""
 
 
-class Job(NamedTuple):
+class HarnessJob(NamedTuple):
     """What the job manager knows of a job; `run_s` is how long it would run."""
 
     spec: Jobspec
@@ -45,12 +45,12 @@ class Job(NamedTuple):
     run_s: float
 
 
-class Stage:
+class Harness:
     """One machine of equal targets, `HOSTSxCORES+GPUS`."""
 
     def __init__(self, policy: Policy, machine: str, begin_s: float = BEGIN_S) -> None:
         self.now_s = begin_s
-        self.jobs: dict[int, Job] = {}
+        self.jobs: dict[int, HarnessJob] = {}
         self.running: dict[int, ResourceSet] = {}
         self.ends_s: dict[int, float] = {}
         self._drained = EMPTY
@@ -58,9 +58,9 @@ class Stage:
         resources = fake_resources(machine)
         self.ranks = resources.ranks
         self._all = {rank: _masks(resources, rank) for rank in resources.ranks}
-        self.books = Books(dict(self._all), lambda: self.system.module.usable(DEFAULT_GROUP))
-        self.witness = Witness(deepcopy(policy), self.books, self._first)
-        self.system = System(resources, self.witness, {}, [DEFAULT_GROUP], {}, self.now_s)
+        self.truth = GroundTruth(dict(self._all), lambda: self.system.module.usable(DEFAULT_GROUP))
+        self.checker = Checker(deepcopy(policy), self.truth, self._first)
+        self.system = System(resources, self.checker, {}, [DEFAULT_GROUP], {}, self.now_s)
         self._scheduler = self.system.scheduler
 
     # ---- jobs
@@ -68,13 +68,13 @@ class Stage:
     def submit(self, spec: Jobspec, run_s: float = inf, priority: int = URGENCY) -> int:
         """A job enters the queue; its id counts from 1."""
         jobid = len(self.jobs) + 1
-        self._enter(jobid, Job(spec, priority, self.now_s, run_s))
+        self._enter(jobid, HarnessJob(spec, priority, self.now_s, run_s))
         return jobid
 
-    def _enter(self, jobid: int, job: Job) -> None:
+    def _enter(self, jobid: int, job: HarnessJob) -> None:
         self.jobs[jobid] = job
-        self.books.waiting[jobid] = job.spec.request
-        (self.books.on_hold.discard if job.priority else self.books.on_hold.add)(jobid)
+        self.truth.waiting[jobid] = job.spec.request
+        (self.truth.on_hold.discard if job.priority else self.truth.on_hold.add)(jobid)
         self._hear(self._scheduler.alloc(jobid, job.priority, 1, job.submit_s, job.spec))
 
     def cancel(self, jobid: int) -> None:
@@ -87,7 +87,7 @@ class Stage:
     def prioritize(self, jobid: int, priority: int) -> None:
         """0 holds a job."""
         self.jobs[jobid] = self.jobs[jobid]._replace(priority=priority)
-        (self.books.on_hold.discard if priority else self.books.on_hold.add)(jobid)
+        (self.truth.on_hold.discard if priority else self.truth.on_hold.add)(jobid)
         self._hear(self._scheduler.prioritize([(jobid, priority)]))
 
     def end(self, jobid: int) -> None:
@@ -95,9 +95,9 @@ class Stage:
         held = self.running.pop(jobid)
         del self.ends_s[jobid]
         for rank in held.ranks:
-            cores, gpus = self.books.free[rank]
+            cores, gpus = self.truth.free[rank]
             more_cores, more_gpus = _masks(held, rank)
-            self.books.free[rank] = cores | more_cores, gpus | more_gpus
+            self.truth.free[rank] = cores | more_cores, gpus | more_gpus
         self._hear(self._scheduler.free_all(jobid))
 
     def limit(self, jobid: int, limit_s: float) -> None:
@@ -144,18 +144,18 @@ class Stage:
 
     def decide(self, grants: int | None = None) -> int:
         """One pass; with `grants` it is dropped after so many, as for a message. Returns how many jobs have started."""
-        before = len(self.books.started)
+        before = len(self.truth.started)
         effects = iter(self._scheduler.schedule(self.now_s))
         for effect in effects:
             self._hear([effect])
-            if grants is not None and len(self.books.started) - before >= grants:
+            if grants is not None and len(self.truth.started) - before >= grants:
                 effects.close()  # type: ignore[attr-defined]
                 break
-        if self.witness.judging:
+        if self.checker.judging:
             self.system.check()
         if grants is None:
-            self.witness.check_promises(self.now_s)
-        return len(self.books.started) - before
+            self.checker.check_promises(self.now_s)
+        return len(self.truth.started) - before
 
     def advance(self, to_s: float = inf) -> bool:
         """Goes to the next end of a job, or to `to_s` if that is sooner, and ends whoever is due; False if none is."""
@@ -168,30 +168,30 @@ class Stage:
         return True
 
     def finish(self) -> None:
-        """Goes on until nobody waits. Raises Broken if somebody waits for ever on an idle machine."""
+        """Goes on until nobody waits. Raises RuleBroken if somebody waits for ever on an idle machine."""
         for _ in range(INSTANTS_MAX):
             started = self.decide()
-            waiting = self.books.waiting.keys() - self.books.on_hold
+            waiting = self.truth.waiting.keys() - self.truth.on_hold
             if not waiting and not self.running:
                 return
             if not self.advance():
                 if self.running:  # jobs without any end
                     self.end(next(iter(self.running)))
                 elif not started:
-                    raise Broken(PROGRESS, f"nobody is started, though all is free and job {_named(waiting)} waits")
-        raise Broken(PROGRESS, f"after {INSTANTS_MAX} instants there are still jobs")
+                    raise RuleBroken(PROGRESS, f"nobody is started, though all is free and job {_named(waiting)} waits")
+        raise RuleBroken(PROGRESS, f"after {INSTANTS_MAX} instants there are still jobs")
 
-    def reloaded(self) -> Stage:
+    def reloaded(self) -> Harness:
         """The scheduler module begins anew: a fresh policy finds jobs that run, and those that wait come again."""
-        fresh = Stage(self._pristine, self._machine, self.now_s)
-        fresh.books.started |= self.books.started
+        fresh = Harness(self._pristine, self._machine, self.now_s)
+        fresh.truth.started |= self.truth.started
         fresh.jobs = dict(self.jobs)
         for jobid, held in self.running.items():
             job = fresh.jobs[jobid]
             fresh.ends_s[jobid] = self.ends_s[jobid]
             fresh._hold(jobid, held)
             fresh._hear(fresh._scheduler.hello(jobid, job.priority, 1, job.submit_s, held))
-        for jobid in self.books.waiting:
+        for jobid in self.truth.waiting:
             fresh._enter(jobid, self.jobs[jobid])
         return fresh
 
@@ -202,8 +202,8 @@ class Stage:
         line = [(-job.priority, job.submit_s, jobid) for jobid, job in self._offered()]
         return min(line)[2] if line else None
 
-    def _offered(self) -> Iterable[tuple[int, Job]]:
-        return ((jobid, self.jobs[jobid]) for jobid in self.books.waiting if jobid not in self.books.on_hold)
+    def _offered(self) -> Iterable[tuple[int, HarnessJob]]:
+        return ((jobid, self.jobs[jobid]) for jobid in self.truth.waiting if jobid not in self.truth.on_hold)
 
     def _tell(self, effects: Iterable[told.Effect]) -> None:
         self.system.tell(effects)
@@ -219,8 +219,8 @@ class Stage:
                     case Granted(jobid):
                         self._begin(one)
                     case Denied(jobid) | Canceled(jobid):
-                        self.books.waiting.pop(jobid, None)
-                        self.books.on_hold.discard(jobid)
+                        self.truth.waiting.pop(jobid, None)
+                        self.truth.on_hold.discard(jobid)
                     case Raise(jobid):
                         self.end(jobid)
                     case Annotated() | Paused() | Release():
@@ -229,8 +229,8 @@ class Stage:
     def _begin(self, granted: Granted) -> None:
         jobid = granted.jobid
         job = self.jobs[jobid]
-        del self.books.waiting[jobid]
-        self.books.started.add(jobid)
+        del self.truth.waiting[jobid]
+        self.truth.started.add(jobid)
         limit_s = granted.expiration_s or inf
         self.ends_s[jobid] = min(self.now_s + job.run_s, limit_s)
         self._hold(jobid, granted.resources)
@@ -238,9 +238,9 @@ class Stage:
     def _hold(self, jobid: int, held: ResourceSet) -> None:
         self.running[jobid] = held
         for rank in held.ranks:
-            cores, gpus = self.books.free[rank]
+            cores, gpus = self.truth.free[rank]
             taken_cores, taken_gpus = _masks(held, rank)
-            self.books.free[rank] = cores & ~taken_cores, gpus & ~taken_gpus
+            self.truth.free[rank] = cores & ~taken_cores, gpus & ~taken_gpus
 
 
 def _masks(resources: ResourceSet, rank: int) -> tuple[int, int]:
@@ -252,6 +252,6 @@ def _named(jobids: set[int]) -> str:
     return format_f58(min(jobids))
 
 
-Making = Callable[[str], Stage]
-"""Makes a stage of a machine, with the policy under test on it."""
+MakeHarness = Callable[[str], Harness]
+"""Makes a harness of a machine, with the policy under test on it."""
 

@@ -15,10 +15,10 @@ from fluxsched.runtime.system.clock import Chance, seeded
 from fluxsched.sched.engine.fault_location import policy_line
 from fluxsched.sched.policy import Policy
 from fluxsched.sim.conformance import cases as put
-from fluxsched.sim.conformance.checker import PROGRESS, Broken
+from fluxsched.sim.conformance.checker import PROGRESS, RuleBroken
 from fluxsched.sim.conformance.cost import SIZES, cost
-from fluxsched.sim.conformance.harness import Making, Stage
-from fluxsched.sim.policy_guard import left
+from fluxsched.sim.conformance.harness import Harness, MakeHarness
+from fluxsched.sim.policy_guard import exit_text
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Rule(NamedTuple):
     """What a rule says, and what it is tried with, often if chance has a part in it."""
 
     says: str
-    case: Callable[[Making, Chance], bool]
+    case: Callable[[MakeHarness, Chance], bool]
     by_chance: bool = True
 
 
@@ -75,7 +75,7 @@ class Finding(NamedTuple):
         return f"seed {self.seed}{f', {self.line}' if self.line else ''}: {self.what}"
 
 
-class Verdict(NamedTuple):
+class RuleVerdict(NamedTuple):
     """One line of the report; `cases` are those that were judged to their end, and the first that was not."""
 
     rule: str
@@ -85,11 +85,11 @@ class Verdict(NamedTuple):
     finding: Finding | None = None
 
 
-class Stuck(BaseException):
+class CaseStuck(BaseException):
     """A case does not come to its end. No Exception: those a policy may catch, and go on."""
 
 
-Patience = Callable[[float, BaseException], AbstractContextManager[None]]
+TimeLimit = Callable[[float, BaseException], AbstractContextManager[None]]
 """Raises what it is given in the midst of what takes longer than so many seconds."""
 
 
@@ -100,12 +100,12 @@ def examine(
     *,
     cases: int = CASES,
     sizes: tuple[int, ...] = SIZES,
-    patience: Patience = lambda limit_s, fault: nullcontext(),
+    time_limit: TimeLimit = lambda limit_s, fault: nullcontext(),
     began: Callable[[str, int], None] = lambda rule, seed: None,
-) -> Iterator[Verdict]:
+) -> Iterator[RuleVerdict]:
     """All rules, one after the other; with a stopwatch (seconds of CPU) also what it costs, if all others are kept.
 
-    Without `patience` a case may take for ever; with it no other is tried after one that would. `began` hears of each
+    Without `time_limit` a case may take for ever; with it no other is tried after one that would. `began` hears of each
     case before it begins.
     """
     findings: dict[str, Finding] = {}
@@ -116,21 +116,23 @@ def examine(
         for name, at in _tries(seed, cases):
             began(name, at)
             case = partial(RULES[name].case, _making(policy, at), seeded(at))
-            claimed, broken, finding = _tried(name, at, case, patience)
+            claimed, broken, finding = _tried(name, at, case, time_limit)
             counts[broken] += 1
             counts.update({law: counts[law] + 1 for law in LAWS if law != broken})
             if claimed or finding is not None:
                 claims.add(name)
             if finding is not None:
                 findings.setdefault(broken, finding)
-    except Stuck as stuck:  # so may be all other cases
+    except CaseStuck as stuck:  # so may be all other cases
         findings.setdefault(PROGRESS, Finding(at, f"{stuck} (case {name!r})", policy_line(stuck)))
     for name, says in {**LAWS, **{name: rule.says for name, rule in RULES.items()}}.items():
         claimed = name in LAWS or name in claims
-        yield Verdict(name, _verdict(counts[name], claimed, name in findings), counts[name], says, findings.get(name))
+        yield RuleVerdict(
+            name, _verdict(counts[name], claimed, name in findings), counts[name], says, findings.get(name)
+        )
     if stopwatch is not None and not findings:
         began(COST, seed)
-        yield _cost(_making(policy, seed), stopwatch, sizes, seed, patience)
+        yield _cost(_making(policy, seed), stopwatch, sizes, seed, time_limit)
 
 
 def _tries(seed: int, cases: int) -> Iterator[tuple[str, int]]:
@@ -138,35 +140,35 @@ def _tries(seed: int, cases: int) -> Iterator[tuple[str, int]]:
     return ((name, at) for name, rule in RULES.items() for at in range(seed, seed + (cases if rule.by_chance else 1)))
 
 
-def _making(policy: Policy, seed: int) -> Making:
+def _making(policy: Policy, seed: int) -> MakeHarness:
     """Stages of a case: when they begin is in its seed as well."""
-    return lambda machine: Stage(policy, machine, put.BEGINS_S[seed % len(put.BEGINS_S)])
+    return lambda machine: Harness(policy, machine, put.BEGINS_S[seed % len(put.BEGINS_S)])
 
 
 def _tried(
-    name: str, seed: int, case: Callable[[], T], patience: Patience
+    name: str, seed: int, case: Callable[[], T], time_limit: TimeLimit
 ) -> tuple[T | None, str, Finding | None]:
-    """What comes of a case, or which law or rule it has found broken, and how. Raises Stuck."""
+    """What comes of a case, or which law or rule it has found broken, and how. Raises CaseStuck."""
     try:
-        with patience(CASE_S, Stuck(f"it takes more than {CASE_S:g} s")):
+        with time_limit(CASE_S, CaseStuck(f"it takes more than {CASE_S:g} s")):
             return case(), name, None
-    except Broken as broken:
+    except RuleBroken as broken:
         told = "" if broken.law == name else f" (case {name!r})"
         return None, broken.law, Finding(seed, f"{broken}{told}", policy_line(broken))
     except SystemExit as fault:
-        return None, name, Finding(seed, left(fault), policy_line(fault))
+        return None, name, Finding(seed, exit_text(fault), policy_line(fault))
     except Exception as fault:  # foreign code: whatever it raises is a finding
         return None, name, Finding(seed, f"{type(fault).__name__}: {fault}", policy_line(fault))
 
 
-def unclear(case: tuple[str, int] | None, what: str) -> Iterator[Verdict]:
+def unclear(case: tuple[str, int] | None, what: str) -> Iterator[RuleVerdict]:
     """The report when nobody came to judge: the rule in whose case (and seed) `what` happened, all others not known."""
     rule, seed = case or ("progress", 0)
     for name, says in {**LAWS, **{name: rule.says for name, rule in RULES.items()}, COST: COST_SAYS}.items():
         if name == rule:
-            yield Verdict(name, BROKEN, 0, says, Finding(seed, what))
+            yield RuleVerdict(name, BROKEN, 0, says, Finding(seed, what))
         elif name != COST:
-            yield Verdict(name, UNCLEAR, 0, says)
+            yield RuleVerdict(name, UNCLEAR, 0, says)
 
 
 def _verdict(cases: int, claimed: bool, broken: bool) -> str:
@@ -178,15 +180,15 @@ def _verdict(cases: int, claimed: bool, broken: bool) -> str:
 
 
 def _cost(
-    make: Making, stopwatch: Callable[[], float], sizes: tuple[int, ...], seed: int, patience: Patience
-) -> Verdict:
+    make: MakeHarness, stopwatch: Callable[[], float], sizes: tuple[int, ...], seed: int, time_limit: TimeLimit
+) -> RuleVerdict:
     """Cost is judged by its growth, and is told also where it is good."""
     try:
-        growth, _, finding = _tried(COST, seed, lambda: cost(make, stopwatch, sizes), patience)
-    except Stuck as stuck:
+        growth, _, finding = _tried(COST, seed, lambda: cost(make, stopwatch, sizes), time_limit)
+    except CaseStuck as stuck:
         growth, finding = None, Finding(seed, str(stuck), policy_line(stuck))
     if growth is None:
-        return Verdict(COST, BROKEN, 0, COST_SAYS, finding)
+        return RuleVerdict(COST, BROKEN, 0, COST_SAYS, finding)
     if growth.excess is not None:
-        return Verdict(COST, BROKEN, growth.cases, COST_SAYS, Finding(seed, growth.excess))
-    return Verdict(COST, KEPT, growth.cases, growth.says)
+        return RuleVerdict(COST, BROKEN, growth.cases, COST_SAYS, Finding(seed, growth.excess))
+    return RuleVerdict(COST, KEPT, growth.cases, growth.says)

@@ -20,7 +20,7 @@ from fluxsched.sim.traces.trace import Ask, TraceJob
 COMMAND = ("simulated",)
 
 
-class Specs:
+class TraceJobspecs:
     """Jobspecs by what decides them: needs, limit and queue."""
 
     def __init__(self, queues: Mapping[str | None, QueueConfig], default_queue: str | None) -> None:

@@ -15,7 +15,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, RPCError
 from fluxsched.jobs.queue.queues import QueueConfig
-from fluxsched.sim.engine.jobspecs import Specs, with_system
+from fluxsched.sim.engine.jobspecs import TraceJobspecs, with_system
 from fluxsched.sim.engine.simulation import Progress
 from fluxsched.sim.results.result import Cost, Result
 from fluxsched.sim.results.table import COMPLETED, DENIED, FAILED, TIMEOUT, WAITING, Columns
@@ -30,7 +30,7 @@ LIST_JOBS_MAX = 500
 _STATES = {"COMPLETED": COMPLETED, "TIMEOUT": TIMEOUT}
 
 
-class Instance(Protocol):
+class LiveInstance(Protocol):
     """What a connection to an instance must be able to do (`runtime.client.blocking.Handle`)."""
 
     def rpc(self, topic: str, payload: dict[str, Any] | None = None) -> dict[str, Any]: ...
@@ -40,7 +40,7 @@ class Instance(Protocol):
     def wait(self, jobid: int) -> dict[str, Any]: ...
 
 
-class Clock(Protocol):
+class ReplayClock(Protocol):
     """Real time, injected."""
 
     def wall_s(self) -> float: ...
@@ -48,7 +48,9 @@ class Clock(Protocol):
     def sleep(self, delay_s: float) -> None: ...
 
 
-def replay(instance: Instance, trace: Trace, speed: float, clock: Clock, progress: Progress | None = None) -> Result:
+def replay(
+    instance: LiveInstance, trace: Trace, speed: float, clock: ReplayClock, progress: Progress | None = None
+) -> Result:
     """The whole trace, `speed` times as fast as it was; returns when the last job is over.
 
     Raises InvalidValue for a speed that is not positive, and what the connection raises.
@@ -56,7 +58,8 @@ def replay(instance: Instance, trace: Trace, speed: float, clock: Clock, progres
     if not 0 < speed < float("inf"):
         raise InvalidValue(f"speed {speed} is not a positive number")
     names = instance.rpc("job-manager.queue-list")["queues"]
-    specs = Specs({None: QueueConfig(), **{name: QueueConfig(name) for name in names}}, None)  # limits are its own
+    queues = {None: QueueConfig(), **{name: QueueConfig(name) for name in names}}  # their limits are the instance's own
+    specs = TraceJobspecs(queues, None)
     wanted = [_jobspec(job, specs, speed) for job in trace.jobs]
     begun_s = clock.wall_s()
     table = _table(trace)
@@ -66,7 +69,7 @@ def replay(instance: Instance, trace: Trace, speed: float, clock: Clock, progres
     return Result("live", trace.name, table, [(0.0, cores)], targets, Cost(0, 0, clock.wall_s() - begun_s))
 
 
-def _jobspec(job: TraceJob, specs: Specs, speed: float) -> dict[str, Any] | str:
+def _jobspec(job: TraceJob, specs: TraceJobspecs, speed: float) -> dict[str, Any] | str:
     made = specs.of(job)
     if isinstance(made, str):
         return made
@@ -82,11 +85,11 @@ def _faster(jobspec: Jobspec, speed: float) -> Jobspec:
 
 
 def _submit_all(
-    instance: Instance,
+    instance: LiveInstance,
     trace: Trace,
     wanted: Sequence[dict[str, Any] | str],
     speed: float,
-    clock: Clock,
+    clock: ReplayClock,
     progress: Progress | None,
     table: Columns,
 ) -> dict[int, int]:
@@ -110,7 +113,7 @@ def _submit_all(
 
 
 def _submit(
-    instance: Instance,
+    instance: LiveInstance,
     places: Sequence[int],
     wanted: Sequence[dict[str, Any] | str],
     table: Columns,
@@ -137,7 +140,7 @@ def _refused(table: Columns, place: int, note: str) -> None:
     table.state[place], table.notes[place] = DENIED, note
 
 
-def _collect(instance: Instance, ids: dict[int, int], begun_s: float, speed: float, table: Columns) -> None:
+def _collect(instance: LiveInstance, ids: dict[int, int], begun_s: float, speed: float, table: Columns) -> None:
     """Waits for all jobs and takes over what the instance recorded."""
     for jobid in ids:
         instance.wait(jobid)
@@ -171,7 +174,7 @@ def _table(trace: Trace) -> Columns:
     )  # fmt: skip
 
 
-def _machine(instance: Instance) -> tuple[int, int]:
+def _machine(instance: LiveInstance) -> tuple[int, int]:
     """Targets and cores of the instance."""
     execution = instance.rpc("resource.sched-status")["all"]["execution"]
     targets = cores = 0

@@ -19,19 +19,19 @@ from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import load
 from fluxsched.sim.engine.simulation import Progress, Simulation
 from fluxsched.sim.engine.site import Site, site_of
-from fluxsched.sim.engine.site_events import Step, read_site
+from fluxsched.sim.engine.site_events import SiteEvent, read_site
 from fluxsched.sim.results.result import Result
 from fluxsched.sim.traces.files import read_trace
 from fluxsched.sim.traces.trace import Trace, TraceJob
 
 DEFAULT_POLICY = "easy"
 
-Source = Trace | Path | str | Iterable[TraceJob]
+TraceSource = Trace | Path | str | Iterable[TraceJob]
 """A trace, a file that holds one, or jobs."""
 
 
 def run(
-    trace: Source,
+    trace: TraceSource,
     policy: str | Policy = DEFAULT_POLICY,
     *,
     procs: int | None = None,
@@ -40,7 +40,7 @@ def run(
     gpus: int | None = None,
     resources: ResourceSet | Path | str | None = None,
     config: Path | str | None = None,
-    site: Path | str | Sequence[Step] = (),
+    site: Path | str | Sequence[SiteEvent] = (),
     until_s: float = inf,
     placements: bool = False,
     check: bool = False,
@@ -80,7 +80,7 @@ def run(
     return result
 
 
-def trace_of(source: Source) -> Trace:
+def trace_of(source: TraceSource) -> Trace:
     """The trace that is meant. Raises InvalidValue."""
     if isinstance(source, Trace):
         return source

@@ -16,9 +16,9 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Granted, Paused, Raise, Release
 from fluxsched.sched.policy import Policy
 from fluxsched.sim.engine.agenda import END, SITE, SUBMIT, Agenda
-from fluxsched.sim.engine.jobspecs import Specs
+from fluxsched.sim.engine.jobspecs import TraceJobspecs
 from fluxsched.sim.engine.site import Site
-from fluxsched.sim.engine.site_events import STRIKE, Step
+from fluxsched.sim.engine.site_events import OUTAGE, SiteEvent
 from fluxsched.sim.engine.system import System
 from fluxsched.sim.results.result import Cost, Result
 from fluxsched.sim.results.table import COMPLETED, DENIED, FAILED, RUNNING, TIMEOUT, UNSUBMITTED, WAITING, Columns
@@ -40,7 +40,7 @@ class Simulation:
         site: Site,
         policy: Policy,
         title: str,
-        steps: Sequence[Step] = (),
+        steps: Sequence[SiteEvent] = (),
         *,
         policies: Mapping[str, Policy] | None = None,
         placements: bool = False,
@@ -51,7 +51,7 @@ class Simulation:
     ) -> None:
         self._trace, self._jobs = trace, trace.jobs
         self._site, self._title = site, title
-        self._specs = Specs(site.queues, site.default_queue)
+        self._specs = TraceJobspecs(site.queues, site.default_queue)
         queues = {name: queue.group for name, queue in site.queues.items() if name is not None}
         self.system = System(
             site.resources, policy, site.groups, site.acquired, queues,
@@ -223,7 +223,7 @@ class Simulation:
 
     # ---- the site
 
-    def _change(self, step: Step, now_s: float) -> None:
+    def _change(self, step: SiteEvent, now_s: float) -> None:
         module, targets = self.system.module, step.targets
         match step.do:
             case "drain":
@@ -239,7 +239,7 @@ class Simulation:
             case _:
                 effects = module.set_offline(targets, now_s)
         self.system.tell(effects)
-        if step.do == STRIKE:
+        if step.do == OUTAGE:
             for at in [at for at, held in self._held.items() if not held.isdisjoint(targets)]:
                 self._finish(at, now_s, FAILED)
         self._settle(now_s)

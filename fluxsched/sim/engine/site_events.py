@@ -26,7 +26,7 @@ SITE_BYTES_MAX = 1 << 26
 FAULTS_SHOWN_MAX = 20
 """Nobody mends more at a time."""
 
-STRIKE = "strike"
+OUTAGE = "strike"
 """The step of an outage that ends jobs: the targets go offline and take the jobs there with them."""
 
 _PLAIN = {
@@ -37,8 +37,8 @@ _ALWAYS = {"at", "do", "targets"}
 _NEEDED = {"assign": "group", "outage": "for", "maintenance": "for"}
 
 
-class Step(NamedTuple):
-    """One change: `do` is a plain one or STRIKE."""
+class SiteEvent(NamedTuple):
+    """One change: `do` is a plain one or OUTAGE."""
 
     when_s: float
     do: str
@@ -47,15 +47,15 @@ class Step(NamedTuple):
     graceful: bool = False
 
 
-def read_site(path: Path, resources: ResourceSet) -> list[Step]:
+def read_site(path: Path, resources: ResourceSet) -> list[SiteEvent]:
     """The steps of a file. Raises InvalidValue with a line for each fault."""
     text = read_text(path, "site file", SITE_BYTES_MAX)
     return parse_site(text.splitlines(), str(path), resources)
 
 
-def parse_site(lines: Iterable[str], name: str, resources: ResourceSet) -> list[Step]:
+def parse_site(lines: Iterable[str], name: str, resources: ResourceSet) -> list[SiteEvent]:
     """Steps in order of time, those of one time in the order of the lines."""
-    steps: list[Step] = []
+    steps: list[SiteEvent] = []
     faults: list[str] = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -90,23 +90,23 @@ def _load(line: str) -> dict[str, Any]:
     return obj
 
 
-def _steps(obj: dict[str, Any], resources: ResourceSet) -> list[Step]:
+def _steps(obj: dict[str, Any], resources: ResourceSet) -> list[SiteEvent]:
     at_s = _time(obj, "at")
     targets = parse_targets(obj["targets"], resources.ranks_by_host, resources.ranks)
     if not targets:
         raise InvalidValue("targets are none: name at least one")
     do: str = obj["do"]
     if do == "outage":
-        return [Step(at_s, STRIKE, targets), Step(at_s + _time(obj, "for"), "online", targets)]
+        return [SiteEvent(at_s, OUTAGE, targets), SiteEvent(at_s + _time(obj, "for"), "online", targets)]
     if do == "maintenance":
         back_s = at_s + _time(obj, "for")
         return [
-            Step(max(0.0, at_s - _time(obj, "notice")), "drain", targets, "maintenance"),
-            Step(at_s, STRIKE, targets),
-            Step(back_s, "online", targets),
-            Step(back_s, "undrain", targets),
+            SiteEvent(max(0.0, at_s - _time(obj, "notice")), "drain", targets, "maintenance"),
+            SiteEvent(at_s, OUTAGE, targets),
+            SiteEvent(back_s, "online", targets),
+            SiteEvent(back_s, "undrain", targets),
         ]
-    return [Step(at_s, do, targets, obj.get("group") or obj.get("reason") or "", bool(obj.get("graceful")))]
+    return [SiteEvent(at_s, do, targets, obj.get("group") or obj.get("reason") or "", bool(obj.get("graceful")))]
 
 
 def _time(obj: dict[str, Any], key: str) -> float:

@@ -37,7 +37,7 @@ Reasons = dict[tuple[str, str], list[int | str]]
 
 
 
-class Line(NamedTuple):
+class Figure(NamedTuple):
     """One figure: what it is called, and its text for one result; `""` where there is none."""
 
     title: str
@@ -77,7 +77,7 @@ def heading(trace: Trace, results: Sequence[Result]) -> Iterator[str]:
 def table(results: Sequence[Result]) -> Iterator[str]:
     """A column a policy; lines that nobody has a figure for are left out."""
     rows = [("", [result.title for result in results])]
-    for line in LINES:
+    for line in FIGURES:
         texts = [line.text(result, result.summary) for result in results]
         if any(texts):
             rows.append((line.title, texts))
@@ -235,21 +235,21 @@ def _number(value: float) -> str:
 
 SPREAD = tuple(field.name for field in fields(Spread))
 
-LINES = (
-    *[Line(f"jobs {state}", _states(state)) for state in STATES],
-    *[Line(f"wait {number} [s]", _spread(_wait, number)) for number in SPREAD],
-    *[Line(f"bounded slowdown {number}", _spread(_slowdown, number)) for number in SPREAD],
-    Line("utilisation [%]", lambda _, summary: _number(100 * summary.utilisation) if summary.utilisation else ""),
-    Line("makespan [s]", lambda _, summary: _number(summary.makespan_s)),
-    Line("queue length mean", lambda _, summary: _number(summary.queue_mean)),
-    Line("queue length max", lambda _, summary: f"{summary.queue_max:,}"),
-    Line("fairness over users", lambda _, summary: _fairness(summary.fairness_users, summary.users)),
-    Line("fairness over queues", lambda _, summary: _fairness(summary.fairness_queues, summary.queues)),
-    Line("passes", lambda result, _: f"{result.cost.passes:,}" if result.cost.passes else ""),
-    Line("decisions refused", lambda result, _: f"{result.cost.refused:,}" if result.cost.refused else ""),
-    Line("pass mean [us]", _passes(lambda passes: sum(passes) / len(passes))),
-    Line("pass p99 [us]", _passes(lambda passes: percentile(passes, 0.99))),
-    Line("pass max [us]", _passes(lambda passes: passes[-1])),
-    Line("simulated [jobs/s]", _rate),
+FIGURES = (
+    *[Figure(f"jobs {state}", _states(state)) for state in STATES],
+    *[Figure(f"wait {number} [s]", _spread(_wait, number)) for number in SPREAD],
+    *[Figure(f"bounded slowdown {number}", _spread(_slowdown, number)) for number in SPREAD],
+    Figure("utilisation [%]", lambda _, summary: _number(100 * summary.utilisation) if summary.utilisation else ""),
+    Figure("makespan [s]", lambda _, summary: _number(summary.makespan_s)),
+    Figure("queue length mean", lambda _, summary: _number(summary.queue_mean)),
+    Figure("queue length max", lambda _, summary: f"{summary.queue_max:,}"),
+    Figure("fairness over users", lambda _, summary: _fairness(summary.fairness_users, summary.users)),
+    Figure("fairness over queues", lambda _, summary: _fairness(summary.fairness_queues, summary.queues)),
+    Figure("passes", lambda result, _: f"{result.cost.passes:,}" if result.cost.passes else ""),
+    Figure("decisions refused", lambda result, _: f"{result.cost.refused:,}" if result.cost.refused else ""),
+    Figure("pass mean [us]", _passes(lambda passes: sum(passes) / len(passes))),
+    Figure("pass p99 [us]", _passes(lambda passes: percentile(passes, 0.99))),
+    Figure("pass max [us]", _passes(lambda passes: passes[-1])),
+    Figure("simulated [jobs/s]", _rate),
 )
 """The figures in their order."""

@@ -27,7 +27,7 @@ UNKNOWN = -1.0
 LINE_CHARS_MAX = 4096
 """Eighteen numbers take some hundred characters."""
 
-Record = tuple[float | None, ...]
+SwfRecord = tuple[float | None, ...]
 
 
 def read_swf(lines: Iterable[str], name: str) -> Trace:
@@ -52,7 +52,7 @@ def read_swf(lines: Iterable[str], name: str) -> Trace:
     return found.trace()
 
 
-def parse_line(text: str) -> Record | str:
+def parse_line(text: str) -> SwfRecord | str:
     """The 18 fields with None for unknown, or what is wrong with the line."""
     fields = text.split() if len(text) <= LINE_CHARS_MAX else []
     if len(fields) != len(COLUMNS):
@@ -92,7 +92,7 @@ def number_text(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
-def _job(record: Record, requests: dict[int, Ask]) -> TraceJob | str:
+def _job(record: SwfRecord, requests: dict[int, Ask]) -> TraceJob | str:
     """The job of a record, or what it lacks to be simulated."""
     job, submit_s, wait_s, run_s, used, _, _, requested, limit_s, _, status, user, group, _, queue, *_ = record
     preceding, think_s = record[-2:]

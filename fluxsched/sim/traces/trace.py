@@ -71,7 +71,7 @@ class TraceJob(NamedTuple):
     think_s: float | None = None
 
 
-class Fault(NamedTuple):
+class UnusedLine(NamedTuple):
     """A line that was not used: `line` counts from 1, `is_bad` tells what cannot be read from what lacks something."""
 
     line: int
@@ -96,7 +96,7 @@ class Trace:
     jobs: Sequence[TraceJob]
     header: dict[str, str] = field(default_factory=dict)
     machine: Machine | None = None
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[UnusedLine, ...] = ()
     bad: int = 0
     left_out: int = 0
 
@@ -157,7 +157,7 @@ class Collector:
         self.machine: Machine | None = None
         self._name = name
         self._limit = limit
-        self._faults: list[Fault] = []
+        self._faults: list[UnusedLine] = []
         self._counts = {True: 0, False: 0}
 
     def add(self, job: TraceJob) -> None:
@@ -171,7 +171,7 @@ class Collector:
         self._counts[is_bad] += 1
         if len(self._faults) < FAULTS_KEPT_MAX:
             shown = " ".join(text[: 4 * FAULT_CHARS_MAX].split())[:FAULT_CHARS_MAX]
-            self._faults.append(Fault(line, why, shown, is_bad))
+            self._faults.append(UnusedLine(line, why, shown, is_bad))
 
     def trace(self) -> Trace:
         """What was gathered."""

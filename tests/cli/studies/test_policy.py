@@ -14,7 +14,7 @@ from fluxsched.cli.studies import policy_check
 from fluxsched.runtime.config.policy_list import policies
 
 BROKEN = """\
-class Broken:
+class RuleBroken:
     name = "broken"
     def schedule(self, view, now_s):
         for job in view.queue:

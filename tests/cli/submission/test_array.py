@@ -10,7 +10,7 @@ import pytest
 
 from fluxsched.cli.jobs import follow
 from fluxsched.cli.submission import array
-from fluxsched.cli.submission.templates import Row
+from fluxsched.cli.submission.templates import InputRow
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused, RPCError
 
@@ -179,7 +179,7 @@ def test_inputs_that_cannot_be_read(cli, tmp_path: Path) -> None:
 
 
 def test_inputs_that_are_not_text_are_named_by_their_bytes() -> None:
-    assert str(Row(0, ("caf\udce9", "b"))) == "input 1 ('caf\\xe9', 'b')"
+    assert str(InputRow(0, ("caf\udce9", "b"))) == "input 1 ('caf\\xe9', 'b')"
 
 
 def test_jobs_inputs_and_combinations_are_bounded(cli, monkeypatch: pytest.MonkeyPatch) -> None:

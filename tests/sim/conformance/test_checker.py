@@ -12,20 +12,20 @@ from fluxsched.sched.policy import Pending, Start
 from fluxsched.sched.registry import make
 from fluxsched.sim.conformance import suite as conformance
 from fluxsched.sim.conformance.cases import spec_of
-from fluxsched.sim.conformance.checker import LATE_S, Broken
-from fluxsched.sim.conformance.harness import Stage
+from fluxsched.sim.conformance.checker import LATE_S, RuleBroken
+from fluxsched.sim.conformance.harness import Harness
 
 
 def test_rounding_excuses_who_waits_as_it_excuses_who_starts() -> None:
-    stage = Stage(make("fifo", {}), "1x1", 100.0)
-    stage.witness.promises_hold = True
+    harness = Harness(make("fifo", {}), "1x1", 100.0)
+    harness.checker.promises_hold = True
     for _ in range(2):
-        stage.submit(spec_of(10.0))
-    stage.witness.promised[2] = stage.now_s - LATE_S / 2
-    stage.decide()
-    stage.witness.promised[2] = stage.now_s - LATE_S * 2
-    with pytest.raises(Broken, match=r"job ƒ3, the first in line, was to start 2e-06 s ago and still waits"):
-        stage.decide()
+        harness.submit(spec_of(10.0))
+    harness.checker.promised[2] = harness.now_s - LATE_S / 2
+    harness.decide()
+    harness.checker.promised[2] = harness.now_s - LATE_S * 2
+    with pytest.raises(RuleBroken, match=r"job ƒ3, the first in line, was to start 2e-06 s ago and still waits"):
+        harness.decide()
 
 
 class Lost:
@@ -51,7 +51,7 @@ def test_a_policy_that_goes_nowhere_is_interrupted(
 ) -> None:
     monkeypatch.setattr(conformance, "CASE_S", limit_s)
     policy: Any = Lost(waiting)
-    verdicts = conformance.examine(policy, 7, lambda: 0.0, cases=1, sizes=(10, 5000), patience=interrupted)
+    verdicts = conformance.examine(policy, 7, lambda: 0.0, cases=1, sizes=(10, 5000), time_limit=interrupted)
     found = {one.rule: one for one in verdicts}
     (broken,) = [one for one in found.values() if one.verdict == "broken"]
     assert broken.rule == ("progress" if case else "cost")

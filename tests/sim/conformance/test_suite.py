@@ -16,8 +16,8 @@ from fluxsched.sched.registry import make, parse_spec
 from fluxsched.sim import examine
 from fluxsched.sim.conformance.cases import BEGINS_S, MACHINE, ordinary, rounding
 from fluxsched.sim.conformance.cost import NOISE_S, SLACK, Growth, cost, limit
-from fluxsched.sim.conformance.harness import Stage
-from fluxsched.sim.conformance.suite import LAWS, RULES, Verdict
+from fluxsched.sim.conformance.harness import Harness
+from fluxsched.sim.conformance.suite import LAWS, RULES, RuleVerdict
 
 SEEDS, SIZES = 5, (100, 1000)
 OURS = ["fifo", "firstfit", "easy", "easy:order=sjf", "hybrid", "hybrid:depth=3", "conservative",
@@ -304,7 +304,7 @@ class Steps:
         self.steps += event == "call"
 
 
-def broken(policy: Policy, **options: Any) -> dict[str, Verdict]:
+def broken(policy: Policy, **options: Any) -> dict[str, RuleVerdict]:
     verdicts = list(examine(policy, stopwatch=Steps(), cases=SEEDS, sizes=SIZES, **options))
     found = {one.rule: one for one in verdicts if one.verdict == "broken"}
     assert [one.rule for one in verdicts] == [*LAWS, *RULES, *(["cost"] if not found.keys() - {"cost"} else [])]
@@ -361,7 +361,7 @@ def test_what_was_never_judged_to_its_end_is_unclear_or_broken() -> None:
 def test_cost_is_judged_by_its_growth() -> None:
     assert limit(100, 1000) == pytest.approx(SLACK * 15)
     times = iter([0.0, 1.0] * 1 + [0.0, 1.0 * limit(100, 1000) * 1.01])
-    growth = cost(lambda machine: Stage(make("fifo", {}), machine), lambda: next(times), (100, 1000, 10_000))
+    growth = cost(lambda machine: Harness(make("fifo", {}), machine), lambda: next(times), (100, 1000, 10_000))
     assert isinstance(growth, Growth)
     assert growth.cases == 2
     assert growth.excess == "from 100 to 1,000 waiting jobs a pass takes 45 times as long; n log n allows 45"
@@ -369,7 +369,7 @@ def test_cost_is_judged_by_its_growth() -> None:
 
 
 def test_a_clock_too_coarse_for_a_pass_measures_no_growth() -> None:
-    growth = cost(lambda machine: Stage(make("fifo", {}), machine), lambda: 7.0, (100, 1000))
+    growth = cost(lambda machine: Harness(make("fifo", {}), machine), lambda: 7.0, (100, 1000))
     assert growth.says == "a pass takes 0.00 ms with 100, 0.00 ms with 1,000 waiting; 1.0 times the last"
     assert growth.excess is None
 
@@ -378,11 +378,11 @@ def test_a_clock_too_coarse_for_a_pass_measures_no_growth() -> None:
 @pytest.mark.parametrize("begin_s", BEGINS_S)
 def test_a_difference_of_times_misleads_who_plans_across_a_power_of_two(spec: str, begin_s: float) -> None:
     """By a difference the second job in line ends a little too late to go before the first, by the sum it does not."""
-    stage = Stage(make(*parse_spec(spec)), "3x1", begin_s)
-    rounding(lambda machine: stage, seeded(0))
+    harness = Harness(make(*parse_spec(spec)), "3x1", begin_s)
+    rounding(lambda machine: harness, seeded(0))
     power_s = 2.0 ** frexp(begin_s)[1]
-    first, second = (stage.jobs[jobid].spec.duration_s for jobid in (3, 4))
-    assert [one for one in stage.witness.said if one[0] == "reserve"][:2] == [
+    first, second = (harness.jobs[jobid].spec.duration_s for jobid in (3, 4))
+    assert [one for one in harness.checker.said if one[0] == "reserve"][:2] == [
         ("reserve", 3, power_s), ("reserve", 4, power_s + first)
     ]  # fmt: skip
     assert nextafter(power_s - second, inf) > power_s - second
@@ -391,7 +391,7 @@ def test_a_difference_of_times_misleads_who_plans_across_a_power_of_two(spec: st
 
 @pytest.mark.parametrize(("begin_s", "powers"), list(zip(BEGINS_S, (1, 0, 1), strict=True)))
 def test_days_pass_powers_of_two_and_have_limits_that_no_float_is(begin_s: float, powers: int) -> None:
-    stage = Stage(make("easy", {}), MACHINE, begin_s)
-    ordinary(lambda machine: stage, seeded(0))
-    assert frexp(stage.now_s)[1] - frexp(begin_s)[1] == powers
-    assert any(job.spec.duration_s % 0.5 for job in stage.jobs.values())
+    harness = Harness(make("easy", {}), MACHINE, begin_s)
+    ordinary(lambda machine: harness, seeded(0))
+    assert frexp(harness.now_s)[1] - frexp(begin_s)[1] == powers
+    assert any(job.spec.duration_s % 0.5 for job in harness.jobs.values())

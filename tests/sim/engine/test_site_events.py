@@ -9,7 +9,7 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
-from fluxsched.sim.engine.site_events import FAULTS_SHOWN_MAX, STRIKE, Step, parse_site, read_site
+from fluxsched.sim.engine.site_events import FAULTS_SHOWN_MAX, OUTAGE, SiteEvent, parse_site, read_site
 
 ALL = Idset.parse("0-3")
 
@@ -26,15 +26,15 @@ def test_steps_in_order_of_time_then_of_lines(four_nodes: ResourceSet, tmp_path:
 """)
     one, two = Idset.of([1]), Idset.of([2])
     assert read_site(tmp_path / "site", four_nodes) == [
-        Step(0, "drain", ALL, "why"),
-        Step(0, "undrain", ALL),
-        Step(10, STRIKE, one),
-        Step(12, "assign", two, "g", True),
-        Step(15, "online", one),
-        Step(3000, "drain", ALL, "maintenance"),
-        Step(3600, STRIKE, ALL),
-        Step(5400, "online", ALL),
-        Step(5400, "undrain", ALL),
+        SiteEvent(0, "drain", ALL, "why"),
+        SiteEvent(0, "undrain", ALL),
+        SiteEvent(10, OUTAGE, one),
+        SiteEvent(12, "assign", two, "g", True),
+        SiteEvent(15, "online", one),
+        SiteEvent(3000, "drain", ALL, "maintenance"),
+        SiteEvent(3600, OUTAGE, ALL),
+        SiteEvent(5400, "online", ALL),
+        SiteEvent(5400, "undrain", ALL),
     ]
 
 
