@@ -28,8 +28,8 @@ import zmq
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.client.asyncio_client import Handle
-from fluxsched.runtime.client.blocking import Handle as BlockingHandle
+from fluxsched.runtime.client.asyncio_client import AsyncHandle
+from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.exec.base import JobLaunch, Reports, spool_directory
 from fluxsched.runtime.exec.local import LocalExecutor
 from fluxsched.runtime.instance.instance import Instance
@@ -224,9 +224,9 @@ class World:
             instance.check()
             await instance.close()
 
-    async def client(self, instance: Instance) -> Handle:
+    async def client(self, instance: Instance) -> AsyncHandle:
         """A connected client of ours."""
-        return await self._stack.enter_async_context(Handle(instance.uri))
+        return await self._stack.enter_async_context(AsyncHandle(instance.uri))
 
     def second(self, where: Instance | str, **options: Any) -> Second:
         """Somebody else's client."""
@@ -251,7 +251,7 @@ class World:
         process = self.spawn("start", "--daemon", *arguments)
         uri, errors = await asyncio.to_thread(process.communicate, timeout=WAIT_S)
         assert process.returncode == 0, errors
-        with BlockingHandle(uri.strip()) as handle:
+        with Handle(uri.strip()) as handle:
             pid = int(handle.rpc("instance.info")["pid"])
         self._stack.callback(kill_quietly, pid)
         return uri.strip(), pid

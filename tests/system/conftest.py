@@ -28,7 +28,7 @@ from click.testing import CliRunner
 from fluxsched.cli.main import main
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.client.asyncio_client import Handle as AsyncHandle
+from fluxsched.runtime.client.asyncio_client import AsyncHandle
 from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.instance.instance import Instance
 from fluxsched.runtime.instance.launch import StartOptions, settings_of

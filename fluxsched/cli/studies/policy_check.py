@@ -15,7 +15,7 @@ from typing import Any
 
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.runtime.system.clock import SystemClock, interrupted
-from fluxsched.runtime.system.isolated_process import Foreign
+from fluxsched.runtime.system.isolated_process import IsolatedProcess
 from fluxsched.sim.plugin import CASE_S, Finding, RuleVerdict, check, unclear
 
 IMPORT_S = 10.0
@@ -34,7 +34,7 @@ def check_apart(
 
     Raises InvalidValue for a policy that cannot be made, with what it did instead.
     """
-    child = Foreign(__name__, [spec, str(seed)])
+    child = IsolatedProcess(__name__, [spec, str(seed)])
     case: tuple[str, int] | None = None
     is_done = False
     try:

@@ -30,7 +30,7 @@ RECEIVE_MAX = 1024
 class Stream:
     """Answers of one streaming call, in order; `async for` ends on ENODATA."""
 
-    def __init__(self, handle: Handle, topic: str, matchtag: int) -> None:
+    def __init__(self, handle: AsyncHandle, topic: str, matchtag: int) -> None:
         self._handle = handle
         self._topic = topic
         self._matchtag = matchtag
@@ -70,7 +70,7 @@ class Stream:
             self._handle.post(self._handle.calls.cancel(self._matchtag, self._topic))
 
 
-class Handle:
+class AsyncHandle:
     """A connection to an instance."""
 
     def __init__(self, uri: str | None = None, client: Client | None = None) -> None:
@@ -81,7 +81,7 @@ class Handle:
         self._flushing = False
         self._open: dict[int, Callable[[Answer], None]] = {}
 
-    async def __aenter__(self) -> Handle:
+    async def __aenter__(self) -> AsyncHandle:
         if self._client is None:
             self._client = ZmqClient(self.uri)
         self._client.start(asyncio.get_running_loop(), self._take)
@@ -211,7 +211,7 @@ class Handle:
             put(Answer(token=None, payload=None, error=error, done=True))
 
 
-def connect(uri: str | None = None) -> Handle:
+def connect(uri: str | None = None) -> AsyncHandle:
     """Connect to an instance: `async with fluxsched.connect() as h: await h.submit(...)`."""
-    return Handle(uri)
+    return AsyncHandle(uri)
 

@@ -21,8 +21,8 @@ from fluxsched.core.jobid import parse_jobid
 from fluxsched.core.nested import ADDRESS_KEY
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime.client.asyncio_client import Handle
-from fluxsched.runtime.client.blocking import Handle as BlockingHandle
+from fluxsched.runtime.client.asyncio_client import AsyncHandle
+from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.system.log import logger
 from fluxsched.runtime.system.paths import LEVEL_VARIABLE, URI_VARIABLE, level_here
 
@@ -55,7 +55,7 @@ class Parent(NamedTuple):
         if not uri or not level:
             return None
         local_uri = None
-        with contextlib.suppress(FluxschedError), BlockingHandle(uri) as handle:
+        with contextlib.suppress(FluxschedError), Handle(uri) as handle:
             local_uri = str(handle.rpc("attr.get", {"name": "local-uri"}, timeout_s=ANSWER_S)["value"])
         return cls(uri, local_uri, level - 1)
 
@@ -103,14 +103,14 @@ class Enclosing(NamedTuple):
 
     def resources(self) -> ResourceSet:
         """The job's R. Raises RPCError when its instance does not answer."""
-        with BlockingHandle(self.uri) as handle:
+        with Handle(self.uri) as handle:
             found = handle.rpc("job-manager.lookup", {"id": self.jobid, "keys": ["R"]})
         return ResourceSet.parse(found["R"])
 
     async def follow(self, expires: Callable[[float], None]) -> None:
         """Call `expires` whenever the job's expiration changes (RFC 21, resource-update), until the job ends."""
         try:
-            async with Handle(self.uri) as handle:
+            async with AsyncHandle(self.uri) as handle:
                 async for message in handle.stream("job-manager.eventlog", {"id": self.jobid, "follow": True}):
                     for event in message["events"]:
                         if event["name"] == "resource-update" and "expiration" in event["context"]:
@@ -123,7 +123,7 @@ class Enclosing(NamedTuple):
     async def tell(self, uri: str, local_uri: str) -> None:
         """Leave word at the job that it is an instance, and where."""
         try:
-            async with Handle(self.uri) as handle:
+            async with AsyncHandle(self.uri) as handle:
                 await handle.rpc("job-manager.memo", {"id": self.jobid, "memo": {"uri": local_uri, ADDRESS_KEY: uri}})
         except FluxschedError as exc:
             log.warning("the enclosing instance does not know where we are: %s", exc)

@@ -25,7 +25,7 @@ LIVE: tuple[Keys, ...] = (
 """What a reload applies, with all below it."""
 
 
-class Change(NamedTuple):
+class KeyChange(NamedTuple):
     """A key, and what it was and is; None: it was or is not there."""
 
     key: str
@@ -34,16 +34,16 @@ class Change(NamedTuple):
     is_live: bool
 
 
-def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[KeyChange]:
     """Every key that is different, in the order of the new configuration, then what is gone; a whole table once."""
     before, after = dict(_flat(old)), dict(_flat(new))
     found = [
-        Change(dotted(keys), before.get(keys), value, _is_live(keys))
+        KeyChange(dotted(keys), before.get(keys), value, _is_live(keys))
         for keys, value in after.items()
         if before.get(keys) != value and not (_is_filled(keys, before) and _is_filled(keys, after))
     ]
     gone = dict.fromkeys(_gone(keys, after) for keys in before if not _is_filled(keys, after) and keys not in after)
-    return found + [Change(dotted(keys), _at(old, keys), None, _is_live(keys)) for keys in gone]
+    return found + [KeyChange(dotted(keys), _at(old, keys), None, _is_live(keys)) for keys in gone]
 
 
 def in_force(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

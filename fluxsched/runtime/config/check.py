@@ -13,11 +13,11 @@ from fluxsched.runtime.config.policies import absent_files
 from fluxsched.runtime.config.policy_list import fault_of
 from fluxsched.runtime.config.reader import Config, read_file
 from fluxsched.runtime.config.toml_lines import Path as Keys
-from fluxsched.runtime.config.toml_reader import Fault
+from fluxsched.runtime.config.toml_reader import TomlFault
 from fluxsched.sched.registry import OWN, parse_spec, split_queues
 
 
-def read_site(path: Path | None, *, trying: bool = False) -> tuple[Config, list[Fault]]:
+def read_site(path: Path | None, *, trying: bool = False) -> tuple[Config, list[TomlFault]]:
     """What a file says, and all that is wrong with it as long as nobody asks for its targets (`build_inventory`).
 
     With `trying` its policies are also imported, each in a process of its own, which starting an instance does anyway.
@@ -29,15 +29,15 @@ def read_site(path: Path | None, *, trying: bool = False) -> tuple[Config, list[
     return config, [*faults, *_faulty_policies(config, trying)]
 
 
-def _faulty_policies(config: Config, trying: bool) -> Iterator[Fault]:
+def _faulty_policies(config: Config, trying: bool) -> Iterator[TomlFault]:
     """Policies in files that are not there, and those that cannot be used."""
     for keys, title, specs in _policies(config):
         line, absent = config.line_of(keys), list(absent_files(specs))
-        yield from (Fault(line, f"{title}: there is no file {name}", keys) for name in absent)
+        yield from (TomlFault(line, f"{title}: there is no file {name}", keys) for name in absent)
         general, own = split_queues(specs)
         for spec in (general, *own.values()) if trying and not absent else ():
             if parse_spec(spec)[0] not in OWN and (fault := fault_of(spec)) is not None:
-                yield Fault(line, f"{title}: {fault}", keys)
+                yield TomlFault(line, f"{title}: {fault}", keys)
 
 
 def _policies(config: Config) -> Iterator[tuple[Keys, str, str]]:

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime.system.isolated_process import Foreign
+from fluxsched.runtime.system.isolated_process import IsolatedProcess
 from fluxsched.sched.registry import OWN, known_policies, make, parse_spec, says
 
 __all__ = ["Listed", "fault_of", "known_policies", "policies"]
@@ -38,16 +38,16 @@ def policies(import_s: float = IMPORT_S) -> Iterator[Listed]:
     """Ours and those of installed packages, by name."""
     names = known_policies()
     with ExitStack() as stack:
-        others: dict[str, Foreign] = {}
+        others: dict[str, IsolatedProcess] = {}
         for name in names:
             if name not in OWN:
-                others[name] = Foreign(__name__, [name], quiet=True)
+                others[name] = IsolatedProcess(__name__, [name], quiet=True)
                 stack.callback(others[name].close)
         for name in names:
             yield _heard(name, others[name], import_s) if name in others else listed(name)
 
 
-def _heard(name: str, foreign: Foreign, import_s: float) -> Listed:
+def _heard(name: str, foreign: IsolatedProcess, import_s: float) -> Listed:
     line = foreign.line(import_s)
     if line is None:
         return Listed(name, "", f"{CANNOT}it {foreign.ending(import_s)} while it was imported")
@@ -56,7 +56,7 @@ def _heard(name: str, foreign: Foreign, import_s: float) -> Listed:
 
 def fault_of(spec: str, import_s: float = IMPORT_S) -> str | None:
     """Why a policy, `NAME:key=value` or a file, cannot be used; it is tried in a process of its own."""
-    foreign = Foreign(__name__, [spec], quiet=True)
+    foreign = IsolatedProcess(__name__, [spec], quiet=True)
     try:
         says = _heard(spec, foreign, import_s).says
     finally:

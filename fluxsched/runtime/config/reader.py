@@ -24,7 +24,7 @@ from fluxsched.resource.state.groups import DEFAULT, EXCLUDE, GROUPS_MAX
 from fluxsched.resource.state.groups import check_name as check_group_name
 from fluxsched.runtime.config.policies import check_policy, located
 from fluxsched.runtime.config.schedulers import check_group, check_name, read_schedulers
-from fluxsched.runtime.config.toml_reader import Document, Fault, Table, raise_faults
+from fluxsched.runtime.config.toml_reader import Document, TomlFault, TomlTable, raise_faults
 from fluxsched.runtime.config.values import (
     HEARTBEAT_S,
     KILL_TIMEOUT_S,
@@ -75,7 +75,7 @@ def load_config(path: Path) -> Config:
     return config
 
 
-def read_file(path: Path) -> tuple[Config, list[Fault]]:
+def read_file(path: Path) -> tuple[Config, list[TomlFault]]:
     """`read_config` of a file. Raises InvalidValue for one that cannot be read or is no TOML."""
     return read_config(read_text(path, "configuration", CONFIG_BYTES_MAX), str(path))
 
@@ -87,7 +87,7 @@ def parse_config(text: str, name: str) -> Config:
     return config
 
 
-def read_config(text: str, name: str) -> tuple[Config, list[Fault]]:
+def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
     """What a text says as far as it can be understood, and all that is wrong with it.
 
     Raises InvalidValue for what is no TOML at all.
@@ -140,7 +140,7 @@ def _queue_config(one: QueueSettings) -> QueueConfig:
     )
 
 
-def _resource(table: Table, directory: Path) -> ResourceConfig:
+def _resource(table: TomlTable, directory: Path) -> ResourceConfig:
     path = table.text("path")
     if path is not None and "config" in table:
         table.fault("path", "give either path or [[resource.config]], not both")
@@ -167,7 +167,7 @@ def _resource(table: Table, directory: Path) -> ResourceConfig:
     )
 
 
-def _entry(table: Table) -> HostEntry:
+def _entry(table: TomlTable) -> HostEntry:
     hosts = table.text("hosts", Hostlist.parse)
     if "hosts" not in table:
         table.fault(None, "has no hosts, the hostlist that its other keys are about")
@@ -180,7 +180,7 @@ def _entry(table: Table) -> HostEntry:
     return HostEntry(hosts or "", cores or "", gpus or "", properties, amounts)
 
 
-def _groups(table: Table) -> dict[str, str]:
+def _groups(table: TomlTable) -> dict[str, str]:
     groups: dict[str, str] = {}
     for name in table.names(GROUPS_MAX):
         text = table.text(name)
@@ -191,7 +191,7 @@ def _groups(table: Table) -> dict[str, str]:
     return groups
 
 
-def _silence(table: Table) -> tuple[float, float, float]:
+def _silence(table: TomlTable) -> tuple[float, float, float]:
     """Heartbeat, torpid-after and offline-after in seconds, in this order of size."""
     heartbeat_s = table.duration_s("heartbeat")
     if heartbeat_s is None:
@@ -212,7 +212,7 @@ def _silence(table: Table) -> tuple[float, float, float]:
     return heartbeat_s, torpid_s, offline_s
 
 
-def _policy(table: Table, *, with_queue: bool) -> tuple[Limits, Defaults]:
+def _policy(table: TomlTable, *, with_queue: bool) -> tuple[Limits, Defaults]:
     """A `policy` table; only the global one can name the default queue."""
     limits = table.table("limits")
     size = limits.table("job-size")
@@ -246,7 +246,7 @@ def _unlimited_as_zero(duration_s: float | None) -> float | None:
 
 
 def _queues(
-    table: Table, groups: set[str], limits: Limits, defaults: Defaults, directory: Path
+    table: TomlTable, groups: set[str], limits: Limits, defaults: Defaults, directory: Path
 ) -> dict[str, QueueSettings]:
     found = {}
     for name in table.names(QUEUES_MAX):
@@ -257,7 +257,7 @@ def _queues(
 
 
 def _queue(
-    name: str, table: Table, groups: set[str], limits: Limits, defaults: Defaults, directory: Path
+    name: str, table: TomlTable, groups: set[str], limits: Limits, defaults: Defaults, directory: Path
 ) -> QueueSettings:
     group = table.text("group") or DEFAULT
     check_group(table, "group", group, groups)
@@ -275,12 +275,12 @@ def _queue(
     return QueueSettings(name, group, required, hosts, merged, duration_s, policy)
 
 
-def _check_default(table: Table, key: str | None, duration_s: float | None, limits: Limits) -> None:
+def _check_default(table: TomlTable, key: str | None, duration_s: float | None, limits: Limits) -> None:
     if limits.duration_s and duration_s and duration_s > limits.duration_s:
         table.fault(key, f"its default duration of {duration_s:g} s is above its limit of {limits.duration_s:g} s")
 
 
-def _queue_policy(table: Table) -> tuple[str | None, Limits, Defaults]:
+def _queue_policy(table: TomlTable) -> tuple[str | None, Limits, Defaults]:
     """What a queue has of its own; `policy = "fifo"` is short for `policy.scheduler.policy = "fifo"`."""
     if table.has_text("policy"):
         return table.text("policy", check_policy), Limits(), Defaults()
@@ -308,13 +308,13 @@ def _merged(own: Limits, general: Limits) -> Limits:
     return Limits(*[general if mine is None else mine for mine, general in chosen])
 
 
-def _exec(table: Table) -> float:
+def _exec(table: TomlTable) -> float:
     kill_timeout_s = table.duration_s("kill-timeout")
     table.done()
     return KILL_TIMEOUT_S if kill_timeout_s is None else kill_timeout_s
 
 
-def _access(table: Table) -> bool:
+def _access(table: TomlTable) -> bool:
     allow_guests = table.flag("allow-guest-user")
     table.done()
     return bool(allow_guests)

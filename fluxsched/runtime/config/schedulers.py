@@ -13,7 +13,7 @@ from pathlib import Path
 from fluxsched.errors import InvalidValue
 from fluxsched.resource.state.groups import DEFAULT, EXCLUDE
 from fluxsched.runtime.config.policies import check_policy, composed, default_name, located
-from fluxsched.runtime.config.toml_reader import Table
+from fluxsched.runtime.config.toml_reader import TomlTable
 from fluxsched.runtime.config.values import Care, QueueSettings, SchedulerSettings
 
 SCHEDULERS_MAX = 64
@@ -33,7 +33,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def read_schedulers(
-    root: Table, groups: set[str], queues: Mapping[str, QueueSettings], directory: Path
+    root: TomlTable, groups: set[str], queues: Mapping[str, QueueSettings], directory: Path
 ) -> tuple[SchedulerSettings, ...]:
     """Every `[[scheduler]]`; policies in files count from `directory`. What is wrong is noted in the document."""
     found: list[SchedulerSettings] = []
@@ -67,7 +67,7 @@ def read_schedulers(
     return tuple(found)
 
 
-def _care(table: Table, directory: Path) -> Care:
+def _care(table: TomlTable, directory: Path) -> Care:
     restart = table.integer("restart", 0)
     fallback = table.text("fallback", check_fallback)
     hung_after_s = table.duration_s("hung-after")
@@ -93,7 +93,7 @@ def check_fallback(spec: str) -> None:
         check_policy(spec)
 
 
-def check_group(table: Table, key: str | None, group: str, groups: set[str]) -> None:
+def check_group(table: TomlTable, key: str | None, group: str, groups: set[str]) -> None:
     """Note a group that nobody can acquire, or that there is none of this name."""
     if group == EXCLUDE:
         table.fault(key, f"nobody can acquire group {EXCLUDE!r}")

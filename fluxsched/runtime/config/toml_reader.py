@@ -36,7 +36,7 @@ _AT_LINE = re.compile(r" \(at line ([0-9]+), column ([0-9]+)\)$")
 _HUGE = re.compile(r"[0-9][0-9_]{999,}")
 
 
-class Fault(NamedTuple):
+class TomlFault(NamedTuple):
     """What is wrong with a key or a table of a file: `text` names the key, `path` is where it stands."""
 
     line: int
@@ -44,7 +44,7 @@ class Fault(NamedTuple):
     path: Path = ()
 
 
-def raise_faults(name: str, faults: Iterable[Fault]) -> None:
+def raise_faults(name: str, faults: Iterable[TomlFault]) -> None:
     """Raise InvalidValue with all faults of the file `name`, a line each, in the order of the file."""
     found = [f"{name}:{fault.line}: {fault.text}" for fault in sorted(faults, key=lambda fault: fault[:2])]
     if len(found) > FAULTS_SHOWN_MAX:
@@ -61,12 +61,12 @@ class Document:
         self.name = name
         self.lines = Lines("" if name.endswith(JSON) else text)
         self.raw = _load(text, name)
-        self.faults: list[Fault] = []
+        self.faults: list[TomlFault] = []
 
     @property
-    def root(self) -> Table:
+    def root(self) -> TomlTable:
         """The table that all others are in."""
-        return Table(self, (), self.raw)
+        return TomlTable(self, (), self.raw)
 
     def where(self, path: Path) -> str:
         """`file:line` of a key."""
@@ -74,10 +74,10 @@ class Document:
 
     def fault(self, path: Path, text: str) -> None:
         """Note what is wrong with a key or a table."""
-        self.faults.append(Fault(self.lines.of(path), text, path))
+        self.faults.append(TomlFault(self.lines.of(path), text, path))
 
 
-class Table:
+class TomlTable:
     """One table being read; `done` reports what it has and nobody asked for."""
 
     def __init__(self, document: Document, path: Path, obj: dict[str, Any]) -> None:
@@ -151,11 +151,11 @@ class Table:
             self.fault(key, str(fault))
             return None
 
-    def table(self, key: str) -> Table:
+    def table(self, key: str) -> TomlTable:
         """A table below this one, empty if it is not there."""
-        return Table(self._document, (*self.path, key), self._get(key, dict) or {})
+        return TomlTable(self._document, (*self.path, key), self._get(key, dict) or {})
 
-    def tables(self, key: str) -> list[Table]:
+    def tables(self, key: str) -> list[TomlTable]:
         """An array of tables (`[[...]]`)."""
         if isinstance(self._obj.get(key), dict):
             self._asked.add(key)
@@ -165,7 +165,7 @@ class Table:
         found = []
         for at, value in enumerate(self._get(key, list) or ()):
             if isinstance(value, dict):
-                found.append(Table(self._document, (*self.path, key, at), value))
+                found.append(TomlTable(self._document, (*self.path, key, at), value))
             else:
                 self.fault(key, f"item {at} must be a table, not {_word(value)}")
         return found

@@ -22,7 +22,7 @@ LOOK_S = 0.005
 """How soon the death of killed processes is looked for (seconds), at first."""
 
 
-class Run:
+class JobProcesses:
     """A job's processes and all that is open for them. Owns its gate, input, PMI and meter."""
 
     __slots__ = (

@@ -20,7 +20,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.runtime.exec.base import JobLaunch, Reports
 from fluxsched.runtime.exec.cleanup.strays import Strays, adopt_orphans, reap_group
-from fluxsched.runtime.exec.job_processes import LOOK_S, Run
+from fluxsched.runtime.exec.job_processes import LOOK_S, JobProcesses
 from fluxsched.runtime.exec.tasks import temporary_directory as tmpdirs
 from fluxsched.runtime.exec.tasks.environment import job_environment, own_templates, system_bytes, task_environment
 from fluxsched.runtime.exec.tasks.gate import Gate, made_up_names, more_descriptors, odd_names, seal_descriptors
@@ -57,7 +57,7 @@ class LocalExecutor:
         self._kill_timeout_s = kill_timeout_s
         self.opened: Callable[[int], None] = lambda jobid: None
         """Told of each job whose tasks run from now on."""
-        self._runs: dict[int, Run] = {}
+        self._runs: dict[int, JobProcesses] = {}
         self._pids: set[int] = set()
         self._strays = Strays(turns.clock)
         self.memory = MemoryGuard(turns, self._exceeded)
@@ -92,7 +92,7 @@ class LocalExecutor:
 
     def _run(
         self, job: JobLaunch, words: Sequence[str], tasks: list[Block], tmpdir: str | None, limit_bytes: int | None
-    ) -> Run:
+    ) -> JobProcesses:
         """All that the tasks need; none is there yet."""
         path = procs.job_path(job.jobid, self._enclosing)
         environment = job_environment(job, path, tasks, tmpdir)
@@ -103,7 +103,7 @@ class LocalExecutor:
         pmi = self._pmi(job, tasks)
         filled = partial(task_environment, environment, own_templates(job, environment), tags)
         spawning = _spawn(job.cores, filled, odd_names(environment), gate, tasks, self._pids, pmi)
-        return Run(job.jobid, path, gate, spawning, Meter(self._turns.clock), pmi, tmpdir, limit_bytes)
+        return JobProcesses(job.jobid, path, gate, spawning, Meter(self._turns.clock), pmi, tmpdir, limit_bytes)
 
     def _pmi(self, job: JobLaunch, tasks: Sequence[Block]) -> JobPmi | None:
         """A server for the job's tasks, if they are several or it is asked for."""
@@ -112,7 +112,7 @@ class LocalExecutor:
             return None
         return JobPmi(self._turns, job.jobid, counts, lambda note: self._reports.raised(job.jobid, "exec", note))
 
-    def _advance(self, run: Run) -> str | None:
+    def _advance(self, run: JobProcesses) -> str | None:
         """Spawn a slice of the tasks; with the last one the job is put on record. A note if it failed."""
         assert run.todo is not None, "tasks are spawned until there are none"
         try:
@@ -127,14 +127,14 @@ class LocalExecutor:
         self._turns.post(lambda: self._continue(run))
         return None
 
-    def _continue(self, run: Run) -> None:
+    def _continue(self, run: JobProcesses) -> None:
         if self._runs.get(run.jobid) is run:
             error = self._advance(run)
             if error is not None:
                 self._destroy(run)
                 self._reports.failed(run.jobid, error)
 
-    def _spawned(self, run: Run) -> str | None:
+    def _spawned(self, run: JobProcesses) -> str | None:
         run.todo = None
         run.gate.complete()
         record = procs.identity(run.gate.pgid, self._boot_id, run.path)
@@ -147,7 +147,7 @@ class LocalExecutor:
         self._reports.record(run.jobid, record, lambda: self._recorded(run))
         return None
 
-    def _recorded(self, run: Run) -> None:
+    def _recorded(self, run: JobProcesses) -> None:
         """The record is on disk: let the tasks run."""
         if self._runs.get(run.jobid) is not run:
             return
@@ -175,7 +175,7 @@ class LocalExecutor:
 
     # -- end ----------------------------------------------------------------------------------------------------
 
-    def _watch(self, run: Run) -> None:
+    def _watch(self, run: JobProcesses) -> None:
         """Watch the first task that has not ended: when there is none, all have."""
         run.watch = None
         pids = run.gate.pids
@@ -193,11 +193,11 @@ class LocalExecutor:
         if run.open:
             self._sweep(run)
 
-    def _ended(self, run: Run) -> None:
+    def _ended(self, run: JobProcesses) -> None:
         if self._runs.get(run.jobid) is run and not run.ended:
             self._watch(run)
 
-    def _sweep(self, run: Run) -> None:
+    def _sweep(self, run: JobProcesses) -> None:
         """All tasks have ended: kill what they left in the group, then reap them."""
         if self._runs.get(run.jobid) is not run:
             return
@@ -206,7 +206,7 @@ class LocalExecutor:
         self._reap(run)
         self._look(run)
 
-    def _look(self, run: Run) -> None:
+    def _look(self, run: JobProcesses) -> None:
         """Finished as soon as nobody of the job is alive."""
         jobid = run.jobid
         if self._runs.get(jobid) is not run:
@@ -223,7 +223,7 @@ class LocalExecutor:
         self._reports.record(jobid, None, _nothing)
         self._reports.finished(jobid, run.status, run.meter.total(len(run.gate.pids)))
 
-    def _survives(self, run: Run) -> bool:
+    def _survives(self, run: JobProcesses) -> bool:
         """Whether anybody of a reaped job is alive; strays are killed on the way, group members have been."""
         pgid = run.gate.pgid
         if procs.group_living(pgid):
@@ -232,7 +232,7 @@ class LocalExecutor:
             reap_group(pgid)
         return self._strays.kill(run.path, self._pids)
 
-    def _reap(self, run: Run, options: int = 0) -> None:
+    def _reap(self, run: JobProcesses, options: int = 0) -> None:
         run.reap(options)
         self._pids.difference_update(run.gate.pids)
 
@@ -256,7 +256,7 @@ class LocalExecutor:
         self._reports.raised(jobid, "memory", note)
         self.kill(jobid, signal.SIGKILL)
 
-    def _destroy(self, run: Run) -> None:
+    def _destroy(self, run: JobProcesses) -> None:
         """Kill and reap tasks that have not run: a waiting shell is dead at once."""
         self._runs.pop(run.jobid, None)
         run.settle()

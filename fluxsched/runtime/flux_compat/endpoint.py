@@ -6,8 +6,8 @@ what is not named here, or served with `guests=True`, is the owner's.
 
 from __future__ import annotations
 
-from fluxsched.runtime.flux_compat.instance import InstanceDoor
-from fluxsched.runtime.flux_compat.resource import ResourceDoor
+from fluxsched.runtime.flux_compat.instance import FluxInstanceService
+from fluxsched.runtime.flux_compat.resource import FluxResourceService
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.instance import InstanceService
@@ -31,7 +31,7 @@ GUEST_TOPICS = frozenset(
 """What Flux lets its guests read, of the services that all clients share."""
 
 
-class Door:
+class FluxEndpoint:
     """All services that only peers of a local socket meet."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Door:
         started_s: float,
     ) -> None:
         router.admit_guests(GUEST_TOPICS)
-        self.resource = ResourceDoor(resource, router, turns)
-        self.instance = InstanceDoor(
+        self.resource = FluxResourceService(resource, router, turns)
+        self.instance = FluxInstanceService(
             instance, resource.module, modules.load_request, lambda: turns.wall_s - started_s, router
         )

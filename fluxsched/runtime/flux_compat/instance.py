@@ -14,12 +14,12 @@ from fluxsched.errors import Refused
 from fluxsched.protocol.messages import flux_instance as msg
 from fluxsched.protocol.messages.common import FreeForm
 from fluxsched.resource.module import ResourceModule
-from fluxsched.runtime.messaging.peers import Request, ping_answer
+from fluxsched.runtime.messaging.peers import RpcRequest, ping_answer
 from fluxsched.runtime.messaging.router import Handler, Router
 from fluxsched.runtime.services.instance import InstanceService
 
 
-class InstanceDoor:
+class FluxInstanceService:
     """Serves `broker`, `attr`, `groups`, `state-machine` and Flux's `module.load`, as far as we have what they ask."""
 
     def __init__(
@@ -49,19 +49,19 @@ class InstanceDoor:
         )
         router.serve_local({"module.load": self._load})
 
-    def _state(self, request: Request) -> None:
+    def _state(self, request: RpcRequest) -> None:
         request.respond(msg.StateResponse("run", self._age_s()))
 
-    def _attributes(self, request: Request) -> None:
+    def _attributes(self, request: RpcRequest) -> None:
         request.respond(msg.AttributesResponse(sorted(self._instance.attributes)))
 
-    def _group(self, request: Request) -> None:
+    def _group(self, request: RpcRequest) -> None:
         name = request.payload(msg.GroupRequest).name
         if name not in self._groups:
             raise Refused(f"group {name!r} is unknown; known: {', '.join(sorted(self._groups))}", errno.ENOENT)
         request.respond(msg.GroupResponse(str(self._groups[name]())))
 
-    def _load(self, request: Request) -> None:
+    def _load(self, request: RpcRequest) -> None:
         """Flux asks with the path of a broker module, which nobody here can run; a policy is asked for as by all."""
         if "path" in request.payload(FreeForm):
             remedy = "load a scheduler with `fluxsched module load`"

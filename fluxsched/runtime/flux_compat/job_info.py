@@ -1,4 +1,4 @@
-"""`job-info` of the local door: a job's logs event by event, and parts of its record.
+"""`job-info` of the endpoint for Flux clients: a job's logs event by event, and parts of its record.
 
 Law: an event is one line of text (RFC 18), in a log of the job itself or in one of `synthesized_logs.py`.
 """
@@ -22,7 +22,7 @@ from fluxsched.protocol.messages.jobs import OutputResponse
 from fluxsched.runtime.exec.base import spool_directory
 from fluxsched.runtime.flux_compat.synthesized_logs import OutputLog, exec_events, own_events
 from fluxsched.runtime.loop.store import Store
-from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.services.jobs.records import stored_job, stored_result
@@ -56,7 +56,7 @@ def text_of(events: Iterable[Event]) -> str:
 class _Teller:
     """Sends events one by one, and says once where history ends if that is wanted."""
 
-    def __init__(self, request: Request, flags: int) -> None:
+    def __init__(self, request: RpcRequest, flags: int) -> None:
         self._request = request
         self._sentinel = bool(flags & INITIAL_SENTINEL)
 
@@ -79,7 +79,7 @@ class _OutputFollower(Follower):
 
     chunk_bytes = OUTPUT_BYTES
 
-    def __init__(self, request: Request, jobid: int, log: OutputLog, flags: int) -> None:
+    def __init__(self, request: RpcRequest, jobid: int, log: OutputLog, flags: int) -> None:
         super().__init__(request, jobid, follow=True)
         self._log = log
         self._teller = _Teller(request, flags)
@@ -106,7 +106,7 @@ class JobInfoService:
         self._effects = effects
         self._streams = streams
         self._store = store
-        self._watches: dict[str, Callable[[Request, msg.EventlogWatchRequest], None]] = {
+        self._watches: dict[str, Callable[[RpcRequest, msg.EventlogWatchRequest], None]] = {
             "eventlog": self._watch_log,
             "guest.exec.eventlog": self._watch_exec,
             "guest.output": self._watch_output,
@@ -128,17 +128,17 @@ class JobInfoService:
 
     # -- watching -----------------------------------------------------------------------------------------------
 
-    def _watch(self, request: Request) -> None:
+    def _watch(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.EventlogWatchRequest)
         watch = self._watches.get(wanted.path)
         if watch is None:
             raise Refused(f"a job has no log {wanted.path!r}; it has {', '.join(self._watches)}", errno.ENOENT)
         watch(request, wanted)
 
-    def _watch_log(self, request: Request, wanted: msg.EventlogWatchRequest) -> None:
+    def _watch_log(self, request: RpcRequest, wanted: msg.EventlogWatchRequest) -> None:
         self._follow(request, wanted, own_events)
 
-    def _watch_exec(self, request: Request, wanted: msg.EventlogWatchRequest) -> None:
+    def _watch_exec(self, request: RpcRequest, wanted: msg.EventlogWatchRequest) -> None:
         def record() -> Mapping[str, Any]:
             return self._record(wanted.id)
 
@@ -146,7 +146,7 @@ class JobInfoService:
 
     def _follow(
         self,
-        request: Request,
+        request: RpcRequest,
         wanted: msg.EventlogWatchRequest,
         translated: Callable[[list[Event]], Iterable[Event]],
     ) -> None:
@@ -158,7 +158,7 @@ class JobInfoService:
 
         self._streams.follow_log(request, wanted.id, True, tell)
 
-    def _watch_output(self, request: Request, wanted: msg.EventlogWatchRequest) -> None:
+    def _watch_output(self, request: RpcRequest, wanted: msg.EventlogWatchRequest) -> None:
         def begin(record: Mapping[str, Any]) -> None:
             log = OutputLog(wanted.id, record, lambda: self._time_s(wanted.id))
             self._streams.follow_output(_OutputFollower(request, wanted.id, log, wanted.flags))
@@ -176,7 +176,7 @@ class JobInfoService:
 
     # -- looking up ---------------------------------------------------------------------------------------------
 
-    def _lookup(self, request: Request) -> None:
+    def _lookup(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.InfoLookupRequest)
         unknown = [key for key in wanted.keys if key not in self._parts]
         if unknown:
@@ -188,7 +188,7 @@ class JobInfoService:
 
         self._with_record(request, wanted.id, answer)
 
-    def _with_record(self, request: Request, jobid: int, use: Callable[[Mapping[str, Any]], None]) -> None:
+    def _with_record(self, request: RpcRequest, jobid: int, use: Callable[[Mapping[str, Any]], None]) -> None:
         """Use the job's record once what was decided about it is on disk; what is refused is the request's error."""
 
         def ready() -> None:

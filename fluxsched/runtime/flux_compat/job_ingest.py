@@ -1,4 +1,4 @@
-"""`job-ingest` of the local door: a stock `flux submit` hands in its signed jobspec (RFC 15).
+"""`job-ingest` of the endpoint for Flux clients: a stock `flux submit` hands in its signed jobspec (RFC 15).
 
 Law: who submits is whom the socket says; a J that names somebody else is refused, and so is a job that would run other
 than its user means because Flux's shell does something for it that nobody does here.
@@ -15,8 +15,8 @@ from fluxsched.errors import Refused
 from fluxsched.protocol.framing import codec, signed
 from fluxsched.protocol.messages.flux_jobs import IngestRequest
 from fluxsched.runtime.flux_compat.waits import WAITABLE, Waits
-from fluxsched.runtime.messaging.payload_memo import Specs
-from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.payload_memo import JobspecMemo
+from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.service import JobService
 
@@ -32,10 +32,10 @@ class JobIngest:
     def __init__(self, jobs: JobService, waits: Waits, router: Router) -> None:
         self._jobs = jobs
         self._waits = waits
-        self._specs = Specs(lambda data: codec.from_json(data, dict[str, Any]))
+        self._specs = JobspecMemo(lambda data: codec.from_json(data, dict[str, Any]))
         router.serve_local({"job-ingest.submit": self._submit})
 
-    def _submit(self, request: Request) -> None:
+    def _submit(self, request: RpcRequest) -> None:
         wanted = request.payload(IngestRequest)
         jobspec, userid = signed.unwrap(wanted.J)
         if userid not in (None, request.userid):

@@ -1,4 +1,4 @@
-"""`job-list` of the local door: stock `flux jobs` and its like (RFC 43).
+"""`job-list` of the endpoint for Flux clients: stock `flux jobs` and its like (RFC 43).
 
 Law: an answer is made slice by slice, a turn each: however long a list is, nobody else waits for it.
 """
@@ -18,7 +18,7 @@ from fluxsched.jobs.query.selection import parse_selection
 from fluxsched.protocol.messages import flux_jobs as msg
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.incremental import in_steps
-from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.records import LIST_ENTRIES_MAX
 from fluxsched.runtime.services.jobs.streams import JobStreams
@@ -46,7 +46,7 @@ class JobList:
             guests=True,
         )
 
-    def _list(self, request: Request) -> None:
+    def _list(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.JobListRequest)
         names = attributes.checked(wanted.attrs)
         count = min(wanted.max_entries or LIST_ENTRIES_MAX, LIST_ENTRIES_MAX)
@@ -57,7 +57,7 @@ class JobList:
         else:
             in_steps(self._turns, request, looking, lambda found: request.respond(_described(found, names)))
 
-    def _send(self, request: Request, jobs: deque[Job], names: tuple[str, ...], version: int | None) -> None:
+    def _send(self, request: RpcRequest, jobs: deque[Job], names: tuple[str, ...], version: int | None) -> None:
         if not request.is_open:
             return
         some = [jobs.popleft() for _ in range(min(SLICE_JOBS, len(jobs)))]
@@ -68,7 +68,7 @@ class JobList:
         else:
             request.finish()
 
-    def _list_id(self, request: Request) -> None:
+    def _list_id(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.JobListIdRequest)
         names = attributes.checked(wanted.attrs)
         try:
@@ -87,10 +87,10 @@ class JobList:
         else:
             self._streams.subscribe(job.id, request, look)
 
-    def _list_attributes(self, request: Request) -> None:
+    def _list_attributes(self, request: RpcRequest) -> None:
         request.respond(msg.JobAttributesResponse([*attributes.ATTRIBUTES, attributes.ALL]))
 
-    def _stats(self, request: Request) -> None:
+    def _stats(self, request: RpcRequest) -> None:
         tally = listing.tally(self._manager)
         in_steps(self._turns, request, tally, lambda found: request.respond(_stats_of(found)))
 

@@ -1,4 +1,4 @@
-"""`job-manager` of the local door, where Flux asks or answers otherwise than our own clients.
+"""`job-manager` of the endpoint for Flux clients, where Flux asks or answers otherwise than our own clients.
 
 What is the same in both dialects (raise, kill, update, queue-list, queue-enable, queue-start) is not here. Law: nothing
 is decided here; what is asked for is put to the job manager in its own words.
@@ -19,13 +19,13 @@ from fluxsched.jobs.query.selection import ANY_USER
 from fluxsched.protocol.messages import flux_jobs as msg
 from fluxsched.protocol.messages.queues import QueueStatusRequest
 from fluxsched.runtime.messaging.incremental import in_steps
-from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.services.jobs.service import JobService
 from fluxsched.runtime.system.log import logger
 
-log = logger("door")
+log = logger("flux")
 
 HISTORY_JOBS_MAX = 10_000
 """Job ids in one answer about the past."""
@@ -49,8 +49,8 @@ class JobManagerService:
         self._effects = effects
         self._manager = effects.manager
         self._jobs = jobs
-        self._drains: list[Request] = []
-        self._idles: list[Request] = []
+        self._drains: list[RpcRequest] = []
+        self._idles: list[RpcRequest] = []
         router.serve_local(
             {
                 "job-manager.urgency": self._urgency,
@@ -68,10 +68,10 @@ class JobManagerService:
         router.on_lost(lambda peer: self._forget(peer))
         effects.published.append(self._look)
 
-    def _urgency(self, request: Request) -> None:
+    def _urgency(self, request: RpcRequest) -> None:
         self._jobs.answer(request, msg.OldUrgencyResponse(self._jobs.set_urgency(request)))
 
-    def _queue_status(self, request: Request) -> None:
+    def _queue_status(self, request: RpcRequest) -> None:
         found = self._jobs.queue_status(request.payload(QueueStatusRequest).name)
         request.respond(
             msg.FluxQueueStatus(
@@ -84,7 +84,7 @@ class JobManagerService:
             )
         )
 
-    def _stats(self, request: Request) -> None:
+    def _stats(self, request: RpcRequest) -> None:
         def told(latest: list[int]) -> None:
             request.respond(
                 msg.ManagerStats(
@@ -98,7 +98,7 @@ class JobManagerService:
 
     # -- many jobs at once --------------------------------------------------------------------------------------
 
-    def _raise_all(self, request: Request) -> None:
+    def _raise_all(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.RaiseAllRequest)
 
         def raised(jobid: int) -> list[Effect]:
@@ -107,7 +107,7 @@ class JobManagerService:
 
         self._to_all(request, wanted.userid, wanted.states, wanted.dry_run, raised)
 
-    def _kill_all(self, request: Request) -> None:
+    def _kill_all(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.KillAllRequest)
 
         def killed(jobid: int) -> list[Effect]:
@@ -116,7 +116,7 @@ class JobManagerService:
         self._to_all(request, wanted.userid, RUNNING, wanted.dry_run, killed)
 
     def _to_all(
-        self, request: Request, userid: int, states: int, dry_run: bool, do: Callable[[int], list[Effect]]
+        self, request: RpcRequest, userid: int, states: int, dry_run: bool, do: Callable[[int], list[Effect]]
     ) -> None:
         """Do something to all active jobs of a user in these states, the latest first: else those that wait would
         start as others end.
@@ -145,7 +145,7 @@ class JobManagerService:
 
     # -- how much there is to do --------------------------------------------------------------------------------
 
-    def _alloc_query(self, request: Request) -> None:
+    def _alloc_query(self, request: RpcRequest) -> None:
         manager = self._manager
         request.respond(
             msg.AllocQueryResponse(
@@ -158,7 +158,7 @@ class JobManagerService:
     def _running(self) -> int:
         return sum(queue.running for queue in self._manager.queues)
 
-    def _history(self, request: Request) -> None:
+    def _history(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.HistoryRequest)
         found = _SLICE.fullmatch(wanted.slice)
         if found is None:
@@ -171,11 +171,11 @@ class JobManagerService:
         turns = self._effects.turns
         in_steps(turns, request, newest, lambda jobids: request.respond(msg.HistoryResponse(jobids[part])))
 
-    def _drain(self, request: Request) -> None:
+    def _drain(self, request: RpcRequest) -> None:
         self._drains.append(request)
         self._effects.after_commit(self._look)
 
-    def _idle(self, request: Request) -> None:
+    def _idle(self, request: RpcRequest) -> None:
         self._idles.append(request)
         self._effects.after_commit(self._look)
 
@@ -195,5 +195,5 @@ class JobManagerService:
         self._idles = [request for request in self._idles if request.peer is not peer]
 
 
-def _unserved(request: Request) -> None:
+def _unserved(request: RpcRequest) -> None:
     raise Refused(UNSERVED[request.topic], errno.ENOSYS)

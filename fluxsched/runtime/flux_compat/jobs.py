@@ -1,4 +1,4 @@
-"""The jobs side of the local door, put together: what stock Flux commands ask about jobs."""
+"""The jobs side of the endpoint for Flux clients, put together: what stock Flux commands ask about jobs."""
 
 from __future__ import annotations
 

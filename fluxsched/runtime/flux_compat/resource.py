@@ -1,4 +1,4 @@
-"""`resource` of the local door, where Flux's commands ask what our own clients do not.
+"""`resource` of the endpoint for Flux clients, where Flux's commands ask what our own clients do not.
 
 All else that they ask (status, drain, journal, acquire in the plain dialect) is answered by the `resource` service.
 """
@@ -9,17 +9,17 @@ from fluxsched.errors import InvalidValue
 from fluxsched.protocol.messages.flux_instance import ReloadFromRequest, WaitUpRequest
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.messaging.peers import Peer, Request
+from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.resource import ResourceService
 
 
-class ResourceDoor:
+class FluxResourceService:
     """Serves what is special of `resource`."""
 
     def __init__(self, resource: ResourceService, router: Router, turns: Turns) -> None:
         self._resource = resource
-        self._waiting: dict[Request, int] = {}
+        self._waiting: dict[RpcRequest, int] = {}
         router.serve_local(
             {
                 "resource.reload": self._reload,
@@ -31,17 +31,17 @@ class ResourceDoor:
         router.on_lost(self._forget)
         turns.at_end(self._look)
 
-    def _reload(self, request: Request) -> None:
+    def _reload(self, request: RpcRequest) -> None:
         wanted = request.payload(ReloadFromRequest)
         if wanted.xml:
             raise InvalidValue(f"{wanted.path}: hwloc's XML is not read here, give an R file (flux R encode --xml)")
         self._resource.reload(request, ReloadRequest(path=wanted.path, force=wanted.force))
 
-    def _mute(self, request: Request) -> None:
+    def _mute(self, request: RpcRequest) -> None:
         self._resource.muted = True
         request.respond()
 
-    def _wait_up(self, request: Request) -> None:
+    def _wait_up(self, request: RpcRequest) -> None:
         wanted, size = request.payload(WaitUpRequest).up, len(self._resource.module.resources)
         if wanted > size:
             raise InvalidValue(f"{wanted} targets cannot be online: there are {size}")

@@ -13,7 +13,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58, parse_jobid
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.protocol.messages.flux_jobs import StdinRequest
-from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.input import ENDED, JobInputs
 
@@ -32,7 +32,7 @@ class TaskService:
         self._inputs = inputs
         router.serve_local({"shell-*.stdin": self._stdin, "shell-*.proctable": _no_processes})
 
-    def _stdin(self, request: Request) -> None:
+    def _stdin(self, request: RpcRequest) -> None:
         wanted = request.payload(StdinRequest)
         jobid = parse_jobid(request.topic.partition("-")[2].rpartition(".")[0])
         tasks = None if wanted.rank == ALL_TASKS else Idset.parse(wanted.rank)
@@ -53,5 +53,5 @@ def _decoded(wanted: StdinRequest) -> bytes:
         raise InvalidValue(f"data is not base64: {exc}") from exc
 
 
-def _no_processes(request: Request) -> None:
+def _no_processes(request: RpcRequest) -> None:
     raise Refused("an instance of fluxsched tells nobody the processes of a job", errno.ENOSYS)

@@ -1,6 +1,6 @@
 """`job-manager.wait` as Flux means it: jobs submitted as waitable are waited for once, each by one, like processes.
 
-Law: only jobs that came through this door with the flag can be waited for without an id; after a restart of the
+Law: only jobs that came through this endpoint with the flag can be waited for without an id; after a restart of the
 instance they are ordinary jobs, which can be waited for by id.
 """
 
@@ -16,7 +16,7 @@ from fluxsched.errors import Refused
 from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.query.lookups import JobResult, shell_status
 from fluxsched.protocol.messages.flux_jobs import ANY_JOB, WaitableRequest, WaitableResponse
-from fluxsched.runtime.messaging.peers import Peer, Request
+from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.streams import JobStreams
 
@@ -35,9 +35,9 @@ class Waits:
         self._manager = manager
         self._streams = streams
         self._active: set[int] = set()
-        self._by_id: dict[int, Request] = {}
+        self._by_id: dict[int, RpcRequest] = {}
         self._ended: OrderedDict[int, JobResult] = OrderedDict()
-        self._any: dict[Request, None] = {}
+        self._any: dict[RpcRequest, None] = {}
         self._done: OrderedDict[int, None] = OrderedDict()
         router.serve_local({"job-manager.wait": self._wait})
         router.on_lost(self._forget)
@@ -61,14 +61,14 @@ class Waits:
                 self._ended.popitem(last=False)
         self._check()
 
-    def _tell(self, request: Request, result: JobResult) -> None:
+    def _tell(self, request: RpcRequest, result: JobResult) -> None:
         """A job is waited for once."""
         request.respond(WaitableResponse(id=result.jobid, success=result.success, errstr=error_text(result)))
         self._done[result.jobid] = None
         if len(self._done) > ENDED_MAX:
             self._done.popitem(last=False)
 
-    def _wait(self, request: Request) -> None:
+    def _wait(self, request: RpcRequest) -> None:
         jobid = request.payload(WaitableRequest).id
         if jobid in ANY_JOB:
             self._wait_any(request)
@@ -82,15 +82,15 @@ class Waits:
         else:
             self._wait_other(request, jobid)
 
-    def _wait_any(self, request: Request) -> None:
+    def _wait_any(self, request: RpcRequest) -> None:
         if self._ended:
             self._tell(request, self._ended.popitem(last=False)[1])
             return
         self._any[request] = None
         self._check()
 
-    def _wait_other(self, request: Request, jobid: int) -> None:
-        """A job that did not come through this door, or did before the instance was restarted."""
+    def _wait_other(self, request: RpcRequest, jobid: int) -> None:
+        """A job that did not come through this endpoint, or did before the instance was restarted."""
         job = self._manager.active.get(jobid) or self._manager.inactive.get(jobid)
         if job is None or not job.flags & WAITABLE or jobid in self._done:
             unfit = "is unknown, was not submitted as waitable, or was waited for already"

@@ -32,11 +32,11 @@ from fluxsched.resource.state.inventory import Inventory
 from fluxsched.runtime.client.enclosing import attributes_of, environment_of
 from fluxsched.runtime.config.reader import queue_configs
 from fluxsched.runtime.exec.base import Reports
-from fluxsched.runtime.exec.cleanup.keeper import Keeper, Record
+from fluxsched.runtime.exec.cleanup.keeper import Keeper, RecordProcesses
 from fluxsched.runtime.exec.cleanup.orphans import clear_orphans
 from fluxsched.runtime.exec.local import LocalExecutor
 from fluxsched.runtime.exec.timed import TimedExecutor
-from fluxsched.runtime.flux_compat.endpoint import Door
+from fluxsched.runtime.flux_compat.endpoint import FluxEndpoint
 from fluxsched.runtime.flux_compat.jobs import serve_jobs
 from fluxsched.runtime.instance.reloading import Reloading
 from fluxsched.runtime.instance.run_directory import lock_state, make_run_directory, remove_dead, scratch_directory
@@ -47,7 +47,7 @@ from fluxsched.runtime.inventory.sources import Sources
 from fluxsched.runtime.loop.faults import Faults
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.messaging.disk_guard import Room
+from fluxsched.runtime.messaging.disk_guard import DiskGuard
 from fluxsched.runtime.messaging.listening import listen, local_uri, open_to_all
 from fluxsched.runtime.messaging.router import Handler, Router
 from fluxsched.runtime.services.agents import AgentService
@@ -128,7 +128,7 @@ class Instance:
         if self.is_open_to_all is not None:
             log.warning("listening at %s", self.is_open_to_all)
         self.router = Router(self.turns, self.servers, settings.trace)
-        self._room = Room(self.store, self.turns, state)
+        self._disk_guard = DiskGuard(self.store, self.turns, state)
         self._spool = state / SPOOL_NAME
         return read_store(self.store)
 
@@ -161,9 +161,9 @@ class Instance:
         self.instance = InstanceService(self.router, self.info, self.stop)
         self.reloading = Reloading(config, self.settings.reload, self.router, self.effects, self.modules, self.resource)
         self._common_services()
-        self.door = Door(self.router, self.resource, self.instance, self.modules, self.turns, self._started_s)
+        self.door = FluxEndpoint(self.router, self.resource, self.instance, self.modules, self.turns, self._started_s)
         self._executors()
-        self.router.guard(self._room.guards())
+        self.router.guard(self._disk_guard.guards())
         self.turns.at_end(self.store.flush)
         self.turns.at_end(self.router.flush)
 
@@ -208,7 +208,7 @@ class Instance:
 
     def _executors(self) -> None:
         effects, config = self.effects, self.settings.config
-        record: Record = effects.record_process
+        record: RecordProcesses = effects.record_process
         self.keeper: Keeper | None = None
         if self.settings.statedir is None:  # else the next instance on it ends what this one leaves
             self.keeper = Keeper(self.turns, self.run_directory, self._owner, config.kill_timeout_s)

@@ -24,7 +24,7 @@ from fluxsched.runtime.client.enclosing import Parent, enclosing_job, inside
 from fluxsched.runtime.config.check import read_site
 from fluxsched.runtime.config.policies import check_files, composed
 from fluxsched.runtime.config.reader import Config
-from fluxsched.runtime.config.toml_reader import Fault
+from fluxsched.runtime.config.toml_reader import TomlFault
 from fluxsched.runtime.config.values import SchedulerSettings
 from fluxsched.runtime.instance.initial_program import run_program
 from fluxsched.runtime.instance.instance import Instance
@@ -99,7 +99,7 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
     enclosing = None if explicit else enclosing_job()
     enclosed = None if enclosing is None else enclosing.resources()
 
-    def sources(config: Config, r_path: Path | None, faults: Iterable[Fault]) -> Sources:
+    def sources(config: Config, r_path: Path | None, faults: Iterable[TomlFault]) -> Sources:
         found = build_inventory(
             config,
             r_path=r_path,

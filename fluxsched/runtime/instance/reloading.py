@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from fluxsched.errors import Refused
 from fluxsched.protocol.messages.common import ConfigChange, ConfigReloadResponse
 from fluxsched.protocol.messages.resource import ReloadRequest
-from fluxsched.runtime.config.changes import Change, changes, in_force
+from fluxsched.runtime.config.changes import KeyChange, changes, in_force
 from fluxsched.runtime.config.reader import Config, in_full, queue_configs
 from fluxsched.runtime.system.log import logger
 
 if TYPE_CHECKING:
     from fluxsched.runtime.inventory.sources import Sources
-    from fluxsched.runtime.messaging.peers import Request
+    from fluxsched.runtime.messaging.peers import RpcRequest
     from fluxsched.runtime.messaging.router import Router
     from fluxsched.runtime.services.jobs.effects import JobEffects
     from fluxsched.runtime.services.modules.service import ModuleService
@@ -54,7 +54,7 @@ class Reloading:
             {"config.get": lambda request: request.respond(in_full(self._raw)), "config.reload": self._request}
         )
 
-    def _request(self, request: Request) -> None:
+    def _request(self, request: RpcRequest) -> None:
         if not self._name:
             raise Refused("this instance was started without --config: there is no file to be read again", errno.ENOENT)
         self._resource.reload(request, ReloadRequest())
@@ -86,7 +86,7 @@ class Reloading:
         return sources, take_up
 
 
-def _told(change: Change) -> ConfigChange:
+def _told(change: KeyChange) -> ConfigChange:
     return ConfigChange(change.key, change.old, change.new)
 
 

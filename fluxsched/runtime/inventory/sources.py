@@ -23,7 +23,7 @@ from fluxsched.core.targets import parse_targets
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.resource.state.groups import EXCLUDE
 from fluxsched.resource.state.inventory import Inventory, describe
-from fluxsched.runtime.config.toml_reader import Fault, raise_faults
+from fluxsched.runtime.config.toml_reader import TomlFault, raise_faults
 from fluxsched.runtime.config.values import Config, HostEntry
 from fluxsched.runtime.inventory.discovery import Topology
 from fluxsched.runtime.system.files import read_text
@@ -45,7 +45,7 @@ _CONFIGURED, _DISCOVERED, _ENCLOSED = "configuration", "dynamic-discovery", "job
 
 
 class _FaultyResources(Exception):
-    """The configuration's own resources cannot be had; the one argument is the Fault."""
+    """The configuration's own resources cannot be had; the one argument is the TomlFault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def build_inventory(
     enclosing: ResourceSet | None = None,
     given: ResourceSet | None = None,
     topology: Callable[[], Topology],
-    known: Iterable[Fault] = (),
+    known: Iterable[TomlFault] = (),
 ) -> Sources:
     """The resources that these options, else the configuration, else an enclosing job's R, else this machine give.
 
@@ -228,7 +228,7 @@ def _dressed(resources: ResourceSet, config: Config) -> ResourceSet:
     return resources | ResourceSet(merge(counted.items()).entries, resources.hosts(Idset.of(counted)), having)
 
 
-def _groups(config: Config, resources: ResourceSet, faults: list[Fault]) -> dict[str, Idset]:
+def _groups(config: Config, resources: ResourceSet, faults: list[TomlFault]) -> dict[str, Idset]:
     """The configured groups, `exclude` always among them, as ranks.
 
     Adds each fault: unknown targets, or targets that an earlier group has.
@@ -239,12 +239,12 @@ def _groups(config: Config, resources: ResourceSet, faults: list[Fault]) -> dict
         try:
             ranks = _targets(text, resources)
         except InvalidValue as fault:
-            faults.append(Fault(line, f"{table} {name}: {fault}"))
+            faults.append(TomlFault(line, f"{table} {name}: {fault}"))
             continue
         for other, owned in groups.items():
             if twice := ranks & owned:
                 both = f"{describe(resources, twice)} in group {other!r} too ({config.name}:{lines[other]})"
-                faults.append(Fault(line, f"{table} {name}: {both}: a target belongs to one group"))
+                faults.append(TomlFault(line, f"{table} {name}: {both}: a target belongs to one group"))
         groups[name], lines[name] = ranks, line
     return {EXCLUDE: EMPTY, **groups}
 
@@ -264,7 +264,7 @@ def _targets(text: str, resources: ResourceSet) -> Idset:
     return parse_targets(text, resources.ranks_by_host, resources.ranks)
 
 
-def _with_queue_members(config: Config, resources: ResourceSet, faults: list[Fault]) -> ResourceSet:
+def _with_queue_members(config: Config, resources: ResourceSet, faults: list[TomlFault]) -> ResourceSet:
     """With the membership property `+NAME` on the hosts of each queue that lists its hosts (RFC 33)."""
     for name, queue in config.queues.items():
         if queue.hosts is None:
@@ -275,7 +275,7 @@ def _with_queue_members(config: Config, resources: ResourceSet, faults: list[Fau
                 raise InvalidValue("names no host (RFC 33 asks for at least one)")
             resources = resources.add_property(LOCAL_PREFIX + name, ranks)
         except InvalidValue as fault:
-            faults.append(Fault(config.line(f"queues.{name}", "hosts"), f"[queues.{name}] hosts: {fault}"))
+            faults.append(TomlFault(config.line(f"queues.{name}", "hosts"), f"[queues.{name}] hosts: {fault}"))
     return resources
 
 
@@ -285,7 +285,7 @@ def _configured(config: Config) -> ResourceSet:
         return resources_of_entries(config.resource.entries) if path is None else read_resources(Path(path))
     except InvalidValue as fault:
         line = config.line("resource", "config" if path is None else "path")
-        raise _FaultyResources(Fault(line, f"{'' if path is None else '[resource] path: '}{fault}")) from fault
+        raise _FaultyResources(TomlFault(line, f"{'' if path is None else '[resource] path: '}{fault}")) from fault
 
 
 def _described(resources: ResourceSet, here: Topology) -> Sources:

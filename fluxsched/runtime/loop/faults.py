@@ -27,12 +27,12 @@ class Faults:
         log.error("%s: a fault of fluxsched, please report it: %s", what, exc, exc_info=exc)
 
 
-def foreseen(exc: Exception) -> bool:
+def is_expected(exc: Exception) -> bool:
     """Whether it is an answer to somebody, not a bug."""
     return isinstance(exc, FluxschedError) and not isinstance(exc, LocalProtocolError)
 
 
-def answer_of(topic: str, exc: Exception) -> tuple[int, str]:
+def error_answer(topic: str, exc: Exception) -> tuple[int, str]:
     """Errno and text of the error response to a request whose handler raised `exc`.
 
     A value that nobody checked is the sender's all the same (EINVAL); whatever else nobody foresaw is ours (EIO).

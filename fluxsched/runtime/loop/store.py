@@ -74,7 +74,7 @@ DELETES = {
 }
 
 Values = tuple[Any, ...]
-Run = tuple[str, list[Values]]
+RowGroup = tuple[str, list[Values]]
 """Rows of one table that come one after another; or, with a statement of DELETES, one deletion."""
 Done = Callable[[], None]
 
@@ -91,7 +91,7 @@ class Store:
     def __init__(self, path: Path | str, turns: Turns) -> None:
         self._path = str(path)
         self._turns = turns
-        self._runs: list[Run] = []
+        self._groups: list[RowGroup] = []
         self._works: list[Work] = []
         self._settled: list[Done] = []
         self._settling: list[Done] = []
@@ -101,7 +101,7 @@ class Store:
         """Why nothing can be written at present; None while all is well."""
         self.is_full = False
         """Whether that is for lack of room."""
-        self._queue: queue.SimpleQueue[tuple[list[Run], list[Work]] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[list[RowGroup], list[Work]] | None] = queue.SimpleQueue()
         self.commits = 0
         self.failed: Callable[[BaseException], None] | None = None
         private_file(Path(path))  # SQLite gives its log and its index the same mode
@@ -140,26 +140,26 @@ class Store:
 
     def add(self, table: str, values: Values) -> None:
         """Have one row written with the next transaction."""
-        runs = self._runs
-        if runs and runs[-1][0] == table:
-            runs[-1][1].append(values)
+        groups = self._groups
+        if groups and groups[-1][0] == table:
+            groups[-1][1].append(values)
         else:
-            runs.append((table, [values]))
+            groups.append((table, [values]))
 
     def remove(self, table: str, key: Values) -> None:
         """Have the rows under `key` deleted with the next transaction, in order with what was added."""
-        self._runs.append((DELETES[table], [key]))
+        self._groups.append((DELETES[table], [key]))
 
     def after_commit(self, done: Done) -> None:
         """Run `done` in a turn once everything added so far is on disk; at once if it already is."""
-        if not self._runs and not self._busy:
+        if not self._groups and not self._busy:
             done()
             return
         self._works.append(_call(done))
 
     def then(self, work: Work) -> None:
         """The same for long work, which is done in pieces."""
-        if not self._runs and not self._busy:
+        if not self._groups and not self._busy:
             self._turns.spread(work)
         else:
             self._works.append(work)
@@ -169,19 +169,19 @@ class Store:
 
         While the disk fails that is so all the time.
         """
-        if self.fault is not None or not (self._runs or self._works or self._busy):
+        if self.fault is not None or not (self._groups or self._works or self._busy):
             done()
         else:
             self._settled.append(done)
 
     def flush(self) -> None:
         """End-of-turn hook: hand what has gathered to the writer unless it is still busy."""
-        if self._busy or not (self._runs or self._works or self._settled):
+        if self._busy or not (self._groups or self._works or self._settled):
             return
         self._busy = True
-        self._queue.put((self._runs, self._works))
+        self._queue.put((self._groups, self._works))
         self._settling = self._settled
-        self._runs, self._works, self._settled = [], [], []
+        self._groups, self._works, self._settled = [], [], []
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Rows of a point query; sees what has been committed."""
@@ -196,8 +196,8 @@ class Store:
         now is lost, and logged.
         """
         self._closing.set()
-        self._queue.put((self._runs, []))
-        self._runs = []
+        self._queue.put((self._groups, []))
+        self._groups = []
         self._queue.put(None)
         self._thread.join()
         self._reader.close()
@@ -205,22 +205,22 @@ class Store:
     def _committed(self, works: list[Work]) -> Work:
         self.commits += 1
         for work in works:
-            yield from self._turns.spared_work(work)
+            yield from self._turns.isolated_work(work)
         self._settle()
         self._busy = False
 
     def _settle(self) -> None:
         settling, self._settling = self._settling, []
         for done in settling:
-            self._turns.spared(done, "a read of what is settled")
+            self._turns.run_isolated(done, "a read of what is settled")
 
     # -- the writer's thread ------------------------------------------------------------------------------------
 
     def _write(self, connection: sqlite3.Connection) -> None:
         while (work := self._queue.get()) is not None:
-            runs, works = work
+            groups, works = work
             try:
-                self._write_through(connection, runs)
+                self._write_through(connection, groups)
             except sqlite3.Error as exc:
                 self._post(self._ends, FluxschedError(f"cannot write the state in {self._path}: {exc}"))
                 break
@@ -229,12 +229,12 @@ class Store:
         self._checkpoints.close()
         connection.close()
 
-    def _write_through(self, connection: sqlite3.Connection, runs: list[Run]) -> None:
+    def _write_through(self, connection: sqlite3.Connection, groups: list[RowGroup]) -> None:
         """Write one transaction, however often it must be tried. Raises sqlite3.Error when no retry would help."""
         tries = 0
-        while runs:
+        while groups:
             try:
-                self._transact(connection, runs)
+                self._transact(connection, groups)
                 break
             except sqlite3.Error as exc:
                 if not _passes(exc):
@@ -243,14 +243,14 @@ class Store:
                 text = f"the state in {self._path} cannot be written: {exc}"
                 self._post(self._failing, text, _code(exc) == sqlite3.SQLITE_FULL)
                 if self._closing.wait(RETRY_S) and tries > 1:
-                    log.error("%s: the last %d rows are lost", text, _count(runs))
+                    log.error("%s: the last %d rows are lost", text, _count(groups))
                     return
         if tries:
             self._post(self._mended)
-        if runs:
-            self._copy(connection, runs)
+        if groups:
+            self._copy(connection, groups)
 
-    def _transact(self, connection: sqlite3.Connection, runs: list[Run]) -> None:
+    def _transact(self, connection: sqlite3.Connection, groups: list[RowGroup]) -> None:
         try:
             found = os.stat(self._path).st_ino
         except OSError as exc:
@@ -259,8 +259,8 @@ class Store:
             raise Moved("another file has taken its place: put it back, or start anew")
         try:
             connection.execute("BEGIN IMMEDIATE")
-            for run in runs:
-                for sql, values in _statements(*run):
+            for group in groups:
+                for sql, values in _statements(*group):
                     connection.execute(sql, values)
             connection.execute("COMMIT")
         except sqlite3.Error:
@@ -268,10 +268,10 @@ class Store:
                 connection.execute("ROLLBACK")
             raise
 
-    def _copy(self, connection: sqlite3.Connection, runs: list[Run]) -> None:
+    def _copy(self, connection: sqlite3.Connection, groups: list[RowGroup]) -> None:
         """Have the log copied into the file; where that fails for a while, it grows until it does not."""
         try:
-            self._checkpoints.written(connection, sum(len(rows) for _, rows in runs))
+            self._checkpoints.written(connection, sum(len(rows) for _, rows in groups))
         except sqlite3.Error as exc:
             if not _passes(exc):
                 raise
@@ -293,7 +293,7 @@ class Store:
         self._settling += self._settled
         self._settled = []
         self._settle()
-        unstored = _count(self._runs)
+        unstored = _count(self._groups)
         if unstored > UNSTORED_ROWS_MAX:
             self._ends(LimitExceeded(f"{text}, and {unstored} rows wait for it; the limit is {UNSTORED_ROWS_MAX}"))
 
@@ -311,8 +311,8 @@ def _code(exc: sqlite3.Error) -> int:
     return getattr(exc, "sqlite_errorcode", 0) & 0xFF
 
 
-def _count(runs: Sequence[Run]) -> int:
-    return sum(len(rows) for _, rows in runs)
+def _count(groups: Sequence[RowGroup]) -> int:
+    return sum(len(rows) for _, rows in groups)
 
 
 def _call(done: Done) -> Work:

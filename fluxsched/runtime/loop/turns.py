@@ -24,7 +24,7 @@ PIECE_ITEMS = 64
 """Items of long work that are done before others may have their turn; none should take longer than 50 us."""
 
 T = TypeVar("T")
-Source = Callable[[float], bool]
+EventSource = Callable[[float], bool]
 Work = Iterator[None]
 """Long work: it yields wherever something else may come first."""
 
@@ -52,7 +52,7 @@ class Turns:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._posted: deque[Callable[[], None]] = deque()
         self._works: deque[Work] = deque()
-        self._sources: list[Source] = []
+        self._sources: list[EventSource] = []
         self._hooks: list[Callable[[], None]] = []
         self._timers: list[tuple[float, int, Timer]] = []
         self._sequence = itertools.count()
@@ -69,29 +69,29 @@ class Turns:
         self._loop = loop
         self.wake()
 
-    def unforeseen(self, what: str, exc: Exception) -> None:
+    def report_bug(self, what: str, exc: Exception) -> None:
         """Note what was raised and should not have been; raise it again where nobody notes."""
         if self.noted is None:
             raise exc
         self.noted(what, exc)
 
-    def spared(
+    def run_isolated(
         self, call: Callable[[], object], what: str, failed: Callable[[Exception], None] | None = None
     ) -> None:
         """Run a call whose fault must end nothing else; `failed` is told of it."""
         try:
             call()
         except Exception as exc:  # a bug of this call: the others go on
-            self.unforeseen(what, exc)
+            self.report_bug(what, exc)
             if failed is not None:
                 failed(exc)
 
-    def spared_work(self, work: Work, failed: Callable[[Exception], None] | None = None) -> Work:
+    def isolated_work(self, work: Work, failed: Callable[[Exception], None] | None = None) -> Work:
         """The same for long work."""
         try:
             yield from work
         except Exception as exc:  # a bug of this work: the others go on
-            self.unforeseen("long work", exc)
+            self.report_bug("long work", exc)
             if failed is not None:
                 failed(exc)
 
@@ -101,7 +101,7 @@ class Turns:
         if self._alarm is not None:
             self._alarm.cancel()
 
-    def source(self, take: Source) -> None:
+    def source(self, take: EventSource) -> None:
         """Register what a turn drains: `take(until_s)` handles events until then and says whether there are more."""
         self._sources.append(take)
 
@@ -116,7 +116,7 @@ class Turns:
 
     def spread(self, work: Work, failed: Callable[[Exception], None] | None = None) -> None:
         """Have long work done in pieces, a piece of each in turn (from the loop's own thread)."""
-        self._works.append(self.spared_work(work, failed))
+        self._works.append(self.isolated_work(work, failed))
         self.wake()
 
     def post_threadsafe(self, call: Callable[[], None]) -> None:
@@ -193,7 +193,7 @@ class Turns:
             timer = heapq.heappop(self._timers)[2]
             call, timer.call = timer.call, None
             if call is not None:
-                self.spared(call, "a timer")
+                self.run_isolated(call, "a timer")
                 if self.clock.monotonic_s() > until_s:
                     return True
         return False
@@ -201,7 +201,7 @@ class Turns:
     def _go_on(self, until_s: float) -> None:
         """Do what was posted, then long work, a piece of each in turn; at least one call and one piece."""
         while self._posted:
-            self.spared(self._posted.popleft(), "a posted call")
+            self.run_isolated(self._posted.popleft(), "a posted call")
             if self.clock.monotonic_s() > until_s:
                 break
         works = self._works

@@ -15,7 +15,7 @@ from pathlib import Path
 from fluxsched.errors import Refused
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Handler
 
 ROOM_BYTES = 4 << 20
@@ -35,7 +35,7 @@ ENDING = frozenset({"job-manager.raise", "job-manager.raiseall", "job-manager.ca
 """Those that make room, too: refused only when nothing can be written. `job-manager.kill` stores nothing."""
 
 
-class Room:
+class DiskGuard:
     """Refuses requests while their effects could not be stored."""
 
     def __init__(self, store: Store, turns: Turns, directory: Path) -> None:
@@ -69,7 +69,7 @@ class Room:
 
 def _after(check: Callable[[], None]) -> Callable[[Handler], Handler]:
     def guarded(handler: Handler) -> Handler:
-        def checked(request: Request) -> None:
+        def checked(request: RpcRequest) -> None:
             check()
             handler(request)
 
@@ -79,7 +79,7 @@ def _after(check: Callable[[], None]) -> Callable[[Handler], Handler]:
 
 
 def free_bytes(directory: Path) -> int | None:
-    """Room that this user has on the file system of a directory; None if that does not say. Raises OSError."""
+    """Free space for this user on the file system of a directory; None if that does not say. Raises OSError."""
     found = os.statvfs(directory)
     if found.f_blocks == 0:
         return None

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.peers import RpcRequest
 
 T = TypeVar("T")
 
 
-def in_steps(turns: Turns, request: Request, looking: Iterator[T | None], then: Callable[[T], None]) -> None:
+def in_steps(turns: Turns, request: RpcRequest, looking: Iterator[T | None], then: Callable[[T], None]) -> None:
     """Look until something is found, then call; a fault on the way ends the request."""
 
     def step() -> None:
@@ -24,4 +24,4 @@ def in_steps(turns: Turns, request: Request, looking: Iterator[T | None], then: 
         elif request.is_open:
             turns.post(lambda: in_steps(turns, request, looking, then))
 
-    turns.spared(step, request.topic, request.failed)
+    turns.run_isolated(step, request.topic, request.failed)

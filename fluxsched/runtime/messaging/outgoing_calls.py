@@ -25,7 +25,7 @@ class _Call(NamedTuple):
     is_question: bool
 
 
-class OwnCalls:
+class OutgoingCalls:
     """Open calls by matchtag."""
 
     def __init__(self) -> None:

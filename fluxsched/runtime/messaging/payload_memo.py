@@ -23,7 +23,7 @@ SPEC_BYTES_MAX = 16 * 1024
 """A larger jobspec is read each time: 256 of these are 4 MiB."""
 
 
-class Seen(Generic[V]):
+class PayloadMemo(Generic[V]):
     """Reads values out of messages: `kept` of at most `bytes_max` bytes are remembered."""
 
     def __init__(self, read: Callable[[bytes], V], kept: int, bytes_max: int) -> None:
@@ -51,14 +51,14 @@ def _object(data: bytes) -> dict[str, Any]:
     return codec.unpack(data, dict[str, Any])
 
 
-class Specs(Seen[Jobspec]):
+class JobspecMemo(PayloadMemo[Jobspec]):
     """Reads jobspecs, of one codec. Raises RemoteProtocolError or InvalidValue."""
 
     def __init__(self, decode: Callable[[bytes], dict[str, Any]] = _object) -> None:
         super().__init__(lambda data: Jobspec.parse(decode(data)), SPECS_KEPT, SPEC_BYTES_MAX)
 
 
-class Made(Generic[V]):
+class ObjectMemo(Generic[V]):
     """What is made of an object again and again, kept for the objects seen last; the object must not change."""
 
     def __init__(self, make: Callable[[Any], V]) -> None:

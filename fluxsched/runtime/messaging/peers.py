@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import NORESPONSE, STREAMING, Message, make_error, make_response
-from fluxsched.runtime.loop.faults import answer_of
+from fluxsched.runtime.loop.faults import error_answer
 from fluxsched.transport.base import Lost, Server
 
 T = TypeVar("T")
@@ -54,14 +54,14 @@ class Peer:
         self.dropped: str | None = None
         self.gone = False
         self.in_flight = 0
-        self.streams: dict[int, Request] = {}
+        self.streams: dict[int, RpcRequest] = {}
         self.services: set[str] = set()
 
 
 Post = Callable[[Peer, Message], None]
 
 
-class Request:
+class RpcRequest:
     """A request on its way; answer it exactly once, or stream and end it."""
 
     __slots__ = ("_is_stream", "_post", "is_open", "message", "on_end", "peer")
@@ -112,7 +112,7 @@ class Request:
 
     def failed(self, exc: Exception) -> None:
         """End the request with what was raised on the way to its answer."""
-        self.error(*answer_of(self.topic, exc))
+        self.error(*error_answer(self.topic, exc))
 
     def relay(self, answer: Message) -> None:
         """Send another service's answer as the answer to this request."""
@@ -146,7 +146,7 @@ class Request:
             del self.peer.streams[self.message.matchtag]
 
 
-def ping_answer(request: Request, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def ping_answer(request: RpcRequest, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What every service answers to `NAME.ping`: the request's payload with route, user and rank."""
     answer = dict(request.payload(dict))
     answer.update(route=request.peer.name, userid=request.userid, rolemask=request.message.rolemask, rank=0)

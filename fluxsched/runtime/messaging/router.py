@@ -3,7 +3,7 @@
 A peer that has sent a bundle gets bundles; to all others messages go one by one (wire.md, Bundles). Payloads are
 msgpack in here: the JSON of a local peer is turned right before it is handled, and back right before it is sent. Such a
 peer meets the handlers of `serve_local` first, which answer as Flux does. Handlers never wait: they answer at once,
-later (`Request.respond` after a commit), or not at all. A handler's `FluxschedError` is the sender's error response;
+later (`RpcRequest.respond` after a commit), or not at all. A handler's `FluxschedError` is the sender's error response;
 what nobody foresaw ends that call, too (see `faults`).
 """
 
@@ -34,16 +34,16 @@ from fluxsched.protocol.framing.header import (
     make_request,
 )
 from fluxsched.protocol.messages.common import CancelRequest
-from fluxsched.runtime.loop.faults import answer_of, foreseen
+from fluxsched.runtime.loop.faults import error_answer, is_expected
 from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.messaging.outgoing_calls import Answered, OwnCalls
+from fluxsched.runtime.messaging.outgoing_calls import Answered, OutgoingCalls
 from fluxsched.runtime.messaging.payload_conversion import hear, speak
-from fluxsched.runtime.messaging.peers import Peer, Request
+from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.system.log import logger
 from fluxsched.transport.base import Arrived, Lost, Server
 
 T = TypeVar("T")
-Handler = Callable[[Request], None]
+Handler = Callable[[RpcRequest], None]
 
 GOODBYE = "said goodbye"
 """Why a client is dropped that leaves as it should: of no interest in a log."""
@@ -85,7 +85,7 @@ class Router:
         self._heard: deque[Peer] = deque()
         """Peers whose messages were read and not handled yet, each once."""
         self._unhandled = 0
-        self.calls = OwnCalls()
+        self.calls = OutgoingCalls()
         self._dirty: dict[Peer, None] = {}
         self._on_lost: list[Callable[[Peer], None]] = []
         self._on_response: dict[str, Callable[[Peer, Message], None]] = {}
@@ -171,7 +171,7 @@ class Router:
         tag = self.calls.begin(peer, topic, answered, is_question=is_question)
         self.send(peer, make_request(topic, payload, matchtag=tag))
 
-    def forward(self, request: Request, peer: Peer, payload: bytes | None = None) -> None:
+    def forward(self, request: RpcRequest, peer: Peer, payload: bytes | None = None) -> None:
         """Have `peer` answer `request`, with its own payload or another; the answer goes back to the requester."""
         original = request.message
         payload = original.payload if payload is None else payload
@@ -276,7 +276,7 @@ class Router:
         if self._trace is not None:
             self._trace(f"<- {peer.name}", message)
         if message.type == REQUEST:
-            request = Request(self.send, peer, message)
+            request = RpcRequest(self.send, peer, message)
             try:
                 hear(peer, message)
                 self._handle(request)
@@ -289,16 +289,16 @@ class Router:
         elif message.type != CONTROL:
             log.warning("peer %s sent a message of type %d, which only the instance sends", peer.name, message.type)
 
-    def _failed(self, request: Request, exc: Exception) -> None:
+    def _failed(self, request: RpcRequest, exc: Exception) -> None:
         """Answer with what a handler raised. A stream that it had opened by then ends at both sides."""
-        if not foreseen(exc):
-            self.turns.unforeseen(request.topic, exc)
+        if not is_expected(exc):
+            self.turns.report_bug(request.topic, exc)
             if request.on_end is not None:
-                self.turns.spared(request.on_end, request.topic)
+                self.turns.run_isolated(request.on_end, request.topic)
                 request.on_end = None
-        request.error(*answer_of(request.topic, exc))
+        request.error(*error_answer(request.topic, exc))
 
-    def _handle(self, request: Request) -> None:
+    def _handle(self, request: RpcRequest) -> None:
         message = request.message
         if request.peer.in_flight > IN_FLIGHT_PEER_MAX:
             raise FluxschedError(f"{IN_FLIGHT_PEER_MAX} requests wait already: wait for some answers", errno.EMFILE)
@@ -318,7 +318,7 @@ class Router:
         else:
             raise FluxschedError(f"No service matching {message.topic} is registered", errno.ENOSYS)
 
-    def _handler(self, request: Request) -> Handler | None:
+    def _handler(self, request: RpcRequest) -> Handler | None:
         topic = request.message.topic
         for handlers in self._tables[request.peer.json]:
             handler = handlers.get(topic)
@@ -330,13 +330,13 @@ class Router:
             return self._local_handlers.get(each_jobs(topic))
         return None
 
-    def _cancel(self, request: Request) -> None:
+    def _cancel(self, request: RpcRequest) -> None:
         stream = request.peer.streams.get(request.payload(CancelRequest).matchtag)
         request.respond()  # to those who want to know; RFC 6 sends a cancel with NORESPONSE
         if stream is not None and stream.topic == request.topic.removesuffix("-cancel"):
             self.end_stream(stream)
 
-    def end_stream(self, stream: Request) -> None:
+    def end_stream(self, stream: RpcRequest) -> None:
         """End a stream at its peer's wish: its owner hears of it, the peer gets ENODATA."""
         on_end, stream.on_end = stream.on_end, None
         stream.finish()
@@ -360,8 +360,8 @@ class Router:
         try:
             take(*args)
         except Exception as exc:
-            if not foreseen(exc):
-                self.turns.unforeseen(message.topic, exc)
+            if not is_expected(exc):
+                self.turns.report_bug(message.topic, exc)
             log.error("peer %s: %s: %s; it is cut off", peer.name, message.topic, exc)
             self.drop(peer, str(exc))
             return False
@@ -378,15 +378,15 @@ class Router:
         self._dirty.pop(peer, None)
         for service in peer.services:
             self._remote.pop(service, None)
-        streams, peer.streams, spared = peer.streams, {}, self.turns.spared
+        streams, peer.streams, run_isolated = peer.streams, {}, self.turns.run_isolated
         for stream in streams.values():
             on_end, stream.on_end = stream.on_end, None
             if on_end is not None:
-                spared(on_end, stream.topic)
+                run_isolated(on_end, stream.topic)
         for answered in self.calls.lost(peer):
-            spared(partial(answered, None), "a call of a lost peer")
+            run_isolated(partial(answered, None), "a call of a lost peer")
         for call in self._on_lost:
-            spared(partial(call, peer), "a lost peer")
+            run_isolated(partial(call, peer), "a lost peer")
 
 
 def each_jobs(topic: str) -> str:

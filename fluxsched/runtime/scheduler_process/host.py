@@ -31,7 +31,7 @@ from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.sessions.acquire_client import AcquireClient, Grown, Shrunk, Updated, WentOffline, WentOnline
 from fluxsched.protocol.sessions.rpc import Answer, Calls
 from fluxsched.runtime.loop.turns import Timer, Turns
-from fluxsched.runtime.messaging.payload_memo import Specs
+from fluxsched.runtime.messaging.payload_memo import JobspecMemo
 from fluxsched.runtime.system.log import blamed, left, logger
 from fluxsched.sched import effects as effect
 from fluxsched.sched.engine.fault_location import policy_line
@@ -63,7 +63,7 @@ class SchedulerHost:
         self._client = client
         self._turns = turns
         self._calls = Calls()
-        self._specs = Specs()
+        self._specs = JobspecMemo()
         self._outbox: list[Message] = []
         self._acquires = {group: AcquireClient(group) for group in groups}
         self._waiting = set(groups)

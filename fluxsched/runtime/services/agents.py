@@ -16,7 +16,7 @@ from fluxsched.errors import InvalidValue, Refused
 from fluxsched.protocol.messages.agents import AgentHeartbeat, AgentHello, AgentWelcome
 from fluxsched.runtime.config.reader import ResourceConfig
 from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.messaging.peers import Peer, Request
+from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.resource import ResourceService
 from fluxsched.runtime.system.log import logger
@@ -69,7 +69,7 @@ class AgentService:
                 self._resource.perform(self._module.set_online(back, self._turns.wall_s))
         self.embed(targets - self._standing)
 
-    def _hello(self, request: Request) -> None:
+    def _hello(self, request: RpcRequest) -> None:
         wanted = request.payload(AgentHello)
         if request.peer in self._agents:
             host = self._agents[request.peer].host
@@ -111,7 +111,7 @@ class AgentService:
             self._resource.perform(module.add_targets(joining, self._turns.wall_s))
         return targets
 
-    def _heartbeat(self, request: Request) -> None:
+    def _heartbeat(self, request: RpcRequest) -> None:
         request.payload(AgentHeartbeat)
         agent = self._agents.get(request.peer)
         if agent is None:

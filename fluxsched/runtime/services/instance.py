@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from fluxsched.errors import Refused
 from fluxsched.protocol.messages.common import AttrRequest, AttrResponse, InstanceInfo
-from fluxsched.runtime.messaging.peers import Request, ping_answer
+from fluxsched.runtime.messaging.peers import RpcRequest, ping_answer
 from fluxsched.runtime.messaging.router import GOODBYE, Handler, Router
 
 
@@ -47,7 +47,7 @@ class InstanceService:
                 }
             )
 
-    def _ready(self, request: Request) -> None:
+    def _ready(self, request: RpcRequest) -> None:
         """Answer once the agents are online and the schedulers are ready or have failed."""
         self.when_ready(lambda: request.respond(self._info()))
 
@@ -64,11 +64,11 @@ class InstanceService:
         for call in waiting:
             call()
 
-    def _stop_request(self, request: Request) -> None:
+    def _stop_request(self, request: RpcRequest) -> None:
         request.respond()
         self._stop()
 
-    def _attr_get(self, request: Request) -> None:
+    def _attr_get(self, request: RpcRequest) -> None:
         name = request.payload(AttrRequest).name
         value = self.attributes.get(name)
         if value is None:

@@ -44,7 +44,7 @@ from fluxsched.resource.state.groups import GroupView
 from fluxsched.resource.state.inventory import Inventory
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Timer, Turns
-from fluxsched.runtime.messaging.peers import Peer, Request
+from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.resource_journal import JournalService
 from fluxsched.runtime.system.log import logger
@@ -65,7 +65,7 @@ class Acquirer:
 
     __slots__ = ("group", "request", "session")
 
-    def __init__(self, request: Request, session: AcquireServer, group: str | None) -> None:
+    def __init__(self, request: RpcRequest, session: AcquireServer, group: str | None) -> None:
         self.request = request
         self.session = session
         self.group = group
@@ -103,7 +103,7 @@ class ResourceService:
         router.serve(self._handlers())
         turns.at_end(self.publish)
 
-    def _handlers(self) -> dict[str, Callable[[Request], None]]:
+    def _handlers(self) -> dict[str, Callable[[RpcRequest], None]]:
         return {
             "resource.acquire": self._acquire,
             "resource.release": self._release,
@@ -122,7 +122,7 @@ class ResourceService:
 
     # -- acquisition --------------------------------------------------------------------------------------------
 
-    def _acquire(self, request: Request) -> None:
+    def _acquire(self, request: RpcRequest) -> None:
         wanted = read_acquire(request.message)
         typed = wanted.group is not None
         accept_update = "update" in wanted.accept
@@ -137,11 +137,11 @@ class ResourceService:
             raise
         self.perform(effects)
 
-    def _end_acquirer(self, request: Request) -> None:
+    def _end_acquirer(self, request: RpcRequest) -> None:
         if self._acquirers.pop(request, None) is not None:
             self.perform(self.module.disconnect(request, self._turns.wall_s))
 
-    def _release(self, request: Request) -> None:
+    def _release(self, request: RpcRequest) -> None:
         wanted = request.payload(ReleaseRequest)
         targets = Idset.parse(wanted.targets)
         acquirer = self._acquirer_of(request.peer, wanted.group)
@@ -165,28 +165,28 @@ class ResourceService:
         resources = self.module.resources
         return parse_targets(text, resources.ranks_by_host, resources.ranks)
 
-    def _drain(self, request: Request) -> None:
+    def _drain(self, request: RpcRequest) -> None:
         self._change_drain(request, request.payload(DrainRequest), self.module.drain)
 
-    def _undrain(self, request: Request) -> None:
+    def _undrain(self, request: RpcRequest) -> None:
         self._change_drain(request, request.payload(UndrainRequest), self.module.undrain)
 
     def _change_drain(
-        self, request: Request, wanted: DrainRequest | UndrainRequest, change: Callable[..., list[effect.Effect]]
+        self, request: RpcRequest, wanted: DrainRequest | UndrainRequest, change: Callable[..., list[effect.Effect]]
     ) -> None:
         targets, user = self.targets(wanted.targets), user_name(request.userid)
         self.perform(change(targets, wanted.reason, wanted.mode, user, self._turns.wall_s))
         self._answer(request)
 
-    def _assign(self, request: Request) -> None:
+    def _assign(self, request: RpcRequest) -> None:
         wanted = request.payload(AssignRequest)
         self._move(request, self.targets(wanted.targets), wanted.group, wanted.graceful)
 
-    def _include(self, request: Request) -> None:
+    def _include(self, request: RpcRequest) -> None:
         wanted = request.payload(IncludeRequest)
         self._move(request, self.targets(wanted.targets), None, wanted.graceful)
 
-    def _move(self, request: Request, targets: Idset, group: str | None, graceful: bool) -> None:
+    def _move(self, request: RpcRequest, targets: Idset, group: str | None, graceful: bool) -> None:
         now_s, user = self._turns.wall_s, user_name(request.userid)
         there = self.module.settled(targets, group)
         if group is None:
@@ -197,19 +197,19 @@ class ResourceService:
         moved = state.moved - there
         self._answer(request, MoveResponse(str(moved), str(state.leaving), str(state.draining), str(there)))
 
-    def _property_add(self, request: Request) -> None:
+    def _property_add(self, request: RpcRequest) -> None:
         self.perform(self.module.property_add(self._properties(request), self._turns.wall_s))
         self._answer(request)
 
-    def _property_remove(self, request: Request) -> None:
+    def _property_remove(self, request: RpcRequest) -> None:
         self.perform(self.module.property_remove(self._properties(request), self._turns.wall_s))
         self._answer(request)
 
-    def _properties(self, request: Request) -> dict[str, Idset]:
+    def _properties(self, request: RpcRequest) -> dict[str, Idset]:
         properties = request.payload(PropertyRequest).properties
         return {name: self.targets(text) for name, text in properties.items()}
 
-    def _expiration_update(self, request: Request) -> None:
+    def _expiration_update(self, request: RpcRequest) -> None:
         self.set_expiration(request.payload(ExpirationUpdateRequest).expiration)
         self._answer(request)
 
@@ -217,10 +217,10 @@ class ResourceService:
         """Change when the whole resource set ends (seconds since the epoch, 0 for never)."""
         self.perform(self.module.set_expiration(expiration_s, self._turns.wall_s))
 
-    def _reload_request(self, request: Request) -> None:
+    def _reload_request(self, request: RpcRequest) -> None:
         self.reload(request, request.payload(ReloadRequest))
 
-    def reload(self, request: Request, wanted: ReloadRequest) -> None:
+    def reload(self, request: RpcRequest, wanted: ReloadRequest) -> None:
         """Take over another inventory and answer `request`. Raises Refused when that cannot be."""
         inventory, groups, accepted = self._reload(wanted)
         self.perform(self.module.reload(inventory, groups, self._turns.wall_s, force=wanted.force))
@@ -228,7 +228,7 @@ class ResourceService:
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def _status(self, request: Request) -> None:
+    def _status(self, request: RpcRequest) -> None:
         status = self.module.status()
         drain = {
             str(targets): DrainInfo(
@@ -244,13 +244,13 @@ class ResourceService:
         sets["made_up"] = str(self.made_up(status["R"]))
         request.respond(StatusResponse(R=self._printed(status["R"]), drain=drain, groups=groups, **sets))
 
-    def sched_status(self, request: Request) -> None:
+    def sched_status(self, request: RpcRequest) -> None:
         """Answer what schedulers may use, what of it is down, and what is allocated."""
         status = self.module.sched_status(self.allocated())
         parts = {name: self._printed(resources) for name, resources in status.items()}
         request.respond(SchedStatusResponse(**parts, made_up=str(self.made_up(status["all"]))))
 
-    def _groups(self, request: Request) -> None:
+    def _groups(self, request: RpcRequest) -> None:
         request.respond(GroupsResponse([_group_info(group) for group in self.module.groups()]))
 
     # -- effects ------------------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ class ResourceService:
         if self._retry is None or self._retry.call is None:
             self._retry = self._turns.after(SLOW_READER_RETRY_S, self._turns.wake)
 
-    def _answer(self, request: Request, payload: object = None) -> None:
+    def _answer(self, request: RpcRequest, payload: object = None) -> None:
         """Answer once all that was decided so far is on disk."""
         self._store.after_commit(lambda: request.respond(payload))
 
@@ -346,7 +346,7 @@ def user_name(userid: int) -> str:
 
 
 def _group_info(group: GroupView) -> GroupInfo:
-    acquirer = group.acquirer.peer.name if isinstance(group.acquirer, Request) else None
+    acquirer = group.acquirer.peer.name if isinstance(group.acquirer, RpcRequest) else None
     return GroupInfo(
         name=group.name,
         targets=str(group.targets),

@@ -14,7 +14,7 @@ import msgspec
 
 from fluxsched.resource.journal import HISTORY_EVENTS_MAX
 from fluxsched.runtime.loop.store import Store
-from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Router, forget
 
 BATCH_EVENTS = 512
@@ -40,7 +40,7 @@ class JournalService:
         self._store = store
         self._history = history
         self._resources = resources
-        self._streams: dict[Request, None] = {}
+        self._streams: dict[RpcRequest, None] = {}
         self._news: list[JournalEvent] = []
         self._stored = PRUNE_EVENTS
         router.serve({"resource.journal": self._open})
@@ -64,14 +64,14 @@ class JournalService:
             for request in self._streams:
                 self._tell(request, news)
 
-    def _open(self, request: Request) -> None:
+    def _open(self, request: RpcRequest) -> None:
         request.open_stream(lambda: forget(self._streams, request))
         self.publish()
         self._tell(request, self._history())
         request.respond({"events": []})
         self._streams[request] = None
 
-    def _tell(self, request: Request, events: Iterable[JournalEvent]) -> None:
+    def _tell(self, request: RpcRequest, events: Iterable[JournalEvent]) -> None:
         for batch in batches(events):
             defines = batch[0]["name"] == "resource-define"
             request.respond({"events": batch, "R": self._resources()} if defines else {"events": batch})

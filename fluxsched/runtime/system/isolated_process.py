@@ -22,7 +22,7 @@ LEAVING_S = 2.0
 """How long a process may take to be gone once it has closed its end of the pipe (seconds)."""
 
 
-class Foreign:
+class IsolatedProcess:
     """One such process: `python -m MODULE WORDS FD`, which writes its lines to descriptor FD."""
 
     def __init__(self, module: str, words: Sequence[str], *, quiet: bool = False) -> None:

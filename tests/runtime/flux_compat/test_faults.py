@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import LocalProtocolError
-from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.peers import RpcRequest
 
 STREAMING = 0x40
 Flux, World = Any, Any
@@ -43,8 +43,8 @@ async def test_base64_that_is_not_ascii_is_the_senders_fault(bare: Flux) -> None
     assert bare.instance.faults.count == 0
 
 
-def failing(exc: Exception) -> Callable[[Request], None]:
-    def handler(request: Request) -> None:
+def failing(exc: Exception) -> Callable[[RpcRequest], None]:
+    def handler(request: RpcRequest) -> None:
         raise exc
 
     return handler
@@ -76,7 +76,7 @@ async def test_a_bug_in_a_handler_ends_the_call_at_both_doors(
 async def test_a_stream_that_a_bug_ends_is_ended_on_our_side_too(bare: Flux) -> None:
     ended = []
 
-    def handler(request: Request) -> None:
+    def handler(request: RpcRequest) -> None:
         request.open_stream(lambda: ended.append(request.topic))
         raise KeyError("late")
 
@@ -88,7 +88,7 @@ async def test_a_stream_that_a_bug_ends_is_ended_on_our_side_too(bare: Flux) -> 
 async def test_a_bug_behind_a_commit_costs_no_other_client_its_answer(world: World, bare: Flux) -> None:
     site, peer = bare.instance, world.second(bare.instance)
 
-    def handler(request: Request) -> None:
+    def handler(request: RpcRequest) -> None:
         site.effects.after_commit(failing(KeyError("x")).__get__(request))
         site.effects.after_commit(request.respond)
 

@@ -14,7 +14,7 @@ import pytest
 
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.protocol.sessions.acquire_server import PENDING_CHANGES_MAX
-from fluxsched.runtime.client.blocking import Handle as BlockingHandle
+from fluxsched.runtime.client.blocking import Handle
 
 STREAMING = 0x40
 LOSS_KNOWN_S = 0.5
@@ -189,7 +189,7 @@ async def test_tcp_on_loopback(world, eventually):
     assert (await over_tcp.next(stream)).payload == {"type": "offline", "targets": "1"}
 
     def ours():
-        with BlockingHandle(endpoint) as handle:
+        with Handle(endpoint) as handle:
             handle.undrain("1")
 
     await asyncio.to_thread(ours)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
 from fluxsched.protocol.framing.header import Message, decode, encode, make_request
 from fluxsched.runtime.loop.turns import PIECE_ITEMS, SHARE_S, Turns, pieces
-from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import READ_AHEAD_MESSAGES, SLICE_MESSAGES, Router
 from fluxsched.transport.memory import MemoryServer
 
@@ -96,7 +96,7 @@ async def test_who_asks_one_thing_does_not_wait_for_the_burst_of_another() -> No
     router = Router(Turns(HandClock()), [server])
     handled: list[str] = []
 
-    def handle(request: Request) -> None:
+    def handle(request: RpcRequest) -> None:
         handled.append(request.topic)
         request.respond()
 

@@ -28,7 +28,7 @@ log = logger("keeper")
 
 RESTART_S = 1.0
 """Time before a keeper that has ended is replaced (seconds): one that cannot live must not cost a processor."""
-Record = Callable[[int, object | None, Callable[[], None]], None]
+RecordProcesses = Callable[[int, object | None, Callable[[], None]], None]
 
 
 class Keeper:
@@ -48,7 +48,7 @@ class Keeper:
         """The keeper's process id; None while there is none."""
         return None if self._process is None else self._process.pid
 
-    def before(self, record: Record) -> Record:
+    def before(self, record: RecordProcesses) -> RecordProcesses:
         """`record`, with a keeper there before anything is put on it."""
 
         def kept(jobid: int, what: object | None, then: Callable[[], None]) -> None:

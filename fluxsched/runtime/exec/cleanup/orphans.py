@@ -27,7 +27,7 @@ ASKING = (signal.SIGTERM, signal.SIGCONT)
 """What asks a process to end, also one that is stopped."""
 _RECORD: Mapping[str, type] = {"pid": int, "start_ticks": int, "sid": int, "boot_id": str, "path": str}
 
-Table = Mapping[int, tuple[Stat, str | None]]
+ProcessTable = Mapping[int, tuple[Stat, str | None]]
 """Every living process with its job path."""
 
 
@@ -72,7 +72,7 @@ class _Leftover:
         self.killed: set[int] = set()
         """Those that were sent SIGKILL."""
 
-    def alive(self, table: Table) -> list[int]:
+    def alive(self, table: ProcessTable) -> list[int]:
         """The job's processes beyond doubt, and whatever descends from them."""
         record = self._record
         pgid, start_ticks, outer = record["pid"], record["start_ticks"], record["path"]
@@ -90,7 +90,7 @@ class _Leftover:
         return sorted(found)
 
 
-def with_descendants(table: Table, found: set[int]) -> set[int]:
+def with_descendants(table: ProcessTable, found: set[int]) -> set[int]:
     """The processes and all that descend from them."""
     children: dict[int, list[int]] = {}
     for pid, (stat, _) in table.items():
@@ -104,7 +104,7 @@ def with_descendants(table: Table, found: set[int]) -> set[int]:
     return seen
 
 
-def all_living() -> Table:
+def all_living() -> ProcessTable:
     """Every living process but this one."""
     return {pid: (stat, path_of(pid)) for pid, stat in living() if pid != os.getpid()}
 

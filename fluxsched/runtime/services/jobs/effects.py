@@ -22,11 +22,11 @@ from fluxsched.jobs.manager import JobManager
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.runtime.exec.base import Executor, JobLaunch
-from fluxsched.runtime.loop.faults import answer_of, foreseen
+from fluxsched.runtime.loop.faults import error_answer, is_expected
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Timer, Turns, pieces
-from fluxsched.runtime.messaging.payload_memo import Made
-from fluxsched.runtime.messaging.peers import Peer, Request
+from fluxsched.runtime.messaging.payload_memo import ObjectMemo
+from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.system.log import logger
 
@@ -52,7 +52,7 @@ class JobEffects:
         self.executors: dict[str, Executor] = {}
         self.environment: dict[str, str] = {}
         self.cores: list[Idset] | None = None
-        self.updates: dict[int, list[Request]] = {}
+        self.updates: dict[int, list[RpcRequest]] = {}
         self._running: dict[int, Executor] = {}
         self._limits: dict[int, Timer] = {}
         self._router = router
@@ -62,8 +62,8 @@ class JobEffects:
         self._starts: list[int] = []
         self._given: list[tuple[int, Idset]] = []
         self._after: list[Callable[[], None]] = []
-        self._texts: Made[bytearray] = Made(lambda jobspec: bytearray(_encode(jobspec)))
-        self._packed: Made[msgspec.Raw] = Made(lambda jobspec: msgspec.Raw(codec.pack(jobspec)))
+        self._texts: ObjectMemo[bytearray] = ObjectMemo(lambda jobspec: bytearray(_encode(jobspec)))
+        self._packed: ObjectMemo[msgspec.Raw] = ObjectMemo(lambda jobspec: msgspec.Raw(codec.pack(jobspec)))
         self._due: Timer | None = None
         self._due_at_s = 0.0
         turns.at_end(self._end_turn)
@@ -110,7 +110,7 @@ class JobEffects:
             yield
         for calls in pieces(after):
             for call in calls:
-                self.turns.spared(call, "an answer")
+                self.turns.run_isolated(call, "an answer")
             yield
         for told in self.published:
             told()
@@ -252,9 +252,9 @@ class JobEffects:
                 )
             )
         except Exception as exc:  # whatever it is, it is this job's alone
-            if not foreseen(exc):
-                self.turns.unforeseen(f"start of job {format_f58(jobid)}", exc)
-            self.exec_failed(jobid, answer_of("start", exc)[1])
+            if not is_expected(exc):
+                self.turns.report_bug(f"start of job {format_f58(jobid)}", exc)
+            self.exec_failed(jobid, error_answer("start", exc)[1])
             return
         if jobid in self._running:
             self._arm_limit(jobid, job.expiration_s)

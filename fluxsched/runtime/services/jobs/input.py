@@ -16,7 +16,7 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
 from fluxsched.protocol.messages.jobs import InputRequest
 from fluxsched.runtime.exec.tasks.input import HELD_BYTES_MAX, JobInput
-from fluxsched.runtime.messaging.peers import Peer, Request
+from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.services.jobs.streams import JobStreams
@@ -28,7 +28,7 @@ ENDED = errno.ESRCH
 class _Early(NamedTuple):
     """Input that came before the job has started."""
 
-    request: Request
+    request: RpcRequest
     data: bytes
     tasks: Idset | None
     eof: bool
@@ -46,12 +46,12 @@ class JobInputs:
         router.serve({"job-manager.input": self._input})
         router.on_lost(self._lost)
 
-    def _input(self, request: Request) -> None:
+    def _input(self, request: RpcRequest) -> None:
         wanted = request.payload(InputRequest)
         tasks = None if wanted.tasks is None else Idset.parse(wanted.tasks)
         self.send(request, wanted.id, wanted.data, tasks, eof=wanted.eof)
 
-    def send(self, request: Request, jobid: int, data: bytes, tasks: Idset | None, *, eof: bool) -> None:
+    def send(self, request: RpcRequest, jobid: int, data: bytes, tasks: Idset | None, *, eof: bool) -> None:
         """Send what `request` asks for, and answer it in time.
 
         Raises Refused: ENOENT for an unknown job, ESRCH for one that has ended, ENOSYS for one that is sent no input,
@@ -100,7 +100,7 @@ class JobInputs:
         self._early.setdefault(jobid, []).append(one)
         self._streams.when_inactive(jobid, one.request, lambda result: self._ended(jobid, one.request))
 
-    def _ended(self, jobid: int, request: Request) -> None:
+    def _ended(self, jobid: int, request: RpcRequest) -> None:
         self._early.pop(jobid, None)
         request.error(ENDED, f"job {format_f58(jobid)} has ended: nobody reads its input")
 

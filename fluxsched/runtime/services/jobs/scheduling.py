@@ -16,8 +16,8 @@ from fluxsched.errors import FluxschedError, Refused, RemoteProtocolError
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.messages import alloc as msg
-from fluxsched.runtime.messaging.payload_memo import Seen
-from fluxsched.runtime.messaging.peers import Peer, Request
+from fluxsched.runtime.messaging.payload_memo import PayloadMemo
+from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.system.log import logger
@@ -40,7 +40,7 @@ class SchedulingService:
         self._groups: dict[Peer, tuple[str, ...]] = {}
         self._ready: set[Peer] = set()
         self._suspended = False
-        self._annotations = Seen(_annotations, ANNOTATIONS_KEPT, ANNOTATIONS_BYTES_MAX)
+        self._annotations = PayloadMemo(_annotations, ANNOTATIONS_KEPT, ANNOTATIONS_BYTES_MAX)
         self.on_ready: list[Callable[[], None]] = []
         self.foreign: Callable[[Iterable[str], Idset], Idset] = lambda groups, targets: EMPTY
         router.serve(
@@ -71,7 +71,7 @@ class SchedulingService:
                 return peer
         return None
 
-    def _hello(self, request: Request) -> None:
+    def _hello(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.HelloRequest)
         request.open_stream(lambda: None)
         groups = tuple(wanted.groups) if wanted.groups is not None else (DEFAULT_GROUP,)
@@ -90,7 +90,7 @@ class SchedulingService:
             )
         request.finish()
 
-    def _sched_ready(self, request: Request) -> None:
+    def _sched_ready(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.ReadyRequest)
         if request.peer not in self._groups:
             raise RemoteProtocolError("job-manager.sched-ready: say job-manager.sched-hello first")
@@ -141,17 +141,17 @@ class SchedulingService:
             effects = manager.alloc_canceled(peer, answer.id, now_s)
         self._effects.perform(effects)
 
-    def _feasibility(self, request: Request) -> None:
+    def _feasibility(self, request: RpcRequest) -> None:
         jobspec = Jobspec.parse(request.payload(msg.FeasibilityRequest).jobspec)
         queue = self._effects.manager.queues.for_submit(jobspec.queue)
         asked = msg.FeasibilityRequest(queue.admit(jobspec).bare)  # with what the queue requires
         self._forward(request, queue.group, codec.pack(asked))
 
-    def _sched_why(self, request: Request) -> None:
+    def _sched_why(self, request: RpcRequest) -> None:
         job = self._effects.manager.job(request.payload(msg.SchedWhyRequest).id)
         self._forward(request, job.queue.group)
 
-    def _forward(self, request: Request, group: str, payload: bytes | None = None) -> None:
+    def _forward(self, request: RpcRequest, group: str, payload: bytes | None = None) -> None:
         peer = self.scheduler_of(group)
         if peer is None:
             raise Refused(f"no scheduler serves group {group!r}; load one with `fluxsched module load`", errno.ENOSYS)

@@ -22,8 +22,8 @@ from fluxsched.protocol.messages import jobs as msg
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Work
 from fluxsched.runtime.messaging.incremental import in_steps
-from fluxsched.runtime.messaging.payload_memo import Specs
-from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.payload_memo import JobspecMemo
+from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.services.jobs.records import list_filter, stored_job
@@ -53,12 +53,12 @@ class JobService:
         self._store = store
         self._turns = effects.turns
         self._fluids = fluids
-        self._specs = Specs()
+        self._specs = JobspecMemo()
         self.accepting = True
         self.policy_of: Callable[[str | None, str], str | None] = lambda queue, group: None
         router.serve(self._handlers())
 
-    def _handlers(self) -> dict[str, Callable[[Request], None]]:
+    def _handlers(self) -> dict[str, Callable[[RpcRequest], None]]:
         return {
             "job-manager.submit": self._submit,
             "job-manager.raise": self._raise,
@@ -77,11 +77,11 @@ class JobService:
             "job-manager.queue-start": self._queue_start,
         }
 
-    def _submit(self, request: Request) -> None:
+    def _submit(self, request: RpcRequest) -> None:
         wanted = request.payload(SUBMIT)
         self.submit(request, self._specs.read(wanted.jobspec), wanted.urgency, wanted.flags)
 
-    def submit(self, request: Request, jobspec: Jobspec, urgency: int, flags: int) -> int:
+    def submit(self, request: RpcRequest, jobspec: Jobspec, urgency: int, flags: int) -> int:
         """Take the job of the request's user, and answer with its id once it is stored."""
         if not self.accepting:
             raise Refused("the instance is shutting down and accepts no jobs", errno.ESHUTDOWN)
@@ -92,36 +92,36 @@ class JobService:
         self.answer(request, msg.SubmitResponse(jobid))
         return jobid
 
-    def _raise(self, request: Request) -> None:
+    def _raise(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.RaiseRequest)
         self._raise_exception(request, wanted.id, wanted.type, wanted.severity, wanted.note)
 
-    def _cancel(self, request: Request) -> None:
+    def _cancel(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.JobCancelRequest)
         self._raise_exception(request, wanted.id, "cancel", 0, wanted.note)
 
-    def _raise_exception(self, request: Request, jobid: int, kind: str, severity: int, note: str) -> None:
+    def _raise_exception(self, request: RpcRequest, jobid: int, kind: str, severity: int, note: str) -> None:
         self._effects.perform(
             self._manager.raise_exception(jobid, kind, severity, note, request.userid, self._turns.wall_s)
         )
         self.answer(request)
 
-    def _kill(self, request: Request) -> None:
+    def _kill(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.KillRequest)
         self._effects.perform(self._manager.kill(wanted.id, wanted.signum, self._turns.wall_s))
         self._store.when_settled(request.respond)  # nothing of it is stored, and on a full disk it makes room
 
-    def _memo(self, request: Request) -> None:
+    def _memo(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.MemoRequest)
         self._effects.perform(
             self._manager.memo(wanted.id, wanted.memo, self._turns.wall_s, volatile=wanted.volatile)
         )
         self.answer(request)
 
-    def _urgency(self, request: Request) -> None:
+    def _urgency(self, request: RpcRequest) -> None:
         self.answer(request, msg.UrgencyResponse(self.set_urgency(request)))
 
-    def set_urgency(self, request: Request) -> int:
+    def set_urgency(self, request: RpcRequest) -> int:
         """Do what an UrgencyRequest asks; the urgency that the job had before."""
         wanted = request.payload(msg.UrgencyRequest)
         old = self._manager.job(wanted.id).urgency
@@ -130,16 +130,16 @@ class JobService:
         )
         return old
 
-    def _update(self, request: Request) -> None:
+    def _update(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.UpdateRequest)
         effects = self._manager.update(wanted.id, wanted.updates, request.userid, self._turns.wall_s)
         self._effects.updates.setdefault(wanted.id, []).append(request)
         self._effects.perform(effects)
 
-    def _list(self, request: Request) -> None:
+    def _list(self, request: RpcRequest) -> None:
         self._turns.spread(self._tell(request, list_filter(request.payload(msg.ListRequest))), request.failed)
 
-    def _tell(self, request: Request, wanted: Filter) -> Work:
+    def _tell(self, request: RpcRequest, wanted: Filter) -> Work:
         """Answer with the jobs wanted, gathered and packed in pieces."""
         found: list[msgspec.Raw] = []
         for some in self._manager.listing_pieces(wanted):
@@ -147,12 +147,12 @@ class JobService:
             yield
         request.respond({"jobs": found})
 
-    def _select(self, request: Request) -> None:
+    def _select(self, request: RpcRequest) -> None:
         selection = parse_selection(request.payload(msg.SelectRequest).constraint)
         request.open_stream(lambda: None)
         self._turns.spread(self._tell_ids(request, selection), request.failed)
 
-    def _tell_ids(self, request: Request, wanted: Selection) -> Work:
+    def _tell_ids(self, request: RpcRequest, wanted: Selection) -> Work:
         for ids in listing.select_ids(self._manager, wanted):
             if not request.is_open:
                 return
@@ -161,12 +161,12 @@ class JobService:
             yield
         request.finish()
 
-    def stats(self, request: Request) -> None:
+    def stats(self, request: RpcRequest) -> None:
         """Answer with how many jobs are in which state."""
         counts = listing.counts(self._manager)
         in_steps(self._turns, request, counts, lambda found: request.respond({"jobs": found}))
 
-    def _lookup(self, request: Request) -> None:
+    def _lookup(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.LookupRequest)
         unknown = [key for key in wanted.keys if key not in ("jobspec", "R", "eventlog")]
         if unknown:
@@ -181,7 +181,7 @@ class JobService:
 
         self._store.when_settled(answer)
 
-    def _why(self, request: Request) -> None:
+    def _why(self, request: RpcRequest) -> None:
         jobid = request.payload(msg.WhyRequest).id
         job = self._manager.job(jobid)
         known = self._manager.why(jobid)
@@ -218,10 +218,10 @@ class JobService:
 
     # -- queues -------------------------------------------------------------------------------------------------
 
-    def _queue_list(self, request: Request) -> None:
+    def _queue_list(self, request: RpcRequest) -> None:
         request.respond(queues.QueueListResponse(queues=self._manager.queues.names()))
 
-    def _queue_status(self, request: Request) -> None:
+    def _queue_status(self, request: RpcRequest) -> None:
         request.respond(self.queue_status(request.payload(queues.QueueStatusRequest).name))
 
     def queue_status(self, name: str | None) -> queues.QueueStatus:
@@ -246,14 +246,14 @@ class JobService:
             ngpus_max=config.gpus_max,
         )
 
-    def _queue_enable(self, request: Request) -> None:
+    def _queue_enable(self, request: RpcRequest) -> None:
         wanted = request.payload(queues.QueueEnableRequest)
         self._effects.perform(
             self._manager.queue_enable(wanted.name, wanted.enable, wanted.reason, all_queues=wanted.all)
         )
         self.answer(request)
 
-    def _queue_start(self, request: Request) -> None:
+    def _queue_start(self, request: RpcRequest) -> None:
         wanted = request.payload(queues.QueueStartRequest)
         effects = self._manager.queue_start(
             wanted.name, wanted.start, wanted.reason, all_queues=wanted.all, now_s=self._turns.wall_s
@@ -261,7 +261,7 @@ class JobService:
         self._effects.perform(effects)
         self.answer(request)
 
-    def answer(self, request: Request, payload: object = None) -> None:
+    def answer(self, request: RpcRequest, payload: object = None) -> None:
         """Respond once what was decided is on disk."""
         self._effects.after_commit(partial(request.respond, payload))
 

@@ -17,7 +17,7 @@ from fluxsched.protocol.messages import jobs as msg
 from fluxsched.runtime.exec.base import spool_directory
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.messaging.peers import Peer, Request
+from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router, forget
 from fluxsched.runtime.services.jobs.effects import JobEffects, JobEvents
 from fluxsched.runtime.services.jobs.records import clean_context, clean_result, list_filter, stored_job, wait_response
@@ -37,7 +37,7 @@ class Follower:
 
     chunk_bytes = CHUNK_BYTES
 
-    def __init__(self, request: Request, jobid: int, follow: bool) -> None:
+    def __init__(self, request: RpcRequest, jobid: int, follow: bool) -> None:
         self.request = request
         self.jobid = jobid
         self.follow = follow
@@ -67,10 +67,10 @@ class JobStreams:
         self._router = router
         self._store = store
         self._turns = turns
-        self._watchers: dict[Request, tuple[frozenset[int] | None, frozenset[str] | None]] = {}
-        self._logs: defaultdict[int, dict[Request, Tell]] = defaultdict(dict)
-        self._waits: defaultdict[int, dict[Request | None, Callable[[JobResult], None]]] = defaultdict(dict)
-        self._followers: dict[Request, tuple[Follower, TaskOutput]] = {}
+        self._watchers: dict[RpcRequest, tuple[frozenset[int] | None, frozenset[str] | None]] = {}
+        self._logs: defaultdict[int, dict[RpcRequest, Tell]] = defaultdict(dict)
+        self._waits: defaultdict[int, dict[RpcRequest | None, Callable[[JobResult], None]]] = defaultdict(dict)
+        self._followers: dict[RpcRequest, tuple[Follower, TaskOutput]] = {}
         self._polling = False
         self._wanted: set[str] | None = set()
         self._news: list[tuple[int, float, str, dict[str, Any]]] = []
@@ -88,7 +88,7 @@ class JobStreams:
 
     # -- watch --------------------------------------------------------------------------------------------------
 
-    def _watch(self, request: Request) -> None:
+    def _watch(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.WatchRequest)
         request.open_stream(lambda: self._unwatch(request))
         ids = None if wanted.ids is None else frozenset(wanted.ids)
@@ -106,7 +106,7 @@ class JobStreams:
         else:
             begin()
 
-    def _unwatch(self, request: Request) -> None:
+    def _unwatch(self, request: RpcRequest) -> None:
         forget(self._watchers, request)
         self._count_names()
 
@@ -119,7 +119,7 @@ class JobStreams:
                 return
             self._wanted |= names
 
-    def _tell_history(self, request: Request, ids: frozenset[int] | None) -> None:
+    def _tell_history(self, request: RpcRequest, ids: frozenset[int] | None) -> None:
         """What has happened so far to the jobs that are in memory, job by job."""
         wanted = list_filter(msg.ListRequest(ids=None if ids is None else sorted(ids), max_entries=0))
         news = []
@@ -157,7 +157,7 @@ class JobStreams:
             for request in list(self._watchers):
                 self._tell(request, news)
 
-    def _tell(self, request: Request, news: list[tuple[int, float, str, dict[str, Any]]]) -> None:
+    def _tell(self, request: RpcRequest, news: list[tuple[int, float, str, dict[str, Any]]]) -> None:
         ids, names = self._watchers[request]
         if ids is not None or names is not None:
             news = [one for one in news if (ids is None or one[0] in ids) and (names is None or one[2] in names)]
@@ -166,11 +166,11 @@ class JobStreams:
 
     # -- one job's log ------------------------------------------------------------------------------------------
 
-    def _eventlog(self, request: Request) -> None:
+    def _eventlog(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.EventlogRequest)
         self.follow_log(request, wanted.id, wanted.follow, lambda events: request.respond(msg.EventlogResponse(events)))
 
-    def follow_log(self, request: Request, jobid: int, follow: bool, tell: Tell) -> None:
+    def follow_log(self, request: RpcRequest, jobid: int, follow: bool, tell: Tell) -> None:
         """Open a stream of a job's events: first all that are on disk, and with `follow` on to the last. It ends then,
         with ENOENT if there is no such job.
         """
@@ -191,11 +191,11 @@ class JobStreams:
 
         self._store.when_settled(begin)  # or an event would be on disk and news
 
-    def subscribe(self, jobid: int, request: Request, tell: Tell) -> None:
+    def subscribe(self, jobid: int, request: RpcRequest, tell: Tell) -> None:
         """Tell of what happens to an active job from now on, once it is on disk, until its end or `unsubscribe`."""
         self._logs[jobid][request] = tell
 
-    def unsubscribe(self, jobid: int, request: Request) -> None:
+    def unsubscribe(self, jobid: int, request: RpcRequest) -> None:
         """End what `subscribe` began."""
         if jobid in self._logs:
             forget(self._logs[jobid], request)
@@ -217,11 +217,11 @@ class JobStreams:
 
     # -- wait ---------------------------------------------------------------------------------------------------
 
-    def _wait(self, request: Request) -> None:
+    def _wait(self, request: RpcRequest) -> None:
         jobid = request.payload(msg.WaitRequest).id
         self.when_inactive(jobid, request, lambda result: request.respond(wait_response(result)))
 
-    def when_inactive(self, jobid: int, request: Request | None, call: Callable[[JobResult], None]) -> None:
+    def when_inactive(self, jobid: int, request: RpcRequest | None, call: Callable[[JobResult], None]) -> None:
         """Call once it is on disk how the job ended; not if the request's peer is lost before. Raises Refused."""
         result = self._manager.wait_result(jobid)
         if result is None:
@@ -241,7 +241,7 @@ class JobStreams:
 
     # -- output -------------------------------------------------------------------------------------------------
 
-    def _output(self, request: Request) -> None:
+    def _output(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.OutputRequest)
         self.follow_output(Follower(request, wanted.id, wanted.follow))
 
@@ -276,7 +276,7 @@ class JobStreams:
         for request in [request for request, (follower, _) in self._followers.items() if follower.jobid == jobid]:
             self._feed(request, Budget())
 
-    def _feed(self, request: Request, budget: Budget) -> None:
+    def _feed(self, request: RpcRequest, budget: Budget) -> None:
         follower, output = self._followers[request]
         ended = not follower.follow or follower.jobid not in self._manager.active
         if self._router.unsent_bytes(request.peer):

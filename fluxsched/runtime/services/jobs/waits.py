@@ -14,7 +14,7 @@ from fluxsched.errors import Refused
 from fluxsched.protocol.messages import jobs as msg
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns, Work, pieces
-from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Router, forget
 from fluxsched.runtime.services.jobs.effects import JobEffects, JobEvents
 from fluxsched.runtime.services.jobs.records import clean_result, wait_response
@@ -31,11 +31,11 @@ class JobWaits:
         self._manager = effects.manager
         self._store = store
         self._turns = turns
-        self._left: dict[Request, set[int]] = {}
+        self._left: dict[RpcRequest, set[int]] = {}
         router.serve({"job-manager.wait-all": self._wait_all})
         effects.publish.append(self._publish)
 
-    def _wait_all(self, request: Request) -> None:
+    def _wait_all(self, request: RpcRequest) -> None:
         ids = request.payload(msg.WaitAllRequest).ids
         active, inactive = self._manager.active, self._manager.inactive
         unknown = [jobid for jobid in ids if jobid not in active and jobid not in inactive]
@@ -47,7 +47,7 @@ class JobWaits:
         ended = [jobid for jobid in dict.fromkeys(ids) if jobid in inactive]
         self._effects.after_commit(lambda: self._turns.spread(self._tell_ended(request, ended), request.failed))
 
-    def _tell_ended(self, request: Request, ended: Sequence[int]) -> Work:
+    def _tell_ended(self, request: RpcRequest, ended: Sequence[int]) -> Work:
         """Those that had ended before; one that the disk was busy with has been told as news."""
         for some in pieces(ended):
             for jobid in some:
@@ -64,7 +64,7 @@ class JobWaits:
                 for request in list(self._left):
                     self._tell(request, jobid)
 
-    def _tell(self, request: Request, jobid: int) -> None:
+    def _tell(self, request: RpcRequest, jobid: int) -> None:
         left = self._left.get(request)
         if left is None or jobid not in left:
             return
@@ -73,6 +73,6 @@ class JobWaits:
         if not left:
             self._finish(request)
 
-    def _finish(self, request: Request) -> None:
+    def _finish(self, request: RpcRequest) -> None:
         forget(self._left, request)
         request.finish()

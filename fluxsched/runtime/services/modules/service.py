@@ -28,7 +28,7 @@ from fluxsched.runtime.config.policies import composed, default_name, policy_of
 from fluxsched.runtime.config.schedulers import care_of, check_fallback
 from fluxsched.runtime.config.values import Care, QueueSettings
 from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.messaging.peers import Request
+from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Handler, Router, forget
 from fluxsched.runtime.services.jobs.scheduling import DEFAULT_GROUP, SchedulingService
 from fluxsched.runtime.services.modules.process import (
@@ -150,7 +150,7 @@ class ModuleService:
         module.tell_ready(module.error or "removed before it was ready")
         module.tell_exit()
 
-    def load_request(self, request: Request) -> None:
+    def load_request(self, request: RpcRequest) -> None:
         """`load` what a client asks for, and answer once it serves its groups."""
         wanted = request.payload(ModuleLoadRequest)
         if wanted.fallback is not None:
@@ -159,7 +159,7 @@ class ModuleService:
         self._answer_when_ready(request, wanted.spec, wanted.name, tuple(wanted.groups), care)
 
     def _answer_when_ready(
-        self, request: Request, spec: str, name: str | None, groups: tuple[str, ...], care: Care
+        self, request: RpcRequest, spec: str, name: str | None, groups: tuple[str, ...], care: Care
     ) -> None:
         def ready(error: str | None) -> None:
             if error is None:
@@ -198,10 +198,10 @@ class ModuleService:
             raise Refused(f"module {name!r} is not loaded; loaded modules: {every}", errno.ENOENT)
         return module
 
-    def _remove_request(self, request: Request) -> None:
+    def _remove_request(self, request: RpcRequest) -> None:
         self.remove(request.payload(ModuleRequest).name, lambda: request.respond())
 
-    def _reload_request(self, request: Request) -> None:
+    def _reload_request(self, request: RpcRequest) -> None:
         module = self._module(request.payload(ModuleRequest).name)
 
         def again() -> None:
@@ -281,7 +281,7 @@ class ModuleService:
 
     # -- reading and services -----------------------------------------------------------------------------------
 
-    def _list(self, request: Request) -> None:
+    def _list(self, request: RpcRequest) -> None:
         mods = [
             ModuleInfo(
                 name=name,
@@ -312,7 +312,7 @@ class ModuleService:
             )
         request.respond(ModuleListResponse(mods=mods))
 
-    def _stats(self, request: Request) -> None:
+    def _stats(self, request: RpcRequest) -> None:
         name = request.payload(ModuleRequest).name
         if name in self.builtin:
             self.builtin[name](request)
@@ -328,7 +328,7 @@ class ModuleService:
             is_question=True,
         )
 
-    def _stats_answer(self, request: Request, name: str, answer: object) -> None:
+    def _stats_answer(self, request: RpcRequest, name: str, answer: object) -> None:
         if isinstance(answer, Message) and answer.errnum == errno.ETIMEDOUT:
             request.relay(answer)
         elif not isinstance(answer, Message) or answer.errnum:
@@ -336,7 +336,7 @@ class ModuleService:
         else:
             request.respond(codec.unpack(answer.payload, dict))
 
-    def _service_add(self, request: Request) -> None:
+    def _service_add(self, request: RpcRequest) -> None:
         service = request.payload(ServiceRequest).service
         module = self.modules.get(service)
         if module is None or module.status not in (STATUS_INIT, STATUS_RUNNING):
@@ -346,7 +346,7 @@ class ModuleService:
         module.peer = request.peer
         request.respond()
 
-    def _service_remove(self, request: Request) -> None:
+    def _service_remove(self, request: RpcRequest) -> None:
         self._router.unregister(request.payload(ServiceRequest).service, request.peer)
         request.respond()
 
