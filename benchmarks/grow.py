@@ -17,7 +17,9 @@ import time
 from pathlib import Path
 
 import fluxsched
-from fluxsched.protocol.sessions.acquire_client import AcquireClient
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.messages.acquire import AcquireResponse
+from fluxsched.protocol.sessions.acquire_stream import from_typed
 from fluxsched.runtime.instance import launch
 
 
@@ -27,14 +29,12 @@ async def measure(uri: str, rounds: int) -> list[float]:
         async with fluxsched.connect(uri) as h:
             await h.rpc("instance.info")
             begin_s = time.perf_counter()
-            session = AcquireClient("default")
-            session.request()
             stream = h.stream("resource.acquire", {"group": "default"})
-            (grown,) = session.receive((await stream.next()).payload)
+            grow = codec.unpack((await stream.next()).payload, AcquireResponse)
             decoded_s = time.perf_counter()
-            resources = fluxsched.ResourceSet.parse(grown.resources)
+            change = from_typed(grow)
             value_s = time.perf_counter()
-            assert resources.ranks == grown.online | grown.offline
+            assert change.joined == change.online | change.offline
             figures.append(((decoded_s - begin_s) * 1e3, (value_s - begin_s) * 1e3))
         await asyncio.sleep(0.02)
     return figures

@@ -14,7 +14,7 @@ from pathlib import Path
 from fluxsched.jobs.job.states import TRANSITIONS, State
 from fluxsched.protocol import schema
 from fluxsched.protocol.local_topics import LOCAL_TOPICS
-from fluxsched.protocol.sessions import acquire_client, acquire_server
+from fluxsched.protocol.sessions.acquire_stream import PLAIN, TYPED, AcquireState
 from fluxsched.protocol.sessions.machine import diagram
 from fluxsched.protocol.topics import COMMON, TOPICS, Topic
 
@@ -24,12 +24,9 @@ _GENERATED = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", r
 
 def parts() -> dict[str, str]:
     """Name to text of everything that the pages contain and that is generated."""
-    server, client = acquire_server.AcquireState.WAITING, acquire_client.ClientState.IDLE
     return {
-        "acquire-server-typed": _mermaid(diagram(acquire_server.TYPED, server)),
-        "acquire-server-plain": _mermaid(diagram(acquire_server.PLAIN, server)),
-        "acquire-client-typed": _mermaid(diagram(acquire_client.TYPED, client)),
-        "acquire-client-plain": _mermaid(diagram(acquire_client.PLAIN, client)),
+        "acquire-typed": _mermaid(diagram(TYPED, AcquireState.IDLE)),
+        "acquire-plain": _mermaid(diagram(PLAIN, AcquireState.IDLE)),
         "job-states": _mermaid(diagram(TRANSITIONS, State.NEW)),
         "local-topics": topic_table(LOCAL_TOPICS),
         "topics": topic_table(own_topics()),

@@ -7,11 +7,11 @@ answers anybody. Nothing in here knows how an acquirer is reached or where a row
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import Idset
-from fluxsched.core.resources import ResourceSet
 
 Table: TypeAlias = Literal["drain", "assign", "group", "leaving", "property", "journal"]
 """`drain`, `assign`, `leaving` and `property` are keyed by target (`host` or `host,index`), `group` by its name."""
@@ -19,60 +19,13 @@ Table: TypeAlias = Literal["drain", "assign", "group", "leaving", "property", "j
 Event: TypeAlias = dict[str, Any]
 """An RFC 18 event in object form: `timestamp` (seconds), `name` and, but for `truncate`, `context`."""
 
-Properties: TypeAlias = Mapping[str, Idset]
-
-
-@dataclass(frozen=True, slots=True)
-class First:
-    """All that a group owns and is not leaving it, once, when it is acquired (RFC 28, grow response)."""
-
-    resources: ResourceSet
-    online: Idset
-    offline: Idset
-
-
-@dataclass(frozen=True, slots=True)
-class Grow:
-    """Targets that joined an acquired group (RFC 28, grow response); typed acquirers only."""
-
-    resources: ResourceSet
-    online: Idset
-    offline: Idset
-
-
-@dataclass(frozen=True, slots=True)
-class Shrink:
-    """Targets that leave the group (RFC 28, shrink response): a typed acquirer owes a release for each."""
-
-    targets: Idset
-
-
-@dataclass(frozen=True, slots=True)
-class Availability:
-    """Targets that became usable or unusable (RFC 28, online and offline responses)."""
-
-    online: Idset
-    offline: Idset
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """A change of R that leaves its targets as they are: expiration (seconds since the epoch), properties."""
-
-    expiration_s: float | None = None
-    property_add: Properties = field(default_factory=dict)
-    property_remove: Properties = field(default_factory=dict)
-
-
-Change: TypeAlias = First | Grow | Shrink | Availability | Update
-
 
 @dataclass(frozen=True, slots=True)
 class ToAcquirer:
-    """Tell whoever acquired `group` what changed."""
+    """Tell the acquirer of `group` what changed; its first change is all that the group has."""
 
     acquirer: Hashable
-    change: Change
+    change: GroupChange
     group: str
 
 

@@ -13,6 +13,7 @@ import errno
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from fluxsched.core.group_change import Properties
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue, Refused
@@ -21,7 +22,7 @@ from fluxsched.resource.changes.moves import Moves
 from fluxsched.resource.changes.presence import Presence
 from fluxsched.resource.changes.reload import plan_reload, refuse_held
 from fluxsched.resource.changes.restore import Restorer, settled_leftovers
-from fluxsched.resource.effects import Effect, Ended, Properties, RaiseJobs, Saved
+from fluxsched.resource.effects import Effect, Ended, RaiseJobs, Saved
 from fluxsched.resource.journal import HISTORY_EVENTS_MAX, Outbox
 from fluxsched.resource.sessions import Session, Sessions
 from fluxsched.resource.state.drain import Drains
@@ -88,10 +89,10 @@ class ResourceModule:
     # ---- acquirers (RFC 28)
 
     def acquire(
-        self, acquirer: Hashable, group: str | None, typed: bool, accept_update: bool = False
+        self, acquirer: Hashable, group: str | None, typed: bool
     ) -> list[Effect]:
         """Acquire a group; `group` is None in the plain dialect. Raises like `Sessions.open`: EPERM, ENOENT, EBUSY."""
-        self._sessions.open(acquirer, group, typed, accept_update, self._moves.usable)
+        self._sessions.open(acquirer, group, typed, self._moves.usable)
         return self._done(EMPTY)
 
     def release(self, acquirer: Hashable, group: str, targets: Idset, now_s: float) -> list[Effect]:
@@ -171,7 +172,6 @@ class ResourceModule:
         if after.expiration_s != before.expiration_s:
             self.targets.replace(after)
             self._post_expiration(before, now_s)
-            self._sessions.update(before, after)
         return self._done(EMPTY)
 
     def reload(
@@ -184,7 +184,6 @@ class ResourceModule:
         before = self.resources
         self._presence.reload(plan, now_s)
         self._post_expiration(before, now_s)
-        self._sessions.update(before, self.resources)
         self.targets.method, self.targets.dynamic = inventory.method, inventory.dynamic
         self.journal.post(now_s, "resource-define", {"method": inventory.method})
         return self._done(self.resources.ranks)
@@ -342,9 +341,9 @@ class ResourceModule:
         self.targets.require(targets - self.targets.lost, purpose)
 
     def _raise_for(self, session: Session) -> None:
-        jobids = self._holdings.raise_once(session.owing)
+        jobids = self._holdings.raise_once(session.unreleased)
         if jobids:
-            held = session.owing & self._holdings.held
+            held = session.unreleased & self._holdings.held
             note = f"{self.targets.describe(held)} left group {session.group!r} and its scheduler is gone"
             self.journal.put(RaiseJobs(held, jobids, note))
 
@@ -364,9 +363,7 @@ class ResourceModule:
         return news if graceful else news | (targets & self._groups.waiting)
 
     def _change_properties(self, properties: Properties, add: bool, now_s: float) -> list[Effect]:
-        before = self.resources
         self._overrides.change(properties, add, now_s)
-        self._sessions.update(before, self.resources)
         return self._done(EMPTY)
 
     def _post_expiration(self, before: ResourceSet, now_s: float) -> None:

@@ -7,8 +7,9 @@ one group, at most one acquirer counts it, and no two jobs of different acquirer
 
 from __future__ import annotations
 
+from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import Idset
-from fluxsched.resource.effects import Availability, Ended, First, Grow, Journal, RaiseJobs, Save, Shrink, ToAcquirer
+from fluxsched.resource.effects import Ended, Journal, RaiseJobs, Save, ToAcquirer
 
 
 class Acquirer:
@@ -24,32 +25,24 @@ class Acquirer:
 
     def send(self, change, hello):
         """The module's words arrive in the inbox; they must make sense in this order."""
-        match change:
-            case First(resources, online, offline):
-                assert not self.first_seen, "a second first"
-                self.first_seen = True
-                joined = self._parts(resources, online, offline)
-                self.sent_told, self.sent_up = joined, set(online)
-            case Grow(resources, online, offline):
-                assert self.typed, "a plain acquirer was sent a grow"
-                joined = self._parts(resources, online, offline)
-                assert not joined & (self.sent_told | self.sent_owing), "grown twice, or before its release"
-                self.sent_told |= joined
-                self.sent_up |= set(online)
-            case Shrink(targets):
-                leaving = set(targets)
-                assert leaving, "an empty shrink"
-                assert leaving <= self.sent_told, "shrink of what it was not told"
-                self.sent_told -= leaving
-                self.sent_up -= leaving
-                self.sent_owing |= leaving if self.typed else set()
-            case Availability(online, offline):
-                on, off = set(online), set(offline)
-                assert on or off, "an empty availability"
-                assert on <= self.sent_told - self.sent_up, "online that was online, or not told"
-                assert off <= self.sent_up, "offline that was not online"
-                self.sent_up = (self.sent_up | on) - off
-        assert self.first_seen, "something before the first"
+        assert change != GroupChange(), "an empty change"
+        assert self.first_seen or change.grow is not None, "something before the first grow"
+        if change.grow is not None:
+            assert self.typed or not self.first_seen, "a plain acquirer was sent a grow"
+            joined = self._parts(change.grow, change.online & change.joined, change.offline & change.joined)
+            assert not joined & (self.sent_told | self.sent_owing), "grown twice, or before its release"
+            self.first_seen = True
+            self.sent_told |= joined
+            self.sent_up |= set(change.online & change.joined)
+        leaving = set(change.shrink)
+        assert leaving <= self.sent_told, "shrink of what it was not told"
+        self.sent_told -= leaving
+        self.sent_up -= leaving
+        self.sent_owing |= leaving if self.typed else set()
+        on, off = set(change.online - change.joined), set(change.offline - change.joined)
+        assert on <= self.sent_told - self.sent_up, "online that was online, or not told"
+        assert off <= self.sent_up, "offline that was not online"
+        self.sent_up = (self.sent_up | on) - off
         self.inbox.append((change, hello))
 
     @staticmethod
@@ -64,16 +57,12 @@ class Acquirer:
         taken, self.inbox = self.inbox[:count], self.inbox[count:]
         for change, hello in taken:
             match change:
-                case First(resources, online) | Grow(resources, online):
-                    self.told |= set(resources.ranks)
-                    self.up |= set(online)
+                case GroupChange():
+                    self.told |= set(change.joined)
+                    self.up = (self.up | set(change.online)) - set(change.offline | change.shrink)
                     self.busy |= hello
-                case Shrink(targets):
-                    self.told -= set(targets)
-                    self.up -= set(targets)
-                    self.owing |= set(targets) if self.typed else set()
-                case Availability(online, offline):
-                    self.up = (self.up | set(online)) - set(offline)
+                    self.told -= set(change.shrink)
+                    self.owing |= set(change.shrink) if self.typed else set()
                 case ("free", jobid, targets):
                     if jobid in self.busy:
                         self.busy[jobid] = self.busy[jobid] - targets
@@ -115,8 +104,11 @@ class World:
                 case ToAcquirer(name, change, group):
                     acquirer = self.acquirers[name]
                     assert acquirer.group == group
-                    self._check_grow(change)
-                    acquirer.send(change, self._hello(change))
+                    if acquirer.first_seen:
+                        assert not set(change.joined) & self.held, "a target was grown while a job holds it"
+                        acquirer.send(change, {})
+                    else:
+                        acquirer.send(change, self._hello(change))
                 case RaiseJobs(targets, jobids, _):
                     self._check_raise(set(targets), jobids)
                 case Ended(name):
@@ -127,14 +119,8 @@ class World:
 
     def _hello(self, change):
         """What `job-manager.sched-hello` tells whoever has just acquired: the jobs on what it got."""
-        if not isinstance(change, First):
-            return {}
-        mine = set(change.resources.ranks)
+        mine = set(change.joined)
         return {jobid: held & mine for jobid, held in self.jobs.items() if held & mine}
-
-    def _check_grow(self, change):
-        if isinstance(change, Grow):
-            assert not set(change.resources.ranks) & self.held, "a target was grown while a job holds it"
 
     def _check_raise(self, targets, jobids):
         assert jobids

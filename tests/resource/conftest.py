@@ -6,19 +6,7 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.resource.effects import (
-    Availability,
-    Ended,
-    First,
-    Grow,
-    Journal,
-    RaiseJobs,
-    Save,
-    Saved,
-    Shrink,
-    ToAcquirer,
-    Update,
-)
+from fluxsched.resource.effects import Ended, Journal, RaiseJobs, Save, Saved, ToAcquirer
 from fluxsched.resource.module import ResourceModule
 from fluxsched.resource.state.inventory import Inventory
 
@@ -77,40 +65,45 @@ class Harness:
             self.now_s += 1
 
     def resources(self):
-        """R of the last first or grow."""
+        """R of the last grow."""
         changes = [effect.change for effect in self.effects if isinstance(effect, ToAcquirer)]
-        return [change for change in changes if isinstance(change, First | Grow)][-1].resources
+        return [change for change in changes if change.grow is not None][-1].grow
 
     # what is said, one line a thing, journal and rows aside
     def lines(self):
-        return [line for effect in self.effects if (line := self._line(effect))]
+        return [line for effect in self.effects for line in self._lines(effect)]
 
-    def _line(self, effect):
+    def _lines(self, effect):
         match effect:
-            case ToAcquirer(who, First(resources, online, offline), _):
-                return f"{who}: first {resources.ranks} up {online} down {offline}"
-            case ToAcquirer(who, Grow(resources, online, offline), _):
-                return f"{who}: grow {resources.ranks} up {online} down {offline}"
-            case ToAcquirer(who, Shrink(targets), _):
-                return f"{who}: shrink {targets}"
-            case ToAcquirer(who, Availability(online, offline), _):
-                return f"{who}: up {online} down {offline}"
-            case ToAcquirer(who, Update(expiration_s, added, removed), _):
-                added, removed = ({name: str(part) for name, part in table.items()} for table in (added, removed))
-                return f"{who}: update {expiration_s} {added} {removed}"
+            case ToAcquirer(who, change, _):
+                return [f"{who}: {words}" for words in self._changes(change)]
             case RaiseJobs(targets, jobids, _):
-                return f"raise {jobids} on {targets}"
+                return [f"raise {jobids} on {targets}"]
             case Ended(who, errnum, _, group):
-                return f"{who}: ended {group} {errnum}"
-        return None
+                return [f"{who}: ended {group} {errnum}"]
+        return []
+
+    def _changes(self, change):
+        joined = change.joined
+        if change.grow is not None:
+            yield f"grow {joined} up {change.online & joined} down {change.offline & joined}"
+        if change.shrink:
+            yield f"shrink {change.shrink}"
+        online, offline = change.online - joined, change.offline - joined
+        if online or offline:
+            yield f"up {online} down {offline}"
+        if change.is_update:
+            tables = change.property_add, change.property_remove
+            added, removed = ({name: str(part) for name, part in table.items()} for table in tables)
+            yield f"update {change.expiration_s} {added} {removed}"
 
     def events(self, *names):
         events = [effect.event for effect in self.effects if isinstance(effect, Journal)]
         return [(event["name"], event["context"]) for event in events if not names or event["name"] in names]
 
     # requests in words
-    def acquire(self, who, group=None, update=False):
-        return self._call("acquire", who, group, group is not None, update)
+    def acquire(self, who, group=None):
+        return self._call("acquire", who, group, group is not None)
 
     def release(self, who, group, targets):
         return self._call("release", who, group, ids(targets), self.now_s)

@@ -17,11 +17,11 @@ def test_first_has_all_of_the_group_with_online_and_offline(h):
     h.drain("1")
     h.set("offline", "2")
     h.set("torpid", "3")
-    assert h.acquire("S", "default") == ["S: first 0-4 up 0,4 down 1-3"]
+    assert h.acquire("S", "default") == ["S: grow 0-4 up 0,4 down 1-3"]
 
 
 def test_plain_acquires_the_default_group(h):
-    assert h.acquire("P") == ["P: first 0-4 up 0-4 down "]
+    assert h.acquire("P") == ["P: grow 0-4 up 0-4 down "]
 
 
 def test_what_the_instance_has_once_goes_to_the_default_group_alone(start, r):
@@ -37,13 +37,13 @@ def test_what_the_instance_has_once_goes_to_the_default_group_alone(start, r):
 
 def test_an_empty_group_is_acquired_with_an_empty_first(h):
     h.assign("", "new")
-    assert h.acquire("S", "new") == ["S: first  up  down "]
+    assert h.acquire("S", "new") == ["S: grow  up  down "]
     assert h.assign("1", "new") == ["S: grow 1 up 1 down "]
 
 
 def test_several_acquirers_one_a_group(h):
     h.acquire("S", "default")
-    assert h.acquire("T", "b") == ["T: first 6-7 up 6-7 down "]
+    assert h.acquire("T", "b") == ["T: grow 6-7 up 6-7 down "]
     assert h.drain("0,6") == ["S: up  down 0", "T: up  down 6"]
 
 
@@ -77,7 +77,7 @@ def test_disconnect_frees_the_slot_and_leaves_jobs_alone(h):
     h.acquire("S", "default")
     h.hold(1, "0-1")
     assert h.disconnect("S") == ["S: ended default 61"]
-    assert h.acquire("T", "default") == ["T: first 0-4 up 0-4 down "]
+    assert h.acquire("T", "default") == ["T: grow 0-4 up 0-4 down "]
     assert str(h.module.held) == "0-1"
 
 
@@ -150,15 +150,15 @@ def test_plain_has_no_release(h):
         h.release("P", "default", "0")
 
 
-def test_a_typed_acquirer_hears_updates_only_if_it_accepts_them(start, r):
+def test_acquirers_are_told_of_updates_of_their_own_targets(start, r):
     h = start(groups={"b": "6-7", "c": "5"})
     h.acquire("P")
     h.acquire("T", "b")
-    h.acquire("U", "c", update=True)
-    added = h.properties("add", ssd="0,5-6")
+    h.acquire("U", "c")
+    added = h.properties("add", ssd="0,5")
     assert added == ["P: update None {'ssd': '0'} {}", "U: update None {'ssd': '5'} {}"]
     assert h.properties("remove", ssd="5") == ["U: update None {} {'ssd': '5'}"]
-    assert h.expire(1e9) == ["P: update 1000000000.0 {} {}", "U: update 1000000000.0 {} {}"]
+    assert h.expire(1e9) == [f"{who}: update 1000000000.0 {{}} {{}}" for who in "PTU"]
     assert h.events("resource-update") == [("resource-update", {"expiration": 1e9})]
     assert h.expire(1e9) == []
 

@@ -64,7 +64,7 @@ def test_a_plain_acquirer_is_not_told_of_what_joins_and_may_move_on_unmentioned(
     h.assign("6", "default")
     h.release("T", "b", "6")
     h.disconnect("P")
-    assert h.acquire("P") == ["P: first 0-4,6 up 0-4,6 down "]
+    assert h.acquire("P") == ["P: grow 0-4,6 up 0-4,6 down "]
 
 
 def test_typed_lost_while_leaving_jobs_are_raised_once_and_nothing_leaves_before_they_end(h):
@@ -75,7 +75,7 @@ def test_typed_lost_while_leaving_jobs_are_raised_once_and_nothing_leaves_before
     h.hold(3, "3")
     h.assign("0-2,4", "b")
     assert h.disconnect("S") == ["raise (1, 2) on 0-2", "S: ended default 61", "T: grow 4 up 4 down "]
-    assert h.acquire("S", "default") == ["S: first 3 up 3 down "]
+    assert h.acquire("S", "default") == ["S: grow 3 up 3 down "]
     h.assign("3", "b")
     assert h.disconnect("S")[0] == "raise (3,) on 3"
     assert h.unhold(1, "0-1") == ["T: grow 0-1 up 0-1 down "]
@@ -113,7 +113,7 @@ def test_acquired_again_while_leaving_the_first_leaves_them_out(h):
     h.hold(1, "0")
     h.assign("0", "b")
     h.disconnect("S")
-    assert h.acquire("S2", "default") == ["S2: first 1-4 up 1-4 down "]
+    assert h.acquire("S2", "default") == ["S2: grow 1-4 up 1-4 down "]
     h.acquire("T", "b")
     assert h.unhold(1, "0") == ["T: grow 0 up 0 down "]
 
@@ -152,7 +152,7 @@ def test_back_to_a_group_that_nobody_has_acquired_it_is_home_at_once(h):
     h.assign("0", "b")
     h.assign("0", "default")
     assert h.move("0") == ("0", "", "")
-    assert h.acquire("S", "default") == ["S: first 0-4 up 0-4 down "]
+    assert h.acquire("S", "default") == ["S: grow 0-4 up 0-4 down "]
 
 
 def test_on_its_way_home_when_the_acquirer_is_lost_it_is_home(h):
@@ -161,7 +161,7 @@ def test_on_its_way_home_when_the_acquirer_is_lost_it_is_home(h):
     h.assign("0", "b")
     h.assign("0", "default")
     assert h.disconnect("S") == ["raise (1,) on 0", "S: ended default 61"]
-    assert h.acquire("S2", "default") == ["S2: first 0-4 up 0-4 down "]
+    assert h.acquire("S2", "default") == ["S2: grow 0-4 up 0-4 down "]
 
 
 def test_back_to_a_plain_acquirer_it_joins_unmentioned(h):

@@ -48,7 +48,7 @@ def test_resurrection(start):
     h.hold(1, "0")
     h.set("lost", "0-1")
     h.disconnect("S")
-    assert h.acquire("S", "default") == ["S: first 2-7 up 2-7 down "]
+    assert h.acquire("S", "default") == ["S: grow 2-7 up 2-7 down "]
     assert h.unhold(1, "0") == []
 
 
@@ -86,7 +86,7 @@ def test_returned_to_a_group_that_nobody_has_acquired_it_is_home(start, r):
     h.hold(1, "0")
     h.set("lost", "0")
     h.add(r("0", "node0"))
-    assert h.acquire("S", "default") == ["S: first 0-7 up 1-7 down 0"]
+    assert h.acquire("S", "default") == ["S: grow 0-7 up 1-7 down 0"]
 
 
 def test_a_new_host_that_is_excluded_is_not_drained(start, r):
@@ -271,7 +271,7 @@ def test_reload_is_refused_while_jobs_hold_what_it_takes_unless_forced(h, r):
         assert text in str(caught.value)
     assert h.members("default") == "0-4"
     lines = h.reload(new, groups={"b": "2"}, force=True)
-    assert lines == ["S: shrink 1", "S: grow 5-7 up 5-7 down ", "S: shrink 2", "S: shrink 0"]
+    assert lines == ["S: grow 5-7 up 5-7 down ", "S: shrink 0-2"]
 
 
 def test_reload_refuses_a_configuration_that_a_start_would_refuse(h, r):
@@ -281,7 +281,7 @@ def test_reload_refuses_a_configuration_that_a_start_would_refuse(h, r):
 
 
 def test_reload_tells_what_changed_in_properties_and_expiration(h, r):
-    h.acquire("S", "default", update=True)
+    h.acquire("S", "default")
     groups = {"b": "6-7", "exclude": "5"}
     h.properties("add", live="1")
     lines = h.reload(r(properties={"ssd": "0,6"}, expiration=5000.0), groups=groups)

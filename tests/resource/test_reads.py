@@ -102,5 +102,5 @@ def test_every_event_is_published_once_and_remembered(h):
 
 def test_an_inventory_of_nothing(start, r):
     h = start(r("", ""))
-    assert h.acquire("S", "default") == ["S: first  up  down "]
+    assert h.acquire("S", "default") == ["S: grow  up  down "]
     assert h.module.status()["online"] == EMPTY

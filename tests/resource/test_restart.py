@@ -11,7 +11,7 @@ def test_a_drain_survives_and_stays_as_it_was(start, h):
     h.drain("0-1", "broken fan")
     again = start(groups=CONFIG, saved=h.saved())
     assert again.drained() == h.drained()
-    assert again.acquire("S", "default") == ["S: first 0-4 up 2-4 down 0-1"]
+    assert again.acquire("S", "default") == ["S: grow 0-4 up 2-4 down 0-1"]
 
 
 def test_a_drain_follows_the_host_when_ranks_are_renumbered(start, h, r):
@@ -80,7 +80,7 @@ def test_leaving_goes_on_by_the_second_rule(start, h):
     assert again.move("0-1") == ("1", "0", "")
     again.acquire("S", "default")
     again.acquire("T", "b")
-    assert again.lines() == ["T: first 1,6-7 up 1,6-7 down "]
+    assert again.lines() == ["T: grow 1,6-7 up 1,6-7 down "]
     assert again.unhold(1, "0") == ["T: grow 0 up 0 down "]
     assert again.row("leaving", "node0") is None
 

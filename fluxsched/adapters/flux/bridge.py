@@ -40,9 +40,10 @@ from fluxsched.errors import FluxschedError, InvalidValue, RemoteProtocolError
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.lite import FREE
 from fluxsched.protocol.messages import alloc as msg
-from fluxsched.protocol.sessions.acquire_client import AcquireClient, Grown, Shrunk, Updated, WentOffline, WentOnline
+from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.runtime.system.clock import Clock, local_text
 from fluxsched.sched import effects as effect
+from fluxsched.sched.engine.group_changes import apply
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
 from fluxsched.sched.engine.set_aside import WAIT
 
@@ -109,32 +110,18 @@ class Bridge:
             self._end(f"resource.acquire: {reply.text or errno.errorcode.get(reply.errnum, reply.errnum)}")
             return
         first, now_s = not self._acquire.acquired, self._since_s()
-        for change in self._acquire.receive(reply.payload):
-            match change:
-                case Grown(resources, online, offline):
-                    parsed = ResourceSet.parse(resources)
-                    self._perform(self.scheduler.grown(DEFAULT_GROUP, parsed, online, offline, now_s))
-                    RunningJobLookup(self._handle, self._adopt, self._greeted).start(self._options.partial_ok)
-                case Shrunk(targets):
-                    self._perform(self.scheduler.shrunk(DEFAULT_GROUP, targets, typed=False, now_s=now_s))
-                case WentOnline(targets):
-                    self._perform(self.scheduler.went_online(targets))
-                case WentOffline(targets):
-                    self._perform(self.scheduler.went_offline(targets))
-                case Updated():
-                    self._updated(change)
+        change = self._acquire.receive(reply.payload)
+        if change.expiration_s is not None:
+            self._log(LOG_INFO, f"resource expiration updated to {change.expiration_s:.2f}")
+        self._perform(apply(self.scheduler, DEFAULT_GROUP, change, typed=False, now_s=now_s))
+        if change.grow is not None:
+            RunningJobLookup(self._handle, self._adopt, self._greeted).start(self._options.partial_ok)
         if not first:
             self._changed()
 
     def _since_s(self) -> float:
         """When resources change; of no matter to whom nobody waits for."""
         return self._clock.wall_s() if self._options.unsatisfiable == WAIT else 0.0
-
-    def _updated(self, change: Updated) -> None:
-        if change.expiration_s is not None:
-            self._log(LOG_INFO, f"resource expiration updated to {change.expiration_s:.2f}")
-        news = change.expiration_s, change.property_add, change.property_remove
-        self._perform(self.scheduler.updated(DEFAULT_GROUP, *news, self._since_s()))
 
     def _adopt(self, job: msg.HelloResponse, resources: ResourceSet, free: Idset) -> None:
         if unknown := resources.ranks - free - self._acquire.acquired:
@@ -258,8 +245,8 @@ class Bridge:
         self._rest_until_s = ended_s + REST * (ended_s - begun_s)
         if cut:
             self._changed()
-        elif not self._complaint and (next_notice_s := self.scheduler.next_notice_s) < inf:
-            self._handle.after(max(0.0, next_notice_s - now_s))  # a turn for whatever happens sooner replaces this one
+        elif not self._complaint and (retell_at_s := self.scheduler.retell_at_s) < inf:
+            self._handle.after(max(0.0, retell_at_s - now_s))  # a turn for whatever happens sooner replaces this one
 
     def _pass(self, now_s: float, until_s: float) -> bool:
         """Whether the pass was dropped because its time was up; each decision of it stands."""

@@ -1,66 +1,27 @@
-"""The resource module's end of one acquire stream (RFC 28): changes in, responses out, in either dialect.
+"""The resource module's end of one acquire stream (RFC 28): group changes in, merged for as long as they wait.
 
-Law: what happened is told in order. Only online and offline merge, never across a grow or shrink; a target that
-flipped and flipped back is not mentioned; grow and shrink are never cancelled or overtaken, and a grow states the
-availability of the moment it is sent. Between two of them the order is: grow, offline, online, updates.
+Law: changes are reported in order. Only online and offline merge, never across a grow or shrink; a target that changed
+and changed back is not mentioned; grow and shrink are never cancelled or overtaken, and a grow states the availability
+at the moment it is sent. Between two of them the order is: grow, offline and online, updates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from enum import Enum
+from collections.abc import Callable
 from typing import Any
 
-from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.group_change import GroupChange, GroupState, difference
+from fluxsched.core.idset import EMPTY
+from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import STREAMING, Message
-from fluxsched.protocol.messages.acquire import (
-    AcquireChange,
-    AcquireFirst,
-    AcquireRequest,
-    Grow,
-    Offline,
-    Online,
-    Shrink,
-    Update,
-)
-from fluxsched.protocol.messages.common import Payload
+from fluxsched.protocol.messages.acquire import AcquireRequest
+from fluxsched.protocol.sessions.acquire_stream import PLAIN, TYPED, AcquireState, after_change
 from fluxsched.protocol.sessions.machine import step
 
 PENDING_CHANGES_MAX = 1024
-"""Changes of one stream that wait to be taken. They are taken every turn: this many means that nobody takes them."""
-
-
-class AcquireState(Enum):
-    """Where a stream stands."""
-
-    WAITING = "acquired, first response not given yet"
-    STREAMING = "changes follow"
-    CLOSED = "cancelled, disconnected or failed"
-
-
-_CLOSED_ROW = {"close": AcquireState.CLOSED}
-TYPED = {
-    AcquireState.WAITING: {"first": AcquireState.STREAMING, **_CLOSED_ROW},
-    AcquireState.STREAMING: {
-        "grow": AcquireState.STREAMING,
-        "shrink": AcquireState.STREAMING,
-        "availability": AcquireState.STREAMING,
-        "update": AcquireState.STREAMING,
-        **_CLOSED_ROW,
-    },
-    AcquireState.CLOSED: _CLOSED_ROW,
-}
-"""The typed dialect (RFC 28 draft)."""
-
-PLAIN = {
-    **TYPED,
-    AcquireState.STREAMING: {
-        event: after for event, after in TYPED[AcquireState.STREAMING].items() if event != "grow"
-    },
-}
-"""The plain dialect (today's RFC 28): it has no grow after the first response."""
+"""Changes of one stream that wait to be taken. They are taken every turn: at this many, the peer does not read."""
 
 
 def read_acquire(message: Message, decode: Callable[[bytes | None, Any], Any] = codec.unpack) -> AcquireRequest:
@@ -83,139 +44,93 @@ def read_acquire(message: Message, decode: Callable[[bytes | None, Any], Any] = 
 
 
 class AcquireServer:
-    """One stream. Tell it what happens, `take` what must be sent. Misuse is a bug of ours: LocalProtocolError."""
+    """One stream: `add` what changed, `take` what must be sent. Misuse is a bug of ours: LocalProtocolError."""
 
     def __init__(self, typed: bool, accept_update: bool) -> None:
         self.typed = typed
-        self.accept_update = accept_update or not typed
         self.state = AcquireState.WAITING
-        self._targets = EMPTY
-        self._up = EMPTY  # as of now
-        self._said = EMPTY  # as of the last response made; the difference is the next offline and online
-        self._made: list[Payload] = []
-        self._fresh: dict[str, Any] | None = None  # resources of a grow that is not made yet ...
-        self._fresh_targets = EMPTY  # ... and its targets
-        self._updates: list[Payload] = []
-
-    @property
-    def targets(self) -> Idset:
+        self.targets = EMPTY
         """What the stream holds: grown and not shrunk."""
-        return self._targets
+        self._accept_update = accept_update or not typed
+        self._online = EMPTY  # as of now
+        self._reported = EMPTY  # as of the last change made; the difference is the next offline and online
+        self._made: list[GroupChange] = []
+        self._grow: ResourceSet | None = None  # not made yet: availability still merges into it
+        self._updates: list[GroupChange] = []
 
     @property
     def pending(self) -> bool:
         """Whether `take` has something to send."""
-        return bool(self._made or self._updates or self._fresh is not None or self._said != self._up)
+        return bool(self._made or self._updates or self._grow is not None or self._reported != self._online)
 
-    def first(self, resources: dict[str, Any], online: Idset, offline: Idset) -> None:
-        """All that the group owns. `online` and `offline` share out the targets of `resources`."""
-        self._join("first", resources, online, offline)
+    def add(self, change: GroupChange) -> None:
+        """The group changed; the first change is all that it has. Updates are dropped if the peer accepts none.
 
-    def grow(self, resources: dict[str, Any], online: Idset, offline: Idset) -> None:
-        """More targets (typed only); none of them may be held already. Raises LimitExceeded."""
-        self._join("grow", resources, online, offline)
+        Raises LimitExceeded.
+        """
+        waiting = len(self._made) + len(self._updates)
+        if waiting >= PENDING_CHANGES_MAX:
+            raise LimitExceeded(
+                f"{waiting} changes wait in one acquire stream, limit {PENDING_CHANGES_MAX}: "
+                "its peer does not read; end the stream"
+            )
+        after = after_change(self.typed, self.state, change)
+        self._check(change)
+        self.state = after
+        joined = change.joined
+        if change.grow is not None:
+            self._make()
+            self._grow = change.grow
+            self.targets |= joined
+            self._reported |= change.online & joined
+            self._online |= change.online & joined
+        if change.shrink:
+            self._make()
+            self._made.append(GroupChange(shrink=change.shrink))
+            self.targets -= change.shrink
+            self._reported -= change.shrink
+        self._online = ((self._online | change.online) - change.offline) & self.targets
+        if self._grow is not None:  # what the waiting grow will say by itself is not news
+            fresh = self._grow.ranks
+            self._reported = (self._reported - fresh) | (self._online & fresh)
+        if change.is_update and self._accept_update:
+            update = change.expiration_s, change.property_add, change.property_remove
+            self._updates.append(GroupChange(None, EMPTY, EMPTY, EMPTY, *update))
 
-    def shrink(self, targets: Idset) -> None:
-        """Targets leave; nothing more is said about them. Raises LimitExceeded."""
-        self._need_held(targets, "shrink")
-        self._step("shrink")
-        self._make()
-        text = str(targets)
-        self._made.append(Shrink(text) if self.typed else AcquireChange(shrink=text, down=text))
-        self._targets -= targets
-        self._up -= targets
-        self._said -= targets
-
-    def availability(self, online: Idset, offline: Idset) -> None:
-        """Targets that are usable now, and targets that are not."""
-        self._need_held(online | offline, "availability")
-        self._need_apart(online, offline)
-        self._step("availability")
-        self._up = (self._up | online) - offline
-        fresh = self._fresh_targets  # what the waiting grow will say by itself is not news
-        self._said = (self._said - fresh) | (self._up & fresh)
-
-    def update(
-        self,
-        expiration: float | None = None,
-        property_add: Mapping[str, Idset] | None = None,
-        property_remove: Mapping[str, Idset] | None = None,
-    ) -> None:
-        """R changes. Dropped when the acquirer does not accept updates. Raises LimitExceeded."""
-        self._step("update")
-        added, removed = _texts(property_add), _texts(property_remove)
-        if not self.accept_update or (expiration is None and added is None and removed is None):
-            return
-        kind = Update if self.typed else AcquireChange
-        self._updates.append(kind(expiration=expiration, property_add=added, property_remove=removed))
-
-    def take(self) -> list[Payload]:
-        """The responses to send now, in order; they are forgotten here."""
-        if self.state is AcquireState.CLOSED:
-            return []
+    def take(self) -> list[GroupChange]:
+        """What to send now, in order; it is forgotten here."""
         self._make()
         made, self._made = self._made, []
         return made
 
     def close(self) -> None:
         """The stream is over: nothing more will be sent. May come in every state."""
-        self._step("close")
-        self._made, self._updates, self._fresh = [], [], None
-        self._targets = self._up = self._said = self._fresh_targets = EMPTY
-
-    def _join(self, event: str, resources: dict[str, Any], online: Idset, offline: Idset) -> None:
-        self._need_apart(online, offline)
-        targets = online | offline
-        if not targets.isdisjoint(self._targets):
-            raise LocalProtocolError(f"{event} of targets {targets & self._targets}, which the stream holds already")
-        self._step(event)
-        self._make()
-        self._fresh, self._fresh_targets = resources, targets
-        self._targets |= targets
-        self._up |= online
-        self._said |= online
+        self.state = step(TYPED if self.typed else PLAIN, self.state, "close")
+        self._made, self._updates, self._grow = [], [], None
+        self.targets = self._online = self._reported = EMPTY
 
     def _make(self) -> None:
-        """Turn what could still merge into responses: behind them comes something that it must not cross."""
-        if self._fresh is not None:
-            self._made.append(self._grown(self._fresh, self._fresh_targets))
-            self._fresh, self._fresh_targets = None, EMPTY
-        if self._said != self._up:
-            self._made += self._difference(self._up - self._said, self._said - self._up)
-            self._said = self._up
+        """Finish what could still merge: behind it comes something that it must not cross."""
+        grow, self._grow = self._grow, None
+        if grow is not None:
+            online = self._reported & grow.ranks
+            self._made.append(GroupChange(grow, online=online, offline=grow.ranks - online))
+        if self._reported != self._online:
+            before = GroupState(EMPTY_R, self.targets, self._reported)
+            if (change := difference(before, before._replace(online=self._online))) is not None:
+                self._made.append(change)
+            self._reported = self._online
         self._made += self._updates
         self._updates = []
 
-    def _grown(self, resources: dict[str, Any], targets: Idset) -> Payload:
-        online = self._said & targets
-        if self.typed:
-            return Grow(resources, str(online), str(targets - online))
-        return AcquireFirst(resources, str(online))
-
-    def _difference(self, online: Idset, offline: Idset) -> list[Payload]:
-        up, down = str(online), str(offline)
-        if not self.typed:
-            return [AcquireChange(up=up or None, down=down or None)]
-        said: list[Payload] = [Offline(down)] if down else []
-        return [*said, Online(up)] if up else said
-
-    def _step(self, event: str) -> None:
-        waiting = len(self._made) + len(self._updates)
-        if event != "close" and waiting >= PENDING_CHANGES_MAX:
-            raise LimitExceeded(
-                f"{waiting} changes wait in one acquire stream, limit {PENDING_CHANGES_MAX}: "
-                "its peer does not read; end the stream"
-            )
-        self.state = step(TYPED if self.typed else PLAIN, self.state, event)
-
-    def _need_held(self, targets: Idset, event: str) -> None:
-        if not targets <= self._targets:
-            raise LocalProtocolError(f"{event} of targets {targets - self._targets}, which the stream does not hold")
-
-    def _need_apart(self, online: Idset, offline: Idset) -> None:
-        if not online.isdisjoint(offline):
-            raise LocalProtocolError(f"targets {online & offline} are given as online and as offline")
-
-
-def _texts(properties: Mapping[str, Idset] | None) -> dict[str, str] | None:
-    return {name: str(targets) for name, targets in properties.items()} if properties else None
+    def _check(self, change: GroupChange) -> None:
+        joined, shrink, reported = change.joined, change.shrink, change.online | change.offline
+        if not change.online.isdisjoint(change.offline):
+            raise LocalProtocolError(f"targets {change.online & change.offline} are given as online and as offline")
+        if not joined <= reported:
+            raise LocalProtocolError(f"grow of targets {joined - reported}, which are neither online nor offline")
+        if not joined.isdisjoint(self.targets):
+            raise LocalProtocolError(f"grow of targets {joined & self.targets}, which the stream holds already")
+        unknown = (shrink - self.targets) | (reported - joined - (self.targets - shrink))
+        if unknown:
+            raise LocalProtocolError(f"change of targets {unknown}, which the stream does not hold")

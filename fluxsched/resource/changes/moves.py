@@ -1,8 +1,8 @@
 """How targets go from group to group: shrink, wait, arrive, grow (rfc/acquisition.md).
 
 Law: nothing leaves while a job holds it, nor before the typed acquirer that was told to shrink has released it or is
-lost; only then does the next group grow. The one shortcut: what shall come home to the group that it was leaving, when
-nobody has acquired that, is home at once.
+lost; only then does the next group grow. The one shortcut: a target that returns to the group it was leaving is a
+member again at once if that group is not acquired.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Moves:
         """Members of whatever groups start leaving them: their acquirers are told to shrink."""
         for name, part in split(self._groups.members, targets):
             self._groups.leave(name, part)
-            self._sessions.shrink(name, part)
+            self._sessions.leave(name, part)
 
     def settle(self, candidates: Idset, now_s: float) -> None:
         """Let those of them move on that nothing holds back any more."""
@@ -87,13 +87,12 @@ class Moves:
             self._settled(goal, part, now_s)
 
     def settle_new(self, targets: Idset) -> None:
-        """Targets that no group owned are settled where they belong, and their acquirers grow."""
-        for name, part in self._groups.join(targets, self._holdings.held).items():
-            self._sessions.grow(name, part, self.usable)
+        """Targets that no group owned are settled where they belong."""
+        self._groups.join(targets, self._holdings.held)
 
     def finish(self, touched: Idset) -> None:
-        """The end of every call: acquirers hear what is usable, and moves are stored as they stand."""
-        self._sessions.announce(self.usable)
+        """The end of every call: acquirers are told what changed, and moves are stored as they stand."""
+        self._sessions.report(self.usable)
         moving = self._groups.moving
         for rank in touched & (moving | Idset.of(self._rows)):
             row = self._row(rank) if rank in moving else None
@@ -126,7 +125,7 @@ class Moves:
         session = self._sessions.get(source)
         if session is None and goal == source:
             return leaving
-        return leaving - self._holdings.held - (EMPTY if session is None else session.owing)
+        return leaving - self._holdings.held - (EMPTY if session is None else session.unreleased)
 
     def _settled(self, goal: str | None, arrived: Idset, now_s: float) -> None:
         drains = self._drains
@@ -134,8 +133,6 @@ class Moves:
             drains.lift(arrived, "excluded", None, now_s)
         else:
             drains.lift(drains.made_for_move(arrived), f"moved to group {goal}" if goal else "lost", None, now_s)
-        if goal is not None:
-            self._sessions.grow(goal, arrived, self.usable)
 
     def _post_release(self, source: str, goal: str | None, targets: Idset, now_s: float) -> None:
         context = {"idset": str(targets), "nodelist": self._targets.nodelist(targets), "from": source}

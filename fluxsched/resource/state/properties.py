@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fluxsched.core.group_change import Properties
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.resource.effects import Properties
 from fluxsched.resource.journal import Outbox
 from fluxsched.resource.state.inventory import Targets
 

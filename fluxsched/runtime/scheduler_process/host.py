@@ -28,14 +28,15 @@ from fluxsched.protocol.framing.header import NORESPONSE, REQUEST, RESPONSE, Mes
 from fluxsched.protocol.framing.lite import FREE
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.messages.jobs import RaiseRequest
-from fluxsched.protocol.sessions.acquire_client import AcquireClient, Grown, Shrunk, Updated, WentOffline, WentOnline
+from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.protocol.sessions.rpc import Answer, Calls
 from fluxsched.runtime.loop.turns import Timer, Turns
 from fluxsched.runtime.messaging.payload_memo import JobspecMemo
 from fluxsched.runtime.system.log import blamed, left, logger
 from fluxsched.sched import effects as effect
+from fluxsched.sched.engine.fault_location import policy_line
+from fluxsched.sched.engine.group_changes import apply
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.registry import policy_line
 from fluxsched.transport.base import Client
 
 log = logger("sched")
@@ -83,7 +84,7 @@ class SchedulerHost:
         self._pass: Iterator[Any] | None = None
         self._deferred: deque[Message] = deque()
         self._retell: Timer | None = None
-        self._next_notice_s = inf
+        self._retell_at_s = inf
         turns.source(self._take)
         turns.at_end(self._schedule)
         turns.at_end(self._flush)
@@ -106,19 +107,8 @@ class SchedulerHost:
         if answer.error is not None:
             raise FluxschedError(f"resource.acquire of group {group!r}: {answer.error}", answer.error.errnum)
         now_s = self._turns.wall_s
-        for change in self._acquires[group].receive(answer.payload or b""):
-            match change:
-                case Grown(resources, online, offline):
-                    self._perform(self.scheduler.grown(group, ResourceSet.parse(resources), online, offline, now_s))
-                case Shrunk(targets):
-                    self._perform(self.scheduler.shrunk(group, targets, typed=True, now_s=now_s))
-                case WentOnline(targets):
-                    self._perform(self.scheduler.went_online(targets))
-                case WentOffline(targets):
-                    self._perform(self.scheduler.went_offline(targets))
-                case Updated():
-                    news = change.expiration_s, change.property_add, change.property_remove
-                    self._perform(self.scheduler.updated(group, *news, now_s))
+        change = self._acquires[group].receive(answer.payload or b"")
+        self._perform(apply(self.scheduler, group, change, typed=True, now_s=now_s))
         if group in self._waiting:
             self._waiting.discard(group)
             if not self._waiting:
@@ -259,16 +249,16 @@ class SchedulerHost:
 
     def _await_retelling(self) -> None:
         """One timer, for a turn when the scheduler has something to tell though nothing happens; it may come early."""
-        at_s = self.scheduler.next_notice_s
-        if at_s < self._next_notice_s:
+        at_s = self.scheduler.retell_at_s
+        if at_s < self._retell_at_s:
             if self._retell is not None:
                 self._retell.cancel()
-            self._next_notice_s = at_s
+            self._retell_at_s = at_s
             self._retell = self._turns.after(at_s - self._turns.wall_s, self._retelling)
 
     def _retelling(self) -> None:
         """This turn ends with a pass, which tells what is due, and then sets the timer for what is not."""
-        self._next_notice_s = inf
+        self._retell_at_s = inf
 
     # -- messages -----------------------------------------------------------------------------------------------
 

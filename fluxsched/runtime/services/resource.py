@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.targets import parse_targets
@@ -38,6 +39,7 @@ from fluxsched.protocol.messages.resource import (
     UndrainRequest,
 )
 from fluxsched.protocol.sessions.acquire_server import AcquireServer, read_acquire
+from fluxsched.protocol.sessions.acquire_stream import AcquireState, to_messages
 from fluxsched.resource import effects as effect
 from fluxsched.resource.module import ResourceModule
 from fluxsched.resource.state.groups import GroupView
@@ -124,14 +126,12 @@ class ResourceService:
 
     def _acquire(self, request: RpcRequest) -> None:
         wanted = read_acquire(request.message)
-        typed = wanted.group is not None
-        accept_update = "update" in wanted.accept
-        session = AcquireServer(typed=typed, accept_update=accept_update)
+        session = AcquireServer(wanted.typed, wanted.accept_update)
         acquirer = Acquirer(request, session, wanted.group)
         request.open_stream(lambda: self._end_acquirer(request))
         self._acquirers[request] = acquirer
         try:
-            effects = self.module.acquire(request, wanted.group, typed, accept_update)
+            effects = self.module.acquire(request, wanted.group, wanted.typed)
         except Exception:
             del self._acquirers[request]
             raise
@@ -274,28 +274,15 @@ class ResourceService:
                         acquirer.request.error(errnum, text)
         self._turns.wake()
 
-    def _to_acquirer(self, key: Hashable, change: Any) -> None:
+    def _to_acquirer(self, key: Hashable, change: GroupChange) -> None:
         acquirer = self._acquirers.get(key)
-        if acquirer is None or (self.muted and not isinstance(change, effect.First)):
+        if acquirer is None or (self.muted and acquirer.session.state is not AcquireState.WAITING):
             return
         try:
-            self._tell(acquirer.session, change)
+            acquirer.session.add(change)
         except LimitExceeded as exc:
             acquirer.request.error(errno.EOVERFLOW, str(exc))
             self._turns.post(lambda: self._end_acquirer(acquirer.request))
-
-    def _tell(self, session: AcquireServer, change: Any) -> None:
-        match change:
-            case effect.First(resources=resources, online=online, offline=offline):
-                session.first(self._printed(resources), online, offline)
-            case effect.Grow(resources=resources, online=online, offline=offline):
-                session.grow(self._printed(resources), online, offline)
-            case effect.Shrink(targets=targets):
-                session.shrink(targets)
-            case effect.Availability(online=online, offline=offline):
-                session.availability(online, offline)
-            case effect.Update():
-                session.update(change.expiration_s, change.property_add, change.property_remove)
 
     def _printed(self, resources: ResourceSet) -> dict[str, Any]:
         """R as JSON, kept for the sets printed last: 16,384 different targets take 25 ms, and all ask for the same."""
@@ -314,8 +301,9 @@ class ResourceService:
             if self._router.unsent_bytes(acquirer.request.peer):
                 self._retry_later()
                 continue
-            for message in acquirer.session.take():
-                acquirer.request.respond(message)
+            for change in acquirer.session.take():
+                for message in to_messages(change, acquirer.session.typed, self._printed):
+                    acquirer.request.respond(message)
         self._journal.publish()
 
     def _retry_later(self) -> None:

@@ -1,34 +1,29 @@
 """The production parts joined in memory: resource module, acquire sessions, scheduler.
 
-Law: no rule is written here. Each message that would travel passes as the value that its sender made: what the resource
-module tells an acquirer goes through the two ends of its session into the scheduler, releases go back the same way.
+Law: no rule is written here. A change of a group passes as a value, without a codec: from the resource module through
+the two ends of its stream into the scheduler; releases go back the same way.
 Jobs are held for the resource module only while a site file moves targets, since nothing else asks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.protocol.sessions.acquire_client import AcquireClient, Grown, Shrunk, Updated, WentOffline, WentOnline
+from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.protocol.sessions.acquire_server import AcquireServer
 from fluxsched.resource import effects as told
 from fluxsched.resource.module import ResourceModule
 from fluxsched.resource.state.inventory import Inventory
 from fluxsched.sched import effects as done
+from fluxsched.sched.engine.group_changes import apply
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.set_aside import WAIT
 from fluxsched.sched.policy import Policy
 
 ACQUIRER = "scheduler"
 """The one peer of the resource module; it acquires every group."""
-
-
-def as_value(payload: object, kind: object) -> Any:
-    """In place of a codec: the message itself."""
-    return payload
 
 
 def virtual_text(time_s: float) -> str:
@@ -64,13 +59,13 @@ class System:
             self._open(group)
 
     def tell(self, effects: Iterable[told.Effect]) -> None:
-        """Pass on what the resource module has to say, all of it, until nobody has anything more to say."""
-        news = list(effects)
-        while news:
-            for one in news:
+        """Pass on what the resource module tells acquirers, and what follows from it, until nothing is left."""
+        pending = list(effects)
+        while pending:
+            for one in pending:
                 if isinstance(one, told.ToAcquirer):
-                    _say(self._streams[one.group][0], one.change)
-            news = [effect for group in self._streams for effect in self._deliver(group)]
+                    self._streams[one.group][0].add(one.change)
+            pending = [effect for group in self._streams for effect in self._deliver(group)]
 
     def perform(self, effects: Iterable[done.Effect]) -> None:
         """Releases go to the resource module; everything else is for jobs and waits in `out`."""
@@ -93,57 +88,26 @@ class System:
         self.scheduler.check()
 
     def _open(self, group: str) -> None:
-        client = AcquireClient(group, decode=as_value)
+        client = AcquireClient(group)
         request = client.request()
         assert request is not None, "the typed dialect has a request"
         self._streams[group] = AcquireServer(request.typed, request.accept_update), client
-        self.tell(self.module.acquire(ACQUIRER, request.group, request.typed, request.accept_update))
+        self.tell(self.module.acquire(ACQUIRER, request.group, request.typed))
 
     def _deliver(self, group: str) -> list[told.Effect]:
         """What waits in a stream reaches the scheduler; returns what the resource module answers to its releases."""
         server, client = self._streams[group]
-        news: list[told.Effect] = []
-        for payload in server.take():
-            for change in client.receive(cast("bytes", payload)):
-                for one in _hear(self.scheduler, group, change, self.now_s):
-                    if isinstance(one, done.Release):
-                        news += self._released(one)
-                    else:
-                        self.out.append(one)
-        return news
+        answers: list[told.Effect] = []
+        for change in server.take():
+            client.accept(change)
+            for one in apply(self.scheduler, group, change, typed=True, now_s=self.now_s):
+                if isinstance(one, done.Release):
+                    answers += self._released(one)
+                else:
+                    self.out.append(one)
+        return answers
 
     def _released(self, release: done.Release) -> list[told.Effect]:
         request = self._streams[release.group][1].release(release.targets)
         return self.module.release(ACQUIRER, request.group, Idset.parse(request.targets), self.now_s)
 
-
-def _say(server: AcquireServer, change: told.Change) -> None:
-    """A change of a group, in the words of its stream; R passes as the value that it is."""
-    match change:
-        case told.First(resources, online, offline):
-            server.first(cast("dict[str, Any]", resources), online, offline)
-        case told.Grow(resources, online, offline):
-            server.grow(cast("dict[str, Any]", resources), online, offline)
-        case told.Shrink(targets):
-            server.shrink(targets)
-        case told.Availability(online, offline):
-            server.availability(online, offline)
-        case told.Update():
-            server.update(change.expiration_s, change.property_add, change.property_remove)
-
-
-def _hear(scheduler: Scheduler, group: str, change: object, now_s: float) -> list[done.Effect]:
-    """What a stream said at `now_s`, to the scheduler."""
-    match change:
-        case Grown(resources, online, offline):
-            return scheduler.grown(group, cast("ResourceSet", resources), online, offline, now_s)
-        case Shrunk(targets):
-            return scheduler.shrunk(group, targets, typed=True, now_s=now_s)
-        case WentOnline(targets):
-            return scheduler.went_online(targets)
-        case WentOffline(targets):
-            return scheduler.went_offline(targets)
-        case Updated():
-            news = change.expiration_s, change.property_add, change.property_remove
-            return scheduler.updated(group, *news, now_s)
-    raise AssertionError(f"{change} is no change of a stream")

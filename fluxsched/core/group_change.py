@@ -1,0 +1,75 @@
+"""What changes in an acquired group of targets (RFC 28): one value from the resource module to the scheduler.
+
+Law: the parts of a change apply in the order grow, shrink, offline, online, update. `difference` is the only place that
+works out a change from two states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+
+Properties: TypeAlias = Mapping[str, Idset]
+"""Property name to targets."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """What an acquirer is told at once; `online` and `offline` cover all targets of `grow`.
+
+    `grow` is empty, not None, when a group without targets is acquired. `expiration_s` (seconds since the epoch, 0 for
+    none) and the properties are None or empty where R stays as it is.
+    """
+
+    grow: ResourceSet | None = None
+    shrink: Idset = EMPTY
+    online: Idset = EMPTY
+    offline: Idset = EMPTY
+    expiration_s: float | None = None
+    property_add: Properties = field(default_factory=dict)
+    property_remove: Properties = field(default_factory=dict)
+
+    @property
+    def joined(self) -> Idset:
+        """The targets of `grow`."""
+        return EMPTY if self.grow is None else self.grow.ranks
+
+    @property
+    def is_update(self) -> bool:
+        """Whether R changes on targets that stay."""
+        return self.expiration_s is not None or bool(self.property_add) or bool(self.property_remove)
+
+
+class GroupState(NamedTuple):
+    """A group as its acquirer knows it: its targets, those of them that are usable, and the R that describes them."""
+
+    resources: ResourceSet
+    targets: Idset
+    online: Idset
+
+
+def difference(before: GroupState, after: GroupState) -> GroupChange | None:
+    """What changed from one state to the next; None if nothing did."""
+    joined, left = after.targets - before.targets, before.targets - after.targets
+    online = after.online - before.online
+    offline = (before.online - after.online - left) | (joined - after.online)
+    expiration_s, added, removed = None, dict[str, Idset](), dict[str, Idset]()
+    one, other = before.resources, after.resources
+    if one is not other:
+        stay = before.targets & after.targets
+        expiration_s = None if one.expiration_s == other.expiration_s else other.expiration_s
+        added, removed = _gained(one, other, stay), _gained(other, one, stay)
+    if not (joined or left or online or offline or added or removed) and expiration_s is None:
+        return None
+    grow = other.restrict(joined) if joined else None
+    return GroupChange(grow, left, online, offline, expiration_s, added, removed)
+
+
+def _gained(before: ResourceSet, after: ResourceSet, among: Idset) -> dict[str, Idset]:
+    """Properties that targets `among` have after and did not have before."""
+    pairs = ((name, (ids & among) - before.properties.get(name, EMPTY)) for name, ids in after.properties.items())
+    return {name: ids for name, ids in pairs if ids}
