@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from fluxsched.sched.decisions import (
     BACKFILLED,
@@ -54,7 +54,7 @@ class Option:
     `parse` raises ValueError for what is not allowed; `help` says what the option does and allows.
     """
 
-    default: object
+    default: Any
     choices: tuple[str, ...] = ()
     parse: Callable[[str], object] | None = None
     help: str = ""

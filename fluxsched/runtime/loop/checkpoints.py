@@ -27,8 +27,8 @@ class Checkpoints:
         self._wanted = threading.Semaphore(0)
         self._copied: threading.Event | None = None
         self._closing = False
-        self._thread = threading.Thread(target=self._copy, name="fluxsched-checkpoints", daemon=True)
-        self._thread.start()
+        self._copier = threading.Thread(target=self._copy, name="fluxsched-checkpoints", daemon=True)
+        self._copier.start()
 
     def written(self, connection: sqlite3.Connection, rows: int) -> None:
         """So many rows were committed by `connection`. Raises sqlite3.Error if what is left cannot be copied."""
@@ -46,7 +46,7 @@ class Checkpoints:
         """End the thread; SQLite copies what is left when the last connection is closed."""
         self._closing = True
         self._wanted.release()
-        self._thread.join()
+        self._copier.join()
 
     def _copy(self) -> None:
         while self._wanted.acquire() and not self._closing:

@@ -110,8 +110,8 @@ class Store:
         self._inode = os.stat(self._path).st_ino
         connection, copying = self._open(), self._open()  # here: nobody would hear that a thread could not
         self._checkpoints = Checkpoints(copying)
-        self._thread = threading.Thread(target=self._write, args=(connection,), name="fluxsched-store", daemon=True)
-        self._thread.start()
+        self._writer = threading.Thread(target=self._write, args=(connection,), name="fluxsched-store", daemon=True)
+        self._writer.start()
 
     def _prepare(self) -> None:
         try:
@@ -199,7 +199,7 @@ class Store:
         self._queue.put((self._groups, []))
         self._groups = []
         self._queue.put(None)
-        self._thread.join()
+        self._writer.join()
         self._reader.close()
 
     def _committed(self, works: list[Work]) -> Work:

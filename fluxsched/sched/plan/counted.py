@@ -51,7 +51,7 @@ class Shadow(Skips):
 
     def set(self, shadow_s: float, extra: int, now_s: float) -> None:
         """The only reservation begins at `shadow_s`, and so many cores will still be free then."""
-        self.extra = extra
+        self.extra = float(extra)
         self.shadow_s = shadow_s
         self.short_s = least_beyond(shadow_s, now_s)
 
