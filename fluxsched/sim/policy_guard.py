@@ -12,8 +12,7 @@ from contextlib import contextmanager
 
 from fluxsched.core.waitstatus import exit_code
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.sched.engine.fault_location import policy_line
-from fluxsched.sched.registry import OWN, parse_spec, split_queues
+from fluxsched.sched.registry import OWN, parse_spec, policy_line, split_queues
 
 
 def exit_text(fault: SystemExit) -> str:

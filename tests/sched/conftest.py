@@ -197,7 +197,7 @@ def simulate() -> Callable[..., Study]:
             if meanwhile and now_s in meanwhile:
                 meanwhile[now_s](scheduler)
             if fresh:
-                group.stir()
+                group.invalidate_pass()
             for effect in scheduler.schedule(now_s):
                 if isinstance(effect, Granted):
                     study.starts[effect.jobid] = now_s
@@ -208,8 +208,8 @@ def simulate() -> Callable[..., Study]:
                     if end_s not in times:
                         times = sorted([*times, end_s])
             scheduler.check()
-            for lane in group.lanes.values():
-                for kept in lane.planned.values():
+            for queue in group.queues.values():
+                for kept in queue.planned.values():
                     study.estimates.setdefault(kept.jobid, []).append((now_s, kept.start_s))
         return study
 

@@ -245,8 +245,8 @@ class Bridge:
         self._rest_until_s = ended_s + REST * (ended_s - begun_s)
         if cut:
             self._changed()
-        elif not self._complaint and (retell_at_s := self.scheduler.retell_at_s) < inf:
-            self._handle.after(max(0.0, retell_at_s - now_s))  # a turn for whatever happens sooner replaces this one
+        elif not self._complaint and (next_notice_s := self.scheduler.next_notice_s) < inf:
+            self._handle.after(max(0.0, next_notice_s - now_s))  # a turn for whatever happens sooner replaces this one
 
     def _pass(self, now_s: float, until_s: float) -> bool:
         """Whether the pass was dropped because its time was up; each decision of it stands."""

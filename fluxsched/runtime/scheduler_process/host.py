@@ -34,9 +34,9 @@ from fluxsched.runtime.loop.turns import Timer, Turns
 from fluxsched.runtime.messaging.payload_memo import JobspecMemo
 from fluxsched.runtime.system.log import blamed, left, logger
 from fluxsched.sched import effects as effect
-from fluxsched.sched.engine.fault_location import policy_line
 from fluxsched.sched.engine.group_changes import apply
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.registry import policy_line
 from fluxsched.transport.base import Client
 
 log = logger("sched")
@@ -84,7 +84,7 @@ class SchedulerHost:
         self._pass: Iterator[Any] | None = None
         self._deferred: deque[Message] = deque()
         self._retell: Timer | None = None
-        self._retell_at_s = inf
+        self._next_notice_s = inf
         turns.source(self._take)
         turns.at_end(self._schedule)
         turns.at_end(self._flush)
@@ -249,16 +249,16 @@ class SchedulerHost:
 
     def _await_retelling(self) -> None:
         """One timer, for a turn when the scheduler has something to tell though nothing happens; it may come early."""
-        at_s = self.scheduler.retell_at_s
-        if at_s < self._retell_at_s:
+        at_s = self.scheduler.next_notice_s
+        if at_s < self._next_notice_s:
             if self._retell is not None:
                 self._retell.cancel()
-            self._retell_at_s = at_s
+            self._next_notice_s = at_s
             self._retell = self._turns.after(at_s - self._turns.wall_s, self._retelling)
 
     def _retelling(self) -> None:
         """This turn ends with a pass, which tells what is due, and then sets the timer for what is not."""
-        self._retell_at_s = inf
+        self._next_notice_s = inf
 
     # -- messages -----------------------------------------------------------------------------------------------
 

@@ -1,55 +1,35 @@
-"""One acquired group as the scheduler sees it: its pool, its lanes of waiting jobs, and what these have been told.
+"""One acquired group as the scheduler sees it: its pool, its queues of waiting jobs, and verdicts on their requests.
 
-Law: nothing is judged before the first grow (RFC 28 draft); from then on every job of a lane is feasible, and the
+Law: nothing is judged before the first grow (RFC 28 draft); from then on every job of a queue is feasible, and the
 others are set aside or have been denied. A verdict is worked out once a request and generation, since it does not
-depend on the weather (law 10).
+depend on what is up or busy (law 10).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LimitExceeded, RemoteProtocolError
-from fluxsched.sched.decisions import Reason
 from fluxsched.sched.effects import Annotated, Denied
-from fluxsched.sched.engine.policy_queue import Lane
-from fluxsched.sched.engine.set_aside import WAIT, Aside, TimeText, utc_text
+from fluxsched.sched.engine.notices import Notices
+from fluxsched.sched.engine.policy_queue import PolicyQueue
+from fluxsched.sched.engine.set_aside import WAIT, SetAside, TimeText, utc_text
 from fluxsched.sched.ledger import Holding, Ledger
 from fluxsched.sched.plan.running import RunningJobs
+from fluxsched.sched.policy import Policy
 from fluxsched.sched.pool.place import shortage
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.pending import Waiting
-
-if TYPE_CHECKING:
-    from fluxsched.sched.policy import Policy
 
 REQUESTS_MAX = 4096
 """Requests that are remembered with their verdicts; some hundred bytes each."""
 
 
-class Told:
-    """What the owner of a waiting job has heard, and when (wall time, seconds); `owed` if something was kept back."""
-
-    __slots__ = ("at_s", "estimate_s", "owed", "reason")
-
-    def __init__(self) -> None:
-        self.at_s = 0.0
-        self.reason: str | None = None
-        self.estimate_s: float | None = None
-        self.owed = False
-
-    def taken_back(self) -> dict[str, None]:
-        """The annotations that no longer hold once the job has started."""
-        notes = {} if self.reason is None else {"reason_pending": None}
-        return notes if self.estimate_s is None else {**notes, "t_estimate": None}
-
-
-class _Judged:
+class _Verdict:
     """The first of equal requests and its verdict as of a generation of the pool; `asked` is one of the others.
 
     `have` is how many nodes (or slots) could hold it, `had` the same when it last was feasible.
@@ -66,12 +46,12 @@ class _Judged:
 
 
 class Group:
-    """`leaving` are targets shrunk and not yet released; `changed` tells that a pass may decide something new, `stamp`
-    counts events.
+    """`leaving` are targets shrunk and not yet released; `changed` tells that a pass may decide something new, `events`
+    counts what happens.
 
-    `lanes` are its queues that have a policy of their own, by name, in the order in which they are served, then the one
-    for all others, by the empty name. `aside` are the jobs of all of them that are set aside, by id; `short_since_s` is
-    when the group last lost something, or became known (wall time, seconds). `tells` if owners are told.
+    `queues` are those that have a policy of their own, by name, in the order in which they are served, then the one for
+    all others, by the empty name. `set_aside` are jobs of all of them, by id; `short_since_s` is when the group last
+    lost something, or was acquired (wall time, seconds).
     """
 
     def __init__(
@@ -81,37 +61,33 @@ class Group:
         ledger: Ledger,
         policies: Sequence[tuple[str, Policy]],
         unsatisfiable: str = WAIT,
-        tells: bool = True,
+        telling: bool = True,
         time_text: TimeText = utc_text,
     ) -> None:
         self.name = name
         self.pool = pool
-        self.lanes = {queue: Lane(queue, policy) for queue, policy in policies}
+        self.queues = {queue: PolicyQueue(queue, policy) for queue, policy in policies}
         self.running = RunningJobs(pool, ledger)
         self.grown = False
         self.leaving = EMPTY
         self.expiration_s = 0.0
         self.changed = False
-        self.stamp = 0
-        self.reasons: dict[int, Reason] = {}
-        self.told: dict[int, Told] = {}
+        self.events = 0
+        self.notices = Notices(telling)
         self.ledger = ledger
-        self.aside: dict[int, Aside] = {}
-        for lane in self.lanes.values():
-            lane.aside = self.aside
+        self.set_aside: dict[int, SetAside] = {}
         self.short_since_s = inf
         self._patient = unsatisfiable == WAIT
-        self._tells = tells
         self.time_text = time_text
-        self._judged: dict[Request, _Judged] = {}
-        self._by_id: dict[int, _Judged] = {}
+        self._verdicts: dict[Request, _Verdict] = {}
+        self._by_id: dict[int, _Verdict] = {}
 
-    def stir(self) -> None:
-        """Something has happened after which everyone who waits is to be looked at."""
+    def invalidate_pass(self) -> None:
+        """Something has happened after which every waiting job is to be examined."""
         self.changed = True
-        self.stamp += 1
-        for lane in self.lanes.values():
-            lane.news = None
+        self.events += 1
+        for queue in self.queues.values():
+            queue.arrivals = None
 
     # ---- targets
 
@@ -123,7 +99,7 @@ class Group:
         self.expiration_s = resources.expiration_s if resources.ranks or not self.grown else self.expiration_s
         if not self.grown:
             self.grown, self.short_since_s = True, now_s
-        self.stir()
+        self.invalidate_pass()
         self.ledger.count_in(resources.ranks)
         self.running.changed(resources.ranks)
 
@@ -134,61 +110,56 @@ class Group:
         self._remember(now_s)
         self.pool.remove(targets)
         self.running.changed(targets)
-        self.stir()
+        self.invalidate_pass()
 
-    def weather(self, targets: Idset, up: bool) -> None:
+    def set_availability(self, targets: Idset, up: bool) -> None:
         """Targets of this group may be used again, or may not; what is planned moves."""
         touched = targets & self.pool.down if up else (targets & self.pool.ranks) - self.pool.down
         if touched:
             (self.pool.set_up if up else self.pool.set_down)(touched)
             self.running.changed(touched)
-            self.stir()
+            self.invalidate_pass()
 
-    def describe(self, add: Mapping[str, Idset], remove: Mapping[str, Idset], now_s: float = 0.0) -> None:
+    def change_properties(self, add: Mapping[str, Idset], remove: Mapping[str, Idset], now_s: float = 0.0) -> None:
         """Takes over properties that changed at `now_s`."""
         self._remember(now_s)
         self.pool.describe(add, remove)
         self.running.changed(EMPTY)
-        self.stir()
+        self.invalidate_pass()
 
     # ---- jobs that wait
 
-    def lane_of(self, jobid: int) -> Lane | None:
+    def queue_of(self, jobid: int) -> PolicyQueue | None:
         """Where the job waits."""
-        for lane in self.lanes.values():
-            if jobid in lane.queue.entries:
-                return lane
+        for queue in self.queues.values():
+            if jobid in queue.jobs.entries:
+                return queue
         return None
 
     @property
     def waiting(self) -> int:
         """How many jobs wait."""
-        return sum([len(lane.queue) for lane in self.lanes.values()]) + len(self.aside)
+        return sum([len(queue.jobs) for queue in self.queues.values()]) + len(self.set_aside)
 
-    def enter(self, job: Waiting, queue: str | None) -> Lane:
-        """A job joins the lane of its queue. Raises LimitExceeded when that is full."""
-        lane = self._lane_for(queue)
-        lane.enter(job, self.running)
+    def add(self, job: Waiting, name: str | None) -> PolicyQueue:
+        """A job joins the queue of this name. Raises LimitExceeded when that is full."""
+        queue = self._queue_for(name)
+        queue.add(job, self.running)
         self.changed = True
-        self.stamp += 1
-        return lane
+        self.events += 1
+        return queue
 
-    def _lane_for(self, queue: str | None) -> Lane:
-        """The lane of a queue: its own, else the one for all others."""
-        return self.lanes.get(queue or "") or self.lanes[""]
+    def _queue_for(self, name: str | None) -> PolicyQueue:
+        """The queue of this name if it has a policy of its own, else the one for all others."""
+        return self.queues.get(name or "") or self.queues[""]
 
-    def forget(self, jobid: int, lane: Lane) -> bool:
-        """Takes a job off a lane; whether it was there."""
-        job = lane.queue.remove(jobid)
-        self.forget_words(jobid)
+    def remove(self, jobid: int, queue: PolicyQueue) -> bool:
+        """Takes a job off a queue; whether it was there."""
+        job = queue.jobs.remove(jobid)
+        self.notices.forget(jobid)
         if job is not None:
-            lane.left(job, self.running)
+            queue.removed(job, self.running)
         return job is not None
-
-    def forget_words(self, jobid: int) -> Told | None:
-        """The job waits no longer: what its owner has heard."""
-        self.reasons.pop(jobid, None)
-        return self.told.pop(jobid, None)
 
     def judge(self, request: Request) -> tuple[Request, str | None]:
         """The request, as the same object for equal ones, and why it can never fit here.
@@ -197,7 +168,7 @@ class Group:
         """
         known = self._by_id.get(id(request))
         if known is None or known.asked is not request:
-            known = self._by_id[id(request)] = self._judged_like(request)
+            known = self._by_id[id(request)] = self._verdict_on(request)
         if known.generation != self.pool.generation and self.grown:
             if known.why is None and known.generation >= 0:
                 known.had = known.have
@@ -205,127 +176,131 @@ class Group:
             known.have, known.why = shortage(self.pool, known.request)
         return known.request, known.why
 
-    def _judged_like(self, request: Request) -> _Judged:
-        """What is known of an equal request. Who asks again with the same object is spared the comparison."""
-        if len(self._judged) >= REQUESTS_MAX or len(self._by_id) >= REQUESTS_MAX:
-            self._judged.clear()
+    def _verdict_on(self, request: Request) -> _Verdict:
+        """What is known of an equal request. The same object asked again is not compared."""
+        if len(self._verdicts) >= REQUESTS_MAX or len(self._by_id) >= REQUESTS_MAX:
+            self._verdicts.clear()
             self._by_id.clear()
-        known = self._judged.get(request)
+        known = self._verdicts.get(request)
         if known is None:
-            known = self._judged[request] = _Judged(request)
+            known = self._verdicts[request] = _Verdict(request)
         known.asked = request
         return known
 
     def _remember(self, now_s: float) -> None:
-        """Something may be lost now: what there was of all that is waited for is worked out before it is."""
+        """Targets are about to be lost: what there is for each waiting request is worked out before."""
         self.short_since_s = now_s
-        for lane in self.lanes.values() if self._patient and self.grown else ():
-            for request, _ in lane.queue.requests():
+        for queue in self.queues.values() if self._patient and self.grown else ():
+            for request, _ in queue.jobs.requests():
                 self.judge(request)
 
     def judge_all(self, now_s: float = 0.0, first: bool = False) -> list[Denied | Annotated]:
-        """Judges all who wait again at `now_s`, held jobs too, after targets or properties have changed.
+        """Judges all waiting jobs again at `now_s`, held jobs too, after targets or properties have changed.
 
-        Who was set aside and fits is back; what has become infeasible is set aside, or denied. With the `first` targets
-        nobody has been judged before.
+        A job that was set aside and fits is back; one that has become infeasible is set aside, or denied. With the
+        `first` targets no job has been judged before.
         """
-        found = self._judge_aside()
-        for lane in self.lanes.values():
-            if all(self.judge(request)[1] is None for request, _ in lane.queue.requests()):
+        found = self._judge_set_aside()
+        for queue in self.queues.values():
+            if all(self.judge(request)[1] is None for request, _ in queue.jobs.requests()):
                 continue
-            for job in lane.queue.everyone():
+            for job in queue.jobs.everyone():
                 _, why = self.judge(job.request)
                 if why is None:
                     continue
                 if self._patient and not (first and self.refuses(job.t_submit_s, False)):
-                    found += self._set_aside(job, lane, why, now_s, lost=not first)
+                    found += self._put_aside(job, queue, why, now_s, lost=not first)
                 else:
-                    self.forget(job.jobid, lane)
+                    self.remove(job.jobid, queue)
                     found.append(Denied(job.jobid, why))
         return found
 
-    # ---- jobs that were accepted and do not fit any more
+    # ---- jobs that were accepted and no longer fit
 
     def refuses(self, t_submit_s: float, asks_to_wait: bool) -> bool:
         """Whether an infeasible job is new, so that it is denied; else it was accepted (see `set_aside`)."""
         return not self._patient or not (asks_to_wait or t_submit_s < self.short_since_s)
 
-    def put_aside(self, job: Waiting, queue: str | None, why: str) -> list[Denied | Annotated]:
+    def add_infeasible(self, job: Waiting, name: str | None, why: str) -> list[Denied | Annotated]:
         """A job that arrives infeasible, and was accepted before."""
-        aside = self.aside[job.jobid] = Aside(job, self._lane_for(queue), why, self.short_since_s, False, None)
-        return self._tell_aside(aside)
+        aside = self.set_aside[job.jobid] = SetAside(job, self._queue_for(name), why, self.short_since_s, False, None)
+        return self._tell_set_aside(aside)
 
-    def _set_aside(self, job: Waiting, lane: Lane, why: str, now_s: float, lost: bool) -> list[Denied | Annotated]:
-        lane.queue.remove(job.jobid)
-        lane.left(job, self.running)
-        self.reasons.pop(job.jobid, None)
+    def _put_aside(
+        self, job: Waiting, queue: PolicyQueue, why: str, now_s: float, lost: bool
+    ) -> list[Denied | Annotated]:
+        queue.jobs.remove(job.jobid)
+        queue.removed(job, self.running)
         had = self._by_id[id(job.request)].had
-        aside = self.aside[job.jobid] = Aside(job, lane, why, now_s, lost, had)
-        return self._tell_aside(aside)
+        aside = self.set_aside[job.jobid] = SetAside(job, queue, why, now_s, lost, had)
+        return self._tell_set_aside(aside)
 
-    def _tell_aside(self, aside: Aside) -> list[Denied | Annotated]:
-        """What is missing goes to the owner at once: it is no estimate that moves."""
-        if not self._tells:
-            return []
-        told = self.told.setdefault(aside.job.jobid, Told())
-        told.reason, told.owed = aside.reason(self.time_text), False
-        taken_back = {} if told.estimate_s is None else {"t_estimate": None}
-        told.estimate_s = None
-        return [Annotated(aside.job.jobid, {"sched": {"reason_pending": told.reason, **taken_back}})]
+    def _tell_set_aside(self, aside: SetAside) -> list[Denied | Annotated]:
+        told = self.notices.tell_now(aside.job.jobid, aside.reason(self.time_text))
+        return [] if told is None else [told]
 
-    def _judge_aside(self) -> list[Denied | Annotated]:
+    def _judge_set_aside(self) -> list[Denied | Annotated]:
         found: list[Denied | Annotated] = []
-        for jobid, aside in list(self.aside.items()):
+        for jobid, aside in list(self.set_aside.items()):
             _, why = self.judge(aside.job.request)
             if why is not None:
                 if why != aside.why:
                     aside.why = why
-                    found += self._tell_aside(aside)
+                    found += self._tell_set_aside(aside)
                 continue
             try:
-                aside.lane.enter(aside.job, self.running)
+                aside.queue.add(aside.job, self.running)
             except LimitExceeded:  # the queue is full meanwhile: it is judged again with the next change
                 continue
-            del self.aside[jobid]
-            told = self.forget_words(jobid)
-            if told is not None:
-                found.append(Annotated(jobid, {"sched": told.taken_back()}))
+            del self.set_aside[jobid]
+            withdrawn = self.notices.forget(jobid)
+            if withdrawn is not None:
+                found.append(Annotated(jobid, {"sched": withdrawn}))
         return found
 
-    def why_aside(self, jobid: int) -> str | None:
+    def why_set_aside(self, jobid: int) -> str | None:
         """What is missing for a job that is set aside, and since when; None for any other."""
-        aside = self.aside.get(jobid)
+        aside = self.set_aside.get(jobid)
         return None if aside is None else aside.reason(self.time_text)
 
     def withdraw(self, jobid: int) -> bool:
-        """The job wants nothing any more, wherever it waits; whether it was there."""
-        if self.aside.pop(jobid, None) is not None:
-            self.forget_words(jobid)
+        """The request of the job is withdrawn, wherever it waits; whether it was there."""
+        if self.set_aside.pop(jobid, None) is not None:
+            self.notices.forget(jobid)
             return True
-        lane = self.lane_of(jobid)
-        if lane is None or not self.forget(jobid, lane):
+        queue = self.queue_of(jobid)
+        if queue is None or not self.remove(jobid, queue):
             return False
-        self.stir()
+        self.invalidate_pass()
         return True
 
     def prioritize(self, jobid: int, priority: int) -> None:
         """A new priority for a job, if it waits here."""
-        aside = self.aside.get(jobid)
+        aside = self.set_aside.get(jobid)
         if aside is not None:
             aside.job = aside.job._replace(priority=priority)
             return
-        for lane in self.lanes.values():
-            if lane.queue.prioritize(jobid, priority):
-                self.stir()
+        for queue in self.queues.values():
+            if queue.jobs.prioritize(jobid, priority):
+                self.invalidate_pass()
 
     # ---- jobs that run
 
     def freed(self, jobid: int) -> None:
         """The job has given back a part of what it holds, or all."""
         self.running.freed(jobid)
-        self.stir()
+        self.invalidate_pass()
 
     def holdings(self) -> Iterator[Holding]:
         """Jobs that hold something that is counted here, in the order in which they began."""
         pool = self.pool
         return (holding for holding in self.ledger if any(rank in pool for rank in holding.parts))
+
+    def check(self) -> None:
+        """Asserts law 5 over this group, for tests and the simulator; linear in its jobs."""
+        assert self.leaving <= self.ledger.held(self.leaving), "a target is free and not released"
+        assert not self.leaving & self.pool.ranks, "a leaving target is still counted"
+        offered = {job.jobid for queue in self.queues.values() for job in queue.jobs.everyone()}
+        assert offered.isdisjoint(self.set_aside), "a job is offered that is set aside"
+        self.notices.check(offered, offered | self.set_aside.keys())
+        self.running.check()

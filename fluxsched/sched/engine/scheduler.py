@@ -1,7 +1,6 @@
 """The scheduler: events of the resource module and the job manager in, effects out (RFC 27, RFC 28 draft).
 
-Law: every event is applied whole or refused before anything changes; a pass asks the policy for one decision at a time
-and makes it real, or refuses it, before the next (law 2), so a pass may be dropped between any two. No clock, no I/O.
+Law: every event is applied whole or refused before anything changes. No clock, no I/O.
 
 What a peer got wrong raises RemoteProtocolError and changes nothing; a bad jobspec is denied with its reason. What a
 policy raises goes up as it is: everything committed so far stands, and was handed out as effects.
@@ -17,16 +16,15 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.why import Why
-from fluxsched.errors import InvalidValue, LocalProtocolError, Refused, RemoteProtocolError
-from fluxsched.sched.decisions import Decision, Deny, Reservation, Start
+from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
+from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Raise, Release
-from fluxsched.sched.engine.fault_location import raise_at
 from fluxsched.sched.engine.group import Group
-from fluxsched.sched.engine.policy_queue import Lane
-from fluxsched.sched.engine.scheduling_pass import Desk
+from fluxsched.sched.engine.passes import Passes
+from fluxsched.sched.engine.policy_queue import PolicyQueue
 from fluxsched.sched.engine.set_aside import UNSATISFIABLE, WAIT, TimeText, asks_to_wait, utc_text
 from fluxsched.sched.engine.status import group_stats, resource_status
-from fluxsched.sched.engine.why import explain, explain_aside
+from fluxsched.sched.engine.why import explain, explain_set_aside
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.pool.placement import blocks_in
@@ -35,18 +33,14 @@ from fluxsched.sched.queue.pending import Waiting
 
 DEFAULT_GROUP = "default"
 
-REFUSALS_MAX = 1000
-"""Decisions refused in one pass: a policy that goes on deciding what no longer holds would never end its pass."""
-
-
-NO_LIMIT_WARNING = "has no time limit: nothing can be planned behind it, and it starts early only where nobody waits"
+NO_LIMIT_WARNING = "has no time limit: nothing can be planned behind it, and it starts early only where no job waits"
 
 
 class Scheduler:
     """Policies over the groups that they share; `queues` maps a queue's name to its group, else the first group.
 
     `policies` are those of queues that have one of their own (in the order in which they are served); `policy` is for
-    all others, and serves them last. With `telling` false nobody is told why he waits, except who asks.
+    all others, and serves them last. With `telling` false owners are not told why their jobs wait, unless they ask.
     `unsatisfiable` says what becomes of accepted jobs that no longer fit, ever (see `set_aside`); `time_text` writes
     times for their owners.
     """
@@ -81,12 +75,8 @@ class Scheduler:
         }
         self._serving = {queue: self._groups[name] for queue, name in self._queues.items()}
         self._first = self._groups[groups[0]]
-        self._lanes = [lane for group in self._groups.values() for lane in group.lanes.values()]
         self._counts = dict.fromkeys(("passes", "granted", "denied", "canceled", "refused"), 0)
-        self._desks = [
-            (group, [(lane, Desk(group, lane, self._counts, telling)) for lane in group.lanes.values()])
-            for group in self._groups.values()
-        ]
+        self._passes = Passes(self._groups.values(), self._counts)
 
     @property
     def policy(self) -> Policy:
@@ -98,7 +88,7 @@ class Scheduler:
     def grown(
         self, group: str, resources: ResourceSet, online: Idset, offline: Idset, now_s: float = 0.0
     ) -> list[Effect]:
-        """Targets join a group at `now_s` (wall time, seconds): who was set aside is judged, at first all who wait."""
+        """Targets join a group at `now_s` (wall time, seconds); jobs that were set aside are judged, at first all."""
         at = self._group(group)
         if online | offline != resources.ranks or online & offline:
             raise RemoteProtocolError(f"grow of group {group!r}: each of ranks {resources.ranks} is online or offline")
@@ -127,13 +117,13 @@ class Scheduler:
     def went_online(self, targets: Idset) -> list[Effect]:
         """Targets may be used again; about those that are leaving nothing is said, so what is not ours is ignored."""
         for group in self._groups.values():
-            group.weather(targets, up=True)
+            group.set_availability(targets, up=True)
         return []
 
     def went_offline(self, targets: Idset) -> list[Effect]:
         """Nothing more is placed there; jobs there go on."""
         for group in self._groups.values():
-            group.weather(targets, up=False)
+            group.set_availability(targets, up=False)
         return []
 
     def updated(
@@ -148,10 +138,10 @@ class Scheduler:
         at = self._group(group)
         if expiration_s is not None:
             at.expiration_s = expiration_s
-            at.stir()
+            at.invalidate_pass()
         if not property_add and not property_remove:
             return []
-        at.describe(property_add or {}, property_remove or {}, now_s)
+        at.change_properties(property_add or {}, property_remove or {}, now_s)
         return self._judge(at, now_s)
 
     # ---- from the job manager
@@ -173,7 +163,7 @@ class Scheduler:
         for group in self._groups.values():
             if holding is not None:
                 group.running.began(holding)
-                group.stir()
+                group.invalidate_pass()
         return []
 
     def alloc(
@@ -188,18 +178,18 @@ class Scheduler:
             request, why = group.judge(parsed.request)
             job = _waiting(Waiting, (jobid, priority, userid, t_submit_s, request, parsed.duration_s))
             if why is None:
-                lane = group.enter(job, parsed.queue)
-                return [] if parsed.duration_s or not self._telling else self._warn(job, group, lane)
+                queue = group.add(job, parsed.queue)
+                return [] if parsed.duration_s or not self._telling else self._warn(job, group, queue)
             if not group.refuses(t_submit_s, asks_to_wait(parsed)):
-                return list(group.put_aside(job, parsed.queue, why))
+                return list(group.add_infeasible(job, parsed.queue, why))
         except InvalidValue as fault:
             why = str(fault)
         self._counts["denied"] += 1
         return [Denied(jobid, why)]
 
-    def _warn(self, job: Waiting, group: Group, lane: Lane) -> list[Effect]:
+    def _warn(self, job: Waiting, group: Group, queue: PolicyQueue) -> list[Effect]:
         """A job without a limit in front of a policy that backfills; the end of the group is a limit, too."""
-        if group.expiration_s or not getattr(lane.policy, "BACKFILLS", False):
+        if group.expiration_s or not getattr(queue.policy, "BACKFILLS", False):
             return []
         return [Annotated(job.jobid, {"sched": {"warning": NO_LIMIT_WARNING}})]
 
@@ -212,7 +202,7 @@ class Scheduler:
         return []
 
     def prioritize(self, jobs: Iterable[tuple[int, int]]) -> list[Effect]:
-        """New priorities; jobs that no longer wait are of no matter."""
+        """New priorities; jobs that no longer wait are ignored."""
         for jobid, priority in jobs:
             for group in self._groups.values():
                 group.prioritize(jobid, priority)
@@ -223,7 +213,7 @@ class Scheduler:
         return self._freed(jobid, self._ledger.release(jobid, blocks_in(R), final))
 
     def free_all(self, jobid: int) -> list[Effect]:
-        """A job gives back all that it holds: a final `free` of its whole R, for a caller that has no use for R."""
+        """A job gives back all that it holds: a final `free` of its whole R, for callers without an R."""
         return self._freed(jobid, self._ledger.release_all(jobid))
 
     def _freed(self, jobid: int, emptied: list[int]) -> list[Effect]:
@@ -246,13 +236,13 @@ class Scheduler:
         holding.expiration_s = expiration_s
         for group in self._groups.values():
             group.running.began(holding)
-            group.stir()
+            group.invalidate_pass()
         return []
 
     # ---- answers
 
     def feasible(self, jobspec: Jobspec | Mapping[str, Any]) -> str | None:
-        """Why the job could never run, whatever the weather; None if it could, or before the first grow."""
+        """Why the job could never run, whatever is up or busy; None if it could, or before the first grow."""
         try:
             parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
             return self._group_of(parsed.queue).judge(parsed.request)[1]
@@ -262,12 +252,12 @@ class Scheduler:
     def why(self, jobid: int, now_s: float) -> Why:
         """Why a job waits, for its owner. Raises Refused for a job that is not known here."""
         for group in self._groups.values():
-            if jobid in group.aside:
-                return explain_aside(group, jobid)
-            lane = group.lane_of(jobid)
-            job = None if lane is None else lane.queue.get(jobid)
-            if lane is not None and job is not None:
-                return explain(group, lane, job, self._ledger, now_s)
+            if jobid in group.set_aside:
+                return explain_set_aside(group, jobid)
+            queue = group.queue_of(jobid)
+            job = None if queue is None else queue.jobs.get(jobid)
+            if queue is not None and job is not None:
+                return explain(group, queue, job, self._ledger, now_s)
         if jobid in self._ledger:
             return Why("holds resources")
         raise Refused(f"job {jobid} neither waits nor holds anything here", errno.ENOENT)
@@ -281,8 +271,8 @@ class Scheduler:
     def planned(self) -> Iterator[Reservation]:
         """The reservations that stand; within a pass those that it has made so far, in that order."""
         for group in self._groups.values():
-            for lane in group.lanes.values():
-                yield from lane.planned.values()
+            for queue in group.queues.values():
+                yield from queue.planned.values()
 
     def resource_status(self) -> tuple[ResourceSet, ResourceSet, ResourceSet]:
         """All that is counted, what of it is down, what of it is allocated; linear in the groups, for people."""
@@ -290,75 +280,27 @@ class Scheduler:
 
     def set_aside(self) -> dict[int, str]:
         """Why each job waits that was accepted and that its group cannot hold any more."""
-        return {jobid: group.why_aside(jobid) or "" for group in self._groups.values() for jobid in group.aside}
+        return {jobid: group.why_set_aside(jobid) or "" for group in self._groups.values() for jobid in group.set_aside}
 
     def check(self) -> None:
         """Asserts law 5 over everything, for tests and the simulator."""
         self._ledger.check()
         for group in self._groups.values():
-            assert group.leaving <= self._ledger.held(group.leaving), "a target is free and not released"
-            assert not group.leaving & group.pool.ranks, "a leaving target is still counted"
-            waiting = {job.jobid for lane in group.lanes.values() for job in lane.queue.everyone()}
-            assert group.reasons.keys() <= waiting, "a reason without a job"
-            assert waiting.isdisjoint(group.aside), "a job is offered that is set aside"
-            waiting |= group.aside.keys()
-            assert group.told.keys() <= waiting, "somebody was told who does not wait"
-            group.running.check()
+            group.check()
 
     # ---- the pass
 
     def schedule(self, now_s: float) -> Iterator[Effect]:
-        """Runs the policy over the groups where something changed, and gives the effects of each decision as it falls.
+        """Runs the passes and the notices that are due at `now_s` (wall time), effect by effect.
 
-        Then those are told from whom something was kept back until now. `now_s` is wall time. May be taken in slices,
-        or dropped between two effects: what is left is decided and told next time.
+        May be taken in slices, or dropped between two effects: what is left is decided and told next time.
         """
-        for group, desks in self._desks:
-            if not group.changed or not group.grown or 0 < group.expiration_s <= now_s:
-                continue
-            refused, begun = 0, False
-            for lane, desk in desks:
-                if not lane.queue.entries:
-                    continue
-                if not begun:
-                    begun = True
-                    self._counts["passes"] += 1
-                    group.changed = False
-                done = False
-                decisions: Iterator[Decision] | None = None
-                try:
-                    decisions = desk.decisions(now_s)
-                    for decision in decisions:
-                        effect = desk.apply(decision)
-                        if effect is not None:
-                            yield effect
-                        elif isinstance(decision, _FINAL):
-                            refused += 1
-                            self._check_refusals(lane, refused)
-                    done = True
-                except Exception as fault:
-                    raise_at(decisions, fault)
-                    raise
-                finally:
-                    desk.end(done)
-                    group.changed |= not done
-        if self._telling:
-            for _, desks in self._desks:
-                for _, desk in desks:
-                    yield from desk.retell(now_s)
+        return self._passes.run(now_s)
 
     @property
-    def retell_at_s(self) -> float:
-        """When to call `schedule` even if nothing happens, for what was kept back (wall time, seconds; else inf)."""
-        return min(desk.retell_at_s for _, desks in self._desks for _, desk in desks)
-
-    def _check_refusals(self, lane: Lane, refused: int) -> None:
-        self._counts["refused"] += 1
-        if refused > REFUSALS_MAX:
-            raise LocalProtocolError(
-                f"policy {lane.policy.name!r}: over {REFUSALS_MAX} decisions refused in one pass; it should not start "
-                "or deny jobs that left the queue, nor use a fit for another request or of an earlier state"
-            )
+    def next_notice_s(self) -> float:
+        """When to call `schedule` even if nothing happens, for a notice that is due (wall time, seconds; else inf)."""
+        return self._passes.next_notice_s
 
     # ---- within
 
@@ -369,9 +311,12 @@ class Scheduler:
         return group
 
     def _waits(self, jobid: int) -> bool:
-        for lane in self._lanes:  # noqa: SIM110 - once a job, and a generator takes longer than the rest
-            if jobid in lane.queue.entries or jobid in lane.aside:
+        for group in self._groups.values():
+            if jobid in group.set_aside:
                 return True
+            for queue in group.queues.values():
+                if jobid in queue.jobs.entries:
+                    return True
         return False
 
     def _group_of(self, queue: str | None) -> Group:
@@ -389,9 +334,6 @@ class Scheduler:
         group.leaving -= targets
         return [Release(group.name, targets)]
 
-
-_FINAL = (Start, Deny)
-"""Decisions that take a job off the queue, unless they are refused."""
 
 _waiting = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a job
 

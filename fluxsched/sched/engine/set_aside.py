@@ -1,24 +1,21 @@
 """Jobs that were accepted and that their group cannot hold any more: they wait, set aside, until it can.
 
-Law: no policy sees them, so that nobody waits behind what cannot start; a job that is back has the place that its
-priority and its time of submission give it. Each is told what is missing and since when, in the words of `shortage`.
+Law: no policy sees them, so that no job waits behind one that cannot start; a job that is back has the place that its
+priority and its time of submission give it. Owners are told what is missing and since when, in the words of `shortage`.
 
-Who was accepted: whoever waited when the group still had what he needs; whoever was submitted before the group last
-lost targets, or before this scheduler knew it (`Group.short_since_s`), since nobody can say that it could not run then;
-and whoever asked to wait (`attributes.system.unsatisfiable = "wait"`). All others are denied.
+A job was accepted if it waited when the group still had what it needs; if it was submitted before the group last lost
+targets, or before this scheduler acquired it (`Group.short_since_s`), since it may have been feasible then; or if it
+asked to wait (`attributes.system.unsatisfiable = "wait"`). All others are denied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.sched.engine.policy_queue import PolicyQueue
 from fluxsched.sched.queue.pending import Waiting
-
-if TYPE_CHECKING:
-    from fluxsched.sched.engine.policy_queue import Lane
 
 WAIT, DENY = "wait", "deny"
 UNSATISFIABLE = (WAIT, DENY)
@@ -27,12 +24,12 @@ UNSATISFIABLE = (WAIT, DENY)
 TimeText = Callable[[float], str]
 """A time (wall time, seconds) in words for people."""
 
-RULE = "set aside: an accepted job waits while its group cannot hold it, and is in nobody's way"
+RULE = "set aside: an accepted job waits while its group cannot hold it, and delays no other job"
 WHEN = "not known: as soon as the group has what it needs"
 
 
 def utc_text(time_s: float) -> str:
-    """`Nov22 12:03 UTC`, for who knows nothing of a place."""
+    """`Nov22 12:03 UTC`, where no time zone is known."""
     try:
         return datetime.fromtimestamp(time_s, UTC).strftime("%b%d %H:%M UTC")
     except (OverflowError, ValueError, OSError):  # beyond the calendar: tests and simulations of long times
@@ -45,17 +42,18 @@ def asks_to_wait(jobspec: Jobspec) -> bool:
     return bool(system.get("unsatisfiable") == WAIT)
 
 
-class Aside:
+class SetAside:
     """One job that was set aside. `had` nodes (or slots) there were until `since_s` (wall time, seconds).
 
-    `had` is None where nobody knows; with `lost` false it never fitted as far as this scheduler knows, since `since_s`.
+    `had` is None where it is not known; with `lost` false it never fitted since `since_s`, as far
+    as this scheduler knows.
     """
 
-    __slots__ = ("had", "job", "lane", "lost", "since_s", "why")
+    __slots__ = ("had", "job", "lost", "queue", "since_s", "why")
 
-    def __init__(self, job: Waiting, lane: Lane, why: str, since_s: float, lost: bool, had: int | None) -> None:
+    def __init__(self, job: Waiting, queue: PolicyQueue, why: str, since_s: float, lost: bool, had: int | None) -> None:
         self.job = job
-        self.lane = lane
+        self.queue = queue
         self.why = why
         self.since_s = since_s
         self.lost = lost

@@ -17,11 +17,11 @@ def group_stats(group: Group) -> dict[str, Any]:
     """Numbers of one group; `waiting` counts those that are set aside, too: they are `unsatisfiable`."""
     return {
         "targets": len(group.pool.ranks), "down": len(group.pool.down), "leaving": len(group.leaving),
-        "waiting": group.waiting, **({"unsatisfiable": len(group.aside)} if group.aside else {}),
-        "planned": sum(len(lane.planned) for lane in group.lanes.values()),
+        "waiting": group.waiting, **({"unsatisfiable": len(group.set_aside)} if group.set_aside else {}),
+        "planned": sum(len(queue.planned) for queue in group.queues.values()),
         "queues": {
-            lane.name: {"policy": lane.policy.name, "waiting": len(lane.queue), "planned": len(lane.planned)}
-            for lane in group.lanes.values() if lane.name
+            queue.name: {"policy": queue.policy.name, "waiting": len(queue.jobs), "planned": len(queue.planned)}
+            for queue in group.queues.values() if queue.name
         },
     }  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Why a job waits, from what its policy has decided: the reason, the rule, and when it may start at the earliest.
 
-Law: nothing is promised that nobody keeps. A reservation is a promise; else the earliest time is a bound, by what those
-who run may still take at most, and where a running job has no limit there is none.
+Law: nothing is promised that is not kept. A reservation is a promise; else the earliest time is a bound, by how long
+running jobs may still run at most, and where one of them has no limit there is none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from math import inf
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.why import Why
 from fluxsched.sched.engine.group import Group
-from fluxsched.sched.engine.policy_queue import Lane
+from fluxsched.sched.engine.policy_queue import PolicyQueue
 from fluxsched.sched.engine.set_aside import RULE, WHEN
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.placed import PoolPlan
@@ -27,13 +27,13 @@ NAMED_MAX = 3
 """Jobs without a limit that are named; one would do."""
 
 
-def explain(group: Group, lane: Lane, job: Waiting, ledger: Ledger, now_s: float) -> Why:
-    """The answer about a job of this lane; linear in the running jobs."""
+def explain(group: Group, queue: PolicyQueue, job: Waiting, ledger: Ledger, now_s: float) -> Why:
+    """The answer about a job of this queue; linear in the running jobs."""
     if not group.grown:
         return Why(
             f"waits for the resources of group {group.name!r} to be acquired",
-            "nobody is judged before they have come",
-            "not known: as soon as they come",
+            "no job is judged before that",
+            "not known: as soon as they are acquired",
         )
     if 0 < group.expiration_s <= now_s:
         return Why(
@@ -43,46 +43,46 @@ def explain(group: Group, lane: Lane, job: Waiting, ledger: Ledger, now_s: float
         )
     if not job.priority:
         held = "is held: its priority is 0; raise its urgency"
-        return Why(held, "a job on hold is passed over", "not while it is held")
-    name, order = lane.policy.name, _order_of(lane)
-    how = says(lane.policy) or "it does not say how it decides"
-    ahead = lane.queue.ahead_of(job.jobid, order or FIFO, now_s)
+        return Why(held, "a job on hold is skipped", "not while it is held")
+    name, order = queue.policy.name, _order_of(queue)
+    how = says(queue.policy) or "it does not say how it decides"
+    ahead = queue.jobs.ahead_of(job.jobid, order or FIFO, now_s)
     if order is None:
-        rule = f"one of {counted(len(lane.queue), 'job')} that wait under {name}, in an order of its own: {how}"
-    elif order != FIFO and job.jobid in lane.planned:
+        rule = f"one of {counted(len(queue.jobs), 'job')} that wait under {name}, in an order of its own: {how}"
+    elif order != FIFO and job.jobid in queue.planned:
         rule = f"has a reservation under {name}: {how}"
     else:
-        queue = "in line" if order == FIFO else f"in the order {order},"
-        place = f"first {queue}" if not ahead else f"{ahead} ahead of it" + ("" if order == FIFO else f" {queue}")
+        place_in = "in line" if order == FIFO else f"in the order {order},"
+        place = f"first {place_in}" if not ahead else f"{ahead} ahead of it" + ("" if order == FIFO else f" {place_in}")
         rule = f"{place} under {name}: {how}"
-    earliest_s, when = _Forecast(group, ledger, now_s).of(lane, job)
-    return Why(_reason(group, lane, job, ahead if order else None, order or FIFO), rule, when, earliest_s)
+    earliest_s, when = _Forecast(group, ledger, now_s).of(queue, job)
+    return Why(_reason(group, queue, job, ahead if order else None, order or FIFO), rule, when, earliest_s)
 
 
-def _order_of(lane: Lane) -> str | None:
-    """In which order jobs are looked at; None for a policy of somebody else's that sorts them itself."""
-    return lane.order or (FIFO if type(lane.policy) in OWN.values() else None)
+def _order_of(queue: PolicyQueue) -> str | None:
+    """In which order jobs are looked at; None for the policy of a plugin that sorts them itself."""
+    return queue.order or (FIFO if type(queue.policy) in OWN.values() else None)
 
 
-def explain_aside(group: Group, jobid: int) -> Why:
+def explain_set_aside(group: Group, jobid: int) -> Why:
     """The answer about a job that was set aside."""
-    held = "" if group.aside[jobid].job.priority else "; it is held, too: raise its urgency"
-    return Why(f"{group.why_aside(jobid)}{held}", RULE, WHEN)
+    held = "" if group.set_aside[jobid].job.priority else "; it is held, too: raise its urgency"
+    return Why(f"{group.why_set_aside(jobid)}{held}", RULE, WHEN)
 
 
-def _reason(group: Group, lane: Lane, job: Waiting, ahead: int | None, order: str) -> str:
-    reason = group.reasons.get(job.jobid)
+def _reason(group: Group, queue: PolicyQueue, job: Waiting, ahead: int | None, order: str) -> str:
+    reason = group.notices.reasons.get(job.jobid)
     if reason is not None:
         return reason if isinstance(reason, str) else reason()
-    if group.changed or group.reasons:
+    if group.changed or group.notices.reasons:
         if ahead is None:
             return "its policy has not looked at it yet"
-        queue = "in the queue" if order == FIFO else f"in the order {order}"
-        return f"waits its turn; {ahead} ahead of it {queue}" if ahead else "is the next to be looked at"
+        place_in = "in the queue" if order == FIFO else f"in the order {order}"
+        return f"waits its turn; {ahead} ahead of it {place_in}" if ahead else "is the next to be looked at"
     outcome = place_now(group.pool, job.request, BEST_FIT)
     if not isinstance(outcome, Fits):
         return outcome.why
-    return f"fits now, but policy {lane.policy.name!r} has looked at the queue and decided nothing about it"
+    return f"fits now, but policy {queue.policy.name!r} has looked at the queue and decided nothing about it"
 
 
 class _Forecast:
@@ -94,17 +94,17 @@ class _Forecast:
         self._endless = [holding.jobid for holding in group.holdings() if not holding.expiration_s]
         self._running = RunningJobs(group.pool, ledger)
 
-    def of(self, lane: Lane, job: Waiting) -> tuple[float | None, str]:
+    def of(self, queue: PolicyQueue, job: Waiting) -> tuple[float | None, str]:
         """The time, and what it rests on."""
-        kept = lane.planned.get(job.jobid)
+        kept = queue.planned.get(job.jobid)
         if kept is not None and kept.start_s < inf:
             return kept.start_s, "as it is planned; sooner if running jobs end before their limits"
-        start_s, head = self._earliest(job), lane.queue.first
+        start_s, head = self._earliest(job), queue.jobs.first
         if start_s == inf:
             return None, f"not known: {self._why_not()}"
-        in_line = _order_of(lane) == FIFO or (head is not None and head.jobid in lane.planned)
-        if in_line and head is not None and head.jobid != job.jobid and self._behind(lane, head, job, start_s):
-            planned = lane.planned.get(head.jobid)
+        in_line = _order_of(queue) == FIFO or (head is not None and head.jobid in queue.planned)
+        if in_line and head is not None and head.jobid != job.jobid and self._behind(queue, head, job, start_s):
+            planned = queue.planned.get(head.jobid)
             head_s = self._earliest(head) if planned is None else planned.start_s
             name = format_f58(head.jobid)
             if head_s == inf:
@@ -112,14 +112,14 @@ class _Forecast:
             return max(head_s, start_s), f"not before job {name}, first in line"
         if start_s <= self._now_s:
             return None, "it fits now"
-        return start_s, "if running jobs use up their limits and nobody goes before it"
+        return start_s, "if running jobs use up their limits and no job goes ahead of it"
 
-    def _behind(self, lane: Lane, head: Waiting, job: Waiting, start_s: float) -> bool:
+    def _behind(self, queue: PolicyQueue, head: Waiting, job: Waiting, start_s: float) -> bool:
         """Whether the first in line is in its way: it fits now and does not start, or only the first is looked at."""
         if start_s <= self._now_s:
             return True
-        reasons = self._group.reasons
-        return not lane.planned and reasons.keys() == {head.jobid}
+        reasons = self._group.notices.reasons
+        return not queue.planned and reasons.keys() == {head.jobid}
 
     def _earliest(self, job: Waiting) -> float:
         """When it fits, on what running jobs leave; past and present alike are now."""
@@ -136,4 +136,4 @@ class _Forecast:
             return f"{names}, running, has no time limit" if len(self._endless) == 1 else f"{names} run without a limit"
         if self._group.pool.down:
             return "it needs nodes that are down"
-        return "nobody who runs gives back what it needs"
+        return "no running job will release the resources it needs"

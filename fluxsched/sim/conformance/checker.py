@@ -13,9 +13,9 @@ from typing import Any, ClassVar, NamedTuple
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Request
-from fluxsched.sched.engine.fault_location import raise_at
 from fluxsched.sched.policy import Decision, Deny, Fits, Option, Pending, Policy, Reserve, Start, View
 from fluxsched.sched.pool.placement import parts_in
+from fluxsched.sched.registry import raise_at
 
 USABLE, FREE, WAITING, PROGRESS, HEAD = "usable", "free", "waiting", "progress", "head"
 """Laws, by the names of the rules that they belong to."""

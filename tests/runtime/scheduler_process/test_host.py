@@ -16,8 +16,8 @@ from fluxsched.protocol.messages.alloc import ANNOTATE, AllocResponse, SchedCanc
 from fluxsched.runtime.loop.turns import SHARE_S, Timer, Turns
 from fluxsched.runtime.scheduler_process.host import DEFERRED_MAX, SchedulerHost
 from fluxsched.sched.effects import Effect
+from fluxsched.sched.engine.notices import TELL_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.engine.scheduling_pass import TELL_EVERY_S
 from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fifo import Fifo
 

@@ -12,8 +12,8 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.effects import PAUSED, Annotated
+from fluxsched.sched.engine.notices import ESTIMATE_STEP_S, TELL_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.engine.scheduling_pass import ESTIMATE_STEP_S, TELL_EVERY_S
 from fluxsched.sched.registry import load
 
 MakeR = Callable[..., ResourceSet]
@@ -21,7 +21,7 @@ Spec = Callable[..., dict[str, Any]]
 
 
 def owed(bench: Any) -> int:
-    return sum(len(desk._owed) for _, desks in bench.scheduler._desks for _, desk in desks)
+    return sum(len(group.notices._due) for group in bench.scheduler._groups.values())
 
 
 def kept_back(bench: Any, make_r: MakeR, spec: Spec) -> None:
@@ -30,11 +30,11 @@ def kept_back(bench: Any, make_r: MakeR, spec: Spec) -> None:
     bench.submit(1, spec(nodes=4, exclusive=True, duration=100.0))
     bench.submit(2, spec(nodes=4, exclusive=True, duration=10.0))
     bench.run()
-    assert bench.scheduler.retell_at_s == inf
+    assert bench.scheduler.next_notice_s == inf
     bench.now_s += 1.0
     bench.did(bench.scheduler.expiration(1, 150.0))
     assert bench.run() == []
-    assert bench.scheduler.retell_at_s == 100.0 + TELL_EVERY_S
+    assert bench.scheduler.next_notice_s == 100.0 + TELL_EVERY_S
 
 
 def test_what_was_kept_back_is_told_when_it_is_due_though_nothing_happens(
@@ -48,12 +48,12 @@ def test_what_was_kept_back_is_told_when_it_is_due_though_nothing_happens(
         assert bench.run() == []
     assert owed(bench) == 1, "what is kept back of a job is one entry, however often it changes"
     passes = bench.scheduler.stats()["passes"]
-    bench.now_s = nextafter(bench.scheduler.retell_at_s, 0.0)
+    bench.now_s = nextafter(bench.scheduler.next_notice_s, 0.0)
     assert bench.run() == []
-    bench.now_s = bench.scheduler.retell_at_s
+    bench.now_s = bench.scheduler.next_notice_s
     assert bench.run() == [Annotated(2, {"sched": {"t_estimate": 170.0}})]
     assert bench.run() == []
-    assert bench.scheduler.retell_at_s == inf
+    assert bench.scheduler.next_notice_s == inf
     assert bench.scheduler.stats()["passes"] == passes, "no policy was asked for it"
 
 
@@ -64,7 +64,7 @@ def test_what_is_as_it_was_when_it_is_due_is_not_told_again(bench_of: Any, make_
     assert bench.run() == []
     bench.now_s += TELL_EVERY_S
     assert bench.run() == [PAUSED]  # to find out may have taken its time
-    assert bench.scheduler.retell_at_s == inf
+    assert bench.scheduler.next_notice_s == inf
 
 
 LEFT: dict[str, Callable[[Any], Any]] = {
@@ -81,9 +81,9 @@ def test_who_does_not_wait_any_more_is_told_nothing(bench_of: Any, make_r: MakeR
     kept_back(bench, make_r, spec)
     LEFT[left](bench)
     assert not any(isinstance(effect, Annotated) for effect in bench.run())
-    bench.now_s = bench.scheduler.retell_at_s
+    bench.now_s = bench.scheduler.next_notice_s
     assert bench.run() == []
-    assert bench.scheduler.retell_at_s == inf
+    assert bench.scheduler.next_notice_s == inf
 
 
 def test_who_comes_again_is_told_in_his_own_time(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
@@ -96,9 +96,9 @@ def test_who_comes_again_is_told_in_his_own_time(bench_of: Any, make_r: MakeR, s
     assert told.annotations["sched"]["t_estimate"] == 150.0
     bench.did(bench.scheduler.expiration(1, 160.0))
     assert bench.run() == []
-    bench.now_s = bench.scheduler.retell_at_s
+    bench.now_s = bench.scheduler.next_notice_s
     assert bench.run() == [PAUSED]  # that was to be told to who was here before
-    assert bench.scheduler.retell_at_s == bench.now_s + 2.0
+    assert bench.scheduler.next_notice_s == bench.now_s + 2.0
     bench.now_s += 2.0
     assert bench.run() == [Annotated(2, {"sched": {"t_estimate": 160.0}})]
 
@@ -113,9 +113,9 @@ def test_a_pass_that_was_dropped_leaves_what_is_due_for_later(bench_of: Any, mak
     effects = bench.scheduler.schedule(bench.now_s)
     next(effects)
     effects.close()
-    assert bench.scheduler.retell_at_s < bench.now_s
+    assert bench.scheduler.next_notice_s < bench.now_s
     bench.run()
-    assert bench.scheduler.retell_at_s > bench.now_s
+    assert bench.scheduler.next_notice_s > bench.now_s
 
 
 @pytest.mark.parametrize("policy", ["easy", "hybrid:depth=3", "conservative"])
@@ -160,4 +160,4 @@ def test_where_nobody_is_told_nothing_is_kept_back(make_r: MakeR, spec: Spec) ->
     for end_s in (150.0, 160.0):
         assert not any(isinstance(effect, Annotated) for effect in scheduler.schedule(100.0))
         scheduler.expiration(1, end_s)
-    assert scheduler.retell_at_s == inf
+    assert scheduler.next_notice_s == inf

@@ -12,8 +12,8 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Granted
+from fluxsched.sched.engine.notices import TELL_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.engine.scheduling_pass import TELL_EVERY_S
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.queue.pending import PendingJobs
 
@@ -111,7 +111,7 @@ def test_a_job_alloced_twice_is_the_senders_fault(bench: Any, make_r: MakeR, spe
 
 def test_a_full_queue_denies_politely(bench: Any, make_r: MakeR, spec: Spec) -> None:
     bench.grow(make_r("0"))
-    bench.scheduler._groups["default"].lanes[""].queue = PendingJobs(limit=1)
+    bench.scheduler._groups["default"].queues[""].jobs = PendingJobs(limit=1)
     bench.submit(1, spec())
     (denied,) = bench.submit(2, spec())
     assert denied == Denied(2, "the queue is full: 1 jobs wait; submit again when some have started")

@@ -24,7 +24,7 @@ CONSERVATIVE = (
 NEEDS_4 = "needs 4 exclusive nodes of 1 slot of 1 core; 2 nodes fit now, 2 nodes are busy"
 IN_THE_WAY = "fits now, but not for as long as it may run: job ƒ3 is to start in 100s"
 PLANNED = "as it is planned; sooner if running jobs end before their limits"
-LIMITS = "if running jobs use up their limits and nobody goes before it"
+LIMITS = "if running jobs use up their limits and no job goes ahead of it"
 
 
 @pytest.fixture
@@ -145,13 +145,13 @@ def test_a_constraint_that_nobody_free_meets(bench_of: Any, make_r: MakeR, spec:
 def test_on_hold_and_before_the_resources(bench: Any, make_r: MakeR, spec: Spec) -> None:
     bench.submit(1, spec())
     assert why(bench, 1) == Why(
-        "waits for the resources of group 'default' to be acquired", "nobody is judged before they have come",
-        "not known: as soon as they come",
+        "waits for the resources of group 'default' to be acquired", "no job is judged before that",
+        "not known: as soon as they are acquired",
     )  # fmt: skip
     bench.grow(make_r("0"))
     bench.submit(2, spec(), priority=0)
     assert why(bench, 2) == Why(
-        "is held: its priority is 0; raise its urgency", "a job on hold is passed over", "not while it is held"
+        "is held: its priority is 0; raise its urgency", "a job on hold is skipped", "not while it is held"
     )
     assert why(bench, 1) == Why("is the next to be looked at", f"first in line under {FIFO}", "it fits now")
 

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.engine.scheduling_pass import Desk
+from fluxsched.sched.engine.scheduling_pass import SchedulingPass
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.running import RunningJobs
@@ -159,8 +159,8 @@ def test_both_ways_are_taken_where_they_should_be(
     simulate: Any, make_r: MakeR, nodes: ResourceSet, spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kinds: set[type] = set()
-    make = Desk._make_plan
-    monkeypatch.setattr(Desk, "_make_plan", lambda desk: (plan := make(desk), kinds.add(type(plan)))[0])
+    make = SchedulingPass._make_plan
+    monkeypatch.setattr(SchedulingPass, "_make_plan", lambda desk: (plan := make(desk), kinds.add(type(plan)))[0])
     single = [(0.0, 5.0, spec(nslots=4, duration=5.0))] * 3
     whole = [(0.0, 9.0, spec(nodes=2, exclusive=True, duration=9.0))] * 4
     parts = [*whole, (1.0, 3.0, spec(cores=2, duration=3.0))]

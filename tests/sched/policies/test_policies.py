@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.effects import Annotated, Denied, Granted
-from fluxsched.sched.engine.scheduling_pass import REASON_CHARS_MAX, Desk
+from fluxsched.sched.engine.notices import REASON_CHARS_MAX
+from fluxsched.sched.engine.scheduling_pass import SchedulingPass
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
 from fluxsched.sched.policy import BEST_FIT, WORST_FIT, Decision, Deny, Fits, Option, Pending, Policy, Start, View
@@ -55,8 +56,8 @@ def test_equal_requests_are_tried_once_a_pass(
     bench_of: Any, make_r: MakeR, spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []
-    find = Desk.find
-    monkeypatch.setattr(Desk, "find", lambda view, job, p: (tried.append(job.jobid), find(view, job, p))[1])
+    find = SchedulingPass.find
+    monkeypatch.setattr(SchedulingPass, "find", lambda view, job, p: (tried.append(job.jobid), find(view, job, p))[1])
     bench = bench_of(FirstFit())
     bench.grow(make_r("0"))
     bench.submit(1, spec(cores=4))

@@ -11,8 +11,8 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.effects import Annotated, Granted, Paused
+from fluxsched.sched.engine.notices import TELL_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.engine.scheduling_pass import TELL_EVERY_S
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.queue.sorted_jobs import CHUNK, CHUNKS_SKIPPED
 from fluxsched.sched.registry import load
@@ -24,8 +24,8 @@ PLANNING = ["easy", "hybrid:depth=3", "conservative", "conservative:compress"]
 
 
 def planned(scheduler: Scheduler, group: str = "default") -> dict[int, float]:
-    lanes = scheduler._groups[group].lanes.values()
-    return {jobid: kept.start_s for lane in lanes for jobid, kept in lane.planned.items()}
+    queues = scheduler._groups[group].queues.values()
+    return {jobid: kept.start_s for queue in queues for jobid, kept in queue.planned.items()}
 
 
 def blocked(bench: Any, make_r: MakeR, spec: Spec) -> None:

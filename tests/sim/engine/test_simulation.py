@@ -141,7 +141,7 @@ def test_what_leaves_its_group_takes_its_jobs_along_and_comes_back(trace_of: Row
         '{"at": 40, "do": "include", "targets": "3"}',
     )  # fmt: skip
     assert result.jobs.state == ["failed", "completed", "completed"]
-    assert result.jobs.start == [0, 40, 5]  # it waits, and is in nobody's way
+    assert result.jobs.start == [0, 40, 5]  # it waits, and delays no other job
     assert result.capacity == [(0, 8), (5, 6), (40, 8)]
 
 

@@ -1,4 +1,4 @@
-"""The line that is blamed is the policy's, wherever the fault was noticed."""
+"""The line that is named is the policy's, wherever the fault was noticed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.engine.fault_location import policy_line, raise_at
 from fluxsched.sched.policy import PAUSE, Start
+from fluxsched.sched.registry import policy_line, raise_at
 
 
 class Odd:
@@ -60,14 +60,14 @@ def fault_of(bench_of: Any, make_r: Callable[..., ResourceSet], spec: Callable[.
 )
 def test_what_it_yields_is_blamed_on_its_yield(fault_of: Any, decide: Any) -> None:
     fault = fault_of(Odd(decide))
-    assert policy_line(fault) == f"test_fault_location.py:{YIELD}"
+    assert policy_line(fault) == f"test_registry_faults.py:{YIELD}"
 
 
 def test_what_it_asks_for_is_blamed_on_where_it_asks(fault_of: Any) -> None:
     def ask(view: Any, job: Any) -> object:
         return view.place(job.jobid)
 
-    assert policy_line(fault_of(Odd(ask))) == f"test_fault_location.py:{ask.__code__.co_firstlineno + 1}"
+    assert policy_line(fault_of(Odd(ask))) == f"test_registry_faults.py:{ask.__code__.co_firstlineno + 1}"
 
 
 def test_a_swallowed_fault_still_ends_the_pass(fault_of: Any) -> None:

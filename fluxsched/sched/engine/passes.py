@@ -1,0 +1,95 @@
+"""When passes run: over the groups where something changed, one queue after the other; then the notices that are due.
+
+Law: a policy is asked for one decision at a time, and each is made real, or refused, before the next (law 2), so a pass
+may be dropped between any two: what is left is decided next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fluxsched.errors import LocalProtocolError
+from fluxsched.sched.decisions import Decision, Deny, Start
+from fluxsched.sched.effects import PAUSED, Effect
+from fluxsched.sched.engine.group import Group
+from fluxsched.sched.engine.policy_queue import PolicyQueue
+from fluxsched.sched.engine.scheduling_pass import SchedulingPass
+from fluxsched.sched.registry import raise_at
+
+REFUSALS_MAX = 1000
+"""Decisions refused in one pass: a policy that goes on deciding what no longer holds would never end its pass."""
+
+
+class Passes:
+    """The passes of all groups; `counts` are those that are shown to people."""
+
+    def __init__(self, groups: Iterable[Group], counts: dict[str, int]) -> None:
+        self._counts = counts
+        self._of_group = [
+            (group, [(queue, SchedulingPass(group, queue, counts)) for queue in group.queues.values()])
+            for group in groups
+        ]
+
+    def run(self, now_s: float) -> Iterator[Effect]:
+        """The effects of each decision as it falls, and of the notices that are due at `now_s` (wall time)."""
+        for group, passes in self._of_group:
+            if not group.changed or not group.grown or 0 < group.expiration_s <= now_s:
+                continue
+            refused, begun = 0, False
+            for queue, scheduling_pass in passes:
+                if not queue.jobs.entries:
+                    continue
+                if not begun:
+                    begun = True
+                    self._counts["passes"] += 1
+                    group.changed = False
+                done = False
+                decisions: Iterator[Decision] | None = None
+                try:
+                    decisions = scheduling_pass.begin(now_s)
+                    for decision in decisions:
+                        effect = scheduling_pass.apply(decision)
+                        if effect is not None:
+                            yield effect
+                        elif isinstance(decision, _FINAL):
+                            refused += 1
+                            self._check_refusals(queue, refused)
+                    done = True
+                except Exception as fault:
+                    raise_at(decisions, fault)
+                    raise
+                finally:
+                    scheduling_pass.end(done)
+                    group.changed |= not done
+        for group, _ in self._of_group:
+            if group.notices.next_s <= now_s:
+                yield from _due_notices(group, now_s)
+
+    @property
+    def next_notice_s(self) -> float:
+        """When a notice that was held back is due (wall time, seconds; inf if none is)."""
+        return min([group.notices.next_s for group, _ in self._of_group])
+
+    def _check_refusals(self, queue: PolicyQueue, refused: int) -> None:
+        self._counts["refused"] += 1
+        if refused > REFUSALS_MAX:
+            raise LocalProtocolError(
+                f"policy {queue.policy.name!r}: over {REFUSALS_MAX} decisions refused in one pass; it should not start "
+                "or deny jobs that left the queue, nor use a fit for another request or of an earlier state"
+            )
+
+
+_FINAL = (Start, Deny)
+"""Decisions that take a job off the queue, unless they are refused."""
+
+
+def _due_notices(group: Group, now_s: float) -> Iterator[Effect]:
+    """Tells what was held back and is due, as it is by now; PAUSED where that is nothing new."""
+    notices = group.notices
+    for jobid in notices.due(now_s):
+        queue = group.queue_of(jobid)
+        job = None if queue is None else queue.jobs.get(jobid)
+        if queue is not None and job is not None and job.priority:
+            kept = queue.planned.get(jobid)
+            start_s = None if kept is None else kept.start_s
+            yield notices.tell(jobid, notices.reasons[jobid], start_s, now_s) or PAUSED
