@@ -12,13 +12,11 @@ import io
 import re
 import tokenize
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from .source import ROOT, Source, functions, imports
+
 TREES = ("fluxsched", "tests", "examples", "benchmarks", "rfc")
 
 # Who may import whom inside fluxsched; every package may import itself. "" stands for fluxsched/__init__.py.
@@ -72,48 +70,25 @@ BROAD_EXCEPT = {
     "fluxsched/runtime/scheduler_process/host.py:_schedule": "a plugin's bug ends the scheduler, not the instance",
 }
 
-
-@dataclass(frozen=True)
-class Source:
-    """One Python file: its path from the repository's top, and its text."""
-
-    path: str
-    text: str
-
-    @cached_property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.text)
-
-    @property
-    def package(self) -> str | None:
-        """The package of fluxsched that it belongs to ("" for the top), None outside."""
-        parts = self.path.removesuffix(".py").split("/")
-        if parts[0] != "fluxsched":
-            return None
-        return "" if parts[1] == "__init__" else parts[1]
-
-    def at(self, line: int, what: str) -> str:
-        return f"{self.path}:{line}: {what}"
+# One word for one thing: parts of names that are not used, and what to say instead.
+WORDS = {
+    "shelf": "target class", "shelves": "target classes", "rack": "free index", "racks": "free indexes",
+    "stock": "countables", "desk": "scheduling pass, notices", "lane": "policy queue", "lanes": "policy queues",
+    "trial": "what-if", "outlook": "earliest start", "endings": "releases", "floors": "lower bounds",
+    "blame": "fault location", "roll": "active ids", "door": "flux_compat", "doors": "flux_compat",
+    "stir": "invalidate", "weather": "availability", "witness": "checker", "kit": "plugin template",
+    "doomed": "what it is ended for", "mend": "repair, restore", "mended": "repaired, restored",
+    "nobody": "who: no job, no peer", "somebody": "who: another user, another job", "everybody": "who: all peers",
+    "whoever": "who: every peer that, each job that",
+}  # fmt: skip
+WORDS_LEFT = {
+    "desk", "doomed", "door", "doors", "everybody", "floors", "lane", "lanes", "mend", "mended", "nobody", "roll",
+    "somebody", "stir", "stock", "trial", "weather", "whoever", "witness",
+}  # fmt: skip
+"""Words that are still used: to be emptied."""
 
 
 Rule = Callable[[Source], Iterator[str]]
-
-
-def imports(source: Source) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of every import, also inside functions; `from a import b` names both a and a.b."""
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from ((node.lineno, f"{'.' * node.level}{node.module or ''}.{alias.name}") for alias in node.names)
-
-
-def functions(source: Source) -> Iterator[tuple[ast.AST, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Every function with what it stands in."""
-    for parent in ast.walk(source.tree):
-        for node in ast.iter_child_nodes(parent):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield parent, node
 
 
 def layers(source: Source) -> Iterator[str]:
@@ -274,9 +249,34 @@ def no_side_effects(source: Source) -> Iterator[str]:
             yield source.at(node.lineno, "code that runs at import: put it into a function")
 
 
+def plain_words(source: Source) -> Iterator[str]:
+    """Names use the words of the RFCs and of the scheduling literature, one for each thing."""
+    if source.path.split("/")[0] not in ("fluxsched", "tests"):
+        return
+    seen = set()
+    for node in ast.walk(source.tree):
+        for name in _names(node):
+            for word in {part.lower() for part in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name)} & WORDS.keys():
+                if word not in WORDS_LEFT and name not in seen:
+                    seen.add(name)
+                    yield source.at(getattr(node, "lineno", 1), f"{name}: say {WORDS[word]}, not {word}")
+
+
+def _names(node: ast.AST) -> list[str]:
+    """What a node names."""
+    match node:
+        case ast.Name(name) | ast.Attribute(_, name) | ast.arg(name) | ast.keyword(str(name)):
+            return [name]
+        case ast.FunctionDef(name) | ast.AsyncFunctionDef(name) | ast.ClassDef(name):
+            return [name]
+        case ast.ImportFrom(str(module)):
+            return [module]
+    return []
+
+
 RULES: tuple[Rule, ...] = (
     layers, purity, policies, one_zmq, one_clock, file_size, function_size, opening, docstrings, no_print, broad_except,
-    no_todo, no_magic, no_side_effects,
+    no_todo, no_magic, no_side_effects, plain_words,
 )  # fmt: skip
 
 
@@ -334,6 +334,10 @@ BREAKS = [
     (no_magic, "fluxsched/core/a.py", "def f():\n    global a\n    a = 1"),
     (no_side_effects, "fluxsched/core/a.py", "register(1)"),
     (no_side_effects, "fluxsched/core/a.py", "for a in b:\n    c[a] = 1"),
+    (plain_words, "fluxsched/sched/a.py", "class ShelfTable: ..."),
+    (plain_words, "fluxsched/sched/a.py", "def f(free_shelf): ..."),
+    (plain_words, "fluxsched/sched/a.py", "self._rack(1)"),
+    (plain_words, "tests/a.py", "def test_endings_are_sorted(): ..."),
 ]  # fmt: skip
 
 KEEPS = [
@@ -349,6 +353,7 @@ KEEPS = [
     (broad_except, "fluxsched/runtime/a.py", "try:\n    f()\nexcept BaseException:\n    g()\n    raise"),
     (no_todo, "tests/a.py", "x = 'TO" "DO'"),
     (no_magic, "fluxsched/core/a.py", "def f(a=(), b=None): ..."),
+    (plain_words, "fluxsched/core/a.py", "planes = bracket(deskew)  # nobody's desk"),
     (no_side_effects, "fluxsched/core/a.py", "'''Doc.'''\nx = f(1)\n'''What x is.'''\nif x:\n    import y"),
 ]  # fmt: skip
 

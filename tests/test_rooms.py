@@ -1,15 +1,19 @@
-"""The rooms inside packages: imports run one way, and a folder is seen at a glance."""
+"""Rules over whole packages: rooms import one way, files in no circle, folders are seen at a glance, no name of a class
+means two things, and every limit is reached by a test.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+import ast
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from .test_layers import ROOT, Source, imports
+from .source import ROOT, Source, imports
 
 FOLDER_FILES_MAX = 12  # more are not seen at a glance, unless they are all of one kind
 
@@ -83,6 +87,32 @@ FULL_FOLDERS = {
     "fluxsched/core": "values: one parser and one printer each",
 }  # folder -> what all its files are
 
+LIMIT = re.compile(r"_(MAX|LIMIT)(_S)?$")
+
+CIRCLES_LEFT: set[str] = {
+    "sched",
+}  # fmt: skip
+DOUBLES_LEFT: set[str] = {
+    "Annotated", "Block", "Change", "Effect", "Entry", "Event", "Grow", "Handle", "Handler", "Job", "Keys", "Part",
+    "Pending", "QueueStatus", "Request", "Run", "Shrink", "Table", "Update", "Words",
+}  # fmt: skip
+LIMITS_LEFT: set[str] = {
+    "AGENTS_MAX", "ANNOTATIONS_BYTES_MAX", "ARRIVALS_MAX", "ARRIVAL_LOG_MAX", "BEGIN_MAX_S", "CACHED_TEXTS_MAX",
+    "CHILDREN_CACHED_MAX", "CLIENT_RECEIVE_MESSAGES_MAX", "DECISIONS_EACH_MAX", "DECISIONS_MORE_MAX",
+    "DEPTH_DIGITS_MAX", "DESCRIPTION_CHARS_MAX", "DESCRIPTORS_MAX", "DOTS_DRAWN_MAX", "ENDED_MAX", "FAKE_CORES_MAX",
+    "FAKE_GPUS_MAX", "FAULT_CHARS_MAX", "FITTING_MAX", "FORECAST_MAX", "GANTTS_MAX", "HISTORY_JOBS_MAX",
+    "HOURS_MAX", "INACTIVE_KEPT_MAX", "INPUT_TASKS_MAX", "INSTANTS_MAX", "INT64_MAX", "JOBS_ACTIVE_MAX", "JOBS_MAX",
+    "JOBS_SHOWN_MAX", "KEY_MAX", "KINDS_MAX", "LABEL_CHARS_MAX", "LIMIT_MAX", "LIST_ENTRIES_MAX", "LIST_JOBS_MAX",
+    "LIST_MAX", "LOCAL_MESSAGE_BYTES_MAX", "LOOKUPS_MAX", "LOOK_MAX_S", "MODULES_MAX", "NAME_MAX", "NEEDS_MAX",
+    "OFFERED_MAX", "OPAQUE_MEMBERS_MAX", "OWNER_BYTES_MAX", "PAD_BYTES_MAX", "PATH_MAX", "PIDS_NAMED_MAX",
+    "PREPARED_MAX", "QUEUE_DEPTH_MAX", "RANK_CHARS_MAX", "READ_AHEAD_MAX", "RECEIVE_MAX", "RECEIVE_MESSAGES_MAX",
+    "REFUSALS_MAX", "REQUESTS_MAX", "RUN_LOG_MAX", "SCAN_MAX", "SECONDS_MAX", "SENT_ID_MAX", "SERVICES_PEER_MAX",
+    "SITE_BYTES_MAX", "SKEW_MAX_S", "SOCKET_PATH_BYTES_MAX", "SPEC_BYTES_MAX", "STEPS_DRAWN_MAX",
+    "STORED_EVENTS_MAX", "SUBMIT_JOBS_MAX", "TAG_MAX", "TARGETS_CACHED_MAX", "TIME_LIMIT", "TOPICS_CACHED_MAX",
+    "TYPE_CHARS_MAX", "UNKNOWN_NAMED_MAX", "UNSENT_BYTES_MAX", "URGENCY_MAX", "VALUE_CHARS_MAX", "VALUE_MAX",
+    "WAITING_MAX", "WALL_TIME_MAX_S", "WATCH_EVENTS_MAX", "WRITES_MAX", "_ABORT_NOTE_MAX",
+}  # fmt: skip
+
 
 @pytest.fixture(scope="module")
 def sources() -> list[Source]:
@@ -131,3 +161,87 @@ def test_a_folder_is_seen_at_a_glance(sources: list[Source]) -> None:
 
 def room_or_file(source: Source) -> str:
     return Path(source.path).stem
+
+
+def module_of(source: Source) -> str:
+    return source.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def file_graph(sources: list[Source]) -> dict[str, set[str]]:
+    """Which modules each module imports, anywhere in it: in a function and under TYPE_CHECKING counts, too."""
+    modules = {module_of(source) for source in sources}
+    graph: dict[str, set[str]] = {}
+    for source in sources:
+        names = [name for _, name in imports(source)]
+        found = {name if name in modules else name.rpartition(".")[0] for name in names}
+        graph[module_of(source)] = (found & modules) - {module_of(source)}
+    return graph
+
+
+@pytest.mark.parametrize("package", sorted({path.name for path in (ROOT / "fluxsched").iterdir() if path.is_dir()}))
+def test_files_import_in_no_circle(package: str, sources: list[Source]) -> None:
+    inside = [source for source in sources if source.package == package and room_or_file(source) != "__init__"]
+    if package not in CIRCLES_LEFT:
+        assert list(TopologicalSorter(file_graph(inside)).static_order()) or not inside  # raises CycleError
+
+
+def test_a_circle_that_type_checking_hides_is_seen() -> None:
+    hidden = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from fluxsched.sched.b import B"
+    pair = [Source("fluxsched/sched/a.py", hidden), Source("fluxsched/sched/b.py", "from fluxsched.sched.a import A")]
+    with pytest.raises(CycleError):
+        list(TopologicalSorter(file_graph(pair)).static_order())
+
+
+def defined(sources: list[Source]) -> dict[str, list[str]]:
+    """Where each class and each alias of a type is defined."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for source in sources:
+        for node in source.tree.body:
+            match node:
+                case ast.ClassDef(name):
+                    found[name].append(source.path)
+                case ast.Assign(targets=[ast.Name(name)]) | ast.AnnAssign(target=ast.Name(name)):
+                    if re.fullmatch(r"[A-Z]\w*[a-z]\w*", name):
+                        found[name].append(source.path)
+    return found
+
+
+def doubles(sources: list[Source]) -> dict[str, list[str]]:
+    return {name: paths for name, paths in defined(sources).items() if len(paths) > 1 and not name.startswith("_")}
+
+
+def test_no_name_of_a_class_means_two_things(sources: list[Source]) -> None:
+    found = {name: paths for name, paths in doubles(sources).items() if name not in DOUBLES_LEFT}
+    assert found == {}, "rename the less natural one"
+
+
+def test_a_name_that_means_two_things_is_seen() -> None:
+    one, other = "class Plan: ...\nCOUNT = 1", "Plan = tuple[int, int]\nCOUNT = 2"
+    assert list(doubles([Source("fluxsched/sched/a.py", one), Source("fluxsched/jobs/a.py", other)])) == ["Plan"]
+
+
+def limits(sources: list[Source]) -> dict[str, str]:
+    """The named limits of fluxsched, and where each is."""
+    found = {}
+    for source in sources:
+        for node in source.tree.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and not is_read(each)]
+                found |= {name: source.at(node.lineno, name) for name in names if LIMIT.search(name)}
+    return found
+
+
+def is_read(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Load)
+
+
+def test_every_limit_is_named_by_a_test(sources: list[Source]) -> None:
+    tests = " ".join(file.read_text() for file in (ROOT / "tests").rglob("*.py") if file != Path(__file__))
+    words = set(re.findall(r"\w+", tests))
+    missing = [where for name, where in limits(sources).items() if name not in words | LIMITS_LEFT]
+    assert missing == [], "write a test that reaches the limit, and names it"
+
+
+def test_a_limit_is_seen() -> None:
+    text = "IDS_MAX = 1\nTIME_MAX_S: Final = 2.0\nx = IDS_MAX == 3\nA_LIMIT, B_LIMIT = 4, 5\n_MAXIMUM = 6"
+    assert set(limits([Source("fluxsched/sched/a.py", text)])) == {"IDS_MAX", "TIME_MAX_S", "A_LIMIT", "B_LIMIT"}

@@ -1,0 +1,51 @@
+"""Python files as the rules about them read them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One Python file: its path from the repository's top, and its text."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @property
+    def package(self) -> str | None:
+        """The package of fluxsched that it belongs to ("" for the top), None outside."""
+        parts = self.path.removesuffix(".py").split("/")
+        if parts[0] != "fluxsched":
+            return None
+        return "" if parts[1] == "__init__" else parts[1]
+
+    def at(self, line: int, what: str) -> str:
+        return f"{self.path}:{line}: {what}"
+
+
+def imports(source: Source) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of every import, also inside functions; `from a import b` names both a and a.b."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{'.' * node.level}{node.module or ''}.{alias.name}") for alias in node.names)
+
+
+def functions(source: Source) -> Iterator[tuple[ast.AST, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Every function with what it stands in."""
+    for parent in ast.walk(source.tree):
+        for node in ast.iter_child_nodes(parent):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield parent, node
