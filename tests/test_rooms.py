@@ -36,6 +36,15 @@ ROOMS = {
         "status": {"sessions", "state"},
         "module": {"changes", "effects", "journal", "sessions", "state", "status"},
     },
+    "jobs": {
+        "effects": set(),
+        "holdings": set(),
+        "queue": set(),
+        "job": {"effects", "holdings", "queue"},
+        "lifecycle": {"effects", "holdings", "job", "queue"},
+        "query": {"job", "lifecycle", "queue"},
+        "manager": {"effects", "holdings", "job", "lifecycle", "queue"},
+    },
     "sched": {
         "pool": set(),
         "queue": set(),

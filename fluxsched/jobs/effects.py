@@ -99,13 +99,6 @@ class Unheld(msgspec.Struct, frozen=True, gc=False):
     ranks: Idset
 
 
-class Annotated(msgspec.Struct, frozen=True, gc=False):
-    """The job's annotations are now these (volatile, not stored until `alloc`)."""
-
-    jobid: int
-    annotations: dict[str, Any]
-
-
 class UpdateDone(msgspec.Struct, frozen=True, gc=False):
     """Answer the job-manager.update request for this job, after commit: `error` is None on success."""
 
@@ -137,7 +130,6 @@ Effect = (
     | Kill
     | Held
     | Unheld
-    | Annotated
     | UpdateDone
     | WakeAt
     | SaveQueue

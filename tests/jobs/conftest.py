@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.why import Why
 from fluxsched.jobs.effects import Effect, Held, Kill, Persist, SchedAlloc, SchedFree, StartShells, Unheld
 from fluxsched.jobs.job.job import Job
+from fluxsched.jobs.job.result import JobResult, result
 from fluxsched.jobs.job.states import State
 from fluxsched.jobs.manager import JobManager
+from fluxsched.jobs.query.job_query import EVERY_JOB, JobQuery
+from fluxsched.jobs.query.listing import list_jobs
+from fluxsched.jobs.query.why import why
 
 USER = 1000
 
@@ -40,7 +46,8 @@ class World:
     """The manager, its clock, and everything that its effects have done so far."""
 
     def __init__(self, queues: dict[str, Any] | None = None, **options: Any) -> None:
-        self.manager = JobManager(queues, **options)
+        self.manager = manager = JobManager(queues, **options)
+        self.parts = (manager.requests, manager.execution, manager.allocation, manager.queue_control, manager, self)
         self.now_s = 100.0
         self.stored: dict[int, dict[str, Any]] = {}
         self.held: dict[int, Idset] = {}
@@ -49,8 +56,8 @@ class World:
     def do(self, method: str, *args: Any, **options: Any) -> list[Effect]:
         """Call the manager a second later, apply its effects, and check everything."""
         self.now_s += 1.0
-        effects = getattr(self.manager, method)(*args, **options, now_s=self.now_s)
-        return self.perform(effects)
+        part = next(part for part in self.parts if hasattr(part, method))
+        return self.perform(getattr(part, method)(*args, **options, now_s=self.now_s))
 
     def perform(self, effects: list[Effect]) -> list[Effect]:
         persisted: set[int] = set()
@@ -64,7 +71,7 @@ class World:
             self._hold(effect)
         self.manager.check()
         for jobid, ranks in self.held.items():
-            assert self.manager.job(jobid).held == ranks
+            assert self.manager.jobs.get(jobid).held == ranks
         self.last = effects
         return effects
 
@@ -86,9 +93,9 @@ class World:
         return self.do("submit", jobid, spec or make_spec(), userid=USER, **options)
 
     def scheduler(self, name: str = "sched", groups: tuple[str, ...] = ("default",), limit: int | None = None) -> Any:
-        hello = self.manager.hello(name, groups)
+        hello = self.manager.allocation.hello(name, groups)
         self.now_s += 1.0
-        count, effects = self.manager.ready(name, limit, self.now_s)
+        count, effects = self.manager.allocation.ready(name, limit, self.now_s)
         self.perform(effects)
         return hello, count, effects
 
@@ -104,8 +111,24 @@ class World:
     def end(self, jobid: int = 1, status: int = 0) -> list[Effect]:
         return self.do("finished", jobid, status, release=True)
 
+    def cancel(self, jobid: int, userid: int, note: str, now_s: float) -> list[Effect]:
+        return self.manager.requests.raise_exception(jobid, "cancel", 0, note, userid, now_s)
+
+    def annotate(self, scheduler: str, jobid: int, annotations: dict[str, Any], now_s: float) -> list[Effect]:
+        self.manager.allocation.alloc_annotated(scheduler, jobid, annotations)
+        return []
+
+    def listing(self, query: JobQuery = EVERY_JOB) -> list[dict[str, Any]]:
+        return list(chain.from_iterable(list_jobs(self.manager.jobs, query)))
+
+    def result(self, jobid: int = 1) -> JobResult | None:
+        return result(self.job(jobid))
+
+    def why(self, jobid: int = 1) -> Why:
+        return why(self.manager.links, self.job(jobid))
+
     def job(self, jobid: int = 1) -> Job:
-        return self.manager.job(jobid)
+        return self.manager.jobs.get(jobid)
 
     def state(self, jobid: int = 1) -> State:
         return self.job(jobid).state

@@ -17,7 +17,7 @@ BEHIND = 60
 
 
 def states(instance: Any) -> Counter[str]:
-    return Counter(job.state.name for job in instance.effects.manager.active.values())
+    return Counter(job.state.name for job in instance.effects.manager.jobs.active.values())
 
 
 @pytest.mark.parametrize("scheduler", ["fifo", "firstfit:placement=best-fit"])
@@ -62,7 +62,7 @@ async def test_submits_behind_a_blocked_head(world: Any, timed: Any) -> None:
     await client.cancel(holder)
     await asyncio.gather(*(client.wait(jobid) for jobid in (head, *behind)))
     world.check()
-    began = [instance.effects.manager.job(jobid).t_run for jobid in (head, *behind)]
+    began = [instance.effects.manager.jobs.get(jobid).t_run for jobid in (head, *behind)]
     assert began == sorted(began)
 
 
@@ -73,7 +73,7 @@ async def test_first_fit_goes_past_the_blocked_head(world: Any, timed: Any) -> N
     head = await client.submit(timed("1ms", nodes=4, exclusive=True))
     behind = await client.submit_many([timed("1ms")] * BEHIND)
     await asyncio.wait_for(asyncio.gather(*map(client.wait, behind)), 10)
-    assert instance.effects.manager.job(head).state.name == "SCHED"
+    assert instance.effects.manager.jobs.get(head).state.name == "SCHED"
 
 
 async def test_cancels_frees_and_urgencies_in_a_storm(world: Any, timed: Any) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from fluxsched.jobs.job.result import result
+
 
 def left_behind(user: Any) -> list[str]:
     return [path.name for path in user.directory.iterdir() if path.name.startswith("fluxsched-")]
@@ -236,14 +238,14 @@ async def test_what_waits_when_the_instance_ends_is_not_started_meanwhile(
     instance = await world.instance(fake="1x1", statedir=state)
     client = await world.client(instance)
     running, waiting = [await client.submit(timed("100s")) for _ in range(2)]
-    await world.until(lambda: instance.effects.manager.job(running).state.name == "RUN")
+    await world.until(lambda: instance.effects.manager.jobs.get(running).state.name == "RUN")
     begin_s = time.monotonic()
     await instance.close()
     assert time.monotonic() - begin_s < 5
     world.instances.clear()
     again = await world.instance(fake="1x1", statedir=state)
-    await world.until(lambda: again.effects.manager.job(waiting).state.name == "RUN")
-    assert again.effects.manager.wait_result(running).errstr == "exception exec: the instance is shutting down"
+    await world.until(lambda: again.effects.manager.jobs.get(waiting).state.name == "RUN")
+    assert result(again.effects.manager.jobs.get(running)).errstr == "exception exec: the instance is shutting down"
 
 
 def test_a_command_that_heeds_no_signal_does_not_keep_an_instance_from_ending(user: Any) -> None:

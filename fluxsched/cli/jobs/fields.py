@@ -10,6 +10,7 @@ from fluxsched.cli.common import show
 from fluxsched.cli.common.options import TableSpec
 from fluxsched.cli.common.table import Field
 from fluxsched.cli.jobs import usage as job_usage
+from fluxsched.core.job_attributes import JOB_ATTRIBUTES
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
 from fluxsched.core.nested import ADDRESS_KEY
 
@@ -106,15 +107,8 @@ def _colour(value: object) -> str | None:
             "CANCELED": show.YELLOW, "R": show.GREEN, "RUN": show.GREEN}.get(str(value))  # fmt: skip
 
 
-_AS_THEY_ARE = (
-    "queue", "name", "urgency", "priority", "state", "ntasks", "ncores", "nnodes", "ranks", "nodelist", "success",
-    "result", "returncode", "ended", "userid", "duration", "expiration", "t_submit", "t_run", "t_cleanup", "t_inactive",
-)  # fmt: skip
-_HEADINGS = {"t_submit": "SUBMIT", "t_run": "RUN", "t_cleanup": "CLEANUP", "t_inactive": "INACTIVE", "urgency": "URG",
-             "priority": "PRI", "userid": "UID"}  # fmt: skip
-
 FIELDS = {
-    **{name: Field(_HEADINGS.get(name, name.upper()), _of(name)) for name in _AS_THEY_ARE},
+    **{name: Field(one.heading, _of(name)) for name, one in JOB_ATTRIBUTES.items() if one.heading},
     "id": Field("JOBID", lambda row: row.info["id"]),
     "id.dec": Field("JOBID", lambda row: row.info["id"]),
     "id.f58": Field("JOBID", lambda row: show.jobid_text(row.info["id"])),

@@ -94,6 +94,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
         jobspec = self.jobspec
         if jobspec is not None:
             self.raw = jobspec.raw
+            self.ntasks = count_tasks(jobspec)
             self.name = jobspec.job_name or jobspec.command[0].rsplit("/", 1)[-1]
             self.command = jobspec.command
             self.cwd = jobspec.cwd
@@ -164,6 +165,12 @@ class Job(msgspec.Struct, eq=False, gc=False):
             recent = self.recent_events or ()
             past = [f"  {event['timestamp']:.6f} {event['name']} {event.get('context', '')}" for event in recent]
             raise InvalidTransition("\n".join([f"job {self.id}: {error}", *past])) from None
+
+
+def count_tasks(jobspec: Jobspec) -> int:
+    """How many tasks the jobspec asks for, at its smallest."""
+    request = jobspec.request
+    return jobspec.ntasks(request.slots.min * (request.nodes.min if request.nodes is not None else 1))
 
 
 def priority_of(urgency: int) -> int:

@@ -12,20 +12,24 @@ from typing import Any
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue, RemoteProtocolError
-from fluxsched.jobs.effects import Annotated, Effect, SchedFree, UpdateDone
+from fluxsched.jobs.effects import Effect, SchedFree, UpdateDone
 from fluxsched.jobs.holdings.holdings import parse_grant
 from fluxsched.jobs.job.annotations import merge, said_by_users
 from fluxsched.jobs.job.job import NO_REQUEST, Job
 from fluxsched.jobs.job.states import RUN, SCHED
-from fluxsched.jobs.lifecycle.lifecycle import Engine
+from fluxsched.jobs.lifecycle.lifecycle import Lifecycle
 from fluxsched.jobs.lifecycle.links import LIMIT_MAX, HelloItem, Link, checked_groups
 from fluxsched.jobs.queue.queues import DEFAULT_GROUP
 
 SCHEDULER_LOST = "the scheduler was lost before it answered; ask again when one is ready"
 
 
-class SchedulerSide(Engine):
-    """The engine with its RFC 27 conversation; `scheduler` is any hashable name of a connection."""
+class Allocation:
+    """Schedulers' side of the job manager; `scheduler` is any hashable name of a connection."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+        self._jobs = lifecycle.jobs
 
     def hello(
         self, scheduler: Hashable, groups: Iterable[str] = (DEFAULT_GROUP,), *, partial_ok: bool = True
@@ -36,47 +40,46 @@ class SchedulerSide(Engine):
         conversation of a connection anew, report it lost first.
         """
         wanted = checked_groups(groups)
-        if self.links.known(scheduler):
+        if self._lifecycle.links.known(scheduler):
             raise RemoteProtocolError("sched-hello came twice on one connection: connect again (RFC 27)")
-        self.links.add(Link(scheduler, wanted, self.queues.served_by(wanted)))
+        self._lifecycle.links.add(Link(scheduler, wanted, self._lifecycle.queues.served_by(wanted)))
         return [
-            _hello_item(job, partial_ok) for job in self.active.values() if job.held and job.queue.group in wanted
+            _hello_item(job, partial_ok) for job in self._jobs.active.values() if job.held and job.queue.group in wanted
         ]
 
     def ready(self, scheduler: Hashable, limit: int | None, now_s: float) -> tuple[int, list[Effect]]:
         """The scheduler takes requests, at most `limit` at once (None: unlimited): queue depth, and what to send."""
-        link = self.links.get(scheduler)
+        link = self._lifecycle.links.get(scheduler)
         if limit is not None and not 1 <= limit <= LIMIT_MAX:
             raise RemoteProtocolError(f"sched-ready limit {limit} is not within 1-{LIMIT_MAX} (RFC 27)")
         if link.ready:
             raise RemoteProtocolError("sched-ready came twice: say hello again to change the mode")
         depth = sum(len(queue.waiting) for queue in link.queues)
-        self._begin(now_s)
+        self._lifecycle.begin(now_s)
         link.ready, link.limit = True, limit
-        self._out += link.deferred
+        self._lifecycle.out += link.deferred
         link.deferred.clear()
-        self._touched.update(dict.fromkeys(link.groups))
-        return depth, self._end()
+        self._lifecycle.touched.update(dict.fromkeys(link.groups))
+        return depth, self._lifecycle.end()
 
     def scheduler_lost(self, scheduler: Hashable, now_s: float) -> list[Effect]:
         """The connection is gone: its requests wait for the next scheduler, running jobs run on."""
-        link = self.links.remove(scheduler)
-        self._begin(now_s)
+        link = self._lifecycle.links.remove(scheduler)
+        self._lifecycle.begin(now_s)
         if link is None:
-            return self._end()
+            return self._lifecycle.end()
         for job in link.outstanding.values():
             if job.state is SCHED:
-                self._enqueue(job)
+                self._lifecycle.enqueue(job)
                 if job.annotations:  # reasons and estimates were that scheduler's; the next one knows nothing of them
                     job.annotations = said_by_users(job.annotations)
-                    self._out.append(Annotated(job.id, job.annotations or {}))
             else:
                 job.request = NO_REQUEST
-        for job in self.active.values() if link.ready else ():
+        for job in self._jobs.active.values() if link.ready else ():
             if job.expiration_asked_s is not None and job.queue.group in link.groups:
                 job.expiration_asked_s = None
-                self._out.append(UpdateDone(job.id, SCHEDULER_LOST))
-        return self._end()
+                self._lifecycle.out.append(UpdateDone(job.id, SCHEDULER_LOST))
+        return self._lifecycle.end()
 
     def alloc_granted(
         self,
@@ -96,69 +99,65 @@ class SchedulerSide(Engine):
         if foreign is not None and (others := foreign(link.groups, grant.ranks)):
             raise RemoteProtocolError(f"job {jobid} was granted targets {others}, which are not its scheduler's")
         if job.state is not SCHED:
-            self._begin(now_s)
+            self._lifecycle.begin(now_s)
             self._answered(link, job)
-            self._out.append(SchedFree(scheduler, jobid, R, True))
-            return self._end()
+            self._lifecycle.out.append(SchedFree(scheduler, jobid, R, True))
+            return self._lifecycle.end()
         merged = _merged(job, annotations) if annotations else job.annotations
-        self.holdings.take(jobid, grant)
-        self._begin(now_s)
+        self._lifecycle.holdings.take(jobid, grant)
+        self._lifecycle.begin(now_s)
         self._answered(link, job)
         job.annotations = merged
-        self._run(job, R, grant)
-        return self._end()
+        self._lifecycle.run(job, R, grant)
+        return self._lifecycle.end()
 
-    def alloc_annotated(
-        self, scheduler: Hashable, jobid: int, annotations: dict[str, Any], now_s: float
-    ) -> list[Effect]:
+    def alloc_annotated(self, scheduler: Hashable, jobid: int, annotations: dict[str, Any]) -> None:
         """ANNOTATE: changes what listings show. Nothing happens if the job has stopped waiting meanwhile."""
-        self.links.get(scheduler)
-        job = self.active.get(jobid)
-        if job is None:
-            forgetful = len(self.inactive) >= self._inactive_kept_max  # then it may have been a job
-            if jobid not in self.inactive and not forgetful:
-                raise RemoteProtocolError(f"alloc response for job {jobid}, which does not exist")
-            return []
-        if job.state is not SCHED:
-            return []
-        job.annotations = _merged(job, annotations)
-        return [Annotated(jobid, job.annotations)]
+        self._lifecycle.links.get(scheduler)
+        job = self._jobs.active.get(jobid)
+        if job is not None:
+            if job.state is SCHED:
+                job.annotations = _merged(job, annotations)
+            return
+        may_be_forgotten = len(self._jobs.inactive) >= self._jobs.inactive_kept_max
+        if jobid not in self._jobs.inactive and not may_be_forgotten:
+            raise RemoteProtocolError(f"alloc response for job {jobid}, which does not exist")
 
     def alloc_denied(self, scheduler: Hashable, jobid: int, note: str | None, now_s: float) -> list[Effect]:
         """DENY: the request can never be met; the job ends with a fatal `alloc` exception."""
         link, job = self._outstanding(scheduler, jobid)
-        self._begin(now_s)
+        self._lifecycle.begin(now_s)
         self._answered(link, job)
         if job.state is SCHED:
-            self._fail(job, "alloc", note or "")
-        return self._end()
+            self._lifecycle.fail(job, "alloc", note or "")
+        return self._lifecycle.end()
 
     def alloc_canceled(self, scheduler: Hashable, jobid: int, now_s: float) -> list[Effect]:
         """CANCEL: a job that still wants resources stands in line again."""
         link, job = self._outstanding(scheduler, jobid)
-        self._begin(now_s)
+        self._lifecycle.begin(now_s)
         self._answered(link, job)
         if job.state is SCHED:
-            self._enqueue(job)
-        return self._end()
+            self._lifecycle.enqueue(job)
+        return self._lifecycle.end()
 
     def expiration_answered(self, jobid: int, error: str | None, now_s: float) -> list[Effect]:
         """The answer to SchedExpiration; the caller passes None for ENOSYS too (RFC 27: as though successful)."""
-        job = self.active.get(jobid)
+        job = self._jobs.active.get(jobid)
         if job is None or job.expiration_asked_s is None:
             return []  # the job ended, or the scheduler was lost: answered already
         asked_s, job.expiration_asked_s = job.expiration_asked_s, None
-        self._begin(now_s)
+        self._lifecycle.begin(now_s)
         if error is None and job.state is RUN:
-            self._log(job, "resource-update", {"expiration": asked_s})
+            self._lifecycle.log(job, "resource-update", {"expiration": asked_s})
         elif error is None:
             error = f"{job.title} is no longer running"
-        self._out.append(UpdateDone(jobid, error))
-        return self._end()
+        self._lifecycle.out.append(UpdateDone(jobid, error))
+        return self._lifecycle.end()
 
     def _outstanding(self, scheduler: Hashable, jobid: int) -> tuple[Link, Job]:
         """The request that an answer belongs to. Raises RemoteProtocolError if there is none."""
-        link = self.links.get(scheduler)
+        link = self._lifecycle.links.get(scheduler)
         job = link.outstanding.get(jobid)
         if job is None:
             raise RemoteProtocolError(f"alloc response for job {jobid}, which has no request outstanding there")
@@ -168,7 +167,7 @@ class SchedulerSide(Engine):
         link.answered(job)
         job.request = NO_REQUEST
         if link.limit is not None:  # there is room for the next request
-            self._touched[job.queue.group] = None
+            self._lifecycle.touched[job.queue.group] = None
 
 
 def _merged(job: Job, annotations: dict[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from fluxsched.jobs.effects import Effect, Event, Held
 from fluxsched.jobs.holdings.holdings import Grant, parse_grant
 from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.job.states import CLEANUP, DEPEND, INACTIVE, PRIORITY
-from fluxsched.jobs.lifecycle.lifecycle import Engine
-from fluxsched.jobs.query.lookups import count_tasks
+from fluxsched.jobs.lifecycle.lifecycle import Lifecycle
 from fluxsched.jobs.queue.queues import JobQueue
 
 StoredJob = tuple[int, Sequence[Event], Jobspec | None, dict[str, Any] | None]
@@ -45,8 +44,6 @@ def read(row: StoredJob, queue: JobQueue) -> tuple[Job, Grant | None]:
     """The job as its eventlog tells it, and what it was granted. Raises InvalidValue for a row that cannot be."""
     jobid, events, jobspec, resources = row
     job = Job(jobid, queue, jobspec)
-    if jobspec is not None:
-        job.ntasks = count_tasks(jobspec)
     grant = None
     if resources is not None:
         grant = parse_grant(jobid, resources)
@@ -61,43 +58,43 @@ def read(row: StoredJob, queue: JobQueue) -> tuple[Job, Grant | None]:
     return job, grant
 
 
-def restore(engine: Engine, rows: Iterable[StoredJob], now_s: float) -> Restored:
-    """Take up the jobs of all rows, oldest first; the engine must be new."""
+def restore(lifecycle: Lifecycle, rows: Iterable[StoredJob], now_s: float) -> Restored:
+    """Take up the jobs of all rows, oldest first; the lifecycle must be new."""
     restored: list[Job] = []
     ended: list[Job] = []
-    engine._begin(now_s)
+    lifecycle.begin(now_s)
     for row in rows:
-        job, grant = read(row, engine.queues.for_restored(row[2].queue if row[2] is not None else None))
+        job, grant = read(row, lifecycle.queues.for_restored(row[2].queue if row[2] is not None else None))
         if job.state is INACTIVE:
             ended.append(job)
             continue
-        engine._admit(job)
+        lifecycle.admit(job)
         restored.append(job)
         if grant is not None and job.held:
-            engine.holdings.adopt(job.id, grant)
+            lifecycle.holdings.adopt(job.id, grant)
             if job.freed:
-                engine.holdings.give(job.id, job.freed)
+                lifecycle.holdings.give(job.id, job.freed)
             job.executing = True
             job.queue.running += 1
-            engine._out.append(Held(job.id, job.held))
+            lifecycle.out.append(Held(job.id, job.held))
     for job in sorted(ended, key=lambda job: job.t_inactive):  # as they ended: listings rely on it
-        engine._keep_summary(job)
-    orphans = [job.id for job in restored if not _resume(engine, job)]
-    engine._wake()
-    return Restored(engine._end(), tuple(orphans))
+        lifecycle.jobs.keep(job)
+    orphans = [job.id for job in restored if not _resume(lifecycle, job)]
+    lifecycle.wake()
+    return Restored(lifecycle.end(), tuple(orphans))
 
 
-def _resume(engine: Engine, job: Job) -> bool:
+def _resume(lifecycle: Lifecycle, job: Job) -> bool:
     """Go on where the log ended; False for an orphan."""
-    engine._log(job, "flux-restart")
+    lifecycle.log(job, "flux-restart")
     if job.state is DEPEND:
-        engine._await_dependencies(job)
+        lifecycle.await_dependencies(job)
     if job.state in (DEPEND, PRIORITY):
-        engine._advance(job)
+        lifecycle.advance(job)
     elif job.held and job.status is not None:
-        engine._release(job, None)
+        lifecycle.release(job, None)
     elif job.held:
         return False
     elif job.state is CLEANUP:
-        engine._clean(job)
+        lifecycle.clean(job)
     return True

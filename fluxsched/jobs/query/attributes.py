@@ -1,4 +1,4 @@
-"""A job's attributes under the names of RFC 43, with the numbers that Flux gives to states and results.
+"""What a job has under the names of `core.job_attributes`, in both dialects: ours, and Flux's with its numbers.
 
 Law: reads only; an attribute that has no value yet, or never will, is None and stays out of a listing.
 """
@@ -10,28 +10,43 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
+from fluxsched.core.job_attributes import JOB_ATTRIBUTES
+from fluxsched.core.waitstatus import ended_text, return_code
 from fluxsched.errors import InvalidValue
 from fluxsched.jobs.job.job import Job
+from fluxsched.jobs.job.result import result_name, shell_status
 from fluxsched.jobs.job.states import INACTIVE
-from fluxsched.jobs.query import lookups
 
 RESULT_BITS: Mapping[str, int] = {"COMPLETED": 1, "FAILED": 2, "CANCELED": 4, "TIMEOUT": 8}
 """RFC 43's results as single bits, so that sets of results are plain ints."""
 
 ALL = "all"
-"""The attribute that stands for all attributes."""
+"""The attribute that means all attributes."""
 
 Get = Callable[[Job], Any]
 
 
 def result_bit(job: Job) -> int | None:
     """The job's result as a bit; None until it is inactive."""
-    ended = lookups.result(job)
-    return None if ended is None else RESULT_BITS[ended.result]
+    name = result_name(job)
+    return None if name is None else RESULT_BITS[name]
 
 
 def _ended(get: Get) -> Get:
     return lambda job: get(job) if job.state is INACTIVE else None
+
+
+def _placed(get: Get) -> Get:
+    return lambda job: get(job) if job.ranks else None
+
+
+def _exited(get: Callable[[int], Any]) -> Get:
+    return lambda job: None if job.status is None else get(job.status)
+
+
+def _time(name: str) -> Get:
+    get = attrgetter(name)
+    return lambda job: get(job) or None
 
 
 def _exception(key: str) -> Get:
@@ -45,74 +60,103 @@ def _exception(key: str) -> Get:
     return _ended(get)
 
 
-def _nnodes(job: Job) -> int | None:
-    if job.ranks:
-        return len(job.ranks)
+def _asked_nodes(job: Job) -> int | None:
     nodes = job.jobspec.request.nodes if job.jobspec is not None else None
     return nodes.min if nodes is not None else None
 
 
-def _ncores(job: Job) -> int | None:
-    if job.ranks:
-        return job.ncores
+def _asked_cores(job: Job) -> int | None:
     if job.jobspec is None:
         return None
     request = job.jobspec.request
     return request.cores * request.slots.min * (request.nodes.min if request.nodes is not None else 1)
 
 
-ATTRIBUTES: Mapping[str, Get] = MappingProxyType(
-    {
-        "userid": attrgetter("userid"),
-        "urgency": attrgetter("urgency"),
-        "priority": lambda job: job.priority if job.t_sched else None,
-        "t_submit": attrgetter("t_submit"),
-        "t_depend": attrgetter("t_submit"),  # a job is validated in the turn in which it is submitted
-        "t_priority": lambda job: job.t_sched or None,  # and has its priority in the turn in which it asks for one
-        "t_sched": lambda job: job.t_sched or None,
-        "t_run": lambda job: job.t_run or None,
-        "t_cleanup": lambda job: job.t_cleanup or None,
-        "t_inactive": lambda job: job.t_inactive or None,
-        "state": lambda job: int(job.state),
-        "name": attrgetter("name"),
-        "cwd": attrgetter("cwd"),
-        "queue": lambda job: job.queue.name,
-        "ntasks": attrgetter("ntasks"),
-        "ncores": _ncores,
-        "duration": attrgetter("duration_s"),
-        "nnodes": _nnodes,
-        "ranks": lambda job: str(job.ranks) or None,
-        "nodelist": lambda job: job.nodelist or None,
-        "success": _ended(attrgetter("success")),
-        "exception_occurred": _ended(lambda job: bool(job.exceptions)),
-        "exception_type": _exception("type"),
-        "exception_severity": _exception("severity"),
-        "exception_note": _exception("note"),
-        "result": result_bit,
-        "expiration": lambda job: job.expiration_s if job.ranks else None,
-        "annotations": lambda job: job.annotations or None,
-        "dependencies": lambda job: list(job.dependencies or ()) or None,
-        "waitstatus": lambda job: None if job.status is None else lookups.shell_status(job.status),
-        "project": lambda job: None,  # accounting of Flux: an instance of ours has none
-        "bank": lambda job: None,
-    }
+_GETTERS: Mapping[str, Get] = {
+    "id": attrgetter("id"),
+    "state": lambda job: job.state.name,
+    "name": attrgetter("name"),
+    "userid": attrgetter("userid"),
+    "urgency": attrgetter("urgency"),
+    "priority": attrgetter("priority"),
+    "t_submit": attrgetter("t_submit"),
+    "ntasks": attrgetter("ntasks"),
+    "duration": attrgetter("duration_s"),
+    "annotations": lambda job: job.annotations or {},
+    "dependencies": lambda job: list(job.dependencies or ()),
+    "command": lambda job: list(job.command),
+    "queue": lambda job: job.queue.name,
+    "array": lambda job: job.array or None,
+    "t_depend": attrgetter("t_submit"),  # a job is validated in the turn in which it is submitted
+    "t_priority": _time("t_sched"),  # and has its priority in the turn in which it asks for one
+    "t_sched": _time("t_sched"),
+    "t_run": _time("t_run"),
+    "t_cleanup": _time("t_cleanup"),
+    "t_inactive": _time("t_inactive"),
+    "status": attrgetter("status"),
+    "waitstatus": _exited(shell_status),
+    "exception": attrgetter("fatal"),
+    "exception_occurred": _ended(lambda job: bool(job.exceptions)),
+    "exception_type": _exception("type"),
+    "exception_severity": _exception("severity"),
+    "exception_note": _exception("note"),
+    "returncode": _exited(return_code),
+    "ended": _exited(ended_text),
+    "usage": lambda job: None if job.usage is None else job.usage.to_json(),
+    "nnodes": _placed(lambda job: len(job.ranks)),
+    "ncores": _placed(attrgetter("ncores")),
+    "ranks": _placed(lambda job: str(job.ranks)),
+    "nodelist": _placed(attrgetter("nodelist")),
+    "expiration": _placed(attrgetter("expiration_s")),
+    "success": _ended(attrgetter("success")),
+    "result": result_name,
+    "cwd": attrgetter("cwd"),
+    "project": lambda job: None,  # accounting of Flux: our instances have none
+    "bank": lambda job: None,
+}
+
+_FLUX_GETTERS: Mapping[str, Get] = {
+    "state": lambda job: int(job.state),
+    "result": result_bit,
+    "priority": lambda job: job.priority if job.t_sched else None,
+    "annotations": lambda job: job.annotations or None,
+    "dependencies": lambda job: list(job.dependencies or ()) or None,
+    "nnodes": lambda job: len(job.ranks) or _asked_nodes(job),
+    "ncores": lambda job: job.ncores if job.ranks else _asked_cores(job),
+    "nodelist": lambda job: job.nodelist or None,
+}
+"""Where Flux's dialect differs: numbers for states and results, what is asked for until something is given."""
+
+LISTED: tuple[tuple[str, Get], ...] = tuple(
+    (name, _GETTERS[name]) for name, declared in JOB_ATTRIBUTES.items() if declared.listed
 )
+"""The attributes of job-manager.list."""
+
+FLUX_ATTRIBUTES: Mapping[str, Get] = MappingProxyType(
+    {name: _FLUX_GETTERS.get(name, _GETTERS[name]) for name, declared in JOB_ATTRIBUTES.items() if declared.flux}
+)
+"""The attributes of Flux's job-list (RFC 43)."""
+
+
+def info(job: Job) -> dict[str, Any]:
+    """What job-manager.list shows of a job."""
+    return {name: value for name, get in LISTED if (value := get(job)) is not None}
 
 
 def checked(names: Iterable[str]) -> tuple[str, ...]:
-    """The names of attributes, `all` spelled out. Raises InvalidValue naming those that are unknown."""
+    """The names of Flux's attributes, `all` expanded. Raises InvalidValue naming those that are unknown."""
     wanted = tuple(names)
-    unknown = [name for name in wanted if name != ALL and name not in ATTRIBUTES]
+    unknown = [name for name in wanted if name != ALL and name not in FLUX_ATTRIBUTES]
     if unknown:
-        raise InvalidValue(f"unknown job attributes {', '.join(unknown)}; known: {', '.join(ATTRIBUTES)}, {ALL}")
-    return tuple(ATTRIBUTES) if ALL in wanted else wanted
+        raise InvalidValue(f"unknown job attributes {', '.join(unknown)}; known: {', '.join(FLUX_ATTRIBUTES)}, {ALL}")
+    return tuple(FLUX_ATTRIBUTES) if ALL in wanted else wanted
 
 
 def describe(job: Job, names: Iterable[str]) -> dict[str, Any]:
-    """The job's id and those of the named attributes that have a value."""
+    """The job's id and those of Flux's named attributes that have a value."""
     found: dict[str, Any] = {"id": job.id}
     for name in names:
-        value = ATTRIBUTES[name](job)
+        value = FLUX_ATTRIBUTES[name](job)
         if value is not None:
             found[name] = value
     return found

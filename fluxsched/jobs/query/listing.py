@@ -1,63 +1,56 @@
-"""Jobs in the order in which Flux lists them, and how many there are of which kind. Reads only.
+"""Jobs as listings show them, and how many there are of which kind. Reads only.
 
-Law: a million jobs may wait, so whoever looks at all of them does it in steps, between which others are served: the
-functions that look are generators, which yield None after each step and their result at last. They look at the jobs
-that there were at first, each once, though it may end meanwhile.
+Law: a million jobs may wait, so a function that looks at all of them is a generator: it yields None after each step,
+between which others are served, and its result at last.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from heapq import nsmallest
-from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from heapq import nlargest, nsmallest
+from itertools import islice
+from typing import Any, NamedTuple
 
 from fluxsched.jobs.job.job import Job
+from fluxsched.jobs.job.result import result_name
 from fluxsched.jobs.job.states import ACTIVE, INACTIVE, PENDING, State
-from fluxsched.jobs.query import lookups
-from fluxsched.jobs.query.selection import Selection
+from fluxsched.jobs.job.table import JobTable
+from fluxsched.jobs.query.attributes import info
+from fluxsched.jobs.query.job_query import EVERY_JOB, STEP_JOBS, JobQuery, find
+from fluxsched.jobs.queue.queues import Queues
 
-if TYPE_CHECKING:
-    from fluxsched.jobs.lifecycle.lifecycle import Engine
-
-STEP_JOBS = 4096
-"""Jobs looked at in one step: some 4 ms."""
+PIECE_JOBS = 128
+"""Jobs that a listing looks at in one go: half a millisecond."""
 
 
-def select_jobs(engine: Engine, wanted: Selection, max_entries: int, since_s: float) -> Iterator[list[Job] | None]:
-    """The first `max_entries` jobs: those that wait by their place in line, then those that run and those that have
-    ended (after `since_s`), each from the latest.
+def list_jobs(jobs: JobTable, query: JobQuery) -> Iterator[list[dict[str, Any]]]:
+    """What job-manager.list shows of the jobs that are meant, newest first, active ones before those that have ended;
+    piece by piece. Whatever happens between two pieces, no job is listed twice, and each as it is then.
     """
-    ended = list(reversed(engine.inactive.values())) if wanted.states & INACTIVE else []
-    waiting = _Best(max_entries, Job.key)
-    running = _Best(max_entries, lambda job: (-job.t_run, -job.id))
-    for some in lookups.walk_active(engine, STEP_JOBS) if wanted.states & ACTIVE else ():
+    left = query.max_entries
+    for some in find(jobs, query, PIECE_JOBS):
+        if left <= 0:
+            return
+        found = [info(job) for job in islice(some, left)]
+        left -= len(found)
+        yield found
+
+
+def in_flux_order(jobs: JobTable, query: JobQuery) -> Iterator[list[Job] | None]:
+    """The first `max_entries` jobs as Flux orders them: those that wait by their place in the queue, then those that
+    run and those that have ended, each from the latest.
+    """
+    waiting = _Best(query.max_entries, Job.key)
+    running = _Best(query.max_entries, lambda job: (-job.t_run, -job.id))
+    ended: list[Job] = []
+    for some in find(jobs, query):
         for job in some:
-            if wanted.matches(job):
-                (waiting if job.state & PENDING else running).add(job)
-        yield None
-    found = waiting.first() + running.first()
-    for some in _steps(ended):
-        if len(found) >= max_entries or some[0].t_inactive <= since_s:
+            (waiting if job.state & PENDING else ended if job.state is INACTIVE else running).append(job)
+        if len(ended) >= query.max_entries:
             break
-        found += [job for job in some if job.t_inactive > since_s and wanted.matches(job)]
         yield None
-    yield found[:max_entries]
-
-
-def select_ids(engine: Engine, wanted: Selection) -> Iterator[list[int]]:
-    """The ids of all jobs wanted, a step at a time: active ones first, from the latest, so that who cancels them in
-    this order does not make room for those that come later.
-    """
-    ended = list(reversed(engine.inactive.values())) if wanted.states & INACTIVE else []
-    active = lookups.walk_active(engine, STEP_JOBS) if wanted.states & ACTIVE else iter(())
-    for some in chain(active, _steps(ended)):
-        yield [job.id for job in some if job.state & wanted.states and wanted.matches(job)]
-
-
-def _steps(jobs: list[Job]) -> Iterator[list[Job]]:
-    return (jobs[at : at + STEP_JOBS] for at in range(0, len(jobs), STEP_JOBS))
+    yield (waiting.first() + running.first() + ended)[: query.max_entries]
 
 
 class _Best:
@@ -68,7 +61,7 @@ class _Best:
         self._key = key
         self._jobs: list[Job] = []
 
-    def add(self, job: Job) -> None:
+    def append(self, job: Job) -> None:
         self._jobs.append(job)
         if len(self._jobs) > 2 * self._count + STEP_JOBS:
             self._jobs = self.first()
@@ -77,28 +70,13 @@ class _Best:
         return nsmallest(self._count, self._jobs, key=self._key)
 
 
-def newest(engine: Engine, count: int, userid: int | None) -> Iterator[list[int] | None]:
-    """The ids of the latest jobs, of one user or of all, from the latest."""
-    ended = list(engine.inactive.values())
+def newest(jobs: JobTable, query: JobQuery) -> Iterator[list[int] | None]:
+    """The ids of the latest `max_entries` jobs, from the latest."""
     found: list[int] = []
-    for some in lookups.walk_active(engine, STEP_JOBS):
-        found += [job.id for job in some if userid in (None, job.userid)]
-        if len(found) >= count:
-            break
+    for some in find(jobs, query):
+        found = nlargest(query.max_entries, [*found, *[job.id for job in some]])
         yield None
-    for some in _steps(ended):
-        found += [job.id for job in some if userid in (None, job.userid)]
-        yield None
-    yield sorted(found, reverse=True)[:count]
-
-
-def counts(engine: Engine) -> Iterator[dict[str, int] | None]:
-    """Jobs a state, in lower case, and `inactive` for those in memory."""
-    found = Counter({INACTIVE: len(engine.inactive)})
-    for some in lookups.walk_active(engine, STEP_JOBS):
-        found.update(job.state for job in some)
-        yield None
-    yield {state.name.lower(): found[state] for state in State if state & (ACTIVE | INACTIVE)}
+    yield found
 
 
 class Tally(NamedTuple):
@@ -108,15 +86,29 @@ class Tally(NamedTuple):
     results: Counter[str]
 
 
-def tally(engine: Engine) -> Iterator[dict[str | None, Tally] | None]:
-    """The jobs of each queue that there is or was."""
-    found = {queue.name: Tally(Counter(), Counter()) for queue in engine.queues}
-    for some in chain(lookups.walk_active(engine, STEP_JOBS), _steps(list(engine.inactive.values()))):
+def tally(jobs: JobTable, queues: Queues) -> Iterator[dict[str | None, Tally] | None]:
+    """The jobs of each queue, past and present."""
+    found = {queue.name: Tally(Counter(), Counter()) for queue in queues}
+    for some in find(jobs, EVERY_JOB):
         for job in some:
-            of_queue = found[job.queue.name]
+            of_queue = found.setdefault(job.queue.name, Tally(Counter(), Counter()))
             of_queue.states[job.state.name] += 1
-            ended = lookups.result(job)
+            ended = result_name(job)
             if ended is not None:
-                of_queue.results[ended.result] += 1
+                of_queue.results[ended] += 1
         yield None
     yield found
+
+
+def total(queues: dict[str | None, Tally]) -> Tally:
+    """The tallies of all queues together."""
+    whole = Tally(Counter(), Counter())
+    for found in queues.values():
+        whole.states.update(found.states)
+        whole.results.update(found.results)
+    return whole
+
+
+def counts(whole: Tally) -> dict[str, int]:
+    """Jobs a state, in lower case; `inactive` counts those in memory."""
+    return {state.name.lower(): whole.states[state.name] for state in State if state & (ACTIVE | INACTIVE)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.duration import format_duration
@@ -40,20 +40,6 @@ class QueueConfig:
     nodes_max: int | None = None
     cores_max: int | None = None
     gpus_max: int | None = None
-
-
-class QueueStatus(NamedTuple):
-    """RFC 33's queue status. `start` is the effective state; `blocked` says what else than an admin holds it back."""
-
-    name: str | None
-    enable: bool
-    enable_reason: str
-    start: bool
-    start_reason: str
-    blocked: str | None
-    active: int
-    running: int
-    config: QueueConfig
 
 
 class JobQueue:

@@ -168,7 +168,7 @@ class JobInfoService:
     def _time_s(self, jobid: int) -> float:
         """When what is read now was written at the latest: a job that has ended may be on disk only by now."""
         manager = self._effects.manager
-        job = manager.active.get(jobid) or manager.inactive.get(jobid)
+        job = manager.jobs.active.get(jobid) or manager.jobs.inactive.get(jobid)
         if job is not None:
             return job.t_cleanup or self._effects.now_s
         ended = stored_result(self._store, jobid)

@@ -6,15 +6,16 @@ Law: an answer is made slice by slice, a turn each: however long a list is, nobo
 from __future__ import annotations
 
 import errno
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable
+from math import inf, nextafter
 from typing import Any
 
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.query import attributes, listing
-from fluxsched.jobs.query.selection import parse_selection
+from fluxsched.jobs.query.job_query import parse_query
 from fluxsched.protocol.messages import flux_jobs as msg
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.incremental import in_steps
@@ -50,7 +51,9 @@ class JobList:
         wanted = request.payload(msg.JobListRequest)
         names = attributes.checked(wanted.attrs)
         count = min(wanted.max_entries or LIST_ENTRIES_MAX, LIST_ENTRIES_MAX)
-        looking = listing.select_jobs(self._manager, parse_selection(wanted.constraint), count, wanted.since)
+        since_s = nextafter(wanted.since, inf)  # Flux means those that ended later, we those that did not end earlier
+        query = parse_query(wanted.constraint)._replace(max_entries=count, since_s=since_s)
+        looking = listing.in_flux_order(self._manager.jobs, query)
         if request.streaming:
             request.open_stream(lambda: None)
             in_steps(self._turns, request, looking, lambda found: self._send(request, deque(found), names, PROTOCOL))
@@ -72,7 +75,7 @@ class JobList:
         wanted = request.payload(msg.JobListIdRequest)
         names = attributes.checked(wanted.attrs)
         try:
-            job = self._manager.job(wanted.id)
+            job = self._manager.jobs.get(wanted.id)
         except FluxschedError:
             request.error(errno.ENOENT)  # without a text, by which `flux jobs` knows an unknown id
             return
@@ -88,10 +91,10 @@ class JobList:
             self._streams.subscribe(job.id, request, look)
 
     def _list_attributes(self, request: RpcRequest) -> None:
-        request.respond(msg.JobAttributesResponse([*attributes.ATTRIBUTES, attributes.ALL]))
+        request.respond(msg.JobAttributesResponse([*attributes.FLUX_ATTRIBUTES, attributes.ALL]))
 
     def _stats(self, request: RpcRequest) -> None:
-        tally = listing.tally(self._manager)
+        tally = listing.tally(self._manager.jobs, self._manager.queues)
         in_steps(self._turns, request, tally, lambda found: request.respond(_stats_of(found)))
 
 
@@ -99,13 +102,9 @@ def _described(jobs: Iterable[Job], names: tuple[str, ...], version: int | None 
     return msg.JobListResponse([attributes.describe(job, names) for job in jobs], version)
 
 
-def _stats_of(queues: Mapping[str | None, listing.Tally]) -> msg.JobStatsResponse:
-    whole = listing.Tally(Counter(), Counter())
-    for found in queues.values():
-        whole.states.update(found.states)
-        whole.results.update(found.results)
+def _stats_of(queues: dict[str | None, listing.Tally]) -> msg.JobStatsResponse:
     named = [msg.QueueJobs(name=name, **_figures(found)) for name, found in queues.items() if name is not None]
-    return msg.JobStatsResponse(queues=named, **_figures(whole))
+    return msg.JobStatsResponse(queues=named, **_figures(listing.total(queues)))
 
 
 def _figures(found: listing.Tally) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.jobs.effects import Effect
 from fluxsched.jobs.job.states import ACTIVE, RUNNING
 from fluxsched.jobs.query import listing
-from fluxsched.jobs.query.lookups import walk_active
-from fluxsched.jobs.query.selection import ANY_USER
+from fluxsched.jobs.query.job_query import EVERY_JOB, find, parse_query
 from fluxsched.protocol.messages import flux_jobs as msg
 from fluxsched.protocol.messages.queues import QueueStatusRequest
 from fluxsched.runtime.messaging.incremental import in_steps
@@ -88,13 +87,14 @@ class JobManagerService:
         def told(latest: list[int]) -> None:
             request.respond(
                 msg.ManagerStats(
-                    active_jobs=len(self._manager.active),
-                    inactive_jobs=len(self._manager.inactive),
+                    active_jobs=len(self._manager.jobs.active),
+                    inactive_jobs=len(self._manager.jobs.inactive),
                     max_jobid=latest[0] if latest else 0,
                 )
             )
 
-        in_steps(self._effects.turns, request, listing.newest(self._manager, 1, None), told)
+        newest = listing.newest(self._manager.jobs, EVERY_JOB._replace(max_entries=1))
+        in_steps(self._effects.turns, request, newest, told)
 
     # -- many jobs at once --------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class JobManagerService:
 
         def raised(jobid: int) -> list[Effect]:
             now_s, by = self._effects.now_s, request.userid
-            return self._manager.raise_exception(jobid, wanted.type, wanted.severity, wanted.note, by, now_s)
+            return self._manager.requests.raise_exception(jobid, wanted.type, wanted.severity, wanted.note, by, now_s)
 
         self._to_all(request, wanted.userid, wanted.states, wanted.dry_run, raised)
 
@@ -111,7 +111,7 @@ class JobManagerService:
         wanted = request.payload(msg.KillAllRequest)
 
         def killed(jobid: int) -> list[Effect]:
-            return self._manager.kill(jobid, wanted.signum, self._effects.now_s)
+            return self._manager.requests.kill(jobid, wanted.signum, self._effects.now_s)
 
         self._to_all(request, wanted.userid, RUNNING, wanted.dry_run, killed)
 
@@ -122,17 +122,16 @@ class JobManagerService:
         start as others end.
         """
         count = errors = 0
-        active = walk_active(self._manager, SLICE_JOBS)
+        query = parse_query(None, ("userid", userid))
+        meant = find(self._manager.jobs, query._replace(states=states & ACTIVE), SLICE_JOBS)
 
         def some() -> None:
             nonlocal count, errors
-            jobs = next(active, None)
+            jobs = next(meant, None)
             if jobs is None:
                 self._jobs.answer(request, msg.CountResponse(count, errors))
                 return
             for job in jobs:
-                if not job.state & states & ACTIVE or userid not in (job.userid, ANY_USER):
-                    continue  # not meant, or ended meanwhile, as was wished
                 count += 1
                 try:
                     self._effects.perform([] if dry_run else do(job.id))
@@ -167,7 +166,8 @@ class JobManagerService:
         if bounds[2] == 0:
             raise InvalidValue(f"slice {wanted.slice!r:.40}: the step is 0")
         part = slice(*bounds) if index is None else slice(index, index + 1 or None)
-        newest = listing.newest(self._manager, HISTORY_JOBS_MAX, wanted.userid)
+        query = parse_query(None, ("userid", wanted.userid))._replace(max_entries=HISTORY_JOBS_MAX)
+        newest = listing.newest(self._manager.jobs, query)
         turns = self._effects.turns
         in_steps(turns, request, newest, lambda jobids: request.respond(msg.HistoryResponse(jobids[part])))
 
@@ -181,14 +181,14 @@ class JobManagerService:
 
     def _look(self) -> None:
         """Answer those who wait for the end of all jobs, or of all that run."""
-        if self._drains and not self._manager.active:
+        if self._drains and not self._manager.jobs.active:
             drains, self._drains = self._drains, []
             for request in drains:
                 request.respond()
         if self._idles and not self._running():
             idles, self._idles = self._idles, []
             for request in idles:
-                request.respond(msg.IdleResponse(pending=len(self._manager.active)))
+                request.respond(msg.IdleResponse(pending=len(self._manager.jobs.active)))
 
     def _forget(self, peer: object) -> None:
         self._drains = [request for request in self._drains if request.peer is not peer]

@@ -19,7 +19,8 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.core.template import is_shared
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs.effects import Event
-from fluxsched.jobs.query.lookups import count_tasks, shell_status
+from fluxsched.jobs.job.job import count_tasks
+from fluxsched.jobs.job.result import shell_status
 from fluxsched.protocol.messages.jobs import OutputResponse
 from fluxsched.runtime.exec.tasks.layout import Block, blocks
 from fluxsched.runtime.exec.tasks.tags import Tags

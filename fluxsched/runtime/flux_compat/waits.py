@@ -13,8 +13,8 @@ from collections import OrderedDict
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import Refused
+from fluxsched.jobs.job.result import JobResult, shell_status
 from fluxsched.jobs.manager import JobManager
-from fluxsched.jobs.query.lookups import JobResult, shell_status
 from fluxsched.protocol.messages.flux_jobs import ANY_JOB, WaitableRequest, WaitableResponse
 from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
@@ -91,7 +91,7 @@ class Waits:
 
     def _wait_other(self, request: RpcRequest, jobid: int) -> None:
         """A job that did not come through this endpoint, or did before the instance was restarted."""
-        job = self._manager.active.get(jobid) or self._manager.inactive.get(jobid)
+        job = self._manager.jobs.active.get(jobid) or self._manager.jobs.inactive.get(jobid)
         if job is None or not job.flags & WAITABLE or jobid in self._done:
             unfit = "is unknown, was not submitted as waitable, or was waited for already"
             raise Refused(f"job {format_f58(jobid)} {unfit}", errno.ECHILD)

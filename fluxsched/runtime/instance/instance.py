@@ -233,13 +233,13 @@ class Instance:
         effects, manager, now_s = self.effects, self.effects.manager, self.settings.clock.wall_s()
         self.turns.wall_s = now_s  # what happens before the first turn is not older than the start
         for name, state in restored.queues.items():
-            manager.queue_restore(name or None, state)
+            manager.queue_control.restore(name or None, state)
         found = manager.restore(restored.jobs, now_s)
         effects.perform(found.effects)
         self.resource.perform(self.resource.module.start(now_s))
         for jobid in found.orphans:
             reason = notes.get(jobid, "no process of the job was left")
-            effects.perform(manager.exec_failed(jobid, f"the instance was restarted; {reason}", now_s))
+            effects.perform(manager.execution.exec_failed(jobid, f"the instance was restarted; {reason}", now_s))
         for jobid in restored.processes:
             self.store.remove("process", (jobid,))
 
@@ -350,7 +350,7 @@ class Instance:
         module.check()
         manager.check()
         held = EMPTY
-        for job in manager.active.values():
+        for job in manager.jobs.active.values():
             held |= job.held
         assert held <= module.held, f"jobs hold {held}, the resource module counts {module.held}"
 

@@ -73,7 +73,7 @@ class Reloading:
         def take_up() -> ConfigReloadResponse:
             found = changes(self._raw, config.raw)
             self._raw = in_force(self._raw, config.raw)
-            self._effects.perform(manager.queues_reconfigure(queues, config.defaults.queue, self._effects.now_s))
+            self._effects.perform(manager.queue_control.reconfigure(queues, config.defaults.queue, self._effects.now_s))
             answer = ConfigReloadResponse(
                 [_told(change) for change in found if change.is_live],
                 [_told(change) for change in found if not change.is_live],

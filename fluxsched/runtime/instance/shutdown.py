@@ -30,7 +30,7 @@ async def end_jobs(effects: JobEffects, store: Store) -> None:
     manager, turns = effects.manager, effects.turns
 
     def holding() -> list[int]:
-        return [jobid for jobid, job in manager.active.items() if job.held]
+        return [jobid for jobid, job in manager.jobs.active.items() if job.held]
 
     turns.post(lambda: effects.raise_jobs(holding(), "the instance is shutting down"))
     await until(turns, lambda: not holding(), END_JOBS_S)

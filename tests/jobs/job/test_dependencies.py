@@ -111,9 +111,9 @@ def test_a_long_chain_of_failures_needs_no_stack(world: Any, spec: Callable[...,
     manager = world.manager
     world.submit(1)
     for jobid in range(2, 2001):
-        manager.submit(jobid, spec_of(jobid - 1, spec), userid=1, now_s=5.0)
+        manager.requests.submit(jobid, spec_of(jobid - 1, spec), userid=1, now_s=5.0)
     world.do("cancel", 1, 0, "")
-    assert len(manager.inactive) == 2000
+    assert len(manager.jobs.inactive) == 2000
 
 
 def spec_of(antecedent: int, spec: Callable[..., Any]) -> Any:
@@ -125,7 +125,7 @@ def test_two_thousand_jobs_become_runnable_in_one_instant(world: Any, spec: Call
     world.submit(1)
     dependent = spec_of(1, spec)
     for jobid in range(2, 2002):
-        world.manager.submit(jobid, dependent, userid=1, urgency=jobid % 16 + 1, now_s=5.0)
+        world.manager.requests.submit(jobid, dependent, userid=1, urgency=jobid % 16 + 1, now_s=5.0)
     world.grant(1)
     world.end(1)
     sent = world.sent()

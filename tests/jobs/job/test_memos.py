@@ -34,7 +34,7 @@ def test_a_memo_outlives_the_scheduler_whose_own_words_do_not(alone: Any) -> Non
     alone.scheduler()
     alone.submit(1)
     alone.do("memo", 1, {"note": "mine"})
-    alone.do("alloc_annotated", "sched", 1, {"sched": {"reason_pending": "no cores"}})
+    alone.do("annotate", "sched", 1, {"sched": {"reason_pending": "no cores"}})
     alone.do("scheduler_lost", "sched")
     assert alone.job(1).annotations == {"user": {"note": "mine"}}
 
@@ -52,7 +52,7 @@ def test_a_wrong_memo_changes_nothing(
 ) -> None:
     alone.submit(1)
     with pytest.raises(kind, match=error):
-        alone.manager.memo(1, memo, 200.0)
+        alone.manager.requests.memo(1, memo, 200.0)
     assert "memo" not in alone.names(1)
     assert alone.job(1).annotations is None
 
@@ -62,4 +62,4 @@ def test_a_job_that_has_ended_takes_no_memo(alone: Any) -> None:
     alone.run(1)
     alone.end(1)
     with pytest.raises(Refused, match="has ended"):
-        alone.manager.memo(1, {"x": 1}, 200.0)
+        alone.manager.requests.memo(1, {"x": 1}, 200.0)

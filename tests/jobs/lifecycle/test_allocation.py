@@ -9,7 +9,7 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import Refused, RemoteProtocolError
-from fluxsched.jobs.effects import Annotated, SchedAlloc, SchedCancel, SchedFree, SchedPrioritize
+from fluxsched.jobs.effects import SchedAlloc, SchedCancel, SchedFree, SchedPrioritize
 from fluxsched.jobs.job.states import State
 from fluxsched.jobs.lifecycle.links import HelloItem
 from fluxsched.jobs.queue.queues import QueueConfig
@@ -26,7 +26,7 @@ def test_ready_sends_everything_in_priority_order_and_counts(alone: Any) -> None
 
 
 def test_nothing_is_sent_before_ready(alone: Any) -> None:
-    alone.manager.hello("sched")
+    alone.manager.allocation.hello("sched")
     alone.submit(1)
     assert alone.sent() == []
     with pytest.raises(RemoteProtocolError, match="no request outstanding"):
@@ -35,27 +35,27 @@ def test_nothing_is_sent_before_ready(alone: Any) -> None:
 
 def test_one_scheduler_a_group(new_world: Callable[..., Any]) -> None:
     world = new_world()
-    world.manager.hello("one", ("a", "b", "a"))
+    world.manager.allocation.hello("one", ("a", "b", "a"))
     with pytest.raises(Refused, match="serves group b: ") as caught:
-        world.manager.hello("two", ("b", "c"))
+        world.manager.allocation.hello("two", ("b", "c"))
     assert caught.value.errnum == 16
-    world.manager.hello("two", ("c",))
+    world.manager.allocation.hello("two", ("c",))
     with pytest.raises(RemoteProtocolError, match="came twice on one connection"):
-        world.manager.hello("two", ("d",))
+        world.manager.allocation.hello("two", ("d",))
     with pytest.raises(RemoteProtocolError, match="names no group"):
-        world.manager.hello("three", ())
+        world.manager.allocation.hello("three", ())
 
 
 @pytest.mark.parametrize("limit", [0, -1, 2147483648])
 def test_ready_has_rules(alone: Any, limit: int) -> None:
     with pytest.raises(RemoteProtocolError, match="hello first"):
-        alone.manager.ready("sched", None, 1.0)
-    alone.manager.hello("sched")
+        alone.manager.allocation.ready("sched", None, 1.0)
+    alone.manager.allocation.hello("sched")
     with pytest.raises(RemoteProtocolError, match=f"limit {limit} is not within"):
-        alone.manager.ready("sched", limit, 1.0)
-    alone.manager.ready("sched", None, 1.0)
+        alone.manager.allocation.ready("sched", limit, 1.0)
+    alone.manager.allocation.ready("sched", None, 1.0)
     with pytest.raises(RemoteProtocolError, match="ready came twice"):
-        alone.manager.ready("sched", None, 1.0)
+        alone.manager.allocation.ready("sched", None, 1.0)
 
 
 def test_each_queue_goes_to_the_scheduler_of_its_group(new_world: Callable[..., Any], spec: Callable[..., Any]) -> None:
@@ -81,7 +81,7 @@ def test_limited_mode_sends_the_best_first(alone: Any) -> None:
     assert alone.sent() == [2]
     alone.do("alloc_denied", "sched", 3, None)
     assert alone.sent() == [1]
-    assert alone.manager.why(1).reason == "the scheduler has not decided yet"
+    assert alone.why(1).reason == "the scheduler has not decided yet"
 
 
 def test_a_better_newcomer_displaces_the_worst(alone: Any) -> None:
@@ -94,7 +94,7 @@ def test_a_better_newcomer_displaces_the_worst(alone: Any) -> None:
     assert alone.of(SchedCancel) == [SchedCancel("sched", 1)]
     alone.submit(5, urgency=21)
     assert alone.of(SchedCancel) == []  # one at a time
-    assert alone.manager.why(5).reason.startswith("2 jobs are with the scheduler already")
+    assert alone.why(5).reason.startswith("2 jobs are with the scheduler already")
     alone.do("alloc_canceled", "sched", 1)
     assert alone.sent() == [5]
     assert alone.of(SchedCancel) == [SchedCancel("sched", 2)]
@@ -185,25 +185,26 @@ def test_a_bad_r_changes_nothing(world: Any) -> None:
 
 def test_what_a_lost_scheduler_said_of_waiting_jobs_is_forgotten(world: Any) -> None:
     world.submit(1)
-    world.do("alloc_annotated", "sched", 1, {"sched": {"t_estimate": 5.0}})
-    assert Annotated(1, {}) in world.do("scheduler_lost", "sched")
-    assert world.manager.active[1].annotations is None
+    world.do("annotate", "sched", 1, {"sched": {"t_estimate": 5.0}})
+    world.do("scheduler_lost", "sched")
+    assert world.manager.jobs.active[1].annotations is None
 
 
 def test_annotations(world: Any) -> None:
     world.submit(1)
-    effects = world.do("alloc_annotated", "sched", 1, {"sched": {"reason_pending": "full", "t_estimate": 5.0}})
-    assert effects == [Annotated(1, {"sched": {"reason_pending": "full", "t_estimate": 5.0}})]
-    assert world.manager.why(1).reason == "full"
+    world.do("annotate", "sched", 1, {"sched": {"reason_pending": "full", "t_estimate": 5.0}})
+    assert world.job(1).annotations == {"sched": {"reason_pending": "full", "t_estimate": 5.0}}
+    assert world.why(1).reason == "full"
     with pytest.raises(RemoteProtocolError, match="alloc response for job 1: annotations"):
-        world.do("alloc_annotated", "sched", 1, {str(key): 1 for key in range(100)})
+        world.do("annotate", "sched", 1, {str(key): 1 for key in range(100)})
     world.do("alloc_granted", "sched", 1, R_ONE, {"sched": {"reason_pending": None}, "user": {"a": 1}})
     assert world.contexts(1, "alloc") == [{"annotations": {"sched": {"t_estimate": 5.0}, "user": {"a": 1}}}]
-    assert world.do("alloc_annotated", "sched", 1, {"sched": {"late": 1}}) == []
+    world.do("annotate", "sched", 1, {"sched": {"late": 1}})
     world.end(1)
-    assert world.do("alloc_annotated", "sched", 1, {"sched": {"late": 1}}) == []
+    world.do("annotate", "sched", 1, {"sched": {"late": 1}})
+    assert world.job(1).annotations == {"sched": {"t_estimate": 5.0}, "user": {"a": 1}}
     with pytest.raises(RemoteProtocolError, match="job 9, which does not exist"):
-        world.do("alloc_annotated", "sched", 9, {})
+        world.do("annotate", "sched", 9, {})
 
 
 def test_an_annotation_may_come_when_its_job_is_forgotten(new_world: Any) -> None:
@@ -213,8 +214,8 @@ def test_an_annotation_may_come_when_its_job_is_forgotten(new_world: Any) -> Non
         world.submit(jobid)
         world.do("cancel", jobid, 0, "")
         world.do("alloc_canceled", "sched", jobid)
-    assert 1 not in world.manager.inactive
-    assert world.do("alloc_annotated", "sched", 1, {"sched": {"late": 1}}) == []
+    assert 1 not in world.manager.jobs.inactive
+    world.do("annotate", "sched", 1, {"sched": {"late": 1}})  # may have been a job
 
 
 R_ONE = {"execution": {"R_lite": [{"rank": "0", "children": {"core": "0"}}]}}
@@ -229,7 +230,7 @@ def test_a_lost_scheduler_leaves_jobs_alone(world: Any, r_of: Callable[..., Any]
     assert world.last == []
     assert [world.state(jobid) for jobid in (1, 2, 3)] == [State.RUN, State.INACTIVE, State.SCHED]
     world.submit(4)
-    assert world.manager.why(4).reason == "no scheduler serves group default"
+    assert world.why(4).reason == "no scheduler serves group default"
     with pytest.raises(RemoteProtocolError, match="hello first"):
         world.grant(3)
 
@@ -246,11 +247,11 @@ def test_hello_tells_what_was_freed_already(world: Any, r_of: Callable[..., Any]
     world.do("scheduler_lost", "sched")
     world.do("released", 1, ids("2"), False)
     assert world.freed() == []  # nobody to tell: the next hello does
-    (item,) = world.manager.hello("partial")
+    (item,) = world.manager.allocation.hello("partial")
     assert item.free == ids("0-2")
     assert r_of("0-3") == item.R
     world.do("scheduler_lost", "partial")
-    (item,) = world.manager.hello("whole", partial_ok=False)
+    (item,) = world.manager.allocation.hello("whole", partial_ok=False)
     assert item.free == ids("")
     assert item.R["execution"]["R_lite"] == [{"rank": "3", "children": {"core": "0"}}]
 
@@ -258,11 +259,11 @@ def test_hello_tells_what_was_freed_already(world: Any, r_of: Callable[..., Any]
 def test_a_free_between_hello_and_ready_is_sent_after_ready(world: Any, r_of: Callable[..., Any]) -> None:
     world.run(1, r_of("0"))
     world.do("scheduler_lost", "sched")
-    world.manager.hello("again")
+    world.manager.allocation.hello("again")
     world.submit(2)
     world.end(1)
     assert world.freed() == []
-    _, effects = world.manager.ready("again", None, 500.0)
+    _, effects = world.manager.allocation.ready("again", None, 500.0)
     assert [type(effect) for effect in effects] == [SchedFree, SchedAlloc]
     assert effects[0] == SchedFree("again", 1, r_of("0"), True)
 
@@ -277,7 +278,7 @@ def test_hello_tells_only_of_its_groups(new_world: Callable[..., Any], spec: Cal
     world.run(1, scheduler="one", spec=spec(queue="a"))
     world.run(2, scheduler="one", spec=spec(queue="b"))
     world.do("scheduler_lost", "one")
-    assert [item.jobid for item in world.manager.hello("two", ("b",))] == [2]
+    assert [item.jobid for item in world.manager.allocation.hello("two", ("b",))] == [2]
 
 
 def test_sixty_submits_behind_a_blocked_head_ask_once_each(world: Any) -> None:

@@ -21,7 +21,7 @@ from fluxsched.jobs.effects import (
     Unheld,
 )
 from fluxsched.jobs.job.states import State
-from fluxsched.jobs.manager import EXCEPTIONS_MAX, NOTE_CHARS_MAX
+from fluxsched.jobs.lifecycle.requests import EXCEPTIONS_MAX, NOTE_CHARS_MAX
 
 ids = Idset.parse
 
@@ -170,7 +170,7 @@ def test_cancel_while_running(world: Any, started: bool) -> None:
         world.do("started", 1)  # it crossed the kill
     world.end(1, 15)
     assert world.names()[-7:-4] == (["alloc", "start", "exception"] if started else ["alloc", "exception", "start"])
-    assert world.manager.wait_result(1).result == "CANCELED"
+    assert world.result(1).result == "CANCELED"
 
 
 def test_cancel_in_cleanup_is_logged_and_changes_nothing(world: Any) -> None:
@@ -197,7 +197,7 @@ def test_exceptions_that_are_not_fatal_are_only_logged(world: Any) -> None:
     assert world.state() is State.RUN
     assert world.contexts(1, "exception") == [{"type": "warn", "severity": 3, "note": "hot"}]
     world.end()
-    assert world.manager.wait_result(1).success
+    assert world.result(1).success
 
 
 def test_the_first_fatal_exception_is_the_root_cause(world: Any) -> None:
@@ -206,7 +206,7 @@ def test_the_first_fatal_exception_is_the_root_cause(world: Any) -> None:
     world.do("raise_exception", 1, "cancel", 0, "", 5)
     assert world.of(Kill) == []
     world.end(1, 2 << 8)
-    found = world.manager.wait_result(1)
+    found = world.result(1)
     assert (found.exception_type, found.exception_note, found.result) == ("exec", "task 3 failed", "FAILED")
     assert found.status == (128 + 9) << 8  # RFC 21: the wait status of the root cause, as a shell gives it
     assert world.job().exceptions is not None
@@ -216,7 +216,7 @@ def test_an_exit_code_given_with_the_root_cause(world: Any) -> None:
     world.run()
     world.do("raise_exception", 1, "exec", 0, "", None, wait_status=3 << 8)
     world.end(1, 9)
-    assert world.manager.wait_result(1).status == 3 << 8
+    assert world.result(1).status == 3 << 8
 
 
 @pytest.mark.parametrize(
@@ -240,9 +240,9 @@ def test_bad_exceptions_are_refused(world: Any, type: str, severity: int, note: 
 def test_exceptions_are_bounded_but_one_that_ends_the_job_passes(alone: Any) -> None:
     alone.submit()
     for _ in range(EXCEPTIONS_MAX):
-        alone.manager.raise_exception(1, "noise", 7, "", None, 5.0)
+        alone.manager.requests.raise_exception(1, "noise", 7, "", None, 5.0)
     with pytest.raises(LimitExceeded, match="256 exceptions already"):
-        alone.manager.raise_exception(1, "noise", 7, "", None, 5.0)
+        alone.manager.requests.raise_exception(1, "noise", 7, "", None, 5.0)
     alone.do("cancel", 1, 0, "")
     assert alone.state() is State.INACTIVE
 
@@ -259,12 +259,12 @@ def test_a_failure_of_the_executor_ends_the_job(world: Any, when: str) -> None:
     assert world.of(Kill) == []
     assert world.names()[-4:] == ["exception", "release", "free", "clean"]
     assert len(world.freed()) == 1
-    assert world.manager.wait_result(1).exception_type == ("cancel" if when == "after cancel" else "exec")
+    assert world.result(1).exception_type == ("cancel" if when == "after cancel" else "exec")
 
 
 def test_a_denied_request_ends_the_job(world: Any) -> None:
     world.submit()
-    world.do("alloc_annotated", "sched", 1, {"sched": {"reason_pending": "full"}})
+    world.do("annotate", "sched", 1, {"sched": {"reason_pending": "full"}})
     world.do("alloc_denied", "sched", 1, "more nodes than there are")
     assert world.contexts(1, "exception") == [{"type": "alloc", "severity": 0, "note": "more nodes than there are"}]
     assert world.state() is State.INACTIVE

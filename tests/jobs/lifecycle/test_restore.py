@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf, nextafter
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.job.states import INACTIVE, RUN, State
 from fluxsched.jobs.lifecycle.restore import read
 from fluxsched.jobs.query import listing
-from fluxsched.jobs.query.selection import EVERYTHING
+from fluxsched.jobs.query.job_query import EVERY_JOB
 from fluxsched.jobs.queue.queues import MISSING_REASON, QueueConfig
 
 ids = Idset.parse
@@ -73,11 +74,11 @@ class Story:
             "urgency": ("set_urgency", jobid, number, 1),
             "update": ("update", jobid, {"attributes.system.duration": 10_000.0 + number}, 1),
             "agree": ("expiration_answered", jobid, None),
-            "annotate": ("alloc_annotated", "sched", jobid, {"sched": {"m": number}}),
+            "annotate": ("annotate", "sched", jobid, {"sched": {"m": number}}),
             "canceled": ("alloc_canceled", "sched", jobid),
             "denied": ("alloc_denied", "sched", jobid, "no"),
-            "stop": ("queue_start", None, False),
-            "start": ("queue_start", None, True),
+            "stop": ("start", None, False),
+            "start": ("start", None, True),
             "lose": ("scheduler_lost", "sched"),
         }
         try:
@@ -126,7 +127,7 @@ def test_any_history_is_reproduced_by_its_eventlog(
     third = new_world()
     third.manager.restore(again.rows(), again.now_s + 1)
     third.manager.check()
-    before, after = ({job.id: job.state for job in one.manager.active.values()} for one in (again, third))
+    before, after = ({job.id: job.state for job in one.manager.jobs.active.values()} for one in (again, third))
     assert after == before
 
 
@@ -176,14 +177,14 @@ def test_running_jobs_are_orphans_until_they_are_confirmed_dead(
     assert restored.orphans == (1, 3)
     assert again.of(Held) == [Held(1, ids("0-1")), Held(2, ids("3-5")), Held(3, ids("6"))]
     assert again.state(2) is State.INACTIVE  # its finish was stored: nothing of it runs
-    assert again.manager.wait_result(2).result == "CANCELED"
+    assert again.result(2).result == "CANCELED"
     hello, _, _ = again.scheduler()
     assert [(item.jobid, item.R) for item in hello] == [(1, r_of("0-1")), (3, r_of("6"))]
     again.do("exec_failed", 1, "the instance was restarted")
-    assert again.manager.wait_result(1).exception_type == "exec"
+    assert again.result(1).exception_type == "exec"
     assert r_of("0-1") == again.freed()[0].R
     again.do("exec_failed", 3, "the instance was restarted")
-    assert again.manager.wait_result(3).result == "CANCELED"
+    assert again.result(3).result == "CANCELED"
     assert again.held == {}
 
 
@@ -192,7 +193,7 @@ def test_a_job_whose_finish_is_stored_ends_as_it_finished(world: Any, new_world:
     world.do("finished", 1, 0)
     again, restored = restart(world, new_world)
     assert restored.orphans == ()
-    assert again.manager.wait_result(1).success
+    assert again.result(1).success
     assert again.names(1)[-4:] == ["flux-restart", "release", "free", "clean"]
 
 
@@ -203,7 +204,7 @@ def test_an_expiration_that_was_changed_is_told_at_hello(
     world.do("update", 1, {"attributes.system.duration": 1000}, 5)
     world.do("expiration_answered", 1, None)
     again, _ = restart(world, new_world)
-    assert again.manager.hello("sched")[0].R["execution"]["expiration"] == 1100.0
+    assert again.manager.allocation.hello("sched")[0].R["execution"]["expiration"] == 1100.0
 
 
 def test_an_antecedent_that_is_forgotten_fails_its_dependents(
@@ -213,7 +214,7 @@ def test_an_antecedent_that_is_forgotten_fails_its_dependents(
     alone.submit(2, spec(dependencies=[{"scheme": "afterok", "value": "1"}, {"scheme": "afterany", "value": "1"}]))
     del alone.stored[1]
     again, _ = restart(alone, new_world)
-    assert again.contexts(2, "exception")[0]["note"] == "afterok=1: job ƒ2 is not known any more"
+    assert again.contexts(2, "exception")[0]["note"] == "afterok=1: job ƒ2 is no longer known"
 
 
 def test_a_queue_that_is_gone_holds_its_jobs_back(new_world: Callable[..., Any], spec: Callable[..., Any]) -> None:
@@ -222,7 +223,7 @@ def test_a_queue_that_is_gone_holds_its_jobs_back(new_world: Callable[..., Any],
     again, _ = restart(world, new_world, {"new": QueueConfig("new")})
     again.scheduler()
     assert again.sent() == []
-    assert again.manager.why(1).reason == f"queue old is stopped: {MISSING_REASON}"
+    assert again.why(1).reason == f"queue old is stopped: {MISSING_REASON}"
     assert again.do("cancel", 1, 0, "")
 
 
@@ -232,9 +233,9 @@ def test_summaries_of_ended_jobs_are_bounded_oldest_first(new_world: Callable[..
     for jobid in range(1, 6):
         world.run(jobid)
         world.end(jobid)
-    assert list(world.manager.inactive) == [3, 4, 5]
+    assert list(world.manager.jobs.inactive) == [3, 4, 5]
     again, _ = restart(world, new_world, inactive_kept_max=2)
-    assert list(again.manager.inactive) == [4, 5]
+    assert list(again.manager.jobs.inactive) == [4, 5]
     assert not again.of(Persist)
 
 
@@ -244,8 +245,9 @@ def test_ended_jobs_are_listed_as_they_ended_after_a_restart_too(world: Any, new
     for jobid in (2, 1):
         world.end(jobid)
     again, _ = restart(world, new_world)
-    assert list(again.manager.inactive) == list(world.manager.inactive) == [2, 1]
-    *_, found = listing.select_jobs(again.manager, EVERYTHING, 10, again.job(2).t_inactive)
+    assert list(again.manager.jobs.inactive) == list(world.manager.jobs.inactive) == [2, 1]
+    since_s = nextafter(again.job(2).t_inactive, inf)
+    *_, found = listing.in_flux_order(again.manager.jobs, EVERY_JOB._replace(since_s=since_s))
     assert [job.id for job in found or ()] == [1]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import LimitExceeded
-from fluxsched.jobs.lifecycle.submitted import NAME_CHARS_MAX, check_submitted
+from fluxsched.jobs.lifecycle.requests import NAME_CHARS_MAX, check_submitted
 
 
 def test_a_name_longer_than_the_limit_is_refused_where_a_job_is_submitted() -> None:

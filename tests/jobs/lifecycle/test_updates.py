@@ -35,10 +35,10 @@ def test_a_running_jobs_expiration_changes_when_the_scheduler_agrees(world: Any,
     assert world.contexts(1, "resource-update") == [{"expiration": 0.0}]
     assert world.job().R["execution"]["expiration"] == 0.0
     assert R["execution"]["expiration"] == 160.0
-    assert world.manager.listing()[0]["duration"] == 0.0
+    assert world.listing()[0]["duration"] == 0.0
     world.do("update", 1, {"attributes.system.duration": 500}, 5)
     world.do("expiration_answered", 1, None)
-    assert world.manager.listing()[0]["duration"] == 500.0
+    assert world.listing()[0]["duration"] == 500.0
     with pytest.raises(Refused, match="cancel it instead"):
         world.do("update", 1, {"attributes.system.duration": 1}, 5)
 

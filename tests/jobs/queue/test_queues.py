@@ -94,34 +94,34 @@ def test_the_only_queue_is_the_default(new_world: Callable[..., Any]) -> None:
 
 
 def test_disabled(named: Any, spec: Callable[..., Any]) -> None:
-    (saved,) = named.manager.queue_enable("batch", False, "maintenance")
+    (saved,) = named.manager.queue_control.enable("batch", False, "maintenance")
     with pytest.raises(Refused, match="queue batch takes no jobs: maintenance"):
         named.submit(1)
     named.submit(2, spec(queue="debug", nodes=2, duration_s=1.0))
     assert saved.state == {"enable": False, "enable_reason": "maintenance", "start": True, "start_reason": ""}
-    named.manager.queue_enable("batch", True)
+    named.manager.queue_control.enable("batch", True)
     named.submit(1)
 
 
 def test_stop_takes_requests_back_and_start_sends_them_again(named: Any, spec: Callable[..., Any]) -> None:
     named.submit(1)
     named.submit(2, spec(queue="debug", nodes=2, duration_s=1.0))
-    named.do("queue_start", "batch", False, "later")
+    named.do("start", "batch", False, "later")
     assert named.of(SchedCancel) == [SchedCancel("sched", 1)]
     assert [effect.name for effect in named.of(SaveQueue)] == ["batch"]
     named.submit(3)
     assert named.sent() == []
     named.do("alloc_canceled", "sched", 1)
     assert named.sent() == []
-    assert named.manager.why(3).reason == "queue batch is stopped: later"
-    named.do("queue_start", "batch", True)
+    assert named.why(3).reason == "queue batch is stopped: later"
+    named.do("start", "batch", True)
     assert named.sent() == [1, 3]
 
 
 def test_start_before_the_cancellation_is_answered(world: Any) -> None:
     world.submit(1)
-    world.do("queue_start", None, False)
-    world.do("queue_start", None, True)
+    world.do("start", None, False)
+    world.do("start", None, True)
     assert world.sent() == []
     world.do("alloc_canceled", "sched", 1)
     assert world.sent() == [1]
@@ -129,28 +129,28 @@ def test_start_before_the_cancellation_is_answered(world: Any) -> None:
 
 def test_a_grant_that_crosses_the_stop_is_taken(world: Any) -> None:
     world.submit(1)
-    world.do("queue_start", None, False)
+    world.do("start", None, False)
     world.grant(1)
     assert world.state(1) is State.RUN
 
 
 def test_all_queues_and_none(named: Any) -> None:
-    assert [effect.name for effect in named.do("queue_start", None, False, all_queues=True)] == ["batch", "debug"]
+    assert [effect.name for effect in named.do("start", None, False, all_queues=True)] == ["batch", "debug"]
     with pytest.raises(Refused, match=r"name the queue to start \(batch, debug\) or give --all"):
-        named.do("queue_start", None, True)
+        named.do("start", None, True)
     with pytest.raises(Refused, match="cannot show queue 'x', which does not exist: use batch, debug"):
-        named.manager.queue_status("x")
+        named.manager.queues.select("x", False, "show")
     with pytest.raises(InvalidValue, match="limit 512"):
-        named.manager.queue_enable("batch", False, "r" * 513)
+        named.manager.queue_control.enable("batch", False, "r" * 513)
 
 
 @pytest.mark.parametrize(
     ("verb", "ask"),
     [
-        ("enable", lambda manager, name, **more: manager.queue_enable(name, True, **more)),
-        ("disable", lambda manager, name, **more: manager.queue_enable(name, False, **more)),
-        ("start", lambda manager, name, **more: manager.queue_start(name, True, **more, now_s=1.0)),
-        ("stop", lambda manager, name, **more: manager.queue_start(name, False, **more, now_s=1.0)),
+        ("enable", lambda manager, name, **more: manager.queue_control.enable(name, True, **more)),
+        ("disable", lambda manager, name, **more: manager.queue_control.enable(name, False, **more)),
+        ("start", lambda manager, name, **more: manager.queue_control.start(name, True, **more, now_s=1.0)),
+        ("stop", lambda manager, name, **more: manager.queue_control.start(name, False, **more, now_s=1.0)),
     ],
 )
 def test_a_refusal_says_what_was_to_be_done(named: Any, verb: str, ask: Callable[..., Any]) -> None:
@@ -162,31 +162,30 @@ def test_a_refusal_says_what_was_to_be_done(named: Any, verb: str, ask: Callable
 
 
 def test_of_a_name_and_all_the_name_counts(named: Any) -> None:
-    assert [effect.name for effect in named.do("queue_start", "debug", False, all_queues=True)] == ["debug"]
+    assert [effect.name for effect in named.do("start", "debug", False, all_queues=True)] == ["debug"]
 
 
 def test_status(named: Any) -> None:
     named.submit(1)
     named.grant(1)
     named.submit(2)
-    (status,) = named.manager.queue_status("batch")
-    assert status[:-1] == ("batch", True, "", True, "", None, 2, 1)
-    assert (status.config.group, status.config.default_duration_s) == ("default", 60.0)
-    named.do("queue_start", "batch", False)
-    assert named.manager.queue_status("batch")[0].start_reason == "stopped by an administrator"
-    named.do("queue_start", "batch", True)
+    (batch,) = named.manager.queues.select("batch", False, "show")
+    held_back = named.manager.queue_control.held_back
+    assert (batch.enabled, batch.started, batch.active, batch.running) == (True, True, 2, 1)
+    assert held_back(batch) == (None, "")
+    named.do("start", "batch", False)
+    assert held_back(batch) == (None, "stopped by an administrator")
+    named.do("start", "batch", True)
     named.do("scheduler_lost", "sched")
-    (status,) = named.manager.queue_status("batch")
-    assert status[3:6] == (False, "no scheduler serves group default", "scheduler")
-    assert [status.name for status in named.manager.queue_status()] == ["batch", "debug"]
+    assert held_back(batch) == ("scheduler", "no scheduler serves group default")
 
 
 def test_switches_survive_a_restart(named: Any, new_world: Callable[..., Any]) -> None:
-    effects = named.do("queue_start", "debug", False, "later")
+    effects = named.do("start", "debug", False, "later")
     again = new_world(QUEUES, default_queue="batch")
-    again.manager.queue_restore(effects[0].name, effects[0].state)
-    again.manager.queue_restore("gone", effects[0].state)
-    assert [status.start_reason for status in again.manager.queue_status("debug")] == ["later"]
+    again.manager.queue_control.restore(effects[0].name, effects[0].state)
+    again.manager.queue_control.restore("gone", effects[0].state)
+    assert [queue.start_reason for queue in again.manager.queues.select("debug", False, "show")] == ["later"]
 
 
 def test_a_job_restored_without_a_queue_makes_no_anonymous_queue() -> None:

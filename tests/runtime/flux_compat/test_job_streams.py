@@ -135,14 +135,14 @@ async def test_who_reads_more_slowly_than_the_job_is_forgotten_is_told_its_outpu
     flux: Flux, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instance = flux.instance
-    instance.effects.manager._inactive_kept_max = 1
+    instance.effects.manager.jobs.inactive_kept_max = 1
     with monkeypatch.context() as pager:
         pager.setattr(instance.router, "unsent_bytes", lambda peer: 1)
         jobid = await flux.submit("echo", "late")
         await flux.events(jobid)
         reading = flux.open("job-info.eventlog-watch", {"id": jobid, "path": "guest.output", "flags": 0})
         await flux.events(await flux.submit("true"))
-        assert jobid not in instance.effects.manager.inactive
+        assert jobid not in instance.effects.manager.jobs.inactive
     events = [json.loads(one["event"]) async for one in flux.rest(reading)]
     assert [one["context"].get("data") for one in events if one["name"] == "data"] == ["late\n", None, None]
     assert events[-1]["timestamp"] == (await flux.events(jobid))[-1]["timestamp"]

@@ -174,7 +174,7 @@ async def test_many_jobs_are_canceled_and_signalled(flux: Flux) -> None:
 
 
 async def test_a_job_that_is_forgotten_before_its_turn_comes_is_none_to_cancel(flux: Flux) -> None:
-    flux.instance.effects.manager._inactive_kept_max = 5
+    flux.instance.effects.manager.jobs.inactive_kept_max = 5
     jobids = [await flux.submit("true", urgency=0) for _ in range(2 * SLICE_JOBS + 10)]
     canceling = flux.open("job-manager.raiseall", CANCEL_ALL, flags=REQUEST)
     await flux.ok("job-manager.raise", {"id": jobids[0], "type": "cancel", "severity": 0})

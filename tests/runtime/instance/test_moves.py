@@ -156,7 +156,7 @@ async def test_a_scheduler_ends_jobs_on_a_move_and_judges_again(world, timed, ev
     await user.ok("resource.assign", {"targets": str(held), "group": "b"})
     result = await user.ok("job-manager.wait", {"id": one})
     assert (result["success"], result["exception_type"]) == (False, "exec")
-    assert site.effects.manager.job(two).annotations["sched"]["reason_pending"].startswith("needs 3 nodes")
+    assert site.effects.manager.jobs.get(two).annotations["sched"]["reason_pending"].startswith("needs 3 nodes")
     await eventually(lambda: site.resource.module.targets_of_group("b") >= held)
     site.check()
     assert (await user.ok("job-manager.wait", await user.ok("job-manager.submit", {"jobspec": later})))["success"]
@@ -229,7 +229,7 @@ async def test_a_typed_scheduler_vanishes_during_a_shrink(world, timed, eventual
     grown = (await b.next(beside)).payload  # nobody's: it moves with the loss; 0 has a job
     assert (grown["type"], grown["offline"]) == ("grow", "2")
     site.check()
-    await eventually(lambda: site.effects.manager.job(ids[0]).exceptions, 1.0)
+    await eventually(lambda: site.effects.manager.jobs.get(ids[0]).exceptions, 1.0)
     if again:  # a new scheduler before the job is gone: the target is not in its grow, and there is one exception
         new = world.second(site)
         streams = await new.schedule("default")

@@ -49,7 +49,7 @@ async def test_history_and_news_meet_without_gap_or_overlap(world):
 
 async def test_who_reads_output_more_slowly_than_its_job_is_forgotten_has_it_all(world, monkeypatch):
     site = await world.instance()
-    site.effects.manager._inactive_kept_max = 2
+    site.effects.manager.jobs.inactive_kept_max = 2
     peer, slow = world.second(site), world.second(site)
     tasks = [{**SPEC["tasks"][0], "command": ["head", "-c", str(OUTPUT_BYTES), "/dev/zero"]}]
     noisy = {**SPEC, "tasks": tasks, "attributes": {"system": {"duration": 10, "cwd": "/"}}}
@@ -61,7 +61,7 @@ async def test_who_reads_output_more_slowly_than_its_job_is_forgotten_has_it_all
         for _ in range(3):
             other = (await peer.ok("job-manager.submit", {"jobspec": SPEC}))["id"]
             await peer.ok("job-manager.wait", {"id": other})
-        assert jobid not in site.effects.manager.inactive
+        assert jobid not in site.effects.manager.jobs.inactive
     size = 0
     while (answer := await slow.next(reading)).errnum == 0:
         size += len(answer.payload["data"])
@@ -70,7 +70,7 @@ async def test_who_reads_output_more_slowly_than_its_job_is_forgotten_has_it_all
 
 async def test_the_ends_of_more_jobs_than_are_kept_are_told(world):
     site = await world.instance()
-    site.effects.manager._inactive_kept_max = 5
+    site.effects.manager.jobs.inactive_kept_max = 5
     peer = world.second(site)
     ids = [(await peer.ok("job-manager.submit", {"jobspec": SPEC, "urgency": 0}))["id"] for _ in range(50)]
     watching = peer.open("job-manager.watch", {"names": ["clean"]})

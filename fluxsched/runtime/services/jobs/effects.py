@@ -165,9 +165,9 @@ class JobEffects:
             error = "the scheduler went away" if answer is None else None
             if answer is not None and answer.errnum not in (0, errno.ENOSYS):
                 error = (answer.payload or b"refused").decode(errors="replace")
-            self.perform(self.manager.expiration_answered(one.jobid, error, self.now_s))
+            self.perform(self.manager.allocation.expiration_answered(one.jobid, error, self.now_s))
             if one.jobid in self._running:
-                self._arm_limit(one.jobid, self.manager.job(one.jobid).expiration_s)
+                self._arm_limit(one.jobid, self.manager.jobs.get(one.jobid).expiration_s)
 
         self._router.call(_peer(one), "sched.expiration", payload, answered)
 
@@ -188,9 +188,6 @@ class JobEffects:
         executor = self._running.get(jobid)
         if executor is not None:
             executor.kill(jobid, signum)
-
-    def _annotated(self, one: effect.Annotated) -> None:
-        """Annotations are volatile: listings read them from the job, nothing is stored."""
 
     def _update_done(self, one: effect.UpdateDone) -> None:
         for request in self.updates.pop(one.jobid, ()):
@@ -225,7 +222,6 @@ class JobEffects:
         effect.StartShells: _start,
         effect.Kill: _kill,
         effect.WakeAt: _wake_at,
-        effect.Annotated: _annotated,
         effect.UpdateDone: _update_done,
         effect.SaveQueue: _save_queue,
     }
@@ -233,7 +229,7 @@ class JobEffects:
     # -- execution ----------------------------------------------------------------------------------------------
 
     def _launch(self, jobid: int) -> None:
-        job = self.manager.job(jobid)
+        job = self.manager.jobs.get(jobid)
         jobspec = job.jobspec
         assert jobspec is not None, "a job that is to start has its jobspec"
         assert job.R is not None, "a job that is to start has its R"
@@ -278,17 +274,17 @@ class JobEffects:
 
     def started(self, jobid: int) -> None:
         """An executor says that the job's tasks run."""
-        self.perform(self.manager.started(jobid, self.now_s))
+        self.perform(self.manager.execution.started(jobid, self.now_s))
 
     def finished(self, jobid: int, status: int, usage: dict[str, Any] | None) -> None:
         """An executor says that all tasks have ended and nothing of them is left."""
         self._running.pop(jobid, None)
-        self.perform(self.manager.finished(jobid, status, self.now_s, release=True, usage=usage))
+        self.perform(self.manager.execution.finished(jobid, status, self.now_s, release=True, usage=usage))
 
     def exec_failed(self, jobid: int, note: str) -> None:
         """An executor could not start the job."""
         self._running.pop(jobid, None)
-        self.perform(self.manager.exec_failed(jobid, note, self.now_s))
+        self.perform(self.manager.execution.exec_failed(jobid, note, self.now_s))
 
     def record_process(self, jobid: int, record: object | None, then: Callable[[], None]) -> None:
         """Keep (or forget) which processes are a job's, then go on (kill -9 of the instance must find them)."""
@@ -306,7 +302,7 @@ class JobEffects:
     def raise_job(self, jobid: int, kind: str, note: str) -> None:
         """A fatal exception; a job that has ended meanwhile, or has as many as it may have, needs no further one."""
         try:
-            effects = self.manager.raise_exception(jobid, kind, 0, note, None, self.now_s)
+            effects = self.manager.requests.raise_exception(jobid, kind, 0, note, None, self.now_s)
         except FluxschedError as exc:
             log.info("job %s: no %s exception: %s", format_f58(jobid), kind, exc)
             return

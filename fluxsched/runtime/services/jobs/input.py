@@ -14,6 +14,7 @@ from typing import NamedTuple
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
+from fluxsched.jobs.job.states import INACTIVE
 from fluxsched.protocol.messages.jobs import InputRequest
 from fluxsched.runtime.exec.tasks.input import HELD_BYTES_MAX, JobInput
 from fluxsched.runtime.messaging.peers import Peer, RpcRequest
@@ -76,8 +77,8 @@ class JobInputs:
                 one.request.error(error.errnum, str(error))
 
     def _check(self, jobid: int) -> None:
-        job = self._effects.manager.job(jobid)
-        if self._effects.manager.wait_result(jobid) is not None:
+        job = self._effects.manager.jobs.get(jobid)
+        if job.state is INACTIVE:
             raise Refused(f"job {format_f58(jobid)} has ended: nobody reads its input", ENDED)
         assert job.jobspec is not None, "an active job has its jobspec"
         if job.jobspec.test_run_duration_s is not None:

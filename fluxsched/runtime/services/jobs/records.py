@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from fluxsched.errors import InvalidValue
+from fluxsched.jobs.job.result import JobResult, result
 from fluxsched.jobs.job.states import VIRTUAL_STATES, State
 from fluxsched.jobs.lifecycle import restore
 from fluxsched.jobs.manager import JobManager
-from fluxsched.jobs.query.lookups import EVERY_STATE, Filter, JobResult, result
-from fluxsched.jobs.query.selection import parse_selection
+from fluxsched.jobs.query.job_query import EVERY_STATE, JobQuery, parse_query
 from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
 from fluxsched.protocol.messages.jobs import ListRequest, WaitResponse
 from fluxsched.runtime.loop.store import Store
@@ -21,23 +21,20 @@ LIST_ENTRIES_MAX = 100_000
 """Jobs in one list answer; more are asked for in pieces by `since`."""
 
 
-def list_filter(wanted: ListRequest) -> Filter:
+def list_query(wanted: ListRequest) -> JobQuery:
     """What a list request selects."""
     states = 0
     for name in wanted.states or ("ALL",):
         if name.upper() not in STATES:
             raise InvalidValue(f"job state {name!r} is unknown; known: {', '.join(STATES)}")
         states |= STATES[name.upper()]
-    selection = parse_selection(wanted.constraint)
-    return Filter(
+    terms = (("queue", wanted.queue), ("name", wanted.name), ("userid", wanted.user))
+    query = parse_query(wanted.constraint, *terms)
+    return query._replace(
         ids=None if wanted.ids is None else tuple(wanted.ids),
-        states=states & selection.states,
-        queue=wanted.queue,
-        name=wanted.name,
-        userid=wanted.user,
+        states=states & query.states,
         max_entries=min(wanted.max_entries or LIST_ENTRIES_MAX, LIST_ENTRIES_MAX),
         since_s=wanted.since or 0.0,
-        matches=None if not wanted.constraint else selection.matches,
     )
 
 
@@ -83,7 +80,7 @@ def stored_job(store: Store, jobid: int) -> dict[str, Any] | None:
 
 def clean_result(manager: JobManager, store: Store, jobid: int) -> JobResult:
     """How a job ended whose `clean` event is on disk, though it may be forgotten here."""
-    job = manager.inactive.get(jobid)
+    job = manager.jobs.inactive.get(jobid)
     found = result(job) if job is not None else stored_result(store, jobid)
     assert found is not None, "a clean job has a result"
     return found

@@ -75,7 +75,7 @@ class SchedulingService:
         wanted = request.payload(msg.HelloRequest)
         request.open_stream(lambda: None)
         groups = tuple(wanted.groups) if wanted.groups is not None else (DEFAULT_GROUP,)
-        items = self._effects.manager.hello(request.peer, groups, partial_ok=wanted.partial_ok)
+        items = self._effects.manager.allocation.hello(request.peer, groups, partial_ok=wanted.partial_ok)
         self._groups[request.peer] = groups
         for item in items:
             request.respond(
@@ -99,7 +99,7 @@ class SchedulingService:
         if wanted.mode == "limited" and (wanted.limit is None or not 1 <= wanted.limit <= 0x7FFFFFFF):
             raise RemoteProtocolError(f"job-manager.sched-ready: limit {wanted.limit} is not in 1..2147483647")
         limit = wanted.limit if wanted.mode == "limited" else None
-        count, effects = self._effects.manager.ready(request.peer, limit, self._effects.now_s)
+        count, effects = self._effects.manager.allocation.ready(request.peer, limit, self._effects.now_s)
         self._ready.add(request.peer)
         request.respond(msg.ReadyResponse(count=count))
         self._effects.perform(effects)
@@ -130,15 +130,16 @@ class SchedulingService:
         if answer.type == msg.SUCCESS:
             if answer.R is None:
                 raise RemoteProtocolError(f"success for job {answer.id} carries no R")
-            effects = manager.alloc_granted(peer, answer.id, answer.R, annotations, now_s, self.foreign)
+            effects = manager.allocation.alloc_granted(peer, answer.id, answer.R, annotations, now_s, self.foreign)
         elif answer.type == msg.ANNOTATE:
             if annotations is None:
                 raise RemoteProtocolError(f"annotate for job {answer.id} carries no annotations")
-            effects = manager.alloc_annotated(peer, answer.id, annotations, now_s)
+            manager.allocation.alloc_annotated(peer, answer.id, annotations)
+            return
         elif answer.type == msg.DENY:
-            effects = manager.alloc_denied(peer, answer.id, answer.note or "", now_s)
+            effects = manager.allocation.alloc_denied(peer, answer.id, answer.note or "", now_s)
         else:
-            effects = manager.alloc_canceled(peer, answer.id, now_s)
+            effects = manager.allocation.alloc_canceled(peer, answer.id, now_s)
         self._effects.perform(effects)
 
     def _feasibility(self, request: RpcRequest) -> None:
@@ -148,7 +149,7 @@ class SchedulingService:
         self._forward(request, queue.group, codec.pack(asked))
 
     def _sched_why(self, request: RpcRequest) -> None:
-        job = self._effects.manager.job(request.payload(msg.SchedWhyRequest).id)
+        job = self._effects.manager.jobs.get(request.payload(msg.SchedWhyRequest).id)
         self._forward(request, job.queue.group)
 
     def _forward(self, request: RpcRequest, group: str, payload: bytes | None = None) -> None:
@@ -160,7 +161,7 @@ class SchedulingService:
     def _lost(self, peer: Peer) -> None:
         self._ready.discard(peer)
         if self._groups.pop(peer, None) is not None:
-            self._effects.perform(self._effects.manager.scheduler_lost(peer, self._effects.now_s))
+            self._effects.perform(self._effects.manager.allocation.scheduler_lost(peer, self._effects.now_s))
 
 
 def _annotations(data: bytes) -> dict[str, Any] | None:

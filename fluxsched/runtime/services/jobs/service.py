@@ -13,8 +13,8 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.jobs.job.job import SENT
 from fluxsched.jobs.query import listing
-from fluxsched.jobs.query.lookups import Filter
-from fluxsched.jobs.query.selection import Selection, parse_selection
+from fluxsched.jobs.query.job_query import JobQuery, find, parse_query
+from fluxsched.jobs.query.why import why
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.messages import alloc, queues
@@ -26,7 +26,7 @@ from fluxsched.runtime.messaging.payload_memo import JobspecMemo
 from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.effects import JobEffects
-from fluxsched.runtime.services.jobs.records import list_filter, stored_job
+from fluxsched.runtime.services.jobs.records import list_query, stored_job
 from fluxsched.runtime.services.jobs.scheduling import SchedulingService
 
 SUBMIT = codec.with_raw(msg.SubmitRequest, "jobspec")
@@ -86,9 +86,8 @@ class JobService:
         if not self.accepting:
             raise Refused("the instance is shutting down and accepts no jobs", errno.ESHUTDOWN)
         jobid, now_s = self._fluids.next(int(self._turns.wall_s * 1000)), self._turns.wall_s
-        self._effects.perform(
-            self._manager.submit(jobid, jobspec, userid=request.userid, urgency=urgency, flags=flags, now_s=now_s)
-        )
+        submit, userid = self._manager.requests.submit, request.userid
+        self._effects.perform(submit(jobid, jobspec, userid=userid, urgency=urgency, flags=flags, now_s=now_s))
         self.answer(request, msg.SubmitResponse(jobid))
         return jobid
 
@@ -102,19 +101,19 @@ class JobService:
 
     def _raise_exception(self, request: RpcRequest, jobid: int, kind: str, severity: int, note: str) -> None:
         self._effects.perform(
-            self._manager.raise_exception(jobid, kind, severity, note, request.userid, self._turns.wall_s)
+            self._manager.requests.raise_exception(jobid, kind, severity, note, request.userid, self._turns.wall_s)
         )
         self.answer(request)
 
     def _kill(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.KillRequest)
-        self._effects.perform(self._manager.kill(wanted.id, wanted.signum, self._turns.wall_s))
+        self._effects.perform(self._manager.requests.kill(wanted.id, wanted.signum, self._turns.wall_s))
         self._store.when_settled(request.respond)  # nothing of it is stored, and on a full disk it makes room
 
     def _memo(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.MemoRequest)
         self._effects.perform(
-            self._manager.memo(wanted.id, wanted.memo, self._turns.wall_s, volatile=wanted.volatile)
+            self._manager.requests.memo(wanted.id, wanted.memo, self._turns.wall_s, volatile=wanted.volatile)
         )
         self.answer(request)
 
@@ -124,47 +123,51 @@ class JobService:
     def set_urgency(self, request: RpcRequest) -> int:
         """Do what an UrgencyRequest asks; the urgency that the job had before."""
         wanted = request.payload(msg.UrgencyRequest)
-        old = self._manager.job(wanted.id).urgency
+        old = self._manager.jobs.get(wanted.id).urgency
         self._effects.perform(
-            self._manager.set_urgency(wanted.id, wanted.urgency, request.userid, self._turns.wall_s)
+            self._manager.requests.set_urgency(wanted.id, wanted.urgency, request.userid, self._turns.wall_s)
         )
         return old
 
     def _update(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.UpdateRequest)
-        effects = self._manager.update(wanted.id, wanted.updates, request.userid, self._turns.wall_s)
+        effects = self._manager.requests.update(wanted.id, wanted.updates, request.userid, self._turns.wall_s)
         self._effects.updates.setdefault(wanted.id, []).append(request)
         self._effects.perform(effects)
 
     def _list(self, request: RpcRequest) -> None:
-        self._turns.spread(self._tell(request, list_filter(request.payload(msg.ListRequest))), request.failed)
+        self._turns.spread(self._send_list(request, list_query(request.payload(msg.ListRequest))), request.failed)
 
-    def _tell(self, request: RpcRequest, wanted: Filter) -> Work:
-        """Answer with the jobs wanted, gathered and packed in pieces."""
+    def _send_list(self, request: RpcRequest, query: JobQuery) -> Work:
+        """Answer with the jobs that are meant, found and packed in pieces."""
         found: list[msgspec.Raw] = []
-        for some in self._manager.listing_pieces(wanted):
+        for some in listing.list_jobs(self._manager.jobs, query):
             found += [msgspec.Raw(codec.pack(one)) for one in some]
             yield
         request.respond({"jobs": found})
 
     def _select(self, request: RpcRequest) -> None:
-        selection = parse_selection(request.payload(msg.SelectRequest).constraint)
+        query = parse_query(request.payload(msg.SelectRequest).constraint)
         request.open_stream(lambda: None)
-        self._turns.spread(self._tell_ids(request, selection), request.failed)
+        self._turns.spread(self._send_ids(request, query), request.failed)
 
-    def _tell_ids(self, request: RpcRequest, wanted: Selection) -> Work:
-        for ids in listing.select_ids(self._manager, wanted):
+    def _send_ids(self, request: RpcRequest, query: JobQuery) -> Work:
+        """The latest first, so that cancelling in this order makes no room for jobs that come later in it."""
+        for some in find(self._manager.jobs, query):
             if not request.is_open:
                 return
-            if ids:
-                request.respond(msg.SelectResponse(ids))
+            if some:
+                request.respond(msg.SelectResponse([job.id for job in some]))
             yield
         request.finish()
 
     def stats(self, request: RpcRequest) -> None:
         """Answer with how many jobs are in which state."""
-        counts = listing.counts(self._manager)
-        in_steps(self._turns, request, counts, lambda found: request.respond({"jobs": found}))
+
+        def counted(queues: dict[str | None, listing.Tally]) -> None:
+            request.respond({"jobs": listing.counts(listing.total(queues))})
+
+        in_steps(self._turns, request, listing.tally(self._manager.jobs, self._manager.queues), counted)
 
     def _lookup(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.LookupRequest)
@@ -183,8 +186,8 @@ class JobService:
 
     def _why(self, request: RpcRequest) -> None:
         jobid = request.payload(msg.WhyRequest).id
-        job = self._manager.job(jobid)
-        known = self._manager.why(jobid)
+        job = self._manager.jobs.get(jobid)
+        known = why(self._manager.links, job)
         answer = msg.WhyResponse(
             id=jobid,
             state=job.state.name,
@@ -226,17 +229,18 @@ class JobService:
 
     def queue_status(self, name: str | None) -> queues.QueueStatus:
         """All about one queue. Raises Refused (ENOENT)."""
-        status = self._manager.queue_status(name)[0]
-        config = status.config
+        queue = self._manager.queues.select(name, name is None, "show")[0]
+        blocked, start_reason = self._manager.queue_control.held_back(queue)
+        config = queue.config
         return queues.QueueStatus(
-            name=status.name,
-            enable=status.enable,
-            enable_reason=status.enable_reason or None,
-            start=status.start,
-            start_reason=status.start_reason or None,
-            blocked=status.blocked,
+            name=queue.name,
+            enable=queue.enabled,
+            enable_reason=queue.enable_reason or None,
+            start=queue.started and blocked is None,
+            start_reason=start_reason or None,
+            blocked=blocked,
             group=config.group,
-            policy=self.policy_of(status.name, config.group),
+            policy=self.policy_of(queue.name, config.group),
             constraints=config.requires.to_json() if config.requires is not None else None,
             duration_default=config.default_duration_s or None,
             duration_max=config.duration_limit_s or None,
@@ -249,13 +253,13 @@ class JobService:
     def _queue_enable(self, request: RpcRequest) -> None:
         wanted = request.payload(queues.QueueEnableRequest)
         self._effects.perform(
-            self._manager.queue_enable(wanted.name, wanted.enable, wanted.reason, all_queues=wanted.all)
+            self._manager.queue_control.enable(wanted.name, wanted.enable, wanted.reason, all_queues=wanted.all)
         )
         self.answer(request)
 
     def _queue_start(self, request: RpcRequest) -> None:
         wanted = request.payload(queues.QueueStartRequest)
-        effects = self._manager.queue_start(
+        effects = self._manager.queue_control.start(
             wanted.name, wanted.start, wanted.reason, all_queues=wanted.all, now_s=self._turns.wall_s
         )
         self._effects.perform(effects)

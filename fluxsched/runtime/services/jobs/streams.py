@@ -8,11 +8,13 @@ from __future__ import annotations
 import errno
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
-from fluxsched.jobs.query.lookups import JobResult
+from fluxsched.jobs.job.result import JobResult, result
+from fluxsched.jobs.query.job_query import EVERY_JOB, find
 from fluxsched.protocol.messages import jobs as msg
 from fluxsched.runtime.exec.base import spool_directory
 from fluxsched.runtime.loop.store import Store
@@ -20,7 +22,13 @@ from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router, forget
 from fluxsched.runtime.services.jobs.effects import JobEffects, JobEvents
-from fluxsched.runtime.services.jobs.records import clean_context, clean_result, list_filter, stored_job, wait_response
+from fluxsched.runtime.services.jobs.records import (
+    LIST_ENTRIES_MAX,
+    clean_context,
+    clean_result,
+    stored_job,
+    wait_response,
+)
 from fluxsched.runtime.services.jobs.task_output import CHUNK_BYTES, Budget, TaskOutput
 
 WATCH_EVENTS_MAX = 1024
@@ -121,11 +129,11 @@ class JobStreams:
 
     def _tell_history(self, request: RpcRequest, ids: frozenset[int] | None) -> None:
         """What has happened so far to the jobs that are in memory, job by job."""
-        wanted = list_filter(msg.ListRequest(ids=None if ids is None else sorted(ids), max_entries=0))
+        query = EVERY_JOB._replace(ids=None if ids is None else tuple(sorted(ids)))
         news = []
-        for job in self._manager.listing(wanted):
-            found = stored_job(self._store, job["id"])
-            news += [self._event(job["id"], event) for event in (found or {}).get("eventlog", ())]
+        for job in islice(chain.from_iterable(find(self._manager.jobs, query)), LIST_ENTRIES_MAX):
+            found = stored_job(self._store, job.id)
+            news += [self._event(job.id, event) for event in (found or {}).get("eventlog", ())]
         self._tell(request, news)
 
     def _publish(self, stored: Sequence[JobEvents]) -> None:
@@ -207,9 +215,9 @@ class JobStreams:
             request.finish()
         waits = self._waits.pop(jobid, {})
         if waits:
-            result = self._result(jobid)
+            ended = self._result(jobid)
             for call in waits.values():
-                call(result)
+                call(ended)
 
     def _result(self, jobid: int) -> JobResult:
         """How a job ended of which that is on disk; who is not kept any more by then is read from there."""
@@ -223,11 +231,11 @@ class JobStreams:
 
     def when_inactive(self, jobid: int, request: RpcRequest | None, call: Callable[[JobResult], None]) -> None:
         """Call once it is on disk how the job ended; not if the request's peer is lost before. Raises Refused."""
-        result = self._manager.wait_result(jobid)
-        if result is None:
+        ended = result(self._manager.jobs.get(jobid))
+        if ended is None:
             self._waits[jobid][request] = call
         else:
-            self._effects.after_commit(lambda: call(result))
+            self._effects.after_commit(lambda: call(ended))
 
     def _forget(self, peer: Peer) -> None:
         """Nobody is there to be told: streams have ended by themselves, what waits for one answer has not."""
@@ -248,7 +256,7 @@ class JobStreams:
     def follow_output(self, follower: Follower) -> None:
         """Open a stream of what a job's tasks have written, and with `follow` will write. Raises Refused (ENOENT)."""
         request, jobid = follower.request, follower.jobid
-        self._manager.job(jobid)
+        self._manager.jobs.get(jobid)
         request.open_stream(lambda: forget(self._followers, request))
         output = TaskOutput(spool_directory(self._effects.spool, jobid), follower.chunk_bytes)
         self._followers[request] = follower, output
@@ -278,7 +286,7 @@ class JobStreams:
 
     def _feed(self, request: RpcRequest, budget: Budget) -> None:
         follower, output = self._followers[request]
-        ended = not follower.follow or follower.jobid not in self._manager.active
+        ended = not follower.follow or follower.jobid not in self._manager.jobs.active
         if self._router.unsent_bytes(request.peer):
             return
         try:

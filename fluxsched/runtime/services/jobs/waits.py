@@ -37,7 +37,7 @@ class JobWaits:
 
     def _wait_all(self, request: RpcRequest) -> None:
         ids = request.payload(msg.WaitAllRequest).ids
-        active, inactive = self._manager.active, self._manager.inactive
+        active, inactive = self._manager.jobs.active, self._manager.jobs.inactive
         unknown = [jobid for jobid in ids if jobid not in active and jobid not in inactive]
         if unknown:
             more = f" and {len(unknown) - NAMED_MAX} more" if len(unknown) > NAMED_MAX else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf, nextafter
 from typing import Any
 
 import pytest
@@ -12,10 +13,18 @@ from hypothesis import strategies as st
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.jobs.job.job import Job
+from fluxsched.jobs.job.result import shell_status
 from fluxsched.jobs.job.states import State
-from fluxsched.jobs.query import attributes, listing
-from fluxsched.jobs.query.lookups import EVERY_STATE, shell_status
-from fluxsched.jobs.query.selection import DEPTH_MAX, PATTERN_CHARS_MAX, TERMS_MAX, parse_selection
+from fluxsched.jobs.query import attributes, job_query, listing
+from fluxsched.jobs.query.job_query import (
+    DEPTH_MAX,
+    EVERY_JOB,
+    EVERY_STATE,
+    PATTERN_CHARS_MAX,
+    TERMS_MAX,
+    find,
+    parse_query,
+)
 from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
 
 USER = 1000
@@ -36,7 +45,8 @@ def full(world: Any, spec: Any, r_of: Any) -> Any:
 
 
 def _ids(world: Any, constraint: Any, count: int = 100, since_s: float = 0.0) -> list[int]:
-    return [job.id for job in _last(listing.select_jobs(world.manager, parse_selection(constraint), count, since_s))]
+    query = parse_query(constraint)._replace(max_entries=count, since_s=since_s)
+    return [job.id for job in _last(listing.in_flux_order(world.manager.jobs, query))]
 
 
 def _last(steps: Iterator[Any]) -> Any:
@@ -52,37 +62,34 @@ def test_waiting_jobs_by_rank_then_running_then_ended_from_the_latest(full: Any)
 
 
 def test_many_jobs_are_looked_at_in_steps(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "STEP_JOBS", 2)
+    monkeypatch.setattr(job_query, "STEP_JOBS", 2)
     assert _ids(full, None) == [6, 5, 4, 3, 2, 1]
     assert _ids(full, None, count=1) == [6]
     assert _ids(full, {"states": [64]}, count=2) == [3, 2]
-    steps = list(listing.select_jobs(full.manager, parse_selection(None), 100, 0.0))
-    assert len(steps) == 6  # three over the roll, which still has those who have ended; two over these; the result
-    assert len(list(listing.tally(full.manager))) == 6
-    assert len(list(listing.newest(full.manager, 9, 7))) == 6
-    assert len(list(listing.newest(full.manager, 2, None))) == 3
-    assert len(list(listing.counts(full.manager))) == 4
+    steps = list(listing.in_flux_order(full.manager.jobs, EVERY_JOB))
+    assert len(steps) == 6  # three over the active ids, ended ones among them; two over these; the result
+    assert len(list(listing.tally(full.manager.jobs, full.manager.queues))) == 6
+    assert len(list(listing.newest(full.manager.jobs, EVERY_JOB))) == 6
 
 
 def test_a_job_that_ends_while_others_are_looked_at_is_found_once(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "STEP_JOBS", 1)
-    steps = listing.select_jobs(full.manager, parse_selection(None), 100, 0.0)
-    tallying, newest, counting = (
-        listing.tally(full.manager), listing.newest(full.manager, 9, None), listing.counts(full.manager)
-    )  # fmt: skip
+    monkeypatch.setattr(job_query, "STEP_JOBS", 1)
+    steps = listing.in_flux_order(full.manager.jobs, EVERY_JOB)
+    tallying = listing.tally(full.manager.jobs, full.manager.queues)
+    newest = listing.newest(full.manager.jobs, EVERY_JOB)
     for _ in range(2):
-        for looking in (steps, tallying, newest, counting):
+        for looking in (steps, tallying, newest):
             next(looking)
     full.do("cancel", 5, USER, "")
     assert sorted(job.id for job in _last(steps)) == [1, 2, 3, 4, 5, 6]
     assert sum(_last(tallying)[None].states.values()) == 6
     assert _last(newest) == [6, 5, 4, 3, 2, 1]
-    assert sum(_last(counting).values()) == 6
 
 
 def test_since_is_about_ended_jobs_alone(full: Any) -> None:
-    ended_s = full.manager.job(2).t_inactive
-    assert _ids(full, None, since_s=ended_s) == [6, 5, 4, 3]
+    ended_s = full.manager.jobs.get(2).t_inactive
+    assert _ids(full, None, since_s=ended_s) == [6, 5, 4, 3, 2]
+    assert _ids(full, None, since_s=nextafter(ended_s, inf)) == [6, 5, 4, 3]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +130,7 @@ def test_constraints_select(full: Any, constraint: Any, expected: list[int]) -> 
 
 
 def test_times_compare_as_they_say(full: Any) -> None:
-    at_s = full.manager.job(4).t_submit
+    at_s = full.manager.jobs.get(4).t_submit
     assert _ids(full, {"t_submit": [f">={at_s}"]}) == [6, 5, 4]
     assert _ids(full, {"t_submit": [f">{at_s}"]}) == [6, 5]
     assert _ids(full, {"t_submit": [f"<={at_s}"]}) == [4, 3, 2, 1]
@@ -163,18 +170,18 @@ def test_times_compare_as_they_say(full: Any) -> None:
 )
 def test_what_is_wrong_with_a_constraint_is_named(constraint: Any, part: str) -> None:
     with pytest.raises(InvalidValue) as raised:
-        parse_selection(constraint)
+        parse_query(constraint)
     assert part in str(raised.value)
 
 
 def test_ids_alone_are_selected_active_ones_first_from_the_latest(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "STEP_JOBS", 2)
-    steps = listing.select_ids(full.manager, parse_selection(None))
+    monkeypatch.setattr(job_query, "STEP_JOBS", 2)
+    steps = ([job.id for job in some] for some in find(full.manager.jobs, EVERY_JOB))
     assert next(steps) == [6, 5]
     full.do("cancel", 4, USER, "")
     assert list(steps) == [[4], [], [3, 2], [1]], "one that ends meanwhile comes once"
-    pending = parse_selection({"and": [{"states": ["pending"]}, {"name": ["low", "good"]}]})
-    assert [jobid for some in listing.select_ids(full.manager, pending) for jobid in some] == [5]
+    pending = parse_query({"and": [{"states": ["pending"]}, {"name": ["low", "good"]}]})
+    assert [job.id for some in find(full.manager.jobs, pending) for job in some] == [5]
 
 
 def test_an_array_is_known_by_its_first_job_also_after_a_restart(world: Any, new_world: Any, spec: Any) -> None:
@@ -188,7 +195,7 @@ def test_an_array_is_known_by_its_first_job_also_after_a_restart(world: Any, new
     for here in (world, again):
         assert _ids(here, {"array": [2]}) == [2, 3, 4]
         assert _ids(here, {"array": [1, "ƒ6"]}) == [1, 5], "a job that is alone is an array of one"
-        assert [job["array"] for job in here.manager.listing() if job["id"] == 3] == [2]
+        assert [job["array"] for job in here.listing() if job["id"] == 3] == [2]
     for wrong in (-1, True, "2", 1 << 64):
         raw["attributes"]["system"]["array"] = wrong
         with pytest.raises(InvalidValue, match=r"attributes\.system\.array: .* is not the id of the array's first job"):
@@ -199,12 +206,12 @@ def test_a_constraint_is_bounded() -> None:
     deep: Any = {"states": [64]}
     for _ in range(DEPTH_MAX - 1):
         deep = {"not": [deep]}
-    parse_selection(deep)
+    parse_query(deep)
     with pytest.raises(LimitExceeded):
-        parse_selection({"not": [deep]})
-    parse_selection({"userid": list(range(TERMS_MAX - 1))})
+        parse_query({"not": [deep]})
+    parse_query({"userid": list(range(TERMS_MAX - 1))})
     with pytest.raises(LimitExceeded):
-        parse_selection({"and": [{"userid": list(range(TERMS_MAX - 1))}]})
+        parse_query({"and": [{"userid": list(range(TERMS_MAX - 1))}]})
 
 
 _LEAF = st.one_of(
@@ -223,7 +230,7 @@ _TREES = st.recursive(
 
 @given(_TREES)
 def test_the_states_of_a_selection_leave_nobody_out(tree: Any) -> None:
-    selection = parse_selection(tree)
+    selection = parse_query(tree)
     for state in State:
         for result in ("COMPLETED", "FAILED"):
             job = _job(state, result)
@@ -237,7 +244,7 @@ def _job(state: State, result: str) -> Job:
 
 
 def test_attributes_of_a_job_that_ended(full: Any) -> None:
-    found = attributes.describe(full.manager.job(2), attributes.checked(["all"]))
+    found = attributes.describe(full.manager.jobs.get(2), attributes.checked(["all"]))
     assert found["id"] == 2
     assert (found["state"], found["result"], found["success"]) == (64, 2, False)
     assert (found["waitstatus"], found["ranks"], found["nodelist"]) == (143 << 8, "1", "node1")
@@ -248,7 +255,7 @@ def test_attributes_of_a_job_that_ended(full: Any) -> None:
 
 
 def test_attributes_of_a_job_that_waits(full: Any) -> None:
-    found = attributes.describe(full.manager.job(6), attributes.checked(["all"]))
+    found = attributes.describe(full.manager.jobs.get(6), attributes.checked(["all"]))
     assert (found["priority"], found["urgency"], found["duration"], found["ncores"]) == (20, 20, 60.0, 1)
     assert not {"t_run", "ranks", "result", "success", "waitstatus", "expiration", "nnodes"} & set(found)
 
@@ -257,7 +264,7 @@ def test_the_gravest_exception_is_shown(full: Any) -> None:
     full.do("raise_exception", 4, "hint", 3, "first", USER)
     full.do("raise_exception", 4, "worse", 1, "second", USER)
     full.end(4, 0)
-    found = attributes.describe(full.manager.job(4), attributes.checked(["all"]))
+    found = attributes.describe(full.manager.jobs.get(4), attributes.checked(["all"]))
     shown = {key: found[f"exception_{key}"] for key in ("occurred", "type", "severity", "note")}
     assert shown == {"occurred": True, "type": "worse", "severity": 1, "note": "second"}
 
@@ -271,21 +278,23 @@ def test_a_job_with_dependencies_comes_into_line_later(world: Any, spec: Any) ->
     world.submit(1, spec())
     world.submit(2, spec(dependencies=({"scheme": "afterany", "value": "1"},)))
     names = attributes.checked(["t_depend", "t_sched", "priority", "dependencies"])
-    waiting = attributes.describe(world.manager.job(2), names)
+    waiting = attributes.describe(world.manager.jobs.get(2), names)
     assert set(waiting) == {"id", "t_depend", "dependencies"}
     world.do("cancel", 1, USER, "")
-    found = attributes.describe(world.manager.job(2), names)
+    found = attributes.describe(world.manager.jobs.get(2), names)
     assert found["t_sched"] > found["t_depend"]
 
 
 def test_the_newest_jobs_of_a_user(full: Any) -> None:
     for count, userid, expected in ((3, None, [6, 5, 4]), (9, USER, [6, 5, 4, 3, 2, 1]), (9, 7, [])):
-        assert _last(listing.newest(full.manager, count, userid)) == expected
+        query = parse_query(None, ("userid", userid))._replace(max_entries=count)
+        assert _last(listing.newest(full.manager.jobs, query)) == expected
 
 
 def test_jobs_are_counted_by_state(full: Any) -> None:
     expected = {"depend": 0, "priority": 0, "sched": 2, "run": 1, "cleanup": 0, "inactive": 3}
-    assert _last(listing.counts(full.manager)) == expected
+    tallied = _last(listing.tally(full.manager.jobs, full.manager.queues))
+    assert listing.counts(listing.total(tallied)) == expected
 
 
 def test_jobs_are_counted_by_queue(new_world: Any, spec: Any) -> None:
@@ -293,7 +302,7 @@ def test_jobs_are_counted_by_queue(new_world: Any, spec: Any) -> None:
     world.submit(1, spec(queue="batch"))
     world.submit(2, spec(queue="debug"))
     world.do("cancel", 2, USER, "")
-    found = _last(listing.tally(world.manager))
+    found = _last(listing.tally(world.manager.jobs, world.manager.queues))
     assert found["batch"].states == {"SCHED": 1}
     assert (found["debug"].states, found["debug"].results) == ({"INACTIVE": 1}, {"CANCELED": 1})
 

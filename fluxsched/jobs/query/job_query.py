@@ -1,8 +1,10 @@
-"""Which jobs a listing selects: RFC 31's shape with the operators of RFC 43, made into one test a job. Ours are `id`
-(ids and ranges of ids), `array` (jobs submitted together) and `name-pattern` (names with `*`, `?` and `[...]`).
+"""Which jobs are meant, by a listing or by a command for many of them.
 
-Law: a selection is checked as a whole before the first job is looked at; what it says of states is also known as a
-set, so that whole classes of jobs need no look.
+A constraint has RFC 31's shape with the operators of RFC 43, made into one test a job. Ours are `id` (ids and ranges of
+ids), `array` (jobs submitted together) and `name-pattern` (names with `*`, `?` and `[...]`).
+
+Law: a constraint is checked as a whole before the first job is looked at; what it says of states is also known as a
+set, so that whole classes of jobs are skipped.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import fnmatch
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import ge, gt, le, lt
 from typing import Any, NamedTuple
 
@@ -20,9 +22,9 @@ from fluxsched.core.jobid import parse_jobids
 from fluxsched.core.jsontext import shown
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.jobs.job.job import Job
-from fluxsched.jobs.job.states import INACTIVE, NEW, State, state_mask
-from fluxsched.jobs.query.attributes import ATTRIBUTES, RESULT_BITS, result_bit
-from fluxsched.jobs.query.lookups import EVERY_STATE
+from fluxsched.jobs.job.states import ACTIVE, INACTIVE, NEW, State, state_mask
+from fluxsched.jobs.job.table import JobTable
+from fluxsched.jobs.query.attributes import FLUX_ATTRIBUTES, RESULT_BITS, result_bit
 
 DEPTH_MAX = 16
 """Operators inside one another: clients write three or four, and the reader recurses."""
@@ -31,27 +33,75 @@ TERMS_MAX = 1024
 PATTERN_CHARS_MAX = 256
 """A pattern of names: each is tried on each job."""
 ANY_USER = 0xFFFFFFFF
-"""The userid that stands for all users."""
+"""The userid that means all users."""
+LIST_MAX = 1000
+"""Jobs in one listing unless asked otherwise."""
+STEP_JOBS = 4096
+"""Jobs looked at in one step: some 4 ms."""
+EVERY_STATE = ACTIVE | INACTIVE
 
 Test = Callable[[Job], bool]
-TIMES = tuple(name for name in ATTRIBUTES if name.startswith("t_"))
+TIMES = tuple(name for name in FLUX_ATTRIBUTES if name.startswith("t_"))
 _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {">=": ge, "<=": le, ">": gt, "<": lt}
 _LETTERS = {state.name[0]: state for state in State}
 
 
-class Selection(NamedTuple):
-    """`matches` is exact; a job whose state is not in `states` cannot match."""
-
-    states: int
-    matches: Test
+def _always(job: Job) -> bool:
+    return True
 
 
-EVERYTHING = Selection(EVERY_STATE, lambda job: True)
+class JobQuery(NamedTuple):
+    """A job is meant if its state is in `states` and `matches` holds; of those that have ended, if they did at
+    `since_s` or later. With `ids` no other jobs are looked at. A listing shows `max_entries` of them.
+    """
+
+    states: int = EVERY_STATE
+    matches: Test = _always
+    ids: tuple[int, ...] | None = None
+    since_s: float = 0.0
+    max_entries: int = LIST_MAX
 
 
-def parse_selection(constraint: object) -> Selection:
-    """The selection that a constraint means; None and `{}` select all. Raises InvalidValue or LimitExceeded."""
-    return _Reader().read(constraint, 1) if constraint is not None else EVERYTHING
+EVERY_JOB = JobQuery()
+
+
+def parse_query(constraint: object, *more: tuple[str, Any]) -> JobQuery:
+    """The query that a constraint means, and each operator of `more` with its one value; None and `{}` mean all jobs.
+
+    Raises InvalidValue or LimitExceeded.
+    """
+    parts = [_Reader().read(constraint, 1)] if constraint is not None else []
+    parts += [_LEAVES[operator]([value]) for operator, value in more if value is not None]
+    return _combined("and", parts)
+
+
+def find(jobs: JobTable, query: JobQuery, step: int | None = None) -> Iterator[list[Job]]:
+    """The jobs that are meant, those of each step: active ones from the latest, then ended ones from the last to end.
+
+    There may be a million to look through, so others are served between two steps. Each of the jobs that were there at
+    first comes once, as what it is then.
+    """
+    states, matches, since_s = query.states, query.matches, query.since_s
+    for some in _candidates(jobs, query, step or STEP_JOBS):
+        yield [
+            job
+            for job in some
+            if job.state & states and (job.state is not INACTIVE or job.t_inactive >= since_s) and matches(job)
+        ]
+
+
+def _candidates(jobs: JobTable, query: JobQuery, step: int) -> Iterator[list[Job]]:
+    ids = query.ids
+    if ids is not None:
+        yield from (jobs.known(ids[at : at + step]) for at in range(0, len(ids), step))
+        return
+    ended = list(reversed(jobs.inactive.values())) if query.states & INACTIVE else []
+    if query.states & ACTIVE:
+        yield from jobs.walk_active(step)
+    for at in range(0, len(ended), step):
+        if ended[at].t_inactive < query.since_s:
+            return
+        yield ended[at : at + step]
 
 
 class _Reader:
@@ -60,7 +110,7 @@ class _Reader:
     def __init__(self) -> None:
         self._terms = 0
 
-    def read(self, constraint: object, depth: int) -> Selection:
+    def read(self, constraint: object, depth: int) -> JobQuery:
         if depth > DEPTH_MAX:
             raise LimitExceeded(f"the constraint nests deeper than {DEPTH_MAX} operators: flatten it")
         if not isinstance(constraint, dict) or len(constraint) > 1:
@@ -72,13 +122,13 @@ class _Reader:
             if self._terms > TERMS_MAX:
                 raise LimitExceeded(f"the constraint has more than {TERMS_MAX} operators and values: ask for less")
             return self._operator(operator, values, depth)
-        return EVERYTHING
+        return EVERY_JOB
 
-    def _operator(self, operator: str, values: list[Any], depth: int) -> Selection:
+    def _operator(self, operator: str, values: list[Any], depth: int) -> JobQuery:
         if operator in ("and", "or", "not"):
             return _combined(operator, [self.read(value, depth + 1) for value in values])
         if operator in TIMES:
-            return Selection(EVERY_STATE, _time(operator, values))
+            return JobQuery(EVERY_STATE, _time(operator, values))
         leaf = _LEAVES.get(operator)
         if leaf is None:
             known = ", ".join(("and", "or", "not", *_LEAVES, *TIMES))
@@ -86,45 +136,48 @@ class _Reader:
         return leaf(values)
 
 
-def _combined(operator: str, parts: list[Selection]) -> Selection:
+def _combined(operator: str, parts: list[JobQuery]) -> JobQuery:
     tests = [part.matches for part in parts]
     if operator == "or" and parts:
         states = 0
         for part in parts:
             states |= part.states
-        return Selection(states, lambda job: any(test(job) for test in tests))
+        return JobQuery(states, lambda job: any(test(job) for test in tests))
     if operator == "not":
-        return Selection(EVERY_STATE, lambda job: not all(test(job) for test in tests))
+        return JobQuery(EVERY_STATE, lambda job: not all(test(job) for test in tests))
     states = EVERY_STATE
     for part in parts:
         states &= part.states
-    return Selection(states, lambda job: all(test(job) for test in tests))
+    tests = [test for test in tests if test is not _always]
+    if len(tests) <= 1:
+        return JobQuery(states, tests[0] if tests else _always)
+    return JobQuery(states, lambda job: all(test(job) for test in tests))
 
 
-def _userid(values: list[Any]) -> Selection:
+def _userid(values: list[Any]) -> JobQuery:
     if not all(type(value) is int for value in values):
         raise InvalidValue(f"constraint userid: {values!r:.80}: integers are wanted")
     users = frozenset(values)
     if ANY_USER in users:
-        return EVERYTHING
-    return Selection(EVERY_STATE, lambda job: job.userid in users)
+        return EVERY_JOB
+    return JobQuery(EVERY_STATE, lambda job: job.userid in users)
 
 
-def _name(values: list[Any]) -> Selection:
+def _name(values: list[Any]) -> JobQuery:
     names = frozenset(_texts("name", values))
-    return Selection(EVERY_STATE, lambda job: job.name in names)
+    return JobQuery(EVERY_STATE, lambda job: job.name in names)
 
 
-def _name_pattern(values: list[Any]) -> Selection:
+def _name_pattern(values: list[Any]) -> JobQuery:
     texts = _texts("name-pattern", values)
     long = next((text for text in texts if len(text) > PATTERN_CHARS_MAX), None)
     if long is not None:
         raise LimitExceeded(f"constraint name-pattern: {long[:40]!r}... is longer than {PATTERN_CHARS_MAX} characters")
     whole = re.compile("|".join(map(fnmatch.translate, texts)) or r"(?!)")
-    return Selection(EVERY_STATE, lambda job: whole.match(job.name) is not None)
+    return JobQuery(EVERY_STATE, lambda job: whole.match(job.name) is not None)
 
 
-def _id(values: list[Any]) -> Selection:
+def _id(values: list[Any]) -> JobQuery:
     single: set[int] = set()
     ranges: list[tuple[int, int]] = []
     for value in values:
@@ -137,12 +190,12 @@ def _id(values: list[Any]) -> Selection:
     def test(job: Job) -> bool:
         return job.id in single or any(first <= job.id <= last for first, last in ranges)
 
-    return Selection(EVERY_STATE, test)
+    return JobQuery(EVERY_STATE, test)
 
 
-def _array(values: list[Any]) -> Selection:
+def _array(values: list[Any]) -> JobQuery:
     arrays = frozenset(_jobids("array", value)[0] for value in values)
-    return Selection(EVERY_STATE, lambda job: job.array in arrays or job.id in arrays)
+    return JobQuery(EVERY_STATE, lambda job: job.array in arrays or job.id in arrays)
 
 
 def _jobids(operator: str, value: object) -> tuple[int, int]:
@@ -157,42 +210,42 @@ def _jobids(operator: str, value: object) -> tuple[int, int]:
         raise InvalidValue(f"constraint {operator}: {fault}") from None
 
 
-def _queue(values: list[Any]) -> Selection:
+def _queue(values: list[Any]) -> JobQuery:
     names = frozenset(_texts("queue", values))
-    return Selection(EVERY_STATE, lambda job: job.queue.name in names)
+    return JobQuery(EVERY_STATE, lambda job: job.queue.name in names)
 
 
-def _states(values: list[Any]) -> Selection:
+def _states(values: list[Any]) -> JobQuery:
     mask = 0
     for value in values:
         mask |= _bits("states", value, _state, EVERY_STATE | NEW)
-    return Selection(mask & EVERY_STATE, lambda job: bool(job.state & mask))
+    return JobQuery(mask & EVERY_STATE, lambda job: bool(job.state & mask))
 
 
-def _results(values: list[Any]) -> Selection:
+def _results(values: list[Any]) -> JobQuery:
     mask = 0
     for value in values:
         mask |= _bits("results", value, _result, sum(RESULT_BITS.values()))
-    return Selection(int(INACTIVE), lambda job: bool((result_bit(job) or 0) & mask))
+    return JobQuery(int(INACTIVE), lambda job: bool((result_bit(job) or 0) & mask))
 
 
-def _hostlist(values: list[Any]) -> Selection:
+def _hostlist(values: list[Any]) -> JobQuery:
     hosts = frozenset(host for text in _texts("hostlist", values) for host in Hostlist.parse(text))
 
     def test(job: Job) -> bool:
         return bool(job.nodelist) and not hosts.isdisjoint(Hostlist.parse(job.nodelist))
 
-    return Selection(EVERY_STATE, test)
+    return JobQuery(EVERY_STATE, test)
 
 
-def _ranks(values: list[Any]) -> Selection:
+def _ranks(values: list[Any]) -> JobQuery:
     ranks = EMPTY
     for text in _texts("ranks", values):
         ranks = ranks | Idset.parse(text)
-    return Selection(EVERY_STATE, lambda job: not job.ranks.isdisjoint(ranks))
+    return JobQuery(EVERY_STATE, lambda job: not job.ranks.isdisjoint(ranks))
 
 
-_LEAVES: Mapping[str, Callable[[list[Any]], Selection]] = {
+_LEAVES: Mapping[str, Callable[[list[Any]], JobQuery]] = {
     "userid": _userid,
     "name": _name,
     "name-pattern": _name_pattern,
@@ -212,7 +265,7 @@ def _time(operator: str, values: list[Any]) -> Test:
     sign = next((sign for sign in _COMPARISONS if len(texts) == 1 and texts[0].startswith(sign)), None)
     if sign is None:
         raise InvalidValue(f"constraint {operator} {values!r:.80}: one of >= <= > < and a time is wanted")
-    compare, get = _COMPARISONS[sign], ATTRIBUTES[operator]
+    compare, get = _COMPARISONS[sign], FLUX_ATTRIBUTES[operator]
     wanted_s = _seconds(operator, texts[0].removeprefix(sign))
 
     def test(job: Job) -> bool:

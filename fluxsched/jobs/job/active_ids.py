@@ -1,8 +1,8 @@
-"""Who is there, in the order of arrival, for walks that take long.
+"""The ids of active jobs in the order of arrival, for walks that take long.
 
-Law: a dictionary cannot be left half read while it changes, and to copy a million ids holds everybody up for 40 ms. So
-the ids are also kept in an array, which only grows; who has left is found out by whoever walks. It is replaced, never
-changed, where most of it is stale: walks under way keep theirs.
+Law: a dictionary cannot be iterated while it changes, and copying a million ids blocks the instance for 40 ms. So the
+ids are also kept in an array that only grows; a walk finds out which jobs have ended. The array is replaced, never
+changed, once most of it is stale: a walk under way keeps the one it began with.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 
 STALE_SLACK = 4096
-"""Ids of those who have left that are not worth a new array."""
+"""Ids of ended jobs that are not worth a new array."""
 
 
 class ActiveIds:
@@ -24,15 +24,15 @@ class ActiveIds:
         self._ids = array("Q")
 
     def add(self, jobid: int) -> None:
-        """Somebody arrives: to be called when it is in `present`."""
+        """Append an id, which must be in `present` already."""
         ids = self._ids
         ids.append(jobid)
         if len(ids) > 2 * len(self._present) + STALE_SLACK:
             self._ids = array("Q", self._present)
 
     def walk(self, step: int) -> Iterator[Sequence[int]]:
-        """From the latest on, `step` ids at a time; whatever happens meanwhile, each of those who are there now comes
-        once. Some of the others may have left, before or since.
+        """The latest first, `step` ids at a time. Each id that is present throughout comes once, whatever happens
+        meanwhile; others may have left before or since.
         """
         ids = self._ids
         return (ids[max(0, end - step) : end][::-1] for end in range(len(ids), 0, -step))

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from fluxsched.jobs.lifecycle import active_ids as roll
-from fluxsched.jobs.lifecycle.active_ids import ActiveIds
+from fluxsched.jobs.job import active_ids as roll
+from fluxsched.jobs.job.active_ids import ActiveIds
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 1000])

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import Refused
+from fluxsched.jobs.job.result import JobResult
 from fluxsched.jobs.job.states import State, state_mask
-from fluxsched.jobs.query import lookups
-from fluxsched.jobs.query.lookups import Filter, JobResult
+from fluxsched.jobs.query import listing
+from fluxsched.jobs.query.job_query import JobQuery, parse_query
 
 
 def test_info_of_a_job_on_its_way(world: Any, spec: Callable[..., Any], r_of: Callable[..., Any]) -> None:
     jobspec = spec(ntasks=6, cores_per_task=2, name="sim", duration_s=60.0)
     world.submit(1, jobspec)
-    (found,) = world.manager.listing()
+    (found,) = world.listing()
     assert found == {
         "id": 1,
         "state": "SCHED",
@@ -33,12 +34,12 @@ def test_info_of_a_job_on_its_way(world: Any, spec: Callable[..., Any], r_of: Ca
     }
     world.grant(1, r_of("0,2-3", "0-3", expiration_s=165.0))
     world.do("started", 1)
-    (found,) = world.manager.listing()
+    (found,) = world.listing()
     assert found["state"] == "RUN"
     assert (found["nnodes"], found["ncores"], found["ranks"]) == (3, 12, "0,2-3")
     assert (found["nodelist"], found["expiration"], found["t_run"]) == ("node0,node2,node3", 165.0, 103.0)
     world.end(1, 256)
-    (found,) = world.manager.listing()
+    (found,) = world.listing()
     assert (found["state"], found["status"], found["success"], found["result"]) == ("INACTIVE", 256, False, "FAILED")
     assert (found["name"], found["ntasks"], found["ranks"], found["ncores"]) == ("sim", 6, "0,2-3", 12)
 
@@ -62,32 +63,32 @@ def busy(world: Any, spec: Callable[..., Any]) -> Any:
 @pytest.mark.parametrize(
     ("wanted", "ids"),
     [
-        (Filter(), [5, 4, 2, 3, 1]),
-        (Filter(max_entries=2), [5, 4]),
-        (Filter(ids=(1, 9, 4)), [1, 4]),
-        (Filter(ids=(1, 4), states=state_mask(("inactive",))), [1]),
-        (Filter(states=state_mask(("pending",))), [5, 4]),
-        (Filter(states=state_mask(("running", "inactive"))), [2, 3, 1]),
-        (Filter(name="even"), [4, 2]),
-        (Filter(queue="batch"), []),
-        (Filter(userid=7), []),
-        (Filter(userid=1000, states=state_mask(("inactive",)), since_s=110.0), [3]),
+        (JobQuery(), [5, 4, 2, 3, 1]),
+        (JobQuery(max_entries=2), [5, 4]),
+        (JobQuery(ids=(1, 9, 4)), [1, 4]),
+        (JobQuery(ids=(1, 4), states=state_mask(("inactive",))), [1]),
+        (JobQuery(states=state_mask(("pending",))), [5, 4]),
+        (JobQuery(states=state_mask(("running", "inactive"))), [2, 3, 1]),
+        (parse_query(None, ("name", "even")), [4, 2]),
+        (parse_query({}, ("queue", "batch")), []),
+        (parse_query(None, ("userid", 7)), []),
+        (parse_query(None, ("userid", 1000))._replace(states=state_mask(("inactive",)), since_s=110.0), [3]),
     ],
 )
-def test_filters(busy: Any, wanted: Filter, ids: list[int]) -> None:
-    assert [found["id"] for found in busy.manager.listing(wanted)] == ids
+def test_queries(busy: Any, wanted: JobQuery, ids: list[int]) -> None:
+    assert [found["id"] for found in busy.listing(wanted)] == ids
 
 
-def test_a_long_listing_stands_still_for_nobody(
+def test_a_long_listing_comes_in_pieces(
     world: Any, spec: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookups, "PIECE_JOBS", 2)
+    monkeypatch.setattr(listing, "PIECE_JOBS", 2)
     for jobid in range(1, 7):
         world.submit(jobid, spec())
     world.grant(2)
     world.do("started", 2)
-    wanted = Filter(states=state_mask(("active", "inactive")), max_entries=5)
-    pieces = world.manager.listing_pieces(wanted)
+    wanted = JobQuery(states=state_mask(("active", "inactive")), max_entries=5)
+    pieces = listing.list_jobs(world.manager.jobs, wanted)
     listed = next(pieces)
     world.submit(7, spec())  # too late to be seen
     world.end(2)
@@ -104,10 +105,10 @@ def test_a_long_listing_stands_still_for_nobody(
 )
 def test_results(world: Any, status: int, result: str, errstr: str) -> None:
     world.run(1)
-    assert world.manager.wait_result(1) is None
+    assert world.result(1) is None
     world.end(1, status)
     expected = JobResult(1, status == 0, status, result, errstr, None, None, world.now_s)
-    assert world.manager.wait_result(1) == expected
+    assert world.result(1) == expected
 
 
 @pytest.mark.parametrize(
@@ -122,14 +123,14 @@ def test_results(world: Any, status: int, result: str, errstr: str) -> None:
 def test_results_of_exceptions(world: Any, type: str, note: str, result: str, errstr: str) -> None:
     world.submit(1)
     world.do("raise_exception", 1, type, 0, note, None)
-    found = world.manager.wait_result(1)
+    found = world.result(1)
     assert (found.success, found.status, found.result, found.errstr) == (False, -1, result, errstr)
 
 
 def test_why(world: Any, spec: Callable[..., Any]) -> None:
 
     def why(jobid: int) -> str:
-        reason: str = world.manager.why(jobid).reason
+        reason: str = world.why(jobid).reason
         return reason
 
     world.submit(1)
@@ -148,10 +149,10 @@ def test_why(world: Any, spec: Callable[..., Any]) -> None:
 
 def test_recent_events_are_kept_while_a_job_is_active(world: Any) -> None:
     world.submit(1)
-    recent = world.manager.job(1).recent_events
+    recent = world.manager.jobs.get(1).recent_events
     assert [event["name"] for event in recent] == ["submit", "validate", "depend", "priority"]
     world.do("cancel", 1, 0, "")
-    assert world.manager.job(1).recent_events is None
+    assert world.manager.jobs.get(1).recent_events is None
     assert world.state(1) is State.INACTIVE
 
 
@@ -159,12 +160,12 @@ def test_a_job_costs_little(world: Any, spec: Callable[..., Any], r_of: Callable
     """No quadratic anything: 1,000 jobs at once are through in well under a second."""
     manager, jobspec = world.manager, spec()
     for jobid in range(1, 1001):
-        manager.submit(jobid, jobspec, userid=1, now_s=5.0)
+        manager.requests.submit(jobid, jobspec, userid=1, now_s=5.0)
     for jobid in range(1, 1001):
-        manager.alloc_granted("sched", jobid, r_of(str(jobid)), None, 6.0)
-        manager.started(jobid, 7.0)
-        manager.finished(jobid, 0, 8.0, release=True)
-    assert len(manager.inactive) == 1000
+        manager.allocation.alloc_granted("sched", jobid, r_of(str(jobid)), None, 6.0)
+        manager.execution.started(jobid, 7.0)
+        manager.execution.finished(jobid, 0, 8.0, release=True)
+    assert len(manager.jobs.inactive) == 1000
 
 
 def test_why_has_a_rule_and_a_time_for_whoever_waits(world: Any, spec: Callable[..., Any]) -> None:
@@ -172,6 +173,6 @@ def test_why_has_a_rule_and_a_time_for_whoever_waits(world: Any, spec: Callable[
     world.submit(2, spec(dependencies=[{"scheme": "begin-time", "value": "900"}]))
     world.submit(3, spec(), urgency=0)
     world.submit(4, spec(dependencies=[{"scheme": "afterok", "value": "1"}, {"scheme": "begin-time", "value": "900"}]))
-    assert world.manager.why(2)[1:] == ("a job is scheduled once all its dependencies are met", "its begin time", 900.0)
-    assert world.manager.why(3)[2:] == ("not while it is held", None)
-    assert world.manager.why(4)[2:] == ("not known: the jobs that it depends on come first", None)
+    assert world.why(2)[1:] == ("a job is scheduled once all its dependencies are met", "its begin time", 900.0)
+    assert world.why(3)[2:] == ("not while it is held", None)
+    assert world.why(4)[2:] == ("not known: the jobs that it depends on come first", None)

@@ -1,0 +1,77 @@
+"""All jobs of an instance: those that are active, and summaries of those that ended last."""
+
+from __future__ import annotations
+
+import errno
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+
+from fluxsched.core.jobid import format_f58
+from fluxsched.errors import Refused
+from fluxsched.jobs.job.active_ids import ActiveIds
+from fluxsched.jobs.job.job import Job
+
+INACTIVE_KEPT_MAX = 100_000
+"""Summaries of ended jobs in memory, for listings and dependencies; older ones are in the store."""
+
+
+class JobTable:
+    """Jobs by id: `active` in the order of arrival, `inactive` in the order in which they ended."""
+
+    def __init__(self, inactive_kept_max: int = INACTIVE_KEPT_MAX) -> None:
+        self.active: dict[int, Job] = {}
+        self.inactive: OrderedDict[int, Job] = OrderedDict()
+        self.inactive_kept_max = inactive_kept_max
+        self._active_ids = ActiveIds(self.active)
+
+    def __contains__(self, jobid: int) -> bool:
+        return jobid in self.active or jobid in self.inactive
+
+    def add(self, job: Job) -> None:
+        """A job becomes active."""
+        self.active[job.id] = job
+        self._active_ids.add(job.id)
+
+    def end(self, job: Job) -> None:
+        """An active job becomes inactive."""
+        del self.active[job.id]
+        self.keep(job)
+
+    def keep(self, job: Job) -> None:
+        """Keep a summary of an inactive job; the oldest one is forgotten if there are too many."""
+        job.forget()
+        self.inactive[job.id] = job
+        if len(self.inactive) > self.inactive_kept_max:
+            self.inactive.popitem(last=False)
+
+    def find(self, jobid: int) -> Job | None:
+        """The job, active or kept; None for any other."""
+        return self.active.get(jobid) or self.inactive.get(jobid)
+
+    def get(self, jobid: int) -> Job:
+        """The job, active or kept. Raises Refused (ENOENT)."""
+        found = self.find(jobid)
+        if found is None:
+            gone = "it never existed, or it ended so long ago that only its record is left"
+            raise Refused(f"job {format_f58(jobid)} is not known: {gone}", errno.ENOENT)
+        return found
+
+    def get_active(self, jobid: int) -> Job:
+        """The active job. Raises Refused: ENOENT for an unknown one, EINVAL for one that has ended."""
+        found = self.active.get(jobid)
+        if found is None:
+            raise Refused(f"{self.get(jobid).title} has ended: nothing about it can be changed", errno.EINVAL)
+        return found
+
+    def known(self, jobids: Iterable[int]) -> list[Job]:
+        """Those of the jobs that are active or kept."""
+        found = (self.active.get(jobid) or self.inactive.get(jobid) for jobid in jobids)
+        return [job for job in found if job is not None]
+
+    def walk_active(self, step: int) -> Iterator[list[Job]]:
+        """The jobs that are active now, the latest first, at most `step` at a time. Anything may happen between two
+        steps: a job that has ended since comes as what it is then.
+        """
+        ended = dict.fromkeys(self.inactive)
+        for jobids in self._active_ids.walk(step):
+            yield self.known(jobid for jobid in jobids if jobid not in ended)

@@ -1,0 +1,57 @@
+"""What a job waits for, in its user's words."""
+
+from __future__ import annotations
+
+from fluxsched.core.why import Why
+from fluxsched.jobs.job.job import HELD_PRIORITY, SENT, WAITING, Job
+from fluxsched.jobs.job.result import result
+from fluxsched.jobs.job.states import DEPEND, PENDING, RUN, SCHED
+from fluxsched.jobs.lifecycle.links import Links
+
+BEGIN_TIME = "begin-time="
+"""What such a dependency is described by; seconds since the epoch follow."""
+
+
+def _what_became(job: Job) -> str:
+    """The reason of a job that waits no longer."""
+    ended = result(job)
+    if ended is not None:
+        return f"it has ended: {ended.errstr or 'success'}"
+    return f"it {'runs' if job.state is RUN else 'is ending'} on {job.nodelist or 'nothing'}"
+
+
+def why(links: Links, job: Job) -> Why:
+    """What the job waits for; the scheduler's own reason if it has given one."""
+    if not job.state & PENDING:
+        return Why(_what_became(job))
+    if job.state is DEPEND:
+        return _depends(job)
+    if job.priority == HELD_PRIORITY:
+        rule = "a job on hold is not started: give it an urgency, fluxsched urgency JOBID default"
+        return Why("it is held: its urgency is 0", rule, "not while it is held")
+    queue = job.queue
+    if not queue.started:
+        rule = "jobs of a stopped queue are not scheduled: it is for an administrator to start it"
+        return Why(f"{queue.title} is stopped: {queue.start_reason}", rule, "not while it is stopped")
+    link = links.serving(queue.group)
+    if link is None or not link.ready:
+        rule = "a scheduler has to serve the group of the job's queue: see fluxsched module list"
+        return Why(f"no scheduler serves group {queue.group}", rule, "not before one is there")
+    if job.state is SCHED and job.request == WAITING:
+        sent = len(link.outstanding)
+        return Why(f"{sent} jobs are with the scheduler already, its limit; this one comes later")
+    reason = (job.annotations or {}).get("sched", {}).get("reason_pending") if job.request == SENT else None
+    return Why(str(reason) if reason else "the scheduler has not decided yet")
+
+
+def _depends(job: Job) -> Why:
+    """Times are known, the ends of other jobs are not."""
+    waits = job.dependencies or ()
+    times = [float(one.removeprefix(BEGIN_TIME)) for one in waits if one.startswith(BEGIN_TIME)]
+    when = "not known: the jobs that it depends on come first" if len(times) < len(waits) else "its begin time"
+    return Why(
+        f"waits for its dependencies: {', '.join(waits)}",
+        "a job is scheduled once all its dependencies are met",
+        when,
+        max(times) if len(times) == len(waits) and times else None,
+    )
