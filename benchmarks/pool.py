@@ -25,6 +25,7 @@ from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.sched.pool.place import find_fit
 from fluxsched.sched.pool.placement import BEST_FIT, PLACEMENTS, Fits
 from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.shape import Shape
 
 CORES, GPUS = 64, 4
 
@@ -47,9 +48,9 @@ def machine(targets: int) -> Pool:
     return pool
 
 
-def start(pool: Pool, request: Request, placement: str) -> Fits:
-    fit = find_fit(pool, request, placement)
-    assert fit is not None, request
+def start(pool: Pool, shape: Shape, placement: str) -> Fits:
+    fit = find_fit(pool, shape, placement)
+    assert fit is not None, shape
     taken = pool.take(fit.blocks)
     assert taken
     return fit
@@ -59,7 +60,7 @@ def fill(pool: Pool, targets: int, random_: random.Random) -> None:
     """Some two fifths of the targets busy, with jobs of random sizes, many of which have ended since."""
     jobs: list[Fits] = []
     for _ in range(targets * 3 // 2):
-        wanted = Request(cores=random_.randint(1, CORES // 2), gpus=random_.randint(0, 1))
+        wanted = Shape(Request(cores=random_.randint(1, CORES // 2), gpus=random_.randint(0, 1)))
         jobs.append(start(pool, wanted, BEST_FIT))
         if random_.random() < 0.3:
             pool.give(jobs.pop(random_.randrange(len(jobs))).blocks)
@@ -68,14 +69,15 @@ def fill(pool: Pool, targets: int, random_: random.Random) -> None:
 def measure(targets: int, name: str, placement: str, steps: int, rounds: int) -> float:
     """Nodes (or jobs) allocated and freed per second."""
     request, nodes, window, _ = CASES[name]
+    shape = Shape(request)
     pool = machine(targets)
     fill(pool, targets, random.Random(1))
-    running = deque(start(pool, request, placement) for _ in range(window))
+    running = deque(start(pool, shape, placement) for _ in range(window))
     figures = []
     for _ in range(rounds):
         begin_s = time.process_time()
         for _ in range(steps):
-            fit = find_fit(pool, request, placement)
+            fit = find_fit(pool, shape, placement)
             assert fit is not None
             taken = pool.take(fit.blocks)
             assert taken

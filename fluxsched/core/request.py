@@ -8,7 +8,7 @@ the depth is the grammar's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fluxsched.core.amounts import AMOUNT_KINDS_MAX, AMOUNT_MAX, Amounts, amount_text, check_kind, in_unit
@@ -45,6 +45,15 @@ class Request:
     amounts: Amounts = ()
     node_amounts: Amounts = ()
     shared: Amounts = ()
+    _hash: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        """Worked out once: a request is looked up for each job that asks for it."""
+        if not self._hash:
+            what = self.nodes, self.slots, self.cores, self.gpus, self.exclusive, self.constraint
+            found = hash((*what, self.amounts, self.node_amounts, self.shared))
+            object.__setattr__(self, "_hash", found)
+        return self._hash
 
     def __str__(self) -> str:
         """In a user's words: `2 nodes of 2 slots of 4 cores, 1 gpu, 8 GiB memory and 1 matlab`."""

@@ -101,8 +101,8 @@ class Ledger:
         entry = queue.entries.get(jobid)
         if entry is None or jobid in self.holdings:
             return None
-        request = entry[3].request
-        if fit.request is not request and fit.request != request:
+        shape = entry[3].shape
+        if fit.shape is not shape and fit.shape != shape:
             return None
         blocks = fit.blocks
         if not blocks or (len(blocks) > 1 and not _once_each(blocks)) or not pool.take(blocks):

@@ -16,6 +16,7 @@ from fluxsched.sched.pool.place import place_now
 from fluxsched.sched.pool.placement import BEST_FIT, Block, Fits, Part, blocks_of, parts_in
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.pending import PendingJobs, Waiting
+from fluxsched.sched.shape import Shape
 
 MakeR = Callable[..., ResourceSet]
 RequestOf = Callable[..., Request]
@@ -30,8 +31,8 @@ class Desk:
         self.ledger = Ledger([self.pool])
 
     def wait(self, jobid: int, request: Request) -> Start:
-        self.queue.add(Waiting(jobid, 16, 1000, 0.0, request, 0.0))
-        fit = place_now(self.pool, request, BEST_FIT)
+        self.queue.add(Waiting(jobid, 16, 1000, 0.0, Shape(request), 0.0))
+        fit = place_now(self.pool, Shape(request), BEST_FIT)
         assert isinstance(fit, Fits)
         return Start(jobid, fit)
 
@@ -83,8 +84,8 @@ def test_stale_decisions_are_refused(desk: Desk, request_of: RequestOf, event: s
 def test_a_fit_of_another_request_is_refused(desk: Desk, request_of: RequestOf) -> None:
     small, large = desk.wait(1, request_of()), desk.wait(2, request_of(cores=4))
     assert not desk.commit(Start(1, large.fit))
-    assert not desk.commit(Start(2, Fits(large.fit.request, (), 1)))
-    assert not desk.commit(Start(2, Fits(large.fit.request, large.fit.blocks * 2, 1)))
+    assert not desk.commit(Start(2, Fits(large.fit.shape, (), 1)))
+    assert not desk.commit(Start(2, Fits(large.fit.shape, large.fit.blocks * 2, 1)))
     assert desk.commit(small)
 
 

@@ -26,6 +26,7 @@ from fluxsched.sched.pool.placement import (
     parts_in,
 )
 from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.shape import Shape
 
 Job = tuple[float, Blocks]
 """When it ends (wall time, seconds; 0.0: nobody knows) and what it holds."""
@@ -45,7 +46,7 @@ class Wanted:
     def __init__(self, jobspec: Mapping[str, Any]) -> None:
         parsed = Jobspec.parse(jobspec)
         self.jobspec = jobspec
-        self.request = parsed.request
+        self.shape = Shape(parsed.request)
         self.duration = parsed.duration_s
 
 
@@ -210,13 +211,13 @@ class JobPool:
     def check_feasibility(self, wanted: Wanted) -> None:
         """Raises when it can never fit."""
         self.enter(None)
-        why = infeasible(self.pool, wanted.request)
+        why = infeasible(self.pool, wanted.shape.request)
         if why is not None:
             raise self.errors.infeasible(why)
 
     def fit(self, wanted: Wanted) -> Fits:
         """Where it fits on the pool as it is now. Raises for not now and for never."""
-        match place_now(self.pool, wanted.request, self._placement):
+        match place_now(self.pool, wanted.shape, self._placement):
             case Fits() as fit:
                 return fit
             case Insufficient(why):

@@ -1,7 +1,7 @@
 """One acquired group as the scheduler sees it: its pool, its queues of waiting jobs, and verdicts on their requests.
 
 Law: nothing is judged before the first grow (RFC 28 draft); from then on every job of a queue is feasible, and the
-others are set aside or have been denied. A verdict is worked out once a request and generation, since it does not
+others are set aside or have been denied. A verdict is worked out once a shape and generation, since it does not
 depend on what is up or busy (law 10).
 """
 
@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LimitExceeded, RemoteProtocolError
 from fluxsched.sched.effects import Annotated, Denied
@@ -24,21 +23,21 @@ from fluxsched.sched.policy import Policy
 from fluxsched.sched.pool.place import shortage
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.pending import Waiting
+from fluxsched.sched.shape import Shape
 
-REQUESTS_MAX = 4096
-"""Requests that are remembered with their verdicts; some hundred bytes each."""
+VERDICTS_MAX = 4096
+"""Shapes whose verdicts are remembered; some hundred bytes each."""
 
 
 class _Verdict:
-    """The first of equal requests and its verdict as of a generation of the pool; `asked` is one of the others.
+    """Whether a shape can fit, as of a generation of the pool.
 
     `have` is how many nodes (or slots) could hold it, `had` the same when it last was feasible.
     """
 
-    __slots__ = ("asked", "generation", "had", "have", "request", "why")
+    __slots__ = ("generation", "had", "have", "why")
 
-    def __init__(self, request: Request) -> None:
-        self.request = self.asked = request
+    def __init__(self) -> None:
         self.generation = -1
         self.have: int | None = None
         self.had: int | None = None
@@ -79,8 +78,7 @@ class Group:
         self.short_since_s = inf
         self._patient = unsatisfiable == WAIT
         self.time_text = time_text
-        self._verdicts: dict[Request, _Verdict] = {}
-        self._by_id: dict[int, _Verdict] = {}
+        self._verdicts: dict[int, _Verdict] = {}  # by number of the shape
 
     def invalidate_pass(self) -> None:
         """Something has happened after which every waiting job is to be examined."""
@@ -161,38 +159,26 @@ class Group:
             queue.removed(job, self.running)
         return job is not None
 
-    def judge(self, request: Request) -> tuple[Request, str | None]:
-        """The request, as the same object for equal ones, and why it can never fit here.
-
-        None if it can, or before the first grow.
-        """
-        known = self._by_id.get(id(request))
-        if known is None or known.asked is not request:
-            known = self._by_id[id(request)] = self._verdict_on(request)
-        if known.generation != self.pool.generation and self.grown:
-            if known.why is None and known.generation >= 0:
-                known.had = known.have
-            known.generation = self.pool.generation
-            known.have, known.why = shortage(self.pool, known.request)
-        return known.request, known.why
-
-    def _verdict_on(self, request: Request) -> _Verdict:
-        """What is known of an equal request. The same object asked again is not compared."""
-        if len(self._verdicts) >= REQUESTS_MAX or len(self._by_id) >= REQUESTS_MAX:
-            self._verdicts.clear()
-            self._by_id.clear()
-        known = self._verdicts.get(request)
-        if known is None:
-            known = self._verdicts[request] = _Verdict(request)
-        known.asked = request
-        return known
+    def judge(self, shape: Shape) -> str | None:
+        """Why the shape can never fit here; None if it can, or before the first grow."""
+        verdict = self._verdicts.get(shape.number)
+        if verdict is None:
+            if len(self._verdicts) >= VERDICTS_MAX:
+                self._verdicts.clear()
+            verdict = self._verdicts[shape.number] = _Verdict()
+        if verdict.generation != self.pool.generation and self.grown:
+            if verdict.why is None and verdict.generation >= 0:
+                verdict.had = verdict.have
+            verdict.generation = self.pool.generation
+            verdict.have, verdict.why = shortage(self.pool, shape.request)
+        return verdict.why
 
     def _remember(self, now_s: float) -> None:
         """Targets are about to be lost: what there is for each waiting request is worked out before."""
         self.short_since_s = now_s
         for queue in self.queues.values() if self._patient and self.grown else ():
-            for request, _ in queue.jobs.requests():
-                self.judge(request)
+            for shape, _ in queue.jobs.shapes():
+                self.judge(shape)
 
     def judge_all(self, now_s: float = 0.0, first: bool = False) -> list[Denied | Annotated]:
         """Judges all waiting jobs again at `now_s`, held jobs too, after targets or properties have changed.
@@ -202,10 +188,10 @@ class Group:
         """
         found = self._judge_set_aside()
         for queue in self.queues.values():
-            if all(self.judge(request)[1] is None for request, _ in queue.jobs.requests()):
+            if all(self.judge(shape) is None for shape, _ in queue.jobs.shapes()):
                 continue
             for job in queue.jobs.everyone():
-                _, why = self.judge(job.request)
+                why = self.judge(job.shape)
                 if why is None:
                     continue
                 if self._patient and not (first and self.refuses(job.t_submit_s, False)):
@@ -231,7 +217,7 @@ class Group:
     ) -> list[Denied | Annotated]:
         queue.jobs.remove(job.jobid)
         queue.removed(job, self.running)
-        had = self._by_id[id(job.request)].had
+        had = self._verdicts[job.shape.number].had
         aside = self.set_aside[job.jobid] = SetAside(job, queue, why, now_s, lost, had)
         return self._tell_set_aside(aside)
 
@@ -242,7 +228,7 @@ class Group:
     def _judge_set_aside(self) -> list[Denied | Annotated]:
         found: list[Denied | Annotated] = []
         for jobid, aside in list(self.set_aside.items()):
-            _, why = self.judge(aside.job.request)
+            why = self.judge(aside.job.shape)
             if why is not None:
                 if why != aside.why:
                     aside.why = why

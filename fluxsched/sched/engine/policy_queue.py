@@ -49,7 +49,7 @@ class PolicyQueue:
                 self.arrivals = None
             else:
                 self.arrivals.append(job)
-        if self._counted == running.generation and not running.need(job.request):
+        if self._counted == running.generation and not running.need(job.shape):
             self._uncountable += 1
 
     def passed(self, plan: CountedPlan | PoolPlan | None) -> None:
@@ -70,12 +70,12 @@ class PolicyQueue:
     def removed(self, job: Waiting, running: RunningJobs) -> None:
         """A job was taken off the queue."""
         self.planned.pop(job.jobid, None)
-        if self._uncountable and self._counted == running.generation and not running.need(job.request):
+        if self._uncountable and self._counted == running.generation and not running.need(job.shape):
             self._uncountable -= 1
 
     def countable(self, running: RunningJobs) -> bool:
         """Whether for all waiting jobs it only matters how many cores are free."""
         if self._counted != running.generation:
             self._counted = running.generation
-            self._uncountable = sum(waiting for request, waiting in self.jobs.requests() if not running.need(request))
+            self._uncountable = sum(jobs for shape, jobs in self.jobs.shapes() if not running.need(shape))
         return not self._uncountable

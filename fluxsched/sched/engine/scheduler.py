@@ -30,6 +30,7 @@ from fluxsched.sched.policy import Policy
 from fluxsched.sched.pool.placement import blocks_in
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.pending import Waiting
+from fluxsched.sched.shape import Shapes
 
 DEFAULT_GROUP = "default"
 
@@ -66,6 +67,7 @@ class Scheduler:
             raise InvalidValue(f"queues of groups {', '.join(missing)}, which this scheduler does not serve")
         pools = {name: Pool() for name in groups}
         self._ledger = Ledger(list(pools.values()))
+        self._shapes = Shapes()
         of_group: dict[str, list[tuple[str, Policy]]] = {name: [] for name in groups}
         for queue, own in (policies or {}).items():
             of_group[self._queues.get(queue, groups[0])].append((queue, own))
@@ -175,8 +177,9 @@ class Scheduler:
         try:
             parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
             group = self._group_of(parsed.queue)
-            request, why = group.judge(parsed.request)
-            job = _waiting(Waiting, (jobid, priority, userid, t_submit_s, request, parsed.duration_s))
+            shape = self._shapes.of(parsed.request)
+            why = group.judge(shape)
+            job = _waiting(Waiting, (jobid, priority, userid, t_submit_s, shape, parsed.duration_s))
             if why is None:
                 queue = group.add(job, parsed.queue)
                 return [] if parsed.duration_s or not self._telling else self._warn(job, group, queue)
@@ -245,7 +248,7 @@ class Scheduler:
         """Why the job could never run, whatever is up or busy; None if it could, or before the first grow."""
         try:
             parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
-            return self._group_of(parsed.queue).judge(parsed.request)[1]
+            return self._group_of(parsed.queue).judge(self._shapes.of(parsed.request))
         except InvalidValue as fault:
             return str(fault)
 

@@ -115,14 +115,14 @@ class SchedulingPass:
         return self._plan
 
     def place(self, job: Waiting, placement: str = WORST_FIT) -> Outcome:
-        outcome = place_now(self._group.pool, job.request, placement)
+        outcome = place_now(self._group.pool, job.shape, placement)
         if self._plan is None or not isinstance(outcome, Fits):
             return outcome
         return self._plan.place(job, placement) or Insufficient(self._in_the_way(job))
 
     def find(self, job: Waiting, placement: str = WORST_FIT) -> Fits | None:
         if self._plan is None:
-            return find_fit(self._group.pool, job.request, placement)
+            return find_fit(self._group.pool, job.shape, placement)
         return self._plan.place(job, placement)
 
     def reason(self, job: Waiting) -> Callable[[], str]:
@@ -139,7 +139,7 @@ class SchedulingPass:
     # ---- within
 
     def _reason(self, job: Waiting) -> str:
-        outcome = place_now(self._group.pool, job.request, BEST_FIT)
+        outcome = place_now(self._group.pool, job.shape, BEST_FIT)
         return self._in_the_way(job) if isinstance(outcome, Fits) else outcome.why
 
     def _in_the_way(self, job: Waiting) -> str:

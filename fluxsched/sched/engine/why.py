@@ -79,7 +79,7 @@ def _reason(group: Group, queue: PolicyQueue, job: Waiting, ahead: int | None, o
             return "its policy has not looked at it yet"
         place_in = "in the queue" if order == FIFO else f"in the order {order}"
         return f"waits its turn; {ahead} ahead of it {place_in}" if ahead else "is the next to be looked at"
-    outcome = place_now(group.pool, job.request, BEST_FIT)
+    outcome = place_now(group.pool, job.shape, BEST_FIT)
     if not isinstance(outcome, Fits):
         return outcome.why
     return f"fits now, but policy {queue.policy.name!r} has looked at the queue and decided nothing about it"

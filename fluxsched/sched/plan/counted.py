@@ -41,7 +41,7 @@ class Shadow(Skips):
 
     def clear(self) -> None:
         """A new pass: there is no reservation, and no request was tried."""
-        self.kinds.clear()
+        self.unfit.clear()
         self.long.clear()
         self.extra = self.shadow_s = self.short_s = inf
 
@@ -60,15 +60,15 @@ class Shadow(Skips):
         if release.end_s > self.shadow_s:
             self.extra -= release.weight
 
-    def see_requests(self, kinds: Iterable[int]) -> None:
+    def see_shapes(self, numbers: Iterable[int]) -> None:
         needs, free, extra = self._running.needs, self._running.free, self.extra
         try:
-            for kind in kinds:
-                cores = needs[kind][1]
+            for number in numbers:
+                cores = needs[number]
                 if cores > free:
-                    self.kinds.add(kind)
+                    self.unfit.add(number)
                 elif cores > extra:
-                    self.long[kind] = self.short_s
+                    self.long[number] = self.short_s
         except KeyError:
             return  # a need was forgotten: then it is asked for job by job
 
@@ -94,22 +94,22 @@ class CountedPlan(Planner):
         return self
 
     def place(self, job: Waiting, placement: str) -> Fits | None:
-        request, running = job.request, self._running
-        known = running.needs.get(id(request))
-        cores = known[1] if known is not None else running.need(request)
+        shape, running = job.shape, self._running
+        known = running.needs.get(shape.number)
+        cores = known if known is not None else running.need(shape)
         if cores <= running.free:
             short_s = self._short_s(cores)
             if short_s <= (job.duration_s or LONGEST_S):
-                self.skips.too_long(request, short_s)
+                self.skips.too_long(job, short_s)
                 return None
-            fit = find_fit(self._pool, request, placement)
+            fit = find_fit(self._pool, shape, placement)
             if fit is not None:
                 return fit
-        self.skips.kinds.add(id(request))
+        self.skips.unfit.add(shape.number)
         return None
 
     def reserve(self, job: Waiting) -> Reservation:
-        cores, limit = self._running.need(job.request), self._limit_s(job)
+        cores, limit = self._running.need(job.shape), self._limit_s(job)
         if self._kept or self._profile is not None:
             return self._keep(job, self._deep().earliest(cores, limit), limit, cores)
         now_s, running = self._now_s, self._running  # with no reservation, what is free once stays free
@@ -124,13 +124,13 @@ class CountedPlan(Planner):
     def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
         if not self._kept and self._profile is None:
             return self.place(job, placement) or self.reserve(job)
-        cores, limit = self._running.need(job.request), self._limit_s(job)
+        cores, limit = self._running.need(job.shape), self._limit_s(job)
         start_s = self._deep().earliest(cores, limit)
-        fit = find_fit(self._pool, job.request, placement) if start_s == self._now_s else None
+        fit = find_fit(self._pool, job.shape, placement) if start_s == self._now_s else None
         return fit or self._keep(job, start_s, limit, cores)
 
     def keep(self, job: Waiting, old: Reservation) -> bool:
-        cores, limit = self._running.need(job.request), self._limit_s(job)
+        cores, limit = self._running.need(job.shape), self._limit_s(job)
         start_s = max(old.start_s, self._now_s)
         if not self._deep().fits(start_s, limit, cores):
             return False
@@ -157,7 +157,7 @@ class CountedPlan(Planner):
         if job.jobid in self._kept:
             self.drop(job.jobid)
         if self._profile is not None:  # what it has is no part of the profile, which was made before
-            self._take(self._now_s, self._now_s + self._limit_s(job), self._running.need(job.request))
+            self._take(self._now_s, self._now_s + self._limit_s(job), self._running.need(job.shape))
         elif self._kept:
             release = self._running.releases.get(job.jobid)
             if release is not None:

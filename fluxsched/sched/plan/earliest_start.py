@@ -22,8 +22,9 @@ from fluxsched.sched.pool.choice import need_of, slots_on
 from fluxsched.sched.pool.placement import Blocks, Part, blocks_of, on_targets, parts_in
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.select import count_nodes, count_slots
+from fluxsched.sched.shape import Shape
 
-KINDS_MAX = 64
+GAINS_MAX = 64
 """Requests whose gains are remembered: many more than jobs with a reservation; some 100 bytes a busy target each."""
 
 Gain = tuple[float, int, int]
@@ -102,7 +103,7 @@ class BusyTargets:
         self._ledger = ledger
         self._on: dict[int, dict[int, tuple[float, int, int]]] = {}  # rank -> jobid -> end, cores, GPUs
         self._known: dict[int, Blocks] = {}
-        self._kinds: dict[int, _ShapeGains] = {}
+        self._by_shape: dict[int, _ShapeGains] = {}
         self._widths: tuple[int, int] | None = None
         self._touched = {holding.jobid for holding in ledger}
         self.stamp = object()
@@ -142,7 +143,7 @@ class BusyTargets:
 
     def earliest(
         self,
-        request: Request,
+        shape: Shape,
         limit_s: float,
         timeline: Timeline,
         good: Mapping[int, int],
@@ -154,10 +155,10 @@ class BusyTargets:
         Only the begin of the stretch and of steps, and instants at which other targets become of use, come into
         question; and only where there are enough cores, wherever they are, targets are looked at one by one.
         """
-        kind, layout, times = self._gains_of(request), timeline.layout, timeline.times
-        mask = -1 if request.constraint == EVERYTHING else layout.among(good)
-        missing = kind.missing(self._pool) + kind.units_in(self._pool, layout, timeline.now & mask)
-        gains = self._gains_beside(kind, timeline, good)
+        known, layout, times = self._gains_of(shape), timeline.layout, timeline.times
+        mask = -1 if shape.request.constraint == EVERYTHING else layout.among(good)
+        missing = known.missing(self._pool) + known.units_in(self._pool, layout, timeline.now & mask)
+        gains = self._gains_beside(known, timeline, good)
         step, when_s, gained = bisect_right(times, from_s) - 1, from_s, dict[int, None]()
         soon_s, more, rank = next(gains, NO_GAIN)
         while when_s <= until_s and when_s < inf:
@@ -165,37 +166,37 @@ class BusyTargets:
                 missing -= more
                 gained[rank] = None
                 soon_s, more, rank = next(gains, NO_GAIN)
-            free = timeline.free_for(step, when_s + limit_s, missing * kind.each)
-            if missing <= 0 or (free and kind.units_in(self._pool, layout, free & mask) >= missing):
+            free = timeline.free_for(step, when_s + limit_s, missing * known.each)
+            if missing <= 0 or (free and known.units_in(self._pool, layout, free & mask) >= missing):
                 return EarliestStart(when_s, timeline.between(when_s, when_s + limit_s), tuple(gained))
             next_s = times[step + 1] if step + 1 < len(times) else inf
             when_s = min(next_s, soon_s)
             step += when_s == next_s
         return NEVER
 
-    def fits_beside(self, request: Request, taken: Iterable[TargetIds], good: Mapping[int, int]) -> bool:
+    def fits_beside(self, shape: Shape, taken: Iterable[TargetIds], good: Mapping[int, int]) -> bool:
         """Whether the request fits now, if these ids are not to be had."""
-        kind, pool, lost = self._gains_of(request), self._pool, 0
+        known, pool, lost = self._gains_of(shape), self._pool, 0
         for rank, cores, gpus in taken:
             if _is_in(rank, good):
                 free_cores, free_gpus = pool.free_ids(rank)
-                lost += kind.units(pool, rank, free_cores, free_gpus)
-                lost -= kind.units(pool, rank, free_cores & ~cores, free_gpus & ~gpus)
-        return kind.missing(pool) + lost <= 0
+                lost += known.units(pool, rank, free_cores, free_gpus)
+                lost -= known.units(pool, rank, free_cores & ~cores, free_gpus & ~gpus)
+        return known.missing(pool) + lost <= 0
 
     def given(self, ranks: Iterable[int], until_s: float) -> Blocks:
         """What jobs have given back on these targets by then."""
         return blocks_of(self._given(ranks, until_s))
 
-    def _gains_of(self, request: Request) -> _ShapeGains:
-        kind = self._kinds.get(id(request))  # the kind holds the request, so nobody else has its id
-        if kind is None:
-            if len(self._kinds) >= KINDS_MAX:
-                self._kinds.clear()
-            kind = self._kinds[id(request)] = _ShapeGains(request, self._on)
-        return kind
+    def _gains_of(self, shape: Shape) -> _ShapeGains:
+        known = self._by_shape.get(shape.number)
+        if known is None:
+            if len(self._by_shape) >= GAINS_MAX:
+                self._by_shape.clear()
+            known = self._by_shape[shape.number] = _ShapeGains(shape.request, self._on)
+        return known
 
-    def _gains_beside(self, kind: _ShapeGains, timeline: Timeline, good: Mapping[int, int]) -> Iterator[Gain]:
+    def _gains_beside(self, known: _ShapeGains, timeline: Timeline, good: Mapping[int, int]) -> Iterator[Gain]:
         """The gains on targets that the timeline does not cover; only those where something has changed are worked out.
 
         One after the other, since mostly the first few will do.
@@ -203,12 +204,12 @@ class BusyTargets:
         ranks = timeline.ranks
         if self._on.keys() <= ranks:
             return
-        if stale := kind.stale - ranks:
-            fresh = [gain for rank in stale for gain in self._gains(kind, rank)]
-            kind.gains = sorted([*[gain for gain in kind.gains if gain[2] not in stale], *fresh])
-            kind.stale -= stale
+        if stale := known.stale - ranks:
+            fresh = [gain for rank in stale for gain in self._gains(known, rank)]
+            known.gains = sorted([*[gain for gain in known.gains if gain[2] not in stale], *fresh])
+            known.stale -= stale
         soon_s = nextafter(timeline.times[0], inf)
-        for when_s, more, rank in kind.gains:
+        for when_s, more, rank in known.gains:
             if rank not in ranks and _is_in(rank, good):
                 yield (when_s if when_s > soon_s else soon_s), more, rank
 
@@ -229,22 +230,22 @@ class BusyTargets:
                     self._on.setdefault(rank, {})[jobid] = end_s, cores, gpus
                     stale.add(rank)
         self._touched.clear()
-        for kind in self._kinds.values():
-            kind.stale |= stale
+        for known in self._by_shape.values():
+            known.stale |= stale
 
-    def _gains(self, kind: _ShapeGains, rank: int) -> Iterator[Gain]:
+    def _gains(self, known: _ShapeGains, rank: int) -> Iterator[Gain]:
         """When more of the request fits on a target, as jobs there end."""
         pool = self._pool
         if rank not in pool:
             return
         cores, gpus = pool.free_ids(rank)
-        before = kind.units(pool, rank, cores, gpus)
+        before = known.units(pool, rank, cores, gpus)
         for end_s, some_cores, some_gpus in sorted(self._on[rank].values()):
             if end_s == inf:
                 return
             cores |= some_cores
             gpus |= some_gpus
-            units = kind.units(pool, rank, cores, gpus)
+            units = known.units(pool, rank, cores, gpus)
             if units > before:
                 yield end_s, units - before, rank
                 before = units

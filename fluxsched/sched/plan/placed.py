@@ -42,9 +42,9 @@ class PoolPlan(Planner):
         self._timeline: Timeline | None = None
 
     def place(self, job: Waiting, placement: str) -> Fits | None:
-        fit = find_fit(self._pool, job.request, placement)
+        fit = find_fit(self._pool, job.shape, placement)
         if fit is None:
-            self.skips.kinds.add(id(job.request))
+            self.skips.fits_nowhere(job)
             return None
         if not self._kept:
             return fit
@@ -54,7 +54,7 @@ class PoolPlan(Planner):
             self._choose_again()
             fit = around(job, placement, None)
         if fit is None:
-            self.skips.too_long(job.request, self._limit_s(job))
+            self.skips.too_long(job, self._limit_s(job))
         return fit
 
     def reserve(self, job: Waiting) -> Reservation:
@@ -147,18 +147,18 @@ class PoolPlan(Planner):
                 taken |= self._ids[jobid]
         if fit is not None and not taken & layout.ids(fit.blocks):
             return fit
-        if not running.busy_targets.fits_beside(request, layout.parts(taken), running.usable_for(request)):
+        if not running.busy_targets.fits_beside(job.shape, layout.parts(taken), running.usable_for(request)):
             return None
         with WhatIf(self._pool) as what_if:
             what_if.keep(layout.blocks(taken))
-            return what_if.find(request, placement)
+            return what_if.find(job.shape, placement)
 
     def _foresee(self, job: Waiting, from_s: float, until_s: float) -> Reservation:
         """The time is found without trying; then only what the job needs is given back, to choose its place."""
         limit, request, running = self._limit_s(job), job.request, self._running
         timeline, busy, asked = self._view(), running.busy_targets, cores_asked(request)
         layout = timeline.layout
-        start_s, free, gained = busy.earliest(request, limit, timeline, running.usable_for(request), from_s, until_s)
+        start_s, free, gained = busy.earliest(job.shape, limit, timeline, running.usable_for(request), from_s, until_s)
         if start_s == inf:
             return Reservation(job.jobid, inf, inf, asked, None)
         given = timeline.given_by(start_s)
@@ -167,7 +167,7 @@ class PoolPlan(Planner):
             what_if.give(layout.blocks(free & ~timeline.now))
             what_if.take(layout.blocks(timeline.now & ~free))
             what_if.prefer(layout.blocks(given & ~free))
-            fit = what_if.find(request, BEST_FIT, prefer_given=True)
+            fit = what_if.find(job.shape, BEST_FIT, prefer_given=True)
         if fit is None:
             raise LocalProtocolError(f"job {job.jobid} was foreseen to fit at {start_s}, and has no place then")
         return Reservation(job.jobid, start_s, start_s + limit, asked, fit)
@@ -198,7 +198,7 @@ class PoolPlan(Planner):
             return fit
         with WhatIf(self._pool) as what_if:
             _set_aside(what_if, others)
-            return what_if.find(job.request, placement)
+            return what_if.find(job.shape, placement)
 
     def _others(self, jobid: int, start_s: float, end_s: float) -> list[Block]:
         """What other jobs are to have at some time from one instant to before another."""
@@ -238,9 +238,9 @@ class PoolPlan(Planner):
             _set_aside(what_if, others)
             if wanted is not None:
                 return wanted if self._holds(what_if, wanted) else None
-            if what_if.find(job.request, BEST_FIT) is None:
+            if what_if.find(job.shape, BEST_FIT) is None:
                 return None
-            return what_if.find(job.request, BEST_FIT, prefer_given=True)
+            return what_if.find(job.shape, BEST_FIT, prefer_given=True)
         finally:
             what_if.back(mark)
 

@@ -19,6 +19,7 @@ from fluxsched.sched.plan.releases import ReleaseIndex
 from fluxsched.sched.pool.bitset import words_of
 from fluxsched.sched.pool.placement import NO_TARGET, Block
 from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.shape import Shape
 
 NEEDS_MAX = 4096
 """Requests whose need is remembered in a generation; some hundred bytes each."""
@@ -39,7 +40,7 @@ class RunningJobs:
         self._busy_targets: BusyTargets | None = None
         self._counted: dict[int, int] = {}
         self._usable: dict[int, int] = {}
-        self.needs: dict[int, tuple[Request, int]] = {}
+        self.needs: dict[int, int] = {}  # by number of the shape
         self.free = 0
         self.generation = -1
         self.each = 0
@@ -104,18 +105,18 @@ class RunningJobs:
         allowed = request.constraint.match(ranks, source.properties, source.ranks_of)
         return {at: word & self._usable.get(at, 0) for at, word in words_of(allowed.mask)}
 
-    def need(self, request: Request) -> int:
-        """How many cores the request takes if any free ones will do; 0 if it matters which.
+    def need(self, shape: Shape) -> int:
+        """How many cores the shape takes if any free ones will do; 0 if it matters which.
 
-        They will do where targets are equal and the request takes them whole, wherever they are, or where all cores are
+        They will do where targets are equal and the shape takes them whole, wherever they are, or where all cores are
         on one target: then whatever is free in number can be had (intervals on equal units can always be packed).
         """
-        known = self.needs.get(id(request))
+        known = self.needs.get(shape.number)
         if known is None:
             if len(self.needs) >= NEEDS_MAX:
                 self.needs.clear()
-            known = self.needs[id(request)] = request, self._need(request)  # kept, so that its id stays its own
-        return known[1]
+            known = self.needs[shape.number] = self._need(shape.request)
+        return known
 
     # ---- what happens to jobs and targets
 

@@ -48,6 +48,6 @@ class FirstFit:
             if fit is not None:
                 yield Start(job.jobid, fit, selection)
             else:
-                skips.kinds.add(id(job.request))
+                skips.fits_nowhere(job)
                 selection = BACKFILLED
                 yield Pending(job.jobid, view.reason(job))

@@ -12,6 +12,7 @@ from fluxsched.core.jobspec import Request
 from fluxsched.sched.pool.bitset import Bits
 from fluxsched.sched.pool.free_index import FreeIndex
 from fluxsched.sched.pool.target_class import TargetClass
+from fluxsched.sched.shape import Shape
 
 
 class Candidates(NamedTuple):
@@ -77,15 +78,15 @@ def slots_of_idle(request: Request, targets: TargetClass) -> int:
 
 
 class Prepared(NamedTuple):
-    """A request and its choice, with all that can be worked out before anything is placed.
+    """A shape and its choice, with all that can be worked out before anything is placed.
 
-    `free_index` is set if the request asks for one target and its choice is one whole target class: then `best` and
+    `free_index` is set if the shape asks for one target and its choice is one whole target class: then `best` and
     `worst` are the masks of the levels that have enough free, `cores` and `gpus` must be free on the target, and
-    `first_cores` and `first_gpus` are the ids that the job gets of an idle one. `whole` is set if the request asks for
+    `first_cores` and `first_gpus` are the ids that the job gets of an idle one. `whole` is set if the shape asks for
     `wanted` whole targets of one target class: then any idle ones fit, whatever the placement.
     """
 
-    request: Request
+    shape: Shape
     choice: Choice
     free_index: FreeIndex | None = None
     best: int = 0

@@ -25,16 +25,18 @@ from fluxsched.sched.pool.placement import (
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.select import Preferred, count_nodes, count_slots, select_nodes, select_slots
 from fluxsched.sched.pool.target_class import TargetClass
+from fluxsched.sched.shape import Shape
 
 PREPARED_MAX = 4096
-"""Requests that are kept prepared in a generation; 1 KiB each."""
+"""Shapes that are kept prepared in a generation; 1 KiB each."""
 
 
-def place_now(pool: Pool, request: Request, placement: str) -> Outcome:
-    """The outcome for the request on what is free now, in the order of `placement` (one of PLACEMENTS)."""
-    fit = find_fit(pool, request, placement)
+def place_now(pool: Pool, shape: Shape, placement: str) -> Outcome:
+    """The outcome for a shape on what is free now, in the order of `placement` (one of PLACEMENTS)."""
+    fit = find_fit(pool, shape, placement)
     if fit is not None:
         return fit
+    request = shape.request
     never = infeasible(pool, request)
     if never is not None:
         return Infeasible(never)
@@ -44,16 +46,16 @@ def place_now(pool: Pool, request: Request, placement: str) -> Outcome:
     return Insufficient(reasons.insufficient(pool, choice, request, _found(choice, request)))
 
 
-def find_fit(pool: Pool, request: Request, placement: str, preferred: Preferred | None = None) -> Fits | None:
-    """Where the request fits now, or None. What is `preferred` is selected before all else."""
+def find_fit(pool: Pool, shape: Shape, placement: str, preferred: Preferred | None = None) -> Fits | None:
+    """Where the shape fits now, or None. What is `preferred` is selected before all else."""
     try:
-        prepared = pool.prepared[id(request)]  # it holds the request, so the id stays its own
+        prepared = pool.prepared[shape.number]
     except KeyError:
-        prepared = _prepare(pool, request)
+        prepared = _prepare(pool, shape)
     _, _, index, best, worst, need_cores, need_gpus, nslots, first_cores, first_gpus, whole, wanted = prepared
     if index is None or preferred is not None:
         if whole is not None and preferred is None:
-            return _idle(request, whole, wanted, nslots)
+            return _idle(shape, whole, wanted, nslots)
         return _search(pool, prepared, placement, preferred)
     while True:
         if placement == BEST_FIT:
@@ -77,13 +79,13 @@ def find_fit(pool: Pool, request: Request, placement: str, preferred: Preferred 
     lowest_id = (word & -word).bit_length() - 1
     partial = pool.partials[at][lowest_id]
     if partial is None:  # it is idle
-        return _fits(Fits, (request, ((at, BITS[lowest_id], first_cores, first_gpus, ()),), nslots))
+        return _fits(Fits, (shape, ((at, BITS[lowest_id], first_cores, first_gpus, ()),), nslots))
     cores, gpus, level = partial
     if need_cores != level.cores:
         cores = cores & -cores if need_cores == 1 else lowest(cores, need_cores)
     if need_gpus != level.gpus:
         gpus = gpus & -gpus if need_gpus == 1 else lowest(gpus, need_gpus)
-    return _fits(Fits, (request, ((at, BITS[lowest_id], cores, gpus, ()),), nslots))
+    return _fits(Fits, (shape, ((at, BITS[lowest_id], cores, gpus, ()),), nslots))
 
 
 _fits = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once an allocation
@@ -122,27 +124,29 @@ def _found(choice: Choice, request: Request) -> int:
 
 def _search(pool: Pool, prepared: Prepared, placement: str, preferred: Preferred | None) -> Fits | None:
     """The general way: any number of targets of any number of classes, and countables of the instance."""
-    request, choice = prepared.request, prepared.choice
+    shape, choice = prepared.shape, prepared.choice
+    request = shape.request
     if request.shared and pool.instance_countables.lacking(request.shared):
         return None
     if request.nodes is not None:
-        fit = _by_nodes(choice, request, request.nodes, placement, preferred)
+        fit = _by_nodes(choice, shape, request.nodes, placement, preferred)
     else:
-        fit = _by_slots(choice, request, placement, preferred)
+        fit = _by_slots(choice, shape, placement, preferred)
     if fit is None or not request.shared:
         return fit
-    return Fits(request, fit.blocks + instance_block(request.shared), fit.nslots)
+    return Fits(shape, fit.blocks + instance_block(request.shared), fit.nslots)
 
 
-def _by_slots(choice: Choice, request: Request, placement: str, preferred: Preferred | None) -> Fits | None:
+def _by_slots(choice: Choice, shape: Shape, placement: str, preferred: Preferred | None) -> Fits | None:
+    request = shape.request
     slots: int | None = request.slots.min
     if not request.slots.is_fixed or (slots != 1 and not request.amounts):
         slots = request.slots.largest(count_slots(choice, request))
     blocks = select_slots(choice, request, slots, placement, preferred) if slots else None
-    return Fits(request, tuple(blocks), slots) if slots and blocks else None
+    return Fits(shape, tuple(blocks), slots) if slots and blocks else None
 
 
-def _idle(request: Request, targets: TargetClass, n: int, nslots: int) -> Fits | None:
+def _idle(shape: Shape, targets: TargetClass, n: int, nslots: int) -> Fits | None:
     """The `n` lowest idle targets of a class, whole."""
     idle = targets.idle
     if idle.count < n:
@@ -151,7 +155,7 @@ def _idle(request: Request, targets: TargetClass, n: int, nslots: int) -> Fits |
     at = (idle.top & -idle.top).bit_length() - 1
     word = idle.words[at]
     if word.bit_count() >= n:  # mostly one word will do
-        return _fits(Fits, (request, ((at, lowest(word, n), cores, gpus, ()),), nslots))
+        return _fits(Fits, (shape, ((at, lowest(word, n), cores, gpus, ()),), nslots))
     blocks: list[Block] = []
     for at, word in idle.filled():
         have = word.bit_count()
@@ -161,12 +165,13 @@ def _idle(request: Request, targets: TargetClass, n: int, nslots: int) -> Fits |
         n -= have
         if not n:
             break
-    return _fits(Fits, (request, tuple(blocks), nslots))
+    return _fits(Fits, (shape, tuple(blocks), nslots))
 
 
 def _by_nodes(
-    choice: Choice, request: Request, nodes: Count, placement: str, preferred: Preferred | None
+    choice: Choice, shape: Shape, nodes: Count, placement: str, preferred: Preferred | None
 ) -> Fits | None:
+    request = shape.request
     per_node = request.slots.largest(_most_slots(choice, request))
     while per_node is not None:
         need = need_of(request, per_node)
@@ -175,7 +180,7 @@ def _by_nodes(
             wanted = nodes.largest(count_nodes(choice, need))
         blocks = select_nodes(choice, need, wanted, placement, preferred) if wanted else None
         if wanted and blocks:
-            return Fits(request, tuple(blocks), wanted * per_node)
+            return Fits(shape, tuple(blocks), wanted * per_node)
         per_node = request.slots.largest(per_node - 1)
     return None
 
@@ -187,21 +192,22 @@ def _most_slots(choice: Choice, request: Request) -> int:
     return max([slots_of_idle(request, each.targets) for each in choice], default=0)
 
 
-def _prepare(pool: Pool, request: Request) -> Prepared:
+def _prepare(pool: Pool, shape: Shape) -> Prepared:
     """Works out once what each attempt to place a request needs."""
     if len(pool.prepared) >= PREPARED_MAX:
         pool.prepared.clear()
+    request = shape.request
     choice = pool.choice(request.constraint)
-    prepared = Prepared(request, choice)
+    prepared = Prepared(shape, choice)
     if request.slots.is_fixed and not request.shared and len(choice) == 1 and choice[0].only is None:
         prepared = _prepare_whole(prepared, choice[0].targets, choice[0].size)
-    pool.prepared[id(request)] = prepared
+    pool.prepared[shape.number] = prepared
     return prepared
 
 
 def _prepare_whole(prepared: Prepared, targets: TargetClass, size: int) -> Prepared:
     """The same for a request whose choice is one whole class, of `size` targets."""
-    request = prepared.request
+    request = prepared.shape.request
     slots, nodes = request.slots.min, request.nodes
     is_alone = nodes.max == 1 if nodes is not None else slots == 1 or size == 1
     nslots = slots if is_alone or nodes is not None else 1
@@ -212,7 +218,7 @@ def _prepare_whole(prepared: Prepared, targets: TargetClass, size: int) -> Prepa
     if is_alone:
         ids = (0, 0) if targets.mixed else (lowest(targets.all_cores, cores), lowest(targets.all_gpus, gpus))
         masks = targets.index.fitting(cores, gpus)
-        return Prepared(request, prepared.choice, targets.index, *masks, cores, gpus, nslots, *ids)
+        return Prepared(prepared.shape, prepared.choice, targets.index, *masks, cores, gpus, nslots, *ids)
     if (cores, gpus) != (targets.cores, targets.gpus) or targets.mixed:
         return prepared
     if nodes is None:

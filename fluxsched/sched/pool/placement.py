@@ -15,6 +15,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, ids_of, words_of
+from fluxsched.sched.shape import Shape
 
 BEST_FIT = "best-fit"
 """Fewest free GPUs first, then fewest free cores, then the lowest rank: fills gaps and keeps GPUs for jobs that ask."""
@@ -96,11 +97,16 @@ def blocks_in(resources: ResourceSet, without: Idset | None = None) -> Blocks:
 
 
 class Fits(NamedTuple):
-    """A placement for `request`: its blocks, and `nslots` slots in all."""
+    """A placement for a request of this shape: its blocks, and `nslots` slots in all."""
 
-    request: Request
+    shape: Shape
     blocks: Blocks
     nslots: int
+
+    @property
+    def request(self) -> Request:
+        """What was asked for."""
+        return self.shape.request
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -53,7 +53,7 @@ class Pool:
         self.generation = 0
         self.instance_countables = InstanceCountables()  # one object for all pools of a ledger
         self.what_if_open = False  # then nothing may be committed
-        self.prepared: dict[int, Prepared] = {}  # by id of the request, for this generation
+        self.prepared: dict[int, Prepared] = {}  # by number of the shape, in this generation
         self._ranks = EMPTY
         self._source = EMPTY_R
         self._down: dict[int, int] = {}

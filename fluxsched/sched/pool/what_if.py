@@ -6,7 +6,7 @@ while one is open, so a policy does not yield inside. Costs follow what is chang
     with WhatIf(pool) as what_if:
         for blocks in ends:                     # running jobs, the earliest end first
             what_if.give(blocks)
-            fit = what_if.find(request, placement, prefer_given=True)
+            fit = what_if.find(shape, placement, prefer_given=True)
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 
-from fluxsched.core.jobspec import Request
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.pool.place import find_fit, place_now
 from fluxsched.sched.pool.placement import Block, Blocks, Fits, Insufficient, Outcome
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.select import Preferred
+from fluxsched.sched.shape import Shape
 
 
 class WhatIf:
@@ -81,9 +81,9 @@ class WhatIf:
     # ---- questions
 
     def find(
-        self, request: Request, placement: str, avoid: Sequence[Block] = (), prefer_given: bool = False
+        self, shape: Shape, placement: str, avoid: Sequence[Block] = (), prefer_given: bool = False
     ) -> Fits | None:
-        """Where the request fits on what is free in the what-if, or None: `place` without the reason.
+        """Where the shape fits on what is free in the what-if, or None: `place` without the reason.
 
         It gets nothing of `avoid` (the reservation of another job). With `prefer_given`, targets and ids that
         `give` freed are selected first, so that a reservation leaves what is free already to others.
@@ -92,20 +92,20 @@ class WhatIf:
         if avoid:
             self.keep(avoid)
         try:
-            return find_fit(self._pool, request, placement, self._preferred if prefer_given else None)
+            return find_fit(self._pool, shape, placement, self._preferred if prefer_given else None)
         finally:
             self.back(mark)
 
     def place(
-        self, request: Request, placement: str, avoid: Sequence[Block] = (), prefer_given: bool = False
+        self, shape: Shape, placement: str, avoid: Sequence[Block] = (), prefer_given: bool = False
     ) -> Outcome:
-        """Like `find`, with the reason where the request does not fit."""
-        fit = self.find(request, placement, avoid, prefer_given)
+        """Like `find`, with the reason where the shape does not fit."""
+        fit = self.find(shape, placement, avoid, prefer_given)
         if fit is not None:
             return fit
         mark = len(self._log)
         self.keep(avoid)
-        outcome = place_now(self._pool, request, placement)
+        outcome = place_now(self._pool, shape, placement)
         self.back(mark)
         assert not isinstance(outcome, Fits)
         if avoid and isinstance(outcome, Insufficient):

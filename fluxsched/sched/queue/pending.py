@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import cast
 
-from fluxsched.core.jobspec import Request
 from fluxsched.errors import LimitExceeded, LocalProtocolError
 from fluxsched.sched.queue.orders import FIFO, FIXED, LXF, expansion
 from fluxsched.sched.queue.sorted_jobs import CHUNK, Entry, Skips, SortedJobs, Waiting
+from fluxsched.sched.shape import Shape
 
 __all__ = ["CHUNK", "WAITING_MAX", "PendingJobs", "Skips", "Waiting"]
 
@@ -24,8 +24,7 @@ WAITING_MAX = 2_000_000
 class PendingJobs:
     """The waiting jobs of one group, or of one queue of it that has a policy of its own."""
 
-    def __init__(self, limit: int = WAITING_MAX) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}  # by job id; changed here alone
         self._offered = SortedJobs()
         self._held = SortedJobs()
@@ -53,9 +52,9 @@ class PendingJobs:
         chunks = self._offered.chunks
         return chunks[0].entries[0] if chunks else None
 
-    def requests(self) -> Iterator[tuple[Request, int]]:
-        """The different requests with how many jobs wait for them, held ones too; one may come more than once."""
-        return chain(self._offered.requests(), self._held.requests())
+    def shapes(self) -> Iterator[tuple[Shape, int]]:
+        """The different shapes and how many jobs are of each, held ones too; one may come more than once."""
+        return chain(self._offered.shapes(), self._held.shapes())
 
     def get(self, jobid: int) -> Waiting | None:
         entry = self.entries.get(jobid)
@@ -82,8 +81,8 @@ class PendingJobs:
         entries = self.entries
         if jobid in entries:
             raise LocalProtocolError(f"job {jobid} is in the queue already")
-        if len(entries) >= self._limit:
-            raise LimitExceeded(f"the queue is full: {self._limit} jobs wait; submit again when some have started")
+        if len(entries) >= WAITING_MAX:
+            raise LimitExceeded(f"the queue is full: {WAITING_MAX} jobs wait; submit again when some have started")
         entry = entries[jobid] = (-priority, t_submit_s, jobid, job)
         if not priority:
             self._held.add(entry)

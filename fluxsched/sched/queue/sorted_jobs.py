@@ -14,6 +14,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from fluxsched.core.jobspec import Request
+from fluxsched.sched.shape import Shape
 
 CHUNK = 512
 """Entries a chunk at rest (at most twice that): moving 4 KiB of pointers costs less than a microsecond."""
@@ -29,21 +30,23 @@ Entry = tuple[Any, ...]
 
 
 class Waiting(NamedTuple):
-    """One waiting job, as policies see it; times in seconds, `duration_s` 0.0 for no limit.
-
-    Equal requests of a group are mostly one object (`Group.judge`), so `id(job.request)` tells them apart cheaply.
-    """
+    """One waiting job, as policies see it; times in seconds, `duration_s` 0.0 for no limit."""
 
     jobid: int
     priority: int
     userid: int
     t_submit_s: float
-    request: Request
+    shape: Shape
     duration_s: float
 
     @property
+    def request(self) -> Request:
+        """What the job asks for."""
+        return self.shape.request
+
+    @property
     def key(self) -> tuple[int, float, int]:
-        """The order of a queue: higher priority first, then who submitted earlier, then the lower id (RFC 27)."""
+        """The order of a queue: higher priority first, then earlier submission, then the lower id (RFC 27)."""
         return (-self.priority, self.t_submit_s, self.jobid)
 
     @property
@@ -53,32 +56,42 @@ class Waiting(NamedTuple):
 
 
 class Skips:
-    """What a pass need not look at again: `kinds` whose requests fit nowhere, `long` those for short jobs only.
+    """What a pass need not look at again, by number of shape: `unfit` fit nowhere, `long` only for short jobs.
 
-    Keys are `id(request)`; `long` maps to the shortest limit (seconds) that was too long. Within a pass less and less
-    is free, so what failed once fails for the rest of it.
+    `long` has the shortest limit (seconds) that was too long. Less and less is free within a pass, so what failed once
+    fails for the rest of it.
     """
 
-    __slots__ = ("kinds", "long")
+    __slots__ = ("long", "unfit")
 
     def __init__(self) -> None:
-        self.kinds: set[int] = set()
+        self.unfit: set[int] = set()
         self.long: dict[int, float] = {}
 
-    def see_requests(self, kinds: Iterable[int]) -> None:
-        """Told of the kinds that wait in a stretch of the queue before their jobs are: names those it knows of."""
+    def see_shapes(self, numbers: Iterable[int]) -> None:
+        """Called with the shapes in a stretch of the queue before its jobs are offered: adds those known to fail."""
 
-    def too_long(self, request: Request, limit_s: float) -> None:
-        """A job of this request and limit would be in somebody's way, and so would a longer one."""
-        self.long[id(request)] = min(limit_s, self.long.get(id(request), inf))
+    @property
+    def kinds(self) -> set[int]:
+        """What policies of 0.1.0 add to instead of `fits_nowhere`: without effect, their walks only meet more jobs."""
+        return set()
+
+    def fits_nowhere(self, job: Waiting) -> None:
+        """The job does not fit now, so no other one of its shape does."""
+        self.unfit.add(job.shape.number)
+
+    def too_long(self, job: Waiting, limit_s: float) -> None:
+        """With this limit the job would delay a reservation, and so would a longer one of its shape."""
+        number = job.shape.number
+        self.long[number] = min(limit_s, self.long.get(number, inf))
 
 
 class _Chunk:
-    __slots__ = ("entries", "kinds")
+    __slots__ = ("entries", "shapes")
 
-    def __init__(self, entries: list[Entry], kinds: dict[int, int]) -> None:
+    def __init__(self, entries: list[Entry], shapes: dict[int, int]) -> None:
         self.entries = entries
-        self.kinds = kinds  # id(request) -> how many entries are of it
+        self.shapes = shapes  # number -> how many entries are of it
 
 
 class SortedJobs:
@@ -99,20 +112,20 @@ class SortedJobs:
         self._changes += 1
         self.size += 1
         chunks, lasts = self.chunks, self._lasts
-        kind = id(entry[-1].request)
+        number = entry[-1].shape.number
         if not chunks:
-            chunks.append(_Chunk([entry], {kind: 1}))
+            chunks.append(_Chunk([entry], {number: 1}))
             lasts.append(entry)
             return
         at = bisect_left(lasts, entry, 0, len(lasts) - 1)
         chunk = chunks[at]
-        entries, kinds = chunk.entries, chunk.kinds
+        entries, shapes = chunk.entries, chunk.shapes
         insort(entries, entry)
         lasts[at] = entries[-1]
-        kinds[kind] = kinds.get(kind, 0) + 1
+        shapes[number] = shapes.get(number, 0) + 1
         if len(entries) > 2 * CHUNK:
             halves = entries[:CHUNK], entries[CHUNK:]
-            chunks[at : at + 1] = [_Chunk(half, Counter([id(one[-1].request) for one in half])) for half in halves]
+            chunks[at : at + 1] = [_Chunk(half, Counter([one[-1].shape.number for one in half])) for half in halves]
             lasts[at : at + 1] = [half[-1] for half in halves]
 
     def remove(self, entry: Entry) -> None:
@@ -127,20 +140,20 @@ class SortedJobs:
             return
         del entries[bisect_left(entries, entry)]
         self._lasts[at] = entries[-1]
-        kind, kinds = id(entry[-1].request), chunk.kinds
-        if kinds[kind] > 1:
-            kinds[kind] -= 1
+        number, shapes = entry[-1].shape.number, chunk.shapes
+        if shapes[number] > 1:
+            shapes[number] -= 1
         else:
-            del kinds[kind]
+            del shapes[number]
 
-    def requests(self) -> Iterator[tuple[Request, int]]:
-        """The different requests of each chunk, and how many entries it has of them; mostly linear in the chunks."""
-        known: dict[int, Request] = {}
+    def shapes(self) -> Iterator[tuple[Shape, int]]:
+        """The different shapes of each chunk, and how many entries it has of them; mostly linear in the chunks."""
+        known: dict[int, Shape] = {}
         for chunk in self.chunks:
-            if not known.keys() >= chunk.kinds.keys():
-                known.update([(id(entry[-1].request), entry[-1].request) for entry in chunk.entries])
-            for kind, count in chunk.kinds.items():
-                yield known[kind], count
+            if not known.keys() >= chunk.shapes.keys():
+                known.update([(entry[-1].shape.number, entry[-1].shape) for entry in chunk.entries])
+            for number, count in chunk.shapes.items():
+                yield known[number], count
 
     def before(self, entry: Entry) -> int:
         """How many entries come before this one, which is in the jobs."""
@@ -161,7 +174,7 @@ class SortedJobs:
 
         What is added or removed meanwhile is met or not, never met twice or when it is gone.
         """
-        kinds, long = skips.kinds, skips.long
+        unfit, long = skips.unfit, skips.long
         last: Entry | None = None
         silent, step = 0, JOBS_FIRST
         while (at := 0 if last is None else bisect_right(self._lasts, last)) < len(self.chunks):
@@ -171,8 +184,8 @@ class SortedJobs:
                 yield None
                 continue  # from `last`, since the chunks may have changed
             chunk = self.chunks[at]
-            skips.see_requests(chunk.kinds)
-            if kinds and kinds.issuperset(chunk.kinds):
+            skips.see_shapes(chunk.shapes)
+            if unfit and unfit.issuperset(chunk.shapes):
                 last = self._lasts[at]
                 continue
             entries = chunk.entries
@@ -182,8 +195,8 @@ class SortedJobs:
             step = 8 * step if step < CHUNK else step
             for entry in part:
                 job = entry[-1]
-                kind = id(job[4])
-                if kind in kinds or (kind in long and (job[5] or inf) >= long[kind]):
+                number = job.shape.number
+                if number in unfit or (number in long and (job.duration_s or inf) >= long[number]):
                     continue
                 if seen == self._changes or self.has(entry):
                     silent = 0

@@ -26,15 +26,15 @@ class TraceJobspecs:
     def __init__(self, queues: Mapping[str | None, QueueConfig], default_queue: str | None) -> None:
         self._queues = Queues(queues, default_queue) if queues else None
         self._asked: dict[Ask, Jobspec] = {}
-        self._made: dict[tuple[int, float | None, int | str | None], tuple[Jobspec | str, Ask]] = {}
+        self._made: dict[tuple[Ask, float | None, int | str | None], Jobspec | str] = {}
 
     def of(self, job: TraceJob) -> Jobspec | str:
         """The jobspec, or why an instance would not take the job."""
-        key = (id(job.ask), job.limit_s, job.queue)  # hashing the ask itself costs as much as all the rest
+        key = (job.ask, job.limit_s, job.queue)
         known = self._made.get(key)
         if known is None:
-            known = self._made[key] = self._make_or_refuse(job), job.ask  # kept, so that its id stays its own
-        return known[0]
+            known = self._made[key] = self._make_or_refuse(job)
+        return known
 
     def _make_or_refuse(self, job: TraceJob) -> Jobspec | str:
         try:

@@ -18,6 +18,7 @@ from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
 from fluxsched.sched.pool.what_if import WhatIf
 from fluxsched.sched.registry import load
+from fluxsched.sched.shape import Shape
 
 Ask = Callable[..., Jobspec]
 
@@ -178,11 +179,11 @@ def test_a_what_if_gives_everything_back(bench: Bench) -> None:
     assert holding is not None
     request = Jobspec.from_command(["a"], amounts_per_task={"memory": 8}, shared={"matlab": 1}).request
     with WhatIf(pool) as what_if:
-        assert what_if.find(request, "best-fit") is None
+        assert what_if.find(Shape(request), "best-fit") is None
         what_if.give(holding.blocks)
-        fit = what_if.find(request, "best-fit", prefer_given=True)
+        fit = what_if.find(Shape(request), "best-fit", prefer_given=True)
         assert fit is not None
-        assert what_if.find(request, "best-fit", avoid=holding.blocks) is None
+        assert what_if.find(Shape(request), "best-fit", avoid=holding.blocks) is None
         what_if.take(fit.blocks)
     bench.scheduler.check()
     assert pool.instance_countables.left("matlab") == 0

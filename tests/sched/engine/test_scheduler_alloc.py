@@ -12,10 +12,11 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Granted
+from fluxsched.sched.engine import group
 from fluxsched.sched.engine.notices import TELL_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policies.fifo import Fifo
-from fluxsched.sched.queue.pending import PendingJobs
+from fluxsched.sched.queue import pending
 
 MakeR = Callable[..., ResourceSet]
 Spec = Callable[..., dict[str, Any]]
@@ -109,9 +110,11 @@ def test_a_job_alloced_twice_is_the_senders_fault(bench: Any, make_r: MakeR, spe
         bench.run()
 
 
-def test_a_full_queue_denies_politely(bench: Any, make_r: MakeR, spec: Spec) -> None:
+def test_a_full_queue_denies_politely(
+    bench: Any, make_r: MakeR, spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending, "WAITING_MAX", 1)
     bench.grow(make_r("0"))
-    bench.scheduler._groups["default"].queues[""].jobs = PendingJobs(limit=1)
     bench.submit(1, spec())
     (denied,) = bench.submit(2, spec())
     assert denied == Denied(2, "the queue is full: 1 jobs wait; submit again when some have started")
@@ -205,3 +208,15 @@ def test_groups_are_checked_when_it_is_made() -> None:
         Scheduler(Fifo(), ())
     with pytest.raises(InvalidValue, match="groups b"):
         Scheduler(Fifo(), ("a",), {"q": "b"})
+
+
+def test_a_verdict_that_was_forgotten_is_worked_out_again(
+    bench: Any, make_r: MakeR, spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert group.VERDICTS_MAX > 2
+    monkeypatch.setattr(group, "VERDICTS_MAX", 2)
+    bench.grow(make_r("0-1", 4))
+    for jobid, cores in enumerate([1, 2, 3, 4, 5, 1, 5]):
+        denied = [effect for effect in bench.submit(jobid, spec(cores=cores)) if isinstance(effect, Denied)]
+        assert bool(denied) == (cores == 5)
+        assert len(bench.scheduler._groups["default"]._verdicts) <= 2

@@ -16,6 +16,7 @@ from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.pool.placement import WORST_FIT
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.pending import PendingJobs, Waiting
+from fluxsched.sched.shape import Shape
 
 RequestOf = Callable[..., Request]
 MakeR = Callable[..., ResourceSet]
@@ -38,7 +39,7 @@ class Six:
         assert self.plan.reserve(self.head).start_s == 100.0
 
     def job(self, jobid: int, slots: int, limit_s: float) -> Waiting:
-        job = Waiting(jobid, 16, 1000, 0.0, self.request_of(slots=slots), limit_s)
+        job = Waiting(jobid, 16, 1000, 0.0, Shape(self.request_of(slots=slots)), limit_s)
         self.queue.add(job)
         return job
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fluxsched.sched.pool import free_index
 from fluxsched.sched.pool.bitset import WORD_BITS
 from fluxsched.sched.pool.free_index import FreeIndex, FreeLevel
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT
@@ -48,3 +50,13 @@ def test_needs_beyond_the_totals_fit_nowhere() -> None:
     index.level(CORES, GPUS).put(0, 1)
     assert index.fitting(CORES + 1, 0) == index.fitting(0, GPUS + 1) == (0, 0)
     assert index.first(0) == (0, 0)
+
+
+def test_remembered_needs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert free_index.FITTING_MAX > 2
+    monkeypatch.setattr(free_index, "FITTING_MAX", 2)
+    index = FreeIndex(CORES, GPUS)
+    for _ in range(2):
+        for cores in range(CORES + 1):
+            assert index.fitting(cores, 0)[0].bit_count() == (CORES + 1 - cores) * (GPUS + 1)
+            assert len(index._fitting) <= 2

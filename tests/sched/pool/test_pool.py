@@ -10,11 +10,13 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
+from fluxsched.sched.pool import place
 from fluxsched.sched.pool.free_index import LEVELS_MAX
 from fluxsched.sched.pool.place import infeasible, place_now
 from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, WORST_FIT, Fits, Infeasible, Insufficient, Part
 from fluxsched.sched.pool.pool import CHOICES_MAX, Pool
 from fluxsched.sched.pool.target_classes import TRAITS_MAX
+from fluxsched.sched.shape import Shape
 
 MakeR = Callable[..., ResourceSet]
 RequestOf = Callable[..., Request]
@@ -30,13 +32,13 @@ def pool(make_r: MakeR) -> Pool:
 
 
 def ranks(pool: Pool, request: Request, placement: str = BEST_FIT) -> str:
-    outcome = place_now(pool, request, placement)
+    outcome = place_now(pool, Shape(request), placement)
     assert isinstance(outcome, Fits), outcome
     return str(Idset.of([part.rank for part in outcome.parts]))
 
 
 def take(pool: Pool, request: Request, placement: str = BEST_FIT) -> Fits:
-    outcome = place_now(pool, request, placement)
+    outcome = place_now(pool, Shape(request), placement)
     assert isinstance(outcome, Fits), outcome
     assert pool.take(outcome.blocks)
     return outcome
@@ -62,24 +64,24 @@ def test_first_fit_takes_the_lowest_rank(pool: Pool, request_of: RequestOf) -> N
     assert ranks(pool, request_of(cores=2), FIRST_FIT) == "1"
     assert ranks(pool, request_of(cores=5), FIRST_FIT) == "4"
     assert ranks(pool, request_of(nodes=3, cores=1), FIRST_FIT) == "0-2"
-    outcome = place_now(pool, request_of(slots=5, cores=2), FIRST_FIT)
+    outcome = place_now(pool, Shape(request_of(slots=5, cores=2)), FIRST_FIT)
     assert isinstance(outcome, Fits)
     assert outcome.parts == (Part(1, 0b1111, 0), Part(2, 0b1111, 0), Part(3, 0b0011, 0))
 
 
 def test_slots_pack_on_few_targets(pool: Pool, request_of: RequestOf) -> None:
-    outcome = place_now(pool, request_of(slots=3, cores=2), BEST_FIT)
+    outcome = place_now(pool, Shape(request_of(slots=3, cores=2)), BEST_FIT)
     assert isinstance(outcome, Fits)
     assert outcome.parts == (Part(0, 0b1111, 0), Part(1, 0b0011, 0))
     assert outcome.nslots == 3
 
 
 def test_core_and_gpu_together(pool: Pool, request_of: RequestOf) -> None:
-    outcome = place_now(pool, request_of(slots=3, cores=3, gpus=1), WORST_FIT)
+    outcome = place_now(pool, Shape(request_of(slots=3, cores=3, gpus=1)), WORST_FIT)
     assert isinstance(outcome, Fits)
     assert outcome.parts == (Part(4, 0b111111, 0b11), Part(5, 0b111, 0b1))
     take(pool, request_of(slots=3, cores=3, gpus=1), WORST_FIT)
-    left = place_now(pool, request_of(slots=1, cores=6, gpus=1), WORST_FIT)
+    left = place_now(pool, Shape(request_of(slots=1, cores=6, gpus=1)), WORST_FIT)
     assert isinstance(left, Insufficient)  # the core count is there and the GPU is there, but not on one target
 
 
@@ -88,7 +90,7 @@ def test_whole_nodes_give_everything(pool: Pool, request_of: RequestOf) -> None:
     assert outcome.parts == (Part(4, 0xFF, 0b11),)
     assert outcome.nslots == 1
     take(pool, request_of(cores=1, gpus=1))
-    blocked = place_now(pool, request_of(nodes=1, cores=1, gpus=1, exclusive=True), BEST_FIT)
+    blocked = place_now(pool, Shape(request_of(nodes=1, cores=1, gpus=1, exclusive=True)), BEST_FIT)
     assert blocked == Insufficient("needs 1 exclusive node of 1 slot of 1 core, 1 gpu; none is free, 2 nodes are busy")
 
 
@@ -100,20 +102,20 @@ def test_a_node_count_range_takes_what_is_free(pool: Pool, request_of: RequestOf
 
 
 def test_slots_a_node_in_a_range_leave_enough_nodes(pool: Pool, request_of: RequestOf) -> None:
-    outcome = place_now(pool, request_of(nodes=3, slots=Count(1, None), cores=1), BEST_FIT)
+    outcome = place_now(pool, Shape(request_of(nodes=3, slots=Count(1, None), cores=1)), BEST_FIT)
     assert isinstance(outcome, Fits)
     assert outcome.nslots == 12
     assert len(outcome.parts) == 3
-    outcome = place_now(pool, request_of(nodes=2, slots=Count(1, None), cores=1), BEST_FIT)
+    outcome = place_now(pool, Shape(request_of(nodes=2, slots=Count(1, None), cores=1)), BEST_FIT)
     assert isinstance(outcome, Fits)
     assert outcome.nslots == 16  # the two large ones can have more slots a node
 
 
 def test_total_slots_in_a_range(pool: Pool, request_of: RequestOf) -> None:
-    outcome = place_now(pool, request_of(slots=Count(1, 1000, 2, "*"), cores=1), BEST_FIT)
+    outcome = place_now(pool, Shape(request_of(slots=Count(1, 1000, 2, "*"), cores=1)), BEST_FIT)
     assert isinstance(outcome, Fits)
     assert outcome.nslots == 32
-    assert isinstance(place_now(pool, request_of(slots=Count(33, None), cores=1), BEST_FIT), Infeasible)
+    assert isinstance(place_now(pool, Shape(request_of(slots=Count(33, None), cores=1)), BEST_FIT), Infeasible)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_constraints(pool: Pool, request_of: RequestOf, constraint: object, want
 
 
 def test_not_nothing(pool: Pool, request_of: RequestOf) -> None:
-    outcome = place_now(pool, request_of(constraint={"not": []}), BEST_FIT)
+    outcome = place_now(pool, Shape(request_of(constraint={"not": []})), BEST_FIT)
     assert outcome == Infeasible("needs 1 slot of 1 core with nothing; no node of the group matches")
 
 
@@ -136,10 +138,10 @@ def test_reasons_are_words(pool: Pool, request_of: RequestOf) -> None:
     ssd = {"properties": ["ssd"]}
     pool.set_down(Idset.parse("1"))
     take(pool, request_of(cores=5, constraint=ssd))
-    assert place_now(pool, request_of(nodes=2, cores=4, constraint=ssd), BEST_FIT) == Insufficient(
+    assert place_now(pool, Shape(request_of(nodes=2, cores=4, constraint=ssd)), BEST_FIT) == Insufficient(
         "needs 2 nodes of 1 slot of 4 cores with ssd; none is free, 1 node is down, 1 node is busy"
     )
-    assert place_now(pool, request_of(slots=30), BEST_FIT) == Insufficient(
+    assert place_now(pool, Shape(request_of(slots=30)), BEST_FIT) == Insufficient(
         "needs 30 slots of 1 core; 23 slots fit now, 1 node is down"
     )
     assert infeasible(pool, request_of(cores=9)) == (
@@ -154,7 +156,7 @@ def test_feasibility_ignores_weather_but_not_shrink(pool: Pool, request_of: Requ
     six = request_of(nodes=6)
     pool.set_down(Idset.parse("0-5"))
     assert infeasible(pool, six) is None
-    assert isinstance(place_now(pool, six, BEST_FIT), Insufficient)
+    assert isinstance(place_now(pool, Shape(six), BEST_FIT), Insufficient)
     pool.remove(Idset.parse("2"))
     assert infeasible(pool, six) is not None
 
@@ -197,7 +199,7 @@ def test_properties_change_live(pool: Pool, request_of: RequestOf) -> None:
     pool.describe({"ssd": Idset.parse("2-3,99")}, {"ssd": Idset.parse("0-1")})
     assert ranks(pool, ssd) == "2-4"
     pool.describe({}, {"nvme": Idset.parse("0"), "ssd": Idset.parse("0-5")})
-    assert isinstance(place_now(pool, ssd, BEST_FIT), Infeasible)
+    assert isinstance(place_now(pool, Shape(ssd), BEST_FIT), Infeasible)
 
 
 def test_more_sets_of_properties_than_classes(make_r: MakeR, request_of: RequestOf) -> None:
@@ -224,3 +226,12 @@ def test_busy_targets_keep_what_is_taken_when_their_properties_change(pool: Pool
     pool.give(whole.blocks + part.blocks)
     assert all(pool[rank].idle for rank in pool.ranks)
     assert ranks(pool, request_of(nodes=6)) == "0-5"
+
+
+def test_prepared_shapes_are_bounded(monkeypatch: pytest.MonkeyPatch, pool: Pool, request_of: RequestOf) -> None:
+    assert place.PREPARED_MAX > 2
+    monkeypatch.setattr(place, "PREPARED_MAX", 2)
+    shapes = [Shape(request_of(cores=cores)) for cores in (1, 2, 3)]
+    for shape in shapes * 2:
+        assert isinstance(place_now(pool, shape, BEST_FIT), Fits)
+        assert len(pool.prepared) <= 2

@@ -35,6 +35,7 @@ from fluxsched.sched.pool.placement import (
 )
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.what_if import WhatIf
+from fluxsched.sched.shape import Shapes
 
 RANKS = (0, 1, 2, 3, 510, 511, 512, 513, 1023, 1024, 1500, 1501)
 NAMES = ("gpu", "new", "ssd")
@@ -196,6 +197,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.shapes = Shapes()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(target_classes, "LAYOUTS_MAX", 2)
         self.pool, self.reference = Pool(), Reference()
@@ -259,7 +261,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(request=REQUESTS, placement=st.sampled_from(PLACEMENTS))
     def start(self, request: Request, placement: str) -> None:
-        outcome = place_now(self.pool, request, placement)
+        outcome = place_now(self.pool, self.shapes.of(request), placement)
         self.compare(request, placement, outcome)
         if isinstance(outcome, Fits):
             assert self.pool.take(outcome.blocks)
@@ -284,15 +286,15 @@ class PoolMachine(RuleBasedStateMachine):
             for blocks in ends:
                 what_if.give(blocks)
                 self.count(blocks, -1)
-            fit = what_if.find(request, placement, prefer_given=prefer)
+            fit = what_if.find(self.shapes.of(request), placement, prefer_given=prefer)
             want = self.reference.place(request, placement)
             assert (fit is not None) == bool(want)
             if fit is not None:
                 assert prefer or fit.parts == tuple(sorted(want))
                 what_if.take(fit.blocks)
-                assert not prefer or find_fit(self.pool, request, placement, None) != fit
+                assert not prefer or find_fit(self.pool, self.shapes.of(request), placement, None) != fit
                 what_if.back(what_if.mark() - 1)
-                assert what_if.find(request, placement, avoid=fit.blocks) != fit
+                assert what_if.find(self.shapes.of(request), placement, avoid=fit.blocks) != fit
         for blocks in ends:
             self.count(blocks, 1)
         assert before == [self.pool[rank] for rank in self.pool.ranks]
@@ -300,7 +302,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(request=REQUESTS)
     def ask(self, request: Request) -> None:
         for placement in PLACEMENTS:
-            self.compare(request, placement, place_now(self.pool, request, placement))
+            self.compare(request, placement, place_now(self.pool, self.shapes.of(request), placement))
 
     @invariant()
     def same_free(self) -> None:

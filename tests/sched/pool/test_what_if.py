@@ -20,6 +20,7 @@ from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Insufficie
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.what_if import WhatIf
 from fluxsched.sched.queue.pending import PendingJobs, Waiting
+from fluxsched.sched.shape import Shape
 
 MakeR = Callable[..., ResourceSet]
 RequestOf = Callable[..., Request]
@@ -37,7 +38,7 @@ def state(pool: Pool) -> list[tuple[int, int, int]]:
 
 
 def start(pool: Pool, request: Request, placement: str = BEST_FIT) -> Fits:
-    fit = place_now(pool, request, placement)
+    fit = place_now(pool, Shape(request), placement)
     assert isinstance(fit, Fits)
     assert pool.take(fit.blocks)
     return fit
@@ -49,15 +50,15 @@ def test_leaving_undoes_everything(pool: Pool, request_of: RequestOf) -> None:
     with suppress(KeyError), WhatIf(pool) as what_if:
         what_if.give(job.blocks)
         mark = what_if.mark()
-        fit = what_if.find(request_of(nodes=4, cores=4), WORST_FIT)
+        fit = what_if.find(Shape(request_of(nodes=4, cores=4)), WORST_FIT)
         assert fit is not None
         what_if.take(fit.blocks)
-        assert what_if.find(request_of(), WORST_FIT) is None
+        assert what_if.find(Shape(request_of()), WORST_FIT) is None
         what_if.back(mark)
-        assert what_if.find(request_of(nodes=4, cores=4), WORST_FIT) is not None
+        assert what_if.find(Shape(request_of(nodes=4, cores=4)), WORST_FIT) is not None
         raise KeyError
     assert state(pool) == before
-    assert isinstance(place_now(pool, request_of(nodes=4, cores=4), BEST_FIT), Insufficient)
+    assert isinstance(place_now(pool, Shape(request_of(nodes=4, cores=4)), BEST_FIT), Insufficient)
 
 
 def test_what_the_pool_does_not_count_is_passed_over(pool: Pool) -> None:
@@ -77,13 +78,13 @@ def test_what_is_reserved_is_avoided(pool: Pool, request_of: RequestOf) -> None:
     # rank 0 is busy: nothing to keep there
     reserved = blocks_of([Part(0, 0b1111, 0), Part(1, 0b1111, 0b11), Part(2, 0b0011, 0)])
     with WhatIf(pool) as what_if:
-        fit = what_if.find(request_of(slots=6), BEST_FIT, avoid=reserved)
+        fit = what_if.find(Shape(request_of(slots=6)), BEST_FIT, avoid=reserved)
         assert fit is not None
         assert {part.rank: part.cores for part in fit.parts} == {2: 0b1100, 3: 0b1111}
-        outcome = what_if.place(request_of(slots=7), BEST_FIT, avoid=reserved)
+        outcome = what_if.place(Shape(request_of(slots=7)), BEST_FIT, avoid=reserved)
         assert isinstance(outcome, Insufficient)
         assert "reserved for a job ahead" in outcome.why
-        assert isinstance(what_if.place(request_of(slots=7), BEST_FIT), Fits)
+        assert isinstance(what_if.place(Shape(request_of(slots=7)), BEST_FIT), Fits)
     assert state(pool) == before
 
 
@@ -92,10 +93,10 @@ def test_a_reservation_prefers_what_is_busy_now(pool: Pool, request_of: RequestO
     job = start(pool, request_of(slots=3, cores=2), BEST_FIT)  # rank 0: cores 1-2, rank 1: cores 0-3
     with WhatIf(pool) as what_if:
         what_if.give(job.blocks)
-        fit = what_if.find(request_of(slots=2, cores=2), WORST_FIT, prefer_given=True)
+        fit = what_if.find(Shape(request_of(slots=2, cores=2)), WORST_FIT, prefer_given=True)
         assert fit is not None
         assert {part.rank: part.cores for part in fit.parts} == {1: 0b1111}
-        fit = what_if.find(request_of(nodes=Count.fixed(3), cores=2), WORST_FIT, prefer_given=True)
+        fit = what_if.find(Shape(request_of(nodes=Count.fixed(3), cores=2)), WORST_FIT, prefer_given=True)
         assert fit is not None
         assert {part.rank: part.cores for part in fit.parts} == {0: 0b0110, 1: 0b0011, 2: 0b0011}
 
@@ -121,28 +122,28 @@ def test_one_core_targets_follow_the_counting_rule(
         for job in jobs:
             what_if.give(job.blocks)
             free += len(job.parts)
-            fit = what_if.find(ask(head), WORST_FIT, prefer_given=True)
+            fit = what_if.find(Shape(ask(head)), WORST_FIT, prefer_given=True)
             assert (fit is not None) == (free >= head)
             if fit is not None:
                 break
     assert fit is not None
     extra = min(free - head, targets - busy)
     with WhatIf(pool) as what_if:
-        assert extra == 0 or what_if.find(ask(extra), BEST_FIT, avoid=fit.blocks) is not None
-        assert what_if.find(ask(extra + 1), BEST_FIT, avoid=fit.blocks) is None
+        assert extra == 0 or what_if.find(Shape(ask(extra)), BEST_FIT, avoid=fit.blocks) is not None
+        assert what_if.find(Shape(ask(extra + 1)), BEST_FIT, avoid=fit.blocks) is None
 
 
 def test_nothing_is_committed_inside(pool: Pool, request_of: RequestOf) -> None:
     queue, ledger, request = PendingJobs(), Ledger([pool]), request_of()
-    queue.add(Waiting(1, 16, 1000, 0.0, request, 0.0))
-    fit = place_now(pool, request, BEST_FIT)
+    queue.add(Waiting(1, 16, 1000, 0.0, Shape(request), 0.0))
+    fit = place_now(pool, Shape(request), BEST_FIT)
     assert isinstance(fit, Fits)
     with WhatIf(pool) as what_if:
         with pytest.raises(LocalProtocolError, match="inside a what-if"):
             ledger.commit(Start(1, fit), queue, pool, 0.0)
         with pytest.raises(LocalProtocolError, match="is open"), WhatIf(pool):
             pass
-        assert what_if.find(request, BEST_FIT) is not None
+        assert what_if.find(Shape(request), BEST_FIT) is not None
     assert ledger.commit(Start(1, fit), queue, pool, 0.0) is not None
 
 

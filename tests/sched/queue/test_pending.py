@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 
 from fluxsched.core.jobspec import Request
 from fluxsched.errors import LimitExceeded, LocalProtocolError
+from fluxsched.sched.queue import pending
 from fluxsched.sched.queue.pending import CHUNK, PendingJobs, Waiting
+from fluxsched.sched.shape import Shape
 
 RequestOf = Callable[..., Request]
 
 
 @pytest.fixture(scope="session")
 def waiting(request_of: RequestOf) -> Callable[..., Waiting]:
-    one = request_of()
+    one = Shape(request_of())
 
     def build(jobid: int, priority: int = 16, t_submit_s: float = 0.0) -> Waiting:
         return Waiting(jobid, priority, 1000, t_submit_s, one, 0.0)
@@ -49,8 +51,10 @@ def test_priority_0_is_held_and_comes_back(waiting: Callable[..., Waiting]) -> N
     assert not queue.prioritize(7, 1)
 
 
-def test_limit_is_polite(waiting: Callable[..., Waiting]) -> None:
-    queue = PendingJobs(limit=2)
+def test_limit_is_polite(monkeypatch: pytest.MonkeyPatch, waiting: Callable[..., Waiting]) -> None:
+    assert pending.WAITING_MAX > 1_000_000  # as RFC 27 asks for
+    monkeypatch.setattr(pending, "WAITING_MAX", 2)
+    queue = PendingJobs()
     queue.add(waiting(1))
     queue.add(waiting(2))
     with pytest.raises(LimitExceeded, match="2 jobs wait"):

@@ -13,51 +13,52 @@ from fluxsched.core.jobspec import Request
 from fluxsched.sched.queue.orders import ORDERS, cores_asked, key_of
 from fluxsched.sched.queue.pending import PendingJobs, Skips, Waiting
 from fluxsched.sched.queue.sorted_jobs import CHUNK, CHUNKS_SKIPPED
+from fluxsched.sched.shape import Shape
 
 RequestOf = Callable[..., Request]
 
 
 @pytest.fixture(scope="session")
-def kinds(request_of: RequestOf) -> list[Request]:
-    return [request_of(slots=slots) for slots in (1, 2, 4)]
+def shapes(request_of: RequestOf) -> list[Shape]:
+    return [Shape(request_of(slots=slots)) for slots in (1, 2, 4)]
 
 
-def full(kinds: list[Request], n: int) -> PendingJobs:
+def full(shapes: list[Shape], n: int) -> PendingJobs:
     queue = PendingJobs()
     for jobid in range(n):
-        queue.add(Waiting(jobid, 16, 1000, 0.0, kinds[jobid % len(kinds)], 10.0 * (1 + jobid % 7)))
+        queue.add(Waiting(jobid, 16, 1000, 0.0, shapes[jobid % len(shapes)], 10.0 * (1 + jobid % 7)))
     return queue
 
 
-def test_a_request_that_failed_is_met_no_more(kinds: list[Request]) -> None:
-    queue, skips = full(kinds, 3 * CHUNK), Skips()
+def test_a_shape_that_failed_is_not_met_again(shapes: list[Shape]) -> None:
+    queue, skips = full(shapes, 3 * CHUNK), Skips()
     met = []
     for job in queue.walk(skips):
         assert job is not None
         met.append(job.jobid)
-        skips.kinds.add(id(job.request))
+        skips.fits_nowhere(job)
     assert met == [0, 1, 2]
 
 
-def test_a_limit_that_was_too_long_leaves_the_shorter_ones(kinds: list[Request]) -> None:
-    queue, skips = full(kinds, 500), Skips()
-    for request in kinds:
-        skips.too_long(request, 50.0)
-        skips.too_long(request, 30.0)
-        skips.too_long(request, 40.0)  # a longer one that fails later tells nothing new
+def test_a_limit_that_was_too_long_leaves_the_shorter_ones(shapes: list[Shape]) -> None:
+    queue, skips = full(shapes, 500), Skips()
+    for job in list(queue)[: len(shapes)]:
+        skips.too_long(job, 50.0)
+        skips.too_long(job, 30.0)
+        skips.too_long(job, 40.0)  # a longer one that fails later adds nothing
     assert {job.duration_s for job in queue.walk(skips) if job is not None} == {10.0, 20.0}
 
 
 def test_a_job_without_a_limit_is_longer_than_any(request_of: RequestOf) -> None:
     queue, skips = PendingJobs(), Skips()
-    queue.add(Waiting(1, 16, 1000, 0.0, request_of(), 0.0))
-    skips.too_long(next(iter(queue)).request, 1e9)
+    queue.add(Waiting(1, 16, 1000, 0.0, Shape(request_of()), 0.0))
+    skips.too_long(next(iter(queue)), 1e9)
     assert list(queue.walk(skips)) == []
 
 
-def test_a_long_walk_without_a_job_stops_for_breath(kinds: list[Request]) -> None:
-    queue, skips = full(kinds, (2 * CHUNKS_SKIPPED + 2) * 2 * CHUNK), Skips()
-    skips.kinds.update(map(id, kinds))
+def test_a_long_walk_without_a_job_pauses(shapes: list[Shape]) -> None:
+    queue, skips = full(shapes, (2 * CHUNKS_SKIPPED + 2) * 2 * CHUNK), Skips()
+    skips.unfit.update([shape.number for shape in shapes])
     walk = queue.walk(skips)
     assert next(walk) is None
     queue.remove(0)  # what happens meanwhile does no harm
@@ -69,10 +70,10 @@ JOBS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 2
 
 @given(JOBS, st.sampled_from(ORDERS))
 @settings(max_examples=60)
-def test_orders_are_total_and_stable(kinds: list[Request], jobs: list[tuple[int, int, int]], order: str) -> None:
+def test_orders_are_total_and_stable(shapes: list[Shape], jobs: list[tuple[int, int, int]], order: str) -> None:
     queue = PendingJobs()
     for jobid, (priority, hours, kind) in enumerate(jobs):
-        queue.add(Waiting(jobid, priority, 1000, float(jobid % 4), kinds[kind], 3600.0 * hours))
+        queue.add(Waiting(jobid, priority, 1000, float(jobid % 4), shapes[kind], 3600.0 * hours))
     met = [job for job in queue.walk(Skips(), order, 10.0) if job is not None]
     assert sorted(job.jobid for job in met) == list(range(len(jobs)))
     assert met == sorted(queue, key=key_of(order, 10.0))
@@ -82,22 +83,22 @@ def test_orders_are_total_and_stable(kinds: list[Request], jobs: list[tuple[int,
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_an_order_follows_changes(kinds: list[Request], order: str) -> None:
-    queue = full(kinds, 20)
+def test_an_order_follows_changes(shapes: list[Shape], order: str) -> None:
+    queue = full(shapes, 20)
     list(queue.walk(Skips(), order))  # asked for once, it is kept
     for jobid in range(0, 20, 3):
         queue.remove(jobid)
     queue.prioritize(1, 0)
     queue.prioritize(2, 31)
-    queue.add(Waiting(99, 16, 1000, 5.0, kinds[0], 15.0))
+    queue.add(Waiting(99, 16, 1000, 5.0, shapes[0], 15.0))
     assert list(queue.walk(Skips(), order, 50.0)) == sorted(queue, key=key_of(order, 50.0))
 
 
-def test_requests_are_counted_held_or_not(kinds: list[Request]) -> None:
-    queue = full(kinds, 3 * CHUNK)
-    queue.add(Waiting(10_000, 0, 1000, 0.0, kinds[0], 10.0))
+def test_shapes_are_counted_held_or_not(shapes: list[Shape]) -> None:
+    queue = full(shapes, 3 * CHUNK)
+    queue.add(Waiting(10_000, 0, 1000, 0.0, shapes[0], 10.0))
     queue.remove(1)
-    counted = dict.fromkeys(kinds, 0)
-    for request, waiting in queue.requests():
-        counted[request] += waiting
-    assert [counted[kind] for kind in kinds] == [CHUNK + 1, CHUNK - 1, CHUNK]
+    counted = dict.fromkeys(shapes, 0)
+    for shape, waiting in queue.shapes():
+        counted[shape] += waiting
+    assert [counted[shape] for shape in shapes] == [CHUNK + 1, CHUNK - 1, CHUNK]

@@ -1,0 +1,17 @@
+"""The R of a grant: out of blocks, with equal children joined, and no more children remembered than the limit."""
+
+from __future__ import annotations
+
+from fluxsched.core.idset import Idset
+from fluxsched.sched.effects import CHILDREN_CACHED_MAX, children, grouped
+
+
+def test_targets_with_equal_children_are_joined() -> None:
+    blocks = [(0, 0b110, 3, 0, ()), (0, 0b1000, 1, 0, ()), (1, 0b1, 3, 0, ())]
+    assert grouped(blocks) == [(Idset.parse("1-2,512"), children(3, 0)), (3, children(1, 0))]
+
+
+def test_remembered_children_are_bounded() -> None:
+    for cores in range(1, CHILDREN_CACHED_MAX + 10):
+        assert children(cores, 0).cores.mask == cores
+    assert children.cache_info().currsize == CHILDREN_CACHED_MAX
