@@ -173,6 +173,16 @@ def test_feasibility_tells_never_from_nonsense(hand):
     assert [rest[:2] for rest in hand.take("fail")] == [("never", errno.EOVERFLOW), ("nonsense", errno.EINVAL)]
 
 
+def test_a_second_alloc_of_a_job_that_runs_is_not_counted_as_waiting(hand):
+    bridge = hand.begin()
+    hand.alloc(1)
+    hand.turn()
+    hand.commits[0][1](BrokerReply())
+    hand.alloc(1)
+    assert "waits or runs already" in hand.take("log")[-1][1]
+    assert bridge.waiting == {}
+
+
 def test_a_second_alloc_of_a_job_changes_nothing(hand):
     bridge = hand.begin()
     hand.alloc(1)
@@ -226,6 +236,40 @@ def test_a_long_pass_is_cut_and_goes_on(hand):
     assert bridge.scheduler.stats()["granted"] == 5
 
 
+PACED = """
+from fluxsched.sched.policies.fifo import Fifo
+from fluxsched.sched.policy import PAUSE
+class Paced(Fifo):
+    name = "paced"
+    passes = 0
+    def schedule(self, view, now_s):
+        Paced.passes += 1
+        yield PAUSE
+        yield PAUSE
+        yield from super().schedule(view, now_s)
+"""
+
+
+def test_an_interrupted_pass_is_continued_and_meanwhile_only_questions_are_answered(hand, tmp_path):
+    file = tmp_path / "paced.py"
+    file.write_text(PACED)
+    bridge = hand.begin(f"policy={file}")
+    hand.alloc(1)
+    hand.step_s = SLICE_S
+    hand.turn()
+    hand.ask("sched.cancel", {"id": 1})
+    hand.ask("sched.resource-status", token="question")
+    assert [token for token, _ in hand.take("respond")] == ["question"]
+    hand.turn()
+    hand.step_s = 0.0
+    hand.turn()
+    assert bridge.scheduler.stats()["granted"] == 1
+    assert (bridge.policy.passes, bridge.session.kept) == (1, 0)
+    ((_, done),) = hand.commits
+    done(BrokerReply())
+    assert [answer["type"] for _, answer in hand.take("respond")] == [0], "the cancel came too late"
+
+
 def test_shrink_raises_nothing_and_the_free_of_what_is_gone_is_accepted(hand):
     bridge = hand.begin()
     hand.alloc(1, slots=8)
@@ -270,25 +314,6 @@ def test_an_expiration_is_granted_or_refused(hand):
     assert [token for token, *_ in hand.take("fail")] == ["whose", "denied"]
 
 
-def test_debug_bits_deny_allocs_and_tell_places(hand):
-    hand.begin(ranks="0")
-    hand.bits.add(2)
-    for jobid in (1, 2, 3):
-        hand.alloc(jobid, slots=2)
-    hand.turn()
-    told = [(token, answer["annotations"]["sched"].get("jobs_ahead")) for token, answer in hand.take("respond")]
-    assert told[-2:] == [(2, 0), (3, 1)]
-    hand.commits[0][1](BrokerReply())
-    hand.ask("sched.free", freed(1, "0", "0-1"))
-    hand.turn()
-    hand.commits[1][1](BrokerReply())
-    granted = hand.take("respond")[-1][1]["annotations"]["sched"]
-    assert granted == {"resource_summary": "rank0/core[0-1]", "reason_pending": None, "jobs_ahead": None}
-    hand.bits.add(1)
-    hand.alloc(4)
-    assert hand.take("respond")[-1][1] == {"id": 4, "type": 2, "note": "DEBUG_FAIL_ALLOC"}
-
-
 def test_an_end_of_the_stream_ends_the_module(hand):
     hand.begin()
     hand.answer("resource.acquire", errnum=errno.ECONNRESET, text="the resource module was unloaded")
@@ -306,88 +331,3 @@ def test_stats_count_passes_and_transactions(hand):
     assert stats["commits"] == {"in_flight": 1, "waiting": 0, "done": 0}
     assert stats["pending_jobs"] == 1
     assert stats["sched_passes"] == 2
-
-
-def test_a_job_that_overtakes_names_the_one_with_the_reservation(hand):
-    hand.begin("policy=easy", ranks="0-1")
-    hand.alloc(1, slots=3, duration=600)
-    hand.turn()
-    hand.alloc(2, slots=4, duration=600)
-    hand.alloc(3, duration=60)
-    hand.turn()
-    for _, done in hand.commits:
-        done(BrokerReply())
-    granted = {said["id"]: said["annotations"]["sched"] for _, said in hand.take("respond") if said["type"] == 0}
-    assert granted[1] == {"resource_summary": "rank0/core[0-1] rank1/core0"}
-    assert granted[3]["backfill"] == "ƒ3"
-
-
-def test_who_comes_later_and_overtakes_leaves_the_estimate_as_it_is(hand):
-    hand.begin("policy=easy", ranks="0-1")
-    hand.alloc(1, slots=3, duration=600)
-    hand.alloc(2, slots=4, duration=600)
-    hand.turn()
-    assert estimates(hand) == {2: 1600.0}
-    hand.alloc(3, duration=60)  # nothing else has happened: the plan of the last pass is gone on with
-    hand.turn()
-    assert estimates(hand) == {}
-    hand.commits[-1][1](BrokerReply())
-    ((_, answer),) = hand.take("respond")
-    assert answer["annotations"]["sched"]["backfill"] == "ƒ3"
-
-
-def estimates(hand):
-    """What jobs were told of their start since the last look, the latest first of each."""
-    told = [(answer["id"], answer["annotations"]["sched"]) for _, answer in hand.take("respond") if answer["type"] < 2]
-    return {jobid: sched["t_estimate"] for jobid, sched in told if "t_estimate" in sched}
-
-
-def test_a_forecast_estimates_the_first_jobs_and_takes_back_what_no_longer_holds(hand):
-    hand.begin("policy=fifo", "forecast=yes", ranks="0")
-    hand.alloc(1, slots=2, duration=600)
-    hand.turn()
-    hand.alloc(2, slots=2, duration=60)
-    hand.alloc(3, slots=2, duration=60)
-    hand.turn()
-    assert estimates(hand) == {2: 1600.0, 3: 1660.0}
-    hand.alloc(5, slots=2, duration=60)
-    hand.turn()
-    assert estimates(hand) == {5: 1720.0}
-    hand.ask("sched.cancel", {"id": 5})
-    hand.turn()
-    assert estimates(hand) == {}
-    hand.alloc(4, slots=2, priority=20)  # nobody knows when it ends
-    hand.turn()
-    assert estimates(hand) == {4: 1600.0, 2: None, 3: None}
-
-
-def test_a_job_that_is_no_longer_the_head_is_told_so(hand):
-    hand.begin("policy=easy", ranks="0")
-    hand.alloc(1, slots=2, duration=600)
-    hand.turn()
-    hand.alloc(2, slots=2, duration=60)
-    hand.turn()
-    assert estimates(hand) == {2: 1600.0}
-    hand.alloc(3, slots=2, duration=60, priority=20)
-    hand.turn()
-    assert estimates(hand) == {3: 1600.0, 2: None}
-    hand.ask("sched.cancel", {"id": 3})
-    hand.turn()
-    assert estimates(hand) == {2: 1600.0}
-    hand.commits[0][1](BrokerReply())
-    hand.ask("sched.free", freed(1, "0", "0-1"))
-    hand.turn()
-    hand.commits[1][1](BrokerReply())
-    assert estimates(hand) == {2: None}
-
-
-def test_who_starts_at_once_is_told_nothing_else_and_who_waits_is_told_in_one_message(hand):
-    hand.begin("policy=easy", ranks="0")
-    hand.alloc(1, slots=2)  # without a limit: worth a warning, if it has to wait
-    hand.turn()
-    assert hand.take("respond") == []
-    hand.alloc(2, slots=2)
-    assert hand.take("respond") == []
-    hand.turn()
-    ((_, answer),) = hand.take("respond")
-    assert answer["annotations"]["sched"].keys() == {"warning", "reason_pending"}

@@ -14,14 +14,15 @@ from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
 from fluxsched.protocol.framing.header import RESPONSE, Message, decode, make_error, make_request, make_response
 from fluxsched.protocol.messages.alloc import ANNOTATE, AllocResponse, SchedCancelRequest
 from fluxsched.runtime.loop.turns import SHARE_S, Timer, Turns
-from fluxsched.runtime.scheduler_process.host import DEFERRED_MAX, SchedulerHost
+from fluxsched.runtime.scheduler_process.host import KEPT_MAX, SchedulerHost
+from fluxsched.runtime.scheduler_process.session import SessionState
 from fluxsched.sched.effects import Effect
 from fluxsched.sched.engine.notices import TELL_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fifo import Fifo
 
-BURST = 3 * DEFERRED_MAX
+BURST = 3 * KEPT_MAX
 
 
 class Ticking:
@@ -38,8 +39,8 @@ class Ticking:
         return self.now_s
 
 
-class Noting(Scheduler):
-    """Notes what it was asked to cancel."""
+class Recording(Scheduler):
+    """Records which jobs it was asked to cancel."""
 
     def __init__(self, policy: Fifo) -> None:
         super().__init__(policy)
@@ -71,18 +72,68 @@ class Wire:
     def close(self) -> None: ...
 
 
+class Owner(Wire):
+    """The instance behind the wire: four cores of a group, and what owners of jobs are told."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.annotated: list[tuple[int, dict[str, Any]]] = []
+        self.answers: list[Message] = []
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        super().send(frames)
+        for message in self.sent:
+            self.take(message)
+        self.sent.clear()
+
+    def take(self, message: Message) -> None:
+        lite = [{"rank": "0", "children": {"core": "0-3"}}]
+        execution = {"R_lite": lite, "starttime": 0.0, "expiration": 0.0, "nodelist": ["n0"]}
+        grow = {"type": "grow", "resources": {"version": 1, "execution": execution}, "online": "0", "offline": ""}
+        match message.topic:
+            case "me.ping":
+                self.answers.append(message)
+            case "resource.acquire":
+                self.put(make_response(message, codec.pack(grow)))
+            case "job-manager.sched-hello":
+                self.put(make_error(message, errno.ENODATA))
+            case "job-manager.sched-ready":
+                self.put(make_response(message, codec.pack({"count": 0})))
+            case "sched.alloc":
+                answer = codec.unpack(message.payload, AllocResponse)
+                if answer.type == ANNOTATE:
+                    self.annotated.append((answer.id, (answer.annotations or {})["sched"]))
+
+    def put(self, message: Message) -> None:
+        self.frames += pack_bundles([message])
+
+    def ask(self, topic: str, payload: dict[str, Any]) -> None:
+        self.put(make_request(topic, codec.pack(payload)))
+
+    def alloc(self, jobid: int, duration_s: float) -> None:
+        slot = {"type": "slot", "count": 4, "label": "task", "with": [{"type": "core", "count": 1}]}
+        task = {"command": ["true"], "slot": "task", "count": {"per_slot": 1}}
+        system = {"system": {"duration": duration_s}}
+        spec = {"version": 1, "resources": [slot], "tasks": [task], "attributes": system}
+        self.ask("sched.alloc", {"id": jobid, "priority": 16, "userid": 1, "t_submit": 1.0, "jobspec": spec})
+
+
 async def test_a_question_overtakes_a_burst_and_the_burst_keeps_its_order() -> None:
-    scheduler = Noting(Fifo())
+    scheduler, wire, turns = Recording(Fifo()), Owner(), Turns(Ticking())
+    host = SchedulerHost(wire, scheduler, ("default",), turns, "me")
+    turns.start(asyncio.get_running_loop())
+    host.start()
+    while host.session.state is not SessionState.READY:
+        turns.wake()
+        await asyncio.sleep(0)
     canceled = scheduler.canceled
     burst = [make_request("sched.cancel", codec.pack(SchedCancelRequest(id=jobid))) for jobid in range(BURST)]
-    at = DEFERRED_MAX // 2
-    wire = Wire([*burst[:at], make_request("me.ping", codec.pack({}), matchtag=7), *burst[at:]])
-    turns = Turns(Ticking())
-    SchedulerHost(wire, scheduler, ("default",), turns, "me")
-    turns.start(asyncio.get_running_loop())
-    while not wire.sent:
+    at = KEPT_MAX // 2
+    wire.frames = pack_bundles([*burst[:at], make_request("me.ping", codec.pack({}), matchtag=7), *burst[at:]])
+    turns.wake()
+    while not wire.answers:
         await asyncio.sleep(0)
-    [answer] = wire.sent
+    [answer] = wire.answers
     assert (answer.type, answer.topic, answer.matchtag, answer.errnum) == (RESPONSE, "me.ping", 7, 0)
     assert len(canceled) < at
     assert wire.frames, "no more is read than can be kept"
@@ -119,50 +170,6 @@ class VirtualTime:
             if timer.call is not None:
                 timer.call()
         self.now_s = until_s
-
-
-class Owner(Wire):
-    """The instance behind the wire: four cores of a group, and what owners of jobs are told."""
-
-    def __init__(self) -> None:
-        super().__init__([])
-        self.annotated: list[tuple[int, dict[str, Any]]] = []
-        self.grants = 0
-
-    def send(self, frames: Sequence[bytes]) -> None:
-        super().send(frames)
-        for message in self.sent:
-            self.take(message)
-        self.sent.clear()
-
-    def take(self, message: Message) -> None:
-        lite = [{"rank": "0", "children": {"core": "0-3"}}]
-        execution = {"R_lite": lite, "starttime": 0.0, "expiration": 0.0, "nodelist": ["n0"]}
-        grow = {"type": "grow", "resources": {"version": 1, "execution": execution}, "online": "0", "offline": ""}
-        match message.topic:
-            case "resource.acquire":
-                self.put(make_response(message, codec.pack(grow)))
-            case "job-manager.sched-hello":
-                self.put(make_error(message, errno.ENODATA))
-            case "job-manager.sched-ready":
-                self.put(make_response(message, codec.pack({"count": 0})))
-            case "sched.alloc":
-                answer = codec.unpack(message.payload, AllocResponse)
-                if answer.type == ANNOTATE:
-                    self.annotated.append((answer.id, (answer.annotations or {})["sched"]))
-
-    def put(self, message: Message) -> None:
-        self.frames += pack_bundles([message])
-
-    def ask(self, topic: str, payload: dict[str, Any]) -> None:
-        self.put(make_request(topic, codec.pack(payload)))
-
-    def alloc(self, jobid: int, duration_s: float) -> None:
-        slot = {"type": "slot", "count": 4, "label": "task", "with": [{"type": "core", "count": 1}]}
-        task = {"command": ["true"], "slot": "task", "count": {"per_slot": 1}}
-        system = {"system": {"duration": duration_s}}
-        spec = {"version": 1, "resources": [slot], "tasks": [task], "attributes": system}
-        self.ask("sched.alloc", {"id": jobid, "priority": 16, "userid": 1, "t_submit": 1.0, "jobspec": spec})
 
 
 def test_a_change_that_was_kept_back_is_told_in_time_though_nothing_happens() -> None:

@@ -1,0 +1,376 @@
+"""A scheduler's conversation with resource module and job manager (RFC 27, RFC 28 draft): messages in, effects out.
+
+    start -> acquire each group -> first grow of each -> hello, running jobs -> ready -> requests, and passes between
+
+Law: the state table says what may happen when. A request that it does not list for the state is kept, in order, and so
+is a change of resources while a pass is under way; a question overtakes what is kept. Nothing here knows bytes, JSON, a
+KVS, a socket or a clock: the scheduler process, the Flux module and the simulator each perform these effects their way.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
+from math import inf
+from typing import Any, NamedTuple, TypeAlias
+
+from fluxsched.core.group_change import GroupChange
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.rlite import parse_entries
+from fluxsched.errors import FluxschedError, InvalidValue, RemoteProtocolError, RPCError
+from fluxsched.protocol.messages import alloc as msg
+from fluxsched.protocol.messages.jobs import RaiseRequest
+from fluxsched.protocol.sessions.acquire_client import AcquireClient
+from fluxsched.protocol.sessions.machine import step
+from fluxsched.sched import effects as sched
+from fluxsched.sched.engine.group_changes import apply
+from fluxsched.sched.engine.scheduler import Scheduler
+
+ACQUIRE, RELEASE = "resource.acquire", "resource.release"
+HELLO, READY, RAISE = "job-manager.sched-hello", "job-manager.sched-ready", "job-manager.raise"
+"""The topics of our own requests."""
+
+RESTART = "scheduler-restart"
+"""The type of the exception on a running job that cannot be taken over (RFC 27, Hello)."""
+
+
+class SessionState(Enum):
+    """Where a scheduler stands."""
+
+    IDLE = "not started"
+    ACQUIRING = "a group has not grown yet"
+    HELLO = "running jobs are taken over"
+    READYING = "they all are, and sched-ready is sent"
+    READY = "requests are handled"
+    DECIDING = "a pass is under way"
+    ENDED = "an error ended it, or its adapter did"
+
+
+_S = SessionState
+_END = {"end": _S.ENDED}
+SESSION: Mapping[SessionState, Mapping[str, SessionState]] = {
+    _S.IDLE: {"start": _S.ACQUIRING, **_END},
+    _S.ACQUIRING: {"change": _S.ACQUIRING, "acquired": _S.HELLO, **_END},
+    _S.HELLO: {"change": _S.HELLO, "job": _S.HELLO, "known": _S.READYING, **_END},
+    _S.READYING: {"change": _S.READYING, "ready": _S.READY, **_END},
+    _S.READY: {"change": _S.READY, "question": _S.READY, "request": _S.READY, "decide": _S.DECIDING, **_END},
+    _S.DECIDING: {"question": _S.DECIDING, "decide": _S.DECIDING, "decided": _S.READY, **_END},
+    _S.ENDED: _END,
+}
+"""What may happen in each state; requests, questions and changes that are not listed are kept until they are."""
+
+_SERVING = (SessionState.READY, SessionState.DECIDING)
+
+
+class Call(NamedTuple):
+    """Send a request of ours and give its answers to `answered`. `message` None: no payload; `group`: of a stream."""
+
+    topic: str
+    message: Any = None
+    streaming: bool = False
+    group: str = ""
+
+
+class Respond(NamedTuple):
+    """Answer the request that came with `token`; an alloc request may get more answers, by job id (RFC 27)."""
+
+    token: Any
+    message: Any = None
+
+
+class Fail(NamedTuple):
+    """The request that came with `token` was wrong or is refused: answer it with this error if it wants an answer."""
+
+    token: Any
+    topic: str
+    error: FluxschedError
+
+
+class End(NamedTuple):
+    """The scheduler cannot go on."""
+
+    reason: str
+
+
+class Log(NamedTuple):
+    """A line for the log."""
+
+    text: str
+    is_error: bool = False
+
+
+SessionEffect: TypeAlias = sched.Effect | Call | Respond | Fail | End | Log
+"""The scheduler's `Release` and `Raise` come out as calls; its answers to alloc requests as they are."""
+
+Effects: TypeAlias = Sequence[SessionEffect]
+_Handler: TypeAlias = Callable[[Any, Any, float], Effects]
+
+
+class SchedulerSession:
+    """Joins one scheduler to the peers of its adapter.
+
+    `streams` are the acquire streams by group, one per group; `read` makes a Jobspec of what an alloc request carries
+    (raises InvalidValue: the job is denied). `queue_depth` is that of sched-ready, None for unlimited. Times are wall
+    time in seconds.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        streams: Mapping[str, AcquireClient],
+        read: Callable[[Any], Jobspec],
+        *,
+        partial_ok: bool = True,
+        queue_depth: int | None = None,
+    ) -> None:
+        self.scheduler = scheduler
+        self.state = SessionState.IDLE
+        self._streams = streams
+        self._typed = all(stream.typed for stream in streams.values())
+        self._read = read
+        self._partial_ok = partial_ok
+        self._queue_depth = queue_depth
+        self._no_grow = set(streams)
+        self._kept: deque[tuple[_Handler, Any, Any, str, float]] = deque()
+        self._pass: Iterator[sched.Effect] = iter(())
+        self._handlers: dict[str, _Handler] = {
+            "sched.alloc": self._alloc,
+            "sched.free": self._free,
+            "sched.cancel": self._cancel,
+            "sched.prioritize": self._prioritize,
+            "sched.expiration": self._expiration,
+        }
+        self._questions: dict[str, _Handler] = {
+            "sched.why": self._why,
+            "sched.resource-status": self._resource_status,
+            "feasibility.check": self._feasibility,
+        }
+
+    # ---- requests
+
+    def receive(self, topic: str, message: Any, token: Any, now_s: float) -> Effects:
+        """Take a request: a question is answered at once, everything else is kept for `work`.
+
+        Before ready, questions are kept, too. Raises RPCError (ENOSYS) for a topic that is not of this protocol.
+        """
+        handler = self._handlers.get(topic)
+        if handler is None:
+            handler = self._questions.get(topic)
+            if handler is None:
+                raise RPCError(f"Unknown service method '{topic}'", errno.ENOSYS)
+            if "question" in SESSION[self.state]:
+                return self._handle((handler, message, token, topic, now_s))
+        if self.state is not SessionState.ENDED:
+            self._kept.append((handler, message, token, topic, now_s))
+        return ()
+
+    @property
+    def kept(self) -> int:
+        """How much was received and is not handled yet."""
+        return len(self._kept)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `work` would handle something now."""
+        return bool(self._kept) and self.state is SessionState.READY
+
+    def work(self, limit: int) -> Effects:
+        """Handle at most so much of what is kept, in order; nothing before ready or while a pass is under way."""
+        found: list[SessionEffect] = []
+        kept = self._kept
+        while kept and limit and self.state is SessionState.READY:
+            limit -= 1
+            handler, message, token, topic, now_s = kept.popleft()
+            try:  # as in _handle, whose call would cost as much again as many a request
+                found += handler(message, token, now_s)
+            except FluxschedError as fault:
+                found.append(Fail(token, topic, fault))
+        return found
+
+    def _handle(self, one: tuple[_Handler, Any, Any, str, float]) -> Effects:
+        handler, message, token, topic, now_s = one
+        try:
+            return handler(message, token, now_s)
+        except FluxschedError as fault:
+            return [Fail(token, topic, fault)]
+
+    # ---- our own requests
+
+    def start(self) -> Effects:
+        """Begin: acquire every group."""
+        self._step("start")
+        return [Call(ACQUIRE, stream.request(), True, group) for group, stream in self._streams.items()]
+
+    def answered(self, call: Call, answer: Any, error: RPCError | None, now_s: float) -> Effects:
+        """Take an answer or an error: of an acquire stream the payload, or a GroupChange; of others the message.
+
+        A hello answer needs its `R`; see `refuse_job` for one whose R the adapter cannot get.
+        """
+        if self.state is SessionState.ENDED:
+            return ()
+        if call.topic == RAISE:
+            return () if error is None else [Log(f"{RAISE}: {error}", is_error=True)]
+        if call.topic == ACQUIRE and error is None:
+            if self.state in _SERVING:
+                self._kept.append((self._change_in_turn, answer, call, ACQUIRE, now_s))
+                return ()
+            return self._change_in_turn(answer, call, now_s)
+        if call.topic == HELLO and error is not None and error.errnum == errno.ENODATA:
+            self._step("known")
+            depth = self._queue_depth
+            return [Call(READY, msg.ReadyRequest("unlimited") if depth is None else msg.ReadyRequest("limited", depth))]
+        if error is not None:
+            group = f" of group {call.group!r}" if call.topic == ACQUIRE and self._typed else ""
+            return self.end(f"{call.topic}{group}: {error}")
+        if call.topic == HELLO:
+            return self._take_over(answer)
+        if call.topic == READY:
+            self._step("ready")
+        return ()
+
+    def _change_in_turn(self, answer: Any, call: Call, now_s: float) -> Effects:
+        """What a stream says; a fault in it ends the session, since what we hold would no longer be what we think."""
+        try:
+            return self._changed(call.group, answer, now_s)
+        except FluxschedError as fault:
+            return self.end(str(fault))
+
+    def _changed(self, group: str, answer: Any, now_s: float) -> Effects:
+        stream, found = self._streams[group], list[SessionEffect]()
+        if isinstance(answer, GroupChange):
+            stream.accept(answer)
+            change = answer
+        else:
+            change = stream.receive(answer)
+        if change.expiration_s is not None:
+            found.append(Log(f"resource expiration updated to {change.expiration_s:.2f}"))
+        found += self.outgoing(apply(self.scheduler, group, change, typed=stream.typed, now_s=now_s))
+        if group in self._no_grow:
+            self._no_grow.discard(group)
+            if not self._no_grow:
+                self._step("acquired")
+                groups = list(self._streams) if self._typed else None
+                found.append(Call(HELLO, msg.HelloRequest(self._partial_ok, groups), True))
+        return found
+
+    def _take_over(self, job: msg.HelloResponse) -> Effects:
+        self._step("job")
+        try:
+            if job.R is None:
+                raise RemoteProtocolError(f"hello of job {job.id} carries no R")
+            resources, free = ResourceSet.parse(job.R), Idset.parse(job.free or "")
+            if not self._typed and (unknown := resources.ranks - free - self._acquired()):
+                raise RemoteProtocolError(f"ranks {unknown} are not among the acquired ones")
+            return self.scheduler.hello(job.id, job.priority, job.userid, job.t_submit, resources, free)
+        except FluxschedError as fault:
+            return self.refuse_job(job.id, fault)
+
+    def refuse_job(self, jobid: int, fault: FluxschedError) -> Effects:
+        """A running job cannot be taken over: RFC 27 asks for a fatal exception, as its resources may be given away."""
+        note = f"failed to reallocate R for running job: {fault}"
+        what = f"hello: cannot take over {format_f58(jobid)}, raising a fatal exception on it: {fault}"
+        return [Log(what, is_error=True), Call(RAISE, RaiseRequest(id=jobid, type=RESTART, severity=0, note=note))]
+
+    def _acquired(self) -> Idset:
+        found = EMPTY
+        for stream in self._streams.values():
+            found |= stream.acquired
+        return found
+
+    # ---- handlers
+
+    def _alloc(self, job: Any, token: Any, now_s: float) -> Effects:
+        try:
+            jobspec = self._read(job.jobspec)
+        except InvalidValue as fault:
+            return [Respond(token, msg.AllocResponse(job.id, msg.DENY, note=str(fault)))]
+        return self.scheduler.alloc(job.id, job.priority, job.userid, job.t_submit or 0.0, jobspec)
+
+    def _free(self, job: Any, token: Any, now_s: float) -> Effects:
+        given = ResourceSet(parse_entries(job.R.execution.R_lite).entries)  # its hosts and times do not matter
+        return self.outgoing(self.scheduler.free(job.id, given, job.final))
+
+    def _cancel(self, job: msg.SchedCancelRequest, token: Any, now_s: float) -> Effects:
+        return self.scheduler.cancel(job.id)
+
+    def _prioritize(self, wanted: msg.PrioritizeRequest, token: Any, now_s: float) -> Effects:
+        return self.scheduler.prioritize(wanted.jobs)
+
+    def _expiration(self, wanted: msg.ExpirationRequest, token: Any, now_s: float) -> Effects:
+        return [*self.scheduler.expiration(wanted.id, float(wanted.expiration)), Respond(token)]
+
+    def _why(self, wanted: msg.SchedWhyRequest, token: Any, now_s: float) -> Effects:
+        found = self.scheduler.why(wanted.id, now_s)
+        answer = msg.SchedWhyResponse(
+            wanted.id, found.reason, found.earliest_s, found.rule or None, found.when or None
+        )
+        return [Respond(token, answer)]
+
+    def _resource_status(self, wanted: Any, token: Any, now_s: float) -> Effects:
+        parts = zip(("all", "down", "allocated"), self.scheduler.resource_status(), strict=True)
+        return [Respond(token, {name: part.to_json() for name, part in parts})]
+
+    def _feasibility(self, wanted: Any, token: Any, now_s: float) -> Effects:
+        why = self.scheduler.feasible(self._read(wanted.jobspec))
+        if why is not None:
+            raise RPCError(why, errno.EOVERFLOW)
+        return [Respond(token)]
+
+    # ---- passes
+
+    def decide(self, now_s: float) -> Iterator[sched.Effect]:
+        """The effects of a pass, one by one. Who stops taking them calls it again, and the pass goes on.
+
+        Who takes the last one calls `decided`, also if the policy raised, or to drop the pass. Empty before ready.
+        """
+        if self.state is SessionState.READY:  # as the table has it; looking there takes longer than a small pass
+            self.state = SessionState.DECIDING
+            self._pass = iter(self.scheduler.schedule(now_s))
+        return self._pass if self.state is SessionState.DECIDING else iter(())
+
+    def decided(self) -> None:
+        """The pass is over, or is dropped between two decisions: those that were made stand."""
+        if self.state is SessionState.DECIDING:
+            self.state = SessionState.READY
+            self._pass = iter(())
+
+    @property
+    def may_decide(self) -> bool:
+        """Whether a pass can begin or go on."""
+        return self.state in _SERVING
+
+    @property
+    def next_notice_s(self) -> float:
+        """When a pass is due though nothing happens; inf if never (see `Scheduler.next_notice_s`)."""
+        return self.scheduler.next_notice_s if self.state is SessionState.READY else inf
+
+    # ---- within
+
+    def outgoing(self, effects: Sequence[sched.Effect]) -> Effects:
+        """The scheduler's effects, releases and exceptions as the calls that they are."""
+        return [self._outgoing(effect) for effect in effects] if effects else ()
+
+    def _outgoing(self, effect: sched.Effect) -> SessionEffect:
+        match effect:
+            case sched.Release(group, targets):
+                return Call(RELEASE, self._streams[group].release(targets))
+            case sched.Raise(jobid, note):
+                return Call(RAISE, RaiseRequest(id=jobid, type="exec", severity=0, note=note))
+        return effect
+
+    def end(self, reason: str) -> Effects:
+        """Go no further: nothing is handled or decided from now on. The reason is an effect once."""
+        if self.state is SessionState.ENDED:
+            return ()
+        self._step("end")
+        self._kept.clear()
+        self._pass = iter(())
+        return [End(reason)]
+
+    def _step(self, event: str) -> None:
+        self.state = step(SESSION, self.state, event)
