@@ -70,14 +70,12 @@ class Request:
 
 def parse_resources(obj: object, constraint: Constraint) -> tuple[Request, str]:
     """The request of a `resources` list and the label of its slot. Raises InvalidValue naming the path."""
-    (vertex,), shared = _parted(obj, "resources", ("node", "slot"), "one vertex, a node or a slot")
-    where, vertex = vertex
+    ((where, vertex),), shared = _parted(obj, "resources", ("node", "slot"), "one vertex, a node or a slot")
     nodes, exclusive = None, False
     node_amounts: Amounts = ()
     if vertex["type"] == "node":
         nodes, exclusive = _count(vertex, where), vertex.get("exclusive", False)
-        ((below,), node_amounts) = _parted(vertex.get("with"), f"{where}.with", ("slot",), "one slot")
-        where, vertex = below
+        ((where, vertex),), node_amounts = _parted(vertex.get("with"), f"{where}.with", ("slot",), "one slot")
     label = vertex.get("label")
     if not isinstance(label, str) or not label:
         raise InvalidValue(f"{where}.label: a slot needs a label, a string that is not empty, for tasks to refer to")

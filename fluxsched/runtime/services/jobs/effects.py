@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -119,9 +119,8 @@ class JobEffects:
 
     def perform(self, effects: Iterable[Any]) -> None:
         """Perform effects in order."""
-        performers = self._performers
         for one in effects:
-            performers[type(one)](self, one)
+            _PERFORMERS[type(one)](self, one)
 
     def _persist(self, one: effect.Persist) -> None:
         ended = one.events[-1]["name"] == "clean"
@@ -210,22 +209,6 @@ class JobEffects:
     def _timers_due(self) -> None:
         self.perform(self.manager.due(self.turns.clock.wall_s()))
 
-    _performers: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
-        effect.Persist: _persist,
-        effect.SchedAlloc: _sched_alloc,
-        effect.SchedFree: _sched_free,
-        effect.SchedCancel: _sched_cancel,
-        effect.SchedPrioritize: _sched_prioritize,
-        effect.SchedExpiration: _sched_expiration,
-        effect.Held: _held,
-        effect.Unheld: _unheld,
-        effect.StartShells: _start,
-        effect.Kill: _kill,
-        effect.WakeAt: _wake_at,
-        effect.UpdateDone: _update_done,
-        effect.SaveQueue: _save_queue,
-    }
-
     # -- execution ----------------------------------------------------------------------------------------------
 
     def _launch(self, jobid: int) -> None:
@@ -312,3 +295,20 @@ class JobEffects:
 def _peer(one: Any) -> Peer:
     peer: Peer = one.scheduler
     return peer
+
+
+_PERFORMERS: dict[type, Callable[[JobEffects, Any], None]] = {
+    effect.Persist: JobEffects._persist,
+    effect.SchedAlloc: JobEffects._sched_alloc,
+    effect.SchedFree: JobEffects._sched_free,
+    effect.SchedCancel: JobEffects._sched_cancel,
+    effect.SchedPrioritize: JobEffects._sched_prioritize,
+    effect.SchedExpiration: JobEffects._sched_expiration,
+    effect.Held: JobEffects._held,
+    effect.Unheld: JobEffects._unheld,
+    effect.StartShells: JobEffects._start,
+    effect.Kill: JobEffects._kill,
+    effect.WakeAt: JobEffects._wake_at,
+    effect.UpdateDone: JobEffects._update_done,
+    effect.SaveQueue: JobEffects._save_queue,
+}
