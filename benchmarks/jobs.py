@@ -4,10 +4,11 @@
     python benchmarks/jobs.py --paced 5000 --duration 10                                  how long each takes
     python benchmarks/jobs.py --waiting 1000000                                           with so many in the queue
     ... --probe       how long another client's calls take meanwhile
+    ... --client      as a plain program does it: gather all `submit`, then all `wait`
     ... --distinct    no two jobspecs alike, so that none is found among those read before
 
-One client bundles its submits and follows the jobs by one subscription. CPU time of each process is printed, since the
-machine may be shared. Peers' figures: see benchmarks/README.md.
+One client bundles its submits and follows the jobs by one subscription (with `--client` it waits for each). CPU time of
+each process is printed, since the machine may be shared. Peers' figures: see benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -83,6 +84,17 @@ async def burst(uri: str, jobs: int, window: int, specs: Jobspecs) -> float:
         elapsed_s = time.perf_counter() - begin_s
         await asyncio.gather(*answers)
         return elapsed_s
+
+
+async def gathered(uri: str, jobs: int, window: int, specs: Jobspecs) -> float:
+    """Seconds from the first submit to the last job inactive, all submitted at once, then all waited for."""
+    wanted = [specs.next() for _ in range(jobs)]
+    async with fluxsched.connect(uri) as h:
+        await h.rpc("instance.info")
+        begin_s = time.perf_counter()
+        ids = await asyncio.gather(*[h.submit(jobspec) for jobspec in wanted])
+        await asyncio.gather(*[h.wait(jobid) for jobid in ids])
+        return time.perf_counter() - begin_s
 
 
 async def paced(uri: str, rate: float, duration_s: float, specs: Jobspecs) -> list[float]:
@@ -208,12 +220,13 @@ def _resident_mib(pid: int) -> int:
 def measure_bursts(options: argparse.Namespace, uri: str) -> None:
     """Jobs a second, run by run."""
     usage, specs = Usage(uri), Jobspecs(options.distinct, RUN_S)
-    asyncio.run(burst(uri, min(options.jobs, 500), options.window, specs))
+    run = gathered if options.client else burst
+    asyncio.run(run(uri, min(options.jobs, 500), options.window, specs))
     rates = []
     for _ in range(options.runs):
         before = usage.cpu_s()
         with probing(options.probe, uri):
-            elapsed_s = asyncio.run(burst(uri, options.jobs, options.window, specs))
+            elapsed_s = asyncio.run(run(uri, options.jobs, options.window, specs))
         used = ", ".join(f"{name} {value:.0f}" for name, value in usage.since(before, options.jobs / 1e6).items())
         rates.append(options.jobs / elapsed_s)
         print(f"{rates[-1]:8.0f} jobs/s   CPU us a job: {used}; {usage.resident()}", flush=True)
@@ -254,6 +267,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=3000)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--window", type=int, default=512, help="jobs under way at once")
+    parser.add_argument("--client", action="store_true", help="gather all submits, then all waits")
     parser.add_argument("--distinct", action="store_true", help="no two jobspecs are alike")
     parser.add_argument("--paced", type=float, help="submit so many jobs a second")
     parser.add_argument("--duration", type=float, default=10.0, help="for so long (seconds)")

@@ -5,6 +5,7 @@ Law: a matchtag belongs to one call until its last response has come, even when 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -92,6 +93,15 @@ class Calls:
     def cancel(self, matchtag: int, topic: str) -> Message:
         """The request that ends the stream `matchtag` of `topic`; its last response (ENODATA) is still to come."""
         return tell(f"{topic}-cancel", pack(CancelRequest(matchtag)))
+
+    def open(self) -> Iterator[tuple[str, Any]]:
+        """Topic and token of every call that waits, the oldest first."""
+        return ((call.topic, call.token) for call in self._calls.values())
+
+    def abandon(self) -> list[Any]:
+        """The tokens of all calls that wait: the connection is lost, and no response will come."""
+        calls, self._calls = self._calls, {}
+        return [call.token for call in calls.values()]
 
     def _tag(self) -> int:
         tag = self._last

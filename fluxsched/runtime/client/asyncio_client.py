@@ -1,6 +1,6 @@
 """The asynchronous client: `async with fluxsched.connect() as h: ...`.
 
-What one turn of the loop sends leaves as one bundle. To follow thousands of jobs, `watch` them with one stream.
+What one turn of the loop sends leaves in bundles. To follow thousands of jobs, `watch` them with one stream.
 """
 
 from __future__ import annotations
@@ -8,37 +8,85 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from types import TracebackType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.errors import RPCError
+from fluxsched.errors import FluxschedError, RPCError
 from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
-from fluxsched.protocol.framing.header import NORESPONSE, RESPONSE, Message, decode, encode, make_request
-from fluxsched.protocol.sessions.rpc import Answer, Calls
-from fluxsched.runtime.client.blocking import TIMEOUT_S
+from fluxsched.protocol.framing.bundle import BUNDLE_MESSAGES_MAX, pack_bundles
+from fluxsched.protocol.framing.header import NORESPONSE, Message, make_request
+from fluxsched.protocol.sessions.rpc import Answer
+from fluxsched.runtime.client.calls import TIMEOUT_S, AsyncCalls, Object, TypedCall
 from fluxsched.runtime.system.live_instances import find_uri
 from fluxsched.transport.base import Client
 from fluxsched.transport.zeromq import ZmqClient
 
 RECEIVE_MAX = 1024
 """Messages taken in one go before other tasks of the loop run."""
+LOOK_S = 1.0
+"""How often calls that have waited too long are looked for (seconds)."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Reply(asyncio.Future[R]):
+    """The result of one call, to be awaited; the request is under way already.
+
+    It is also fit for `asyncio.create_task`, like the coroutine of an `async def`, and needs no task of its own.
+    """
+
+    def __init__(self, read: Callable[[bytes | None], R], loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._read = read
+        self._awaited: Generator[Any, None, R] | None = None
+        self.due_s: float | None = None
+        """When it has waited too long (the loop's time); None: not by the usual timeout."""
+
+    def __call__(self, answer: Answer) -> None:
+        """The answer has arrived."""
+        if self.done():
+            return
+        if answer.error is not None:
+            self.set_exception(answer.error)
+            return
+        try:
+            self.set_result(self._read(answer.payload))
+        except FluxschedError as fault:
+            self.set_exception(fault)
+
+    def send(self, value: None) -> Any:
+        """See `collections.abc.Coroutine`."""
+        return self._steps().send(value)
+
+    def throw(self, *fault: Any) -> Any:
+        """See `collections.abc.Coroutine`."""
+        return self._steps().throw(*fault)
+
+    def _steps(self) -> Generator[Any, None, R]:
+        if self._awaited is None:
+            self._awaited = self.__await__()
+        return self._awaited
+
+    def close(self) -> None:
+        """See `collections.abc.Coroutine`."""
+        self.cancel()
 
 
 class Stream:
     """Answers of one streaming call, in order; `async for` ends on ENODATA."""
 
-    def __init__(self, handle: AsyncHandle, topic: str, matchtag: int) -> None:
+    def __init__(self, handle: AsyncHandle, topic: str) -> None:
         self._handle = handle
         self._topic = topic
-        self._matchtag = matchtag
+        self.matchtag = 0
         self._answers: deque[Answer] = deque()
         self._arrived = asyncio.Event()
         self._ended = False
 
-    def put(self, answer: Answer) -> None:
+    def __call__(self, answer: Answer) -> None:
         """An answer has arrived."""
         self._answers.append(answer)
         self._arrived.set()
@@ -50,10 +98,10 @@ class Stream:
             await self._arrived.wait()
         return self._answers.popleft()
 
-    def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+    def __aiter__(self) -> AsyncIterator[Object]:
         return self
 
-    async def __anext__(self) -> dict[str, Any]:
+    async def __anext__(self) -> Object:
         if self._ended:
             raise StopAsyncIteration
         answer = await self.next()
@@ -67,24 +115,25 @@ class Stream:
     def cancel(self) -> None:
         """Ask the instance to end the stream; it ends with what was already under way."""
         if not self._ended:
-            self._handle.post(self._handle.calls.cancel(self._matchtag, self._topic))
+            self._handle.post(self._handle.calls.cancel(self.matchtag, self._topic))
 
 
-class AsyncHandle:
+class AsyncHandle(AsyncCalls):
     """A connection to an instance."""
 
     def __init__(self, uri: str | None = None, client: Client | None = None) -> None:
+        super().__init__()
         self.uri = "" if client is not None else find_uri(uri)
-        self.calls = Calls()
         self._client = client
+        self._loop = asyncio.get_running_loop()
         self._outbox: list[Message] = []
         self._flushing = False
-        self._open: dict[int, Callable[[Answer], None]] = {}
+        self._looking: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> AsyncHandle:
         if self._client is None:
             self._client = ZmqClient(self.uri)
-        self._client.start(asyncio.get_running_loop(), self._take)
+        self._client.start(self._loop, self._take)
         return self
 
     async def __aexit__(
@@ -92,126 +141,124 @@ class AsyncHandle:
     ) -> None:
         self.post(make_request("instance.goodbye", None, flags=NORESPONSE))
         self._flush()
+        if self._looking is not None:
+            self._looking.cancel()
         if self._client is not None:
             self._client.close()
 
-    async def rpc(
-        self, topic: str, payload: dict[str, Any] | None = None, *, timeout_s: float | None = TIMEOUT_S
-    ) -> dict[str, Any]:
+    def rpc(
+        self, topic: str, payload: Object | None = None, *, timeout_s: float | None = TIMEOUT_S
+    ) -> Reply[Object]:
         """One request, one answer; `RPCError` carries the peer's errno and text."""
-        future = self.call(topic, payload)
-        try:
-            payload_bytes = await (future if timeout_s is None else asyncio.wait_for(future, timeout_s))
-        except TimeoutError:
-            raise RPCError(f"{topic}: no answer from {self.uri} within {timeout_s} s", errno.ETIMEDOUT) from None
-        return codec.unpack_answer(payload_bytes)
+        return self._ask(topic, payload, codec.unpack_answer, timeout_s)
 
-    def call(self, topic: str, payload: dict[str, Any] | None = None) -> asyncio.Future[bytes | None]:
-        """One request under way: a future of the answer's payload, to be awaited with thousands of others."""
-        future: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+    def call(self, topic: str, payload: Object | None = None) -> Reply[bytes | None]:
+        """The same, for the answer's payload as it came; it waits for ever."""
+        return self._ask(topic, payload, _raw, None)
 
-        def put(answer: Answer) -> None:
-            if future.done():
-                return
-            if answer.error is not None:
-                future.set_exception(answer.error)
-            else:
-                future.set_result(answer.payload)
+    def perform(self, call: TypedCall[P, Any, Any], *args: P.args, **kwargs: P.kwargs) -> Awaitable[Any]:
+        """One of `InstanceCalls`."""
+        request = call.request(self, *args, **kwargs)
+        if call.result is None:
+            return self._opened(call.topic, request)
+        return self._ask(call.topic, request, call.read, call.timeout_of(kwargs))
 
-        self._send(topic, payload, put, streaming=False)
-        return future
-
-    def stream(self, topic: str, payload: dict[str, Any] | None = None) -> Stream:
+    def stream(self, topic: str, payload: object = None) -> Stream:
         """A streaming request: `async for answer in h.stream(...)`; `.cancel()` ends it."""
-        message = self._send(topic, payload, lambda answer: stream.put(answer), streaming=True)
-        stream = Stream(self, topic, message.matchtag)
+        stream = Stream(self, topic)
+        message = self.start(topic, payload, stream, streaming=True)
+        stream.matchtag = message.matchtag
+        self.post(message)
         return stream
 
-    async def submit(self, jobspec: Jobspec | dict[str, Any], urgency: int = 16) -> int:
-        """Submit one job; its id, once the job is on disk."""
-        body = jobspec.to_json() if isinstance(jobspec, Jobspec) else jobspec
-        return int((await self.rpc("job-manager.submit", {"jobspec": body, "urgency": urgency}))["id"])
+    async def _opened(self, topic: str, payload: object) -> Stream:
+        return self.stream(topic, payload)
 
-    async def submit_many(self, jobspecs: Iterable[Jobspec | dict[str, Any]], urgency: int = 16) -> list[int]:
+    async def submit_many(self, jobspecs: Iterable[Jobspec | Object], urgency: int = 16) -> list[int]:
         """Submit several jobs, bundled; their ids in order. The first refusal is raised when all were answered."""
-        bodies = [jobspec.to_json() if isinstance(jobspec, Jobspec) else jobspec for jobspec in jobspecs]
-        calls = [self.call("job-manager.submit", {"jobspec": body, "urgency": urgency}) for body in bodies]
+        calls = [self.submit(jobspec, urgency) for jobspec in jobspecs]
         answers = await asyncio.gather(*calls, return_exceptions=True)
+        ids = []
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
-        return [int(codec.unpack_answer(answer)["id"]) for answer in answers]  # type: ignore[arg-type]
+            ids.append(answer)
+        return ids
 
-    async def wait(self, jobid: int) -> dict[str, Any]:
-        """The result of a job once it is inactive (WaitResponse)."""
-        return await self.rpc("job-manager.wait", {"id": jobid}, timeout_s=None)
+    def _ask(
+        self, topic: str, payload: object, read: Callable[[bytes | None], R], timeout_s: float | None
+    ) -> Reply[R]:
+        loop = self._loop
+        reply = Reply(read, loop)
+        try:
+            self.post(self.start(topic, payload, reply))
+        except FluxschedError as fault:
+            reply.set_exception(fault)
+            return reply
+        if timeout_s == TIMEOUT_S:  # one timer for all of these
+            reply.due_s = loop.time() + timeout_s
+            if self._looking is None:
+                self._looking = loop.call_later(LOOK_S, self._look)
+        elif timeout_s is not None:
+            timer = loop.call_later(timeout_s, self._expire, topic, timeout_s, reply)
+            reply.add_done_callback(lambda reply: timer.cancel())
+        return reply
 
-    async def watch(self, names: list[str] | None = None) -> Stream:
-        """All jobs' events from now on (WatchResponse), of the given names only when there are any."""
-        return self.stream("job-manager.watch", {"names": names} if names else {})
+    def _look(self) -> None:
+        """Fail the calls that have waited too long, and look again as long as there are others."""
+        self._looking = None
+        now_s = self._loop.time()
+        for topic, token in self.calls.open():
+            if isinstance(token, Reply) and token.due_s is not None and not token.done():
+                if token.due_s <= now_s:
+                    self._expire(topic, TIMEOUT_S, token)
+                elif self._looking is None:
+                    self._looking = self._loop.call_later(LOOK_S, self._look)
 
-    async def cancel(self, jobid: int, note: str = "") -> None:
-        """Cancel a job."""
-        await self.rpc("job-manager.raise", {"id": jobid, "type": "cancel", "severity": 0, "note": note})
-
-    async def drain(self, targets: str, reason: str | None = None, mode: str | None = None) -> None:
-        """Drain targets, given as idset or hostlist; returns once it is on disk."""
-        payload = {"targets": targets, "reason": reason, "mode": mode}
-        await self.rpc("resource.drain", {key: value for key, value in payload.items() if value is not None})
-
-    async def undrain(self, targets: str, reason: str | None = None) -> None:
-        """Give drained targets back."""
-        await self.rpc("resource.undrain", {"targets": targets} | ({} if reason is None else {"reason": reason}))
-
-    def _send(
-        self, topic: str, payload: dict[str, Any] | None, put: Callable[[Answer], None], *, streaming: bool
-    ) -> Message:
-        data = None if payload is None else codec.pack(payload)
-        message = self.calls.start(topic, data, streaming=streaming, token=put)
-        self._open[message.matchtag] = put
-        self.post(message)
-        return message
+    def _expire(self, topic: str, timeout_s: float, reply: Reply[Any]) -> None:
+        if not reply.done():
+            text = f"{topic}: no answer from {self.uri} within {timeout_s} s"
+            reply.set_exception(RPCError(text, errno.ETIMEDOUT))
 
     def post(self, message: Message) -> None:
-        """Send with whatever else this turn of the loop sends."""
+        """Send with whatever else this turn of the loop sends; a full bundle leaves at once."""
         self._outbox.append(message)
-        if not self._flushing:
+        if len(self._outbox) >= BUNDLE_MESSAGES_MAX:
+            self._flush()
+        elif not self._flushing:
             self._flushing = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._loop.call_soon(self._flush_turn)
+
+    def _flush_turn(self) -> None:
+        self._flushing = False
+        self._flush()
 
     def _flush(self) -> None:
-        self._flushing = False
         messages, self._outbox = self._outbox, []
         if self._client is None or self._client.lost is not None:
             self._lost()
-        elif len(messages) == 1:
-            self._client.send(encode(messages[0]))
-        elif messages:
-            for frames in pack_bundles(messages):
-                self._client.send(frames)
+            return
+        for frames in pack_bundles(messages):
+            self._client.send(frames)
 
     def _take(self) -> None:
         assert self._client is not None
         for frames in self._client.receive(RECEIVE_MAX):
-            for one in unpack_bundle(decode(frames)):
-                if one.type != RESPONSE:
-                    continue
-                answer = self.calls.receive(one)
-                if answer.done:
-                    self._open.pop(one.matchtag, None)
-                answer.token(answer)
+            self.receive(frames)
         if self._client.lost is not None:
             self._lost()
 
     def _lost(self) -> None:
         reason = "the connection is closed" if self._client is None else self._client.lost
         error = RPCError(f"the instance at {self.uri} is gone: {reason}", errno.ECONNRESET)
-        waiting, self._open = self._open, {}
-        for put in waiting.values():
-            put(Answer(token=None, payload=None, error=error, done=True))
+        for token in self.calls.abandon():
+            token(Answer(token=None, payload=None, error=error, done=True))
+
+
+def _raw(payload: bytes | None) -> bytes | None:
+    return payload
 
 
 def connect(uri: str | None = None) -> AsyncHandle:
     """Connect to an instance: `async with fluxsched.connect() as h: await h.submit(...)`."""
     return AsyncHandle(uri)
-

@@ -1,0 +1,155 @@
+"""The RPCs that are methods of both clients, each declared once, and what the two clients have in common.
+
+A declaration is a method that makes the request. On `AsyncHandle` it returns an awaitable of the result, on `Handle`
+the result itself; mypy knows both signatures. Any other topic is called by `rpc` and `stream`, with plain objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from msgspec import to_builtins
+
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.bundle import unpack_bundle
+from fluxsched.protocol.framing.header import RESPONSE, Message, decode
+from fluxsched.protocol.messages import jobs, resource
+from fluxsched.protocol.messages.common import Empty, Payload
+from fluxsched.protocol.sessions.rpc import Calls
+
+TIMEOUT_S = 60.0
+"""How long a plain request waits for its answer; an instance answers within milliseconds."""
+
+P = ParamSpec("P")
+A_co = TypeVar("A_co", covariant=True)
+B_co = TypeVar("B_co", covariant=True)
+R = TypeVar("R")
+S = TypeVar("S")
+Object = dict[str, Any]
+MakeRequest = Callable[Concatenate[Any, P], Payload]
+ReadResult = Callable[[Any], Any]
+
+
+class Answers(Protocol):
+    """The answers of one stream."""
+
+    def __aiter__(self) -> AsyncIterator[Object]: ...
+
+    def __anext__(self) -> Awaitable[Object]: ...
+
+    def cancel(self) -> None:
+        """Ask the instance to end the stream; it ends with what was already under way."""
+
+
+class TypedCall(Generic[P, A_co, B_co]):
+    """One RPC as a method: A is what it returns on an `AsyncHandle`, B what on a `Handle`."""
+
+    def __init__(
+        self, topic: str, request: MakeRequest[P], response: Any, result: ReadResult | None, timeout_s: float | None
+    ) -> None:
+        self.topic = topic
+        self.request = request
+        self.response = response
+        self.result = result
+        """What the caller gets of a response; None for a stream."""
+        self.timeout_s = timeout_s
+        self.__doc__ = request.__doc__
+
+    def read(self, payload: bytes | None) -> Any:
+        """The result in a response."""
+        assert self.result is not None, "a stream has many"
+        return self.result(codec.unpack(payload, self.response))
+
+    def timeout_of(self, arguments: Mapping[str, Any]) -> float | None:
+        """How long a call with these arguments waits for its answer (seconds); None: for ever."""
+        timeout_s: float | None = arguments.get("timeout_s", self.timeout_s)
+        return timeout_s
+
+    @overload
+    def __get__(self, handle: AsyncCalls, owner: object = None) -> Callable[P, A_co]: ...
+    @overload
+    def __get__(self, handle: BlockingCalls, owner: object = None) -> Callable[P, B_co]: ...
+    def __get__(self, handle: Any, owner: object = None) -> Any:
+        return partial(handle.perform, self)
+
+
+def rpc(
+    topic: str, response: type[S], result: Callable[[S], R], timeout_s: float | None = TIMEOUT_S
+) -> Callable[[MakeRequest[P]], TypedCall[P, Coroutine[Any, Any, R], R]]:
+    """Declare an RPC: the method makes the request, and `result` says what the caller gets of the response."""
+    return lambda request: TypedCall(topic, request, response, result, timeout_s)
+
+
+def stream(
+    topic: str, response: type[Payload]
+) -> Callable[[MakeRequest[P]], TypedCall[P, Coroutine[Any, Any, Answers], Iterator[Object]]]:
+    """Declare a streaming RPC: the caller gets the responses as plain objects."""
+    return lambda request: TypedCall(topic, request, response, None, None)
+
+
+def _nothing(response: Empty) -> None:
+    """The response says nothing."""
+
+
+def _object(response: Payload) -> Object:
+    found: Object = to_builtins(response)
+    return found
+
+
+class InstanceCalls:
+    """The table, and the calls that wait for their answers: their tokens are called with them."""
+
+    def __init__(self) -> None:
+        self.calls = Calls()
+
+    @rpc("job-manager.submit", jobs.SubmitResponse, lambda response: response.id)
+    def submit(self, jobspec: Jobspec | Object, urgency: int = jobs.URGENCY_DEFAULT) -> Payload:
+        """Submit one job; its id, once the job is on disk."""
+        return jobs.SubmitRequest(jobspec.to_json() if isinstance(jobspec, Jobspec) else jobspec, urgency)
+
+    @rpc("job-manager.wait", jobs.WaitResponse, _object, None)
+    def wait(self, jobid: int, *, timeout_s: float | None = None) -> Payload:
+        """The result of a job once it is inactive (WaitResponse)."""
+        return jobs.WaitRequest(jobid)
+
+    @rpc("job-manager.raise", Empty, _nothing)
+    def cancel(self, jobid: int, note: str = "") -> Payload:
+        """Cancel a job."""
+        return jobs.RaiseRequest(jobid, "cancel", 0, note)
+
+    @rpc("resource.drain", Empty, _nothing)
+    def drain(self, targets: str, reason: str | None = None, mode: str | None = None) -> Payload:
+        """Drain targets, given as idset or hostlist; it is on disk by then."""
+        return resource.DrainRequest(targets, reason, mode)
+
+    @rpc("resource.undrain", Empty, _nothing)
+    def undrain(self, targets: str, reason: str | None = None, mode: str | None = None) -> Payload:
+        """Put drained targets back to use."""
+        return resource.UndrainRequest(targets, reason, mode)
+
+    @stream("job-manager.watch", jobs.WatchResponse)
+    def watch(self, names: list[str] | None = None) -> Payload:
+        """All jobs' events from now on (WatchResponse), of the given names only when there are any."""
+        return jobs.WatchRequest(names=names or None)
+
+    def start(self, topic: str, payload: object, token: Callable[..., None], *, streaming: bool = False) -> Message:
+        """The request of a new call."""
+        return self.calls.start(topic, None if payload is None else codec.pack(payload), streaming, token)
+
+    def receive(self, frames: Sequence[bytes]) -> None:
+        """Pass the answers in a message to the tokens of their calls."""
+        for message in unpack_bundle(decode(frames)):
+            if message.type == RESPONSE:
+                answer = self.calls.receive(message)
+                answer.token(answer)
+
+
+class AsyncCalls(InstanceCalls):
+    """With awaitables of the results."""
+
+
+class BlockingCalls(InstanceCalls):
+    """With the results."""

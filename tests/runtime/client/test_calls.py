@@ -1,0 +1,188 @@
+"""The table of typed calls on both clients: what is sent, what comes back, and how long it is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import LimitExceeded, RPCError
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.bundle import BUNDLE_MESSAGES_MAX, unpack_bundle
+from fluxsched.protocol.framing.header import Message, decode, encode, make_error, make_response
+from fluxsched.protocol.sessions.rpc import Calls
+from fluxsched.protocol.topics import TOPICS
+from fluxsched.runtime.client import asyncio_client
+from fluxsched.runtime.client.asyncio_client import AsyncHandle
+from fluxsched.runtime.client.blocking import Handle
+from fluxsched.runtime.client.calls import InstanceCalls, TypedCall
+
+SPEC = Jobspec.from_command(["true"])
+CALLS: dict[str, TypedCall[Any, Any, Any]] = {
+    name: call for name, call in vars(InstanceCalls).items() if isinstance(call, TypedCall)
+}
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "submit": (SPEC, 20), "wait": (7,), "cancel": (7, "enough"), "drain": ("0-3", "fan"), "undrain": ("0",),
+    "watch": (["clean"],),
+}  # fmt: skip
+
+
+class Wire:
+    """A connection whose other end is the test."""
+
+    lost: str | None = None
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.bundles = 0
+        self.arrived: list[list[bytes]] = []
+
+    def start(self, loop: Any, wake: Any) -> None:
+        self.wake = wake
+
+    def receive(self, limit: int) -> list[list[bytes]]:
+        taken, self.arrived = self.arrived[:limit], self.arrived[limit:]
+        if self.arrived:
+            asyncio.get_running_loop().call_soon(self.wake)
+        return taken
+
+    def send(self, frames: Any) -> None:
+        self.bundles += 1
+        self.sent += unpack_bundle(decode(list(frames)))
+
+    def close(self) -> None: ...
+
+    def answer(self, *responses: Message) -> None:
+        self.arrived += [encode(response) for response in responses]
+        self.wake()
+
+
+@pytest.fixture
+async def wire() -> Wire:
+    return Wire()
+
+
+@pytest.fixture
+async def handle(wire: Wire) -> Any:
+    async with AsyncHandle(client=wire) as handle:
+        yield handle
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_each_call_is_what_its_topic_declares(name: str) -> None:
+    call = CALLS[name]
+    topic = TOPICS[call.topic]
+    assert (call.response, call.result is None) == (topic.response, topic.streaming)
+    assert type(call.request(None, *ARGUMENTS[name])) is topic.request
+
+
+def test_the_page_names_each_call() -> None:
+    page = (Path(__file__).parents[3] / "examples" / "README.md").read_text()
+    assert dict(re.findall(r"^\| `(\w+)\(.*?\)` \| `([\w.-]+)` ", page, re.M)) == {
+        name: call.topic for name, call in CALLS.items()
+    }
+
+
+def test_both_clients_send_the_same_and_read_the_same() -> None:
+    async def by_async(name: str) -> tuple[Message, Any]:
+        wire = Wire()
+        async with AsyncHandle(client=wire) as handle:
+            calling = asyncio.ensure_future(getattr(handle, name)(*ARGUMENTS[name]))
+            await asyncio.sleep(0)
+            wire.answer(make_response(wire.sent[0], codec.pack(ANSWERS[name])))
+            return wire.sent[0], await calling
+
+    def by_blocking(name: str) -> tuple[Message, Any]:
+        handle, wire = Handle.__new__(Handle), Wire()
+        InstanceCalls.__init__(handle)
+        handle._client = wire  # type: ignore[assignment]
+        handle.uri = ""
+        wire.receive = lambda *_: encode(make_response(wire.sent[0], codec.pack(ANSWERS[name])))  # type: ignore[method-assign, assignment, return-value]
+        return (lambda result: (wire.sent[0], result))(getattr(handle, name)(*ARGUMENTS[name]))
+
+    for name in ANSWERS:
+        assert asyncio.run(by_async(name)) == by_blocking(name)
+
+
+ANSWERS: dict[str, dict[str, Any]] = {
+    "submit": {"id": 7}, "wait": {"id": 7, "success": False, "status": 256, "errstr": "exit 1"}, "cancel": {},
+    "drain": {}, "undrain": {},
+}  # fmt: skip
+
+
+async def test_a_call_can_be_awaited_gathered_and_made_a_task(wire: Wire, handle: AsyncHandle) -> None:
+    task = asyncio.create_task(handle.submit(SPEC))
+    gathering = asyncio.gather(handle.submit(SPEC), handle.wait(3), return_exceptions=True)
+    await asyncio.sleep(0)
+    assert [message.topic for message in wire.sent] == ["job-manager.submit"] * 2 + ["job-manager.wait"]
+    assert wire.bundles == 1
+    first, second, third = wire.sent
+    wire.answer(
+        make_error(first, errno.EINVAL, "no"),
+        make_response(second, codec.pack({"id": 2})),
+        make_error(third, errno.ENOENT),
+    )
+    with pytest.raises(RPCError, match="no"):
+        await task
+    number, fault = await gathering
+    assert (number, fault.errnum) == (2, errno.ENOENT)
+
+
+async def test_a_task_of_a_call_can_be_cancelled(wire: Wire, handle: AsyncHandle) -> None:
+    task = asyncio.create_task(handle.wait(3))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    wire.answer(make_response(wire.sent[0], codec.pack({"id": 3, "success": True, "status": 0})))
+    assert len(handle.calls) == 0, "the late answer was taken, and dropped"
+
+
+async def test_a_full_bundle_leaves_before_the_turn_ends(wire: Wire, handle: AsyncHandle) -> None:
+    replies = [handle.wait(number) for number in range(BUNDLE_MESSAGES_MAX + 1)]
+    assert len(wire.sent) == BUNDLE_MESSAGES_MAX
+    await asyncio.sleep(0)
+    assert (len(wire.sent), wire.bundles) == (BUNDLE_MESSAGES_MAX + 1, 2)
+    for reply in replies:
+        reply.cancel()  # type: ignore[attr-defined]
+
+
+async def test_what_cannot_be_sent_is_said_to_who_awaits_it(handle: AsyncHandle, wire: Wire) -> None:
+    handle.calls = Calls(in_flight_max=1)
+    waiting, refused = handle.wait(1), handle.wait(2)
+    with pytest.raises(LimitExceeded):
+        await refused
+    wire.lost = "gone"
+    wire.wake()
+    with pytest.raises(RPCError, match="gone"):
+        await waiting
+
+
+@pytest.mark.parametrize("is_usual", [True, False])
+async def test_an_answer_that_does_not_come(
+    is_usual: bool, handle: AsyncHandle, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asyncio_client, "TIMEOUT_S", 0.01 if is_usual else 60.0)
+    monkeypatch.setattr(asyncio_client, "LOOK_S", 0.005)
+    later = handle.rpc("instance.info", timeout_s=None)
+    with pytest.raises(RPCError, match=r"instance\.ready: no answer") as raised:
+        await handle.rpc("instance.ready", timeout_s=0.01)
+    assert raised.value.errnum == errno.ETIMEDOUT
+    wire.answer(make_response(wire.sent[1], None), make_response(wire.sent[0], codec.pack({"uri": "x"})))
+    assert await later == {"uri": "x"}
+
+
+async def test_a_flood_of_answers_leaves_room_for_other_tasks(
+    wire: Wire, handle: AsyncHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asyncio_client, "RECEIVE_MAX", 2)
+    replies = [handle.rpc("instance.info") for _ in range(5)]
+    await asyncio.sleep(0)
+    wire.answer(*[make_response(message, codec.pack({})) for message in wire.sent])
+    assert [reply.done() for reply in replies] == [True, True, False, False, False]
+    assert await asyncio.gather(*replies) == [{}] * 5
