@@ -98,10 +98,10 @@ class Ledger:
         if pool.what_if_open:
             raise LocalProtocolError(f"start of job {start.jobid} inside a what-if: end the what-if, then yield")
         jobid, fit, _ = start
-        entry = queue.entries.get(jobid)
-        if entry is None or jobid in self.holdings:
+        job = queue.by_id.get(jobid)
+        if job is None or jobid in self.holdings:
             return None
-        shape = entry[3].shape
+        shape = job.shape
         if fit.shape is not shape and fit.shape != shape:
             return None
         blocks = fit.blocks

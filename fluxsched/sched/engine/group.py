@@ -130,7 +130,7 @@ class Group:
     def queue_of(self, jobid: int) -> PolicyQueue | None:
         """Where the job waits."""
         for queue in self.queues.values():
-            if jobid in queue.jobs.entries:
+            if jobid in queue.jobs.by_id:
                 return queue
         return None
 

@@ -37,7 +37,7 @@ class Passes:
                 continue
             refused, begun = 0, False
             for queue, scheduling_pass in passes:
-                if not queue.jobs.entries:
+                if not queue.jobs.by_id:
                     continue
                 if not begun:
                     begun = True

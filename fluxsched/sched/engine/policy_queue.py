@@ -11,7 +11,7 @@ from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.queue.pending import PendingJobs, Waiting
-from fluxsched.sched.queue.sorted_jobs import Entry
+from fluxsched.sched.queue.sorted_jobs import QueueKey
 
 UNCOUNTED = -2
 """No generation of a pool, nor that of an index that is not followed yet (-1)."""
@@ -35,7 +35,7 @@ class PolicyQueue:
         self.plan: CountedPlan | PoolPlan | None = None
         self.arrivals: list[Waiting] | None = None
         self.order: str | None = None
-        self._rear: Entry | None = None  # a job behind it is behind all that were examined
+        self._rear: QueueKey | None = None  # a job behind it is behind all that were examined
         self._uncountable = 0  # jobs whose need cannot be counted, as of generation `_counted`
         self._counted = UNCOUNTED
 
@@ -43,9 +43,9 @@ class PolicyQueue:
         """A job joins the queue. Raises LimitExceeded when that is full."""
         if self.arrivals is not None and self._rear is None:
             self._rear = self._rearmost()
-        entry = self.jobs.add(job)
+        key = self.jobs.add(job)
         if self.arrivals is not None and job.priority:
-            if self._rear is None or entry < self._rear:
+            if self._rear is None or key < self._rear:
                 self.arrivals = None
             else:
                 self.arrivals.append(job)
@@ -58,14 +58,14 @@ class PolicyQueue:
         self.arrivals = []
         self._rear = None  # worked out with the first arrival, since mostly something else happens first
 
-    def _rearmost(self) -> Entry | None:
+    def _rearmost(self) -> QueueKey | None:
         """The last in order of the first waiting job and those with a reservation; None if no job waits."""
-        rear, entries = self.jobs.front, self.jobs.entries
-        for jobid in self.planned:
-            entry = entries.get(jobid)
-            if rear is not None and entry is not None and entry > rear:
-                rear = entry
-        return rear
+        first = self.jobs.first
+        if first is None:
+            return None
+        by_id = self.jobs.by_id
+        planned = [by_id[jobid] for jobid in self.planned if jobid in by_id]
+        return max([first.key, *[(-priority, t_submit_s, jobid) for jobid, priority, _, t_submit_s, _, _ in planned]])
 
     def removed(self, job: Waiting, running: RunningJobs) -> None:
         """A job was taken off the queue."""

@@ -318,7 +318,7 @@ class Scheduler:
             if jobid in group.set_aside:
                 return True
             for queue in group.queues.values():
-                if jobid in queue.jobs.entries:
+                if jobid in queue.jobs.by_id:
                     return True
         return False
 

@@ -180,12 +180,12 @@ class SchedulingPass:
             case Start():
                 return self._start(decision)
             case Reserve(reservation, reason):
-                if reservation.jobid not in self._jobs.entries:
+                if reservation.jobid not in self._jobs.by_id:
                     return None
                 self._queue.planned[reservation.jobid] = reservation
                 return self._group.notices.tell(reservation.jobid, reason, reservation.start_s, self.now_s)
             case Pending(jobid, reason):
-                if jobid not in self._jobs.entries:
+                if jobid not in self._jobs.by_id:
                     return None
                 return self._group.notices.tell(jobid, reason, None, self.now_s)
             case Deny(jobid, note):
@@ -200,12 +200,11 @@ class SchedulingPass:
 
     def _start(self, start: Start) -> Granted | None:
         group, queue, now_s = self._group, self._queue, self.now_s
-        entry = self._jobs.entries.get(start.jobid)
-        if entry is None:
+        job = self._jobs.by_id.get(start.jobid)
+        if job is None:
             return None
         if not isinstance(start.fit, Fits):
             raise TypeError(f"it started job {start.jobid} with {type(start.fit).__name__}: only a Fits can start")
-        job: Waiting = entry[3]
         end_s = group.expiration_s
         if job.duration_s:
             own_s = now_s + job.duration_s

@@ -1,7 +1,7 @@
 """Orders in which a policy may try the waiting jobs, by name: option `order`.
 
-Law: every order is total and stable, ties going by the order of the queue; a job without a limit counts as endless. All
-but one are fixed for a job, so the queue keeps them as it keeps its own; `lxf` changes with time and is sorted anew.
+Law: every order is total and stable, with ties in the order of the queue; a job without a limit counts as endless. All
+but one are fixed for a job, so the queue keeps them like its own; `lxf` changes with time and is sorted each time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def expansion(job: Waiting, now_s: float) -> float:
 
 
 def key_of(order: str, now_s: float) -> Callable[[Waiting], tuple[Any, ...]]:
-    """What jobs are sorted by in one of the ORDERS."""
+    """The sort key of jobs in one of the ORDERS."""
     if order == LXF:
         return lambda job: (-expansion(job, now_s), *job.key)
     return FIXED.get(order) or (lambda job: job.key)

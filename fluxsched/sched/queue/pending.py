@@ -1,73 +1,66 @@
-"""Who waits, in order: higher priority first, then who submitted earlier, then the lower job id (RFC 27).
+"""Pending jobs in order: higher priority first, then earlier submission, then the lower job id (RFC 27).
 
-Law: adding, taking away and re-prioritising cost O(log n) in each order that is kept. Jobs of priority 0 are held
-(RFC 21): they are in the queue but are not offered.
+Law: adding, removing and re-prioritising cost O(log n) in each order that is kept. Jobs of priority 0 are held (RFC
+21): they are in the queue but are not offered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import cast
+from typing import Final, cast
 
 from fluxsched.errors import LimitExceeded, LocalProtocolError
 from fluxsched.sched.queue.orders import FIFO, FIXED, LXF, expansion
-from fluxsched.sched.queue.sorted_jobs import CHUNK, Entry, Skips, SortedJobs, Waiting
+from fluxsched.sched.queue.sorted_jobs import CHUNK, QueueKey, Skips, SortedJobs, Waiting
 from fluxsched.sched.shape import Shape
 
 __all__ = ["CHUNK", "WAITING_MAX", "PendingJobs", "Skips", "Waiting"]
 
-WAITING_MAX = 2_000_000
-"""Jobs in one queue: twice the million that RFC 27 asks for; about 1 KiB each, so 2 GiB is where we stop."""
+WAITING_MAX: Final = 2_000_000
+"""Jobs in one queue: twice the million that RFC 27 asks for, about 1 KiB each."""
 
 
 class PendingJobs:
-    """The waiting jobs of one group, or of one queue of it that has a policy of its own."""
+    """The waiting jobs of one group, or of one queue of it that has a policy of its own; `by_id` is changed here alone.
+    """
 
     def __init__(self) -> None:
-        self.entries: dict[int, Entry] = {}  # by job id; changed here alone
+        self.by_id: dict[int, Waiting] = {}
         self._offered = SortedJobs()
         self._held = SortedJobs()
         self._orders: dict[str, SortedJobs] = {}
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(self.by_id)
 
     def __contains__(self, jobid: int) -> bool:
-        return jobid in self.entries
+        return jobid in self.by_id
 
     def __iter__(self) -> Iterator[Waiting]:
-        """Jobs that may start, in order; what is added or removed meanwhile is met or not, never met twice or wrong."""
+        """Jobs that may start, in order; one that is added meanwhile may be met or not."""
         return cast("Iterator[Waiting]", self._offered.walk(Skips()))  # None comes only where jobs are skipped
 
     @property
     def first(self) -> Waiting | None:
         """The first job that may start."""
-        chunks = self._offered.chunks
-        return chunks[0].entries[0][3] if chunks else None
-
-    @property
-    def front(self) -> Entry | None:
-        """Where the first job stands that may start."""
-        chunks = self._offered.chunks
-        return chunks[0].entries[0] if chunks else None
+        return self._offered.first
 
     def shapes(self) -> Iterator[tuple[Shape, int]]:
         """The different shapes and how many jobs are of each, held ones too; one may come more than once."""
         return chain(self._offered.shapes(), self._held.shapes())
 
     def get(self, jobid: int) -> Waiting | None:
-        entry = self.entries.get(jobid)
-        return None if entry is None else entry[3]
+        return self.by_id.get(jobid)
 
     def everyone(self) -> list[Waiting]:
         """All jobs, held ones too, in order."""
-        return [entry[3] for entry in chain(self._offered, self._held)]
+        return [*self._offered, *self._held]
 
     def walk(self, skips: Skips, order: str = FIFO, now_s: float = 0.0) -> Iterator[Waiting | None]:
-        """Jobs that may start, in one of the ORDERS, without those that `skips` names, now and as it grows.
+        """Jobs that may start, in one of the ORDERS, without those that `skips` names, now or later.
 
-        Now and then None comes instead of a job, so that whoever walks far may pause.
+        Now and then None comes instead of a job, so that the caller may pause.
         """
         if order == FIFO:
             return self._offered.walk(skips)
@@ -75,40 +68,40 @@ class PendingJobs:
             return self._by_expansion(skips, now_s)
         return self._ordered(order).walk(skips)
 
-    def add(self, job: Waiting) -> Entry:
-        """Returns where it stands, which begins with its `key`. Raises LimitExceeded when the queue is full."""
+    def add(self, job: Waiting) -> QueueKey:
+        """Returns the job's key. Raises LimitExceeded when the queue is full."""
         jobid, priority, _, t_submit_s, _, _ = job
-        entries = self.entries
-        if jobid in entries:
+        if jobid in self.by_id:
             raise LocalProtocolError(f"job {jobid} is in the queue already")
-        if len(entries) >= WAITING_MAX:
+        if len(self.by_id) >= WAITING_MAX:
             raise LimitExceeded(f"the queue is full: {WAITING_MAX} jobs wait; submit again when some have started")
-        entry = entries[jobid] = (-priority, t_submit_s, jobid, job)
+        self.by_id[jobid] = job
+        key = (-priority, t_submit_s, jobid)
         if not priority:
-            self._held.add(entry)
-            return entry
-        self._offered.add(entry)
+            self._held.add(key, job)
+            return key
+        self._offered.add(key, job)
         for order, jobs in self._orders.items():
-            jobs.add((*FIXED[order](job), job))
-        return entry
+            jobs.add(FIXED[order](job), job)
+        return key
 
     def remove(self, jobid: int) -> Waiting | None:
-        """The job, off the queue; None if it is not there."""
-        entry = self.entries.pop(jobid, None)
-        if entry is None:
+        """Takes a job off the queue; None if it is not there."""
+        job = self.by_id.pop(jobid, None)
+        if job is None:
             return None
-        job: Waiting = entry[3]
-        if entry[0]:
-            self._offered.remove(entry)
+        _, priority, _, t_submit_s, _, _ = job
+        if priority:
+            self._offered.remove((-priority, t_submit_s, jobid))
             for order, jobs in self._orders.items():
-                jobs.remove((*FIXED[order](job), job))
+                jobs.remove(FIXED[order](job))
         else:
-            self._held.remove(entry)
+            self._held.remove((-priority, t_submit_s, jobid))
         return job
 
     def prioritize(self, jobid: int, priority: int) -> bool:
-        """Whether the job is there; it moves to its new place."""
-        job = self.get(jobid)
+        """Moves the job to its new place; whether it is there."""
+        job = self.by_id.get(jobid)
         if job is None:
             return False
         if job.priority != priority:
@@ -117,30 +110,28 @@ class PendingJobs:
         return True
 
     def ahead_of(self, jobid: int, order: str = FIFO, now_s: float = 0.0) -> int:
-        """How many jobs come before this one, which is in the queue, in one of the ORDERS (held ones: in theirs)."""
-        entry = self.entries[jobid]
-        if entry[0] and order == LXF:
-            mine = expansion(entry[3], now_s)
-            return sum((-expansion(each[3], now_s), *each) < (-mine, *entry) for each in self._offered)
-        if entry[0] and order != FIFO:
-            return self._ordered(order).before((*FIXED[order](entry[3]), entry[3]))
-        if entry[0]:
-            return self._offered.before(entry)
-        return self._held.before(entry) + len(self.entries) - self._held.size
+        """How many jobs come before this one, which is in the queue, in one of the ORDERS; held jobs have their own."""
+        job = self.by_id[jobid]
+        if not job.priority:
+            return self._held.before(job.key) + len(self.by_id) - self._held.size
+        if order == LXF:
+            mine = (-expansion(job, now_s), *job.key)
+            return sum((-expansion(each, now_s), *each.key) < mine for each in self._offered)
+        return self._offered.before(job.key) if order == FIFO else self._ordered(order).before(FIXED[order](job))
 
     def _by_expansion(self, skips: Skips, now_s: float) -> Iterator[Waiting | None]:
         jobs = SortedJobs()
-        for entry in self._offered:
-            jobs.add((-expansion(entry[3], now_s), *entry))
-        for job in jobs.walk(skips):
-            if job is None or self.get(job.jobid) is job:
-                yield job
+        for job in self._offered:
+            jobs.add((-expansion(job, now_s), *job.key), job)
+        for met in jobs.walk(skips):
+            if met is None or self.by_id.get(met.jobid) is met:
+                yield met
 
     def _ordered(self, order: str) -> SortedJobs:
-        """The jobs of a fixed order; sorted once, when it is asked for the first time, then kept."""
+        """The jobs in a fixed order: sorted on its first use, then kept."""
         jobs = self._orders.get(order)
         if jobs is None:
             jobs = self._orders[order] = SortedJobs()
-            for entry in self._offered:
-                jobs.add((*FIXED[order](entry[3]), entry[3]))
+            for job in self._offered:
+                jobs.add(FIXED[order](job), job)
         return jobs

@@ -1,32 +1,32 @@
-"""Waiting jobs in one order, as sorted chunks: the queue keeps one jobs, and one more for each order asked for.
+"""Waiting jobs in one order, as sorted chunks: a queue keeps its own order, and each other one that is asked for.
 
-Law: adding and taking away cost O(log n) and move at most one chunk; walking stays valid while jobs come and go. Each
-chunk counts its requests, so that a walk steps over a chunk in which every request has failed already: at a million
-jobs of a few kinds a pass looks at the chunks, not at the jobs.
+Law: adding and removing cost O(log n) and move at most one chunk; a walk stays valid while jobs come and go. Each chunk
+counts its shapes, so a walk skips a chunk in which every shape has failed already: at a million jobs of a few shapes a
+pass goes over the chunks, not over the jobs.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.shape import Shape
 
-CHUNK = 512
-"""Entries a chunk at rest (at most twice that): moving 4 KiB of pointers costs less than a microsecond."""
+CHUNK: Final = 512
+"""Jobs of a chunk after a split, and half the most: moving 4 KiB of pointers costs less than a microsecond."""
 
-CHUNKS_SKIPPED = 8
-"""Chunks that a walk skips at most before it lets its caller look up: at most 8,192 jobs, about a millisecond."""
+CHUNKS_SKIPPED: Final = 8
+"""Chunks that a walk skips before its caller may pause: at most 8,192 jobs, about a millisecond."""
 
-JOBS_FIRST = 64
-"""Jobs that a walk looks at first; then eight times as many, up to a chunk: many walks do not go far."""
+JOBS_FIRST: Final = 64
+"""Jobs that a walk takes at first; then eight times as many, up to a chunk: many walks do not go far."""
 
-Entry = tuple[Any, ...]
-"""A sort key that ends with the job id, then the job: the id is unique, so jobs are never compared."""
+QueueKey: TypeAlias = tuple[Any, ...]
+"""What jobs are sorted by; it ends with the job id, so no two are equal."""
 
 
 class Waiting(NamedTuple):
@@ -87,118 +87,125 @@ class Skips:
 
 
 class _Chunk:
-    __slots__ = ("entries", "shapes")
+    """Some jobs, their keys, and how many are of each shape, by its number."""
 
-    def __init__(self, entries: list[Entry], shapes: dict[int, int]) -> None:
-        self.entries = entries
-        self.shapes = shapes  # number -> how many entries are of it
+    __slots__ = ("jobs", "keys", "shapes")
+
+    def __init__(self, keys: list[QueueKey], jobs: list[Waiting]) -> None:
+        self.keys = keys
+        self.jobs = jobs
+        self.shapes: dict[int, int] = Counter([job.shape.number for job in jobs])
 
 
 class SortedJobs:
-    """Entries in order."""
+    """Jobs in order of their keys."""
 
     def __init__(self) -> None:
-        self.chunks: list[_Chunk] = []  # changed here alone; none is empty
-        self._lasts: list[Entry] = []  # the last entry of each chunk
+        self._chunks: list[_Chunk] = []  # none is empty
+        self._lasts: list[QueueKey] = []  # the last key of each chunk
         self._changes = 0
         self.size = 0
 
-    def __iter__(self) -> Iterator[Entry]:
-        """All entries; nothing may change meanwhile."""
-        return (entry for chunk in self.chunks for entry in chunk.entries)
+    def __iter__(self) -> Iterator[Waiting]:
+        """All jobs; nothing may change meanwhile."""
+        return (job for chunk in self._chunks for job in chunk.jobs)
 
-    def add(self, entry: Entry) -> None:
-        """Puts in an entry that is not there."""
+    @property
+    def first(self) -> Waiting | None:
+        return self._chunks[0].jobs[0] if self._chunks else None
+
+    def add(self, key: QueueKey, job: Waiting) -> None:
+        """Adds a job that is not here."""
         self._changes += 1
         self.size += 1
-        chunks, lasts = self.chunks, self._lasts
-        number = entry[-1].shape.number
-        if not chunks:
-            chunks.append(_Chunk([entry], {number: 1}))
-            lasts.append(entry)
+        lasts = self._lasts
+        if not lasts:
+            self._chunks.append(_Chunk([key], [job]))
+            lasts.append(key)
             return
-        at = bisect_left(lasts, entry, 0, len(lasts) - 1)
-        chunk = chunks[at]
-        entries, shapes = chunk.entries, chunk.shapes
-        insort(entries, entry)
-        lasts[at] = entries[-1]
+        at = bisect_left(lasts, key, 0, len(lasts) - 1)
+        chunk = self._chunks[at]
+        keys, jobs, shapes = chunk.keys, chunk.jobs, chunk.shapes
+        place = bisect_left(keys, key)
+        keys.insert(place, key)
+        jobs.insert(place, job)
+        lasts[at] = keys[-1]
+        number = job.shape.number
         shapes[number] = shapes.get(number, 0) + 1
-        if len(entries) > 2 * CHUNK:
-            halves = entries[:CHUNK], entries[CHUNK:]
-            chunks[at : at + 1] = [_Chunk(half, Counter([one[-1].shape.number for one in half])) for half in halves]
-            lasts[at : at + 1] = [half[-1] for half in halves]
+        if len(keys) > 2 * CHUNK:
+            self._chunks[at : at + 1] = [_Chunk(keys[:CHUNK], jobs[:CHUNK]), _Chunk(keys[CHUNK:], jobs[CHUNK:])]
+            lasts[at : at + 1] = [keys[CHUNK - 1], keys[-1]]
 
-    def remove(self, entry: Entry) -> None:
-        """Takes out an entry that is there."""
+    def remove(self, key: QueueKey) -> None:
+        """Removes the job with this key."""
         self._changes += 1
         self.size -= 1
-        at = bisect_left(self._lasts, entry, 0, len(self._lasts) - 1)
-        chunk = self.chunks[at]
-        entries = chunk.entries
-        if len(entries) == 1:
-            del self.chunks[at], self._lasts[at]
+        lasts = self._lasts
+        at = bisect_left(lasts, key, 0, len(lasts) - 1)
+        chunk = self._chunks[at]
+        keys = chunk.keys
+        if len(keys) == 1:
+            del self._chunks[at], lasts[at]
             return
-        del entries[bisect_left(entries, entry)]
-        self._lasts[at] = entries[-1]
-        number, shapes = entry[-1].shape.number, chunk.shapes
+        place = bisect_left(keys, key)
+        del keys[place]
+        lasts[at] = keys[-1]
+        number, shapes = chunk.jobs.pop(place).shape.number, chunk.shapes
         if shapes[number] > 1:
             shapes[number] -= 1
         else:
             del shapes[number]
 
     def shapes(self) -> Iterator[tuple[Shape, int]]:
-        """The different shapes of each chunk, and how many entries it has of them; mostly linear in the chunks."""
+        """The different shapes of each chunk and how many of its jobs are of each; mostly linear in the chunks."""
         known: dict[int, Shape] = {}
-        for chunk in self.chunks:
+        for chunk in self._chunks:
             if not known.keys() >= chunk.shapes.keys():
-                known.update([(entry[-1].shape.number, entry[-1].shape) for entry in chunk.entries])
+                known.update([(job.shape.number, job.shape) for job in chunk.jobs])
             for number, count in chunk.shapes.items():
                 yield known[number], count
 
-    def before(self, entry: Entry) -> int:
-        """How many entries come before this one, which is in the jobs."""
-        at = bisect_left(self._lasts, entry)
-        return sum(len(chunk.entries) for chunk in self.chunks[:at]) + bisect_left(self.chunks[at].entries, entry)
+    def before(self, key: QueueKey) -> int:
+        """How many jobs come before the one with this key, which is here."""
+        at = bisect_left(self._lasts, key)
+        return sum(len(chunk.jobs) for chunk in self._chunks[:at]) + bisect_left(self._chunks[at].keys, key)
 
-    def has(self, entry: Entry) -> bool:
-        """Whether this very entry is in the jobs."""
-        at = bisect_left(self._lasts, entry)
-        if at == len(self.chunks):
+    def has(self, key: QueueKey, job: Waiting) -> bool:
+        """Whether this very job is here."""
+        at = bisect_left(self._lasts, key)
+        if at == len(self._chunks):
             return False
-        entries = self.chunks[at].entries
-        found = bisect_left(entries, entry)
-        return found < len(entries) and entries[found] is entry
+        chunk = self._chunks[at]
+        return chunk.jobs[bisect_left(chunk.keys, key)] is job
 
     def walk(self, skips: Skips) -> Iterator[Waiting | None]:
         """Jobs in order without those that `skips` names, now or later; None after CHUNKS_SKIPPED chunks without one.
 
-        What is added or removed meanwhile is met or not, never met twice or when it is gone.
+        A job that is added meanwhile may be met or not; none is met twice, or after it was removed.
         """
         unfit, long = skips.unfit, skips.long
-        last: Entry | None = None
+        last: QueueKey | None = None
         silent, step = 0, JOBS_FIRST
-        while (at := 0 if last is None else bisect_right(self._lasts, last)) < len(self.chunks):
+        while (at := 0 if last is None else bisect_right(self._lasts, last)) < len(self._chunks):
             silent += 1
             if silent > CHUNKS_SKIPPED:
                 silent = 0
                 yield None
                 continue  # from `last`, since the chunks may have changed
-            chunk = self.chunks[at]
+            chunk = self._chunks[at]
             skips.see_shapes(chunk.shapes)
             if unfit and unfit.issuperset(chunk.shapes):
                 last = self._lasts[at]
                 continue
-            entries = chunk.entries
             seen = self._changes
-            begin = 0 if last is None else bisect_right(entries, last)
-            part = entries[begin : begin + step]
+            begin = 0 if last is None else bisect_right(chunk.keys, last)
+            keys, jobs = chunk.keys[begin : begin + step], chunk.jobs[begin : begin + step]
             step = 8 * step if step < CHUNK else step
-            for entry in part:
-                job = entry[-1]
+            for key, job in zip(keys, jobs, strict=True):
                 number = job.shape.number
                 if number in unfit or (number in long and (job.duration_s or inf) >= long[number]):
                     continue
-                if seen == self._changes or self.has(entry):
+                if seen == self._changes or self.has(key, job):
                     silent = 0
                     yield job
-            last = part[-1]
+            last = keys[-1]
