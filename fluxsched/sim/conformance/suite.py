@@ -31,10 +31,10 @@ CASE_S = 120.0
 """How long one case may take, where somebody is impatient: ours take a second at most, on a busy machine some more."""
 
 LAWS = {
-    "usable": "starts nothing on targets that are down, drained or leaving",
-    "free": "starts nothing on what somebody else has",
-    "waiting": "starts only who waits, once, on what it asked for",
-    "progress": "ends its passes, denies nobody who can run, leaves nobody waiting on an idle machine",
+    "usable": "starts no job on targets that are down, drained or leaving",
+    "free": "starts no job on resources that are in use",
+    "waiting": "starts only waiting jobs, each once, on the resources it requested",
+    "progress": "ends its passes, denies no job that can run, leaves no job waiting on an idle machine",
 }
 """Judged in every case."""
 
@@ -48,20 +48,20 @@ class Rule(NamedTuple):
 
 
 RULES = {
-    "ordinary": Rule("raises nothing while jobs and targets come and go", put.ordinary),
-    "head": Rule("the first in line starts no later than promised", put.head),
-    "deterministic": Rule("decides the same for the same", put.deterministic),
+    "ordinary": Rule("raises no exception while jobs and targets come and go", put.ordinary),
+    "head": Rule("the first job in line starts no later than its reservation", put.head),
+    "deterministic": Rule("makes the same decisions for the same input", put.deterministic),
     "targets": Rule("survives targets lost, offline, drained or moved during a pass", put.targets),
     "jobs": Rule("survives jobs canceled, held and moved in the queue during a pass", put.jobs),
-    "expiration": Rule("survives other limits of running jobs and another end of the resources", put.expiration),
-    "reload": Rule("goes on after a reload with the jobs that run already", put.reload),
-    "burst": Rule("survives 60 submits at once behind a blocked head", put.burst, False),
+    "expiration": Rule("survives changes of job limits and of the expiration of the resources", put.expiration),
+    "reload": Rule("continues after a reload with the jobs that are already running", put.reload),
+    "burst": Rule("survives 60 jobs submitted at once behind a blocked first job", put.burst, False),
     "recursion": Rule("survives 2,000 jobs that become runnable at once", put.recursion, False),
-    "not-nothing": Rule("survives constraints that are empty", put.not_nothing, False),
-    "rounding": Rule("survives a reservation from which on times are coarser", put.rounding, False),
-    "frozen": Rule("moves its reservation up when a job ends early", put.frozen, False),
+    "not-nothing": Rule("survives empty constraints", put.not_nothing, False),
+    "rounding": Rule("survives a reservation at a time where floating-point resolution changes", put.rounding, False),
+    "frozen": Rule("moves its reservation forward when a job ends early", put.frozen, False),
 }
-COST, COST_SAYS = "cost", "a pass costs no more than n log n as the queue grows"
+COST, COST_SAYS = "cost", "the cost of a pass grows no faster than n log n with the queue"
 
 
 class Finding(NamedTuple):
