@@ -17,7 +17,7 @@ answers on what is left. It never sees the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -40,8 +40,8 @@ from fluxsched.sched.queue.orders import FIFO, ORDERS
 from fluxsched.sched.queue.pending import Skips, Waiting
 
 __all__ = [
-    "BACKFILLED", "BEST_FIT", "FIFO", "IMMEDIATE", "NO", "ORDER", "ORDERS", "PAUSE", "PAUSE_EVERY", "PLACEMENT",
-    "RESERVED", "SWITCH", "WORST_FIT", "YES",
+    "ANYTHING", "BACKFILLED", "BEST_FIT", "FIFO", "IMMEDIATE", "ITSELF", "NO", "NOTHING", "ORDER", "ORDERS", "PAUSE",
+    "PAUSE_EVERY", "PLACEMENT", "RESERVED", "SWITCH", "WORST_FIT", "YES",
     "Decision", "Deny", "Fits", "Infeasible", "Insufficient", "Option", "Outcome", "Pause", "Pending", "Plan", "Policy",
     "Reservation", "Reserve", "Running", "Skips", "Start", "View", "Waiting", "decide",
 ]  # fmt: skip
@@ -76,6 +76,9 @@ SWITCH = Option(NO, (NO, YES), help="yes or no; the name alone means yes")
 PAUSE_EVERY = 64
 """Jobs planned between two pauses: about two milliseconds where cores are counted."""
 
+ANYTHING, ITSELF, NOTHING = "anything", "itself", "nothing"
+"""What a job that arrives behind all others may change (`Policy`, `ARRIVALS`)."""
+
 
 class Running(NamedTuple):
     """One job that holds resources; `expiration_s` is wall time, 0.0 for none; masks are of cores and of GPUs."""
@@ -101,15 +104,8 @@ class View(Protocol):
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
         """Jobs that may start, in one of the ORDERS, without those that `skips` names, now and as it grows.
 
-        Now and then None comes instead of a job: then yield PAUSE, so that others are served.
-        """
-        ...
-
-    def late(self, order: str = FIFO) -> Sequence[Waiting] | None:
-        """Jobs that came since the last pass, if nothing else has happened; else None, and all are to be looked at.
-
-        They came behind the first who waits and behind all who are planned. For everyone else it is as it was: nothing
-        is freer, and `plan` is that of the last pass.
+        Jobs about which nothing else can be decided than in the last pass are left out where the policy allows that
+        (`ARRIVALS`, `REPLANS`). Now and then None comes instead of a job: then yield PAUSE, so that others are served.
         """
         ...
 
@@ -149,7 +145,12 @@ class View(Protocol):
 class Policy(Protocol):
     """What the engine needs of a policy; options arrive as keyword arguments of the constructor.
 
-    Of policies that backfill also `BACKFILLS = True`: then jobs without a limit are warned.
+    Three more attributes are optional:
+
+    - `BACKFILLS = True`: it backfills, so jobs without a limit are warned.
+    - `ARRIVALS`: what a job may change that arrives behind all others while nothing else happens. With ITSELF
+      `candidates` offers arrivals alone, in the plan of the last pass; with NOTHING there is no pass for them.
+    - `REPLANS = True`: it seats every candidate in order, so those whose reservation stays the same are not offered.
     """
 
     name: ClassVar[str]

@@ -198,6 +198,8 @@ def simulate() -> Callable[..., Study]:
                 meanwhile[now_s](scheduler)
             if fresh:
                 group.invalidate_pass()
+                for queue in group.queues.values():
+                    queue.replans = False
             for effect in scheduler.schedule(now_s):
                 if isinstance(effect, Granted):
                     study.starts[effect.jobid] = now_s

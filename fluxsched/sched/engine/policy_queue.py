@@ -9,7 +9,7 @@ from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.running import RunningJobs
-from fluxsched.sched.policy import Policy
+from fluxsched.sched.policy import ANYTHING, Policy
 from fluxsched.sched.queue.pending import PendingJobs, Waiting
 from fluxsched.sched.queue.sorted_jobs import QueueKey
 
@@ -21,11 +21,15 @@ class PolicyQueue:
     """`name` is the queue's, or empty for all queues of the group that have no policy of their own.
 
     `planned` are the reservations that the policy made in its last pass, `plan` is what it made them in. `arrivals` are
-    the jobs that came since, if that is all that has happened and none is ahead of the first waiting job or of one with
-    a reservation; else None. `order` is the one of ORDERS in which the policy last asked for jobs, None if in none.
+    the jobs that came since, if nothing else has happened, none is ahead of the first waiting job or of one with a
+    reservation, and the policy need only examine them (`changed_by_arrivals`); else None.
+    `order` is the one of ORDERS in which the policy last asked for jobs, None if in none.
     """
 
-    __slots__ = ("_counted", "_rear", "_uncountable", "arrivals", "jobs", "name", "order", "plan", "planned", "policy")
+    __slots__ = (
+        "_counted", "_rear", "_uncountable", "arrivals", "changed_by_arrivals", "jobs", "name", "order", "plan",
+        "planned", "policy", "replans",
+    )  # fmt: skip
 
     def __init__(self, name: str, policy: Policy) -> None:
         self.name = name
@@ -34,6 +38,8 @@ class PolicyQueue:
         self.planned: dict[int, Reservation] = {}
         self.plan: CountedPlan | PoolPlan | None = None
         self.arrivals: list[Waiting] | None = None
+        self.changed_by_arrivals: str = getattr(policy, "ARRIVALS", ANYTHING)
+        self.replans: bool = getattr(policy, "REPLANS", False)
         self.order: str | None = None
         self._rear: QueueKey | None = None  # a job behind it is behind all that were examined
         self._uncountable = 0  # jobs whose need cannot be counted, as of generation `_counted`
@@ -55,7 +61,7 @@ class PolicyQueue:
     def passed(self, plan: CountedPlan | PoolPlan | None) -> None:
         """A pass came to its end: until something else happens, only new jobs need to be examined."""
         self.plan = plan
-        self.arrivals = []
+        self.arrivals = [] if self.changed_by_arrivals != ANYTHING else None
         self._rear = None  # worked out with the first arrival, since mostly something else happens first
 
     def _rearmost(self) -> QueueKey | None:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from fluxsched.core.duration import format_duration
 from fluxsched.core.jobid import format_f58
-from fluxsched.sched.decisions import RESERVED, Decision, Deny, Pause, Pending, Reservation, Reserve, Start
+from fluxsched.sched.decisions import BACKFILLED, RESERVED, Decision, Deny, Pause, Pending, Reservation, Reserve, Start
 from fluxsched.sched.effects import PAUSED, Denied, Effect, Granted
 from fluxsched.sched.engine.group import Group
 from fluxsched.sched.engine.notices import REASON_CHARS_MAX
@@ -21,7 +21,7 @@ from fluxsched.sched.engine.policy_queue import PolicyQueue
 from fluxsched.sched.ledger import Holding
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.placed import PoolPlan
-from fluxsched.sched.policy import Running
+from fluxsched.sched.policy import PAUSE_EVERY, Running
 from fluxsched.sched.pool.place import find_fit, place_now
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Insufficient, Outcome
 from fluxsched.sched.queue.orders import FIFO, key_of
@@ -35,8 +35,8 @@ class SchedulingPass:
     """
 
     __slots__ = (
-        "_alone", "_arrivals", "_counted", "_counts", "_events", "_group", "_jobs", "_plan", "_queue", "now_s",
-        "planned",
+        "_alone", "_arrivals", "_counted", "_counts", "_events", "_group", "_jobs", "_overtakes", "_plan", "_queue",
+        "now_s", "planned",
     )  # fmt: skip
 
     def __init__(self, group: Group, queue: PolicyQueue, counts: dict[str, int]) -> None:
@@ -50,7 +50,8 @@ class SchedulingPass:
         self._plan: CountedPlan | PoolPlan | None = None
         self._counted: CountedPlan | None = None  # used again and again
         self._events = group.events
-        self._arrivals = queue.arrivals
+        self._arrivals: list[Waiting] | None = None
+        self._overtakes = False  # some jobs were not offered, since they still wait
 
     def begin(self, now_s: float) -> Iterator[Decision]:
         """The decisions of the policy, each made when it is asked for."""
@@ -58,10 +59,12 @@ class SchedulingPass:
         self.now_s = now_s
         self._events = group.events
         self._arrivals, queue.arrivals = queue.arrivals, None
-        self.planned, queue.planned = queue.planned, {}
-        self._plan = None
-        if not self._alone and any(other.planned for other in group.queues.values()):
-            self._plan = self._make_plan()
+        self._overtakes = self._resume()
+        self.planned = queue.planned
+        if not self._overtakes:
+            self._arrivals, self._plan, queue.planned = None, None, {}
+            if not self._alone and any(other.planned for other in group.queues.values()):
+                self._plan = self._make_plan()
         decisions = queue.policy.schedule(self, now_s)
         if not isinstance(decisions, Iterable):
             raise TypeError(f"schedule returned {decisions!r}: it should be a generator, which yields decisions")
@@ -91,22 +94,13 @@ class SchedulingPass:
 
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
         self._queue.order = order
-        return self._jobs.walk(skips, order, self.now_s)
+        if self._arrivals is not None:
+            return self._arrived(self._arrivals, skips, order)
+        jobs = self._jobs.walk(skips, order, self.now_s)
+        return self._unsettled(jobs) if self._queue.replans and self.planned else jobs
 
-    def late(self, order: str = FIFO) -> list[Waiting] | None:
-        arrivals = self._arrivals
-        if arrivals is None:
-            return None
-        self._queue.order = order
-        plan = self._queue.plan
-        if plan is not None:
-            if not plan.renew(self.now_s):
-                return None
-            if isinstance(plan, CountedPlan) and not self._queue.countable(self._group.running):
-                return None
-        self._plan = plan
-        self._queue.planned = dict(self.planned)
-        return arrivals if order == FIFO or len(arrivals) < 2 else sorted(arrivals, key=key_of(order, self.now_s))
+    def late(self, order: str = FIFO) -> None:
+        """What policies of 0.1.0 ask for arrivals: there is no answer, so they examine all jobs."""
 
     @property
     def plan(self) -> CountedPlan | PoolPlan:
@@ -137,6 +131,44 @@ class SchedulingPass:
         return (_seen(holding) for _, holding in self._group.running.by_end())
 
     # ---- within
+
+    def _resume(self) -> bool:
+        """Whether only arrivals need to be examined, in the plan of the last pass, which still holds."""
+        plan = self._queue.plan
+        if self._arrivals is None:
+            return False
+        if plan is not None:
+            if not plan.renew(self.now_s):
+                return False
+            if isinstance(plan, CountedPlan) and not self._queue.countable(self._group.running):
+                return False
+        self._plan = plan
+        return True
+
+    def _arrived(self, arrivals: list[Waiting], skips: Skips, order: str) -> Iterator[Waiting | None]:
+        """The arrivals in this order, without those that `skips` names."""
+        if len(arrivals) > 1:
+            arrivals.sort(key=key_of(order, self.now_s))
+        for at, job in enumerate(arrivals, 1):
+            number = job.shape.number
+            if number not in skips.unfit and (number not in skips.long or job.limit_s < skips.long[number]):
+                yield job
+            if not at % PAUSE_EVERY:
+                yield None
+
+    def _unsettled(self, jobs: Iterator[Waiting | None]) -> Iterator[Waiting | None]:
+        """Those jobs whose reservation does not come out as in the last pass; all others keep theirs."""
+        plan, old, planned, settled = self.plan, self.planned, self._queue.planned, 0
+        for job in jobs:
+            kept = None if job is None else old.get(job.jobid)
+            if job is None or kept is None or not plan.settle(job, kept):
+                yield job
+                continue
+            planned[job.jobid] = kept
+            self._overtakes = True
+            settled += 1
+            if not settled % PAUSE_EVERY:
+                yield None
 
     def _reason(self, job: Waiting) -> str:
         outcome = place_now(self._group.pool, job.shape, BEST_FIT)
@@ -221,7 +253,7 @@ class SchedulingPass:
             self._plan.began(job, start.fit)
         self._counts["granted"] += 1
         withdrawn = group.notices.forget(start.jobid)
-        selection = RESERVED if reserved else start.selection
+        selection = RESERVED if reserved else BACKFILLED if self._overtakes else start.selection
         return Granted(start.jobid, start.fit, now_s, end_s, group.pool.source, selection, withdrawn)
 
 

@@ -40,11 +40,11 @@ class Plan(Protocol):
         ...
 
     def reserve(self, job: Waiting) -> Reservation:
-        """Plans the job at the earliest time that harms no other reservation, which then is kept."""
+        """Plans the job at the earliest time that harms no other reservation; one that has a reservation keeps it."""
         ...
 
     def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
-        """Where the job may start if that is now, else its reservation, which then is kept."""
+        """Where the job may start if that is now, else its reservation; one that has a reservation keeps it."""
         ...
 
     def keep(self, job: Waiting, old: Reservation) -> bool:
@@ -102,6 +102,10 @@ class Planner:
         self._now_s = now_s
         self._left_s = self._last_s - now_s
         return True
+
+    def settle(self, job: Waiting, old: Reservation) -> bool:
+        """Plans the job again if that comes out as it was in the last pass; called by the engine."""
+        return False
 
     def _limit_s(self, job: Waiting) -> float:
         """How long the job may run if it starts now, until the resources end."""

@@ -109,6 +109,9 @@ class CountedPlan(Planner):
         return None
 
     def reserve(self, job: Waiting) -> Reservation:
+        kept = self._kept.get(job.jobid)
+        if kept is not None:
+            return kept
         cores, limit = self._running.need(job.shape), self._limit_s(job)
         if self._kept or self._profile is not None:
             return self._keep(job, self._deep().earliest(cores, limit), limit, cores)
@@ -122,6 +125,9 @@ class CountedPlan(Planner):
         return self._keep(job, start_s, limit, cores)
 
     def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
+        kept = self._kept.get(job.jobid)
+        if kept is not None:
+            return kept
         if not self._kept and self._profile is None:
             return self.place(job, placement) or self.reserve(job)
         cores, limit = self._running.need(job.shape), self._limit_s(job)
@@ -137,6 +143,24 @@ class CountedPlan(Planner):
         self._keep(job, start_s, limit, cores)
         return True
 
+    def settle(self, job: Waiting, old: Reservation) -> bool:
+        self.drop(job.jobid)
+        if old.start_s <= self._now_s:
+            return False
+        if not self._kept and self._profile is None:
+            if self.reserve(job) == old:
+                return True
+            self.drop(job.jobid)
+            return False
+        limit = self._limit_s(job)
+        start_s = self._deep().earliest(old.cores, limit)
+        if start_s != old.start_s or start_s + limit != old.end_s:
+            return False
+        self._kept[old.jobid] = old
+        if start_s < inf:
+            self._take(start_s, old.end_s, old.cores)
+        return True
+
     def drop(self, jobid: int) -> None:
         old = self._kept.pop(jobid, None)
         if old is None:
@@ -147,8 +171,16 @@ class CountedPlan(Planner):
             self._take(old.start_s, old.end_s, -old.cores)
 
     def renew(self, now_s: float) -> bool:
-        if self._profile is not None or not self._running.uniform or not super().renew(now_s):
+        profile = self._profile
+        if not self._running.uniform:
             return False
+        if profile is not None and (self._last_s < inf or self._running.releases.first_s <= now_s):
+            return False  # limits that end with the resources get shorter; a job past its end may end at any time
+        if not super().renew(now_s):
+            return False
+        if profile is not None:
+            profile.advance(now_s)
+            self._short_s_of.clear()
         if self._shadow.shadow_s < inf:
             self._shadow.short_s = least_beyond(self._shadow.shadow_s, now_s)
         return True

@@ -58,12 +58,14 @@ class PoolPlan(Planner):
         return fit
 
     def reserve(self, job: Waiting) -> Reservation:
-        self.drop(job.jobid)
+        kept = self._kept.get(job.jobid)
+        if kept is not None:
+            return kept
         plain = self._is_plain(job.request)
         return self._enter(job, (self._foresee if plain else self._sweep)(job, self._now_s, inf))
 
     def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
-        return self.place(job, placement) or self.reserve(job)
+        return self._kept.get(job.jobid) or self.place(job, placement) or self.reserve(job)
 
     def keep(self, job: Waiting, old: Reservation) -> bool:
         self._promised = True

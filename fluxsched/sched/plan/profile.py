@@ -93,6 +93,10 @@ class Profile:
             totals[first:last] = [total - cores for total in totals[first:last]]
         self._owed[first:last] = [owed + cores for owed in self._owed[first:last]]
 
+    def advance(self, now_s: float) -> None:
+        """Time has gone on, and nothing else has happened."""
+        self._now_s = now_s
+
     def earliest(self, cores: int, limit_s: float) -> float:
         """The first instant from which on so many are free for so long; `inf` if never."""
         found_s = self._search(cores, limit_s, max(self._bounds.of(cores, limit_s), self._now_s))
@@ -105,12 +109,20 @@ class Profile:
 
     def free_until_s(self, cores: int) -> float:
         """Until when, from now on, so many are free: now if they are not, `inf` if for ever."""
-        for chunk, least in enumerate(self._least):
-            if least < cores:
-                need = cores + self._owed[chunk]
-                for time_s, low in zip(self._times[chunk], self._low[chunk], strict=True):
-                    if low < need:
-                        return time_s
+        now_s, levels = self._now_s, self._levels
+        first = bisect_right(self._firsts, now_s) - 1
+        for chunk in range(first, len(self._firsts)):
+            if self._least[chunk] >= cores:
+                continue
+            times, lows, need = self._times[chunk], self._low[chunk], cores + self._owed[chunk]
+            for step in range(bisect_right(times, now_s) - 1 if chunk == first else 0, len(times)):
+                if lows[step] >= need:
+                    continue
+                time_s = times[step]
+                if time_s >= now_s:
+                    return time_s
+                if levels.at(now_s) - levels.at(time_s) + lows[step] < need:  # now is within this step
+                    return now_s
         return inf
 
     def _search(self, cores: int, limit_s: float, from_s: float, until_s: float = inf) -> float:

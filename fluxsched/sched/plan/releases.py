@@ -47,6 +47,11 @@ class ReleaseIndex:
         """From the earliest; nothing may be added or removed meanwhile."""
         return chain.from_iterable(self._chunks)
 
+    @property
+    def first_s(self) -> float:
+        """The earliest end; `inf` if there is none."""
+        return self._chunks[0][0].end_s if self._chunks else inf
+
     def get(self, jobid: int) -> JobRelease | None:
         return self._by_job.get(jobid)
 

@@ -8,13 +8,14 @@ and only moves to an earlier time, one job after the other, so that no job start
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import count
 from typing import ClassVar
 
 from fluxsched.sched.policy import (
+    ANYTHING,
     BACKFILLED,
     FIFO,
     IMMEDIATE,
+    ITSELF,
     NO,
     ORDER,
     PAUSE,
@@ -40,22 +41,23 @@ class Conservative:
 
     name: ClassVar[str] = "conservative"
     BACKFILLS: ClassVar[bool] = True
+    REPLANS: ClassVar[bool] = True
     OPTIONS: ClassVar[Mapping[str, Option]] = {"compress": SWITCH, "order": ORDER, "placement": PLACEMENT}
 
     def __init__(self, compress: str = NO, order: str = FIFO, placement: str = WORST_FIT) -> None:
         self._compress = compress == YES
         self._order = order
         self._placement = placement
+        self.ARRIVALS = ITSELF if order == FIFO and compress == NO else ANYTHING
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        late = view.late() if self._order == FIFO and not self._compress else None
         plan = view.plan
         if self._compress:
             _keep_promises(view, plan)
-        selection = BACKFILLED if view.planned and late is not None else IMMEDIATE
-        jobs = view.candidates(Skips(), self._order) if late is None else late
-        for n, job in zip(count(1), jobs, strict=False):
-            if job is None or not n % PAUSE_EVERY:
+        selection, planned = IMMEDIATE, 0
+        for job in view.candidates(Skips(), self._order):
+            planned += 1
+            if job is None or not planned % PAUSE_EVERY:
                 yield PAUSE
             if job is None:
                 continue

@@ -7,12 +7,13 @@ is made anew in each pass, so it only moves to an earlier time as long as limits
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from fluxsched.sched.policy import (
     BACKFILLED,
     FIFO,
+    ITSELF,
     ORDER,
     PAUSE,
     PLACEMENT,
@@ -22,7 +23,6 @@ from fluxsched.sched.policy import (
     Reserve,
     Start,
     View,
-    Waiting,
 )
 
 
@@ -31,6 +31,7 @@ class Easy:
 
     name: ClassVar[str] = "easy"
     BACKFILLS: ClassVar[bool] = True
+    ARRIVALS: ClassVar[str] = ITSELF
     OPTIONS: ClassVar[Mapping[str, Option]] = {"order": ORDER, "placement": PLACEMENT}
 
     def __init__(self, order: str = FIFO, placement: str = WORST_FIT) -> None:
@@ -38,18 +39,16 @@ class Easy:
         self._placement = placement
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        jobs: Iterable[Waiting | None] | None = view.late(self._order)
-        if jobs is None:
-            while (head := view.first) is not None:
-                fit = view.find(head, self._placement)
-                if fit is None:
-                    break
-                yield Start(head.jobid, fit)
-            if head is None:
-                return
-            yield Reserve(view.plan.reserve(head), view.reason(head))
-            jobs = view.candidates(view.plan.skips, self._order)
-        for found in view.plan.placeable(jobs, self._placement):
+        while (head := view.first) is not None:
+            fit = view.find(head, self._placement)
+            if fit is None:
+                break
+            yield Start(head.jobid, fit)
+        if head is None:
+            return
+        plan = view.plan
+        yield Reserve(plan.reserve(head), view.reason(head))
+        for found in plan.placeable(view.candidates(plan.skips, self._order), self._placement):
             if found is None:
                 yield PAUSE
             else:

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from fluxsched.sched.policy import PLACEMENT, WORST_FIT, Decision, Option, Pending, Start, View
+from fluxsched.sched.policy import NOTHING, PLACEMENT, WORST_FIT, Decision, Option, Pending, Start, View
 
 
 class Fifo:
     """Strict order: the first that cannot start holds back everyone behind it."""
 
     name: ClassVar[str] = "fifo"
+    ARRIVALS: ClassVar[str] = NOTHING
     OPTIONS: ClassVar[Mapping[str, Option]] = {"placement": PLACEMENT}
 
     def __init__(self, placement: str = WORST_FIT) -> None:
         self._placement = placement
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        if view.late() is not None:
-            return  # the first one still waits, and so do those who came behind it
         for job in view.queue:
             fit = view.find(job, self._placement)
             if fit is None:

@@ -13,6 +13,7 @@ from fluxsched.sched.policy import (
     BACKFILLED,
     FIFO,
     IMMEDIATE,
+    ITSELF,
     ORDER,
     PAUSE,
     PLACEMENT,
@@ -30,6 +31,7 @@ class FirstFit:
     """Whoever fits starts, in `order`; what does not fit is passed over."""
 
     name: ClassVar[str] = "firstfit"
+    ARRIVALS: ClassVar[str] = ITSELF
     OPTIONS: ClassVar[Mapping[str, Option]] = {"order": ORDER, "placement": PLACEMENT}
 
     def __init__(self, placement: str = WORST_FIT, order: str = FIFO) -> None:
@@ -38,9 +40,8 @@ class FirstFit:
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
         skips = Skips()
-        late = view.late(self._order)
-        selection = IMMEDIATE if late is None else BACKFILLED
-        for job in view.candidates(skips, self._order) if late is None else late:
+        selection = IMMEDIATE
+        for job in view.candidates(skips, self._order):
             if job is None:
                 yield PAUSE
                 continue

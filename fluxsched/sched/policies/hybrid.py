@@ -14,6 +14,7 @@ from fluxsched.sched.policy import (
     BACKFILLED,
     FIFO,
     IMMEDIATE,
+    ITSELF,
     ORDER,
     PAUSE,
     PAUSE_EVERY,
@@ -52,6 +53,7 @@ class Hybrid:
 
     name: ClassVar[str] = "hybrid"
     BACKFILLS: ClassVar[bool] = True
+    ARRIVALS: ClassVar[str] = ITSELF
     OPTIONS: ClassVar[Mapping[str, Option]] = {"depth": DEPTH, "order": ORDER, "placement": PLACEMENT}
 
     def __init__(self, depth: float = 8, order: str = FIFO, placement: str = WORST_FIT) -> None:
@@ -60,10 +62,6 @@ class Hybrid:
         self._placement = placement
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        late = view.late(self._order) if len(view.planned) >= self._depth else None
-        if late is not None:
-            yield from self._backfill(late, view.plan)
-            return
         plan, planned = view.plan, 0
         for job in view.queue:
             if planned >= self._depth:
