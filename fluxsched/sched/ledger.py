@@ -104,10 +104,15 @@ class Ledger:
         shape = job.shape
         if fit.shape is not shape and fit.shape != shape:
             return None
-        blocks = fit.blocks
+        holding = self.take(jobid, fit.blocks, pool, expiration_s)
+        if holding is not None:
+            queue.remove(jobid)
+        return holding
+
+    def take(self, jobid: int, blocks: Blocks, pool: Pool, expiration_s: float) -> Holding | None:
+        """Has a job hold these blocks of a pool, or refuses (None) as not all are free; it holds nothing so far."""
         if not blocks or (len(blocks) > 1 and not _once_each(blocks)) or not pool.take(blocks):
             return None
-        queue.remove(jobid)
         holding = Holding(jobid, blocks, expiration_s)
         self._enter(holding)
         return holding

@@ -1,10 +1,12 @@
-"""Our pool as Flux's schedulers use it: what is given is gone, sketches leave no trace, wrong frees are refused."""
+"""Our pool as Flux's schedulers use it: what is given is gone, copies leave no trace, wrong frees are refused."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from fluxsched.adapters.flux.pool import Errors, JobPool
+from fluxsched.adapters.flux.pool import JobPool, PoolErrors
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
 
@@ -41,8 +43,11 @@ class Rest:
 
 
 @pytest.fixture
-def pool() -> JobPool:
-    return JobPool(R, Errors(NotNow, Never), lambda: 1000.0)
+def pool() -> Iterator[JobPool]:
+    pool = JobPool(R, PoolErrors(NotNow, Never), lambda: 1000.0)
+    yield pool
+    pool.close()
+    pool.ledger.check()
 
 
 def wanted(pool: JobPool, slots: int, duration: float = 60):
@@ -91,28 +96,28 @@ def test_a_final_free_returns_what_was_granted_twice(pool):
     pool.alloc(2, wanted(pool, 4))
 
 
-def test_a_sketch_leaves_no_trace(pool):
+def test_a_copy_leaves_no_trace(pool):
     pool.alloc(1, wanted(pool, 3))
-    sketch = pool.copy()
+    copy = pool.copy()
     with pytest.raises(NotNow):
-        sketch.alloc(2, wanted(pool, 4))
-    sketch.free(1)
-    assert sketch.alloc(2, wanted(pool, 4)).dumps() == "rank[0-1]/core[0-1]"
-    other = sketch.copy()
+        copy.alloc(2, wanted(pool, 4))
+    copy.free(1)
+    assert copy.alloc(2, wanted(pool, 4)).dumps() == "rank[0-1]/core[0-1]"
+    other = copy.copy()
     other.free(2)
     other.alloc(3, wanted(pool, 1))
     with pytest.raises(NotNow):
-        sketch.alloc(4, wanted(pool, 1))
+        copy.alloc(4, wanted(pool, 1))
     assert [jobid for jobid, _ in pool.job_end_times()] == [1]
     assert pool.alloc(5, wanted(pool, 1)).dumps() == "rank1/core1"
 
 
-def test_a_sketch_of_an_older_state_has_no_room(pool):
-    sketch = pool.copy()
+def test_a_copy_of_an_older_state_has_no_room(pool):
+    copy = pool.copy()
     pool.alloc(1, wanted(pool, 1))
     with pytest.raises(NotNow, match="changed"):
-        sketch.alloc(2, wanted(pool, 1))
-    sketch.free(1)
+        copy.alloc(2, wanted(pool, 1))
+    copy.free(1)
     assert pool.allocated()["execution"]["R_lite"]
 
 
@@ -134,3 +139,14 @@ def test_a_running_job_is_taken_over_or_refused(pool):
     assert pool.alloc(8, wanted(pool, 2)).dumps() == "rank1/core[0-1]"
     with pytest.raises(InvalidValue, match="not among"):
         pool.register_alloc(9, Rest("5", "0"))
+    with pytest.raises(InvalidValue, match="jobs 7 and 10 both hold rank 0"):
+        pool.register_alloc(10, Rest("0", "1"))
+
+
+def test_a_running_job_of_which_targets_are_removed_frees_all_of_it(pool):
+    pool.alloc(1, wanted(pool, 4))
+    pool.remove_ranks("0")
+    assert pool.ledger.foreign() == 1
+    pool.free(1, Rest("0-1", "0-1"), final=True)
+    assert pool.job_end_times() == []
+    assert pool.alloc(2, wanted(pool, 2)).dumps() == "rank1/core[0-1]"

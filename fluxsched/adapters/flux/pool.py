@@ -1,38 +1,30 @@
 """Our pool for Flux's own schedulers: `flux module load sched-backfill pool-class=fluxsched.adapters.flux.broker.pool`.
 
-Law: a copy costs nothing. It is a sketch on the same pool, a log of what was done there, which is undone before anybody
-else looks; Flux's schedulers copy the pool in every pass, to look ahead. A sketch of an older state has no room left.
+Law: who holds what is in a `Ledger`. Flux's schedulers copy the pool in every pass, to look ahead, so a copy costs next
+to nothing: it is a log of changes, tried on the pool itself as a what-if, which is undone before the pool is used. A
+copy of an older state has nothing free.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import EMPTY_R, ResourceSet
-from fluxsched.errors import InvalidValue
+from fluxsched.errors import InvalidValue, RemoteProtocolError
 from fluxsched.sched.effects import grant, grouped
+from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.pool.place import infeasible, place_now
-from fluxsched.sched.pool.placement import (
-    WORST_FIT,
-    Blocks,
-    Fits,
-    Infeasible,
-    Insufficient,
-    blocks_in,
-    blocks_of,
-    parts_in,
-)
+from fluxsched.sched.pool.placement import WORST_FIT, Blocks, Fits, Infeasible, Insufficient, blocks_in
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.shape import Shape
-
-Job = tuple[float, Blocks]
-"""When it ends (wall time, seconds; 0.0: nobody knows) and what it holds."""
+from fluxsched.sched.pool.what_if import WhatIf
+from fluxsched.sched.shape import Shape, Shapes
 
 
-class Errors:
+class PoolErrors:
     """What to raise for `not now` and `never`: Flux's exceptions, which only its own files can name."""
 
     def __init__(self, insufficient: Callable[[str], Exception], infeasible: Callable[[str], Exception]) -> None:
@@ -40,17 +32,17 @@ class Errors:
         self.infeasible = infeasible
 
 
-class Wanted:
-    """A job's request, with the names by which Flux's schedulers ask for its parts."""
+class JobRequest:
+    """What a job asks for, with the names by which Flux's schedulers use its parts."""
 
-    def __init__(self, jobspec: Mapping[str, Any]) -> None:
+    def __init__(self, jobspec: Mapping[str, Any], shapes: Shapes) -> None:
         parsed = Jobspec.parse(jobspec)
         self.jobspec = jobspec
-        self.shape = Shape(parsed.request)
+        self.shape: Shape = shapes.of(parsed.request)
         self.duration = parsed.duration_s
 
 
-class Allocated:
+class AllocatedR:
     """What one job got, as R; the caller sets its times before it is asked for."""
 
     def __init__(self, fit: Fits, source: ResourceSet) -> None:
@@ -79,97 +71,100 @@ class Allocated:
         return grant(self._fit, self._source, *self._times)
 
 
-class Sketch:
-    """A pool as it was, to try things on: alloc and free here leave no trace there."""
+class PoolCopy:
+    """A pool as it was, to look ahead on: alloc and free here change nothing there."""
 
-    def __init__(self, base: JobPool, jobs: Mapping[int, Job], log: list[tuple[bool, Blocks]]) -> None:
-        self.jobs = dict(jobs)
+    def __init__(self, base: JobPool, jobs: dict[int, tuple[float, Blocks]], log: list[tuple[bool, Blocks]]) -> None:
         self.generation = base.generation
+        self.log = log
+        """What was taken (True) or given back since the copy was made, in order."""
         self._base = base
-        self._log = log
+        self._jobs = jobs
 
-    def copy(self) -> Sketch:
-        """A sketch of the sketch."""
-        return Sketch(self._base, self.jobs, list(self._log))
+    def copy(self) -> PoolCopy:
+        """A copy of the copy."""
+        return PoolCopy(self._base, dict(self._jobs), list(self.log))
 
     def job_end_times(self) -> list[tuple[int, float]]:
-        """Each job with its end."""
-        return [(jobid, end_s) for jobid, (end_s, _) in self.jobs.items()]
+        """Each job with its end (wall time, seconds)."""
+        return [(jobid, end_s) for jobid, (end_s, _) in self._jobs.items()]
 
     def update_expiration(self, jobid: int, expiration_s: float) -> None:
         """A job ends at another time."""
-        if jobid in self.jobs:
-            self.jobs[jobid] = (expiration_s, self.jobs[jobid][1])
+        if jobid in self._jobs:
+            self._jobs[jobid] = (expiration_s, self._jobs[jobid][1])
 
-    def alloc(self, jobid: int, wanted: Wanted) -> Allocated:
+    def alloc(self, jobid: int, request: JobRequest) -> AllocatedR:
         """As in the pool."""
         if self._base.generation != self.generation:
             raise self._base.errors.insufficient("the pool has changed since it was copied")
-        self._base.enter(self)
-        fit = self._base.fit(wanted)
-        self._do(True, fit.blocks)
-        self.jobs[jobid] = (self._base.end_s(wanted), fit.blocks)
-        return Allocated(fit, self._base.pool.source)
+        what_if = self._base.open(self)
+        fit = self._base.fit(request)
+        what_if.take(fit.blocks)
+        self.log.append((True, fit.blocks))
+        self._jobs[jobid] = (self._base.end_s(request), fit.blocks)
+        return AllocatedR(fit, self._base.pool.source)
 
     def free(self, jobid: int, R: object = None, final: bool = False) -> None:  # noqa: N803
         """A job ends."""
-        _, blocks = self.jobs.pop(jobid, (0.0, ()))
+        _, blocks = self._jobs.pop(jobid, (0.0, ()))
         if self._base.generation == self.generation:
-            self._base.enter(self)
-            self._do(False, blocks)
-
-    def _do(self, take: bool, blocks: Blocks) -> None:
-        self._log.append((take, blocks))
-        _apply(self._base.pool, take, blocks)
-
-    def replay(self) -> None:
-        """Do it all on the pool."""
-        for take, blocks in self._log:
-            _apply(self._base.pool, take, blocks)
-
-    def undo(self) -> None:
-        """Leave the pool as it was."""
-        for take, blocks in reversed(self._log):
-            _apply(self._base.pool, not take, blocks)
+            self._base.open(self).give(blocks)
+            self.log.append((False, blocks))
 
 
 class JobPool:
-    """What Flux's `ResourcePool` asks of an implementation, on our `Pool`."""
+    """What Flux's `ResourcePool` asks of an implementation, on our `Pool` and `Ledger`."""
 
     name = "FluxschedPool"
     version = 1
     known_options = frozenset({"placement"})
 
-    def __init__(self, R: Mapping[str, Any], errors: Errors, now_s: Callable[[], float], placement: str = WORST_FIT):  # noqa: N803
+    def __init__(
+        self,
+        R: Mapping[str, Any],  # noqa: N803
+        errors: PoolErrors,
+        now_s: Callable[[], float],
+        placement: str = WORST_FIT,
+    ) -> None:
         resources = ResourceSet.parse(R)
         self.errors = errors
         self.pool = Pool()
         self.pool.add(resources, resources.ranks)
-        self.jobs: dict[int, Job] = {}
+        self.ledger = Ledger([self.pool])
         self.generation = 0
         self._R = resources
         self._expiration_s = resources.expiration_s
         self._now_s = now_s
         self._placement = placement
-        self._sketch: Sketch | None = None
+        self._shapes = Shapes()
+        self._open: tuple[PoolCopy, WhatIf] | None = None
+        self._undo = ExitStack()
 
-    # ---- sketches
+    # ---- copies
 
-    def copy(self) -> Sketch:
+    def copy(self) -> PoolCopy:
         """A copy to look ahead on."""
-        return Sketch(self, self.jobs, [])
+        return PoolCopy(self, {job.jobid: (job.expiration_s, job.blocks) for job in self.ledger}, [])
 
-    def enter(self, sketch: Sketch | None) -> None:
-        """From now on the pool is as this sketch has it; None: as it is."""
-        if self._sketch is not sketch:
-            if self._sketch is not None:
-                self._sketch.undo()
-            if sketch is not None:
-                sketch.replay()
-            self._sketch = sketch
+    def open(self, copy: PoolCopy) -> WhatIf:
+        """Have the pool be as in a copy, until another one is opened or `close`."""
+        if self._open is not None and self._open[0] is copy:
+            return self._open[1]
+        self.close()
+        what_if = self._undo.enter_context(WhatIf(self.pool))
+        for took, blocks in copy.log:
+            (what_if.take if took else what_if.give)(blocks)
+        self._open = copy, what_if
+        return what_if
+
+    def close(self) -> None:
+        """Have the pool be as it is."""
+        self._undo.close()
+        self._open = None
 
     def _changing(self) -> None:
-        self.enter(None)
+        self.close()
         self.generation += 1
 
     # ---- targets
@@ -177,22 +172,23 @@ class JobPool:
     def mark_up(self, ids: str) -> None:
         """Targets may be used."""
         self._changing()
-        self.pool.set_up(self.pool.ranks & self._ids(ids))
+        self.pool.set_up(self._ids(ids))
 
     def mark_down(self, ids: str) -> None:
         """Targets may not be used."""
         self._changing()
-        self.pool.set_down(self.pool.ranks & self._ids(ids))
+        self.pool.set_down(self._ids(ids))
 
     def remove_ranks(self, ranks: object) -> None:
-        """Targets are gone."""
+        """Targets are gone; what jobs hold there is still freed by them."""
         self._changing()
-        gone = Idset.parse(str(ranks)) & self.pool.ranks
+        gone = self._ids(str(ranks))
         self.pool.remove(gone)
+        self.ledger.count_out(gone)
         self._R = self._R.without(gone)
 
     def _ids(self, ids: str) -> Idset:
-        return self.pool.ranks if ids == "all" else Idset.parse(ids)
+        return self.pool.ranks if ids == "all" else self.pool.ranks & Idset.parse(ids)
 
     def get_expiration(self) -> float:
         """When the resources end (wall time, seconds; 0.0: never)."""
@@ -204,20 +200,20 @@ class JobPool:
 
     # ---- jobs
 
-    def parse_resource_request(self, jobspec: Mapping[str, Any]) -> Wanted:
+    def parse_resource_request(self, jobspec: Mapping[str, Any]) -> JobRequest:
         """What `alloc` takes."""
-        return Wanted(jobspec)
+        return JobRequest(jobspec, self._shapes)
 
-    def check_feasibility(self, wanted: Wanted) -> None:
+    def check_feasibility(self, request: JobRequest) -> None:
         """Raises when it can never fit."""
-        self.enter(None)
-        why = infeasible(self.pool, wanted.shape.request)
+        self.close()
+        why = infeasible(self.pool, request.shape.request)
         if why is not None:
             raise self.errors.infeasible(why)
 
-    def fit(self, wanted: Wanted) -> Fits:
-        """Where it fits on the pool as it is now. Raises for not now and for never."""
-        match place_now(self.pool, wanted.shape, self._placement):
+    def fit(self, request: JobRequest) -> Fits:
+        """Where it fits on the pool as it is, or as in the copy that is open. Raises for not now and for never."""
+        match place_now(self.pool, request.shape, self._placement):
             case Fits() as fit:
                 return fit
             case Insufficient(why):
@@ -225,59 +221,63 @@ class JobPool:
             case Infeasible(why):
                 raise self.errors.infeasible(f"unsatisfiable request: {why}")
 
-    def end_s(self, wanted: Wanted) -> float:
+    def end_s(self, request: JobRequest) -> float:
         """When it ends if it starts now."""
-        return self._now_s() + wanted.duration if wanted.duration else self._expiration_s
+        return self._now_s() + request.duration if request.duration else self._expiration_s
 
-    def alloc(self, jobid: int, wanted: Wanted) -> Allocated:
-        """Gives the job what it asks for. Raises for not now and for never."""
-        self.enter(None)
-        fit = self.fit(wanted)
+    def alloc(self, jobid: int, request: JobRequest) -> AllocatedR:
+        """Gives the job what it asks for. Raises for not now and for never.
+
+        sched-backfill grants a job twice when jobs come in a burst: it then holds both, until it is freed.
+        """
+        self.close()
+        fit, end_s = self.fit(request), self.end_s(request)
         self._changing()
-        self.pool.claim(fit.blocks)
-        before = self.jobs.get(jobid, (0.0, ()))[1]  # not always nothing: see free
-        self.jobs[jobid] = (self.end_s(wanted), before + fit.blocks)
-        return Allocated(fit, self.pool.source)
+        before = self.ledger.get(jobid)
+        if before is None:
+            self.ledger.take(jobid, fit.blocks, self.pool, end_s)
+        else:
+            self.ledger.release_all(jobid)
+            self.ledger.adopt(jobid, before.blocks + fit.blocks, end_s)
+        return AllocatedR(fit, self.pool.source)
 
     def register_alloc(self, jobid: int, R: Any) -> None:  # noqa: N803
-        """A job that runs already. Raises InvalidValue for ranks that are not here."""
+        """A job that runs already. Raises InvalidValue for ranks that are not here, and for what is held already."""
         resources = ResourceSet.parse(R.to_dict())
         if unknown := resources.ranks - self.pool.ranks:
             raise InvalidValue(f"ranks {unknown} are not among the resources")
         self._changing()
-        blocks = blocks_in(resources)
-        self.pool.claim(blocks)
-        self.jobs[jobid] = (resources.expiration_s, blocks)
+        try:
+            self.ledger.adopt(jobid, blocks_in(resources), resources.expiration_s)
+        except RemoteProtocolError as fault:
+            raise InvalidValue(str(fault)) from fault
 
     def free(self, jobid: int, R: Any = None, final: bool = False) -> None:  # noqa: N803
         """A job gives back R, or, without one and when it is final, all that it holds.
 
-        Raises InvalidValue for what it does not hold. sched-backfill grants a job twice when jobs come in a burst; Flux
-        knows of the first grant only, so the final free is the one that returns both.
+        Raises InvalidValue for what it does not hold. Of a job that was granted twice Flux knows the first grant only,
+        so the final free is the one that returns both.
         """
-        end_s, blocks = self.jobs.get(jobid, (0.0, ()))
-        held = set(parts_in(blocks))
-        given = held if R is None else set(parts_in(blocks_in(ResourceSet.parse(R.to_dict()))))
-        if wrong := given - held:
-            ranks = Idset.of([part.rank for part in wrong])
-            raise InvalidValue(f"free of job {jobid}: what it says of ranks {ranks} is not what the job holds")
-        freed = held if final else given
-        self._changing()
-        self.pool.give(blocks_of(freed))
-        if left := blocks_of(held - freed):
-            self.jobs[jobid] = (end_s, left)
-        else:
-            self.jobs.pop(jobid, None)
+        self.close()
+        if R is not None:
+            try:
+                self.ledger.release(jobid, blocks_in(ResourceSet.parse(R.to_dict())), final=False)
+            except RemoteProtocolError as fault:
+                raise InvalidValue(str(fault)) from fault
+        if (R is None or final) and jobid in self.ledger:
+            self.ledger.release_all(jobid)
+        self.generation += 1
 
     def update_expiration(self, jobid: int, expiration_s: float) -> None:
         """A job ends at another time."""
-        if jobid in self.jobs:
+        job = self.ledger.get(jobid)
+        if job is not None:
             self.generation += 1
-            self.jobs[jobid] = (expiration_s, self.jobs[jobid][1])
+            job.expiration_s = expiration_s
 
     def job_end_times(self) -> list[tuple[int, float]]:
-        """Each job with its end."""
-        return [(jobid, end_s) for jobid, (end_s, _) in self.jobs.items()]
+        """Each job with its end (wall time, seconds)."""
+        return [(job.jobid, job.expiration_s) for job in self.ledger]
 
     # ---- for people
 
@@ -288,8 +288,8 @@ class JobPool:
     def allocated(self) -> dict[str, Any]:
         """What jobs hold, as RFC 20 object."""
         held = EMPTY_R
-        for _, blocks in self.jobs.values():
-            held |= ResourceSet.build(grouped(blocks), self._R, 0.0, 0.0, None)
+        for job in self.ledger:
+            held |= ResourceSet.build(grouped(job.blocks), self._R, 0.0, 0.0, None)
         return held.to_json()
 
     def down(self) -> dict[str, Any]:
@@ -299,7 +299,3 @@ class JobPool:
     def dumps(self) -> str:
         """`rank[0-3]/core[0-7]`."""
         return self._R.summary()
-
-
-def _apply(pool: Pool, take: bool, blocks: Blocks) -> None:
-    (pool.claim if take else pool.give)(blocks)

@@ -10,7 +10,7 @@ from typing import Any
 from flux.resource import InfeasibleRequest, InsufficientResources, ResourceSet  # type: ignore[import-not-found]
 from flux.resource.ResourcePool import ResourcePool  # type: ignore[import-not-found]
 
-from fluxsched.adapters.flux.pool import Errors, JobPool
+from fluxsched.adapters.flux.pool import JobPool, PoolErrors
 from fluxsched.runtime.system.clock import SystemClock
 
 
@@ -19,7 +19,7 @@ class FluxschedPool(ResourcePool):  # type: ignore[misc]
 
     def __init__(self, R: Any = None, log: Any = None, **options: str) -> None:  # noqa: N803
         parsed: Mapping[str, Any] = json.loads(R) if isinstance(R, str) else R
-        errors = Errors(
+        errors = PoolErrors(
             lambda why: InsufficientResources(errno.ENOSPC, why), lambda why: InfeasibleRequest(errno.EOVERFLOW, why)
         )
         known = {key: value for key, value in options.items() if key in JobPool.known_options}
