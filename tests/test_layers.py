@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "sim": {
         "core", "errors", "jobs", "protocol", "resource", "sched", "runtime.system.clock.Chance",
         "runtime.system.clock.seeded", "runtime.config.reader", "runtime.inventory.discovery", "runtime.system.files",
-        "runtime.config.policies", "runtime.inventory.sources",
+        "runtime.config.policies", "runtime.inventory.sources", "runtime.scheduler_process.session",
     },
     "doctor": {"core", "errors", "runtime", "sim", "adapters.flux.install"},
     "adapters": {"core", "errors", "protocol", "runtime", "sched"},

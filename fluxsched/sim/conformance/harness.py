@@ -6,7 +6,7 @@ for a message), so a policy meets here what it will meet there. Jobs end by thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from math import inf
 from typing import NamedTuple
@@ -15,9 +15,14 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.resource import effects as told
+from fluxsched.protocol.messages.alloc import (
+    ExpirationRequest,
+    HelloResponse,
+    PrioritizeRequest,
+    SchedCancelRequest,
+)
 from fluxsched.runtime.inventory.sources import fake_resources
-from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Granted, Paused, Raise, Release
+from fluxsched.sched.effects import Granted
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP
 from fluxsched.sched.policy import Policy
 from fluxsched.sim.conformance.checker import PROGRESS, Checker, GroundTruth, RuleBroken
@@ -48,8 +53,9 @@ class HarnessJob(NamedTuple):
 class Harness:
     """One machine of equal targets, `HOSTSxCORES+GPUS`."""
 
-    def __init__(self, policy: Policy, machine: str, begin_s: float = BEGIN_S) -> None:
-        self.now_s = begin_s
+    def __init__(
+        self, policy: Policy, machine: str, begin_s: float = BEGIN_S, running: Sequence[HelloResponse] = ()
+    ) -> None:
         self.jobs: dict[int, HarnessJob] = {}
         self.running: dict[int, ResourceSet] = {}
         self.ends_s: dict[int, float] = {}
@@ -60,8 +66,12 @@ class Harness:
         self._all = {rank: _masks(resources, rank) for rank in resources.ranks}
         self.truth = GroundTruth(dict(self._all), lambda: self.system.module.usable(DEFAULT_GROUP))
         self.checker = Checker(deepcopy(policy), self.truth, self._first)
-        self.system = System(resources, self.checker, {}, [DEFAULT_GROUP], {}, self.now_s)
-        self._scheduler = self.system.scheduler
+        self.system = System(self, resources, self.checker, {}, [DEFAULT_GROUP], {}, begin_s, running=running)
+
+    @property
+    def now_s(self) -> float:
+        """Wall time."""
+        return self.system.now_s
 
     # ---- jobs
 
@@ -75,20 +85,20 @@ class Harness:
         self.jobs[jobid] = job
         self.truth.waiting[jobid] = job.spec.request
         (self.truth.on_hold.discard if job.priority else self.truth.on_hold.add)(jobid)
-        self._hear(self._scheduler.alloc(jobid, job.priority, 1, job.submit_s, job.spec))
+        self.system.submit(jobid, job.priority, 1, job.submit_s, job.spec)
 
     def cancel(self, jobid: int) -> None:
         """A waiting job is withdrawn, or a running one ends."""
         if jobid in self.running:
             self.end(jobid)
         else:
-            self._hear(self._scheduler.cancel(jobid))
+            self.system.send("sched.cancel", SchedCancelRequest(jobid))
 
     def prioritize(self, jobid: int, priority: int) -> None:
         """0 holds a job."""
         self.jobs[jobid] = self.jobs[jobid]._replace(priority=priority)
         (self.truth.on_hold.discard if priority else self.truth.on_hold.add)(jobid)
-        self._hear(self._scheduler.prioritize([(jobid, priority)]))
+        self.system.send("sched.prioritize", PrioritizeRequest([(jobid, priority)]))
 
     def end(self, jobid: int) -> None:
         """A running job ends and gives everything back."""
@@ -98,27 +108,27 @@ class Harness:
             cores, gpus = self.truth.free[rank]
             more_cores, more_gpus = _masks(held, rank)
             self.truth.free[rank] = cores | more_cores, gpus | more_gpus
-        self._hear(self._scheduler.free_all(jobid))
+        self.system.free(jobid)
 
     def limit(self, jobid: int, limit_s: float) -> None:
         """A running job may run so long from now on."""
-        self._hear(self._scheduler.expiration(jobid, self.now_s + limit_s))
+        self.system.send("sched.expiration", ExpirationRequest(jobid, self.now_s + limit_s))
         self.ends_s[jobid] = min(self.ends_s[jobid], self.now_s + limit_s)
 
     # ---- targets
 
     def offline(self, targets: Idset) -> None:
         """Targets fall silent; what runs there goes on."""
-        self._tell(self.system.module.set_offline(targets, self.now_s))
+        self.system.tell(self.system.module.set_offline(targets, self.now_s))
 
     def drain(self, targets: Idset) -> None:
         """An administrator takes targets out of use."""
         self._drained |= targets
-        self._tell(self.system.module.drain(targets, "conformance", "update", None, self.now_s))
+        self.system.tell(self.system.module.drain(targets, "conformance", "update", None, self.now_s))
 
     def move(self, targets: Idset) -> None:
         """Targets leave the group at once: jobs there end."""
-        self._tell(self.system.module.assign(targets, ELSEWHERE, self.now_s))
+        self.system.tell(self.system.module.assign(targets, ELSEWHERE, self.now_s))
 
     def lose(self, targets: Idset) -> None:
         """Targets are gone, and the jobs on them."""
@@ -129,28 +139,23 @@ class Harness:
     def mend(self) -> None:
         """All targets are here and may be used again."""
         module, now_s = self.system.module, self.now_s
-        self._tell(module.set_online(self.ranks, now_s))
+        self.system.tell(module.set_online(self.ranks, now_s))
         if self._drained:
-            self._tell(module.undrain(self._drained, None, "update", None, now_s))
+            self.system.tell(module.undrain(self._drained, None, "update", None, now_s))
             self._drained = EMPTY
         if elsewhere := self.ranks - module.targets_of_group(DEFAULT_GROUP):
-            self._tell(module.include(elsewhere, now_s))
+            self.system.tell(module.include(elsewhere, now_s))
 
     def resources_end(self, in_s: float) -> None:
         """The resources themselves are to end then."""
-        self._tell(self.system.module.set_expiration(self.now_s + in_s, self.now_s))
+        self.system.tell(self.system.module.set_expiration(self.now_s + in_s, self.now_s))
 
     # ---- time
 
     def decide(self, grants: int | None = None) -> int:
         """One pass; with `grants` it is dropped after so many, as for a message. Returns how many jobs have started."""
         before = len(self.truth.started)
-        effects = iter(self._scheduler.schedule(self.now_s))
-        for effect in effects:
-            self._hear([effect])
-            if grants is not None and len(self.truth.started) - before >= grants:
-                effects.close()  # type: ignore[attr-defined]
-                break
+        self.system.run_pass(grants)
         if self.checker.judging:
             self.system.check()
         if grants is None:
@@ -162,7 +167,7 @@ class Harness:
         next_s = min([*self.ends_s.values(), to_s])
         if next_s == inf:
             return False
-        self.now_s = self.system.now_s = max(self.now_s, next_s)
+        self.system.now_s = max(self.now_s, next_s)
         for jobid in [jobid for jobid, end_s in self.ends_s.items() if end_s <= self.now_s]:
             self.end(jobid)
         return True
@@ -183,14 +188,15 @@ class Harness:
 
     def reloaded(self) -> Harness:
         """The scheduler module begins anew: a fresh policy finds jobs that run, and those that wait come again."""
-        fresh = Harness(self._pristine, self._machine, self.now_s)
+        running = [
+            HelloResponse(jobid, self.jobs[jobid].priority, 1, self.jobs[jobid].submit_s, None, held.to_json())
+            for jobid, held in self.running.items()
+        ]
+        fresh = Harness(self._pristine, self._machine, self.now_s, running)
         fresh.truth.started |= self.truth.started
-        fresh.jobs = dict(self.jobs)
+        fresh.jobs, fresh.ends_s = dict(self.jobs), dict(self.ends_s)
         for jobid, held in self.running.items():
-            job = fresh.jobs[jobid]
-            fresh.ends_s[jobid] = self.ends_s[jobid]
             fresh._hold(jobid, held)
-            fresh._hear(fresh._scheduler.hello(jobid, job.priority, 1, job.submit_s, held))
         for jobid in self.truth.waiting:
             fresh._enter(jobid, self.jobs[jobid])
         return fresh
@@ -205,35 +211,22 @@ class Harness:
     def _offered(self) -> Iterable[tuple[int, HarnessJob]]:
         return ((jobid, self.jobs[jobid]) for jobid in self.truth.waiting if jobid not in self.truth.on_hold)
 
-    def _tell(self, effects: Iterable[told.Effect]) -> None:
-        self.system.tell(effects)
-        self._hear(())
-
-    def _hear(self, effects: Iterable[Effect]) -> None:
-        """What the scheduler answers, and all that follows from it."""
-        self.system.perform(effects)
-        while heard := self.system.out:
-            self.system.out = []
-            for one in heard:
-                match one:
-                    case Granted(jobid):
-                        self._begin(one)
-                    case Denied(jobid) | Canceled(jobid):
-                        self.truth.waiting.pop(jobid, None)
-                        self.truth.on_hold.discard(jobid)
-                    case Raise(jobid):
-                        self.end(jobid)
-                    case Annotated() | Paused() | Release():
-                        pass
-
-    def _begin(self, granted: Granted) -> None:
+    def began(self, granted: Granted) -> None:
+        """A job got its resources."""
         jobid = granted.jobid
-        job = self.jobs[jobid]
         del self.truth.waiting[jobid]
         self.truth.started.add(jobid)
-        limit_s = granted.expiration_s or inf
-        self.ends_s[jobid] = min(self.now_s + job.run_s, limit_s)
+        self.ends_s[jobid] = min(self.now_s + self.jobs[jobid].run_s, granted.expiration_s or inf)
         self._hold(jobid, granted.resources)
+
+    def left(self, jobid: int, note: str) -> None:
+        """A waiting job was denied or canceled."""
+        self.truth.waiting.pop(jobid, None)
+        self.truth.on_hold.discard(jobid)
+
+    def raised(self, jobid: int) -> None:
+        """A running job gets a fatal exception, and ends."""
+        self.end(jobid)
 
     def _hold(self, jobid: int, held: ResourceSet) -> None:
         self.running[jobid] = held

@@ -13,7 +13,7 @@ from math import inf
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Granted, Paused, Raise, Release
+from fluxsched.sched.effects import Granted
 from fluxsched.sched.policy import Policy
 from fluxsched.sim.engine.agenda import END, SITE, SUBMIT, Agenda
 from fluxsched.sim.engine.jobspecs import TraceJobspecs
@@ -54,7 +54,7 @@ class Simulation:
         self._specs = TraceJobspecs(site.queues, site.default_queue)
         queues = {name: queue.group for name, queue in site.queues.items() if name is not None}
         self.system = System(
-            site.resources, policy, site.groups, site.acquired, queues,
+            self, site.resources, policy, site.groups, site.acquired, queues,
             policies=policies, unsatisfiable=site.unsatisfiable,
         )  # fmt: skip
         self._scheduler = self.system.scheduler
@@ -104,18 +104,10 @@ class Simulation:
                 self._submit(what, now_s)  # type: ignore[arg-type]
             else:
                 self._change(what, now_s)  # type: ignore[arg-type]
-        if system.out:
-            self._settle(now_s)
         begun_s = stopwatch() if stopwatch is not None else 0.0
-        for effect in self._scheduler.schedule(now_s):
-            if isinstance(effect, Granted):
-                self._begin(effect, now_s)
-            else:
-                self._perform(effect, now_s)
+        system.run_pass()
         if stopwatch is not None:
             self._pass_s.append(stopwatch() - begun_s)
-        if system.out:
-            self._settle(now_s)
         self._instants += 1
         if self._watched:
             self._look_up(now_s)
@@ -155,32 +147,11 @@ class Simulation:
             self._limit_s[at] = spec.duration_s
         if not self._plain[at]:
             self._procs[at] = _cores(spec)
-        effects = self._scheduler.alloc(at + 1, job.urgency, userid, now_s, spec)
-        if effects:
-            self.system.perform(effects)
+        self.system.submit(at + 1, job.urgency, userid, now_s, spec)
 
-    def _perform(self, effect: Effect, now_s: float) -> None:
-        match effect:
-            case Annotated() | Paused():
-                pass
-            case Denied(jobid, note):
-                self._deny(jobid - 1, note)
-            case Raise(jobid):
-                self._finish(jobid - 1, now_s, FAILED)
-            case Release():
-                self.system.perform((effect,))
-            case Canceled(jobid) | Granted(jobid):
-                raise AssertionError(f"job {jobid} is answered, which is not its time: {effect}")
-
-    def _settle(self, now_s: float) -> None:
-        """What the scheduler answered outside of a pass, and what follows from it."""
-        while waiting := self.system.out:
-            self.system.out = []
-            for effect in waiting:
-                self._perform(effect, now_s)
-
-    def _begin(self, granted: Granted, now_s: float) -> None:
-        at = granted.jobid - 1
+    def began(self, granted: Granted) -> None:
+        """A job got its resources."""
+        at, now_s = granted.jobid - 1, self.system.now_s
         job = self._jobs[at]
         assert self._state[at] is WAITING, f"job {job.job} is started, and is {self._state[at]}"
         self._start[at], self._state[at] = now_s, RUNNING
@@ -208,11 +179,17 @@ class Simulation:
         self._over += 1
         if self._followers:
             self._follow(at)
-        effects = self._scheduler.free_all(at + 1)
-        if effects:
-            self.system.perform(effects)
+        self.system.free(at + 1)
         if self._tracking:
             self.system.tell(self.system.module.unhold(at + 1, self._held.pop(at), now_s))
+
+    def raised(self, jobid: int) -> None:
+        """A running job gets a fatal exception: its targets left the group."""
+        self._finish(jobid - 1, self.system.now_s, FAILED)
+
+    def left(self, jobid: int, note: str) -> None:
+        """A waiting job was denied; nothing here cancels one."""
+        self._deny(jobid - 1, note)
 
     def _deny(self, at: int, note: str) -> None:
         self._state[at] = DENIED
@@ -242,7 +219,6 @@ class Simulation:
         if step.do == OUTAGE:
             for at in [at for at, held in self._held.items() if not held.isdisjoint(targets)]:
                 self._finish(at, now_s, FAILED)
-        self._settle(now_s)
         self._capacity.append((now_s, self.system.usable_cores()))
 
     def _result(self, until_s: float, wall_s: float | None) -> Result:

@@ -1,23 +1,40 @@
-"""The production parts joined in memory: resource module, acquire sessions, scheduler.
+"""The production parts joined in memory and driven on virtual time: resource module, scheduler session, scheduler.
 
-Law: no rule is written here. A change of a group passes as a value, without a codec: from the resource module through
-the two ends of its stream into the scheduler; releases go back the same way.
-Jobs are held for the resource module only while a site file moves targets, since nothing else asks.
+Law: no rule is written here. What would travel as a message passes as the value that it carries, and what follows from
+it is done before anything else, in order. Jobs are held for the resource module only while a site file moves targets,
+since nothing else asks.
 """
 
 from __future__ import annotations
 
+import errno
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import RPCError
+from fluxsched.protocol.messages.alloc import HelloResponse
 from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.protocol.sessions.acquire_server import AcquireServer
-from fluxsched.resource import effects as told
+from fluxsched.resource import effects as resource
 from fluxsched.resource.module import ResourceModule
 from fluxsched.resource.state.inventory import Inventory
-from fluxsched.sched import effects as done
-from fluxsched.sched.engine.group_changes import apply
+from fluxsched.runtime.scheduler_process.session import (
+    ACQUIRE,
+    HELLO,
+    RAISE,
+    RELEASE,
+    Call,
+    Effects,
+    End,
+    Fail,
+    SchedulerSession,
+    SessionEffect,
+)
+from fluxsched.sched.effects import Canceled, Denied, Granted
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.set_aside import WAIT
 from fluxsched.sched.policy import Policy
@@ -31,11 +48,25 @@ def virtual_text(time_s: float) -> str:
     return f"{time_s:.15g} s"
 
 
+class JobOwner(Protocol):
+    """In place of a job manager: what becomes of its jobs."""
+
+    def began(self, granted: Granted) -> None:
+        """A job got its resources."""
+
+    def left(self, jobid: int, note: str) -> None:
+        """A waiting job was denied or canceled."""
+
+    def raised(self, jobid: int) -> None:
+        """A running job gets a fatal exception: its targets left the group."""
+
+
 class System:
-    """One scheduler over all groups of a site; `out` collects what it answers to jobs until somebody takes it."""
+    """One scheduler over all groups of a site, at time `now_s`; `running` are the jobs that it takes over."""
 
     def __init__(
         self,
+        owner: JobOwner,
         resources: ResourceSet,
         policy: Policy,
         groups: Mapping[str, Idset],
@@ -44,6 +75,7 @@ class System:
         now_s: float = 0.0,
         policies: Mapping[str, Policy] | None = None,
         unsatisfiable: str = WAIT,
+        running: Sequence[HelloResponse] = (),
     ) -> None:
         self.module = ResourceModule(
             Inventory(resources, "configuration"), groups, now_s=now_s, online=resources.ranks
@@ -51,29 +83,110 @@ class System:
         self.scheduler = Scheduler(
             policy, acquired, queues, policies, telling=False, unsatisfiable=unsatisfiable, time_text=virtual_text
         )
-        self.out: list[done.Effect] = []
         self.now_s = now_s
-        self._streams: dict[str, tuple[AcquireServer, AcquireClient]] = {}
+        self._session = SchedulerSession(self.scheduler, {group: AcquireClient(group) for group in acquired}, _same)
+        self._owner = owner
+        self._running = running
+        self._pending: deque[SessionEffect] = deque()
+        self._busy = False
+        self._streams: dict[str, tuple[Call, AcquireServer]] = {}
         self.tell(self.module.start(now_s))
-        for group in acquired:
-            self._open(group)
+        self.perform(self._session.start())
 
-    def tell(self, effects: Iterable[told.Effect]) -> None:
-        """Pass on what the resource module tells acquirers, and what follows from it, until nothing is left."""
-        pending = list(effects)
-        while pending:
-            for one in pending:
-                if isinstance(one, told.ToAcquirer):
-                    self._streams[one.group][0].add(one.change)
-            pending = [effect for group in self._streams for effect in self._deliver(group)]
+    # ---- what happens
 
-    def perform(self, effects: Iterable[done.Effect]) -> None:
-        """Releases go to the resource module; everything else is for jobs and waits in `out`."""
+    def tell(self, effects: Iterable[resource.Effect]) -> None:
+        """Pass on what the resource module tells acquirers, and do what follows from it."""
         for one in effects:
-            if isinstance(one, done.Release):
-                self.tell(self._released(one))
+            if isinstance(one, resource.ToAcquirer):
+                self._streams[one.group][1].add(one.change)
+        for call, server in list(self._streams.values()):
+            for change in server.take():
+                self.perform(self._session.answered(call, change, None, self.now_s))
+        if self._session.has_work:
+            self.perform(())
+
+    def submit(self, jobid: int, priority: int, userid: int, t_submit_s: float, jobspec: Jobspec) -> None:
+        """A job asks for resources, between passes."""
+        effects = self.scheduler.alloc(jobid, priority, userid, t_submit_s, jobspec)
+        if effects:
+            self.perform(effects)
+
+    def free(self, jobid: int) -> None:
+        """A job gives back all that it holds, between passes."""
+        effects = self.scheduler.free_all(jobid)
+        if effects:
+            self.perform(self._session.outgoing(effects))
+
+    def send(self, topic: str, message: Any) -> None:
+        """Any other request to the scheduler. Raises what would be answered with an error."""
+        self.perform(self._session.receive(topic, message, None, self.now_s))
+
+    def run_pass(self, grants_max: int | None = None) -> None:
+        """One pass; it is dropped after `grants_max` grants."""
+        began, left = self._owner.began, grants_max
+        for effect in self._session.decide(self.now_s):
+            if isinstance(effect, Granted):
+                began(effect)
+                if left is not None:
+                    left -= 1
+                    if not left:
+                        break
             else:
-                self.out.append(one)
+                self.perform((effect,))
+        self._session.decided()
+        if self._session.has_work:
+            self.perform(())
+
+    def perform(self, effects: Effects) -> None:
+        """Do what the session asks for, and all that follows, in order."""
+        pending, session = self._pending, self._session
+        pending.extend(effects)
+        if self._busy:
+            return  # whoever is performing goes on with these
+        self._busy = True
+        try:
+            while pending or session.has_work:
+                if pending:
+                    self._perform(pending.popleft())
+                else:
+                    pending.extend(session.work(1))
+        finally:
+            self._busy = False
+
+    def _perform(self, one: SessionEffect) -> None:
+        match one:
+            case Granted():
+                self._owner.began(one)
+            case Denied(jobid, note):
+                self._owner.left(jobid, note)
+            case Canceled(jobid):
+                self._owner.left(jobid, "canceled")
+            case Call():
+                self._call(one)
+            case Fail(_, _, error):
+                raise error
+            case End(reason):
+                raise AssertionError(f"the scheduler ends: {reason}")
+
+    def _call(self, call: Call) -> None:
+        """A request of the scheduler reaches the module that answers it."""
+        message = call.message
+        if call.topic == ACQUIRE:
+            self._streams[call.group] = call, AcquireServer(message.typed, message.accept_update)
+            self.tell(self.module.acquire(ACQUIRER, message.group, message.typed))
+        elif call.topic == RELEASE:
+            self.tell(self.module.release(ACQUIRER, message.group, Idset.parse(message.targets), self.now_s))
+        elif call.topic == RAISE:
+            self._owner.raised(message.id)
+        elif call.topic == HELLO:
+            for job in self._running:
+                self.perform(self._session.answered(call, job, None, self.now_s))
+            self.perform(self._session.answered(call, None, RPCError("", errno.ENODATA), self.now_s))
+        else:
+            self.perform(self._session.answered(call, None, None, self.now_s))
+
+    # ---- questions
 
     def usable_cores(self) -> int:
         """Cores on targets that the scheduler may use now."""
@@ -87,27 +200,6 @@ class System:
         self.module.check()
         self.scheduler.check()
 
-    def _open(self, group: str) -> None:
-        client = AcquireClient(group)
-        request = client.request()
-        assert request is not None, "the typed dialect has a request"
-        self._streams[group] = AcquireServer(request.typed, request.accept_update), client
-        self.tell(self.module.acquire(ACQUIRER, request.group, request.typed))
 
-    def _deliver(self, group: str) -> list[told.Effect]:
-        """What waits in a stream reaches the scheduler; returns what the resource module answers to its releases."""
-        server, client = self._streams[group]
-        answers: list[told.Effect] = []
-        for change in server.take():
-            client.accept(change)
-            for one in apply(self.scheduler, group, change, typed=True, now_s=self.now_s):
-                if isinstance(one, done.Release):
-                    answers += self._released(one)
-                else:
-                    self.out.append(one)
-        return answers
-
-    def _released(self, release: done.Release) -> list[told.Effect]:
-        request = self._streams[release.group][1].release(release.targets)
-        return self.module.release(ACQUIRER, request.group, Idset.parse(request.targets), self.now_s)
-
+def _same(jobspec: Jobspec) -> Jobspec:
+    return jobspec
