@@ -28,7 +28,7 @@ def test_queue_depth_in_its_two_forms(words, depth):
 def test_what_no_longer_fits_is_denied_as_by_fluxs_own_unless_told_to_wait():
     assert parse_options([], "sched-fluxsched").unsatisfiable == "deny"
     assert parse_options(["unsatisfiable=wait"], "x").unsatisfiable == "wait"
-    with pytest.raises(InvalidValue, match="unsatisfiable='maybe' is none of wait, deny"):
+    with pytest.raises(InvalidValue, match="unsatisfiable='maybe' is not one of wait, deny"):
         parse_options(["unsatisfiable=maybe"], "x")
 
 
@@ -45,7 +45,7 @@ def test_the_rest_is_the_policys():
     [
         ("queue-depth=bogus", "queue-depth='bogus'"), ("queue-depth=0", "1 to"), ("queue-depth=-1", "1 to"),
         ("queue-depth=2147483648", "1 to"), ("mode=foobar", "mode='foobar'"), ("mode=limited=-1", "mode=limited='-1'"),
-        ("mode=limited", "limited=N"), ("mode=limited=unlimited", "limited=N"), ("log-level=bogus", "none of emerg"),
+        ("mode=limited", "limited=N"), ("mode=limited=unlimited", "limited=N"), ("log-level=bogus", "not one of emerg"),
         ("log_level=debug", "unknown option 'log_level'"), ("policy=nope", "no policy 'nope'"),
         ("verbose", "option=value"), ("policy=fifo:x", "no option"),
         ("placement=middle", "worst-fit"), ("forecast=maybe", "neither yes nor no"),

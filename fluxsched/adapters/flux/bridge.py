@@ -222,10 +222,10 @@ class Bridge:
         """Send the annotations of waiting jobs that the pass made, in one message per job."""
         made, self._annotations = self._annotations, {}
         for jobid, sched in made.items():
-            self._compat.told(jobid, sched)
-        for jobid, sched in list(self._compat.notes()):
+            self._compat.annotated(jobid, sched)
+        for jobid, sched in list(self._compat.more_annotations()):
             made.setdefault(jobid, {}).update(sched)
-            self._compat.told(jobid, sched)
+            self._compat.annotated(jobid, sched)
         for jobid, sched in made.items():
             if jobid in self.waiting:
                 self._answer(msg.AllocResponse(jobid, msg.ANNOTATE, annotations={"sched": sched}))

@@ -1,7 +1,7 @@
-"""What only Flux's own tools and tests ask of a scheduler: debug bits of sched-simple, annotations as its others have.
+"""What Flux's own tools and tests expect of a scheduler: debug bits of sched-simple, annotations as its others write.
 
-Law: nothing here changes a decision. A job learns of the one that it overtook, an estimate that holds no more is taken
-back at once, and under the names of Flux's FIFO schedulers the first jobs that wait learn when they are to start.
+Law: nothing here changes a decision. A backfilled job's annotations name the job that it overtook, an estimate that no
+longer holds is removed at once, and under the names of Flux's FIFO schedulers the first waiting jobs get estimates.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from fluxsched.sched.policy import BACKFILLED, Decision, Option, Policy, Reserva
 FAIL_ALLOC = 1
 """While set, every alloc request is denied."""
 ANNOTATE_PENDING = 2
-"""While set, every job that waits is told why, and how many are ahead of it."""
+"""While set, the annotations of each waiting job say why it waits, and how many jobs are ahead of it."""
 DENY_EXPIRATION = 4
-"""While set, a running job's end cannot be changed."""
+"""While set, a running job's expiration cannot be changed."""
 
 FORECAST_MAX = 8
-"""Jobs that are told when they are to start where the policy itself plans none: it is done in every pass."""
+"""Jobs that get a forecast where the policy itself plans none: it is made in every pass."""
 
 ESTIMATE = "t_estimate"
-"""The annotation that tells when a job is to start (RFC 27, wall time)."""
+"""The annotation with a job's estimated start (RFC 27, wall time)."""
 
 
 class CompatPolicy:
-    """A policy around the policy, that looks on: who was left in the queue. `planned` tells who has a reservation."""
+    """A policy around the policy, which observes what it leaves in the queue. `planned` gives its reservations."""
 
     name: ClassVar[str] = "compat"
     OPTIONS: ClassVar[Mapping[str, Option]] = {}
@@ -44,12 +44,12 @@ class CompatPolicy:
         self._policy = policy
         self._forecast = forecast
         self._planned = planned
-        self._told: dict[int, set[str]] = {}
+        self._keys: dict[int, set[str]] = {}
         self._estimated: set[int] = set()
         self._left: list[int] = []
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        """The policy's own decisions, then the forecast for whom they gave no reservation."""
+        """The policy's own decisions, then the forecast for jobs without a reservation."""
         yield from self._policy.schedule(view, now_s)
         if self._forecast:
             planned = {kept.jobid for kept in self._planned()}
@@ -59,9 +59,9 @@ class CompatPolicy:
         if self._handle.debug(ANNOTATE_PENDING):
             self._left = [job.jobid for job in view.queue]
 
-    def told(self, jobid: int, sched: Mapping[str, Any]) -> None:
-        """A job that waits is told this; null takes a key back."""
-        keys = self._told.setdefault(jobid, set())
+    def annotated(self, jobid: int, sched: Mapping[str, Any]) -> None:
+        """A waiting job gets these annotations; null removes a key."""
+        keys = self._keys.setdefault(jobid, set())
         for key, value in sched.items():
             (keys.discard if value is None else keys.add)(key)
         if ESTIMATE in sched:
@@ -69,21 +69,22 @@ class CompatPolicy:
 
     def forget(self, jobid: int) -> None:
         """A job no longer waits."""
-        self._told.pop(jobid, None)
+        self._keys.pop(jobid, None)
         self._estimated.discard(jobid)
 
     def granted(self, jobid: int, annotations: Mapping[str, Any]) -> dict[str, Any]:
-        """A grant's annotations as Flux's schedulers write them: what was said to who waits is taken back, and
+        """A grant's annotations as Flux's schedulers write them: those of a waiting job are removed.
+
         `backfill` names the job that was overtaken.
         """
-        sched = {**dict.fromkeys(sorted(self._told.get(jobid, ()))), **annotations["sched"]}
+        sched = {**dict.fromkeys(sorted(self._keys.get(jobid, ()))), **annotations["sched"]}
         backfilled = sched.pop("selection_type") == BACKFILLED
         if backfilled and (head := next(self._planned(), None)) is not None:
             sched["backfill"] = format_f58(head.jobid, ascii=self._handle.ascii)
         return {**annotations, "sched": sched}
 
-    def notes(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """What else to tell the jobs that the last pass left; once."""
+    def more_annotations(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Further annotations of the jobs that the last pass left waiting; once."""
         left, self._left = self._left, []
         for ahead, jobid in enumerate(left):
             yield jobid, {"reason_pending": "insufficient resources", "jobs_ahead": ahead}
@@ -99,6 +100,6 @@ class CompatPolicy:
             raise InvalidValue("DEBUG_FAIL_ALLOC")
 
     def check_expiration(self) -> None:
-        """Raises Refused when changes of an end are to be denied."""
+        """Raises Refused when changes of an expiration are to be denied."""
         if self._handle.debug(DENY_EXPIRATION):
             raise Refused("Rejecting expiration update for testing")

@@ -1,7 +1,7 @@
-"""What the bridge needs of a Flux handle: one small interface, so that a recording can stand in for Flux.
+"""What the bridge needs of a Flux handle: a small interface, so that a recording can take Flux's place.
 
-Law: every call returns at once; what Flux has to say comes back through the callback or through `Bridge.receive`, from
-the reactor and never from within the call.
+Law: every call returns at once; answers come through the callback and requests through `Bridge.receive`, both from the
+reactor and never from within the call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BrokerReply(NamedTuple):
 
 
 class BrokerRequest(NamedTuple):
-    """A request of Flux: `token` is what an answer to it needs, and is the handle's business."""
+    """A request from Flux; `token` is the handle's own, for the answer."""
 
     topic: str
     payload: bytes | None
@@ -72,7 +72,7 @@ class BrokerHandle(Protocol):
         ...
 
     def after(self, delay_s: float) -> None:
-        """Have `Bridge.turn` called once, so much later, and not when it was to be called before."""
+        """Have `Bridge.turn` called once after this delay, in place of any call that is still due."""
         ...
 
     def log(self, level: int, text: str) -> None:
@@ -84,5 +84,5 @@ class BrokerHandle(Protocol):
         ...
 
     def stop(self) -> None:
-        """Leave the reactor, without an error: one would take the broker down with us."""
+        """Leave the reactor without an error, which would take the broker down."""
         ...

@@ -52,7 +52,7 @@ def module_path() -> Path:
 def words_to_load() -> tuple[list[str], str | None]:
     """The words for `flux module load`: our file and, where Flux's Python needs it, `python-path=`.
 
-    Then what stands in the way, if something does: words for people. Without a flux on PATH nobody can be asked; then
+    Then what prevents it, if anything, as text for people. Without a flux on PATH this cannot be found out; then
     a virtual environment is taken to be none of Flux's.
     """
     flux, file, fault = shutil.which("flux"), str(module_path()), None
@@ -97,7 +97,7 @@ def install(options: Sequence[str] = (), directory: Path | None = None) -> Insta
 
 
 def uninstall(directory: Path | None = None) -> Path:
-    """Remove the drop-in. Raises Refused when there is none, or when it is not ours."""
+    """Remove the drop-in. Raises Refused if it does not exist or is not ours."""
     target = _drop_in(None if directory else _flux(), directory)
     if not target.exists():
         raise Refused(f"{target} is not there: nothing to remove")

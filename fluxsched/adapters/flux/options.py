@@ -1,7 +1,7 @@
-"""The module's options: `flux module load ... policy=easy queue-depth=8 placement=best-fit`, checked before anything.
+"""The module's options: `flux module load ... policy=easy queue-depth=8 placement=best-fit`, checked first.
 
-Law: what is wrong is said at load, naming the option, its value and what is allowed; a word that is none of ours goes
-to the policy, which knows its own. Under the names of Flux's schedulers we decide as they do.
+Law: an error is reported at load, with the option, its value and what is allowed; an option that is not the module's is
+the policy's. Under the names of Flux's schedulers we decide as they do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ POLICY_OF_NAME: Mapping[str, str] = {"sched-simple": "fifo", "sched-fifo": "fifo
 """What Flux's own schedulers do, for a module that is loaded under their names."""
 
 FORECASTING = ("sched-simple", "sched-fifo")
-"""Flux's schedulers that tell jobs when they are to start, though they plan none of them."""
+"""Flux's schedulers that annotate waiting jobs with an estimated start, though they plan none of them."""
 
 QUEUE_DEPTH_MAX = 0x7FFFFFFF
 """The job manager's counter (RFC 27, limited mode)."""
@@ -36,7 +36,7 @@ OWN = ("policy", "queue-depth", "mode", "log-level", "forecast", "unsatisfiable"
 class Options:
     """A module's options; `queue_depth` is None for unlimited, `trace` a file for the conversation.
 
-    `forecast`: the first jobs that wait are told when they are to start, though the policy plans none of them.
+    `forecast`: the first waiting jobs get an estimated start, though the policy plans none of them.
     `unsatisfiable`: what becomes of jobs that the shrunk resources cannot hold any more; Flux's schedulers deny them.
     """
 
@@ -60,13 +60,13 @@ def parse_options(words: Iterable[str], module_name: str) -> Options:
         raise InvalidValue(f"queue-depth={depth} and mode={mode} say the same thing: give one of them")
     level, trace = given.pop("log-level", "info").lower(), given.pop("trace", None)
     if level not in LEVELS:
-        raise InvalidValue(f"log-level={level!r} is none of {', '.join(LEVELS)}")
+        raise InvalidValue(f"log-level={level!r} is not one of {', '.join(LEVELS)}")
     forecast = given.pop("forecast", "yes" if module_name in FORECASTING else "no")
     if forecast not in ("yes", "no"):
         raise InvalidValue(f"forecast={forecast!r} is neither yes nor no")
     unsatisfiable = given.pop("unsatisfiable", DENY)
     if unsatisfiable not in UNSATISFIABLE:
-        raise InvalidValue(f"unsatisfiable={unsatisfiable!r} is none of {', '.join(UNSATISFIABLE)}")
+        raise InvalidValue(f"unsatisfiable={unsatisfiable!r} is not one of {', '.join(UNSATISFIABLE)}")
     return Options(
         policy=_policy(spec, given),
         queue_depth=_mode(mode) if mode is not None else _depth(depth),

@@ -1,6 +1,6 @@
 """What Flux's users, tools and tests read: its form of our denials and of the line that says that we are ready.
 
-Law: our own reason is always in the text; what stands before it is what people grep for in a Flux.
+Law: our own reason is always in the text, after the words that people grep for under Flux.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ RESTART = "scheduler-restart"
 
 
 def unsatisfiable(why: str) -> str:
-    """The note of a denial: no weather changes it."""
+    """The note of a denial that no change of availability lifts."""
     return f"unsatisfiable request: {why}"
 
 
 def unreadable(jobspec: Mapping[str, Any], fault: InvalidValue) -> str:
-    """The note of a denial: the jobspec is none."""
+    """The note of a denial: the jobspec cannot be read."""
     attributes = jobspec.get("attributes")
     if not isinstance(attributes, dict) or "system" not in attributes:
         return f"cannot parse jobspec: getting duration: Object item not found: system ({fault})"

@@ -62,9 +62,12 @@ SESSION: Mapping[SessionState, Mapping[str, SessionState]] = {
     _S.DECIDING: {"question": _S.DECIDING, "decide": _S.DECIDING, "decided": _S.READY, **_END},
     _S.ENDED: _END,
 }
-"""What may happen in each state; requests, questions and changes that are not listed are kept until they are."""
+"""What may happen in each state. Requests, questions and changes that it does not list are kept."""
 
-_SERVING = (SessionState.READY, SessionState.DECIDING)
+_READY, _DECIDING = SessionState.READY, SessionState.DECIDING  # to find them in the class takes three times as long
+
+
+_NO_PASS: Iterator[sched.Effect] = iter(())
 
 
 class Call(NamedTuple):
@@ -92,7 +95,7 @@ class Fail(NamedTuple):
 
 
 class End(NamedTuple):
-    """The scheduler cannot go on."""
+    """The scheduler cannot continue."""
 
     reason: str
 
@@ -137,7 +140,7 @@ class SchedulerSession:
         self._queue_depth = queue_depth
         self._no_grow = set(streams)
         self._kept: deque[tuple[_Handler, Any, Any, str, float]] = deque()
-        self._pass: Iterator[sched.Effect] = iter(())
+        self._pass: Iterator[sched.Effect] = _NO_PASS
         self._handlers: dict[str, _Handler] = {
             "sched.alloc": self._alloc,
             "sched.free": self._free,
@@ -177,13 +180,13 @@ class SchedulerSession:
     @property
     def has_work(self) -> bool:
         """Whether `work` would handle something now."""
-        return bool(self._kept) and self.state is SessionState.READY
+        return bool(self._kept) and self.state is _READY
 
     def work(self, limit: int) -> Effects:
         """Handle at most so much of what is kept, in order; nothing before ready or while a pass is under way."""
         found: list[SessionEffect] = []
         kept = self._kept
-        while kept and limit and self.state is SessionState.READY:
+        while kept and limit and self.state is _READY:
             limit -= 1
             handler, message, token, topic, now_s = kept.popleft()
             try:  # as in _handle, whose call would cost as much again as many a request
@@ -216,7 +219,7 @@ class SchedulerSession:
         if call.topic == RAISE:
             return () if error is None else [Log(f"{RAISE}: {error}", is_error=True)]
         if call.topic == ACQUIRE and error is None:
-            if self.state in _SERVING:
+            if self.state in (_READY, _DECIDING):
                 self._kept.append((self._change_in_turn, answer, call, ACQUIRE, now_s))
                 return ()
             return self._change_in_turn(answer, call, now_s)
@@ -324,30 +327,31 @@ class SchedulerSession:
     # ---- passes
 
     def decide(self, now_s: float) -> Iterator[sched.Effect]:
-        """The effects of a pass, one by one. Who stops taking them calls it again, and the pass goes on.
+        """The effects of a pass, one by one. A caller that stops early calls it again, which continues the pass.
 
-        Who takes the last one calls `decided`, also if the policy raised, or to drop the pass. Empty before ready.
+        After the last one, after an exception, or to drop the pass, call `decided`. Empty before ready.
         """
-        if self.state is SessionState.READY:  # as the table has it; looking there takes longer than a small pass
-            self.state = SessionState.DECIDING
-            self._pass = iter(self.scheduler.schedule(now_s))
-        return self._pass if self.state is SessionState.DECIDING else iter(())
+        if self.state is _READY:  # as the table has it; looking there takes longer than a small pass
+            self.state = _DECIDING
+            self._pass = self.scheduler.schedule(now_s)
+        return self._pass
 
-    def decided(self) -> None:
-        """The pass is over, or is dropped between two decisions: those that were made stand."""
-        if self.state is SessionState.DECIDING:
-            self.state = SessionState.READY
-            self._pass = iter(())
+    def decided(self) -> bool:
+        """The pass is over, or is dropped between two decisions: those that were made stand. Returns `has_work`."""
+        if self.state is _DECIDING:
+            self.state = _READY
+            self._pass = _NO_PASS
+        return bool(self._kept) and self.state is _READY
 
     @property
     def may_decide(self) -> bool:
-        """Whether a pass can begin or go on."""
-        return self.state in _SERVING
+        """Whether a pass can begin or continue."""
+        return self.state in (_READY, _DECIDING)
 
     @property
     def next_notice_s(self) -> float:
         """When a pass is due though nothing happens; inf if never (see `Scheduler.next_notice_s`)."""
-        return self.scheduler.next_notice_s if self.state is SessionState.READY else inf
+        return self.scheduler.next_notice_s if self.state is _READY else inf
 
     # ---- within
 
@@ -364,12 +368,12 @@ class SchedulerSession:
         return effect
 
     def end(self, reason: str) -> Effects:
-        """Go no further: nothing is handled or decided from now on. The reason is an effect once."""
+        """Stop: nothing is handled or decided from now on. The reason is an effect once."""
         if self.state is SessionState.ENDED:
             return ()
         self._step("end")
         self._kept.clear()
-        self._pass = iter(())
+        self._pass = _NO_PASS
         return [End(reason)]
 
     def _step(self, event: str) -> None:

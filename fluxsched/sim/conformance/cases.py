@@ -1,4 +1,4 @@
-"""What a policy is put through: ordinary days with drains and moves, and the faults at which schedulers have broken.
+"""The cases of the suite: ordinary days with drains and moves, and situations in which schedulers have failed.
 
 Law: a case is a function of a harness and a source of chance, so its seed is enough to see it again.
 It returns False where the policy does not claim what is judged. Laws (`checker`) are judged in every case, whatever it
@@ -86,8 +86,8 @@ def some(harness: Harness, chance: Chance) -> Idset:
     return Idset.of([rank for rank in harness.ranks if chance.random() < 0.5])
 
 
-def strike(harness: Harness, chance: Chance) -> None:
-    """Some targets go: silent, drained, moved away, or lost with their jobs."""
+def take_away(harness: Harness, chance: Chance) -> None:
+    """Some targets go offline, are drained, moved away, or lost with their jobs."""
     targets = some(harness, chance)
     if targets:
         chance.choice((harness.offline, harness.drain, harness.move, harness.lose))(targets)
@@ -98,15 +98,15 @@ def weather(harness: Harness, chance: Chance) -> None:
     arrive(harness, chance, 1, URGENCIES)
     what = chance.random()
     if what < 0.3:
-        strike(harness, chance)
+        take_away(harness, chance)
     elif what < 0.6:
-        harness.mend()
+        harness.restore()
     elif what < 0.7 and harness.truth.waiting:
         harness.cancel(chance.choice(sorted(harness.truth.waiting)))
 
 
 def disorder(harness: Harness, chance: Chance) -> None:
-    """Most of those who wait are withdrawn, held, or moved in the queue."""
+    """Most waiting jobs are canceled, held, or moved in the queue."""
     for jobid in sorted(harness.truth.waiting):
         what = chance.random()
         if what < 0.4:
@@ -123,7 +123,7 @@ def dropped(make: MakeHarness, chance: Chance, happens: Callable[[Harness, Chanc
         harness.decide(chance.randint(1, 3))
         happens(harness, chance)
         harness.decide()
-        harness.mend()
+        harness.restore()
         harness.advance(harness.now_s + STEP_S)
     for jobid in sorted(harness.truth.on_hold):
         harness.prioritize(jobid, URGENCY)
@@ -138,7 +138,7 @@ def ordinary(make: MakeHarness, chance: Chance) -> bool:
     """Mixed jobs on a machine whose targets come and go."""
     harness = make(MACHINE)
     days(harness, chance, weather)
-    harness.mend()
+    harness.restore()
     harness.finish()
     return True
 
@@ -170,7 +170,7 @@ def deterministic(make: MakeHarness, chance: Chance) -> bool:
 
 def targets(make: MakeHarness, chance: Chance) -> bool:
     """Targets go while a pass is under way: it is dropped, and the next one begins on what is left."""
-    return dropped(make, chance, strike)
+    return dropped(make, chance, take_away)
 
 
 def jobs(make: MakeHarness, chance: Chance) -> bool:
@@ -195,7 +195,7 @@ def expiration(make: MakeHarness, chance: Chance) -> bool:
 
 
 def reload(make: MakeHarness, chance: Chance) -> bool:
-    """The scheduler module is loaded anew, in the middle of a pass: another policy object finds running jobs."""
+    """The scheduler module is reloaded in the middle of a pass: another policy object takes over running jobs."""
     harness = make(MACHINE)
     for _ in range(ROUNDS):
         arrive(harness, chance, MANY)
@@ -240,7 +240,7 @@ def not_nothing(make: MakeHarness, chance: Chance) -> bool:
 
 
 def rounding(make: MakeHarness, chance: Chance) -> bool:
-    """A reservation begins at a power of two: a difference from it and a sum up to it disagree on who ends by then."""
+    """A reservation begins at a power of two: a difference and a sum disagree on which jobs end by then."""
     harness = make("3x1")
     power_s = 2.0 ** frexp(harness.now_s)[1]
     harness.advance(power_s - 20)
@@ -254,7 +254,7 @@ def rounding(make: MakeHarness, chance: Chance) -> bool:
 
 
 def frozen(make: MakeHarness, chance: Chance) -> bool:
-    """A job ends early, so the reservation of the first in line moves up, and who fitted before it no longer does."""
+    """A job ends early, so the reservation of the first in line moves up, and what fitted before it no longer does."""
     harness = make("4x1")
     early = harness.submit(spec_of(1000.0, nodes=2))
     harness.submit(spec_of(100.0, nodes=1))

@@ -1,7 +1,7 @@
-"""Who watches a policy decide: each decision is judged before the engine hears of it, against truth of its own.
+"""Checks each decision of a policy before the engine gets it, against the truth as recorded here.
 
-Law: nothing is shared with what is judged. Who waits and who holds what is booked from what was submitted, granted and
-given back, and what is usable is asked of the resource module. What is broken is raised out of the policy's own yield.
+Law: nothing is shared with what is judged. What waits and what is held follows from what was submitted, granted and
+freed, and what is usable is asked of the resource module. What is broken is raised out of the policy's own yield.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Checker:
                 try:
                     judge.count()
                     if self.judging:
-                        judge.hear(decision)
+                        judge.judge(decision)
                     yield decision
                 except Exception as fault:
                     raise_at(decisions, fault)
@@ -87,7 +87,7 @@ class Checker:
                 close()
 
     def check_promises(self, now_s: float) -> None:
-        """Raises RuleBroken if after a pass somebody waits who was to have started."""
+        """Raises RuleBroken if after a pass a job waits that was to have started."""
         for jobid in self.promised.keys() & self._books.waiting.keys():
             self.check_promise(jobid, now_s, " and still waits")
 
@@ -115,7 +115,7 @@ class _Pass:
         if self._left < 0:
             raise RuleBroken(PROGRESS, "too many decisions in one pass: a pass should end when no job can start")
 
-    def hear(self, decision: Decision) -> None:
+    def judge(self, decision: Decision) -> None:
         """Raises RuleBroken if the decision breaks a law; what is no decision at all is for the engine to refuse."""
         match decision:
             case Start(jobid, fit) if isinstance(fit, Fits):

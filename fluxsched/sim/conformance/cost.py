@@ -1,7 +1,7 @@
-"""What a pass costs as the queue grows: the machine is full, everybody waits, and a target that comes back makes the
-policy look at all of them.
+"""What a pass costs as the queue grows: the machine is full, all jobs wait, and a target that returns makes the policy
+look at all of them.
 
-Law: judged is the growth, since milliseconds are the machine's. A policy that plans everybody has to sort, so n log n
+Law: judged is the growth, since milliseconds are the machine's. A policy that plans every job has to sort, so n log n
 is good; what is measured in a fraction of a millisecond is noise.
 """
 
@@ -34,7 +34,7 @@ REPEATS, ENOUGH_S = 5, 1.0
 
 
 class Growth(NamedTuple):
-    """`says` has the figures; `excess` tells what is too much, if it is."""
+    """`says` has the figures; `excess` says which growth is too much, if one is."""
 
     cases: int
     says: str
@@ -78,7 +78,7 @@ def _pass_s(make: MakeHarness, stopwatch: Callable[[], float], size: int) -> flo
     spent_s: list[float] = []
     while len(spent_s) < REPEATS and sum(spent_s) < ENOUGH_S:
         harness.offline(one)
-        harness.mend()
+        harness.restore()
         begun_s = stopwatch()
         harness.decide()
         spent_s.append(stopwatch() - begun_s)
@@ -86,7 +86,7 @@ def _pass_s(make: MakeHarness, stopwatch: Callable[[], float], size: int) -> flo
 
 
 def _full(make: MakeHarness, size: int) -> Harness:
-    """A machine on which nobody can start, and a queue.
+    """A full machine, on which no job can start, and a queue.
 
     Jobs take targets whole: there planning is counting, so that what is measured is the policy and not the pool.
     """

@@ -1,7 +1,7 @@
-"""A made-up machine with a policy on it, through the production resource module, scheduler and pool, in virtual time.
+"""A synthetic machine with a policy under test on it: production resource module, session, scheduler and pool.
 
-Law: what happens on it is caused as in an instance (an administrator drains, a job manager cancels, a pass is dropped
-for a message), so a policy meets here what it will meet there. Jobs end by their run time or their limit.
+Law: events are caused as in an instance (an administrator drains, a job manager cancels), so a policy meets here what
+it will meet there. Jobs end by their run time or their limit.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Harness:
         self.system.submit(jobid, job.priority, 1, job.submit_s, job.spec)
 
     def cancel(self, jobid: int) -> None:
-        """A waiting job is withdrawn, or a running one ends."""
+        """Cancel a waiting job, or end a running one."""
         if jobid in self.running:
             self.end(jobid)
         else:
@@ -118,7 +118,7 @@ class Harness:
     # ---- targets
 
     def offline(self, targets: Idset) -> None:
-        """Targets fall silent; what runs there goes on."""
+        """Targets go offline; jobs there keep running."""
         self.system.tell(self.system.module.set_offline(targets, self.now_s))
 
     def drain(self, targets: Idset) -> None:
@@ -136,8 +136,8 @@ class Harness:
         for jobid in [jobid for jobid, held in self.running.items() if not held.ranks.isdisjoint(targets)]:
             self.end(jobid)
 
-    def mend(self) -> None:
-        """All targets are here and may be used again."""
+    def restore(self) -> None:
+        """All targets are back, and usable again."""
         module, now_s = self.system.module, self.now_s
         self.system.tell(module.set_online(self.ranks, now_s))
         if self._drained:
@@ -147,7 +147,7 @@ class Harness:
             self.system.tell(module.include(elsewhere, now_s))
 
     def resources_end(self, in_s: float) -> None:
-        """The resources themselves are to end then."""
+        """The resources themselves get an expiration."""
         self.system.tell(self.system.module.set_expiration(self.now_s + in_s, self.now_s))
 
     # ---- time
@@ -163,7 +163,7 @@ class Harness:
         return len(self.truth.started) - before
 
     def advance(self, to_s: float = inf) -> bool:
-        """Goes to the next end of a job, or to `to_s` if that is sooner, and ends whoever is due; False if none is."""
+        """Advance to the next end of a job, or to `to_s` if sooner, and end the jobs due; False if there is none."""
         next_s = min([*self.ends_s.values(), to_s])
         if next_s == inf:
             return False
@@ -173,7 +173,7 @@ class Harness:
         return True
 
     def finish(self) -> None:
-        """Goes on until nobody waits. Raises RuleBroken if somebody waits for ever on an idle machine."""
+        """Run until no job waits. Raises RuleBroken if a job waits forever on an idle machine."""
         for _ in range(INSTANTS_MAX):
             started = self.decide()
             waiting = self.truth.waiting.keys() - self.truth.on_hold
@@ -183,11 +183,11 @@ class Harness:
                 if self.running:  # jobs without any end
                     self.end(next(iter(self.running)))
                 elif not started:
-                    raise RuleBroken(PROGRESS, f"nobody is started, though all is free and job {_named(waiting)} waits")
+                    raise RuleBroken(PROGRESS, f"no job is started, though all is free and job {_named(waiting)} waits")
         raise RuleBroken(PROGRESS, f"after {INSTANTS_MAX} instants there are still jobs")
 
     def reloaded(self) -> Harness:
-        """The scheduler module begins anew: a fresh policy finds jobs that run, and those that wait come again."""
+        """The scheduler module is reloaded: a fresh policy takes over running jobs, and waiting jobs are sent again."""
         running = [
             HelloResponse(jobid, self.jobs[jobid].priority, 1, self.jobs[jobid].submit_s, None, held.to_json())
             for jobid, held in self.running.items()
@@ -204,7 +204,7 @@ class Harness:
     # ---- within
 
     def _first(self) -> int | None:
-        """The job that is first in line: RFC 27's order."""
+        """The first job of the queue, in RFC 27's order."""
         line = [(-job.priority, job.submit_s, jobid) for jobid, job in self._offered()]
         return min(line)[2] if line else None
 

@@ -1,7 +1,7 @@
 """The conformance suite: any policy, on made-up machines, against the laws that a policy has to keep.
 
 Law: what is judged is the production code with the policy in it. A rule is broken by its first failing case, which is
-told with its seed, its job and the policy's line; the same seed gives the same cases.
+reported with its seed, its job and the policy's line; the same seed gives the same cases.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CASES = 10
 """Cases of each rule that chance has a part in."""
 
 CASE_S = 120.0
-"""How long one case may take, where somebody is impatient: ours take a second at most, on a busy machine some more."""
+"""How long one case may take (seconds), where a time limit is set: ours take one at most, or some on a busy machine."""
 
 LAWS = {
     "usable": "starts no job on targets that are down, drained or leaving",
@@ -86,7 +86,7 @@ class RuleVerdict(NamedTuple):
 
 
 class CaseStuck(BaseException):
-    """A case does not come to its end. No Exception: those a policy may catch, and go on."""
+    """A case does not end. Not an Exception, which a policy may catch, to continue."""
 
 
 TimeLimit = Callable[[float, BaseException], AbstractContextManager[None]]
@@ -153,8 +153,8 @@ def _tried(
         with time_limit(CASE_S, CaseStuck(f"it takes more than {CASE_S:g} s")):
             return case(), name, None
     except RuleBroken as broken:
-        told = "" if broken.law == name else f" (case {name!r})"
-        return None, broken.law, Finding(seed, f"{broken}{told}", policy_line(broken))
+        where = "" if broken.law == name else f" (case {name!r})"
+        return None, broken.law, Finding(seed, f"{broken}{where}", policy_line(broken))
     except SystemExit as fault:
         return None, name, Finding(seed, exit_text(fault), policy_line(fault))
     except Exception as fault:  # foreign code: whatever it raises is a finding
@@ -162,7 +162,7 @@ def _tried(
 
 
 def unclear(case: tuple[str, int] | None, what: str) -> Iterator[RuleVerdict]:
-    """The report when nobody came to judge: the rule in whose case (and seed) `what` happened, all others not known."""
+    """The report when the suite itself ended early: `what` happened in a case of this rule; all others are unclear."""
     rule, seed = case or ("progress", 0)
     for name, says in {**LAWS, **{name: rule.says for name, rule in RULES.items()}, COST: COST_SAYS}.items():
         if name == rule:
@@ -182,7 +182,7 @@ def _verdict(cases: int, claimed: bool, broken: bool) -> str:
 def _cost(
     make: MakeHarness, stopwatch: Callable[[], float], sizes: tuple[int, ...], seed: int, time_limit: TimeLimit
 ) -> RuleVerdict:
-    """Cost is judged by its growth, and is told also where it is good."""
+    """Cost is judged by its growth, and is reported even if it is good."""
     try:
         growth, _, finding = _tried(COST, seed, lambda: cost(make, stopwatch, sizes), time_limit)
     except CaseStuck as stuck:

@@ -1,8 +1,7 @@
 """The production parts joined in memory and driven on virtual time: resource module, scheduler session, scheduler.
 
 Law: no rule is written here. What would travel as a message passes as the value that it carries, and what follows from
-it is done before anything else, in order. Jobs are held for the resource module only while a site file moves targets,
-since nothing else asks.
+it is done before anything else, in order. The resource module learns what jobs hold only if a site file moves targets.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ class System:
     # ---- what happens
 
     def tell(self, effects: Iterable[resource.Effect]) -> None:
-        """Pass on what the resource module tells acquirers, and do what follows from it."""
+        """Pass on the resource module's changes to their acquirer, and perform what follows."""
         for one in effects:
             if isinstance(one, resource.ToAcquirer):
                 self._streams[one.group][1].add(one.change)
@@ -124,8 +123,8 @@ class System:
 
     def run_pass(self, grants_max: int | None = None) -> None:
         """One pass; it is dropped after `grants_max` grants."""
-        began, left = self._owner.began, grants_max
-        for effect in self._session.decide(self.now_s):
+        session, began, left = self._session, self._owner.began, grants_max
+        for effect in session.decide(self.now_s):
             if isinstance(effect, Granted):
                 began(effect)
                 if left is not None:
@@ -134,8 +133,7 @@ class System:
                         break
             else:
                 self.perform((effect,))
-        self._session.decided()
-        if self._session.has_work:
+        if session.decided():
             self.perform(())
 
     def perform(self, effects: Effects) -> None:
@@ -143,7 +141,7 @@ class System:
         pending, session = self._pending, self._session
         pending.extend(effects)
         if self._busy:
-            return  # whoever is performing goes on with these
+            return  # the loop that is running continues with these
         self._busy = True
         try:
             while pending or session.has_work:

@@ -184,7 +184,7 @@ def _begin(module: BrokerModule, args: tuple[str, ...]) -> FluxHandle:
         from fluxsched.runtime.system.clock import SystemClock
     except ImportError as fault:
         raise ValueError(
-            f"{sys.executable} cannot import fluxsched: {fault}; `fluxsched flux install` tells what to do"
+            f"{sys.executable} cannot import fluxsched: {fault}; `fluxsched flux install` explains what to do"
         ) from fault
 
     options = parse_options([word for word in args if not word.startswith(PYTHON_PATH)], module.name)
@@ -192,7 +192,7 @@ def _begin(module: BrokerModule, args: tuple[str, ...]) -> FluxHandle:
     if options.trace is None:
         handle.bridge = Bridge(handle, options, SystemClock())
     else:
-        stream = open(options.trace, "w", buffering=1, encoding="utf-8")  # noqa: SIM115 (as long as we live)
+        stream = open(options.trace, "w", buffering=1, encoding="utf-8")  # noqa: SIM115 (open until the module ends)
         recorder = handle.bridge = Recorder(handle, SystemClock(), stream)
         recorder.bridge = Bridge(recorder, options, recorder)
     for service in ("sched", "feasibility"):
