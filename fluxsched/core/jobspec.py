@@ -8,7 +8,7 @@ knows are let through, as RFC 14 asks; unknown keys elsewhere are refused.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -29,7 +29,54 @@ MEMBERS_MAX = 1 << 17
 """Members of one jobspec in all: environment and arguments that an exec takes have some ten thousand at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class Attributes:
+    """What is read of a jobspec's `attributes`, which jobs that are submitted together mostly share. `bare` is their
+    JSON without what only the tasks need (`without_bulk`).
+    """
+
+    bare: Any
+    constraint: Constraint
+    duration_s: float
+    queue: str | None
+    cwd: str | None
+    environment: Mapping[str, str | None]
+    dependencies: tuple[Mapping[str, Any], ...]
+    test_run_duration_s: float | None
+    input: str | None
+    output: str | None
+    error: str | None
+    job_name: str | None
+    array: int | None
+    files: Any
+    pmi: bool | None
+    templates: Mapping[str, str]
+
+
+def read_attributes(obj: object) -> Attributes:
+    """Raises InvalidValue naming the path of the part that is wrong, LimitExceeded above a named limit."""
+    system = jobfields.system_of(obj)
+    return Attributes(
+        _bare(obj),
+        _constraint(system),
+        jobfields.seconds(system.get("duration"), "duration"),
+        jobfields.text(system, "queue"),
+        jobfields.text(system, "cwd"),
+        jobfields.parse_environment(system.get("environment")),
+        jobfields.parse_dependencies(system.get("dependencies")),
+        jobfields.run_duration(system),
+        jobfields.file_of(system, "input", "stdin"),
+        jobfields.file_of(system, "output", "stdout"),
+        jobfields.file_of(system, "output", "stderr"),
+        jobfields.text(jobfields.inner(system, "job"), "name", "job."),
+        jobfields.array_of(system),
+        _files(system),
+        jobfields.pmi_of(system),
+        jobfields.templates_of(system),
+    )
+
+
+@dataclass(slots=True)
 class Jobspec:
     """One program and what it needs. Durations are seconds; `duration_s` is 0.0 where the job sets no limit.
 
@@ -37,10 +84,13 @@ class Jobspec:
     `templates` are variables whose values have tags (`core.template`).
     `ntasks_per_resource` is a type (`core`, `gpu`) and the tasks for each of them. `array` is the id of the first job
     of those that were submitted together, 0 in that job itself. `files` is an archive (RFC 37) that `parse_archive`
-    reads, None if there is none. `raw` must not be changed.
+    reads, None if there is none. `bare` is the jobspec without its environment, as RFC 27 allows it for the scheduler,
+    and without its files. Nothing of it must be changed; that is not enforced, since enforcing it would double the cost
+    of making one, and one is made for each job.
     """
 
     raw: dict[str, Any]
+    bare: dict[str, Any] = field(compare=False, repr=False)
     request: Request
     command: tuple[str, ...]
     ntasks_per_slot: int | None
@@ -60,17 +110,6 @@ class Jobspec:
     files: Any
     pmi: bool | None
     templates: Mapping[str, str]
-    _bare: dict[str, Any] | None = field(default=None, init=False, compare=False, repr=False)
-
-    @property
-    def bare(self) -> dict[str, Any]:
-        """The jobspec without its environment, as RFC 27 allows it for the scheduler, and without its files; made
-        once, not to be changed.
-        """
-        if self._bare is None:
-            object.__setattr__(self, "_bare", without_bulk(self.raw))
-        assert self._bare is not None
-        return self._bare
 
     @classmethod
     def parse(cls, obj: Mapping[str, Any] | str | bytes) -> Jobspec:
@@ -81,30 +120,39 @@ class Jobspec:
         raw = load_object(obj, "jobspec")
         check_shape(raw, "jobspec", depth_limit=DEPTH_MAX, items_limit=MEMBERS_MAX)
         jobfields.check_top(raw)
-        system = jobfields.system_of(raw["attributes"])
-        request, label = parse_resources(raw["resources"], _constraint(system))
+        attributes = read_attributes(raw["attributes"])
+        return cls.of_parts(raw, parse_resources(raw["resources"], EVERYTHING), attributes)
+
+    @classmethod
+    def of_parts(cls, raw: dict[str, Any], resources: tuple[Request, str], attributes: Attributes) -> Jobspec:
+        """The jobspec that `raw` is, all read but its tasks. Raises InvalidValue for these."""
+        request, label = resources
+        if attributes.constraint is not EVERYTHING:
+            request = replace(request, constraint=attributes.constraint)
         command, (per_slot, total, per_resource) = jobfields.parse_tasks(raw["tasks"], label, request.gpus)
+        bare = attributes.bare
         return cls(
             raw,
+            raw if bare is raw["attributes"] else {**raw, "attributes": bare},
             request,
             command,
             per_slot,
             total,
             per_resource,
-            jobfields.seconds(system.get("duration"), "duration"),
-            jobfields.text(system, "queue"),
-            jobfields.text(system, "cwd"),
-            jobfields.parse_environment(system.get("environment")),
-            jobfields.parse_dependencies(system.get("dependencies")),
-            jobfields.run_duration(system),
-            jobfields.file_of(system, "input", "stdin"),
-            jobfields.file_of(system, "output", "stdout"),
-            jobfields.file_of(system, "output", "stderr"),
-            jobfields.text(jobfields.inner(system, "job"), "name", "job."),
-            jobfields.array_of(system),
-            _files(system),
-            jobfields.pmi_of(system),
-            jobfields.templates_of(system),
+            attributes.duration_s,
+            attributes.queue,
+            attributes.cwd,
+            attributes.environment,
+            attributes.dependencies,
+            attributes.test_run_duration_s,
+            attributes.input,
+            attributes.output,
+            attributes.error,
+            attributes.job_name,
+            attributes.array,
+            attributes.files,
+            attributes.pmi,
+            attributes.templates,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -204,9 +252,13 @@ _BULK = frozenset(("environment", "files"))
 
 def without_bulk(raw: dict[str, Any]) -> dict[str, Any]:
     """A jobspec's JSON without what only its tasks need: the environment and the files, which may be megabytes."""
-    attributes = raw.get("attributes") or {}
-    system = attributes.get("system") or {}
+    attributes = raw.get("attributes")
+    bare = _bare(attributes)
+    return raw if bare is attributes else {**raw, "attributes": bare}
+
+
+def _bare(attributes: Any) -> Any:
+    system = (attributes or {}).get("system") or {}
     if _BULK.isdisjoint(system):
-        return raw
-    kept = {key: value for key, value in system.items() if key not in _BULK}
-    return {**raw, "attributes": {**attributes, "system": kept}}
+        return attributes
+    return {**attributes, "system": {key: value for key, value in system.items() if key not in _BULK}}

@@ -41,8 +41,9 @@ def load_object(source: Mapping[str, Any] | str | bytes, what: str) -> dict[str,
     return obj
 
 
-def check_shape(obj: dict[str, Any], what: str, *, depth_limit: int, items_limit: int) -> None:
-    """Refuse (LimitExceeded) an object nested deeper than `depth_limit` or of more than `items_limit` members in all.
+def check_shape(obj: dict[str, Any], what: str, *, depth_limit: int, items_limit: int) -> int:
+    """How many members an object has in all. Raises LimitExceeded for one that is nested deeper than `depth_limit` or
+    has more than `items_limit`.
 
     Breadth first: the cost is a type test a member, and shared parts (which text cannot make) count as often as they
     are reached, so they cannot multiply unseen.
@@ -55,7 +56,7 @@ def check_shape(obj: dict[str, Any], what: str, *, depth_limit: int, items_limit
             raise LimitExceeded(f"{what} has more than {items_limit} members: the limit for one document")
         level = [v for c in level for v in (c.values() if isinstance(c, dict) else c) if isinstance(v, _CONTAINERS)]
         if not level:
-            return
+            return items
     raise LimitExceeded(f"{what} is nested deeper than the limit of {depth_limit} levels")
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused
-from fluxsched.protocol.framing import codec, signed
+from fluxsched.protocol.framing import signed
 from fluxsched.protocol.messages.flux_jobs import IngestRequest
 from fluxsched.runtime.flux_compat.waits import WAITABLE, Waits
-from fluxsched.runtime.messaging.payload_memo import JobspecMemo
+from fluxsched.runtime.messaging.payload_memo import JSON, JobspecMemo
 from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.service import JobService
@@ -32,7 +32,7 @@ class JobIngest:
     def __init__(self, jobs: JobService, waits: Waits, router: Router) -> None:
         self._jobs = jobs
         self._waits = waits
-        self._specs = JobspecMemo(lambda data: codec.from_json(data, dict[str, Any]))
+        self._specs = JobspecMemo(JSON)
         router.serve_local({"job-ingest.submit": self._submit})
 
     def _submit(self, request: RpcRequest) -> None:

@@ -13,7 +13,7 @@ from msgspec.json import decode
 from fluxsched.jobs.lifecycle.restore import StoredJob
 from fluxsched.resource.effects import Saved
 from fluxsched.runtime.loop.store import Store
-from fluxsched.runtime.messaging.payload_memo import JobspecMemo
+from fluxsched.runtime.messaging.payload_memo import JSON, JobspecMemo
 from fluxsched.runtime.services.resource_journal import STORED_EVENTS_MAX
 
 INACTIVE_RESTORED_MAX = 10_000
@@ -63,7 +63,7 @@ def _jobs(store: Store) -> Iterable[StoredJob]:
         """,
         (INACTIVE_RESTORED_MAX,),
     )
-    specs = JobspecMemo(decode)
+    specs = JobspecMemo(JSON)
     for jobid, stretch in groupby(rows, key=lambda row: row[0]):
         events: list[dict[str, Any]] = []
         jobspec = resources = None

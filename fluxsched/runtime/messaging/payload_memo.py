@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.constraint import EVERYTHING
+from fluxsched.core.jobspec import DEPTH_MAX, MEMBERS_MAX, Jobspec, read_attributes
+from fluxsched.core.jsontext import check_shape
+from fluxsched.core.request import parse_resources
+from fluxsched.errors import FluxschedError
 from fluxsched.protocol.framing import codec
 
 V = TypeVar("V")
@@ -47,15 +51,83 @@ class PayloadMemo(Generic[V]):
         return value
 
 
-def _object(data: bytes) -> dict[str, Any]:
-    return codec.unpack(data, dict[str, Any])
+class _Parts(msgspec.Struct, forbid_unknown_fields=True):
+    """A jobspec whose larger parts are not decoded yet."""
+
+    resources: msgspec.Raw
+    tasks: list[dict[str, Any]]
+    attributes: msgspec.Raw
+    version: Literal[1]
 
 
-class JobspecMemo(PayloadMemo[Jobspec]):
-    """Reads jobspecs, of one codec. Raises RemoteProtocolError or InvalidValue."""
+class Codec(NamedTuple):
+    """How jobspecs come: `unpack` decodes what it is told to, `parts` a jobspec in parts."""
 
-    def __init__(self, decode: Callable[[bytes], dict[str, Any]] = _object) -> None:
-        super().__init__(lambda data: Jobspec.parse(decode(data)), SPECS_KEPT, SPEC_BYTES_MAX)
+    unpack: Callable[[bytes, Any], Any]
+    parts: Callable[[bytes], _Parts]
+
+
+MSGPACK = Codec(codec.unpack, msgspec.msgpack.Decoder(_Parts).decode)
+JSON = Codec(codec.from_json, msgspec.json.Decoder(_Parts).decode)
+
+
+class _Part(NamedTuple):
+    """Resources or attributes of jobspecs: their JSON, how many members it has, and what it means."""
+
+    raw: Any
+    members: int
+    read: Any
+
+
+_TASK_KEYS = frozenset(("command", "slot", "count"))
+"""Of a task that has no other members nothing is left unchecked when it has been parsed."""
+_TASK_MEMBERS = 16
+"""More than the members of such a task and of the jobspec around it, but for the words of the command."""
+
+
+class JobspecMemo:
+    """Reads jobspecs, of one codec. Raises RemoteProtocolError or InvalidValue.
+
+    Jobs that are submitted together mostly differ in a few words of their commands: what they ask for and under which
+    conditions they run is read once, and only the tasks anew. What is unusual or wrong is read as a whole.
+    """
+
+    def __init__(self, codec: Codec = MSGPACK) -> None:
+        self._codec = codec
+        self._whole = PayloadMemo(self._read, SPECS_KEPT, SPEC_BYTES_MAX)
+        self._resources = PayloadMemo(self._read_resources, SPECS_KEPT, SPEC_BYTES_MAX)
+        self._attributes = PayloadMemo(self._read_attributes, SPECS_KEPT, SPEC_BYTES_MAX)
+        self.read = self._whole.read
+
+    def _read(self, data: bytes) -> Jobspec:
+        try:
+            found = self._joined(self._codec.parts(data))
+        except (FluxschedError, msgspec.MsgspecError, UnicodeError, RecursionError):
+            found = None
+        return found or Jobspec.parse(self._codec.unpack(data, dict[str, Any]))
+
+    def _joined(self, parts: _Parts) -> Jobspec | None:
+        tasks = parts.tasks
+        if len(tasks) != 1 or not tasks[0].keys() <= _TASK_KEYS:
+            return None
+        resources = self._resources.read(parts.resources)
+        attributes = self._attributes.read(parts.attributes)
+        raw = {"resources": resources.raw, "tasks": tasks, "attributes": attributes.raw, "version": 1}
+        jobspec = Jobspec.of_parts(raw, resources.read, attributes.read)
+        members = resources.members + attributes.members + len(jobspec.command) + _TASK_MEMBERS
+        return jobspec if members <= MEMBERS_MAX else None
+
+    def _read_resources(self, data: bytes) -> _Part:
+        raw = self._codec.unpack(data, list[Any])
+        return _Part(raw, _members(raw), parse_resources(raw, EVERYTHING))
+
+    def _read_attributes(self, data: bytes) -> _Part:
+        raw = self._codec.unpack(data, dict[str, Any])
+        return _Part(raw, _members(raw), read_attributes(raw))
+
+
+def _members(part: object) -> int:
+    return check_shape({"": part}, "jobspec", depth_limit=DEPTH_MAX, items_limit=MEMBERS_MAX)
 
 
 class ObjectMemo(Generic[V]):
