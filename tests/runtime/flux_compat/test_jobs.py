@@ -18,7 +18,7 @@ import pytest
 
 from fluxsched.jobs.query import listing
 from fluxsched.protocol.framing.signed import wrap
-from fluxsched.runtime.flux_compat import job_info
+from fluxsched.runtime.flux_compat import job_info, waits
 from fluxsched.runtime.flux_compat.job_manager import SLICE_JOBS, UNSERVED
 
 Flux = Any
@@ -125,6 +125,17 @@ async def test_waitable_jobs_are_waited_for_once(flux: Flux) -> None:
     await flux.ok("job-manager.raise", {"id": third, "type": "cancel", "severity": 0, "note": "no"})
     answer = {"id": third, "success": False, "errstr": "Fatal exception type=cancel no"}
     assert await flux.next(any_job) == (0, answer)
+
+
+async def test_so_many_ended_jobs_are_kept_for_their_waiters(flux: Flux, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waits, "ENDED_MAX", 1)
+    first, second = [await flux.submit("true", flags=4) for _ in range(2)]
+    for jobid in (first, second):
+        await flux.events(jobid)
+    kept = await flux.ok("job-manager.wait", {"id": -1})
+    assert (await flux.ask("job-manager.wait", {"id": -1}))[1] == "there are no more waitable jobs"
+    forgotten = first + second - kept["id"]
+    assert (await flux.ok("job-manager.wait", {"id": forgotten}))["success"], "by its id it can be waited for still"
 
 
 async def test_who_waits_by_id_counts_against_who_waits_for_any(flux: Flux) -> None:

@@ -202,3 +202,9 @@ def test_who_looks_for_an_instance_minds_no_directory_that_goes_meanwhile(
     monkeypatch.setattr(Path, "glob", lambda path, pattern: iter([gone]))
     with pytest.raises(FluxschedError, match="no fluxsched instance found"):
         find_uri()
+
+
+def test_an_owner_file_that_is_longer_than_ours_is_not_ours(left: Callable[..., Path], dead_pid: int) -> None:
+    dead, long = left(pid=dead_pid), left(pid=dead_pid, more="x" * run_directory.OWNER_BYTES_MAX)
+    remove_dead(CLOCK)
+    assert (dead.exists(), long.exists()) == (False, True)

@@ -15,7 +15,14 @@ from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.runtime.config.reader import Config, HostEntry, parse_config
 from fluxsched.runtime.inventory.discovery import TEST_SIZE_MAX, Topology
-from fluxsched.runtime.inventory.sources import build_inventory, fake_resources, read_resources, resources_of_entries
+from fluxsched.runtime.inventory.sources import (
+    FAKE_CORES_MAX,
+    FAKE_GPUS_MAX,
+    build_inventory,
+    fake_resources,
+    read_resources,
+    resources_of_entries,
+)
 
 HERE = Topology("me", (Idset.parse("0,2"), Idset.parse("1,3")), ("0000:01:00.0",), "hwloc")
 R_TEXT = json.dumps(
@@ -73,8 +80,8 @@ def test_a_text_that_is_no_made_up_machine(spec: str) -> None:
         (f"{HOSTS_MAX + 1}x1", f"{HOSTS_MAX + 1} hosts is not within 1..{HOSTS_MAX}"),
         ("0x4", "0 hosts is not within"),
         ("4x0", "0 cores a host is not within"),
-        ("4x4097", "4097 cores a host is not within 1..4096"),
-        ("1x1+257", "257 GPUs a host is not within 0..256"),
+        (f"4x{FAKE_CORES_MAX + 1}", f"cores a host is not within 1..{FAKE_CORES_MAX}"),
+        (f"1x1+{FAKE_GPUS_MAX + 1}", f"GPUs a host is not within 0..{FAKE_GPUS_MAX}"),
     ],
 )
 def test_limits_of_made_up_machines(spec: str, told: str) -> None:
