@@ -1,17 +1,25 @@
-# make run   builds an environment of its own and runs the tour: one instance, real jobs, every message shown
-# make test  builds it and runs ruff, mypy and all tests
-PYTHON ?= python3
-VENV   ?= .venv
-BIN    := $(VENV)/bin
-READY  := $(VENV)/.ready
+# make run            builds an environment of its own and runs the tour: one instance, real jobs, every message shown
+# make test           builds it and runs ruff, mypy and all tests
+# make compiled       builds the package with mypyc, which needs a C compiler, in a second environment beside the first
+# make test-compiled  runs the tests of what is compiled, the system tests and the KTH proof there
+# make wheel          puts two wheels into dist/: the compiled one for this platform, the plain one for all
+PYTHON   ?= python3
+VENV     ?= .venv
+COMPILED ?= .venv-compiled
+BIN      := $(VENV)/bin
+READY    := $(VENV)/.ready
+PYTEST   := -m pytest -n auto --maxprocesses=4 --dist=worksteal
+SOURCES  := $(shell find fluxsched -type f -not -name '*.pyc') pyproject.toml hatch_build.py
+# In the order in which they run; test_layers, test_rooms and the like read sources, which are the same
+COMPILED_TESTS := $(addprefix tests/,core protocol resource jobs sched sim runtime system) tests/cli/test_program.py
 
-.PHONY: run test lint bench clean
+.PHONY: run test lint bench clean compiled test-compiled wheel
 
 run: $(READY)
 	@$(BIN)/python examples/tour.py
 
 test: $(READY) lint
-	$(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=worksteal
+	$(BIN)/python $(PYTEST)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -20,11 +28,26 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/all.py
 
+compiled: $(COMPILED)/.ready
+
+# Safe path: else Python would import the plain package of this directory
+test-compiled: compiled
+	PYTHONSAFEPATH=1 FLUXSCHED_EXPECT=compiled $(COMPILED)/bin/python $(PYTEST) $(COMPILED_TESTS)
+
+wheel: $(READY)
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	FLUXSCHED_COMPILE=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(COMPILED) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fluxsched needs Python >= 3.11, $(PYTHON) is " + sys.version.split()[0] + "; say make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+$(COMPILED)/.ready: $(SOURCES)
+	$(PYTHON) -m venv $(COMPILED)
+	FLUXSCHED_COMPILE=1 $(COMPILED)/bin/pip install --quiet --disable-pip-version-check '.[dev]'
 	@touch $@

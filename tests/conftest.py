@@ -15,6 +15,9 @@ from typing import NamedTuple
 import pytest
 from hypothesis import settings
 
+from fluxsched.core import idset
+from fluxsched.core.build import BUILD, COMPILED, PLAIN
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: programs under test would ignore it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -27,6 +30,32 @@ os.environ["XDG_STATE_HOME"] = STATE_HOME.name  # the logs of instances under te
 ROOT = Path(__file__).parents[1]
 TIMEOUT_S = 60.0
 """Far above what any program here takes, so that a slow machine does not fail; a hang does."""
+
+
+EXPECTED_BUILD = os.environ.get("FLUXSCHED_EXPECT", PLAIN)
+"""Which build is to be tested, `plain` or `compiled`; `.ci/run` says so, since both could be imported."""
+
+
+def pytest_configure() -> None:
+    """Ends the run if the other build is imported than the one that is to be tested."""
+    if EXPECTED_BUILD != BUILD:
+        raise pytest.UsageError(f"the {EXPECTED_BUILD} build is to be tested, but {idset.__file__} is {BUILD}")
+    assert idset.__file__.endswith(".so" if BUILD == COMPILED else ".py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips what tests of the compiled build cannot do; each says why."""
+    if EXPECTED_BUILD == PLAIN:
+        return
+    for item in items:
+        for mark in item.iter_markers("plain_only"):
+            item.add_marker(pytest.mark.skip(reason=f"plain build only: {mark.args[0]}"))
+
+
+@pytest.fixture
+def expected_build() -> str:
+    """What the program should say of its build."""
+    return EXPECTED_BUILD
 
 
 class Done(NamedTuple):

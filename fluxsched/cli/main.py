@@ -59,9 +59,18 @@ Completion for bash (zsh and fish alike):
 """
 
 
+def _show_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked and not ctx.resilient_parsing:
+        from fluxsched.core.build import BUILD
+
+        click.echo(f"fluxsched, version {__version__} ({BUILD})")
+        ctx.exit()
+
+
 @click.group("fluxsched", cls=Program, sections=SECTIONS, epilog=EPILOG,
              context_settings={"help_option_names": ["-h", "--help"]})  # fmt: skip
-@click.version_option(__version__, prog_name="fluxsched")
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_version,
+              help="Show the version and exit.")  # fmt: skip
 @click.option("--parent", count=True, help="Use the enclosing instance; may be repeated.")
 @click.pass_context
 def main(ctx: click.Context, parent: int) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from fluxsched import __version__
 from fluxsched.cli import main as main_module
 from fluxsched.cli.common.base import LazyGroup
 from fluxsched.cli.main import main
@@ -84,7 +85,10 @@ def test_help_shows_sections_exit_status_and_completion(cli) -> None:
     assert re.search(r"\nResources:\n  resource +Show, drain, exclude and move targets\.\n", out)
     assert 'eval "$(_FLUXSCHED_COMPLETE=bash_source fluxsched)"' in out
     assert "Exit status: 0, 1 refused or failed, 2 wrong usage, or the job's own." in out
-    assert cli("--version").out.startswith("fluxsched, version ")
+
+
+def test_version_says_how_it_was_built(cli, expected_build: str) -> None:
+    assert cli("--version").out == f"fluxsched, version {__version__} ({expected_build})\n"
 
 
 @pytest.mark.parametrize("words", ["", "resource", "resource drain", "run", "start"])

@@ -44,7 +44,7 @@ def policy_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_policy_by_file_name_with_options(daemon: Any, policy_file: Path) -> None:
+def test_a_policy_by_file_name_with_options(daemon: Any, policy_file: Path, expected_build: str) -> None:
     here = daemon("--fake", "2x2", "--scheduler", "none")
     jobid = here.submit("true")
     assert here("job", "why", jobid).line == "SCHED: no scheduler serves group default"
@@ -54,6 +54,8 @@ def test_a_policy_by_file_name_with_options(daemon: Any, policy_file: Path) -> N
         "sched-mine", "R", "sched,sched-mine"
     ]  # fmt: skip
     assert here("module", "stats", "sched-mine").json["policy"] == "mine"
+    for module in ("sched-mine", "instance"):
+        assert here("module", "stats", module).json["build"] == expected_build, module
     found = here("module", "load", "fifo", status=1)
     assert found.err == "fluxsched: module load: group 'default' is served by module 'sched-mine'; remove it first\n"
     found = here("module", "load", "nope", status=1)

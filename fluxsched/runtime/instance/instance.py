@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from fluxsched import __version__
+from fluxsched.core.build import BUILD
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import FluidGenerator
 from fluxsched.errors import FluxschedError
@@ -323,6 +324,7 @@ class Instance:
     def report(self) -> dict[str, Any]:
         """What `instance.stats-get` shows."""
         return {
+            "build": BUILD,
             "turns": self.turns.count,
             "peers": len(self.router.peers),
             "messages_received": self.router.received,

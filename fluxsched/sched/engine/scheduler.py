@@ -12,6 +12,7 @@ import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from fluxsched.core.build import BUILD
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
@@ -269,7 +270,7 @@ class Scheduler:
         """Numbers for people."""
         groups = {group.name: group_stats(group) for group in self._groups.values()}
         running = {"running": len(self._ledger), "foreign": self._ledger.foreign()}
-        return {"policy": self._policy.name, **self._counts, **running, "groups": groups}
+        return {"policy": self._policy.name, "build": BUILD, **self._counts, **running, "groups": groups}
 
     def planned(self) -> Iterator[Reservation]:
         """The reservations that stand; within a pass those that it has made so far, in that order."""
