@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from fluxsched.core.amounts import Amounts, larger, less, parse_amounts, smaller
 from fluxsched.core.idset import CACHED_TEXT_CHARS, CACHED_TEXTS_MAX, EMPTY, Idset
@@ -28,17 +27,35 @@ REMEMBERED_BELOW = 1 << 1024
 Extra: TypeAlias = tuple[tuple[str, Idset], ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Children:
     """The cores and GPUs of a target by logical id; `extra` holds further kinds with ids, sorted by name, none empty.
 
-    `amounts` are of what has no ids. In R they stand beside `children`, not in it: see rfc/amounts.md.
+    `amounts` are of what has no ids. In R they stand beside `children`, not in it: see rfc/amounts.md. Never changed.
     """
 
-    cores: Idset = EMPTY
-    gpus: Idset = EMPTY
-    extra: Extra = ()
-    amounts: Amounts = ()
+    # no dataclass: a frozen one takes twice as long to make, and a machine of different targets has one each
+    __slots__ = ("amounts", "cores", "extra", "gpus")
+
+    def __init__(self, cores: Idset = EMPTY, gpus: Idset = EMPTY, extra: Extra = (), amounts: Amounts = ()) -> None:
+        self.cores: Final = cores
+        self.gpus: Final = gpus
+        self.extra: Final = extra
+        self.amounts: Final = amounts
+
+    def __reduce__(self) -> tuple[type[Children], tuple[Idset, Idset, Extra, Amounts]]:
+        return Children, (self.cores, self.gpus, self.extra, self.amounts)
+
+    def __repr__(self) -> str:
+        return f"<Children {self}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Children):
+            return NotImplemented
+        mine = self.cores.mask, self.gpus.mask, self.extra, self.amounts
+        return mine == (other.cores.mask, other.gpus.mask, other.extra, other.amounts)
+
+    def __hash__(self) -> int:
+        return hash((self.cores.mask, self.gpus.mask, self.extra, self.amounts))
 
     @classmethod
     def parse(cls, obj: object, amounts: object = None) -> Children:

@@ -45,11 +45,11 @@ def merge(parts: Iterable[Part]) -> Merged:
         ranks = Idset(1 << _checked(ranks)) if isinstance(ranks, int) else ranks
         return Merged((Entry(ranks, children),), ranks) if ranks else Merged((), EMPTY)
     gather = _Gather()
-    last: Children | None = None
+    last, slot = None, 0
     for ranks, children in parts:
         if children is not last:  # neighbours are mostly equal
-            bucket, last = gather.bucket(children), children
-        bucket.append(ranks)
+            last, slot = children, gather.slot(children)
+        gather.add(slot, ranks)
     return gather.merged()
 
 
@@ -59,21 +59,23 @@ def parse_entries(obj: object) -> Merged:
     if len(items) == 1:
         return _parse_one(items[0])
     gather = _Gather()
-    known: dict[object, list[Idset | int]] = {}
+    sets: dict[str, Idset] = {}  # targets that differ still have the same few sets of cores and GPUs
     bits = 0
     for at, item in enumerate(items):
         try:
-            ranks, children = _ranks(item["rank"]), item["children"]
-            amounts = item.get("amounts")
-            key = tuple(children.items()) if amounts is None else (*children.items(), *amounts.items())
-            bucket = known.get(key)
-            if bucket is None:
+            ranks, children, amounts = _ranks(item["rank"]), item["children"], item.get("amounts")
+            cores, gpus = sets.get(children.get("core")), sets.get(children.get("gpu", ""))
+            if cores is None or gpus is None or amounts is not None or len(children) != 1 + ("gpu" in children):
                 made = Children.parse(children, amounts)
                 bits += made.mask_bits()
-                bucket = known[key] = gather.bucket(made)
+                if len(children) == 1 + ("gpu" in children) and "core" in children and amounts is None:
+                    sets[children["core"]], sets[children.get("gpu", "")] = made.cores, made.gpus
+                slot = gather.slot(made)
+            else:
+                slot = gather.usual_slot(cores, gpus)
+            gather.add(slot, ranks)
         except (KeyError, TypeError, AttributeError, InvalidValue) as fault:
             raise _entry_fault(f"R_lite[{at}]", item, fault) from None
-        bucket.append(ranks)
         if not isinstance(ranks, int):
             bits += ranks.mask.bit_length()
         if bits > MASK_BITS_MAX:
@@ -169,10 +171,6 @@ def _lowest(entry: Entry) -> int:
     return lowest_bit(entry.ranks.mask)
 
 
-def _first(pair: tuple[int, Entry]) -> int:
-    return pair[0]
-
-
 def _checked(rank: int) -> int:
     if not 0 <= rank <= ID_MAX:
         raise LimitExceeded(f"rank {rank} is outside 0..{ID_MAX}: the limit of {ID_MAX} holds for every rank")
@@ -187,42 +185,73 @@ def _too_varied() -> LimitExceeded:
 
 
 class _Gather:
-    """Ranks put in one bucket for each different Children, which then become the entries."""
+    """Ranks by their children: each different Children has a slot, which becomes an entry."""
 
     def __init__(self) -> None:
-        self._buckets: dict[object, tuple[Children, list[Idset | int]]] = {}
+        self._slots: dict[tuple[object, ...], int] = {}
+        self._children: list[Children] = []
+        self._first: list[Idset | int] = []  # of each slot; most have no more, where there are many
+        self._more: dict[int, list[Idset | int]] = {}
 
-    def bucket(self, children: Children) -> list[Idset | int]:
-        """Where to append the ranks of these children."""
-        # hashed and compared without Python code
-        key = (children.cores.mask, children.gpus.mask, children.extra, children.amounts)
-        found = self._buckets.get(key)
-        if found is None:
-            found = self._buckets[key] = (children, [])
-        return found[1]
+    def slot(self, children: Children) -> int:
+        """Where to add the ranks of these children."""
+        if not children.extra and not children.amounts:
+            return self.usual_slot(children.cores, children.gpus, children)
+        return self._slot((children.cores.mask, children.gpus.mask, children.extra, children.amounts), children)
+
+    def usual_slot(self, cores: Idset, gpus: Idset, children: Children | None = None) -> int:
+        """The slot of children that are cores and GPUs alone."""
+        key = (cores.mask, gpus.mask)  # hashed and compared without Python code
+        found = self._slots.get(key)
+        return self._slot(key, children or Children(cores, gpus)) if found is None else found
+
+    def _slot(self, key: tuple[object, ...], children: Children) -> int:
+        slot = self._slots.setdefault(key, len(self._children))
+        if slot == len(self._children):
+            self._children.append(children)
+        return slot
+
+    def add(self, slot: int, ranks: Idset | int) -> None:
+        """Targets with the children of a slot."""
+        if slot == len(self._first):
+            self._first.append(ranks)
+        else:
+            self._more.setdefault(slot, []).append(ranks)
 
     def merged(self) -> Merged:
-        """The entries. A rank found in two buckets, or twice in one, is looked at rank by rank."""
+        """The entries. A rank found in two slots, or twice in one, is looked at rank by rank."""
+        single: list[int] = []
+        found: list[Entry] = []
+        lowest: list[int] = []
         union = bits = total = 0
-        found: list[tuple[int, Entry]] = []
-        for children, bucket in self._buckets.values():
-            lowest = bucket[0] if len(bucket) == 1 else None
-            if isinstance(lowest, int) and 0 <= lowest <= ID_MAX:  # a target like no other: many, where there are any
-                ranks, given = Idset(1 << lowest), 1
+        for slot, ranks in enumerate(self._first):
+            more = self._more.get(slot)
+            if more is None and isinstance(ranks, int) and 0 <= ranks <= ID_MAX:
+                single.append(ranks)
+                lowest.append(ranks)
+                bits += ranks + 1
+                found.append(Entry(Idset(1 << ranks), self._children[slot]))
             else:
-                lowest, ranks, given = _join(bucket)
-            union |= ranks.mask
-            total += given
-            bits += ranks.mask.bit_length()
+                first, joined, given = _join([ranks, *(more or ())])
+                total += given
+                bits += joined.mask.bit_length()
+                union |= joined.mask
+                if joined.mask:
+                    lowest.append(first)
+                    found.append(Entry(joined, self._children[slot]))
             if bits > MASK_BITS_MAX:
                 raise _too_varied()
-            if ranks.mask:
-                found.append((lowest, Entry(ranks, children)))
-        if total != union.bit_count():
-            parts = ((ranks, children) for children, bucket in self._buckets.values() for ranks in bucket)
-            return merge(_one_a_rank(parts))
-        found.sort(key=_first)
-        return Merged(tuple([entry for _, entry in found]), Idset(union))
+        union |= Idset.of(single).mask
+        if total + len(single) != union.bit_count():
+            return merge(_one_a_rank(self._parts()))
+        if lowest != sorted(lowest):
+            found = [found[at] for at in sorted(range(len(found)), key=lowest.__getitem__)]
+        return Merged(tuple(found), Idset(union))
+
+    def _parts(self) -> Iterator[Part]:
+        for slot, ranks in enumerate(self._first):
+            for one in (ranks, *self._more.get(slot, ())):
+                yield one, self._children[slot]
 
 
 def _join(bucket: list[Idset | int]) -> tuple[int, Idset, int]:
