@@ -81,14 +81,14 @@ def test_a_scheduler_that_grants_more_than_there_is_is_cut_off(here: Any, until:
 GREEDY = '''
 """Places as if nobody held any memory: it reaches into the pool, which no policy should."""
 from fluxsched.sched.policy import Start
-from fluxsched.sched.pool.countables import Stock
+from fluxsched.sched.pool.countables import Countable
 
 class Greedy:
     name = "greedy"
 
     def schedule(self, view, now_s):
-        Stock.left = lambda self, rank: self.total
-        Stock.enough = lambda self, at, word, need: word
+        Countable.left = lambda self, rank: self.total
+        Countable.enough = lambda self, at, word, need: word
         for job in view.queue:
             fit = view.find(job)
             if fit is not None:

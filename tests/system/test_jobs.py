@@ -101,7 +101,7 @@ def test_cancel_says_so_and_names_all_that_it_could_not(site: Any, full: str) ->
     found = site("cancel", full, "1234", status=1)
     assert found.err == (
         f"fluxsched: cancel: job {full} has ended: nothing about it can be changed; "
-        "job ƒNH is not known: it never was, or it ended so long ago that only its record is left\n"
+        "job ƒNH is not known: it never existed, or it ended so long ago that only its record is left\n"
     )
 
 
