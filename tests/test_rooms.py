@@ -46,6 +46,7 @@ ROOMS = {
         "manager": {"effects", "holdings", "job", "lifecycle", "queue"},
     },
     "sched": {
+        "accounts": set(),
         "shape": set(),
         "pool": {"shape"},
         "queue": {"shape"},

@@ -1,0 +1,64 @@
+"""Amounts of resources as one number, in units of weight.
+
+Law: amounts are whole numbers in a fixed order of resources, so that what is added can be taken away without a rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+
+from fluxsched.errors import InvalidValue
+
+RESOURCES_MAX = 32
+"""Kinds of resources that count in one tree."""
+
+Vector = tuple[int, ...]
+"""How much of each resource, in the order of the tree's resources."""
+
+
+class Measure:
+    """How amounts become one number: their weighted sum, or the dominant share of the capacity.
+
+    `weights` maps a resource's name to the weight of one unit; resources without a weight do not count.
+    """
+
+    __slots__ = ("_weights", "capacity", "dominant", "resources", "total")
+
+    def __init__(self, weights: Mapping[str, float], dominant: bool = False) -> None:
+        if len(weights) > RESOURCES_MAX:
+            raise InvalidValue(f"{len(weights)} resources have weights, the limit is {RESOURCES_MAX}: remove some")
+        for name, weight in weights.items():
+            if not (isfinite(weight) and weight >= 0):
+                raise InvalidValue(f"weight {weight!r} of resource {name!r} must be a number of at least 0")
+        self.resources = tuple(weights)
+        self._weights = tuple(weights.values())
+        self.dominant = dominant
+        self.capacity: Vector = (0,) * len(weights)
+        self.total = 0.0
+
+    def amounts(self, named: Mapping[str, int]) -> Vector:
+        """The amounts that count, by resource name."""
+        return tuple([named.get(name, 0) for name in self.resources])
+
+    def set_capacity(self, capacity: Vector) -> None:
+        """All that there is; `total` is its weighted sum (C in the formulas)."""
+        self.capacity = capacity
+        self.total = self.weighted(capacity)
+
+    def weighted(self, amounts: Sequence[int]) -> float:
+        """Sum of weight times amount."""
+        total = 0.0
+        for weight, amount in zip(self._weights, amounts, strict=True):
+            total += weight * amount
+        return total
+
+    def usage(self, amounts: Sequence[int]) -> float:
+        """What these amounts count as: their weighted sum, or `total` times the largest part of a resource."""
+        if not self.dominant:
+            return self.weighted(amounts)
+        largest = 0.0
+        for amount, capacity in zip(amounts, self.capacity, strict=True):
+            if amount:
+                largest = max(largest, amount / capacity if capacity else 1.0)
+        return self.total * largest

@@ -1,0 +1,151 @@
+"""Progressive filling: the next job is always the first of the account with the least key.
+
+Down the tree, level by level, each inner account stands for the job that it would offer. Keys of an account of weight
+w that uses U, whose next job would add u:
+
+- flow F: `max(U + u, F) / w`, then `F / w`
+- decayed usage D: `(U + D) / w`, then `U / w`
+
+What a pass only plans (reservations) counts in U until `forget_plans`.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from fluxsched.sched.accounts.signal import Signal
+from fluxsched.sched.accounts.tournament import Key, Tournament
+from fluxsched.sched.accounts.tree import Account, Accounts
+
+
+class _Place:
+    """An account in the tournament of its parent; below a place that is not a leaf is a tournament of its own."""
+
+    __slots__ = ("account", "among", "below", "first", "name", "offered_usage", "order", "second", "slot", "top")
+
+    def __init__(self, order: FairOrder, account: Account, top: _Place | None, among: Tournament) -> None:
+        self.order = order
+        self.account = account
+        self.top = top
+        self.among = among
+        self.name = account.name
+        self.below: Tournament | None = None
+        self.offered_usage = 0.0
+        self.slot = -1
+        self.first = Key()
+        self.second = Key()
+
+    def refresh(self, scale: float) -> float:
+        """Read the keys from the account, and the usage of the job that it would offer from below."""
+        certain = -inf
+        if self.below is not None:
+            best = self.below.first(scale)
+            assert isinstance(best, _Place)
+            self.offered_usage = best.offered_usage
+            certain = self.below.certain
+        self.order.set_keys(self)
+        return certain
+
+
+class FairOrder:
+    """Who comes next among the leaves that offer a job."""
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+        self._root = _Place(self, accounts.root, None, Tournament())
+        self._root.below = Tournament()
+        self._places: dict[Account, _Place] = {accounts.root: self._root}
+        self._planned: list[Account] = []
+        self._origin_s = accounts.decay.origin_s
+
+    def offer(self, account: Account, usage: float) -> None:
+        """The next job of a leaf would add so much usage."""
+        place = self._place(account)
+        place.offered_usage = usage
+        self._enter(place)
+        self.changed(account)
+
+    def withdraw(self, account: Account) -> None:
+        """A leaf has no job to offer."""
+        place = self._places.get(account)
+        while place is not None and place.top is not None and place.slot >= 0:
+            place.among.leave(place.slot)
+            place.slot = -1
+            if place.among.size:
+                self.changed(place.top.account)
+                break
+            place = place.top
+
+    def changed(self, account: Account) -> None:
+        """The usage of an account was booked, its weight or its offer has changed: here and in all above it."""
+        at: Account | None = account
+        while at is not None:
+            place = self._places.get(at)
+            if place is not None and place.slot >= 0:
+                place.among.changed(place.slot)
+            at = at.parent
+
+    def first(self, now_s: float) -> Account | None:
+        """The leaf whose job comes next."""
+        scale = self._accounts.advance(now_s)
+        if self._origin_s != self._accounts.decay.origin_s:
+            self._origin_s = self._accounts.decay.origin_s
+            for place in self._places.values():
+                if place.below is not None:
+                    place.below.replay()
+        at = self._root
+        while at.below is not None:
+            best = at.below.first(scale)
+            if best is None:
+                return None
+            assert isinstance(best, _Place)
+            at = best
+        return at.account
+
+    def plan(self, account: Account, usage: float) -> None:
+        """Count the usage of a reservation in the account and all above it, until `forget_plans`."""
+        for at in account.up():
+            if not at.planned_usage:
+                self._planned.append(at)
+            at.planned_usage += usage
+        self.changed(account)
+
+    def forget_plans(self) -> None:
+        """The end of a pass."""
+        for account in self._planned:
+            account.planned_usage = 0.0
+            self.changed(account)
+        self._planned.clear()
+
+    def set_keys(self, place: _Place) -> None:
+        """The keys of the module's docstring, as functions of the scale."""
+        account = place.account
+        meter, weight = account.all_jobs, account.weight
+        usage = meter.usage + account.planned_usage
+        first, second = place.first, place.second
+        if self._accounts.signal is Signal.FLOW:
+            first.floor = (usage + place.offered_usage) / weight
+            second.floor = usage / weight
+            first.base = second.base = meter.usage / weight
+            first.slope = second.slope = meter.excess / weight
+        else:
+            first.floor = -inf
+            first.base = (usage + meter.usage) / weight
+            first.slope = meter.excess / weight
+            second.floor = usage / weight
+            second.base = second.slope = 0.0
+
+    def _place(self, account: Account) -> _Place:
+        place = self._places.get(account)
+        if place is None:
+            assert account.parent is not None, "the root offers what its children offer"
+            top = self._place(account.parent)
+            if top.below is None:
+                top.below = Tournament()
+            place = self._places[account] = _Place(self, account, top, top.below)
+        return place
+
+    def _enter(self, place: _Place) -> None:
+        while place.top is not None and place.slot < 0:
+            place.slot = place.among.enter(place)
+            place = place.top
