@@ -60,7 +60,7 @@ def owner_only(userid: int) -> int:
     return 0 if userid == os.geteuid() else errno.EPERM
 
 
-def everybody(userid: int) -> int:
+def any_user(userid: int) -> int:
     """Let every user in; what each may ask is for others to say."""
     return 0
 

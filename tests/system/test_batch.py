@@ -13,10 +13,10 @@ from typing import Any
 from fluxsched.core.jobspec import Jobspec
 
 EXAMPLE = Path(__file__).parents[2] / "examples/batch.sh"
-STOCK = "#!/bin/sh\necho $0 $*\nfluxsched resource list -n -o '{state} {nnodes} {ncores}'\nexit 7\n"
+FLUX_BATCH = "#!/bin/sh\necho $0 $*\nfluxsched resource list -n -o '{state} {nnodes} {ncores}'\nexit 7\n"
 
 
-def stock_jobspec(user: Any, script: str, *args: str, **resources: Any) -> dict[str, Any]:
+def flux_jobspec(user: Any, script: str, *args: str, **resources: Any) -> dict[str, Any]:
     """The jobspec that `flux batch` 0.88 hands in."""
     jobspec = Jobspec.from_command(
         ["flux", "broker", "{{tmpdir}}/script", *args],
@@ -39,9 +39,9 @@ def table(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-def test_a_jobspec_of_stock_flux_batch_runs_as_a_nested_instance(site: Any) -> None:
+def test_a_jobspec_of_flux_batch_runs_as_a_nested_instance(site: Any) -> None:
     with site.connect() as handle:
-        jobid = handle.submit(stock_jobspec(site, STOCK, "one", ntasks=4, nodes=2))
+        jobid = handle.submit(flux_jobspec(site, FLUX_BATCH, "one", ntasks=4, nodes=2))
         assert handle.wait(jobid)["status"] == 7 << 8
     [output] = site.directory.glob("flux-*.out")
     first, *rest = table(output.read_text())
@@ -178,7 +178,7 @@ def test_alloc_in_the_background_and_how_to_get_in(site: Any) -> None:
     assert "is no running instance" in site("uri", jobid, status=1).err
 
 
-def test_a_nested_instance_is_nobody_s_default(user: Any, daemon: Any) -> None:
+def test_a_nested_instance_is_never_the_default(user: Any, daemon: Any) -> None:
     outer = daemon("--fake", "1x2")
     jobid = outer("alloc", "-n1", "--bg").word
     assert user("uri").word == outer.uri

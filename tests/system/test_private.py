@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 User, Daemons = Any, Any
-NOBODY = 65534
+OTHER_USER = 65534
 
 
 def open_to_others(*roots: Path) -> Iterator[str]:
@@ -80,21 +80,21 @@ def test_a_directory_with_other_things_in_it_is_refused_and_left_alone(user: Use
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to somebody else")
-def test_a_state_directory_of_somebody_else_is_refused(user: User) -> None:
+def test_a_state_directory_of_another_user_is_refused(user: User) -> None:
     state = user.directory / "state"
     state.mkdir(mode=0o700)
-    os.chown(state, NOBODY, NOBODY)
+    os.chown(state, OTHER_USER, OTHER_USER)
     done = user.process("start", "--fake", "1x1", "--statedir", state, "--", "true", status=1)
     assert f"state directory {state} belongs to nobody, who could read and change what is kept there" in done.err
     assert not os.listdir(state)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to somebody else")
-def test_logs_are_not_kept_where_somebody_else_waits_for_them(user: User) -> None:
+def test_logs_are_not_kept_in_a_directory_of_another_user(user: User) -> None:
     home = user.directory / "home" / "fluxsched"
     (home / "logs").mkdir(parents=True, mode=0o777)
     for path in (home, home / "logs"):
-        os.chown(path, NOBODY, NOBODY)
+        os.chown(path, OTHER_USER, OTHER_USER)
     user.environ["XDG_STATE_HOME"] = str(home.parent)
     done = user.shell("true", "--fake", "1x1")
     assert "the log cannot be kept" in done.err

@@ -63,7 +63,7 @@ def test_a_job_that_is_allowed_to_be_infeasible_waits_for_more(daemon: Any, unti
     here("wait", waiting)
 
 
-def test_feasibility_ignores_weather_and_asks_the_queues_own_scheduler(daemon: Any, user: Any) -> None:
+def test_feasibility_ignores_availability_and_asks_the_queues_own_scheduler(daemon: Any, user: Any) -> None:
     (user.directory / "site.toml").write_text(
         "[resource.groups]\nlab = '2-3'\nnone = ''\n"
         "[queues.batch]\n[queues.lab]\ngroup = 'lab'\n[queues.far]\ngroup = 'none'\n"

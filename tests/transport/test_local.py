@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.transport.base import PARTS_MAX
 from fluxsched.transport.framing import FRAMING_BYTES_MAX, Malformed, Unpacker, pack_frame
-from fluxsched.transport.local import CLOSE_LINGER_S, LocalServer, everybody
+from fluxsched.transport.local import CLOSE_LINGER_S, LocalServer, any_user
 
 WAIT_S = 5.0
 
@@ -176,7 +176,7 @@ async def test_one_connection_too_many_is_told_so(
 
 
 async def test_modes_of_the_socket(endpoint: str, tmp_path: Path) -> None:
-    for options, mode in (({}, 0o600), ({"admit": everybody, "mode": 0o666}, 0o666)):
+    for options, mode in (({}, 0o600), ({"admit": any_user, "mode": 0o666}, 0o666)):
         server = LocalServer(endpoint, **options)
         assert (tmp_path / "local-0").stat().st_mode & 0o777 == mode
         server.close()

@@ -162,7 +162,7 @@ class Instance:
         self.instance = InstanceService(self.router, self.info, self.stop)
         self.reloading = Reloading(config, self.settings.reload, self.router, self.effects, self.modules, self.resource)
         self._common_services()
-        self.door = FluxEndpoint(self.router, self.resource, self.instance, self.modules, self.turns, self._started_s)
+        self.flux = FluxEndpoint(self.router, self.resource, self.instance, self.modules, self.turns, self._started_s)
         self._executors()
         self.router.guard(self._disk_guard.guards())
         self.turns.at_end(self.store.flush)

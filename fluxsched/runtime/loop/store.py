@@ -246,7 +246,7 @@ class Store:
                     log.error("%s: the last %d rows are lost", text, _count(groups))
                     return
         if tries:
-            self._post(self._mended)
+            self._post(self._recovered)
         if groups:
             self._copy(connection, groups)
 
@@ -297,7 +297,7 @@ class Store:
         if unstored > UNSTORED_ROWS_MAX:
             self._ends(LimitExceeded(f"{text}, and {unstored} rows wait for it; the limit is {UNSTORED_ROWS_MAX}"))
 
-    def _mended(self) -> None:
+    def _recovered(self) -> None:
         log.warning("the state in %s can be written again", self._path)
         self.fault = None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fluxsched.runtime.system.paths import LOCAL_NAME, SOCKET_NAME
 from fluxsched.transport.base import Server
-from fluxsched.transport.local import LocalServer, everybody, owner_only
+from fluxsched.transport.local import LocalServer, any_user, owner_only
 from fluxsched.transport.zeromq import ZmqServer
 
 LOCAL_SCHEME, TCP_SCHEME = "local://", "tcp://"
@@ -29,7 +29,7 @@ def listen(run_directory: Path, bind: Iterable[str], *, guests: bool, insecure_t
     """Bind all of them, our own clients' first. Raises Refused or InvalidValue at the first that cannot be."""
     yield ZmqServer(f"ipc://{run_directory / SOCKET_NAME}")
     yield LocalServer(local_uri(run_directory))
-    admit, mode = (everybody, GUESTS_MODE) if guests else (owner_only, OWNER_MODE)
+    admit, mode = (any_user, GUESTS_MODE) if guests else (owner_only, OWNER_MODE)
     for endpoint in bind:
         is_local = endpoint.startswith(LOCAL_SCHEME)
         yield (

@@ -24,7 +24,7 @@ def test_an_initial_program_is_not_the_job_that_its_instance_is() -> None:
     assert (found["FLUX_ENCLOSING_ID"], found["FLUXSCHED_LEVEL"], found["HOME"]) == ("ƒA", "2", "/root")
 
 
-def test_outside_of_our_instances_a_job_id_is_somebody_else_s() -> None:
+def test_outside_of_our_instances_a_job_id_is_foreign() -> None:
     assert inside({"FLUX_JOB_ID": "ƒA", "PATH": "/bin"}, {})["FLUX_JOB_ID"] == "ƒA"
 
 

@@ -68,7 +68,7 @@ def test_faults_of_text_files_and_targets_come_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_targets_are_not_looked_at_where_nobody_knows_them(tmp_path: Path) -> None:
+def test_targets_are_not_checked_where_they_are_unknown(tmp_path: Path) -> None:
     """Else each group would be at fault for hosts that are only spelled wrongly elsewhere."""
     path = tmp_path / "site.toml"
     path.write_text(FAULTY.replace('"node[0-3]"', '"node[0-"'))

@@ -123,12 +123,12 @@ def _parts(body: bytes) -> list[bytes]:
     return found
 
 
-Stock = Callable[[str], Awaitable[tuple[str, dict[str, str]]]]
+FluxCommands = Callable[[str], Awaitable[tuple[str, dict[str, str]]]]
 
 
 @pytest.fixture
-def stock(world: Any) -> Stock:
-    """stock("2x2"): Flux's own command, and the environment in which it finds an instance of such targets."""
+def flux_commands(world: Any) -> FluxCommands:
+    """flux_commands("2x2"): Flux's own command, and the environment in which it finds an instance of such targets."""
 
     async def start(fake: str) -> tuple[str, dict[str, str]]:
         path = shutil.which("flux")

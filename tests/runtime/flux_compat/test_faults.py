@@ -60,7 +60,7 @@ BUGS = [
 ]
 
 
-async def test_a_bug_in_a_handler_ends_the_call_at_both_doors(
+async def test_a_bug_in_a_handler_ends_the_call_at_both_endpoints(
     world: World, bare: Flux, log: Callable[[], list[str]]
 ) -> None:
     site, peer = bare.instance, world.second(bare.instance)

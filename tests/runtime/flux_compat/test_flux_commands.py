@@ -27,9 +27,9 @@ with flux.job.FluxExecutor() as executor:
 
 
 @pytest.fixture
-async def run(stock: Any) -> Run:
+async def run(flux_commands: Any) -> Run:
     """run("jobs -a", status=0): what `flux jobs -a` prints, stderr after stdout."""
-    path, environment = await stock("1x2")
+    path, environment = await flux_commands("1x2")
 
     async def command(line: str, *more: str, status: int = 0, piped: str = "") -> str:
         done = await asyncio.to_thread(

@@ -33,9 +33,9 @@ for topic in ("resource.drain", "resource.undrain"):
 
 
 @pytest.fixture
-async def shell(stock: Any) -> Any:
+async def shell(flux_commands: Any) -> Any:
     """shell(line): what it prints, and after it an exit status that is not 0."""
-    _, environment = await stock("4x2")
+    _, environment = await flux_commands("4x2")
 
     async def run(line: str) -> str:
         done = await asyncio.to_thread(

@@ -62,10 +62,10 @@ class Maker:
 
     def payload(self, kind: Any) -> Any:
         """One for a topic whose request is `kind`."""
-        roll = self.chance.random()
-        if roll < 0.02:
+        draw = self.chance.random()
+        if draw < 0.02:
             return None
-        if roll < 0.04:
+        if draw < 0.04:
             return {self.text(): self.anything() for _ in range(3)}
         return self.of(msgspec.inspect.type_info(kind))
 
@@ -147,13 +147,13 @@ class Maker:
         return self.chance.choice(known) if known is not None and self.chance.random() < 0.8 else self.text()
 
     def anything(self, depth: int = 0) -> Any:
-        roll = self.chance.randrange(8 if depth < 4 else 6)
-        if roll == 6:
+        draw = self.chance.randrange(8 if depth < 4 else 6)
+        if draw == 6:
             return [self.anything(depth + 1) for _ in range(self.chance.randrange(4))]
-        if roll == 7:
+        if draw == 7:
             return {self.chance.choice(KEYS): self.anything(depth + 1) for _ in range(self.chance.randrange(4))}
         makers = (lambda: None, lambda: True, self.number, lambda: self.chance.choice(FLOATS), self.text, self.text)
-        return makers[roll]()
+        return makers[draw]()
 
     def text(self) -> str:
         if self.chance.random() < 0.1:
@@ -189,7 +189,7 @@ def unfit(value: Any) -> Any:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
-class LocalDoor:
+class LocalEndpoint:
     """Says things at the local socket and never listens."""
 
     def __init__(self, instance: Any) -> None:
@@ -221,7 +221,7 @@ def sized(part: bytes) -> bytes:
     return (bytes([len(part)]) if len(part) < 255 else b"\xff" + struct.pack(">I", len(part))) + part
 
 
-class ZmqDoor:
+class ZmqEndpoint:
     """Says things at the ZeroMQ socket and never listens."""
 
     def __init__(self, world: Any, instance: Any) -> None:
@@ -234,8 +234,8 @@ class ZmqDoor:
         self._peer.close()
 
 
-@pytest.mark.parametrize("door", ["zmq", "local"])
-async def test_every_topic_survives_payloads_that_chance_made(world, monkeypatch, door):
+@pytest.mark.parametrize("endpoint", ["zmq", "local"])
+async def test_every_topic_survives_payloads_that_chance_made(world, monkeypatch, endpoint):
     monkeypatch.chdir(world.directory)
     maker = Maker(SEED)
     config = '[queues.debug]\n[queues.batch]\n[policy.jobspec.defaults.system]\nqueue = "debug"\n'
@@ -249,7 +249,7 @@ async def test_every_topic_survives_payloads_that_chance_made(world, monkeypatch
             if maker.chance.random() < 0.2:
                 jobs = (await friend.ok("job-manager.list"))["jobs"]
                 maker.jobids[3:] = [job["id"] for job in jobs][-4:]
-            await say(ZmqDoor(world, site) if door == "zmq" else LocalDoor(site), maker)
+            await say(ZmqEndpoint(world, site) if endpoint == "zmq" else LocalEndpoint(site), maker)
             await friend.settle()
             assert not site.ended.done(), site.ended.result()
             site.check()
@@ -258,10 +258,10 @@ async def test_every_topic_survives_payloads_that_chance_made(world, monkeypatch
         await world.stop(site)
 
 
-async def say(door: Any, maker: Maker) -> None:
+async def say(endpoint: Any, maker: Maker) -> None:
     """Some calls and answers that chance makes, from one peer."""
     chance = maker.chance
-    topics = sorted((TOPICS if isinstance(door, ZmqDoor) else {**TOPICS, **LOCAL_TOPICS}).items())
+    topics = sorted((TOPICS if isinstance(endpoint, ZmqEndpoint) else {**TOPICS, **LOCAL_TOPICS}).items())
     for tag in range(BATCH):
         name, topic = chance.choice(topics)
         while name in ENDS_IT or (name.endswith(COMMON) and chance.random() < 0.8) or (
@@ -273,5 +273,5 @@ async def say(door: Any, maker: Maker) -> None:
         kind = chance.choice(get_args(kind) or (kind,))
         name = name.replace("*", format_f58(chance.choice(maker.jobids), ascii=True))
         flags = 0x40 if topic.streaming or chance.random() < 0.1 else 0
-        door.send(2 if is_answer else 1, name, maker.payload(kind), flags, tag * chance.choice((0, 1)))
-    door.close()
+        endpoint.send(2 if is_answer else 1, name, maker.payload(kind), flags, tag * chance.choice((0, 1)))
+    endpoint.close()

@@ -61,7 +61,7 @@ async def test_some_tasks_may_be_sent_their_own(flux: Flux) -> None:
     assert await printed(flux, jobid) == {"1": "mine\n"}
 
 
-async def test_too_much_that_nobody_reads_ends_the_job_and_nothing_else(
+async def test_too_much_unread_input_ends_the_job_and_nothing_else(
     flux: Flux, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exec_input, "HELD_BYTES_MAX", 1 << 20)

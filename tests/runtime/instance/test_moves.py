@@ -318,8 +318,8 @@ async def test_moves_back_and_forth_never_hold_twice(world):
                 elif change["type"] == "shrink":
                     await holder.ok("resource.release", {"group": name, "targets": change["targets"]})
                     held[name] -= set(ranks(change["targets"]))
-            everybody = [rank for group in held.values() for rank in group]
-            assert len(everybody) == len(set(everybody))
+            others = [rank for group in held.values() for rank in group]
+            assert len(others) == len(set(others))
         site.check()
 
     for step in range(40):

@@ -25,7 +25,7 @@ FILLED = 700
 """So many of them: libzmq takes SEND_MESSAGES_MAX for a peer, and the kernel some."""
 
 
-async def test_who_reads_nothing_is_cut_off_and_nobody_else_notices(world, eventually):
+async def test_a_peer_that_does_not_read_is_cut_off_and_others_go_on(world, eventually):
     site = await world.bare(unsent_limit_bytes=UNSENT_BYTES)
     deaf, other = world.second(site, receive_hwm=1), world.second(site)
     await deaf.ok("instance.info")
@@ -137,7 +137,7 @@ asyncio.run(main())
     process._transport.close()
 
 
-async def test_a_name_used_again_is_somebody_else(world, eventually):
+async def test_an_identity_used_again_is_another_peer(world, eventually):
     """A client that chose its identity and comes back at once finds its former life ended, and its group free."""
     site = await world.bare()
     for _ in range(20):

@@ -76,7 +76,7 @@ def test_a_zombie_is_dead(left: Callable[..., Path]) -> None:
     assert not path.exists()
 
 
-def test_whoever_may_live_is_left_alone(left: Callable[..., Path], base: Path, dead_pid: int) -> None:
+def test_the_directory_of_a_process_that_may_live_is_kept(left: Callable[..., Path], base: Path, dead_pid: int) -> None:
     mine, fd = make_run_directory()
     locked = left(pid=dead_pid)  # a process that this one cannot see, in another container say
     lock = os.open(locked / OWNER_NAME, os.O_RDONLY)

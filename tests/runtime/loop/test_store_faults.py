@@ -32,7 +32,7 @@ class Disk:
         pages = self._writer.execute("PRAGMA page_count").fetchone()[0]
         self._writer.execute(f"PRAGMA max_page_count = {pages}")
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         self._writer.execute("PRAGMA max_page_count = 1000000")
 
     def add(self, jobid: int) -> None:
@@ -79,7 +79,7 @@ async def test_what_a_full_disk_refused_is_written_when_there_is_room(full_disk:
     store.after_commit(lambda: told.append(2))
     await asyncio.sleep(0.05)
     assert (told, full_disk.known()) == ([], [])
-    full_disk.mend()
+    full_disk.repair()
     await full_disk.until(lambda: len(told) == 2)
     assert (told, full_disk.known(), store.fault) == ([1, 2], [1, 2], None)
 
@@ -94,7 +94,7 @@ async def test_readers_are_served_while_the_disk_is_full(full_disk: Disk) -> Non
     await full_disk.until(lambda: store.fault and joined)
     store.when_settled(lambda: joined.append("at once"))
     assert joined == ["waited", "at once"]
-    full_disk.mend()
+    full_disk.repair()
 
 
 async def test_who_asks_while_a_write_is_about_to_fail_is_served_too(full_disk: Disk) -> None:
@@ -106,7 +106,7 @@ async def test_who_asks_while_a_write_is_about_to_fail_is_served_too(full_disk: 
     store.when_settled(lambda: served.append("behind it"))
     await full_disk.until(lambda: served)
     assert store.fault
-    full_disk.mend()
+    full_disk.repair()
 
 
 async def test_more_rows_than_may_wait_for_a_full_disk_end_the_instance(

@@ -43,19 +43,19 @@ def session(minor: int = 0, ready: bytes = READY) -> bytes:
 
 
 def connect(instance) -> socket.socket:
-    door = socket.socket(socket.AF_UNIX)
-    door.setblocking(False)
-    door.connect(instance.uri.removeprefix("ipc://"))
-    return door
+    endpoint = socket.socket(socket.AF_UNIX)
+    endpoint.setblocking(False)
+    endpoint.connect(instance.uri.removeprefix("ipc://"))
+    return endpoint
 
 
-async def ends(door: socket.socket) -> bool:
-    """Whether the instance hangs up; the door is closed."""
+async def ends(endpoint: socket.socket) -> bool:
+    """Whether the instance hangs up; the endpoint is closed."""
     loop = asyncio.get_running_loop()
-    with door:
+    with endpoint:
         try:
             async with asyncio.timeout(WAIT_S):
-                while await loop.sock_recv(door, 4096):
+                while await loop.sock_recv(endpoint, 4096):
                     pass
         except ConnectionError:
             return True
@@ -67,9 +67,9 @@ async def ends(door: socket.socket) -> bool:
 @pytest.mark.parametrize("said", [ZMTP_1, ZMTP_2, TLS, HTTP], ids=["zmtp1", "zmtp2", "tls", "http"])
 async def test_a_peer_older_than_zmtp_3_or_none_at_all_is_dropped(world, said):
     site = await world.bare()
-    door = connect(site)
-    door.send(said)
-    assert await ends(door)
+    endpoint = connect(site)
+    endpoint.send(said)
+    assert await ends(endpoint)
     assert not site.ended.done()
     assert (await world.second(site).ok("instance.info"))["ready"]
 
@@ -87,15 +87,15 @@ async def test_curl_at_the_ipc_socket_leaves_the_instance_alive(world):
 )
 async def test_every_zmtp_3_is_answered(world, said):
     site = await world.bare()
-    with connect(site) as door:
+    with connect(site) as endpoint:
         loop, heard = asyncio.get_running_loop(), b""
-        await loop.sock_sendall(door, said[:GREETING_BYTES])
+        await loop.sock_sendall(endpoint, said[:GREETING_BYTES])
         async with asyncio.timeout(WAIT_S):
             while b"instance.info" not in heard:
                 if len(heard) >= GREETING_BYTES:
-                    await loop.sock_sendall(door, said[GREETING_BYTES:])
+                    await loop.sock_sendall(endpoint, said[GREETING_BYTES:])
                     said = b""
-                heard += (some := await loop.sock_recv(door, 4096))
+                heard += (some := await loop.sock_recv(endpoint, 4096))
                 assert some, heard
 
 
@@ -109,17 +109,17 @@ async def test_every_truncation_and_fuzzed_greetings_leave_the_instance_answerin
     said += [broken(chance, chance.choice(whole)) for _ in range(ROUNDS)]
     peer = world.second(site)
     for start in range(0, len(said), 100):
-        doors = []
+        endpoints = []
         for text in said[start : start + 100]:
-            doors.append(connect(site))
-            doors[-1].send(text[:GREETING_BYTES])
+            endpoints.append(connect(site))
+            endpoints[-1].send(text[:GREETING_BYTES])
         await peer.settle()
-        for door, text in zip(doors, said[start : start + 100], strict=True):
+        for endpoint, text in zip(endpoints, said[start : start + 100], strict=True):
             with contextlib.suppress(OSError):  # it was dropped for its greeting
-                door.send(text[GREETING_BYTES:])
+                endpoint.send(text[GREETING_BYTES:])
         await peer.settle()
-        for door in doors:
-            door.close()
+        for endpoint in endpoints:
+            endpoint.close()
     await peer.settle()
     assert not site.ended.done()
 

@@ -167,7 +167,7 @@ def test_a_record_outlives_json(innocent: subprocess.Popen[bytes]) -> None:
     assert innocent.wait(WAIT_S) == -signal.SIGKILL
 
 
-def test_the_identity_of_nobody_is_none() -> None:
+def test_a_process_that_is_gone_has_no_identity() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait(WAIT_S)
     assert procs.stat_of(process.pid) is None

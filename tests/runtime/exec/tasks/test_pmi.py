@@ -22,7 +22,7 @@ async def test_four_ranks_exchange_what_they_put(shop: Any) -> None:
     assert shop.lines() == [f"{rank} {cards} (vector,(0,2,2))" for rank in range(4)]
 
 
-async def test_tasks_of_a_job_of_several_have_a_server_and_nobody_elses_end(
+async def test_tasks_of_a_job_of_several_have_a_server_and_only_their_own_end(
     shop: Any,
 ) -> None:
     stale = {"PMI_RANK": "7", "PMI_FD": "3", "PMI_PORT": "h:1", "PMIX_NAMESPACE": "n", "PATH": os.environ["PATH"]}

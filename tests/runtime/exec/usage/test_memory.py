@@ -62,7 +62,7 @@ async def test_memory_that_processes_share_counts_once(shop: Any) -> None:
     assert await shop.finished() == 0
 
 
-async def test_nobody_is_looked_at_who_did_not_ask_for_memory(shop: Any) -> None:
+async def test_a_job_that_did_not_ask_for_memory_is_not_sampled(shop: Any) -> None:
     shop.executor.start(launch(shop, "pass"))
     assert shop.executor.memory._watch._timer is None
     assert await shop.finished() == 0

@@ -1,4 +1,4 @@
-"""Who gets in: nobody but the owner, unless it was said, and then who can do what is said, too."""
+"""Who gets in: only the owner unless the configuration allows others, and then what a guest may do is stated."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fluxsched.runtime.client.blocking import Handle
 from fluxsched.transport.zeromq import ZmqServer
 
 TCP = "tcp://127.0.0.1:*"
-NOBODY = 65534
+OTHER_USER = 65534
 User, Daemons, World = Any, Any, Any
 
 
-def as_nobody(call: Callable[[], object]) -> str:
+def as_other_user(call: Callable[[], object]) -> str:
     """What a call returns, or raises, in a process of the user nobody."""
     if os.getuid() != 0:
         pytest.skip("only root can become another user")
@@ -29,8 +29,8 @@ def as_nobody(call: Callable[[], object]) -> str:
     if child == 0:
         try:
             os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
+            os.setgid(OTHER_USER)
+            os.setuid(OTHER_USER)
             said = str(call())
         except BaseException as exc:
             said = f"{type(exc).__name__}: {exc}"
@@ -83,7 +83,7 @@ def test_insecure_tcp_warns_who_can_do_what_and_shows_the_port(user: User, daemo
         assert port in with_tcp("uri", "--json").json["endpoints"]
         assert user.at(port)("ping", "-c1").status == 0
         if os.getuid() == 0:
-            assert as_nobody(lambda: owner_of(port)) == "0", "the warning says the truth"
+            assert as_other_user(lambda: owner_of(port)) == "0", "the warning says the truth"
     finally:
         with_tcp("stop")
     without = daemon("--fake", "1x1")
@@ -101,8 +101,8 @@ def test_another_user_gets_in_at_no_socket(user: User, daemon: Daemons) -> None:
     for path in [user.directory, *user.directory.parents]:  # pytest's own are closed to others: ours has to be, too
         if path.owner() == user.directory.owner() and path.name.startswith(("pytest", "popen", "test")):
             path.chmod(path.stat().st_mode | 0o055)
-    assert as_nobody(lambda: os.listdir(user.directory)).startswith("[")
-    said = as_nobody(lambda: owner_of(site.uri))
+    assert as_other_user(lambda: os.listdir(user.directory)).startswith("[")
+    said = as_other_user(lambda: owner_of(site.uri))
     assert said == f"Disconnected: you may not connect to {site.uri} (Permission denied): it is for another user"
 
 
