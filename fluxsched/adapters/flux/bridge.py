@@ -251,7 +251,7 @@ class Bridge:
                 case Respond(request, answer):
                     self._not_waiting(request)
                     self._handle.respond(request, None if answer is None else codec.to_json(answer))
-                case Fail(request, _, error):
+                case Fail(request, error):
                     self._fail(request, error)
                 case Log(text, is_error):
                     self._log(LOG_ERR if is_error else LOG_INFO, text)

@@ -97,7 +97,7 @@ class SchedulerHost:
                     self._send(self._calls.start(topic, data, streaming=streaming, token=one))
                 case Respond(request, payload):
                     self._send(make_response(request, None if payload is None else codec.pack(payload)))
-                case Fail(request, _, error):
+                case Fail(request, error):
                     self._fail(request, error)
                 case Log(text, is_error):
                     (log.error if is_error else log.info)("%s", text)

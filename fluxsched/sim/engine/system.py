@@ -162,7 +162,7 @@ class System:
                 self._owner.left(jobid, "canceled")
             case Call():
                 self._call(one)
-            case Fail(_, _, error):
+            case Fail(_, error):
                 raise error
             case End(reason):
                 raise AssertionError(f"the scheduler ends: {reason}")

@@ -284,7 +284,7 @@ def test_what_is_wrong_with_a_request_is_its_sender_s_answer() -> None:
     peers.alloc(3)
     [failed] = peers.work()
     assert isinstance(failed, Fail)
-    assert failed.topic == "sched.alloc"
+    assert failed.token == "sched.alloc"
     peers.ask("sched.cancel", msg.SchedCancelRequest(3))
     assert peers.work() == [Canceled(3)]
     [failed] = peers.ask("feasibility.check", msg.FeasibilityRequest(99))  # type: ignore[arg-type]
