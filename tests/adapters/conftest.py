@@ -17,9 +17,10 @@ INPUTS = ("request", "reply", "turn")
 
 
 def _loose(value: Any) -> Any:
-    """Without the words that are for people: they may get better without a new recording."""
+    """Without text for people, which may improve without a new recording, and without how we were built."""
     if isinstance(value, dict):
-        return {key: "..." if key in ("note", "annotations") else _loose(part) for key, part in value.items()}
+        kept = {key: part for key, part in value.items() if key != "build"}
+        return {key: "..." if key in ("note", "annotations") else _loose(part) for key, part in kept.items()}
     return [_loose(part) for part in value] if isinstance(value, list) else value
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 
 import pytest
 
-from fluxsched.adapters.flux import commits
+from fluxsched.adapters.flux import commits, running_jobs
 from fluxsched.adapters.flux.bridge import SLICE_S
 from fluxsched.adapters.flux.handle import BrokerReply
 
@@ -135,6 +136,21 @@ def test_two_running_jobs_on_one_core_are_not_both_taken_over(hand):
     hand.answer("job.0000.0000.0000.0008.R", R)  # the second answer comes first: the order of hello counts
     hand.answer("job.0000.0000.0000.0007.R", R)
     assert dict(hand.take("rpc"))["job-manager.raise"]["id"] == 8
+
+
+def test_no_more_lookups_are_in_flight_than_the_limit_allows(hand, monkeypatch):
+    monkeypatch.setattr(running_jobs, "LOOKUPS_MAX", 2)
+    bridge = hand.acquire(cores="0-9")
+    for jobid in range(1, 6):
+        hand.answer("job-manager.sched-hello", JOB | {"id": jobid})
+    hand.answer("job-manager.sched-hello", errnum=errno.ENODATA)
+    for jobid in range(1, 6):
+        asked = [key for key in hand.calls if key.startswith("job.0")]
+        assert len(asked) == 2 - (jobid == 5)
+        lite = [{"rank": "0", "children": {"core": str(jobid)}}]
+        execution = {"R_lite": lite, "starttime": 1.0, "expiration": 0.0, "nodelist": ["n0"]}
+        hand.calls.pop(asked[0])(BrokerReply(json.dumps({"version": 1, "execution": execution}).encode()))
+    assert bridge.scheduler.stats()["running"] == 5
 
 
 @pytest.mark.parametrize("jobspec", [{}, {"version": 1}, {"version": 2, "attributes": {"system": {}}}])

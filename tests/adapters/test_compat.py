@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fluxsched.adapters.flux.compat import FORECAST_MAX
 from fluxsched.adapters.flux.handle import BrokerReply
 
 
@@ -80,6 +81,14 @@ def test_a_forecast_estimates_the_first_jobs_and_takes_back_what_no_longer_holds
     hand.alloc(4, slots=2, priority=20)  # nobody knows when it ends
     hand.turn()
     assert estimates(hand) == {4: 1600.0, 2: None, 3: None}
+
+
+def test_a_forecast_is_made_for_the_first_jobs_only(hand):
+    hand.begin("policy=fifo", "forecast=yes", ranks="0")
+    for jobid in range(1, FORECAST_MAX + 4):
+        hand.alloc(jobid, slots=2, duration=60)
+    hand.turn()
+    assert sorted(estimates(hand)) == list(range(2, FORECAST_MAX + 2)), "job 1 runs, and the last two are beyond"
 
 
 def test_a_job_that_is_no_longer_the_head_is_told_so(hand):

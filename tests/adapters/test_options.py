@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluxsched.adapters.flux.options import parse_options
+from fluxsched.adapters.flux.options import QUEUE_DEPTH_MAX, parse_options
 from fluxsched.errors import InvalidValue
 
 
@@ -18,7 +18,7 @@ def test_the_name_decides_without_options():
     ("words", "depth"),
     [
         (["queue-depth=8"], 8), (["queue-depth=unlimited"], None), (["mode=unlimited"], None),
-        (["mode=limited=8"], 8), (["queue-depth=2147483647"], 2147483647),
+        (["mode=limited=8"], 8), ([f"queue-depth={QUEUE_DEPTH_MAX}"], QUEUE_DEPTH_MAX),
     ],
 )  # fmt: skip
 def test_queue_depth_in_its_two_forms(words, depth):
@@ -44,7 +44,8 @@ def test_the_rest_is_the_policys():
     ("word", "named"),
     [
         ("queue-depth=bogus", "queue-depth='bogus'"), ("queue-depth=0", "1 to"), ("queue-depth=-1", "1 to"),
-        ("queue-depth=2147483648", "1 to"), ("mode=foobar", "mode='foobar'"), ("mode=limited=-1", "mode=limited='-1'"),
+        (f"queue-depth={QUEUE_DEPTH_MAX + 1}", "1 to"), ("mode=foobar", "mode='foobar'"),
+        ("mode=limited=-1", "mode=limited='-1'"),
         ("mode=limited", "limited=N"), ("mode=limited=unlimited", "limited=N"), ("log-level=bogus", "not one of emerg"),
         ("log_level=debug", "unknown option 'log_level'"), ("policy=nope", "no policy 'nope'"),
         ("verbose", "option=value"), ("policy=fifo:x", "no option"),

@@ -25,7 +25,7 @@ BEGINS_S = (2.0**18 - 400, BEGIN_S, 2.0**31 - 200)
 first is passed in a simulation, which begins at 0, the last by the clock in 2038."""
 
 INSTANTS = 20
-ARRIVALS_MAX = 3
+ARRIVALS = 3
 STEP_S = 40.0
 """The longest time between two instants; much shorter than most jobs, so that queues build up."""
 
@@ -74,7 +74,7 @@ def arrive(harness: Harness, chance: Chance, jobs: int, urgencies: Sequence[int]
 def days(harness: Harness, chance: Chance, happens: Callable[[Harness, Chance], None] | None = None) -> None:
     """Jobs come and go, and something happens now and then."""
     for _ in range(INSTANTS):
-        arrive(harness, chance, chance.randint(0, ARRIVALS_MAX))
+        arrive(harness, chance, chance.randint(0, ARRIVALS))
         if happens is not None:
             happens(harness, chance)
         harness.decide()

@@ -14,7 +14,7 @@ from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
 from fluxsched.protocol.framing.header import RESPONSE, Message, decode, make_error, make_request, make_response
 from fluxsched.protocol.messages.alloc import ANNOTATE, AllocResponse, SchedCancelRequest
 from fluxsched.runtime.loop.turns import SHARE_S, Timer, Turns
-from fluxsched.runtime.scheduler_process.host import KEPT_MAX, SchedulerHost
+from fluxsched.runtime.scheduler_process.host import KEPT_MAX, RECEIVE_MAX, SchedulerHost
 from fluxsched.runtime.scheduler_process.session import SessionState
 from fluxsched.sched.effects import Effect
 from fluxsched.sched.engine.notices import TELL_EVERY_S
@@ -62,6 +62,7 @@ class Wire:
     def start(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None: ...
 
     def receive(self, limit: int) -> list[list[bytes]]:
+        assert limit == RECEIVE_MAX, "more would keep questions waiting"
         taken, self.frames = self.frames[:limit], self.frames[limit:]
         return taken
 

@@ -1,8 +1,9 @@
-"""Who watches a policy: what is let pass as rounding, and that nobody waits for ever for it."""
+"""The checker of decisions: what it lets pass as rounding, and that neither a pass nor a case goes on forever."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from fluxsched.runtime.system.clock import interrupted
 from fluxsched.sched.policy import Pending, Start
 from fluxsched.sched.registry import make
+from fluxsched.sim.conformance import harness as module
 from fluxsched.sim.conformance import suite as conformance
 from fluxsched.sim.conformance.cases import spec_of
-from fluxsched.sim.conformance.checker import LATE_S, RuleBroken
+from fluxsched.sim.conformance.checker import DECISIONS_EACH_MAX, DECISIONS_MORE_MAX, LATE_S, RuleBroken
 from fluxsched.sim.conformance.harness import Harness
 
 
@@ -28,8 +30,40 @@ def test_rounding_excuses_who_waits_as_it_excuses_who_starts() -> None:
         harness.decide()
 
 
+class Talkative:
+    """It yields so many decisions in a pass."""
+
+    name = "talkative"
+
+    def __init__(self, decisions: int) -> None:
+        self._decisions = decisions
+
+    def schedule(self, view: Any, now_s: float) -> Iterator[Any]:
+        for job in list(view.queue):
+            yield from [Pending(job.jobid, "why not")] * self._decisions
+
+
+def test_a_pass_may_have_so_many_decisions_and_no_more() -> None:
+    limit = DECISIONS_EACH_MAX + DECISIONS_MORE_MAX  # with one waiting job
+    for decisions in (limit, limit + 1):
+        harness = Harness(Talkative(decisions), "1x1", 100.0)
+        harness.submit(spec_of(10.0))
+        with nullcontext() if decisions == limit else pytest.raises(RuleBroken, match="too many decisions"):
+            harness.decide()
+
+
+def test_a_case_may_have_so_many_instants_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "INSTANTS_MAX", 3)
+    for jobs in (2, 3):
+        harness = Harness(make("fifo", {}), "1x1", 100.0)
+        for _ in range(jobs):
+            harness.submit(spec_of(10.0))
+        with nullcontext() if jobs == 2 else pytest.raises(RuleBroken, match="after 3 instants"):
+            harness.finish()
+
+
 class Lost:
-    """It looks for ever, once so many wait."""
+    """It searches forever, once so many jobs wait."""
 
     name = "lost"
 
