@@ -38,7 +38,7 @@ EPOCH_S = 1735689600.0
 def directories(statedir: Path | None) -> Iterator[Check]:
     """Look at the run directory, the state directory (if one is named), the logs and the clock."""
     yield _run_root()
-    yield _room("room for run directories", base_directory())
+    yield _room("space for run directories", base_directory())
     if statedir is not None:
         yield from _state(statedir)
     yield Check(DIRECTORIES, "logs", "ok", str(logs_directory(statedir)))
@@ -58,7 +58,7 @@ def instances() -> Iterator[Check]:
             stale.append(str(path))
     if stale:
         text = f"{len(stale)} run directories of killed instances: {', '.join(stale)}"
-        yield Check(INSTANCES, "left behind", "warn", text, "the next `fluxsched start` clears them")
+        yield Check(INSTANCES, "left behind", "warn", text, "the next `fluxsched start` removes them")
 
 
 def _run_root() -> Check:
@@ -69,14 +69,16 @@ def _run_root() -> Check:
         text = f"{base} is too long for a socket in it (limit {UNIX_PATH_BYTES_MAX} bytes)"
         return Check(DIRECTORIES, name, "fail", text, "set XDG_RUNTIME_DIR to a shorter one")
     if not os.access(base, os.W_OK | os.X_OK):
-        return Check(DIRECTORIES, name, "fail", f"{base} cannot be written", "set XDG_RUNTIME_DIR to one that can")
+        return Check(
+            DIRECTORIES, name, "fail", f"{base} cannot be written", "set XDG_RUNTIME_DIR to a writable directory"
+        )
     mode = base.stat().st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        text = f"{base} can be written by everybody and has no sticky bit: others can remove what is in it"
+        text = f"{base} is world-writable without the sticky bit: others can remove files in it"
         return Check(DIRECTORIES, name, "fail", text, f"chmod +t {base}, or set XDG_RUNTIME_DIR")
     if wanted and Path(wanted) != base:
         text = f"{base}, since XDG_RUNTIME_DIR ({wanted}) cannot be written"
-        return Check(DIRECTORIES, name, "warn", text, "log in anew, or unset it")
+        return Check(DIRECTORIES, name, "warn", text, "log in again, or unset it")
     return Check(DIRECTORIES, name, "ok", str(base))
 
 
@@ -86,32 +88,32 @@ def _room(name: str, path: Path) -> Check:
     with suppress(OSError):
         if (free := free_bytes(path)) is not None:
             return Check(DIRECTORIES, name, "ok", f"{free // MIB} MiB free")
-    return Check(DIRECTORIES, name, "ok", "not told by its file system")
+    return Check(DIRECTORIES, name, "ok", "not reported by its file system")
 
 
 def _state(path: Path) -> Iterator[Check]:
     name = "state directory"
     if not path.is_dir():
-        yield Check(DIRECTORIES, name, "none", f"{path} is not there", "`fluxsched start --statedir` makes it")
+        yield Check(DIRECTORIES, name, "none", f"{path} is not there", "`fluxsched start --statedir` creates it")
         return
     found = path.stat()
     if found.st_uid != os.getuid():
-        yield Check(DIRECTORIES, name, "fail", f"{path} is of user {found.st_uid}", "name one of your own")
+        yield Check(DIRECTORIES, name, "fail", f"{path} is of user {found.st_uid}", "use a directory of your own")
     elif found.st_mode & 0o077:
-        text = f"{path} has mode {stat.S_IMODE(found.st_mode):04o}: others may get at jobs and their output"
+        text = f"{path} has mode {stat.S_IMODE(found.st_mode):04o}: others may access jobs and their output"
         yield Check(DIRECTORIES, name, "warn", text, f"chmod 700 {path}")
     elif not os.access(path, os.W_OK | os.X_OK):
-        yield Check(DIRECTORIES, name, "fail", f"{path} cannot be written", "mount it for writing")
+        yield Check(DIRECTORIES, name, "fail", f"{path} cannot be written", "mount it writable")
     else:
         yield Check(DIRECTORIES, name, "ok", f"{path}, {'in use' if _is_locked(path / 'lock') else 'not in use'}")
-    yield _room("room for the state", path)
+    yield _room("space for the state", path)
     yield _database(path / DATABASE_NAME)
 
 
 def _database(path: Path) -> Check:
     name = "stored state"
     if not path.exists():
-        return Check(DIRECTORIES, name, "none", f"{path} is not there yet")
+        return Check(DIRECTORIES, name, "none", f"{path} does not exist yet")
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -136,7 +138,7 @@ def _instance(uri: str, pid: int) -> Check:
     except FluxschedError as error:
         return Check(INSTANCES, name, "fail", f"{uri} does not answer: {error}", f"look at its log; kill {pid} ends it")
     if fault:
-        return Check(INSTANCES, name, "fail", f"{uri}: {fault}", "make room; it goes on by itself")
+        return Check(INSTANCES, name, "fail", f"{uri}: {fault}", "free disk space; the instance then continues")
     text = f"{uri}, {info['size']} targets, state in {info.get('statedir') or 'its run directory'}"
     state: CheckState = "ok"
     if info["version"] != __version__:
@@ -163,10 +165,10 @@ def _is_stale(path: Path) -> bool:
 def _clock() -> Check:
     name, now_s = "clock", SystemClock.wall_s()
     if now_s < EPOCH_S:
-        return Check(DIRECTORIES, name, "fail", "it was never set: job ids are made from it", "set it (timedatectl)")
+        return Check(DIRECTORIES, name, "fail", "it was never set; job ids depend on it", "set it (timedatectl)")
     with suppress(OSError), tempfile.TemporaryFile(dir=base_directory()) as file:
         skew_s = os.fstat(file.fileno()).st_mtime - SystemClock.wall_s()
         if abs(skew_s) > SKEW_MAX_S:
             text = f"files in {base_directory()} are {skew_s:+.0f} s from it"
             return Check(DIRECTORIES, name, "warn", text, "synchronize the file server's clock")
-    return Check(DIRECTORIES, name, "ok", "set, and files agree with it")
+    return Check(DIRECTORIES, name, "ok", "set, and consistent with file times")

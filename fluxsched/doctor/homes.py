@@ -54,14 +54,14 @@ def _instance() -> Check:
 def _flux() -> Check:
     name = "inside Flux"
     if shutil.which("flux") is None:
-        remedy = "put the directory of flux-core's `flux` on PATH (rfc/flux.md); without it nothing else is missing"
+        remedy = "put the directory of flux-core's `flux` on PATH (rfc/flux.md); only needed for Flux"
         return Check(SECTION, name, "none", "no flux on PATH", remedy)
     try:
         version, extra = examine()
     except FluxschedError as fault:
         return Check(SECTION, name, "fail", str(fault), "see rfc/flux.md")
     said = f", with python-path={':'.join(extra)}" if extra else ""
-    return Check(SECTION, name, "ok", f"flux-core {version} can load us{said}")
+    return Check(SECTION, name, "ok", f"flux-core {version} can load fluxsched{said}")
 
 
 def _simulator() -> Check:

@@ -78,7 +78,7 @@ def _lstopo() -> Check:
     found = version_of([LSTOPO, "--version"], r"(\d+(?:\.\d+)+)")
     if found is None:
         remedy = f"install hwloc ({LSTOPO}: package hwloc-nox or hwloc)"
-        return Check(SECTION, "hwloc", "none", "not installed; without it no GPUs are found", remedy)
+        return Check(SECTION, "hwloc", "none", "not installed; GPUs cannot be detected", remedy)
     return Check(SECTION, "hwloc", "ok", found)
 
 
@@ -91,7 +91,7 @@ def _mpi() -> Check:
     if mpich is not None:
         return Check(SECTION, "MPI", "ok", f"MPICH {mpich}")
     other = version_of(["mpiexec", "--version"], r"\(?(Open MPI\)? \S+)")
-    return Check(SECTION, "MPI", "ok", (other or "of unknown make").replace(")", ""))
+    return Check(SECTION, "MPI", "ok", (other or "unknown library").replace(")", ""))
 
 
 def _cgroup() -> Check:
@@ -101,14 +101,16 @@ def _cgroup() -> Check:
         return Check(SECTION, "cgroup v2", "none", f"not mounted at {cgroups.ROOT}; {_WATCHED}", remedy)
     lack = cgroups.shortcoming(group)
     if lack is not None:
-        remedy = "run the instance by systemd with Delegate=yes, as examples/fluxsched.service does"
+        remedy = "run the instance under systemd with Delegate=yes, see examples/fluxsched.service"
         return Check(SECTION, "cgroup v2", "none", f"{lack} ({group}); {_WATCHED}", remedy)
-    return Check(SECTION, "cgroup v2", "ok", f"delegated to us ({group}), so the kernel limits the memory of jobs")
+    return Check(
+        SECTION, "cgroup v2", "ok", f"delegated to this user ({group}), so the kernel limits the memory of jobs"
+    )
 
 
 def _open_files() -> Check:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = f"{soft}, may be raised to {'any number' if hard == resource.RLIM_INFINITY else hard}"
     if hard != resource.RLIM_INFINITY and hard < FILES_MIN:
-        return Check(SECTION, "open files", "warn", text, f"allow {FILES_MIN} at least (ulimit -Hn, LimitNOFILE=)")
+        return Check(SECTION, "open files", "warn", text, f"allow at least {FILES_MIN} (ulimit -Hn, LimitNOFILE=)")
     return Check(SECTION, "open files", "ok", text)

@@ -60,7 +60,7 @@ class StudyOptions:
         _check_labels(self.labels, max(1, len(self.policies)))
         for at, specs in enumerate(self.policies):
             if specs in self.policies[:at]:
-                raise InvalidValue(f"policy {specs!r} is given twice: tables tell results apart by their policies")
+                raise InvalidValue(f"policy {specs!r} is given twice: policies must be different")
             check_policies(specs)
             check_files(specs)
         machine_of(self.procs, self.nodes, self.cores, self.gpus, self.r_path)
@@ -129,7 +129,7 @@ def replay_live(
         "until": options.until_s, "check": options.check, "feedback": options.feedback,
     }  # fmt: skip
     if words := [name for name, value in given.items() if value]:
-        raise InvalidValue(f"{', '.join(words)}: that is for the instance to say when its speed is asked for, not here")
+        raise InvalidValue(f"{', '.join(words)}: not with --speed: the running instance determines it")
     trace = read_trace(options.trace)
     result = replay(instance, trace, speed, clock, None if bar is None else bar("live"))
     result.label = options.labels[0] if options.labels else None
@@ -159,12 +159,14 @@ def make_workload(
 def _check_labels(labels: tuple[str, ...], policies: int) -> None:
     if labels and len(labels) != policies:
         counts = f"{len(labels)} {'label' if len(labels) == 1 else 'labels'} for {policies}"
-        raise InvalidValue(f"{counts} {'policy' if policies == 1 else 'policies'}: give one for each, in their order")
+        raise InvalidValue(
+            f"{counts} {'policy' if policies == 1 else 'policies'}: give one per policy, in the same order"
+        )
     for at, label in enumerate(labels):
         if not label.strip() or not label.isprintable() or len(label) > LABEL_CHARS_MAX:
             raise InvalidValue(f"label {label[:LABEL_CHARS_MAX]!r} is not 1 to {LABEL_CHARS_MAX} printable characters")
         if label in labels[:at]:
-            raise InvalidValue(f"label {label!r} is given twice: tables tell results apart by their labels")
+            raise InvalidValue(f"label {label!r} is given twice: labels must be different")
 
 
 def _check_written(jobs_out: Path | None, plot: Path | None) -> None:

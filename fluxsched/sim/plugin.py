@@ -75,9 +75,9 @@ def new(name: str, directory: Path) -> list[Path]:
     try:
         directory.mkdir()
     except FileExistsError:
-        raise Refused(f"{directory} is there already: give another --directory, or move it away") from None
+        raise Refused(f"{directory} already exists: give another --directory, or remove it") from None
     except FileNotFoundError:
-        raise Refused(f"{directory.parent} is no directory: make it first") from None
+        raise Refused(f"{directory.parent} is not a directory: create it first") from None
     try:
         for path, text in texts.items():
             path.write_text(text, "utf-8")
@@ -94,6 +94,8 @@ def check_name(name: str) -> None:
     if len(name) > NAME_CHARS_MAX:
         raise InvalidValue(f"a policy's name has at most {NAME_CHARS_MAX} characters: this one has {len(name)}")
     if not _NAME.fullmatch(name):
-        raise InvalidValue(f"{name!r} is no name for a policy: write lower-case words with dashes, such as night-shift")
+        raise InvalidValue(
+            f"{name!r} is not a valid policy name: use lower-case words with dashes, such as night-shift"
+        )
     if name in known_policies():
-        raise InvalidValue(f"there is a policy {name!r} already: see fluxsched policy list")
+        raise InvalidValue(f"policy {name!r} already exists: see fluxsched policy list")

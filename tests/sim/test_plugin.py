@@ -70,8 +70,8 @@ def test_it_is_tidy(package: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("", "is no name"), ("Night", "lower-case"), ("9to5", "is no name"), ("a--b", "is no name"), ("a/b", "is no name"),
-     ("../x", "is no name"), ("a_b", "is no name"), ("easy", "there is a policy 'easy' already"),
+    [("", "not a"), ("Night", "lower-case"), ("9to5", "not a"), ("a--b", "not a"), ("a/b", "not a"),
+     ("../x", "not a"), ("a_b", "not a"), ("easy", "policy 'easy' already exists"),
      ("x" * (NAME_CHARS_MAX + 1), f"at most {NAME_CHARS_MAX}")],
 )  # fmt: skip
 def test_bad_names(tmp_path: Path, name: str, words: str) -> None:
@@ -82,10 +82,10 @@ def test_bad_names(tmp_path: Path, name: str, words: str) -> None:
 
 def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "night").mkdir()
-    with pytest.raises(Refused, match="is there already"):
+    with pytest.raises(Refused, match="already exists"):
         new("night", tmp_path / "night")
     assert list((tmp_path / "night").iterdir()) == []
-    with pytest.raises(Refused, match="make it first"):
+    with pytest.raises(Refused, match="create it first"):
         new("night", tmp_path / "a" / "b")
 
 

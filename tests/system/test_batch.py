@@ -175,7 +175,7 @@ def test_alloc_in_the_background_and_how_to_get_in(site: Any) -> None:
     assert site.process("proxy", jobid, "sh", "-c", "exit 5", status=5).err == ""
     site("stop", "--uri", inner)
     site("wait", jobid)
-    assert "is no running instance" in site("uri", jobid, status=1).err
+    assert "is not a running instance" in site("uri", jobid, status=1).err
 
 
 def test_a_nested_instance_is_never_the_default(user: Any, daemon: Any) -> None:

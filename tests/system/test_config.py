@@ -86,7 +86,7 @@ def test_a_faulty_file_changes_nothing_and_tells_all_faults(daemon: Any, path: P
 def test_without_a_file_there_is_nothing_to_reload(site: Any) -> None:
     assert "this instance was started without --config" in site("config", "reload", status=1).err
     shown = site("config", "show")
-    assert (shown.out, shown.err) == ("", "nothing is configured: everything has its default (rfc/config.md)\n")
+    assert (shown.out, shown.err) == ("", "no configuration: everything has its default (rfc/config.md)\n")
 
 
 def test_check_tells_all_faults_without_an_instance(user: Any, path: Path) -> None:

@@ -30,9 +30,9 @@ Installed
   (ok|warn)    *open files                .*
 Directories
   ok    run directories           HERE
-  ok    room for run directories  \d+ MiB free
+  ok    space for run directories  \d+ MiB free
   ok    logs                      HERE/\.state/fluxsched/logs
-  ok    clock                     set, and files agree with it
+  ok    clock                     set, and consistent with file times
 Homes
   ok    an instance               started, ran a job and ended in \d+\.\d s
   -     inside Flux               no flux on PATH
@@ -99,7 +99,7 @@ def test_a_state_directory_is_looked_at(user: Any, daemon: Any) -> None:
     assert named(user("doctor", "--json", "--statedir", "state"), "stored state")[1].startswith("1 jobs, ")
     state.chmod(0o755)
     state_of = named(user("doctor", "--json", "--statedir", "state"), "state directory")
-    assert state_of == ("warn", "state has mode 0755: others may get at jobs and their output -> chmod 700 state")
+    assert state_of == ("warn", "state has mode 0755: others may access jobs and their output -> chmod 700 state")
     (state / "state.sqlite").write_bytes(b"no database" * 1000)
     found = user("doctor", "--json", "--statedir", "state", status=1)
     assert named(found, "stored state")[0] == "fail"

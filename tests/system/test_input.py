@@ -139,7 +139,7 @@ def test_who_sends_what_is_not_read_is_told(site: Any) -> None:
     with site.popen("job", "attach", jobid, stdin=PIPE) as process:
         process.stdin.write("words")
         process.stdin.close()
-        why = f"input is not passed on: the tasks of job {jobid} read /dev/null"
+        why = f"input is not forwarded: the tasks of job {jobid} read /dev/null"
         assert process.stderr.readline() == f"fluxsched: job attach: {jobid}: {why}\n"
         site("urgency", jobid, "default")
     assert process.returncode == 0

@@ -117,7 +117,7 @@ def test_attach_and_output_show_a_job_that_was_submitted(site: Any) -> None:
         assert process.stdout.readline() == "up\n"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)
-    assert err.strip() == f"detached: {running} goes on"
+    assert err.strip() == f"detached: {running} continues"
     assert site.info(running)["state"] == "RUN"
     site("cancel", running)
 

@@ -63,7 +63,7 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(user: Any, options: list
 def test_an_empty_name_is_no_state_directory(user: Any, command: str) -> None:
     """`--statedir "$D"` without D took, and closed to others, the directory that one was in."""
     found = user.process(command, "--statedir", "", status=2)
-    assert "Invalid value for '--statedir': the name is empty: is a variable in it not set?" in found.err
+    assert "Invalid value for '--statedir': the name is empty: is a variable unset?" in found.err
     assert list(user.directory.glob("state.sqlite")) == []
 
 

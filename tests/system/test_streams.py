@@ -108,7 +108,7 @@ def test_words_of_the_system_that_are_not_utf8(site: Any, tmp_path: Path) -> Non
     environment = {**{os.fsencode(k): os.fsencode(v) for k, v in site.environment.items()}, b"LATIN": b"\xe9"}
     for words, status, text in (
         ([b"run", b"true"], 1, "is not UTF-8 text: give another --cwd DIR"),
-        ([b"run", b"--cwd=/", b"true"], 0, "left out of the job's environment, because it is not UTF-8 text: LATIN"),
+        ([b"run", b"--cwd=/", b"true"], 0, "omitted from the job's environment, because it is not UTF-8 text: LATIN"),
         ([b"submit", b"--cwd=/", b"echo", b"\xe9"], 2, "'\\xe9' is not UTF-8 text"),
         ([b"resource", b"drain", b"0", b"\xe9"], 2, "'\\xe9' is not UTF-8 text"),
     ):

@@ -77,9 +77,13 @@ def connect(uri: str | None, *, may_guess: bool = False) -> AbstractContextManag
     return handle
 
 
-uri_option = click.option("--uri", metavar="URI", help="The instance. [default: FLUXSCHED_URI, else your only one]")
-_viewed_option = click.option("--uri", metavar="URI", help="The instance. [default: FLUXSCHED_URI, else your newest]")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print the whole answer, as JSON.")
+uri_option = click.option(
+    "--uri", metavar="URI", help="The instance to use. [default: FLUXSCHED_URI, else your only one]"
+)
+_viewed_option = click.option(
+    "--uri", metavar="URI", help="The instance to use. [default: FLUXSCHED_URI, else your newest]"
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the complete response as JSON.")
 
 
 def connected(handler: Callable[..., Any]) -> Callable[..., Any]:
@@ -195,7 +199,7 @@ class StateDirectory(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path, or a usage error."""
         if value == "":
-            self.fail("the name is empty: is a variable in it not set?", param, ctx)
+            self.fail("the name is empty: is a variable unset?", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -227,7 +231,9 @@ def _time_limit(text: str) -> float:
     from fluxsched.core.duration import parse_duration
 
     if ":" in text:
-        raise InvalidValue(f"time limit {text!r} is not minutes, as 90, nor a number with a unit: 30s, 1.5h, 2d")
+        raise InvalidValue(
+            f"time limit {text!r} is neither minutes, such as 90, nor a number with a unit, such as 30s, 1.5h, 2d"
+        )
     try:
         seconds = parse_duration(f"{text}m")
     except LimitExceeded:
@@ -243,7 +249,7 @@ def parse_jobid(text: str) -> int:
 
     id = jobid.parse_jobid(text)
     if id > SENT_ID_MAX:
-        raise LimitExceeded(f"there is no job {text!r}: ids of jobs are below 2**63")
+        raise LimitExceeded(f"no such job {text!r}: job ids are below 2**63")
     return id
 
 

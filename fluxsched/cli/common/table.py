@@ -114,7 +114,7 @@ def parse_format(text: str, fields: Iterable[str]) -> Format:
     unknown = sorted({column.name for column in columns} - set(fields))
     if unknown or not columns:
         problem = f"unknown field {', '.join(unknown)}" if unknown else "it names no {field}"
-        raise InvalidValue(f"format {text!r}: {problem}; there is {', '.join(sorted(fields))}")
+        raise InvalidValue(f"format {text!r}: {problem}; the fields are {', '.join(sorted(fields))}")
     return Format(tuple(columns), before)
 
 
@@ -132,7 +132,7 @@ def parse_sort(text: str, fields: Iterable[str]) -> tuple[SortKey, ...]:
     unknown = [key.name for key in keys if key.name not in set(fields)]
     if unknown or not keys:
         problem = f"unknown field {', '.join(unknown)}" if unknown else "it names no field"
-        raise InvalidValue(f"sort {text!r}: {problem}; there is {', '.join(sorted(fields))}")
+        raise InvalidValue(f"sort {text!r}: {problem}; the fields are {', '.join(sorted(fields))}")
     return keys
 
 

@@ -22,7 +22,7 @@ def read_text(name: str, option: str) -> str:
     except UnicodeDecodeError:
         raise InvalidValue(f"{option}: the file '{printable(name)}' is not UTF-8 text") from None
     except (ValueError, RuntimeError) as fault:
-        raise InvalidValue(f"{option}: the file '{printable(name)}' cannot be opened: {fault}") from None
+        raise InvalidValue(f"{option}: cannot open the file '{printable(name)}': {fault}") from None
     if len(data) > FILE_BYTES_MAX:
         raise LimitExceeded(f"{option}: the file '{printable(name)}' is larger than {FILE_BYTES_MAX} bytes")
     return text

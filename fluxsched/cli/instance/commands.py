@@ -34,16 +34,18 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--config", metavar="F", type=_FILE, help="Configuration (TOML; rfc/config.md, examples/site.toml).")
 @click.option("--R", "r_path", metavar="F", type=_FILE, help="Take the resources from an R file (RFC 20).")
 @click.option("--fake", metavar="SPEC", help="Made-up resources: 1000x64+4 is 1000 nodes of 64 cores and 4 GPUs.")
-@click.option("--test-size", metavar="N", type=Whole(min=1), help="N targets that each are this machine.")
+@click.option("--test-size", metavar="N", type=Whole(min=1), help="N targets, each of which is this machine.")
 @click.option("--scheduler", "schedulers", metavar="NAME|none", multiple=True, shell_complete=complete.policies,
               help="Policy (fifo:placement=best-fit) or file; 'easy;debug=fifo' has another for queue debug. May be "
                    "repeated. [default: config or fifo]")  # fmt: skip
 @click.option("--statedir", metavar="D", type=STATE_DIRECTORY,
-              help="Keep the state there. [default: a temporary directory, removed at exit]")  # fmt: skip
-@click.option("--bind", metavar="URI", multiple=True, help="Listen there as well (local:///PATH, tcp://127.0.0.1:*).")
+              help="Directory for the state. [default: a temporary directory, removed at exit]")  # fmt: skip
+@click.option("--bind", metavar="URI", multiple=True, help="Additional endpoint (local:///PATH, tcp://127.0.0.1:*).")
 @click.option("--insecure-tcp", is_flag=True,
-              help="Bind tcp:// though it has no keys: every account here can run commands there as you.")  # fmt: skip
-@click.option("--daemon", is_flag=True, help="Return once it is ready and print its URI; `fluxsched stop` ends it.")
+              help="Allow tcp://, which lacks keys: any local account can run commands as you.")  # fmt: skip
+@click.option(
+    "--daemon", is_flag=True, help="Run in the background: print the URI when ready; end it with `fluxsched stop`."
+)
 @click.option("-v", "--verbose", count=True, help="Be more verbose on stderr.")
 @click.option("--trace", metavar="[TOPICS]", is_flag=False, flag_value="",
               help="Show messages on stderr: all of them, or those whose topic has one of these prefixes.")  # fmt: skip
@@ -58,7 +60,7 @@ def start(schedulers: tuple[str, ...], daemon: bool, command: tuple[str, ...], *
     """
     chosen = [name for name in ("--R", "--fake", "--test-size") if options[_PARAMETERS[name]] is not None]
     if len(chosen) > 1:
-        raise click.UsageError(f"{' and '.join(chosen)} each say what the resources are: give one of them")
+        raise click.UsageError(f"{' and '.join(chosen)} are mutually exclusive: each defines the resources")
     if daemon and command:
         raise click.UsageError("--daemon returns at once, so it cannot run a command: submit it afterwards")
     if "none" in schedulers and len(schedulers) > 1:
@@ -90,7 +92,7 @@ def _located(uri: str | None) -> str:
 def stop(uri: str | None, timeout: float) -> None:
     """Stop an instance: its jobs are ended, its state is kept if it has a --statedir.
 
-    With several instances and no FLUXSCHED_URI, name one: it refuses to choose.
+    With several instances and no FLUXSCHED_URI, one must be named.
     """
     from fluxsched.runtime.instance.launch import stop
 
@@ -99,15 +101,17 @@ def stop(uri: str | None, timeout: float) -> None:
 
 @click.command("uri", cls=Command)
 @json_option
-@click.option("--local", is_flag=True, help="For Flux's own commands: export FLUX_URI=$(fluxsched uri --local)")
-@click.option("--tcp", is_flag=True, help="Its tcp port, where it has one (start --bind tcp://127.0.0.1:*).")
-@click.option("--parent", is_flag=True, help="Of the instance around it: what `fluxsched --parent uri` prints.")
+@click.option(
+    "--local", is_flag=True, help="Print the URI for Flux's commands: export FLUX_URI=$(fluxsched uri --local)"
+)
+@click.option("--tcp", is_flag=True, help="Print its tcp port, if any (start --bind tcp://127.0.0.1:*).")
+@click.option("--parent", is_flag=True, help="Print the URI of the enclosing instance, as `fluxsched --parent uri`.")
 @click.argument("jobid", metavar="[JOBID]", type=JOBID, required=False, shell_complete=complete.jobids)
 @viewing
 def uri(handle: InstanceHandle, jobid: int | None, parent: bool, as_json: bool, local: bool, tcp: bool) -> None:
-    """Print the URI of the instance, for FLUXSCHED_URI; with --json all about it.
+    """Print the URI of the instance, for FLUXSCHED_URI; with --json all its details.
 
-    With JOBID: the instance that this job is (batch, alloc).
+    With JOBID: the URI of the instance in this job (batch, alloc).
     """
     if local and tcp:
         raise click.UsageError("--local and --tcp exclude each other")
@@ -136,7 +140,9 @@ def _print_uri(handle: InstanceHandle, as_json: bool, local: bool, tcp: bool) ->
     elif tcp:
         ports = [one for one in handle.rpc("instance.info").get("endpoints", ()) if one.startswith("tcp://")]
         if not ports:
-            raise FluxschedError(f"{handle.uri} has no tcp port: start it with --bind tcp://127.0.0.1:* --insecure-tcp")
+            raise FluxschedError(
+                f"{handle.uri} has no tcp port: start the instance with --bind tcp://127.0.0.1:* --insecure-tcp"
+            )
         click.echo("\n".join(ports))
     else:
         click.echo(handle.uri)
@@ -173,9 +179,9 @@ def ping(handle: InstanceHandle, service: str, count: int | None, interval: floa
 @click.option("--heartbeat", "heartbeat_s", type=FSD, metavar="FSD", help="Interval between heartbeats.")
 @uri_option
 def agent(uri: str | None, **options: Any) -> int:
-    """Report targets online while this runs; they are torpid when it falls silent.
+    """Report targets online while this runs; without heartbeats they become torpid.
 
-    An instance runs all tasks on its own machine. With another --host the targets are made up: a way to try out how
+    An instance runs all tasks on its own machine. With another --host the targets are made up, to try out how
     many nodes behave. To run on many machines, use Flux (rfc/flux.md).
     """
     where = _located(uri)

@@ -23,14 +23,14 @@ def config() -> None:
 
 
 @config.command("check")
-@click.option("--R", "r_path", metavar="F", type=_FILE, help="The targets are those of this R file (RFC 20).")
-@click.option("--fake", metavar="SPEC", help="The targets are made up, as with `fluxsched start --fake`.")
+@click.option("--R", "r_path", metavar="F", type=_FILE, help="Take the targets from this R file (RFC 20).")
+@click.option("--fake", metavar="SPEC", help="Use made-up targets, as `fluxsched start --fake`.")
 @click.argument("file", metavar="FILE", type=_FILE)
 @json_option
 def check(file: Path, fake: str | None, r_path: Path | None, as_json: bool) -> int:
-    """Report all faults of a configuration FILE, without an instance; exit status 1 if there are any.
+    """Report all faults of a configuration FILE without an instance; exit status 1 if there are any.
 
-    Its hosts are taken as they stand there, as `fluxsched start` would take them here, and its policies are imported.
+    Hosts are interpreted as by `fluxsched start` on this machine, and policies are imported.
     """
     from fluxsched.errors import FluxschedError
     from fluxsched.runtime.instance.launch import StartOptions, check_config, check_start
@@ -57,7 +57,7 @@ def check(file: Path, fake: str | None, r_path: Path | None, as_json: bool) -> i
 @json_option
 @connected
 def show_config(handle: InstanceHandle, as_json: bool) -> None:
-    """Print the configuration that is in force, as TOML: what the file says, where that needs no restart."""
+    """Print the configuration in force, as TOML."""
     from fluxsched.core.tomltext import toml_text
 
     found = handle.rpc("config.get")
@@ -66,14 +66,14 @@ def show_config(handle: InstanceHandle, as_json: bool) -> None:
     else:
         click.echo(toml_text(found), nl=False)
     if not found:
-        click.echo("nothing is configured: everything has its default (rfc/config.md)", err=True)
+        click.echo("no configuration: everything has its default (rfc/config.md)", err=True)
 
 
 @config.command("reload")
 @json_option
 @connected
 def reload(handle: InstanceHandle, as_json: bool) -> None:
-    """Reload the file, all or nothing: resources, groups, queues and limits take effect at once; jobs run on.
+    """Reload the file, all or nothing: resources, groups, queues and limits take effect at once; jobs continue.
 
     Lists what has changed, and what needs a restart.
     """
@@ -89,7 +89,7 @@ def tell(answer: dict[str, Any]) -> None:
     for change in answer["changed"]:
         show.line(f"{_words(change)}")
     for name in answer["modules"]:
-        show.line(f"module {name} is started anew to serve its queues; jobs run on")
+        show.line(f"module {name} is restarted to serve its queues; jobs continue")
     for change in answer["restart"]:
         hint = ", or `fluxsched module load`" if change["key"].partition(".")[0] == "scheduler" else ""
         show.line(f"{_words(change)}: needs a restart{hint}")

@@ -17,12 +17,12 @@ NAME_WIDTH = 24
 
 
 @click.command("doctor", cls=Command)
-@click.option("--statedir", metavar="D", type=STATE_DIRECTORY, help="Look at this state directory, too.")
+@click.option("--statedir", metavar="D", type=STATE_DIRECTORY, help="Check this state directory, too.")
 @json_option
 def doctor(statedir: Path | None, as_json: bool) -> int:
-    """Say what is installed, which homes work, what is missing and how to get it.
+    """Check what is installed and what works here, and say how to get what is missing.
 
-    Exit status 1 if something that should work does not. Nothing is changed; a small instance is started and ended.
+    Exit status 1 if a check fails. Nothing is changed; a small instance is started and stopped.
     """
     from fluxsched.doctor.doctor import examine, is_well
 

@@ -21,9 +21,9 @@ def flux() -> None:
 
 @flux.command("module-path")
 def path() -> None:
-    """Print what to load: flux module load $(fluxsched flux module-path) policy=easy
+    """Print the arguments for: flux module load $(fluxsched flux module-path) policy=easy
 
-    That is a file and, where Flux's Python would not find us (as in a virtual environment), the option python-path=.
+    That is a file and, if Flux's Python would not find fluxsched (as in a virtual environment), python-path=.
     """
     from fluxsched.adapters.flux.install import words_to_load
 
@@ -41,9 +41,9 @@ def put(directory: Path | None, options: tuple[str, ...]) -> None:
     from fluxsched.adapters.flux.install import install
 
     done = install(options, directory)
-    click.echo(f"{done.path}: written; Flux loads it when it starts next")
+    click.echo(f"{done.path}: written; Flux loads it at its next start")
     for found in done.python_path:
-        click.echo(f"Flux's Python also looks into {found}")
+        click.echo(f"Flux's Python will also search {found}")
 
 
 @flux.command("uninstall")

@@ -33,7 +33,7 @@ def instances(output: Output) -> None:
     """List your instances on this machine, the oldest first.
 
     LEVEL is the number of enclosing instances; PARENT is the innermost of them. STATE is run, start, or silent
-    for one that does not answer.
+    if it does not respond.
     """
     from fluxsched.runtime.instance.survey import survey
     from fluxsched.runtime.system.clock import SystemClock
@@ -48,7 +48,7 @@ def parent_of(handle: InstanceHandle) -> str:
     info = handle.rpc("instance.info")
     parent: str | None = info.get("parent")
     if parent is None:
-        raise FluxschedError(f"the instance {info['uri']} is in no other one")
+        raise FluxschedError(f"the instance {info['uri']} has no enclosing instance")
     return parent
 
 

@@ -82,7 +82,7 @@ def load(handle: InstanceHandle, spec: str, options: tuple[str, ...], name: str 
          restart: int | None, fallback: str | None, hung_after_s: float | None, as_json: bool) -> None:  # fmt: skip
     """Start a scheduler: SPEC is a policy (fifo, fifo:placement=best-fit) or a file (./mine.py).
 
-    'easy;debug=fifo' gives queue debug a policy of its own.
+    'easy;debug=fifo' gives queue debug its own policy.
     """
     fallback = None if fallback is None else _specification(fallback, ())
     care = {"restart": restart, "fallback": fallback, "hung-after": hung_after_s}
@@ -106,7 +106,7 @@ def remove(handle: InstanceHandle, name: str) -> None:
 @json_option
 @connected
 def reload(handle: InstanceHandle, name: str, as_json: bool) -> None:
-    """Stop a module and start it again; it finds the running jobs."""
+    """Restart a module; it takes over the running jobs."""
     answer = handle.rpc("module.reload", {"name": name})
     if as_json:
         show.print_json(answer)
@@ -117,7 +117,7 @@ def reload(handle: InstanceHandle, name: str, as_json: bool) -> None:
 @table_options(LIST)
 @viewing
 def list_modules(handle: InstanceHandle, is_long: bool, output: Output) -> None:
-    """The modules, what they serve and whether they run."""
+    """List modules with their services and states."""
     from fluxsched.cli.common.table import parse_format
 
     if is_long:

@@ -178,8 +178,8 @@ def wait(handle: InstanceHandle, asked: JobsAsked, verbose: bool, as_json: bool)
 
     A job's status is the exit code of its tasks, 128 and the signal's number if one ended them, or 1 if it never ran.
 
-    An array or a range of ids is waited for as a whole: what has ended counts too. Other selections mean the jobs
-    that are active now; if all that match have ended, there is nothing to wait for.
+    An array or a range of ids includes jobs that have already ended. Other selections mean jobs that are active
+    now; if all matching jobs have ended, there is nothing to wait for.
     """
     jobids: Sequence[int] = asked.jobs.ids
     if asked.is_selection:
@@ -230,7 +230,7 @@ def _new_duration(handle: InstanceHandle, jobid: int, text: str) -> float:
     found = handle.rpc("job-manager.list", {"ids": [jobid]})["jobs"]
     now_s: float = found[0]["duration"] if found else 0.0
     if not now_s:
-        raise InvalidValue(f"{show.jobid_text(jobid)} has no duration that {text} could change")
+        raise InvalidValue(f"{show.jobid_text(jobid)} has no duration to change by {text}")
     return now_s + float(f"{text[0]}1") * float(change_s)
 
 
@@ -240,7 +240,7 @@ def _new_duration(handle: InstanceHandle, jobid: int, text: str) -> float:
 @click.argument("settings", metavar="KEY=VALUE...", nargs=-1, required=True)
 @connected
 def update(handle: InstanceHandle, jobid: int, settings: tuple[str, ...], dry_run: bool) -> None:
-    """Change a job's attributes, such as duration=+10m; other keys are below attributes.system."""
+    """Change a job's attributes, such as duration=+10m; other keys are relative to attributes.system."""
     updates = _updates(handle, jobid, settings)
     if dry_run:
         show.print_json(updates)

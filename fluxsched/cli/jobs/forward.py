@@ -46,7 +46,7 @@ class Forwarder:
         except BlockingIOError:
             return
         except OSError as exc:
-            self._say(f"cannot read the input, which ends here for the job: {os.strerror(exc.errno or 0)}")
+            self._say(f"cannot read the input, ending it for the job: {os.strerror(exc.errno or 0)}")
             data = b""
         self.fd = None  # until it is answered, or for ever
         self._any |= bool(data)
@@ -59,7 +59,7 @@ class Forwarder:
         if error is None:
             self.fd = self._source if data else None
         elif self._any and error.errnum != errno.ESRCH:
-            self._say(f"input is not passed on: {error}")
+            self._say(f"input is not forwarded: {error}")
 
     def _say(self, text: str) -> None:
         warn(f"{show.jobid_text(self._jobid)}: {text}")

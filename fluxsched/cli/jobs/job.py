@@ -149,7 +149,7 @@ def wait_event(
 @json_option
 @viewing
 def why(handle: InstanceHandle, jobid: int, as_json: bool) -> None:
-    """Why a job is not running, by which rule, and when it may start at the earliest; or what became of it."""
+    """Explain why a job is not running, by which rule, and its earliest start; or how it ended."""
     answer = handle.rpc("job-manager.why", {"id": jobid})
     if as_json:
         show.print_json(answer)
@@ -181,7 +181,7 @@ def _earliest(answer: dict[str, Any]) -> Iterator[str]:
 @jobid_argument
 @viewing
 def attach(handle: InstanceHandle, jobid: int, label_io: bool, read_only: bool) -> int:
-    """Follow a job's output to its end and exit with its status; interrupting leaves the job alone.
+    """Follow a job's output to its end and exit with its status; interrupting does not affect the job.
 
     Input piped into this command is forwarded to the job's tasks.
     """
@@ -189,7 +189,7 @@ def attach(handle: InstanceHandle, jobid: int, label_io: bool, read_only: bool) 
     try:
         return attach_to(handle, jobid, labelled=label_io, source=source)
     except KeyboardInterrupt:
-        stdio.say(f"detached: {show.jobid_text(jobid)} goes on")
+        stdio.say(f"detached: {show.jobid_text(jobid)} continues")
         raise
 
 
@@ -200,7 +200,7 @@ def attach(handle: InstanceHandle, jobid: int, label_io: bool, read_only: bool) 
 @jobid_argument
 @viewing
 def output(handle: InstanceHandle, jobid: int, follow: bool, label_io: bool, as_json: bool) -> None:
-    """Print what a job's tasks have written so far."""
+    """Print the output of a job's tasks so far."""
     if as_json:
         show.print_stream(handle.stream("job-manager.output", {"id": jobid, "follow": follow}))
     else:
@@ -223,7 +223,7 @@ def raise_exception(handle: InstanceHandle, jobids: tuple[int, ...], kind: str, 
 @click.option("--to", "form", type=click.Choice(tuple(_FORMS)), default="dec", show_default=True)
 @jobids_argument(only_read=True)
 def convert_id(jobids: tuple[int, ...], form: str) -> None:
-    """Write job ids in another form (RFC 19)."""
+    """Convert job ids to another form (RFC 19)."""
     for jobid in jobids:
         click.echo(_FORMS[form](jobid))
 
@@ -233,6 +233,6 @@ def convert_id(jobids: tuple[int, ...], form: str) -> None:
 @click.argument("file", type=click.File("rb"), default="-")
 @connected
 def submit(handle: InstanceHandle, file: BinaryIO, urgency_value: int) -> None:
-    """Submit the jobspec (RFC 14, as JSON) that FILE holds, or stdin."""
+    """Submit the jobspec (RFC 14, JSON) in FILE or on stdin."""
     jobspec = Jobspec.parse(file.read(TEXT_CHARS_MAX + 1)).to_json()
     click.echo(show.jobid_text(handle.submit_many([jobspec], urgency_value)[0]))

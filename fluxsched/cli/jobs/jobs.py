@@ -30,7 +30,9 @@ def parse_since(text: str) -> float:
         since_s = datetime.fromisoformat(text).timestamp() if text[:4].isdecimal() and "-" in text else None
         since_s = now_s - parse_duration(text.removeprefix("-")) if since_s is None else since_s
     except (ValueError, OverflowError):
-        raise InvalidValue(f"{text!r} is neither a duration, as in -6h, nor a date, as in 2030-01-31T12:00") from None
+        raise InvalidValue(
+            f"{text!r} is neither a duration, such as -6h, nor a date, such as 2030-01-31T12:00"
+        ) from None
     if not 0.0 <= since_s <= now_s:
         raise InvalidValue(f"{text!r} is not between 1970 and now")
     return since_s
@@ -55,16 +57,16 @@ def request_for(asked: JobsAsked, every_state: bool, since_s: float | None, coun
 @click.command("jobs", cls=Command)
 @jobs_argument
 @click.option("-a", "all_states", is_flag=True, help="Jobs in all states, not only active ones.")
-@click.option("-A", "all_users", is_flag=True, help="Jobs of all users, as is the default here.")
+@click.option("-A", "all_users", is_flag=True, help="Jobs of all users (the default).")
 @filter_options()
 @click.option("--since", metavar="WHEN", type=Converted("when", parse_since),
-              help="Active jobs, and those that ended since -FSD or a date and time.")
+              help="Active jobs, and jobs that ended since -FSD or a date and time.")
 @click.option("-c", "--count", metavar="N", type=Whole(0, LISTED_MAX), default=LISTED_DEFAULT, show_default=True,
-              help=f"At most so many jobs; 0 is {LISTED_MAX:,}.")
+              help=f"Maximum number of jobs; 0 is {LISTED_MAX:,}.")
 @click.option("--sort", "keys", metavar="[-]FIELD,...", type=Converted("sort", sort_keys),
               default=(), help="Order of the jobs shown; '-' reverses.")
 @click.option("--watch", "is_live", is_flag=True,
-              help="Show changes as they happen: at a terminal until q is typed, else a line for each.")
+              help="Show changes as they happen: on a terminal until q is pressed, else one line each.")
 @table_options(JOBS)
 @viewing
 def jobs(
@@ -79,7 +81,7 @@ def jobs(
     is_live: bool,
     output: Output,
 ) -> int:  # fmt: skip
-    """List jobs: the active ones, or those that are named."""
+    """List jobs: active ones, or the named ones."""
     asked = JobsAsked(jobs, terms(jobs))
     request = request_for(asked, all_states, since, count)
     shown = output.layout.names | {key.name for key in keys}

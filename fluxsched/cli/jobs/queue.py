@@ -91,9 +91,9 @@ _name = click.option(
 @table_options(LIST)
 @viewing
 def list_queues(handle: InstanceHandle, name: str | None, output: Output) -> None:
-    """The queues: EN is whether they take jobs, ST whether these are scheduled; then their group and their limits.
+    """List queues: EN is whether they accept jobs, ST whether jobs are scheduled; then group and limits.
 
-    POLICY is how their jobs are ordered. What none of them has, has no column: TDEFAULT and TLIMIT (durations),
+    Columns without any value are omitted: POLICY, TDEFAULT and TLIMIT (durations),
     NNODES, NCORES, NGPUS, REQUIRES.
     """
     queues = _asked(handle, name)
@@ -149,7 +149,7 @@ def _set(handle: InstanceHandle, topic: str, request: dict[str, Any], words: tup
         name, words = words[0], words[1:]
     is_off = False in request.values()
     if words and not is_off:
-        raise click.UsageError(f"{' '.join(words)!r} is too much: name one queue, or give --all")
+        raise click.UsageError(f"{' '.join(words)!r} is more than one queue: name one, or give --all")
     why = message or " ".join(words)
     named = {"all": True} if all_queues else {} if name is None else {"name": name}
     handle.rpc(topic, {**request, **named, **({"reason": why} if why else {})})

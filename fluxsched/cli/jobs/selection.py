@@ -104,7 +104,7 @@ def user_id(text: str) -> int | None:
 def _split(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
     names = tuple(name.strip() for text in texts for name in text.split(","))
     if not all(names):  # an empty variable of a script must not select more
-        raise click.BadParameter("an empty name is no queue", ctx, param)
+        raise click.BadParameter("the name of a queue is empty", ctx, param)
     return names
 
 

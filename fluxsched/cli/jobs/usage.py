@@ -47,7 +47,7 @@ def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:
     for rank, task in enumerate(usage.get("tasks") or ()):
         yield f"task {rank}: {task['ended']}, {_figures(task)}"
     if usage.get("tasks_left_out"):
-        yield f"({usage['tasks_left_out']} more tasks are in the sums only)"
+        yield f"({usage['tasks_left_out']} more tasks are included in the sums only)"
 
 
 def _figures(usage: Mapping[str, Any]) -> str:

@@ -62,7 +62,7 @@ def _graceful(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         json_option,
         click.option("-y", "--yes", is_flag=True, help="Do not ask, even if this ends jobs."),
-        click.option("--graceful", is_flag=True, help="Drain now, move when no job holds the target."),
+        click.option("--graceful", is_flag=True, help="Drain now, move once no job holds the target."),
     ):
         function = option(function)
     return function
@@ -84,7 +84,7 @@ def drain(
 ) -> None:
     """Drain TARGETS: running jobs continue, no new ones start there. Without TARGETS: list drained targets.
 
-    The time of the drain, who did it and REASON are kept, also over a restart.
+    Time, user and REASON are recorded, and survive a restart.
     """
     if update and force:
         raise click.UsageError("--update keeps the old reason, --force replaces it: give one of them")
@@ -103,7 +103,9 @@ def drain(
 @click.command("undrain", cls=Command)
 @_targets
 @_reason
-@click.option("-f", "--force", count=True, help="Do not fail for targets that are not drained; twice as with drain.")
+@click.option(
+    "-f", "--force", count=True, help="Do not fail for targets that are not drained; may be given twice, as for drain."
+)
 @click.option("-u", "--update", is_flag=True, help="Do not fail for targets that are not drained.")
 @connected
 def undrain(handle: InstanceHandle, targets: str, reason: tuple[str, ...], force: int, update: bool) -> None:
@@ -119,7 +121,7 @@ def undrain(handle: InstanceHandle, targets: str, reason: tuple[str, ...], force
 @_graceful
 @connected
 def exclude(handle: InstanceHandle, targets: str, graceful: bool, yes: bool, as_json: bool) -> None:
-    """Take TARGETS away from every scheduler: they move to the group `exclude`, and jobs on them end at once."""
+    """Withdraw TARGETS from all schedulers: they move to the group `exclude`, and jobs on them end at once."""
     _move(handle, "resource.assign", {"targets": targets, "group": "exclude", "graceful": graceful}, yes, as_json)
 
 
@@ -128,7 +130,7 @@ def exclude(handle: InstanceHandle, targets: str, graceful: bool, yes: bool, as_
 @_graceful
 @connected
 def include(handle: InstanceHandle, targets: str, graceful: bool, yes: bool, as_json: bool) -> None:
-    """Give TARGETS back to the group that the configuration names for them, else `default`."""
+    """Return TARGETS to their configured group, else `default`."""
     _move(handle, "resource.include", {"targets": targets, "graceful": graceful}, yes, as_json)
 
 
@@ -138,7 +140,7 @@ def include(handle: InstanceHandle, targets: str, graceful: bool, yes: bool, as_
 @_graceful
 @connected
 def assign(handle: InstanceHandle, targets: str, group: str, graceful: bool, yes: bool, as_json: bool) -> None:
-    """Move TARGETS to GROUP, which is made if there is none of that name; jobs on them end at once."""
+    """Move TARGETS to GROUP, which is created if needed; jobs on them end at once."""
     _move(handle, "resource.assign", {"targets": targets, "group": group, "graceful": graceful}, yes, as_json)
 
 
@@ -174,12 +176,12 @@ def _confirm(handle: InstanceHandle, targets: str) -> None:
     if not ending and not waiting:
         return
     if ending:
-        stdio.say(f"This ends {show.plural(len(ending), 'job')} at once (--graceful would wait):")
+        stdio.say(f"This ends {show.plural(len(ending), 'job')} at once (use --graceful to wait for them):")
     for each in ending[:JOBS_SHOWN_MAX]:
         stdio.say(f"  {printable(_named(each))}")
     if len(ending) > JOBS_SHOWN_MAX:
         stdio.say(f"  and {len(ending) - JOBS_SHOWN_MAX} more")
-    _ask(waiting, "nothing was moved")
+    _ask(waiting, "no target was moved")
 
 
 def _waiting(handle: InstanceHandle) -> int:
@@ -209,7 +211,7 @@ def properties() -> None:
 @table_options(PROPERTIES)
 @viewing
 def property_list(handle: InstanceHandle, output: Output) -> None:
-    """Every property and the targets that have it."""
+    """List properties and the targets that have them."""
     answer = handle.rpc("resource.status")
     found = answer["R"]["execution"].get("properties", {})
     output.show({"properties": found}, lambda shown: property_rows(answer, shown))
@@ -220,7 +222,7 @@ def property_list(handle: InstanceHandle, output: Output) -> None:
 @click.argument("name")
 @connected
 def property_add(handle: InstanceHandle, targets: str, name: str) -> None:
-    """Give TARGETS the property NAME; a leading `+` keeps it out of the R of jobs."""
+    """Add the property NAME to TARGETS; a leading `+` keeps it out of the R of jobs."""
     _change_property(handle, "add", targets, name)
 
 
@@ -229,7 +231,7 @@ def property_add(handle: InstanceHandle, targets: str, name: str) -> None:
 @click.argument("name", shell_complete=complete.properties)
 @connected
 def property_remove(handle: InstanceHandle, targets: str, name: str) -> None:
-    """Take the property NAME away from TARGETS."""
+    """Remove the property NAME from TARGETS."""
     _change_property(handle, "remove", targets, name)
 
 
@@ -252,19 +254,19 @@ def _is_idset(text: str) -> bool:
 
 @click.command("reload", cls=Command)
 @click.argument("path", required=False, type=click.Path(exists=True, dir_okay=False))
-@click.option("-f", "--force", is_flag=True, help="Proceed even if targets disappear that cannot be released first.")
+@click.option("-f", "--force", is_flag=True, help="Proceed even if targets are removed that cannot be released first.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask, even if this may end jobs.")
 @connected
 def reload(handle: InstanceHandle, path: str | None, force: bool, yes: bool) -> None:
     """Reload the inventory: from the R file PATH, else from its source. Hosts keep their drains and groups.
 
-    Jobs on targets that are no longer in it end.
+    Jobs on removed targets end.
     """
     if show.interactive() and not yes:
         running = int(handle.rpc("job-manager.stats-get").get("jobs", {}).get("run", 0))
         waiting = _waiting(handle)
         if running:
-            stdio.say(f"{show.plural(running, 'job')} running: those on targets that vanish end.")
+            stdio.say(f"{show.plural(running, 'job')} running: those on removed targets end.")
         if running or waiting:
             _ask(waiting, "nothing was reloaded")
     wanted = _given(path=path and os.path.abspath(path)) | ({"force": True} if force else {})

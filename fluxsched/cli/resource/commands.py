@@ -11,22 +11,22 @@ _ADMIN = "fluxsched.cli.resource.admin"
 
 SECTIONS = {
     "Show": {
-        "list": Lazy(f"{_VIEWS}:list_resources", "What schedulers see: free, allocated, down."),
-        "status": Lazy(f"{_VIEWS}:status", "What the resource module knows: avail, drained, offline and so on."),
-        "info": Lazy(f"{_VIEWS}:info", "One line: how many nodes, cores and GPUs."),
+        "list": Lazy(f"{_VIEWS}:list_resources", "Show resources: free, allocated, down."),
+        "status": Lazy(f"{_VIEWS}:status", "Show the state of targets: avail, drained, offline and so on."),
+        "info": Lazy(f"{_VIEWS}:info", "Print the numbers of nodes, cores and GPUs."),
         "R": Lazy(f"{_VIEWS}:print_r", "Print the resources as R (RFC 20)."),
-        "groups": Lazy(f"{_VIEWS}:groups", "Groups, who has acquired them, and what moves."),
-        "eventlog": Lazy(f"{_VIEWS}:eventlog", "The journal of resource events (RFC 44)."),
-        "acquire": Lazy(f"{_VIEWS}:acquire", "See what a scheduler sees: the live acquisition stream."),
+        "groups": Lazy(f"{_VIEWS}:groups", "List groups, their acquirers, and moving targets."),
+        "eventlog": Lazy(f"{_VIEWS}:eventlog", "Print the journal of resource events (RFC 44)."),
+        "acquire": Lazy(f"{_VIEWS}:acquire", "Follow the live acquisition stream of a scheduler."),
     },
     "Administer": {
-        "drain": Lazy(f"{_ADMIN}:drain", "Drain targets, or list what is drained."),
-        "undrain": Lazy(f"{_ADMIN}:undrain", "Let drained targets be used again."),
-        "exclude": Lazy(f"{_ADMIN}:exclude", "Take targets away from every scheduler."),
-        "include": Lazy(f"{_ADMIN}:include", "Give targets back to their configured group."),
+        "drain": Lazy(f"{_ADMIN}:drain", "Drain targets, or list drained targets."),
+        "undrain": Lazy(f"{_ADMIN}:undrain", "Return drained targets to service."),
+        "exclude": Lazy(f"{_ADMIN}:exclude", "Withdraw targets from all schedulers."),
+        "include": Lazy(f"{_ADMIN}:include", "Return targets to their configured group."),
         "assign": Lazy(f"{_ADMIN}:assign", "Move targets to a group."),
         "property": Lazy(f"{_ADMIN}:properties", "Add, remove and list properties."),
-        "reload": Lazy(f"{_ADMIN}:reload", "Read the inventory anew."),
+        "reload": Lazy(f"{_ADMIN}:reload", "Reload the inventory."),
     },
 }
 

@@ -84,7 +84,7 @@ GROUPS = TableSpec(
 _INCLUDE = click.option("-i", "--include", metavar="TARGETS", shell_complete=complete.hosts,
                         help="Only these ranks or hosts.")  # fmt: skip
 _QUEUE = click.option("-q", "--queue", metavar="NAME", shell_complete=complete.queues,
-                      help="Only what the jobs of this queue may get.")  # fmt: skip
+                      help="Only resources that jobs of this queue may use.")  # fmt: skip
 
 
 def _states(allowed: tuple[str, ...], default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -124,9 +124,9 @@ def _only(rows: list[ResourceRow], wanted: Idset | None) -> list[ResourceRow]:
 def list_resources(
     handle: InstanceHandle, states: tuple[str, ...], include: str | None, queue: str | None, output: Output
 ) -> None:
-    """What schedulers see: free, allocated, down; excluded targets are not in it.
+    """Show the resources of schedulers: free, allocated, down; without excluded targets.
 
-    AMOUNTS is what is counted there (memory, licences), where something is.
+    AMOUNTS are countable resources (memory, licences), if there are any.
     """
     answer = handle.rpc("resource.sched-status")
     wanted = _wanted(handle, include, queue, answer["all"])
@@ -142,7 +142,7 @@ def list_resources(
 def status(
     handle: InstanceHandle, states: tuple[str, ...], include: str | None, queue: str | None, output: Output
 ) -> None:
-    """What the resource module knows of each target; `*` and the UP column tell what is offline."""
+    """Show the state of each target in the resource module; `*` and the UP column mark offline targets."""
     answer = handle.rpc("resource.status")
     wanted = _wanted(handle, include, queue, answer["R"])
     output.show(answer, lambda shown: _only(status_rows(answer, states, shown), wanted))
@@ -164,7 +164,7 @@ def _asked(answer: Mapping[str, Any], states: tuple[str, ...], include: str | No
 @json_option
 @viewing
 def info(handle: InstanceHandle, states: tuple[str, ...], include: str | None, as_json: bool) -> None:
-    """One line: how many nodes, cores and GPUs there are in the scheduler's view, and how much of what is counted."""
+    """Print the numbers of nodes, cores and GPUs of schedulers in one line, and countable resources."""
     answer = handle.rpc("resource.sched-status")
     held = _asked(answer, states, include)
     counts = {"nnodes": len(held), "ncores": held.count("core"), "ngpus": held.count("gpu")}
@@ -194,7 +194,7 @@ def print_r(handle: InstanceHandle, states: tuple[str, ...], include: str | None
 @table_options(GROUPS)
 @viewing
 def groups(handle: InstanceHandle, output: Output) -> None:
-    """Groups, their targets, who has acquired them and in which dialect, and what is leaving or on its way in."""
+    """List groups, their targets, acquirers and dialects, and targets that are leaving or incoming."""
     answer = handle.rpc("resource.groups")
     known = {} if output.as_json else handle.rpc("resource.status")
     source = ResourceSet.parse(known["R"]) if known else EMPTY_R
@@ -205,14 +205,14 @@ def groups(handle: InstanceHandle, output: Output) -> None:
 
 @click.command("eventlog", cls=Command)
 @click.option("-F", "--follow", is_flag=True, help="Follow new events as they happen.")
-@click.option("-w", "--wait", metavar="EVENT", help="Print events up to EVENT, waiting for it, then leave.")
+@click.option("-w", "--wait", metavar="EVENT", help="Wait for EVENT and print all events up to it.")
 @click.option("-t", "--timeout", type=FSD, metavar="FSD", help="With --wait: fail after this time.")
 @event_options
 @viewing
 def eventlog(
     handle: InstanceHandle, printer: EventPrinter, follow: bool, wait: str | None, timeout: float | None
 ) -> None:
-    """The journal of resource events (RFC 44): the history, and with -F what follows."""
+    """Print the journal of resource events (RFC 44); with -F follow it."""
     with printer.deadline(timeout):
         for batch in handle.stream("resource.journal"):
             for event in batch["events"]:
@@ -225,16 +225,16 @@ def eventlog(
 
 @click.command("acquire", cls=Command)
 @click.option("--group", default="default", show_default=True, help="The group to acquire.")
-@click.option("--plain", is_flag=True, help="Speak today's RFC 28: the group `default`, no types, no release.")
+@click.option("--plain", is_flag=True, help="Use the plain dialect of the current RFC 28: group `default`, no release.")
 @click.option("--json", is_flag=True, expose_value=False, help="Accepted for consistency: the stream is always JSON.")
 @connected
 def acquire(handle: InstanceHandle, group: str, plain: bool) -> None:
-    """Acquire a group and print what a scheduler sees, one JSON a line, until interrupted.
+    """Acquire a group and print the stream of a scheduler, one JSON object per line, until interrupted.
 
-    Only one can have a group, so this fails with EBUSY where a scheduler has it. Nothing is released while this runs:
-    targets that are told to leave do so when it ends.
+    Fails with EBUSY if a scheduler has acquired the group. Nothing is released while this runs:
+    leaving targets are released when it ends.
     """
     if plain and group != "default":
-        raise click.UsageError("--plain acquires the group default; leave --group out")
+        raise click.UsageError("--plain acquires the group default and cannot be combined with --group")
     request = None if plain else {"group": group, "accept": ["update"]}
     show.print_stream(handle.stream("resource.acquire", request))

@@ -50,7 +50,7 @@ def policy() -> None:
 @policy.command("list")
 @table_options(LIST)
 def list_policies(output: Output) -> None:
-    """The policies that a scheduler can be started with, and their options with what they are by default."""
+    """List the policies for schedulers, and their options with defaults."""
     from fluxsched.runtime.config.policy_list import policies
 
     rows = list(policies())
@@ -58,7 +58,9 @@ def list_policies(output: Output) -> None:
 
 
 @policy.command("new")
-@click.option("--directory", metavar="D", type=click.Path(path_type=Path), help="Where to. [default: ./NAME]")
+@click.option(
+    "--directory", metavar="D", type=click.Path(path_type=Path), help="Directory to create. [default: ./NAME]"
+)
 @click.argument("name", metavar="NAME")
 def new(name: str, directory: Path | None) -> None:
     """Write a package with a working policy NAME, its entry point and its test."""
@@ -85,10 +87,10 @@ def _typed(paths: Sequence[Path]) -> str:
 @click.argument("spec", metavar="NAME", shell_complete=complete.policies)
 @table_options(CHECK)
 def check(spec: str, seed: int, output: Output) -> int:
-    """Try a policy, NAME, NAME:key=value,... or ./FILE.py, against the laws that every policy has to keep.
+    """Check that a policy (NAME, NAME:key=value,... or ./FILE.py) obeys the laws for policies.
 
-    `no claim`: the policy does not promise what the rule is about. Exit status 1 when a rule is broken, 2 when NAME is
-    no policy.
+    `no claim`: the rule does not apply to the policy. Exit status 1 if a rule is broken, 2 if there is no policy
+    NAME.
     """
     from fluxsched.cli.studies.policy_check import check_apart
     from fluxsched.sim.plugin import check_words

@@ -46,31 +46,33 @@ def sim() -> None:
 
 @sim.command("run")
 @click.option("--policy", "policies", metavar="P", multiple=True,
-              help="NAME or NAME:key=value,..., 'easy;debug=fifo' for a queue of its own; several are compared. "
+              help="NAME or NAME:key=value,..., 'easy;debug=fifo' sets that of a queue; may be repeated to compare. "
                    "[default: easy]")  # fmt: skip
 @click.option("--label", "labels", metavar="NAME", multiple=True,
               help="Name of a policy in tables and plots; one for each --policy, in order.")  # fmt: skip
-@click.option("--procs", metavar="N", type=_COUNT, help="N one-core targets. [default: what the trace says]")
+@click.option("--procs", metavar="N", type=_COUNT, help="N one-core targets. [default: as in the trace]")
 @click.option("--nodes", metavar="N", type=_COUNT, help="N targets of --cores and --gpus each.")
-@click.option("--cores", metavar="C", type=_COUNT, help="Cores a node. [default: 1]")
-@click.option("--gpus", metavar="G", type=Whole(min=0), help="GPUs a node. [default: 0]")
+@click.option("--cores", metavar="C", type=_COUNT, help="Cores per node. [default: 1]")
+@click.option("--gpus", metavar="G", type=Whole(min=0), help="GPUs per node. [default: 0]")
 @click.option("--R", "r_path", metavar="F", type=_IN, help="Take the resources from an R file (RFC 20).")
 @click.option("--config", metavar="F", type=_IN, help="Groups, queues and limits of an instance's configuration.")
 @click.option("--site", metavar="F", type=_IN, help="Drains, outages, moves and maintenance, at given times.")
-@click.option("--until", "until_s", metavar="T", type=FSD, help="End after that much virtual time (FSD: 90d).")
-@click.option("--jobs-out", metavar="F.csv", type=_OUT, help="Write the table of jobs, of all policies.")
-@click.option("--plot", metavar="F", type=_OUT, help="Draw to F.png, F.svg or F.html (needs fluxsched[plots]).")
-@click.option("--by", type=click.Choice(["user", "queue"]), help="Also show what each user or queue got.")
-@click.option("--feedback", is_flag=True, help="Submit a job its think time after the end of its preceding job.")
+@click.option("--until", "until_s", metavar="T", type=FSD, help="Stop after this virtual time (FSD: 90d).")
+@click.option("--jobs-out", metavar="F.csv", type=_OUT, help="Write the table of jobs for all policies.")
+@click.option("--plot", metavar="F", type=_OUT, help="Write plots to F.png, F.svg or F.html (needs fluxsched[plots]).")
+@click.option("--by", type=click.Choice(["user", "queue"]), help="Also show a table of users or queues.")
+@click.option(
+    "--feedback", is_flag=True, help="Submit a job when its preceding job has ended and its think time has passed."
+)
 @click.option("--check", is_flag=True, help="Assert all invariants at each instant; slow.")
-@click.option("--speed", metavar="X", type=float, help="Replay X times as fast against a running instance instead.")
+@click.option("--speed", metavar="X", type=float, help="Replay against a running instance instead, X times as fast.")
 @uri_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: all figures, users and queues, not rounded.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: all figures, users and queues, unrounded.")
 @click.argument("trace", metavar="TRACE", type=_IN)
 def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> None:
     """Run a TRACE (SWF or JSON lines, also gzipped) through the production scheduler, in virtual time.
 
-    `sim gen` makes traces; rfc/simulator.md tells formats and semantics.
+    `sim gen` generates traces; rfc/simulator.md describes formats and semantics.
     """
     from fluxsched.runtime.system.clock import SystemClock
     from fluxsched.sim.commands import StudyOptions, replay_live, simulate
@@ -89,15 +91,24 @@ def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> N
 
 
 @sim.command("gen")
-@click.option("--jobs", metavar="N", type=_COUNT, default=1000, show_default=True, help="How many jobs.")
+@click.option("--jobs", metavar="N", type=_COUNT, default=1000, show_default=True, help="Number of jobs.")
 @click.option("--procs", metavar="N", type=_COUNT, help="For N one-core targets. [default: 128]")
 @click.option("--nodes", metavar="N", type=_COUNT, help="For N targets of --cores each instead.")
-@click.option("--cores", metavar="C", type=_COUNT, help="Cores a node. [default: 1]")
-@click.option("--seed", metavar="S", type=int, default=0, show_default=True, help="Same seed, same trace.")
-@click.option("--load", metavar="L", type=float, help="Demand in parts of the machine: 0.8. [default: any]")
-@click.option("--users", metavar="N", type=_COUNT, default=50, show_default=True, help="How many users submit.")
-@click.option("--swf", is_flag=True, help="Print SWF; with -o the name decides (.swf, .swf.gz, else JSON lines).")
-@click.option("-o", "--output", "path", metavar="F", type=_OUT, help="Write there. [default: stdout]")
+@click.option("--cores", metavar="C", type=_COUNT, help="Cores per node. [default: 1]")
+@click.option(
+    "--seed",
+    metavar="S",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Random seed; the same seed gives the same trace.",
+)
+@click.option("--load", metavar="L", type=float, help="Demand as a fraction of the machine: 0.8. [default: any]")
+@click.option("--users", metavar="N", type=_COUNT, default=50, show_default=True, help="Number of users.")
+@click.option(
+    "--swf", is_flag=True, help="Print SWF; with -o the name determines the format (.swf, .swf.gz, else JSON lines)."
+)
+@click.option("-o", "--output", "path", metavar="F", type=_OUT, help="Output file. [default: stdout]")
 def gen(path: Path | None, **options: Any) -> None:
     """Generate a workload by the model of Lublin and Feitelson (2003)."""
     from fluxsched.sim.commands import make_workload

@@ -81,7 +81,7 @@ def copy_options(handler: Callable[..., Any]) -> Callable[..., Any]:
     handler = click.option("--bcc", type=idset, metavar="IDSET", help="Like --cc, but without FLUX_JOB_CC.")(handler)
     return click.option(
         "--cc", type=idset, metavar="IDSET",
-        help="Submit a copy for each id, which replaces {cc} and is in FLUX_JOB_CC.",
+        help="Submit a copy for each id; {cc} and FLUX_JOB_CC have the id.",
     )(handler)  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def after_options(handler: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--wait", is_flag=True, help="Wait for the jobs to end and exit with the highest status."),
         click.option("--watch", is_flag=True, help="Show the output of all jobs; implies --wait."),
         click.option("-l", "--label-io", is_flag=True, help="With --watch: prefix each line with job and task."),
-        click.option("--progress", is_flag=True, help="Show at the terminal how many jobs have ended; implies --wait."),
+        click.option("--progress", is_flag=True, help="Show progress on the terminal; implies --wait."),
         click.option("--jps", is_flag=True, help="Print the throughput (jobs/s) at the end; implies --wait."),
         click.option("--quiet", is_flag=True, help="Do not print the job ids."),
         click.option("--json", "as_json", is_flag=True, help="Print the ids, and the array's, as JSON."),
@@ -122,7 +122,7 @@ def check(templates: Sequence[Template]) -> list[dict[str, Any]]:
     """The first job of each template. Raises LimitExceeded above COPIES_MAX jobs, InvalidValue naming templates."""
     count = sum(len(template.copies.ids) for template in templates)
     if count > COPIES_MAX:
-        raise LimitExceeded(f"{count:,} jobs are above the limit of {COPIES_MAX:,} at a time: submit them in parts")
+        raise LimitExceeded(f"{count:,} jobs exceed the limit of {COPIES_MAX:,} at a time: submit them in parts")
     made, faults = [], []
     for template in templates:
         try:

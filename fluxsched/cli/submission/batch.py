@@ -29,12 +29,12 @@ KEPT = ("none", "kvs")
 
 conf_option = click.option(
     "--conf", "configs", multiple=True, metavar="FILE|KEY=VALUE",
-    help="Configuration of the instance inside: a file .toml or .json, one key, or TOML text; may be repeated.",
+    help="Configuration inside: a .toml or .json file, KEY=VALUE, or TOML text; may be repeated.",
 )  # fmt: skip
 
 
 @click.command("batch", cls=BatchCommand, context_settings=COMMAND_LAST)
-@click.option("--wrap", is_flag=True, help="Make a script of the command (or of stdin): #!/bin/sh goes before it.")
+@click.option("--wrap", is_flag=True, help="Make a script of the command (or of stdin) by prepending #!/bin/sh.")
 @conf_option
 @click.option("--wait", is_flag=True, help="Wait for the job to end and exit with its status.")
 @click.option("--quiet", is_flag=True, help="Do not print the job id.")
@@ -45,11 +45,11 @@ conf_option = click.option(
                 shell_complete=complete.files)  # fmt: skip
 def batch(wrap: bool, configs: tuple[str, ...], wait: bool, quiet: bool, as_json: bool,
           uri: str | None, dry_run: bool, **options: Any) -> int:  # fmt: skip
-    """Submit a script that runs in an instance of its own, on the resources asked for.
+    """Submit a script that runs in its own instance, on the requested resources.
 
-    SCRIPT (else stdin) is stored with the job. Lines `#flux: OPTIONS` at its beginning are read as options; those typed
-    here win. In it, `fluxsched run` and `flux run` use its own instance, and `fluxsched --parent` uses this one. Its
-    output goes to flux-{{id}}.out unless --output says otherwise.
+    SCRIPT (else stdin) is stored with the job. Lines `#flux: OPTIONS` at its beginning are options; the command line
+    takes precedence. In the script, `fluxsched run` and `flux run` use its own instance, and `fluxsched --parent` this
+    one. Its output goes to flux-{{id}}.out unless --output says otherwise.
     """
     script = script_of(click.get_current_context())
     arguments = () if wrap else tuple(options["command"][1:])
@@ -81,10 +81,10 @@ def batch(wrap: bool, configs: tuple[str, ...], wait: bool, quiet: bool, as_json
 @click.argument("command", metavar="[COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 def alloc(bg: bool, configs: tuple[str, ...], uri: str | None, dry_run: bool,
           **options: Any) -> int:  # fmt: skip
-    """Get resources, and an instance on them; run COMMAND, else a shell, in it.
+    """Allocate resources and start an instance on them; run COMMAND, or a shell, in it.
 
-    COMMAND runs at this terminal, and the commands in it use the new instance, which ends with it. With --bg COMMAND
-    runs in the instance, which stays until that has ended or the job is canceled; `fluxsched proxy JOBID` gets in.
+    COMMAND runs on this terminal and uses the new instance, which ends with it. With --bg COMMAND runs in the
+    instance, which stays until it has ended or the job is canceled; connect with `fluxsched proxy JOBID`.
     """
     command = tuple(options["command"])
     options["job_name"] = options["job_name"] or (os.path.basename(command[0]) if command else "alloc")
@@ -113,7 +113,7 @@ def _interruption(end: BaseException) -> str:
 @click.argument("jobid", metavar="JOBID", type=JOBID, shell_complete=complete.jobids)
 @click.argument("command", metavar="[COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 def proxy(uri: str | None, jobid: int, command: tuple[str, ...]) -> int:
-    """Run COMMAND, else a shell, here; fluxsched commands in it use the instance that JOBID is."""
+    """Run COMMAND, or a shell, here; fluxsched commands in it use the instance in job JOBID."""
     with connect(uri) as handle:
         address = address_of(handle, jobid)
     return _inside(address, jobid, command, os.environ, os.getcwd())
@@ -124,7 +124,7 @@ def _slots(options: Mapping[str, Any]) -> dict[str, Any]:
     chosen = dict(options)
     if chosen["ntasks"] is None:
         if chosen["nodes"] is None:
-            raise click.UsageError("say how much it needs: -n SLOTS, or -N NODES for whole nodes")
+            raise click.UsageError("give the resources: -n SLOTS, or -N NODES for whole nodes")
         chosen["exclusive"] = True
     return build({**chosen, "command": ("flux", "broker")})
 
@@ -135,7 +135,7 @@ def address_of(handle: InstanceHandle, jobid: int) -> str:
     address = _address(found)
     if address is None:
         name = show.jobid_text(jobid)
-        raise FluxschedError(f"{name} is no running instance: `fluxsched job eventlog {name}` shows how it stands")
+        raise FluxschedError(f"{name} is not a running instance: see `fluxsched job eventlog {name}`")
     return address
 
 
@@ -171,7 +171,7 @@ def _visit(handle: InstanceHandle, jobid: int, address: str, command: tuple[str,
         status = _inside(address, jobid, command, environment, cwd, _ends(handle, jobid))
     except FluxschedError as fault:  # it ended just now, or is lost
         with suppress(RPCError):
-            handle.rpc("job-manager.cancel", {"id": jobid, "note": "alloc could not get in"})
+            handle.rpc("job-manager.cancel", {"id": jobid, "note": "alloc could not connect"})
         why = end_text(handle.wait(jobid))
         raise FluxschedError(f"{show.jobid_text(jobid)}: {why}: {fault}") from fault
     with suppress(FluxschedError):
@@ -213,4 +213,4 @@ def _ended(handle: InstanceHandle, jobid: int) -> CommandFailed:
             data = piece["data"]
             click.echo(data if isinstance(data, str) else data.decode(errors="replace"), err=True, nl=False)
     why = end_text(handle.wait(jobid))
-    return CommandFailed(click.get_current_context(), f"{show.jobid_text(jobid)}: the instance did not come up: {why}")
+    return CommandFailed(click.get_current_context(), f"{show.jobid_text(jobid)}: the instance did not start: {why}")

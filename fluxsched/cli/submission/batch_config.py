@@ -33,7 +33,7 @@ def _read(text: str) -> dict[str, Any]:
             raise InvalidValue(f"--conf {text!r}: {key!r} is not a dotted key")
         return with_path({}, key, _value(value))
     if not text.endswith((".toml", ".json")):
-        raise InvalidValue(f"--conf {text!r} is no KEY=VALUE and no file of a name that ends in .toml or .json")
+        raise InvalidValue(f"--conf {text!r} is neither KEY=VALUE nor a file whose name ends in .toml or .json")
     return _parsed(read_text(text, "--conf"), f"--conf {text}")
 
 
@@ -44,7 +44,7 @@ def _parsed(text: str, where: str) -> dict[str, Any]:
         found = tomllib.loads(text)
         json.dumps(found)
     except (tomllib.TOMLDecodeError, TypeError, RecursionError) as fault:
-        raise InvalidValue(f"{where} is not TOML that JSON could say, too: {fault}") from None
+        raise InvalidValue(f"{where} is not TOML that can be represented in JSON: {fault}") from None
     return found
 
 

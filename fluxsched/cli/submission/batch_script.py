@@ -58,7 +58,7 @@ class BatchCommand(Command):
         trial.allow_interspersed_args = False
         try:
             if not {"-h", "--help"}.isdisjoint(options):
-                raise click.UsageError("--help is for the command line")
+                raise click.UsageError("--help is only for the command line")
             super().parse_args(trial, list(options))
             if trial.params["command"]:
                 raise click.UsageError(f"{trial.params['command'][0]!r} is no option")
@@ -102,4 +102,4 @@ def _text(name: str, *, from_stdin: bool) -> str:
             raise InvalidValue(f"{name} is a program, not a script: use --wrap {os.path.basename(name)}")
         return data.decode()
     except UnicodeDecodeError:
-        raise InvalidValue(f"{name} is not UTF-8 text, so it is no script") from None
+        raise InvalidValue(f"{name} is not a script: it is not UTF-8 text") from None

@@ -120,7 +120,7 @@ def _templates(
     *(_as_text(param) for param in _job_params() if isinstance(param, click.Option)),
 ])  # fmt: skip
 @click.option("--define", multiple=True, metavar="NAME=CODE",
-              help="{.NAME} is the value of this expression of Python over the input x.")  # fmt: skip
+              help="{.NAME} is the value of this Python expression of the input x.")  # fmt: skip
 @click.option("--shuffle", is_flag=True, help="Submit the jobs in random order.")
 @click.option("--sep", metavar="TEXT", default="\n", help="Separator of inputs in files; none: any blanks. "
               "[default: a newline]")  # fmt: skip
@@ -132,18 +132,18 @@ def _templates(
 @click.pass_context
 def bulksubmit(ctx: click.Context, words: tuple[str, ...], define: tuple[str, ...], shuffle: bool, sep: str,
                verbose: bool, dry_run: bool, after: After, uri: str | None) -> int:  # fmt: skip
-    """Submit a job for each input: {} in command and options becomes the input.
+    """Submit a job for each input: {} in command and options is replaced by the input.
 
     \b
     ::: INPUT...    inputs; :::: FILE... reads them; without either, stdin
-    ::: A ::: B     all combinations: {0} and {1}; :::+ B goes along with A
+    ::: A ::: B     all combinations: {0} and {1}; :::+ B is linked to A
     {.%} {./} {./%} {.//}   without extension, directory, both; the directory
     {seq} {seq1} {cc}       the job's number from 0, from 1; the id of --cc
     """
     command, lists = templates.split_words(words)
     template_words = [*ctx.meta[_WORDS], "--", *(command or ("{}",))]
     if sep == "":
-        raise click.BadParameter("it is empty: a separator has a character at least", param_hint="'--sep'")
+        raise click.BadParameter("a separator cannot be empty", param_hint="'--sep'")
     with usage():
         methods = templates.define(define)
         rows = templates.combine(templates.read_inputs(lists, sep, read_file))

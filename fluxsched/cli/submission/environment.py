@@ -48,7 +48,7 @@ def submitted_environment(rules: Iterable[str]) -> dict[str, str]:
         meta[_WARNED] = True
         shown = ", ".join(printable(name) or "''" for name in left_out[:NAMES_SHOWN_MAX])
         more = f" and {len(left_out) - NAMES_SHOWN_MAX} more" if len(left_out) > NAMES_SHOWN_MAX else ""
-        warn(f"left out of the job's environment, because it is not UTF-8 text: {shown}{more}")
+        warn(f"omitted from the job's environment, because it is not UTF-8 text: {shown}{more}")
     return {name: value for name, value in edited.items() if name not in left_out}
 
 
@@ -100,7 +100,7 @@ def _matcher(pattern: str, rule: str) -> Callable[[str], object]:
 
 def _rules_of(name: str, depth: int) -> list[str]:
     if depth >= RULE_FILES_MAX:
-        raise LimitExceeded(f"--env: {name!r}: files of rules name each other more than {RULE_FILES_MAX} deep")
+        raise LimitExceeded(f"--env: {name!r}: rule files are nested more than {RULE_FILES_MAX} deep")
     lines = [line.strip() for line in read_text(name, "--env").splitlines()]
     return [line for line in lines if line and not line.startswith("#")]
 

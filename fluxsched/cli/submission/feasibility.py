@@ -47,7 +47,7 @@ def check_feasible(handle: InstanceHandle, jobspecs: Iterable[dict[str, Any]], n
         except Refused as fault:
             faults.append(f"{names[at]}: {fault}" if names and names[at] else str(fault))
     if faults:
-        text = f"{'; '.join(faults)}; --allow-infeasible submits it, to wait until it can"
+        text = f"{'; '.join(faults)}; use --allow-infeasible to submit it and wait until it can"
         raise Refused(text, errno.EOVERFLOW)
 
 

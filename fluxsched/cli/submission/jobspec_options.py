@@ -140,7 +140,7 @@ _SLOTS = (
 _JOB_OPTIONS = (
     click.option("--request", "requests", multiple=True, metavar="KIND=AMOUNT,...",
                  type=Converted("request", parse_request),
-                 help="Counted resources: memory=4GiB for each task, scratch=1TB/node, matlab=1/job."),
+                 help="Countable resources: memory=4GiB for each task, scratch=1TB/node, matlab=1/job."),
     click.option("-x", "--exclusive", is_flag=True, help="Whole nodes, not shared with other jobs."),
     click.option("-t", "--time-limit", type=TIME_LIMIT, metavar="MINUTES|FSD", default=0.0,
                  help="Time limit: minutes, or with a unit, such as 30s, 1.5h."),
@@ -150,7 +150,7 @@ _JOB_OPTIONS = (
     click.option("--dependency", "dependencies", multiple=True, metavar="SCHEME:VALUE",
                  type=Converted("dependency", parse_dependency), help="Such as afterok:JOBID; may be repeated."),
     click.option("--begin-time", type=Converted("begin-time", parse_begin_time), metavar="WHEN",
-                 help="Not before +FSD from now, or a date and time."),
+                 help="Start no earlier than +FSD from now, or a date and time."),
     click.option("--requires", type=Converted("constraint", parse_constraint_text), metavar="CONSTRAINT",
                  help="Such as 'ssd & !gpu' or 'host:node[0-3]'."),
     click.option("--input", metavar="FILE", help="Have the tasks read FILE."),
@@ -164,12 +164,12 @@ _JOB_OPTIONS = (
     click.option("--env-remove", multiple=True, metavar="PATTERN", expose_value=False,
                  help="Remove variables that match: a glob, or /REGEX/."),
     click.option("--env-file", multiple=True, metavar="FILE", expose_value=False,
-                 help="Read rules as for --env from FILE, one a line."),
+                 help="Read --env rules from FILE, one per line."),
     click.option("-o", "--setopt", "shell_options", multiple=True, metavar="KEY[=VALUE]",
                  help="Set a shell option: pmi=off disables PMI, pmi=simple enables it even for one task."),
     click.option("--setattr", "attributes", multiple=True, metavar="KEY=VALUE",
                  help="Set attributes.system.KEY (or user.KEY) of the jobspec; VALUE is JSON or text."),
-    click.option("--allow-infeasible", is_flag=True, help="Submit a job even if it could never run so far; it waits."),
+    click.option("--allow-infeasible", is_flag=True, help="Submit a job that cannot run yet; it waits until it can."),
     click.option("--flags", type=Converted("flags", parse_flags), metavar="NAME,...", default=0,
                  help=f"Submit flags: {', '.join(FLAGS)}."),
     click.option("--dry-run", is_flag=True, help="Print the jobspec and submit nothing."),
@@ -245,7 +245,7 @@ def _warn_of_ignored(settings: Iterable[str]) -> None:
     if ignored and not meta.setdefault(_WARNED, False):
         meta[_WARNED] = True
         shown = ", ".join(map(printable, ignored[:NAMES_SHOWN_MAX]))
-        warn(f"ignored, because nothing here reads such shell options: {shown}; read are {', '.join(SHELL_OPTIONS)}")
+        warn(f"ignoring unsupported shell options: {shown}; supported are {', '.join(SHELL_OPTIONS)}")
 
 
 def working_directory(given: str | None) -> str:
@@ -253,7 +253,7 @@ def working_directory(given: str | None) -> str:
     try:
         here = "" if given and os.path.isabs(given) else os.getcwd()
     except FileNotFoundError:
-        gone = "the current directory has been removed: go elsewhere, or give --cwd an absolute DIR"
+        gone = "the current directory has been removed: change it, or give --cwd an absolute DIR"
         raise InvalidValue(gone) from None
     path = os.path.abspath(os.path.join(here, given or ""))
     if not is_text(path):

@@ -30,7 +30,7 @@ COMMAND_LAST = {"allow_interspersed_args": False, "ignore_unknown_options": Fals
 def refuse_own_input(options: Mapping[str, Any]) -> None:
     """`--input=-` is for who stays. Raises click.BadParameter."""
     if options["input"] == OWN:
-        raise click.BadParameter("nothing is sent to a job in the background: use run", param_hint="'--input'")
+        raise click.BadParameter("input cannot be forwarded to a background job: use run", param_hint="'--input'")
 
 
 @click.command("submit", cls=Command, context_settings=COMMAND_LAST)
@@ -41,8 +41,8 @@ def refuse_own_input(options: Mapping[str, Any]) -> None:
 def submit(cc: Idset | None, bcc: Idset | None, after: After, uri: str | None, dry_run: bool, **options: Any) -> int:
     """Submit a job, or an array of copies, and print each id.
 
-    Options come before COMMAND; what follows it is its own. Without --input the tasks read what `job attach` sends
-    them. The id of the first copy is the array's: cancel, wait, kill, urgency and jobs know it as --array.
+    Options come before COMMAND. Without --input the tasks read what `job attach` sends
+    them. The id of the first copy identifies the array: cancel, wait, kill, urgency and jobs accept it as --array.
     """
     refuse_own_input(options)
     template = Template(options, copies_of(cc, bcc))
@@ -63,8 +63,8 @@ def submit(cc: Idset | None, bcc: Idset | None, after: After, uri: str | None, d
 def run(label_io: bool, uri: str | None, dry_run: bool, **options: Any) -> int:
     """Run a job in the foreground: show its output and exit with its status.
 
-    Ending this command, by Ctrl-C, SIGTERM or SIGHUP, cancels the job. What is piped into this command goes to all
-    its tasks; at a terminal they read /dev/null, unless --input=- passes on what is typed.
+    Ending this command by Ctrl-C, SIGTERM or SIGHUP cancels the job. Input piped into this command is forwarded to
+    all tasks; on a terminal they read /dev/null, unless --input=- forwards what is typed.
     """
     source = None
     if options["input"] in (None, OWN):

@@ -80,17 +80,17 @@ def read_inputs(
     for delimiter, words in list(lists) or [(FROM_FILES, ("-",))]:
         linked = delimiter.endswith(LINKED)
         if linked and not found:
-            raise InvalidValue(f"{delimiter} links inputs to those before it: there are none")
+            raise InvalidValue(f"{delimiter} links inputs to preceding ones, but there are none")
         values = words
         if delimiter.startswith(FROM_FILES):
             if not words:
-                raise InvalidValue(f"{delimiter} is followed by no file")
+                raise InvalidValue(f"{delimiter} is not followed by a file")
             values = tuple(value for name in words for value in _values(read(name), separator))
         if not values:
             of = f" of {', '.join(words)}" if delimiter.startswith(FROM_FILES) and words else ""
             raise InvalidValue(f"the inputs{of} are empty: there is nothing to submit")
         if len(values) > INPUTS_MAX:
-            raise LimitExceeded(f"{len(values)} inputs in one list are above the limit of {INPUTS_MAX}")
+            raise LimitExceeded(f"{len(values)} inputs in one list exceed the limit of {INPUTS_MAX}")
         found.append(Inputs(values, linked))
     return found
 
@@ -161,11 +161,13 @@ def _value(match: re.Match[str], row: InputRow, methods: Methods, count: Iterato
         return row.seq + (match["seq"] == "seq1")
     index = int(match["index"]) if match["index"] else 0 if match["method"] or len(row.values) == 1 else next(count)
     if index >= len(row.values):
-        raise InvalidValue(f"there are {len(row.values)} inputs a job, counted from 0")
+        raise InvalidValue(f"there are {len(row.values)} inputs per job, counted from 0")
     value = row.values[index]
     if match["method"] is None:
         return value
     method = methods.get(match["method"])
     if method is None:
-        raise InvalidValue(f"no method {match['method']!r}: there is {', '.join(methods)}, and --define")
+        raise InvalidValue(
+            f"no method {match['method']!r}: the methods are {', '.join(methods)}, and those of --define"
+        )
     return method(value)

@@ -163,7 +163,7 @@ def deterministic(make: MakeHarness, chance: Chance) -> bool:
     for at, (one, other) in enumerate(zip(*said, strict=False)):
         if one != other:
             raise RuleBroken(
-                "deterministic", f"decision {at} is {one[0]} {one[1]}, the next time {other[0]} {other[1]}"
+                "deterministic", f"decision {at} is {one[0]} {one[1]} the first time, and {other[0]} {other[1]}"
             )
     return True
 
@@ -272,6 +272,6 @@ def frozen(make: MakeHarness, chance: Chance) -> bool:
     harness.advance(harness.now_s + 50.0)
     harness.decide()
     if first not in harness.running and harness.checker.promised[first] < inf:
-        raise RuleBroken("frozen", "the first in line waits on, though it was to move up when a job ahead ended early")
+        raise RuleBroken("frozen", "the first job in line still waits, although a job ahead of it has ended early")
     harness.finish()
     return True

@@ -95,7 +95,7 @@ class Checker:
         """Raises RuleBroken if this job was to have started before."""
         promised_s = self.promised.get(jobid, inf)
         if self.promises_hold and now_s > promised_s + LATE_S:
-            late = f"job {format_f58(jobid)}, the first in line, was to start {now_s - promised_s:g} s ago"
+            late = f"job {format_f58(jobid)}, the first in line, should have started {now_s - promised_s:g} s ago"
             raise RuleBroken(HEAD, late + what)
 
 
@@ -129,19 +129,19 @@ class _Pass:
                 _ = reason if isinstance(reason, str) else reason()
             case Deny(jobid):
                 if jobid in self._books.waiting:
-                    raise RuleBroken(PROGRESS, f"job {format_f58(jobid)} is denied, though it can run here")
+                    raise RuleBroken(PROGRESS, f"job {format_f58(jobid)} is denied, although it can run here")
 
     def _start(self, jobid: int, fit: Fits) -> None:
         truth, name = self._books, format_f58(jobid)
         asked = truth.waiting.get(jobid)
         if asked is None:
             how = "has started already" if jobid in truth.started else "does not wait"
-            raise RuleBroken(WAITING, f"job {name} is started, which {how}")
+            raise RuleBroken(WAITING, f"job {name} is started, although it {how}")
         if jobid in truth.on_hold:
-            raise RuleBroken(WAITING, f"job {name} is started, which is held")
+            raise RuleBroken(WAITING, f"job {name} is started, although it is held")
         have, need = _total(fit), _asked(asked)
         if fit.request != asked or have.cores < need.cores or have.gpus < need.gpus:
-            raise RuleBroken(WAITING, f"job {name} is started on what is not what it asked for: {asked}")
+            raise RuleBroken(WAITING, f"job {name} is started on resources that do not match its request: {asked}")
         ranks = Idset.of([part.rank for part in parts_in(fit.blocks)])
         if useless := ranks - truth.usable():
             raise RuleBroken(USABLE, f"job {name} is started on ranks {useless}, which are down, drained or leaving")

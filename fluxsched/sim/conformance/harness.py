@@ -184,7 +184,7 @@ class Harness:
                     self.end(next(iter(self.running)))
                 elif not started:
                     raise RuleBroken(PROGRESS, f"no job is started, though all is free and job {_named(waiting)} waits")
-        raise RuleBroken(PROGRESS, f"after {INSTANTS_MAX} instants there are still jobs")
+        raise RuleBroken(PROGRESS, f"jobs are left after {INSTANTS_MAX} instants")
 
     def reloaded(self) -> Harness:
         """The scheduler module is reloaded: a fresh policy takes over running jobs, and waiting jobs are sent again."""

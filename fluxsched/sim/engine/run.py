@@ -62,7 +62,7 @@ def run(
     if not until_s >= 0:
         raise InvalidValue(f"until_s {until_s:g} is not a number of seconds of 0 or more")
     if not isinstance(policy, str) and (isinstance(policy, type) or not hasattr(policy, "schedule")):
-        raise InvalidValue(f"{shortened(policy)} is no policy: give a name, or an object with `name` and `schedule`")
+        raise InvalidValue(f"{shortened(policy)} is not a policy: give a name, or an object with `name` and `schedule`")
     traced = trace_of(trace)
     place = _site(traced, procs, nodes, cores, gpus, resources, config)
     steps = read_site(Path(site), place.resources) if isinstance(site, Path | str) else site
@@ -87,7 +87,7 @@ def trace_of(source: TraceSource) -> Trace:
     if isinstance(source, Path | str):
         return read_trace(source)
     if not isinstance(source, Iterable):
-        raise InvalidValue(f"{shortened(source)} is no trace: give a file's name, a Trace, or TraceJobs")
+        raise InvalidValue(f"{shortened(source)} is not a trace: give a file name, a Trace, or TraceJobs")
     return Trace.of(source)
 
 
@@ -102,7 +102,7 @@ def _site(
 ) -> Site:
     if isinstance(resources, ResourceSet):
         if (procs, nodes, cores, gpus, config) != (None,) * 5:
-            raise InvalidValue("resources say what the machine is: give no procs, nodes, cores, gpus or config beside")
+            raise InvalidValue("resources define the machine: do not give procs, nodes, cores, gpus or config as well")
         return Site(resources)
     return site_of(
         trace,

@@ -96,7 +96,7 @@ def _configured(config_path: Path, r_path: Path | None, machine: Machine | None,
 
 def _recorded(trace: Trace) -> Machine:
     if trace.machine is None:
-        raise InvalidValue(f"{trace.name} does not say what it ran on: give procs, nodes or an R")
+        raise InvalidValue(f"{trace.name} does not define a machine: give procs, nodes or an R")
     return trace.machine
 
 

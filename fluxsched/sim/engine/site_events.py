@@ -81,7 +81,7 @@ def _load(line: str) -> dict[str, Any]:
     assert isinstance(obj, dict)
     if unknown := sorted(obj.keys() - _ALWAYS - _PLAIN[do]):
         allowed = ", ".join(sorted(_ALWAYS | _PLAIN[do]))
-        raise InvalidValue(f"{do}: unknown key {', '.join(unknown)[:40]}: there is {allowed}")
+        raise InvalidValue(f"{do}: unknown key {', '.join(unknown)[:40]}: the keys are {allowed}")
     if missing := sorted({*_ALWAYS, _NEEDED.get(do, "do")} - obj.keys()):
         raise InvalidValue(f"{do} needs {', '.join(missing)}")
     for key in ("targets", "group", "reason"):
@@ -94,7 +94,7 @@ def _steps(obj: dict[str, Any], resources: ResourceSet) -> list[SiteEvent]:
     at_s = _time(obj, "at")
     targets = parse_targets(obj["targets"], resources.ranks_by_host, resources.ranks)
     if not targets:
-        raise InvalidValue("targets are none: name at least one")
+        raise InvalidValue("no targets: name at least one")
     do: str = obj["do"]
     if do == "outage":
         return [SiteEvent(at_s, OUTAGE, targets), SiteEvent(at_s + _time(obj, "for"), "online", targets)]

@@ -65,7 +65,7 @@ def heading(trace: Trace, results: Sequence[Result]) -> Iterator[str]:
     one = results[0]
     yield f"{trace.name}: {len(trace.jobs):,} jobs on {one.targets:,} targets, {one.cores:,} cores"
     if endless := sum([job.limit_s is None for job in trace.jobs]):
-        yield f"{endless:,} jobs without a limit: unless their queue has one for them, nothing is planned after them"
+        yield f"{endless:,} jobs without a limit: without a default in their queue nothing can be planned after them"
     if trace.bad or trace.left_out:
         yield f"{trace.bad:,} bad lines, {trace.left_out:,} left out:"
         yield from (f"  {trace.name}:{fault.line}: {fault.why}: {fault.text}" for fault in trace.faults[:FAULTS_SHOWN])
@@ -108,7 +108,7 @@ def _reason_lines(title: str, reasons: Reasons) -> Iterator[str]:
         named = ", ".join(map(str, jobs[:JOBS_SHOWN])) + (", ..." if len(jobs) > JOBS_SHOWN else "")
         yield f"{title}{len(jobs):,} {state}: {why} (job {named})"
     if len(reasons) > REASONS_SHOWN:
-        yield f"{title}and {len(reasons) - REASONS_SHOWN} reasons more: the column note of --jobs-out has them all"
+        yield f"{title}and {len(reasons) - REASONS_SHOWN} more reasons: see the column note of --jobs-out"
 
 
 def over_time(results: Sequence[Result]) -> Iterator[str]:

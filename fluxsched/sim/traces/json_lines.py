@@ -72,7 +72,7 @@ def parse_job(obj: dict[str, Any], number: int) -> TraceJob | None:
     counts = {key: _count(obj, key, default) for key, default in _COUNTS.items()}
     both = [key for key in _NEEDS if obj.get(key) is not None] if obj.get("jobspec") is not None else []
     if both:
-        raise InvalidValue(f"{', '.join(both)} beside jobspec: it says all that the job needs")
+        raise InvalidValue(f"{', '.join(both)} cannot be combined with jobspec")
     ask = Ask(
         counts["nslots"], counts["cores"], counts["gpus"], _count(obj, "nodes", 0) or None,
         bool(obj.get("exclusive")), _text_of(obj, "constraint"), _text_of(obj, "jobspec"),
@@ -137,7 +137,7 @@ def _object(text: str) -> dict[str, Any]:
 
 def _header(found: Collector, obj: dict[str, Any]) -> None:
     if obj["trace"] != VERSION:
-        raise InvalidValue(f"version {obj['trace']} of a trace is not known here, only {VERSION}")
+        raise InvalidValue(f"version {obj['trace']} of a trace is not supported, only {VERSION}")
     machine = obj.get("machine")
     if machine is not None:
         if not isinstance(machine, dict) or not {"targets"} <= machine.keys() <= set(Machine._fields):

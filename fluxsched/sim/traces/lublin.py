@@ -70,9 +70,11 @@ def generate(
     check_count("jobs", jobs)
     check_count("users", users)
     if load is not None and not 0 < load < inf:
-        raise InvalidValue(f"load {load:g} is not a number above 0: it is the demand in parts of the machine, as 0.8")
+        raise InvalidValue(
+            f"load {load:g} is not a number above 0: give the demand as a fraction of the machine, such as 0.8"
+        )
     if jobs > JOBS_MAX:
-        raise LimitExceeded(f"{jobs} jobs are above the limit of {JOBS_MAX} in one trace")
+        raise LimitExceeded(f"{jobs} jobs exceed the limit of {JOBS_MAX} in one trace")
     chance = seeded(seed)
     arrivals = _arrivals(chance)
     rows = [(next(arrivals), *_job(chance, total)) for _ in range(jobs)]

@@ -20,7 +20,7 @@ COLUMNS = (
 """The 18 fields of a line, in order; times in seconds, memory per processor."""
 
 PARTIAL = (2.0, 3.0, 4.0)
-"""Values of `status` for a part of a job that was checkpointed: another line has the whole."""
+"""Values of `status` for part of a checkpointed job: another line has the whole."""
 
 UNKNOWN = -1.0
 
@@ -61,7 +61,7 @@ def parse_line(text: str) -> SwfRecord | str:
         values = [float(field) for field in fields]
     except ValueError:
         wrong = next(at for at, field in enumerate(fields) if not _is_number(field))
-        return f"field {wrong + 1} ({COLUMNS[wrong]}) is no number"
+        return f"field {wrong + 1} ({COLUMNS[wrong]}) is not a number"
     if min(values) < 0 or not isfinite(sum(values)):
         for at, value in enumerate(values):
             if not isfinite(value) or (value < 0 and value != UNKNOWN):
@@ -98,7 +98,7 @@ def _job(record: SwfRecord, requests: dict[int, Ask]) -> TraceJob | str:
     preceding, think_s = record[-2:]
     procs = requested or used
     if status in PARTIAL:
-        return "a part of a job that was checkpointed"
+        return "part of a checkpointed job"
     if job is None or submit_s is None or run_s is None or procs is None:
         known = {"job": job, "submit": submit_s, "run": run_s, "procs": procs}
         return f"{' and '.join([what for what, value in known.items() if value is None])} not known"

@@ -110,7 +110,7 @@ class Trace:
         found, asks = list(jobs), dict[Ask, Ask]()
         for at, job in enumerate(found):
             if not isinstance(job, TraceJob):
-                raise InvalidValue(f"{shortened(job)} is no TraceJob")
+                raise InvalidValue(f"{shortened(job)} is not a TraceJob")
             check_job(job)
             ask = asks.setdefault(job.ask, job.ask)
             if ask is not job.ask:
@@ -131,9 +131,9 @@ def machine_of(
     """
     given = [name for name, value in (("procs", procs), ("nodes", nodes), ("R", r_path)) if value is not None]
     if len(given) > 1:
-        raise InvalidValue(f"{' and '.join(given)} each say what the machine is: give one of them")
+        raise InvalidValue(f"{' and '.join(given)} are mutually exclusive: each defines the machine")
     if nodes is None and (cores, gpus) != (None, None):
-        raise InvalidValue("cores and gpus are counts a node: say how many nodes")
+        raise InvalidValue("cores and gpus are per node: give the number of nodes")
     for name, value, least in (("procs", procs, 1), ("nodes", nodes, 1), ("cores", cores, 1), ("gpus", gpus, 0)):
         if value is not None:
             check_count(name, value, least)
@@ -163,7 +163,7 @@ class Collector:
     def add(self, job: TraceJob) -> None:
         """Raises LimitExceeded when there are too many."""
         if len(self.jobs) >= self._limit:
-            raise LimitExceeded(f"{self._name} has more than {self._limit} jobs: the limit of one trace; cut it")
+            raise LimitExceeded(f"{self._name} has more than {self._limit} jobs: the limit of one trace")
         self.jobs.append(job)
 
     def fault(self, line: int, why: str, text: str, is_bad: bool) -> None:

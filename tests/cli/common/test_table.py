@@ -53,7 +53,7 @@ def test_no_rows() -> None:
 
 
 def test_all_unknown_fields_are_named() -> None:
-    with pytest.raises(InvalidValue, match="unknown field nix, nope; there is id, name, time"):
+    with pytest.raises(InvalidValue, match="unknown field nix, nope; the fields are id, name, time"):
         parse_format("{nope} {id} {nix}", FIELDS)
 
 

@@ -224,7 +224,7 @@ def test_start_a_daemon(cli, launched: list) -> None:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        ("--fake 2x4 --test-size 2", "--fake and --test-size each say"),
+        ("--fake 2x4 --test-size 2", "--fake and --test-size are mutually exclusive"),
         ("--daemon sleep 1", "--daemon returns at once"),
         ("--scheduler none --scheduler fifo", "exclude each other"),
         ("--R /no/such/file", "does not exist"),

@@ -241,7 +241,7 @@ def test_a_relative_duration(cli, listing, change: str, want: float) -> None:
 def test_update_dry_run_and_no_duration(cli, job) -> None:
     assert cli("update", "-n", "1", "duration=1h").out == '{"attributes.system.duration": 3600.0}\n'
     done = cli("update", "1", "duration=+1h", answers={"job-manager.list": {"jobs": [job(duration=0.0)]}})
-    assert (done.code, done.err) == (1, "fluxsched: update: ƒ2 has no duration that +1h could change\n")
+    assert (done.code, done.err) == (1, "fluxsched: update: ƒ2 has no duration to change by +1h\n")
 
 
 def test_watch_asks_for_what_has_changed_so_many_at_a_time(cli, job, monkeypatch: pytest.MonkeyPatch) -> None:

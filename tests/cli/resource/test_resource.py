@@ -255,7 +255,7 @@ class TestQuestions:
         answers = self.answers(job(), sched=2, depend=1, run=7)
         want = "3 jobs pending: those that no longer fit wait (or are denied, by [policy]).\nGo ahead? [y/N]: "
         done = ask("assign", "0", "debug", stdin="n\n", answers=answers)
-        assert done.err.endswith(f" on node[0-1]\n{want}n\nfluxsched: resource assign: nothing was moved\n")
+        assert done.err.endswith(f" on node[0-1]\n{want}n\nfluxsched: resource assign: no target was moved\n")
         assert ask("exclude", "3", stdin="y\n", answers=answers).err == f"{want}y\n"
         assert ask("include", "2", answers=answers).err == ""
 
@@ -263,7 +263,7 @@ class TestQuestions:
         done = ask("reload", stdin="n\n", answers=self.answers(run=1, sched=1))
         assert (done.code, done.err) == (
             1,
-            "1 job running: those on targets that vanish end.\n"
+            "1 job running: those on removed targets end.\n"
             "1 job pending: those that no longer fit wait (or are denied, by [policy]).\n"
             "Go ahead? [y/N]: n\nfluxsched: resource reload: nothing was reloaded\n",
         )
@@ -274,7 +274,7 @@ class TestQuestions:
     def test_jobs_are_named_and_yes_goes_ahead(self, ask, job) -> None:
         done = ask("exclude", "node1", stdin="y\n", answers=self.answers(job(), job(id=6, ranks="2")))
         assert done.err == (
-            "This ends 1 job at once (--graceful would wait):\n  ƒ6 sleep on node[0-1]\nGo ahead? [y/N]: y\n"
+            "This ends 1 job at once (use --graceful to wait for them):\n  ƒ6 sleep on node[0-1]\nGo ahead? [y/N]: y\n"
         )
         assert (done.out, done.code, done.calls[-1][0]) == ("moved 1\n", 0, "resource.assign")
         assert done.calls[1] == ("job-manager.list", {"states": ["RUN"]})
@@ -283,7 +283,7 @@ class TestQuestions:
     def test_no_moves_nothing(self, ask, job, answer: str) -> None:
         done = ask("assign", "1", "debug", stdin=answer, answers=self.answers(job()))
         assert done.code == 1
-        assert done.err.endswith("fluxsched: resource assign: nothing was moved\n")
+        assert done.err.endswith("fluxsched: resource assign: no target was moved\n")
         assert "resource.assign" not in dict(done.calls)
 
     def test_more_than_a_screenful_is_a_number(self, ask, job) -> None:

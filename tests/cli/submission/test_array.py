@@ -147,19 +147,19 @@ def test_options_are_templates_and_submitted_as_submit_reads_them(cli) -> None:
     [
         ("-n {} true ::: 1 x 2", "input 2 ('x'): Invalid value for '-n'"),
         ("--dependency={} true ::: later", "input 1 ('later'): Invalid value for '--dependency'"),
-        ("echo {3} ::: a b", "input 1 ('a'): {3} in '{3}': there are 1 inputs a job, counted from 0"),
-        ("echo {.nope} ::: a", "no method 'nope': there is %, /, /%, //, and --define"),
+        ("echo {3} ::: a b", "input 1 ('a'): {3} in '{3}': there are 1 inputs per job, counted from 0"),
+        ("echo {.nope} ::: a", "no method 'nope': the methods are %, /, /%, //, and those of --define"),
         ("--define=h=1/int(x) echo {.h} ::: 0", "{.h} in '{.h}': ZeroDivisionError: division by zero"),
         ("--define=h=exit() echo {.h} ::: 0", "{.h} in '{.h}': SystemExit: None"),
         ("--define=h=1+ echo {.h} ::: 0", "'h=1+': invalid syntax"),
         ("--define=1=x echo ::: 0", "'1=x' is not NAME=CODE"),
         ("echo {seq:q} ::: 0", "{seq:q} in '{seq:q}': ValueError"),
-        ("echo :::+ 0", ":::+ links inputs to those before it: there are none"),
+        ("echo :::+ 0", ":::+ links inputs to preceding ones, but there are none"),
         ("echo ::: ", "the inputs are empty"),
-        ("echo :::: ", ":::: is followed by no file"),
+        ("echo :::: ", ":::: is not followed by a file"),
         ("--cc=1 --bcc=1 echo ::: 1", "give --cc or --bcc: not both"),
-        ("--input=- echo ::: 1", "nothing is sent to a job in the background"),
-        ("--sep= echo", "a separator has a character at least"),
+        ("--input=- echo ::: 1", "input cannot be forwarded to a background job"),
+        ("--sep= echo", "a separator cannot be empty"),
         ("echo", "the inputs of - are empty"),
         ("--nope echo ::: 1", "No such option"),
     ],
@@ -187,9 +187,9 @@ def test_jobs_inputs_and_combinations_are_bounded(cli, monkeypatch: pytest.Monke
     monkeypatch.setattr("fluxsched.cli.submission.array.COPIES_MAX", 5)
     monkeypatch.setattr("fluxsched.cli.submission.bulksubmit.INPUT_CHARS_MAX", 10)
     for words, text in (
-        (("a", ":::", *"12345"), "5 inputs in one list are above the limit of 4"),
+        (("a", ":::", *"12345"), "5 inputs in one list exceed the limit of 4"),
         (("a", ":::", *"123", ":::", *"12"), "more than 4 combinations: submit them in parts"),
-        (("--cc=1-3", "a", ":::", *"12"), "6 jobs are above the limit of 5 at a time"),
+        (("--cc=1-3", "a", ":::", *"12"), "6 jobs exceed the limit of 5 at a time"),
         (("a",), "inputs: - has more than 10 characters"),
     ):
         done = cli("bulksubmit", *words, stdin="x" * 11)
@@ -208,6 +208,6 @@ def test_inputs_that_can_never_run_are_all_named_and_each_shape_is_asked_about_o
     assert done.err == (
         "fluxsched: bulksubmit: input 2 ('9'): can never run: needs 9 slots; there are 4; "
         "input 4 ('8'): can never run: needs 8 slots; there are 4; "
-        "--allow-infeasible submits it, to wait until it can\n"
+        "use --allow-infeasible to submit it and wait until it can\n"
     )
     assert [topic for topic, _ in done.calls] == ["feasibility.check"] * 3

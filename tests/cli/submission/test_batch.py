@@ -58,7 +58,7 @@ def test_batch_of_nodes_alone_is_exclusive_as_in_flux(cli: Any) -> None:
     assert dry(cli, "batch", "-n2", "plain.sh").job_name == "plain.sh"
     found = cli("batch", "plain.sh")
     assert found.code == 2
-    assert "say how much it needs: -n SLOTS, or -N NODES" in found.err
+    assert "give the resources: -n SLOTS, or -N NODES" in found.err
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,11 @@ def test_batch_wrap_and_stdin(cli: Any, words: list[str], stdin: str | None, scr
         (b"#!/bin/sh\n#flux: -N2x\n", "bad.sh: line 2: Invalid value for '-N' / '--nodes'"),
         (b"#!/bin/sh\n\n#flux: --nosuch\n", "bad.sh: line 3: No such option"),
         (b"#!/bin/sh\n#flux: -n2 foo\n", "bad.sh: line 2: 'foo' is no option"),
-        (b"#!/bin/sh\n#flux: --help\n", "bad.sh: line 2: --help is for the command line"),
+        (b"#!/bin/sh\n#flux: --help\n", "bad.sh: line 2: --help is only for the command line"),
         (b'#!/bin/sh\n#flux: "-n2\n', "bad.sh: line 2: quote"),
         (b"#!/bin/sh\n#flux: -n1\ntrue\n#flux: -n2\n", "bad.sh: line 4: 'flux:' after line 3"),
         (b"echo\n", "bad.sh does not begin with #!"),
-        (b"#!/bin/sh\n\xff\n", "bad.sh is not UTF-8 text"),
+        (b"#!/bin/sh\n\xff\n", "bad.sh is not a script: it is not UTF-8 text"),
         (b"\x7fELF\0\0", "bad.sh is a program, not a script: use --wrap bad.sh"),
         (b"#!" + b"x" * SCRIPT_BYTES_MAX, "bad.sh: a script of 1048577 bytes is above the limit of 1048576"),
     ],
@@ -118,7 +118,7 @@ def test_batch_conf_is_put_together_and_stored(cli: Any) -> None:
 
 @pytest.mark.parametrize(
     ("conf", "error"),
-    [("nosuch", "'nosuch' is no KEY=VALUE and no file"), (".x=1", "'' is not a dotted key"), ("x\ny", "is not TOML")],
+    [("nosuch", "'nosuch' is neither KEY=VALUE nor"), (".x=1", "'' is not a dotted key"), ("x\ny", "is not TOML")],
 )
 def test_batch_conf_that_is_none(cli: Any, conf: str, error: str) -> None:
     found = cli("batch", "-n1", "--conf", conf, "plain.sh")
@@ -162,7 +162,7 @@ def test_alloc_says_why_an_instance_did_not_come_up(cli: Any) -> None:
     }
     found = cli("alloc", "-n1", answers=answers)
     assert found.code == 1
-    assert found.err == "no config\nfluxsched: alloc: ƒ6: the instance did not come up: exception exec: no\n"
+    assert found.err == "no config\nfluxsched: alloc: ƒ6: the instance did not start: exception exec: no\n"
 
 
 @pytest.mark.parametrize(
@@ -176,9 +176,9 @@ def test_alloc_says_why_an_instance_did_not_come_up(cli: Any) -> None:
 def test_uri_of_a_job_that_is_no_running_instance(cli: Any, events: list[dict[str, Any]]) -> None:
     found = cli("uri", "5", answers={"job-manager.lookup": {"id": 5, "eventlog": events}})
     assert (found.code, found.out) == (1, "")
-    assert "ƒ6 is no running instance" in found.err
+    assert "ƒ6 is not a running instance" in found.err
 
 
 def test_parent_of_an_instance_that_is_in_no_other(cli: Any) -> None:
     found = cli("--parent", "jobs", answers={"instance.info": {"uri": "ipc:///x", "level": 0, "parent": None}})
-    assert (found.code, found.err) == (1, "fluxsched: --parent: the instance ipc:///x is in no other one\n")
+    assert (found.code, found.err) == (1, "fluxsched: --parent: the instance ipc:///x has no enclosing instance\n")

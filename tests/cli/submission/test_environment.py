@@ -81,7 +81,7 @@ def test_what_is_not_utf8_is_left_out_with_a_warning(cli, monkeypatch: pytest.Mo
     monkeypatch.setattr(job_environment.os, "environ", {"KEPT": "ü", "LATIN": LATIN, LATIN: "1", "": "nameless"})
     done = cli("submit", "--dry-run", "--cc=1-2", "true")
     assert done.err == (
-        "fluxsched: submit: left out of the job's environment, because it is not UTF-8 text: LATIN, caf\\xe9, ''\n"
+        "fluxsched: submit: omitted from the job's environment, because it is not UTF-8 text: LATIN, caf\\xe9, ''\n"
     )
     for line in done.out.splitlines():
         assert json.loads(line)["attributes"]["system"]["environment"].keys() == {"KEPT", "FLUX_JOB_CC"}

@@ -19,7 +19,7 @@ def test_what_can_never_run_is_refused_and_not_submitted(cli: Cli, command: str)
     done = cli(command, "-N9", "true", answers={"feasibility.check": NEVER})
     assert done.code == 1
     assert done.err == (
-        f"fluxsched: {command}: can never run: {NEVER}; --allow-infeasible submits it, to wait until it can\n"
+        f"fluxsched: {command}: can never run: {NEVER}; use --allow-infeasible to submit it and wait until it can\n"
     )
     [(topic, payload)] = done.calls
     assert topic == "feasibility.check"

@@ -140,7 +140,7 @@ def test_a_shell_option_that_nobody_reads_is_told_of_once(cli) -> None:
     options = ("-obogus", "-ooutput.limit=1G", "-opmi=off", "-ooutput.stdout.type=kvs")
     done = cli("submit", "--cc=1-3", *options, "--dry-run", "true")
     assert done.code == 0
-    said = "ignored, because nothing here reads such shell options: bogus, output.limit; read are "
+    said = "ignoring unsupported shell options: bogus, output.limit; supported are "
     assert done.err == f"fluxsched: submit: {said}pmi, input.stdin, output.stdout, output.stderr, env-expand\n"
     assert json.loads(done.out.splitlines()[2])["attributes"]["system"]["shell"]["options"]["bogus"] == 1
 
@@ -155,7 +155,10 @@ def test_an_infinite_time_limit_is_none(made) -> None:
         ("", "Missing argument 'COMMAND...'"),
         ("-n 0 true", "0 is not in the range"),
         ("-t soon true", "soon"),
-        ("-t 01:30:00 true", "time limit '01:30:00' is not minutes, as 90, nor a number with a unit: 30s, 1.5h, 2d"),
+        (
+            "-t 01:30:00 true",
+            "time limit '01:30:00' is neither minutes, such as 90, nor a number with a unit, such as 30s, 1.5h, 2d",
+        ),
         ("-N two true", "'two' is not a valid whole number"),
         ("--urgency 99 true", "urgency '99' is not 0..31, hold, default, expedite"),
         ("--dependency later true", "'later' is not SCHEME:VALUE"),
@@ -225,7 +228,7 @@ def test_interrupting_run_cancels_and_attach_does_not(cli) -> None:
     done = cli("run", "true", answers=answers)
     assert (done.code, done.calls[-1]) == (130, ("job-manager.cancel", {"id": 1, "note": "interrupted by user"}))
     done = cli("job", "attach", "1", answers=answers)
-    assert (done.code, "detached: ƒ2 goes on" in done.err, len(done.calls)) == (130, True, 1)
+    assert (done.code, "detached: ƒ2 continues" in done.err, len(done.calls)) == (130, True, 1)
 
 
 def test_run_dry_run(cli) -> None:

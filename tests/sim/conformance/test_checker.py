@@ -26,7 +26,7 @@ def test_rounding_excuses_who_waits_as_it_excuses_who_starts() -> None:
     harness.checker.promised[2] = harness.now_s - LATE_S / 2
     harness.decide()
     harness.checker.promised[2] = harness.now_s - LATE_S * 2
-    with pytest.raises(RuleBroken, match=r"job ƒ3, the first in line, was to start 2e-06 s ago and still waits"):
+    with pytest.raises(RuleBroken, match=r"job ƒ3, the first in line, should have started 2e-06 s ago and still waits"):
         harness.decide()
 
 

@@ -181,10 +181,10 @@ def test_groups_and_queues_of_a_configuration(trace_of: Rows, tmp_path) -> None:
 def test_the_machine_is_said_once(trace_of: Rows, four_nodes: ResourceSet) -> None:
     trace = trace_of((0, 1, 1, 1))
     for options, why in (
-        ({}, "does not say what it ran on"),
+        ({}, "does not define a machine"),
         ({"procs": 1, "nodes": 1}, "procs and nodes"),
         ({"procs": -1}, "procs -1 is not a count of at least 1"),
-        ({"cores": 2}, "say how many nodes"),
+        ({"cores": 2}, "give the number of nodes"),
         ({"procs": 0}, "procs 0 is not a count"),
         ({"resources": four_nodes, "procs": 2}, "give no procs"),
         ({"resources": "/nowhere/R.json"}, "cannot be read"),
@@ -223,10 +223,10 @@ def test_a_result_in_a_session(trace_of: Rows) -> None:
 @pytest.mark.parametrize(
     ("trace", "why"),
     [
-        (5, "^5 is no trace: give a file's name, a Trace, or TraceJobs$"),
-        (None, "^None is no trace"),
-        ([1, 2], "^1 is no TraceJob$"),
-        (["x" * 1000], r"^'x+\.\.\.x+' is no TraceJob$"),
+        (5, "^5 is not a trace: give a file name, a Trace, or TraceJobs$"),
+        (None, "^None is not a trace"),
+        ([1, 2], "^1 is not a TraceJob$"),
+        (["x" * 1000], r"^'x+\.\.\.x+' is not a TraceJob$"),
     ],
 )
 def test_what_is_no_trace_is_refused(trace: object, why: str) -> None:
@@ -237,7 +237,7 @@ def test_what_is_no_trace_is_refused(trace: object, why: str) -> None:
 
 @pytest.mark.parametrize("policy", [3, None, Fifo])
 def test_what_is_no_policy_is_refused(trace_of: Rows, policy: object) -> None:
-    with pytest.raises(InvalidValue, match="is no policy: give a name, or an object with `name` and `schedule`"):
+    with pytest.raises(InvalidValue, match="is not a policy: give a name, or an object with `name` and `schedule`"):
         run(trace_of((0, 1, 1, 1)), policy, procs=1)  # type: ignore[arg-type]
 
 

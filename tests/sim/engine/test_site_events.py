@@ -52,7 +52,7 @@ def test_steps_in_order_of_time_then_of_lines(four_nodes: ResourceSet, tmp_path:
         ('{"at": -1, "do": "drain", "targets": "0"}', "at: duration"),
         ('{"at": "inf", "do": "drain", "targets": "0"}', "at: give a finite time"),
         ('{"at": 1, "do": "drain", "targets": "7"}', "unknown ranks 7"),
-        ('{"at": 1, "do": "drain", "targets": ""}', "targets are none"),
+        ('{"at": 1, "do": "drain", "targets": ""}', "no targets"),
         ('{"at": 1, "do": "drain", "targets": "x1"}', "unknown hosts x1"),
         ('{"at": 1, "do": "drain", "targets": 7}', "targets is not a text"),
     ],

@@ -43,7 +43,7 @@ def test_a_header_and_jobs() -> None:
 def test_a_jobspec_says_it_all() -> None:
     (job,) = read({**JOB, "jobspec": {"version": 1}}).jobs
     assert job.ask == Ask(jobspec='{"version": 1}')
-    assert read({**JOB, "jobspec": {}, "cores": 2}).faults[0].why.startswith("cores beside jobspec")
+    assert read({**JOB, "jobspec": {}, "cores": 2}).faults[0].why.startswith("cores cannot be combined with jobspec")
 
 
 @pytest.mark.parametrize(

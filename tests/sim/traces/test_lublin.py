@@ -68,11 +68,11 @@ def test_nodes_of_cores() -> None:
         ({"procs": 0}, "procs 0 is not a count of at least 1"),
         ({"nodes": 1, "cores": 0}, "cores 0 is not a count of at least 1"),
         ({"users": 0}, "users 0 is not a count of at least 1"),
-        ({"load": 0}, "load 0 is not a number above 0: it is the demand in parts of the machine, as 0.8"),
+        ({"load": 0}, "load 0 is not a number above 0: give the demand as a fraction of the machine, such as 0.8"),
         ({"load": float("inf")}, "load inf is not"),
         ({"load": float("nan")}, "load nan is not"),
-        ({"procs": 4, "nodes": 4}, "procs and nodes each say what the machine is: give one of them"),
-        ({"cores": 4}, "cores and gpus are counts a node: say how many nodes"),
+        ({"procs": 4, "nodes": 4}, "procs and nodes are mutually exclusive: each defines the machine"),
+        ({"cores": 4}, "cores and gpus are per node: give the number of nodes"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], why: str) -> None:

@@ -67,7 +67,7 @@ def test_floats_and_zero_run_times_are_legal(fields: dict[str, object], job: tup
         ("", None),
         (WHOLE + " 1", "19 fields, not 18"),
         ("9" * 5000, "too many fields, not 18"),
-        (line(run_s="x"), "field 4 (run_s) is no number"),
+        (line(run_s="x"), "field 4 (run_s) is not a number"),
         (line(run_s="nan"), "field 4 (run_s) is nan: only -1 is unknown"),
         (line(wait_s="inf"), "field 3 (wait_s) is inf: only -1 is unknown"),
         (line(run_s=-5), "field 4 (run_s) is -5: only -1 is unknown"),
@@ -91,7 +91,7 @@ def test_what_cannot_be_read_is_bad(text: str, why: str | None) -> None:
         ({"procs_requested": 0, "procs": 0}, "0 processors"),
         ({"procs_requested": 2.5}, "2.5 processors"),
         ({"job": -1}, "job not known"),
-        ({"status": 3}, "a part of a job that was checkpointed"),
+        ({"status": 3}, "part of a checkpointed job"),
     ],
 )
 def test_what_cannot_be_simulated_is_left_out(fields: dict[str, object], why: str) -> None:
