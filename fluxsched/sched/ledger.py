@@ -51,7 +51,7 @@ class Holding:
         """What of it is on these targets."""
         for at, word, cores, gpus, amounts in self.blocks:
             if mine := word & words.get(at, 0):
-                yield at, mine, cores, gpus, amounts
+                yield Block(at, mine, cores, gpus, amounts)
 
 
 class Ledger:
@@ -214,9 +214,9 @@ class Ledger:
         jobid = holding.jobid
         self.holdings[jobid] = holding
         for block in holding.blocks:
-            jobs = self._by_word.get(block[0])
+            jobs = self._by_word.get(block.at)
             if jobs is None:
-                self._by_word[block[0]] = {jobid}
+                self._by_word[block.at] = {jobid}
             else:
                 jobs.add(jobid)
 
@@ -225,10 +225,10 @@ class Ledger:
         jobid = holding.jobid
         for pool, mine in self._each_pool(blocks):
             pool.give(mine)
-        kept = {block[0] for block in left} if left else ()
+        kept = {block.at for block in left} if left else ()
         for block in blocks:
-            if block[0] not in kept:
-                self._by_word[block[0]].discard(jobid)
+            if block.at not in kept:
+                self._by_word[block.at].discard(jobid)
         if left:
             holding.blocks = left
         else:
@@ -239,7 +239,7 @@ class Ledger:
         """Each pool with what it is told: all of it, but of the countables that all share only the first one hears."""
         for pool in self._pools:
             yield pool, blocks
-            if blocks and blocks[-1][0] == NO_TARGET:
+            if blocks and blocks[-1].at == NO_TARGET:
                 blocks = blocks[:-1]
 
     def _emptied(self, jobid: int, blocks: Blocks) -> list[int]:
@@ -288,14 +288,15 @@ def _once_each(blocks: Blocks) -> bool:
 
 def _without(holding: Holding, blocks: Blocks) -> Blocks:
     """What is left when these are freed. Raises RemoteProtocolError naming the ranks that are not held like that."""
-    held = {(at, *ids): word for at, word, *ids in joined(on_targets(holding.blocks))}
+    blocks_held = joined(on_targets(holding.blocks))
+    held = {(at, cores, gpus, amounts): word for at, word, cores, gpus, amounts in blocks_held}
     wrong: dict[int, int] = {}
-    for at, word, *ids in blocks:
-        have = held.get((at, *ids), 0)
+    for at, word, cores, gpus, amounts in blocks:
+        have = held.get((at, cores, gpus, amounts), 0)
         if word & ~have:
             wrong[at] = wrong.get(at, 0) | word & ~have
-        held[(at, *ids)] = have & ~word
+        held[at, cores, gpus, amounts] = have & ~word
     if wrong:
         ranks = Idset(mask_of(wrong))
         raise RemoteProtocolError(f"free of job {holding.jobid}: it does not hold this on ranks {ranks}")
-    return tuple([(at, word, *ids) for (at, *ids), word in held.items() if word])  # type: ignore[misc]
+    return tuple([Block(at, word, cores, gpus, amounts) for (at, cores, gpus, amounts), word in held.items() if word])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from fluxsched.core.idset import Idset
 from fluxsched.sched.effects import CHILDREN_CACHED_MAX, children, grouped
+from fluxsched.sched.pool.placement import Block
 
 
 def test_targets_with_equal_children_are_joined() -> None:
-    blocks = [(0, 0b110, 3, 0, ()), (0, 0b1000, 1, 0, ()), (1, 0b1, 3, 0, ())]
+    blocks = [Block(0, 0b110, 3, 0), Block(0, 0b1000, 1, 0), Block(1, 0b1, 3, 0)]
     assert grouped(blocks) == [(Idset.parse("1-2,512"), children(3, 0)), (3, children(1, 0))]
 
 

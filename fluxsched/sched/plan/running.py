@@ -94,7 +94,7 @@ class RunningJobs:
 
     def usable(self, blocks: Iterable[Block]) -> bool:
         """Whether all their targets are here and up."""
-        return all(not block[1] & ~self._usable.get(block[0], 0) for block in blocks)
+        return all(not block.word & ~self._usable.get(block.at, 0) for block in blocks)
 
     def usable_for(self, request: Request) -> dict[int, int]:
         """The usable targets that the request's constraint allows, word by word."""
@@ -202,7 +202,7 @@ class RunningJobs:
             self.shared.discard(jobid)
         weight = counted = 0
         for block in holding.blocks:
-            at, word, cores = block[0], block[1], block[2].bit_count()
+            at, word, cores = block.at, block.word, block.cores.bit_count()
             counted |= word & self._counted.get(at, 0)
             weight += (word & self._usable.get(at, 0)).bit_count() * cores
             if cores != self.each and at != NO_TARGET:
@@ -239,9 +239,10 @@ def touches(blocks: Iterable[Block], others: Iterable[Block]) -> bool:
     """Whether some core or GPU of a target is in both, or countables of one target, or of the instance, are."""
     by_word: dict[int, list[Block]] = {}
     for block in others:
-        by_word.setdefault(block[0], []).append(block)
+        by_word.setdefault(block.at, []).append(block)
     return any(
-        (word & other[1] or at == NO_TARGET) and (cores & other[2] or gpus & other[3] or (amounts and other[4]))
-        for at, word, cores, gpus, amounts in blocks
-        for other in by_word.get(at, ())
+        (one.word & other.word or one.at == NO_TARGET)
+        and (one.cores & other.cores or one.gpus & other.gpus or (one.amounts and other.amounts))
+        for one in blocks
+        for other in by_word.get(one.at, ())
     )

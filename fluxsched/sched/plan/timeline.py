@@ -83,7 +83,7 @@ class IdLayout:
     def blocks(self, ids: int) -> Blocks:
         """The same, as a pool takes and gives it."""
         parts = self.parts(ids)
-        return tuple([(rank >> WORD_SHIFT, 1 << (rank & LOW_BITS), cores, gpus, ()) for rank, cores, gpus in parts])
+        return tuple([Block(rank >> WORD_SHIFT, 1 << (rank & LOW_BITS), cores, gpus) for rank, cores, gpus in parts])
 
 
 Projection: TypeAlias = Callable[[IdLayout, Iterable[int], float], tuple[int, Mapping[float, int]]]

@@ -77,7 +77,7 @@ def slots_of_idle(request: Request, targets: TargetClass) -> int:
     return slots_on(request, targets.cores, targets.gpus, targets.amounts)
 
 
-class Prepared(NamedTuple):
+class Prepared:
     """A shape and its choice, with all that can be worked out before anything is placed.
 
     `free_index` is set if the shape asks for one target and its choice is one whole target class: then `best` and
@@ -86,15 +86,18 @@ class Prepared(NamedTuple):
     `wanted` whole targets of one target class: then any idle ones fit, whatever the placement.
     """
 
-    shape: Shape
-    choice: Choice
-    free_index: FreeIndex | None = None
-    best: int = 0
-    worst: int = 0
-    cores: int = 0
-    gpus: int = 0
-    nslots: int = 0
-    first_cores: int = 0
-    first_gpus: int = 0
-    whole: TargetClass | None = None
-    wanted: int = 0
+    __slots__ = (
+        "best", "choice", "cores", "first_cores", "first_gpus", "free_index", "gpus", "nslots", "shape", "wanted",
+        "whole", "worst",
+    )  # fmt: skip
+
+    def __init__(self, shape: Shape, choice: Choice) -> None:
+        self.shape = shape
+        self.choice = choice
+        self.free_index: FreeIndex | None = None
+        self.best = self.worst = 0
+        self.cores = self.gpus = 0
+        self.first_cores = self.first_gpus = 0
+        self.whole: TargetClass | None = None
+        self.wanted = 0
+        self.nslots = 0

@@ -52,18 +52,18 @@ def find_fit(pool: Pool, shape: Shape, placement: str, preferred: Preferred | No
         prepared = pool.prepared[shape.number]
     except KeyError:
         prepared = _prepare(pool, shape)
-    _, _, index, best, worst, need_cores, need_gpus, nslots, first_cores, first_gpus, whole, wanted = prepared
+    index = prepared.free_index
     if index is None or preferred is not None:
-        if whole is not None and preferred is None:
-            return _idle(shape, whole, wanted, nslots)
+        if prepared.whole is not None and preferred is None:
+            return _idle(shape, prepared.whole, prepared.wanted, prepared.nslots)
         return _search(pool, prepared, placement, preferred)
     while True:
         if placement == BEST_FIT:
-            some, order = index.best & best, index.by_best
+            some, order = index.best & prepared.best, index.by_best
         elif placement == WORST_FIT:
-            some, order = (index.spread() if index.worst is None else index.worst) & worst, index.by_worst
+            some, order = (index.spread() if index.worst is None else index.worst) & prepared.worst, index.by_worst
         else:
-            at, word = index.first(best)
+            at, word = index.first(prepared.best)
             if word:
                 break
             return None
@@ -79,16 +79,17 @@ def find_fit(pool: Pool, shape: Shape, placement: str, preferred: Preferred | No
     lowest_id = (word & -word).bit_length() - 1
     partial = pool.partials[at][lowest_id]
     if partial is None:  # it is idle
-        return _fits(Fits, (shape, ((at, BITS[lowest_id], first_cores, first_gpus, ()),), nslots))
-    cores, gpus, level = partial
-    if need_cores != level.cores:
-        cores = cores & -cores if need_cores == 1 else lowest(cores, need_cores)
-    if need_gpus != level.gpus:
-        gpus = gpus & -gpus if need_gpus == 1 else lowest(gpus, need_gpus)
-    return _fits(Fits, (shape, ((at, BITS[lowest_id], cores, gpus, ()),), nslots))
+        cores, gpus = prepared.first_cores, prepared.first_gpus
+    else:
+        cores, gpus, level = partial
+        if prepared.cores != level.cores:
+            cores = cores & -cores if prepared.cores == 1 else lowest(cores, prepared.cores)
+        if prepared.gpus != level.gpus:
+            gpus = gpus & -gpus if prepared.gpus == 1 else lowest(gpus, prepared.gpus)
+    return _tuple(Fits, (shape, (_tuple(Block, (at, BITS[lowest_id], cores, gpus, ())),), prepared.nslots))
 
 
-_fits = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once an allocation
+_tuple = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once an allocation
 
 
 def infeasible(pool: Pool, request: Request) -> str | None:
@@ -155,17 +156,17 @@ def _idle(shape: Shape, targets: TargetClass, n: int, nslots: int) -> Fits | Non
     at = (idle.top & -idle.top).bit_length() - 1
     word = idle.words[at]
     if word.bit_count() >= n:  # mostly one word will do
-        return _fits(Fits, (shape, ((at, lowest(word, n), cores, gpus, ()),), nslots))
+        return _tuple(Fits, (shape, (_tuple(Block, (at, lowest(word, n), cores, gpus, ())),), nslots))
     blocks: list[Block] = []
     for at, word in idle.filled():
         have = word.bit_count()
         if have > n:
             word, have = lowest(word, n), n
-        blocks.append((at, word, cores, gpus, ()))
+        blocks.append(_tuple(Block, (at, word, cores, gpus, ())))
         n -= have
         if not n:
             break
-    return _fits(Fits, (shape, tuple(blocks), nslots))
+    return _tuple(Fits, (shape, tuple(blocks), nslots))
 
 
 def _by_nodes(
@@ -198,31 +199,32 @@ def _prepare(pool: Pool, shape: Shape) -> Prepared:
         pool.prepared.clear()
     request = shape.request
     choice = pool.choice(request.constraint)
-    prepared = Prepared(shape, choice)
+    prepared = pool.prepared[shape.number] = Prepared(shape, choice)
     if request.slots.is_fixed and not request.shared and len(choice) == 1 and choice[0].only is None:
-        prepared = _prepare_whole(prepared, choice[0].targets, choice[0].size)
-    pool.prepared[shape.number] = prepared
+        _prepare_for_class(prepared, choice[0].targets, choice[0].size)
     return prepared
 
 
-def _prepare_whole(prepared: Prepared, targets: TargetClass, size: int) -> Prepared:
-    """The same for a request whose choice is one whole class, of `size` targets."""
+def _prepare_for_class(prepared: Prepared, targets: TargetClass, size: int) -> None:
+    """The same where the choice is one whole class, of `size` targets."""
     request = prepared.shape.request
     slots, nodes = request.slots.min, request.nodes
     is_alone = nodes.max == 1 if nodes is not None else slots == 1 or size == 1
-    nslots = slots if is_alone or nodes is not None else 1
-    need = need_of(request, nslots)
+    prepared.nslots = slots if is_alone or nodes is not None else 1
+    need = need_of(request, prepared.nslots)
     cores, gpus = need.on(targets)
     if not need.fits_ever(targets) or need.amounts_on(targets):
-        return prepared
+        return
     if is_alone:
-        ids = (0, 0) if targets.mixed else (lowest(targets.all_cores, cores), lowest(targets.all_gpus, gpus))
-        masks = targets.index.fitting(cores, gpus)
-        return Prepared(prepared.shape, prepared.choice, targets.index, *masks, cores, gpus, nslots, *ids)
+        prepared.free_index = targets.index
+        prepared.best, prepared.worst = targets.index.fitting(cores, gpus)
+        prepared.cores, prepared.gpus = cores, gpus
+        if not targets.mixed:
+            prepared.first_cores, prepared.first_gpus = lowest(targets.all_cores, cores), lowest(targets.all_gpus, gpus)
+        return
     if (cores, gpus) != (targets.cores, targets.gpus) or targets.mixed:
-        return prepared
-    if nodes is None:
-        return prepared._replace(whole=targets, wanted=slots, nslots=slots) if request.cores == cores else prepared
-    if nodes.is_fixed:
-        return prepared._replace(whole=targets, wanted=nodes.min, nslots=nodes.min * nslots)
-    return prepared
+        return
+    if nodes is None and request.cores == cores:
+        prepared.whole, prepared.wanted, prepared.nslots = targets, slots, slots
+    elif nodes is not None and nodes.is_fixed:
+        prepared.whole, prepared.wanted, prepared.nslots = targets, nodes.min, nodes.min * slots

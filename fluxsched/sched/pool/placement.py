@@ -28,10 +28,19 @@ FIRST_FIT = "first-fit"
 
 PLACEMENTS = (WORST_FIT, BEST_FIT, FIRST_FIT)
 
-Block: TypeAlias = tuple[int, int, int, int, Amounts]
-"""(at, word, cores, gpus, amounts): the same core and GPU ids, as masks, and the same amounts of countables of each
-target in `word`, whose lowest bit is rank 512 * at. A tuple without a name, since one is made for every allocation;
-whoever is not in a hurry uses `parts_in`. A job's blocks have each of its targets once."""
+
+class Block(NamedTuple):
+    """What a job has on some targets of a word, the same on each of them: core and GPU ids as masks, and amounts.
+
+    The lowest bit of `word` is rank 512 * `at`. A job's blocks name each of its targets once.
+    """
+
+    at: int
+    word: int
+    cores: int
+    gpus: int
+    amounts: Amounts = ()
+
 
 Blocks: TypeAlias = tuple[Block, ...]
 
@@ -58,22 +67,22 @@ def parts_in(blocks: Iterable[Block]) -> Iterator[Part]:
 
 def blocks_of(parts: Iterable[Part]) -> Blocks:
     """Parts with equal contents joined word by word, in the order of their first."""
-    return joined([(p.rank >> WORD_SHIFT, 1 << (p.rank & LOW_BITS), p.cores, p.gpus, p.amounts) for p in parts])
+    return joined([Block(p.rank >> WORD_SHIFT, 1 << (p.rank & LOW_BITS), p.cores, p.gpus, p.amounts) for p in parts])
 
 
 def instance_block(amounts: Amounts) -> Blocks:
     """The block of no target, none if there are no amounts."""
-    return ((NO_TARGET, 0, 0, 0, amounts),) if amounts else ()
+    return (Block(NO_TARGET, 0, 0, 0, amounts),) if amounts else ()
 
 
 def instance_amounts(blocks: Blocks) -> Amounts:
     """What is in the block of no target, which is the last one if a job has it."""
-    return blocks[-1][4] if blocks and blocks[-1][0] == NO_TARGET else ()
+    return blocks[-1].amounts if blocks and blocks[-1].at == NO_TARGET else ()
 
 
 def on_targets(blocks: Iterable[Block]) -> list[Block]:
     """All but the block of no target."""
-    return [block for block in blocks if block[0] != NO_TARGET]
+    return [block for block in blocks if block.at != NO_TARGET]
 
 
 def joined(blocks: Iterable[Block]) -> Blocks:
@@ -82,7 +91,7 @@ def joined(blocks: Iterable[Block]) -> Blocks:
     for at, word, cores, gpus, amounts in blocks:
         key = (at, cores, gpus, amounts)
         words[key] = words.get(key, 0) | word
-    return tuple([(at, word, cores, gpus, amounts) for (at, cores, gpus, amounts), word in words.items()])
+    return tuple([Block(at, word, cores, gpus, amounts) for (at, cores, gpus, amounts), word in words.items()])
 
 
 def blocks_in(resources: ResourceSet, without: Idset | None = None) -> Blocks:
@@ -92,7 +101,7 @@ def blocks_in(resources: ResourceSet, without: Idset | None = None) -> Blocks:
         ranks = entry.ranks if without is None else entry.ranks - without
         cores, gpus = entry.children.cores.mask, entry.children.gpus.mask
         amounts = entry.children.amounts
-        found += [(at, word, cores, gpus, amounts) for at, word in words_of(ranks.mask)]
+        found += [Block(at, word, cores, gpus, amounts) for at, word in words_of(ranks.mask)]
     return (*found, *instance_block(resources.shared))
 
 

@@ -128,13 +128,13 @@ class Pool:
             for members, targets in pairs:
                 busy = 0 if targets.countables else targets.busy.words.get(at, 0) & members
                 if busy:
-                    found.append((at, busy, targets.all_cores, targets.all_gpus, ()))
+                    found.append(Block(at, busy, targets.all_cores, targets.all_gpus, ()))
                 for id in ids_of(members ^ busy):
                     rank = at << WORD_SHIFT | id
                     (all_cores, all_gpus), (cores, gpus) = targets.ids(rank), targets.free_ids(rank)
                     taken = less(targets.amounts, targets.free_amounts(rank)) if targets.countables else ()
                     if all_cores != cores or all_gpus != gpus:
-                        found.append((at, 1 << id, all_cores ^ cores, all_gpus ^ gpus, taken))
+                        found.append(Block(at, 1 << id, all_cores ^ cores, all_gpus ^ gpus, taken))
         return found
 
     def add(self, resources: ResourceSet, up: Idset) -> None:
@@ -217,13 +217,17 @@ class Pool:
 
     def take(self, blocks: Blocks) -> bool:
         """Marks all of this busy, if all of it is free and may be used; else changes nothing and returns False."""
-        single, done = self._single, 0
+        single = self._single
         for block in blocks:
-            targets = single.get(block[0])
-            if not (self._take_cut(block) if targets is None else targets.take(block)):
-                self.give(blocks[:done])
+            at, word, cores, gpus, amounts = block
+            targets = single.get(at)
+            if targets is None:
+                taken = self._take_cut(at, word, cores, gpus, amounts)
+            else:
+                taken = targets.take(at, word, cores, gpus, amounts)
+            if not taken:
+                self.give(blocks[: blocks.index(block)])
                 return False
-            done += 1  # noqa: SIM113 - enumerate makes two objects a call, and most calls are of one block
         return True
 
     def give(self, blocks: Iterable[Block]) -> None:
@@ -232,14 +236,13 @@ class Pool:
         Raises LocalProtocolError where something is free already.
         """
         single = self._single
-        for block in blocks:
-            targets = single.get(block[0])
-            if targets is None or not targets.give(block):
-                self._give_cut(block)
+        for at, word, cores, gpus, amounts in blocks:
+            targets = single.get(at)
+            if targets is None or not targets.give(at, word, cores, gpus, amounts):
+                self._give_cut(at, word, cores, gpus, amounts)
 
-    def _take_cut(self, block: Block) -> bool:
+    def _take_cut(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts) -> bool:
         """Takes one block class by class."""
-        at, word, cores, gpus, amounts = block
         if at == NO_TARGET:
             if self.instance_countables.lacking(amounts):
                 return False
@@ -249,22 +252,21 @@ class Pool:
         for members, targets in self._classes.by_word.get(at, ()):
             mine = word & members
             if mine:
-                if not targets.take((at, mine, cores, gpus, amounts)):
+                if not targets.take(at, mine, cores, gpus, amounts):
                     break
                 done |= mine
         if done == word:
             return True
-        self._give_cut((at, done, cores, gpus, amounts))
+        self._give_cut(at, done, cores, gpus, amounts)
         return False
 
-    def _give_cut(self, block: Block) -> None:
+    def _give_cut(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts) -> None:
         """Gives one block class by class, and ignores what is not counted."""
-        at, word, cores, gpus, amounts = block
         if at == NO_TARGET:
             self.instance_countables.give(amounts)
         for members, targets in self._classes.by_word.get(at, ()):
             mine = word & members
-            if mine and not targets.give((at, mine, cores, gpus, amounts)):
+            if mine and not targets.give(at, mine, cores, gpus, amounts):
                 raise _bug(at, mine, cores, gpus, "are free already")
 
     def claim(self, blocks: Blocks) -> None:
@@ -275,14 +277,14 @@ class Pool:
         self.instance_countables.claim(instance_amounts(blocks))
         single = self._single
         for block in blocks:
-            targets = single.get(block[0])
-            if targets is None or not targets.take(block):
+            targets = single.get(block.at)
+            if targets is None or not targets.take(*block):
                 self._claim_cut(block)
 
     def _claim_cut(self, block: Block) -> None:
         for targets, at, word, cores, gpus, amounts in self._counted((block,)):
             up = word & ~self._down.get(at, 0)
-            if up and (cores or gpus) and not targets.take((at, up, cores, gpus, ())):
+            if up and (cores or gpus) and not targets.take(at, up, cores, gpus):
                 raise _bug(at, up, cores, gpus, "are not free")
             for id in ids_of(word ^ up):
                 if not targets.take_down(at, 1 << id, cores, gpus):
@@ -297,14 +299,14 @@ class Pool:
         for targets, at, word, cores, gpus, amounts in self._counted(blocks):
             idle = word & targets.idle.words.get(at, 0) if not amounts else 0
             if idle:
-                found.append((at, idle, cores, gpus, amounts))
+                found.append(Block(at, idle, cores, gpus, amounts))
             for id in ids_of((word ^ idle) & ~self._down.get(at, 0)):
                 rank = at << WORD_SHIFT | id
                 free_cores, free_gpus = targets.free_ids(rank)
                 left = [(kind, min(n, targets.countables[kind].left(rank))) for kind, n in amounts]
                 mine = tuple([one for one in left if one[1]])
                 if free_cores & cores or free_gpus & gpus or mine:
-                    found.append((at, 1 << id, free_cores & cores, free_gpus & gpus, mine))
+                    found.append(Block(at, 1 << id, free_cores & cores, free_gpus & gpus, mine))
         return found
 
     def _counted(self, blocks: Iterable[Block]) -> Iterator[Piece]:

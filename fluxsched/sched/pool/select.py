@@ -55,8 +55,7 @@ class Preferred:
     def undo(self, blocks: Blocks) -> None:
         """Undoes the last `add`, which was of these blocks."""
         for block in reversed(on_targets(blocks)):
-            at = block[0]
-            self.words[at] = self._blocks[at].pop()[3]
+            _, _, _, self.words[block.at] = self._blocks[block.at].pop()
 
     def ids(self, rank: int) -> tuple[int, int]:
         """The preferred cores and GPUs of a target."""
@@ -200,7 +199,8 @@ def _emit(
         some = word & preferred.words.get(at, 0)
     idle = word & targets.idle.words.get(at, 0) & ~some
     if idle:
-        blocks.append((at, idle, lowest(targets.all_cores, cores), lowest(targets.all_gpus, gpus), amounts))
+        mine = lowest(targets.all_cores, cores), lowest(targets.all_gpus, gpus)
+        blocks.append(Block(at, idle, *mine, amounts))
     for id in ids_of(word ^ idle):
         rank = at << WORD_SHIFT | id
         free_cores, free_gpus = targets.free_ids(rank)
@@ -210,7 +210,7 @@ def _emit(
             mine = _chosen(free_cores, cores, early_cores), _chosen(free_gpus, gpus, early_gpus)
         else:
             mine = lowest(free_cores, cores), lowest(free_gpus, gpus)
-        blocks.append((at, 1 << id, *mine, amounts))
+        blocks.append(Block(at, 1 << id, *mine, amounts))
 
 
 def _chosen(free: int, n: int, first: int) -> int:

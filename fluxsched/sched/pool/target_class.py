@@ -17,7 +17,6 @@ from fluxsched.core.amounts import Amounts
 from fluxsched.sched.pool.bitset import BITS, LOW_BITS, WORD_SHIFT, Bits, ids_of
 from fluxsched.sched.pool.countables import Countable
 from fluxsched.sched.pool.free_index import FreeIndex, FreeLevel
-from fluxsched.sched.pool.placement import Block
 
 MIXED = -1
 """The ids of a mixed class: no target's free ids ever equal it."""
@@ -89,7 +88,8 @@ class TargetClass:
         for id in ids_of(word):
             partial, rank = partials[id], at << WORD_SHIFT | id
             if partial is not None:
-                partials[id] = (partial[0], partial[1], other.index.level(partial[2].cores, partial[2].gpus))
+                cores, gpus, level = partial
+                partials[id] = (cores, gpus, other.index.level(level.cores, level.gpus))
             if self.mixed:
                 other._totals[rank] = self._totals.pop(rank)
             for kind, countable in self.countables.items():
@@ -102,9 +102,10 @@ class TargetClass:
         for id in ids_of(word) if any(partials) else ():
             partial = partials[id]
             if partial is not None:
-                partial[2].put(at, 1 << id)
+                _, _, level = partial
+                level.put(at, 1 << id)
                 word ^= 1 << id
-                if partial[2] is self.busy:
+                if level is self.busy:
                     partials[id] = None
         if word:
             self.idle.put(at, word)
@@ -121,7 +122,8 @@ class TargetClass:
         for id in ids_of(word ^ idle ^ busy):
             partial = partials[id]
             assert partial is not None, f"rank {at << WORD_SHIFT | id} is up but on no level"
-            partial[2].drop(at, 1 << id)
+            _, _, level = partial
+            level.drop(at, 1 << id)
 
     def ids(self, rank: int) -> tuple[int, int]:
         """All cores and GPUs of a member, busy or not."""
@@ -140,109 +142,109 @@ class TargetClass:
 
     # ---- taking and giving: the caller names members of one word; False changes nothing
 
-    def take(self, block: Block) -> bool:
-        """Marks the block busy on each of its targets, if it is free on all and all are up.
+    def take(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts = ()) -> bool:
+        """Marks this busy on each of its targets, if it is free on all and all are up.
 
-        `take` and `give` of one target are most of what a pool does, so the steps of levels are written out there.
+        `take` and `give` are most of what a pool does, so the steps of levels are written out there.
         """
-        at, word, cores, gpus, amounts = block
         if amounts:
             return self._take_counted(at, word, cores, gpus, amounts)
-        old = self.idle
+        old, n = self.idle, 1
         if cores == self.all_cores and gpus == self.all_gpus:
-            if old.words.get(at, 0) & word != word:
+            words, level = old.words, self.busy
+            others = words.get(at, 0) ^ word
+            if others & word:
                 return False
-            old.transfer(at, word, word.bit_count(), self.busy)
-            return True
-        id = word.bit_length() - 1
-        if word != BITS[id]:
-            return self._take_many(at, word, cores, gpus)
-        partials = self.partials[at]
-        partial = partials[id]
-        if partial is None:
-            left_cores, left_gpus = self.all_cores ^ cores, self.all_gpus ^ gpus
-            if not cores and not gpus:
-                return True
+            n = word.bit_count()
         else:
-            left_cores, left_gpus, old = partial
-            left_cores ^= cores
-            left_gpus ^= gpus
-        words = old.words
-        others = words.get(at, 0) ^ word
-        if left_cores & cores or left_gpus & gpus or others & word:
-            return False
-        if left_cores or left_gpus or self.mixed:
-            try:
-                level = self._levels[left_gpus.bit_count() * self._row + left_cores.bit_count()]
-            except KeyError:
-                level = self.index.level(left_cores.bit_count(), left_gpus.bit_count())
-            partials[id] = (left_cores, left_gpus, level)
-        else:
-            level = self.busy
-            partials[id] = None
+            id = word.bit_length() - 1
+            if word != BITS[id]:
+                return self._take_many(at, word, cores, gpus)
+            partials = self.partials[at]
+            partial = partials[id]
+            if partial is None:
+                left_cores, left_gpus = self.all_cores ^ cores, self.all_gpus ^ gpus
+                if not cores and not gpus:
+                    return True
+            else:
+                left_cores, left_gpus, old = partial
+                left_cores ^= cores
+                left_gpus ^= gpus
+            words = old.words
+            others = words.get(at, 0) ^ word
+            if left_cores & cores or left_gpus & gpus or others & word:
+                return False
+            if left_cores or left_gpus or self.mixed:
+                try:
+                    level = self._levels[left_gpus.bit_count() * self._row + left_cores.bit_count()]
+                except KeyError:
+                    level = self.index.level(left_cores.bit_count(), left_gpus.bit_count())
+                partials[id] = (left_cores, left_gpus, level)
+            else:
+                level = self.busy
+                partials[id] = None
         words[at] = others
-        old.count -= 1
+        old.count -= n
         words = level.words
         try:
             words[at] |= word
         except KeyError:
             words[at] = word
             level.list_word(at)
-        level.count += 1
+        level.count += n
         return True
 
-    def give(self, block: Block) -> bool:
-        """Marks the block free on each of its targets, if it is busy on all; ids that they do not have are ignored."""
-        at, word, cores, gpus, amounts = block
+    def give(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts = ()) -> bool:
+        """Marks this free on each of its targets, if it is busy on all; ids that they do not have are ignored."""
         if amounts:
             return self._give_counted(at, word, cores, gpus, amounts)
-        old, all_cores, all_gpus = self.busy, self.all_cores, self.all_gpus
+        old, all_cores, all_gpus, n = self.busy, self.all_cores, self.all_gpus, 1
+        words = old.words
+        have = words.get(at, 0)
         cores &= all_cores
         gpus &= all_gpus
-        if cores == all_cores and gpus == all_gpus and old.words.get(at, 0) & word == word:
-            old.transfer(at, word, word.bit_count(), self.idle)
-            return True
-        id = word.bit_length() - 1
-        if word != BITS[id]:
-            return self._give_many(at, word, cores, gpus)
-        partials = self.partials[at]
-        partial = partials[id]
-        if partial is None:
-            words = old.words
-            have = words.get(at, 0)
-            if not have & word or not (cores or gpus):
-                return not cores and not gpus
+        if cores == all_cores and gpus == all_gpus and have & word == word:
+            level, n = self.idle, word.bit_count()
         else:
-            free_cores, free_gpus, old = partial
-            if self.mixed:
-                mine = self._totals[at << WORD_SHIFT | id]
-                cores &= mine[0]
-                gpus &= mine[1]
-            if free_cores & cores or free_gpus & gpus:
-                return False
-            cores |= free_cores
-            gpus |= free_gpus
-            words = old.words
-            have = words.get(at, 0)
-        if cores == all_cores and gpus == all_gpus:
-            level = self.idle
-            partials[id] = None
-        else:
-            try:
-                level = self._levels[gpus.bit_count() * self._row + cores.bit_count()]
-            except KeyError:
-                level = self.index.level(cores.bit_count(), gpus.bit_count())
-            partials[id] = (cores, gpus, level)
+            id = word.bit_length() - 1
+            if word != BITS[id]:
+                return self._give_many(at, word, cores, gpus)
+            partials = self.partials[at]
+            partial = partials[id]
+            if partial is None:
+                if not have & word or not (cores or gpus):
+                    return not cores and not gpus
+            else:
+                free_cores, free_gpus, old = partial
+                if self.mixed:
+                    own_cores, own_gpus = self._totals[at << WORD_SHIFT | id]
+                    cores &= own_cores
+                    gpus &= own_gpus
+                if free_cores & cores or free_gpus & gpus:
+                    return False
+                cores |= free_cores
+                gpus |= free_gpus
+                words = old.words
+                have = words.get(at, 0)
+            if cores == all_cores and gpus == all_gpus:
+                level = self.idle
+                partials[id] = None
+            else:
+                try:
+                    level = self._levels[gpus.bit_count() * self._row + cores.bit_count()]
+                except KeyError:
+                    level = self.index.level(cores.bit_count(), gpus.bit_count())
+                partials[id] = (cores, gpus, level)
         if have & word:  # it is up
             words[at] = have ^ word
-            old.count -= 1
+            old.count -= n
             words = level.words
             try:
                 words[at] |= word
             except KeyError:
                 words[at] = word
                 level.list_word(at)
-            level.count += 1
+            level.count += n
         return True
 
     def take_down(self, at: int, bit: int, cores: int, gpus: int) -> bool:
@@ -271,14 +273,13 @@ class TargetClass:
         return True
 
     def _take_counted(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts) -> bool:
-        ids = (at, word, cores, gpus, ())
-        if word & ~self.members.at(at) or ((cores or gpus) and not self.take(ids)):
+        if word & ~self.members.at(at) or ((cores or gpus) and not self.take(at, word, cores, gpus)):
             return False
-        return self.take_amounts(at, word, amounts) or not self.give(ids)
+        return self.take_amounts(at, word, amounts) or not self.give(at, word, cores, gpus)
 
     def _give_counted(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts) -> bool:
         """Kinds that these targets do not have are ignored."""
-        if word & ~self.members.at(at) or not self.give((at, word, cores, gpus, ())):
+        if word & ~self.members.at(at) or not self.give(at, word, cores, gpus):
             return False
         for kind, amount in amounts:
             countable = self.countables.get(kind)
@@ -295,9 +296,9 @@ class TargetClass:
             self._move_many(at, word, left_cores, left_gpus, self.idle)
             return True
         for id in ids_of(word):
-            if not self.take((at, 1 << id, cores, gpus, ())):
+            if not self.take(at, 1 << id, cores, gpus):
                 for done in ids_of(word & ((1 << id) - 1)):
-                    self.give((at, 1 << done, cores, gpus, ()))
+                    self.give(at, 1 << done, cores, gpus)
                 return False
         return True
 
@@ -306,9 +307,9 @@ class TargetClass:
             self._move_many(at, word, cores, gpus, self.busy)
             return True
         for id in ids_of(word):
-            if not self.give((at, 1 << id, cores, gpus, ())):
+            if not self.give(at, 1 << id, cores, gpus):
                 for done in ids_of(word & ((1 << id) - 1)):
-                    if not self.take((at, 1 << done, cores, gpus, ())):
+                    if not self.take(at, 1 << done, cores, gpus):
                         self.take_down(at, 1 << done, cores, gpus)
                 return False
         return True

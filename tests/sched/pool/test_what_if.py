@@ -16,7 +16,7 @@ from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.pool.place import place_now
-from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Insufficient, Part, blocks_of, parts_in
+from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Block, Fits, Insufficient, Part, blocks_of, parts_in
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.what_if import WhatIf
 from fluxsched.sched.queue.pending import PendingJobs, Waiting
@@ -63,12 +63,12 @@ def test_leaving_undoes_everything(pool: Pool, request_of: RequestOf) -> None:
 
 def test_what_the_pool_does_not_count_is_passed_over(pool: Pool) -> None:
     with WhatIf(pool) as what_if:
-        what_if.take(((0, 1, 0b11, 0, ()),))
-        what_if.give(((0, 1, 0b110011, 0, ()), (0, 1 << 77, 1, 0, ())))
+        what_if.take((Block(0, 1, 0b11, 0),))
+        what_if.give((Block(0, 1, 0b110011, 0), Block(0, 1 << 77, 1, 0)))
         assert state(pool)[0] == (0, 0b1111, 0b11)
-        what_if.take(((0, 1, 1, 0, ()),))
+        what_if.take((Block(0, 1, 1, 0),))
         with pytest.raises(LocalProtocolError, match="not free"):
-            what_if.take(((0, 1, 1, 0, ()),))
+            what_if.take((Block(0, 1, 1, 0),))
     assert state(pool)[0] == (0, 0b1111, 0b11)
 
 
