@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from fluxsched.core.jsontext import shown
 from fluxsched.core.text import kind_of
@@ -23,19 +23,19 @@ AMOUNT_MAX = 1 << 60
 AMOUNT_KINDS_MAX = 16
 """Kinds that one target, one instance or one request may have: each is looked at whenever a job is placed."""
 
-RESERVED = frozenset(("node", "slot", "core", "gpu"))
+RESERVED: Final = frozenset(("node", "slot", "core", "gpu"))
 """Types of RFC 25 that are no amounts: two group others, two have ids."""
 
-_KIND = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
+_KIND: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
-_NUMBER_UNIT = re.compile(r"([0-9]{1,19}) ?([A-Za-z]{0,3})", re.ASCII)
+_NUMBER_UNIT: Final = re.compile(r"([0-9]{1,19}) ?([A-Za-z]{0,3})", re.ASCII)
 
-_UNITS = {"": 1, "B": 1} | {
+_UNITS: Final = {"": 1, "B": 1} | {
     f"{prefix}{suffix}": base**power
     for suffix, base in (("B", 1000), ("iB", 1024))
     for power, prefix in enumerate(("k" if base == 1000 else "K", "M", "G", "T", "P"), 1)
 }
-_BINARY = ("KiB", "MiB", "GiB", "TiB", "PiB")
+_BINARY: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def check_kind(kind: object) -> str:

@@ -11,7 +11,7 @@ import json
 import stat
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fluxsched.core.jsontext import shown
 from fluxsched.core.text import kind_of
@@ -26,7 +26,7 @@ BYTES_MAX = 1 << 22
 PATH_CHARS_MAX = 1024
 """Of one path: with the directory that it is written to it must stay below the kernel's 4096."""
 
-_WHERE = "attributes.system.files"
+_WHERE: Final = "attributes.system.files"
 
 
 class ArchivedFile(NamedTuple):

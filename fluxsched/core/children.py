@@ -21,7 +21,7 @@ from fluxsched.errors import InvalidValue, LimitExceeded
 KINDS_MAX = 16
 """Kinds of children a target may list: RFC 20 has two, and each further one is a new kind of hardware."""
 
-REMEMBERED_BELOW = 1 << 1024
+REMEMBERED_BELOW: Final = 1 << 1024
 """Masks of ids below 1024 are worth remembering while many are printed; hashing longer ones costs more."""
 
 Extra: TypeAlias = tuple[tuple[str, Idset], ...]

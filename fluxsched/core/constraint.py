@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
 from fluxsched.core.idset import EMPTY, Idset
@@ -28,7 +28,7 @@ WEIGHT_MAX = HOSTS_MAX
 
 Value: TypeAlias = "str | Hostlist | Idset | Constraint"
 
-_ILLEGAL_IN_PROPERTY = re.compile("[!&'\"^`|()]")  # RFC 20
+_ILLEGAL_IN_PROPERTY: Final = re.compile("[!&'\"^`|()]")  # RFC 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Constraint:
         return found
 
 
-EVERYTHING = Constraint("and", ())
+EVERYTHING: Final = Constraint("and", ())
 """Matches every rank: `{}`, `{"and": []}` and `{"or": []}`."""
 
 
@@ -207,7 +207,7 @@ class _Reader:
             raise LimitExceeded(f"{path}: the constraint names over {WEIGHT_MAX} hosts and ranks, the limit")
 
 
-_READERS: Mapping[str, Callable[[_Reader, object, str, int], Value]] = {
+_READERS: Final[Mapping[str, Callable[[_Reader, object, str, int], Value]]] = {
     "properties": _Reader.property,
     "hostlist": _Reader.hostlist,
     "ranks": _Reader.ranks,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jsontext import shown
@@ -21,9 +22,9 @@ COUNT_MAX = 1 << 26
 LISTED_MAX = 4096
 """Counts that a list may name one by one: what has no rule is written by hand, and what has one is a range."""
 
-_KEYS = frozenset(("min", "max", "operator", "operand"))
+_KEYS: Final = frozenset(("min", "max", "operator", "operand"))
 _RANGE = re.compile(r"(\[?)([1-9][0-9]{0,15})(?:(\+)|-([1-9][0-9]{0,15}))(?::([1-9][0-9]{0,15})(?::([+*^]))?)?(\]?)")
-_NUMBER = re.compile(r"[1-9][0-9]{0,15}")
+_NUMBER: Final = re.compile(r"[1-9][0-9]{0,15}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ class Count:
         return self.largest(count) == count
 
 
-ONE = Count(1, 1)
+ONE: Final = Count(1, 1)
 
 
 def _positive(what: str, number: object) -> int:

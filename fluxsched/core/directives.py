@@ -8,22 +8,22 @@ directive after the script proper has begun is an error, for it would be ignored
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 SCRIPT_BYTES_MAX = 1 << 20
 """A batch script is stored with its job, whose jobspec lives in memory and on disk: 1 MiB of shell is a mistake."""
 
-_LINE = re.compile(r"([^\w]*)((?:flux|FLUX):)(.*)")
-_PART = re.compile(
+_LINE: Final = re.compile(r"([^\w]*)((?:flux|FLUX):)(.*)")
+_PART: Final = re.compile(
     r"(?P<space>\s+)|(?P<comment>#.*)"
     r"|(?P<triple>\"\"\"(?P<in_double>.*?)\"\"\"|'''(?P<in_single>.*?)''')"
     r"|(?P<open>\"\"\"|''')"
     r"|(?P<double>\"(?:[^\"\\]|\\.)*\")|(?P<single>'(?:[^'\\]|\\.)*')"
     r"|\\(?P<escaped>.)|(?P<plain>[^\s#\"'\\();<>|&]+)|(?P<stray>.)"
 )
-_ESCAPE = re.compile(r"\\([\\\"'])")
+_ESCAPE: Final = re.compile(r"\\([\\\"'])")
 
 
 class Directive(NamedTuple):

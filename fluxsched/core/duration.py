@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Final
 
 from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
@@ -15,10 +16,10 @@ TEXT_CHARS_MAX = 400
 """The longest text looked at: any double fits in some 330 decimal digits."""
 
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_DECIMAL = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_HEXADECIMAL = r"0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?"
-_FSD = re.compile(rf"\+?(?:({_HEXADECIMAL})|({_DECIMAL}))(ms|[smhd])?", re.ASCII)
-_INFINITY = re.compile(r"\+?inf(?:inity)?", re.ASCII | re.IGNORECASE)
+_DECIMAL: Final = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_HEXADECIMAL: Final = r"0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?"
+_FSD: Final = re.compile(rf"\+?(?:({_HEXADECIMAL})|({_DECIMAL}))(ms|[smhd])?", re.ASCII)
+_INFINITY: Final = re.compile(r"\+?inf(?:inity)?", re.ASCII | re.IGNORECASE)
 
 
 def parse_duration(value: str | int | float) -> float:

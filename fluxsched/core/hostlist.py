@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, overload
+from typing import Final, NamedTuple, overload
 
 from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
@@ -20,14 +20,14 @@ HOSTS_MAX = 1 << 18
 HOST_CHARS_MAX = 255
 """Length of one name, the longest that POSIX and DNS know; bounds what HOSTS_MAX hosts can weigh."""
 
-SHOWN_CHARS = 40
+SHOWN_CHARS: Final = 40
 """How much of an offending text an error repeats."""
 
-_DIGITS = "0123456789"
-_PRINTABLE = re.compile(r"[!-~]*")
-_NAME = re.compile(r"[!-+\--Z\\^-~]+")  # printable ASCII without space, comma and square brackets
-_EXPRESSION = re.compile(r"([^\[\],]*)(?:\[([^\[\]]*)\]([^\[\],]*))?(?:,|$)")
-_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?", re.ASCII)
+_DIGITS: Final = "0123456789"
+_PRINTABLE: Final = re.compile(r"[!-~]*")
+_NAME: Final = re.compile(r"[!-+\--Z\\^-~]+")  # printable ASCII without space, comma and square brackets
+_EXPRESSION: Final = re.compile(r"([^\[\],]*)(?:\[([^\[\]]*)\]([^\[\],]*))?(?:,|$)")
+_RANGE: Final = re.compile(r"([0-9]+)(?:-([0-9]+))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -18,21 +18,21 @@ from fluxsched.errors import InvalidValue, LimitExceeded
 ID_MAX = 1 << 22
 """The largest id: 32 times the largest machine we aim at, and at most 512 KiB a set, however short its text is."""
 
-CACHED_TEXT_CHARS = 64
+CACHED_TEXT_CHARS: Final = 64
 """Texts up to this length are parsed once: core sets and small rank sets come again and again."""
 
 CACHED_TEXTS_MAX = 256
 """Bounds the cache: at worst this many sets of ID_MAX bits, 128 MiB; in practice a few KiB."""
 
-SHOWN_CHARS = 40
+SHOWN_CHARS: Final = 40
 """How much of an offending text an error repeats."""
 
-_NUMBER = "(?:0|[1-9][0-9]{0,6})"
+_NUMBER: Final = "(?:0|[1-9][0-9]{0,6})"
 _RANGE = f"{_NUMBER}(?:-{_NUMBER})?"
-_WHOLE = re.compile(f"{_RANGE}(?:,{_RANGE})*", re.ASCII)
-_ONE_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?", re.ASCII)
-_NONZERO_BYTE = re.compile(rb"[^\0]", re.DOTALL)
-_BITS_OF_BYTE = tuple(tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256))
+_WHOLE: Final = re.compile(f"{_RANGE}(?:,{_RANGE})*", re.ASCII)
+_ONE_RANGE: Final = re.compile(r"([0-9]+)(?:-([0-9]+))?", re.ASCII)
+_NONZERO_BYTE: Final = re.compile(rb"[^\0]", re.DOTALL)
+_BITS_OF_BYTE: Final = tuple(tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256))
 
 
 class Idset:
@@ -197,7 +197,7 @@ class Idset:
         return (self.mask & ((1 << min(id, ID_MAX + 1)) - 1)).bit_count() if id > 0 else 0
 
 
-EMPTY = Idset()
+EMPTY: Final = Idset()
 
 
 def _bad_mask(mask: int) -> InvalidValue:

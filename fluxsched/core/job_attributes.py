@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class JobAttribute(NamedTuple):
@@ -24,7 +24,7 @@ class JobAttribute(NamedTuple):
     flux: bool = True
 
 
-_ALL = (
+_ALL: Final = (
     JobAttribute("id", "integer", flux=False),  # Flux's job-list always gives it, it is not asked for
     JobAttribute("state", "string", "STATE"),
     JobAttribute("name", "string", "NAME"),
@@ -67,4 +67,4 @@ _ALL = (
     JobAttribute("bank", "string", listed=False),
 )
 
-JOB_ATTRIBUTES: Mapping[str, JobAttribute] = MappingProxyType({one.name: one for one in _ALL})
+JOB_ATTRIBUTES: Final[Mapping[str, JobAttribute]] = MappingProxyType({one.name: one for one in _ALL})

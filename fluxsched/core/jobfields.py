@@ -6,7 +6,7 @@ Law: a function takes JSON and gives the checked value, or raises InvalidValue t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.core.amounts import parse_amount
 from fluxsched.core.count import COUNT_MAX, Count
@@ -22,12 +22,12 @@ DEPENDENCIES_MAX = 1024
 SECONDS_MAX = 1e11
 """Three thousand years: a longer limit is in the wrong unit, and no limit is written as 0."""
 
-TASK_SLOT = "task"
+TASK_SLOT: Final = "task"
 """The slot label of the jobspecs that the command line makes, as Flux's own commands label it."""
 
-_TASK_KEYS = frozenset(("command", "slot", "count", "attributes", "distribution"))
-_STRING_OR_NULL = frozenset((str, type(None)))
-_COUNT_KEYS = ("per_slot", "total", "per_resource")
+_TASK_KEYS: Final = frozenset(("command", "slot", "count", "attributes", "distribution"))
+_STRING_OR_NULL: Final = frozenset((str, type(None)))
+_COUNT_KEYS: Final = ("per_slot", "total", "per_resource")
 
 TaskCount = tuple[int | None, int | None, tuple[str, int] | None]
 """Tasks a slot, in all, or for each core or gpu: just one of them is set."""
@@ -193,8 +193,8 @@ def inner(system: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     return found
 
 
-_NOTHING: Mapping[str, Any] = {}
-_NO_TEMPLATES: Mapping[str, str] = {}
+_NOTHING: Final[Mapping[str, Any]] = {}
+_NO_TEMPLATES: Final[Mapping[str, str]] = {}
 _PMI = {"simple": True, "off": False, "none": False}
 
 
@@ -233,7 +233,7 @@ def templates_of(system: Mapping[str, Any]) -> Mapping[str, str]:
     return {name: value for name, value in read.items() if value is not None}
 
 
-ENV_EXPAND = "env-expand"
+ENV_EXPAND: Final = "env-expand"
 """Flux's shell option for variables with tags."""
 
 

@@ -7,6 +7,7 @@ when its clock does. Of the encodings, `words` and emoji are not built: they get
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
@@ -21,11 +22,11 @@ SEQUENCE_MAX = (1 << SEQUENCE_BITS) - 1
 TEXT_CHARS_MAX = 64
 """The longest text looked at: the longest FLUID text, in words, is shorter."""
 
-_ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _VALUES = {digit: value for value, digit in enumerate(_ALPHABET)}
-_DOTHEX = re.compile(r"[0-9a-fA-F]{1,4}(?:\.[0-9a-fA-F]{1,4}){3}", re.ASCII)
-_HEX = re.compile(r"0x[0-9a-fA-F]+", re.ASCII)
-_DECIMAL = re.compile(r"[0-9]+", re.ASCII)
+_DOTHEX: Final = re.compile(r"[0-9a-fA-F]{1,4}(?:\.[0-9a-fA-F]{1,4}){3}", re.ASCII)
+_HEX: Final = re.compile(r"0x[0-9a-fA-F]+", re.ASCII)
+_DECIMAL: Final = re.compile(r"[0-9]+", re.ASCII)
 
 
 def parse_jobid(text: str) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.core import jobfields
 from fluxsched.core.archive import parse_archive
@@ -247,7 +247,7 @@ def _files(system: Mapping[str, Any]) -> Any:
     return found
 
 
-_BULK = frozenset(("environment", "files"))
+_BULK: Final = frozenset(("environment", "files"))
 
 
 def without_bulk(raw: dict[str, Any]) -> dict[str, Any]:

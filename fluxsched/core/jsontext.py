@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from fluxsched.core.text import kind_of, printable
 from fluxsched.errors import InvalidValue, LimitExceeded
@@ -17,7 +17,7 @@ from fluxsched.errors import InvalidValue, LimitExceeded
 TEXT_CHARS_MAX = 1 << 26
 """64 Mi characters: an R of 131,072 different targets takes 10 Mi, a jobspec with embedded files (RFC 37) less."""
 
-SHOWN_CHARS = 40
+SHOWN_CHARS: Final = 40
 """How much of an offending value an error repeats."""
 
 
@@ -74,8 +74,8 @@ def shown(value: object) -> str:
     return kind_of(value)
 
 
-_CONTAINERS = (dict, list, tuple)
-_MAYBE_LONE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+_CONTAINERS: Final = (dict, list, tuple)
+_MAYBE_LONE: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 """A surrogate, perhaps half of a pair."""
 
 
@@ -93,7 +93,7 @@ def _check_texts(obj: object, what: str) -> None:
             raise InvalidValue(f"{what}{path} is not Unicode text: '{printable(value[:SHOWN_CHARS])}' has half a pair")
 
 
-_LONE = re.compile(r"[\ud800-\udfff]")
+_LONE: Final = re.compile(r"[\ud800-\udfff]")
 
 
 def _load(text: str | bytes, what: str) -> Any:

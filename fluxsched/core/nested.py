@@ -7,24 +7,24 @@ twice, and what Flux's own commands submit is the same. What it is given are slo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fluxsched.core.archive import script_file
 from fluxsched.core.jsontext import with_path
 from fluxsched.errors import InvalidValue
 
-SCRIPT = "{{tmpdir}}/script"
+SCRIPT: Final = "{{tmpdir}}/script"
 """Where the script of a batch job is written to: below the job's own directory."""
-CONFIG = "conf.json"
+CONFIG: Final = "conf.json"
 """The configuration of the nested instance, as Flux names the file."""
-ADDRESS_KEY = "fluxsched_uri"
+ADDRESS_KEY: Final = "fluxsched_uri"
 """The key of the memo in which a nested instance says, at its job, where it is; `uri` is as Flux's commands want it.
 Flux wants identifiers as keys.
 """
 
-_BROKER = ("flux", "broker")
+_BROKER: Final = ("flux", "broker")
 _WITH_VALUE = {"-S": "setattr", "--setattr": "setattr", "-c": "config", "--config-path": "config", "--conf": "conf"}
-_STAYS = "broker.rc2_none"
+_STAYS: Final = "broker.rc2_none"
 
 
 class Nested(NamedTuple):
@@ -81,7 +81,7 @@ def nested_jobspec(
     return with_path(made, "attributes.system.files", files) if files else made
 
 
-_SHELL_OPTIONS: Mapping[str, Any] = {"per-resource": {"type": "node"}, "mpi": "none", "exit-timeout": "none"}
+_SHELL_OPTIONS: Final[Mapping[str, Any]] = {"per-resource": {"type": "node"}, "mpi": "none", "exit-timeout": "none"}
 """One broker a node, as Flux's batch asks for it: so that a jobspec of ours is right under Flux, too."""
 
 

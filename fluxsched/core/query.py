@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Final
 
 from fluxsched.errors import InvalidValue, LimitExceeded
 
@@ -17,7 +18,7 @@ TEXT_CHARS_MAX = 1 << 16
 NESTING_MAX = 32
 """Parentheses and negations inside each other: as deep as a constraint may be, and a bound to the recursion."""
 
-_OPERATORS: Mapping[str, str] = {
+_OPERATORS: Final[Mapping[str, str]] = {
     "properties": "properties",
     "property": "properties",
     "hostlist": "hostlist",
@@ -26,9 +27,9 @@ _OPERATORS: Mapping[str, str] = {
     "ranks": "ranks",
     "rank": "ranks",
 }
-_WORDS: Mapping[str, str] = {"and": "&", "&&": "&", "&": "&", "or": "|", "||": "|", "|": "|", "not": "!"}
-_TOKEN = re.compile(r"""\s*(&{1,2}|\|{1,2}|[()!-]|(?:[^()|&\s"'!]|"[^"]*"|'[^']*')+)""")
-_QUOTES = re.compile(r""""([^"]*)"|'([^']*)'""")
+_WORDS: Final[Mapping[str, str]] = {"and": "&", "&&": "&", "&": "&", "or": "|", "||": "|", "|": "|", "not": "!"}
+_TOKEN: Final = re.compile(r"""\s*(&{1,2}|\|{1,2}|[()!-]|(?:[^()|&\s"'!]|"[^"]*"|'[^']*')+)""")
+_QUOTES: Final = re.compile(r""""([^"]*)"|'([^']*)'""")
 _Object = dict[str, object]
 
 

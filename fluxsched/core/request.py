@@ -9,7 +9,7 @@ the depth is the grammar's.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.core.amounts import AMOUNT_KINDS_MAX, AMOUNT_MAX, Amounts, amount_text, check_kind, in_unit
 from fluxsched.core.constraint import EVERYTHING, Constraint
@@ -18,13 +18,13 @@ from fluxsched.core.jsontext import named, shown
 from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue
 
-RESOURCE_TYPES = ("node", "slot", "core", "gpu")
+RESOURCE_TYPES: Final = ("node", "slot", "core", "gpu")
 """The types of RFC 25; any other name is that of a countable resource."""
 
-AMOUNT_DIGITS = len(str(AMOUNT_MAX))
+AMOUNT_DIGITS: Final = len(str(AMOUNT_MAX))
 """A count given as text has at most so many digits: a longer one is above the limit and is not made a number."""
 
-_VERTEX_KEYS = frozenset(("type", "count", "unit", "with", "label", "exclusive"))
+_VERTEX_KEYS: Final = frozenset(("type", "count", "unit", "with", "label", "exclusive"))
 
 
 @dataclass(frozen=True, slots=True)

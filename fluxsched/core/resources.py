@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.core import rfields
 from fluxsched.core.amounts import Amounts, larger, less, smaller
@@ -29,7 +29,7 @@ from fluxsched.errors import InvalidValue
 
 __all__ = ["EMPTY_R", "Children", "Entry", "ResourceSet", "rlite_ranks"]
 
-NO_HOSTS = Hostlist()
+NO_HOSTS: Final = Hostlist()
 """The nodelist of no ranks, or of ranks whose hosts are not known."""
 
 SCAN_MAX = 8
@@ -381,4 +381,4 @@ def _renumber(ranks: Idset, new: Mapping[int, int]) -> Idset:
     return Idset.of([new[rank] for rank in ranks])
 
 
-EMPTY_R = ResourceSet()
+EMPTY_R: Final = ResourceSet()

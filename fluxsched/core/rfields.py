@@ -6,7 +6,7 @@ Law: a function takes the JSON value and gives the frozen one, or raises Invalid
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.core.amounts import Amounts, parse_amounts
 from fluxsched.core.hostlist import Hostlist
@@ -28,10 +28,10 @@ OPAQUE_DEPTH_MAX = 64
 OPAQUE_MEMBERS_MAX = 1 << 24
 """Members of what R only carries: a graph of a hundred vertices for each of 131,072 targets."""
 
-PROPERTY_ILLEGAL = frozenset("!&'\"^`|()")
+PROPERTY_ILLEGAL: Final = frozenset("!&'\"^`|()")
 """What RFC 20 forbids in property names, since RFC 31 and 35 give these characters a meaning."""
 
-LOCAL_PREFIX = "+"
+LOCAL_PREFIX: Final = "+"
 """Marks a property of the instance, not of the hardware; no job's R has it."""
 
 

@@ -6,12 +6,13 @@ Law: all offenders are named at once, so that a mistake in a long list is mended
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import InvalidValue
 
-_IDSET_CHARS = frozenset("0123456789,-[]")
+_IDSET_CHARS: Final = frozenset("0123456789,-[]")
 
 
 def parse_targets(text: str, nodelist: Mapping[str, Idset], ranks: Idset) -> Idset:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Final
 
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
 from fluxsched.core.text import printable
 from fluxsched.errors import InvalidValue
 
-ID_FORMS: dict[str, Callable[[int], str]] = {
+ID_FORMS: Final[dict[str, Callable[[int], str]]] = {
     "": format_f58,
     "f58": format_f58,
     "f58plain": lambda jobid: format_f58(jobid, ascii=True),
@@ -22,17 +23,17 @@ ID_FORMS: dict[str, Callable[[int], str]] = {
     "dothex": format_dothex,
 }
 """What `{{id.FORM}}` and `{{jobid.FORM}}` may be."""
-JOB_TAGS = ("id", "jobid", "name", "nnodes", "size", "ntasks")
-NODE_TAGS = ("node.id", "node.name", "node.broker_rank", "node.cores", "node.gpus", "node.ncores")
-TASK_TAGS = ("taskid", "task.id", "task.rank", "task.index", "task.localid")
+JOB_TAGS: Final = ("id", "jobid", "name", "nnodes", "size", "ntasks")
+NODE_TAGS: Final = ("node.id", "node.name", "node.broker_rank", "node.cores", "node.gpus", "node.ncores")
+TASK_TAGS: Final = ("taskid", "task.id", "task.rank", "task.index", "task.localid")
 
 TAGS_NAMED_MAX = 8
 """Unknown tags that one error names."""
 
-_TAG = re.compile(r"\{\{ *(.*?) *\}\}", re.DOTALL)
+_TAG: Final = re.compile(r"\{\{ *(.*?) *\}\}", re.DOTALL)
 _IDS = {f"{tag}.{form}".rstrip(".") for tag in ("id", "jobid") for form in ID_FORMS}
 _SHARED = {*JOB_TAGS, *_IDS}
-_KNOWN = _SHARED.union(NODE_TAGS, TASK_TAGS)
+_KNOWN: Final = _SHARED.union(NODE_TAGS, TASK_TAGS)
 
 
 def check_template(template: str, what: str) -> None:

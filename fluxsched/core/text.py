@@ -7,8 +7,9 @@ writing or cannot be encoded; a text without such characters comes back as it is
 from __future__ import annotations
 
 import re
+from typing import Final
 
-UNPRINTABLE = re.compile(r"[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+UNPRINTABLE: Final = re.compile(r"[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 

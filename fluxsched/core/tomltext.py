@@ -9,9 +9,9 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_text(table: Mapping[str, Any]) -> str:

@@ -7,17 +7,17 @@ a function that makes one: it is called only when somebody is told.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from fluxsched.sched.pool.placement import Fits
 
-IMMEDIATE = "immediate"
+IMMEDIATE: Final = "immediate"
 """It was its turn, and it fitted (annotation `sched.selection_type`)."""
 
-RESERVED = "reserved"
+RESERVED: Final = "reserved"
 """It starts where a reservation had been made for it."""
 
-BACKFILLED = "backfilled"
+BACKFILLED: Final = "backfilled"
 """It overtook jobs that wait, without being in the way of those with a reservation."""
 
 Reason: TypeAlias = str | Callable[[], str]
@@ -69,6 +69,6 @@ class Pause(NamedTuple):
     """Nothing is decided: a policy that has looked at many jobs without deciding anything lets others do something."""
 
 
-PAUSE = Pause()
+PAUSE: Final = Pause()
 
 Decision: TypeAlias = Start | Pending | Deny | Reserve | Pause

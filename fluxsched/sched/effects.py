@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
@@ -126,7 +126,7 @@ class Paused:
     """Nothing to do: a good moment to do something else and to go on with the pass later."""
 
 
-PAUSED = Paused()
+PAUSED: Final = Paused()
 
 Effect: TypeAlias = Granted | Annotated | Denied | Canceled | Release | Raise | Paused
 

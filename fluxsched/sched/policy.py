@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from fluxsched.sched.decisions import (
     BACKFILLED,
@@ -60,20 +60,20 @@ class Option:
     help: str = ""
 
 
-PLACEMENT = Option(WORST_FIT, (WORST_FIT, BEST_FIT), help="spread the load over nodes, or fill gaps first")
+PLACEMENT: Final = Option(WORST_FIT, (WORST_FIT, BEST_FIT), help="spread the load over nodes, or fill gaps first")
 """The option `placement`, for any policy that passes it on to `view.place`."""
 
 
-ORDER = Option(FIFO, ORDERS, help="in which order jobs are tried")
+ORDER: Final = Option(FIFO, ORDERS, help="in which order jobs are tried")
 """The option `order`, for any policy that passes it on to `view.candidates`."""
 
 
 NO, YES = "no", "yes"
 
-SWITCH = Option(NO, (NO, YES), help="yes or no; the name alone means yes")
+SWITCH: Final = Option(NO, (NO, YES), help="yes or no; the name alone means yes")
 """An option that is on or off: `conservative:compress`."""
 
-PAUSE_EVERY = 64
+PAUSE_EVERY: Final = 64
 """Jobs planned between two pauses: about two milliseconds where cores are counted."""
 
 ANYTHING, ITSELF, NOTHING = "anything", "itself", "nothing"

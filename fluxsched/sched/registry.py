@@ -18,7 +18,7 @@ from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sched.policies.conservative import Conservative
@@ -28,7 +28,7 @@ from fluxsched.sched.policies.firstfit import FirstFit
 from fluxsched.sched.policies.hybrid import Hybrid
 from fluxsched.sched.policy import YES, Option, Policy
 
-ENTRY_POINT_GROUP = "fluxsched.policies"
+ENTRY_POINT_GROUP: Final = "fluxsched.policies"
 
 SPEC_CHARS_MAX = 4096
 """A policy with its options is one line of a command; a longer text is a mistake."""
@@ -36,10 +36,10 @@ SPEC_CHARS_MAX = 4096
 OURS = Path(__file__).parents[1]
 """Frames of files in here are not the policy's."""
 
-POLICIES = OURS / "sched" / "policies"
+POLICIES: Final = OURS / "sched" / "policies"
 """Except those of files in here."""
 
-OWN: Mapping[str, type[Policy]] = {
+OWN: Final[Mapping[str, type[Policy]]] = {
     "conservative": Conservative,
     "easy": Easy,
     "fifo": Fifo,

@@ -6,11 +6,12 @@ Law: an amount is fungible, so it is a sum and belongs to nobody by name; what n
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from fluxsched.core.amounts import Amounts, amount_text, less, total
 from fluxsched.core.resources import ResourceSet
 
-INSTANCE = -1
+INSTANCE: Final = -1
 """In place of a rank, for what the instance has once."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -22,7 +22,7 @@ from fluxsched.core.rlite import parse_entries
 from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError
 from fluxsched.jobs.holdings.countable_usage import INSTANCE, CountableUsage
 
-OFFENDERS_SHOWN = 8
+OFFENDERS_SHOWN: Final = 8
 """Conflicts that an error names; a scheduler gone wild may cause one on every target."""
 
 TARGETS_CACHED_MAX = 4096

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.errors import InvalidValue, LimitExceeded
 
-USER = "user"
+USER: Final = "user"
 """Below it is what users say of a job, as memos; schedulers use `sched`."""
 
 DEPTH_MAX = 8

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import heappop, heappush
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from fluxsched.core.jobid import parse_jobid
 from fluxsched.errors import InvalidValue, LimitExceeded
@@ -21,11 +21,11 @@ DEPENDENCIES_MAX = 256
 DESCRIPTION_CHARS_MAX = 256
 """A description names a scheme and a job id or time; this leaves ample room."""
 
-START_SCHEMES = ("after", "afterstart")
+START_SCHEMES: Final = ("after", "afterstart")
 """RFC 26's name, and the one that Flux has given it since."""
 
-JOB_SCHEMES = (*START_SCHEMES, "afterany", "afterok", "afternotok")
-SCHEMES = (*JOB_SCHEMES, "begin-time")
+JOB_SCHEMES: Final = (*START_SCHEMES, "afterany", "afterok", "afternotok")
+SCHEMES: Final = (*JOB_SCHEMES, "begin-time")
 
 
 class Antecedent(Protocol):

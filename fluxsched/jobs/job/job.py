@@ -7,7 +7,7 @@ replay cannot come out differently.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -26,13 +26,13 @@ from fluxsched.jobs.job.usage import Usage, read_usage
 from fluxsched.jobs.queue.priority_heap import PriorityKey
 from fluxsched.jobs.queue.queues import JobQueue
 
-EVENTS_KEPT = 64
+EVENTS_KEPT: Final = 64
 """Events kept in memory a job, for error messages; the whole log is in the store."""
 
-HELD_PRIORITY = 0
+HELD_PRIORITY: Final = 0
 """The priority that keeps a job from the scheduler (RFC 27's lowest)."""
 
-EXPEDITED_PRIORITY = 4294967295
+EXPEDITED_PRIORITY: Final = 4294967295
 """The highest priority (RFC 27)."""
 
 URGENCY_HOLD, URGENCY_DEFAULT, URGENCY_EXPEDITE = 0, 16, 31
@@ -264,7 +264,7 @@ def _exception(job: Job, event: Event) -> None:
             job.annotations = None  # RFC 27: discarded if the allocation fails
 
 
-_HANDLERS: Mapping[str, Callable[[Job, Event], None]] = {
+_HANDLERS: Final[Mapping[str, Callable[[Job, Event], None]]] = {
     "submit": _submit,
     "urgency": _urgency,
     "priority": _priority,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import Final
 
 from fluxsched.errors import InvalidTransition
 
@@ -26,13 +27,13 @@ class State(IntEnum):
 # Bound once: attribute access on an enum class costs more than the whole table look-up.
 NEW, DEPEND, PRIORITY, SCHED, RUN, CLEANUP, INACTIVE = State
 
-PENDING = DEPEND | PRIORITY | SCHED
-RUNNING = RUN | CLEANUP
-ACTIVE = PENDING | RUNNING
-VIRTUAL_STATES: Mapping[str, int] = {"PENDING": PENDING, "RUNNING": RUNNING, "ACTIVE": ACTIVE}
+PENDING: Final = DEPEND | PRIORITY | SCHED
+RUNNING: Final = RUN | CLEANUP
+ACTIVE: Final = PENDING | RUNNING
+VIRTUAL_STATES: Final[Mapping[str, int]] = {"PENDING": PENDING, "RUNNING": RUNNING, "ACTIVE": ACTIVE}
 """RFC 21's names for unions of states."""
 
-FATAL = "exception(0)"
+FATAL: Final = "exception(0)"
 """The table's name for an `exception` event of severity 0: it moves the job, the others do not."""
 
 _ALWAYS = {"exception", "flux-restart", "memo"}
@@ -46,7 +47,7 @@ def _row(state: State, stays: set[str], **leads: State) -> dict[str, State]:
 
 _PENDING_STAYS = {"urgency", "jobspec-update"}
 
-TRANSITIONS: Mapping[State, Mapping[str, State]] = {
+TRANSITIONS: Final[Mapping[State, Mapping[str, State]]] = {
     NEW: {"submit": NEW, "validate": DEPEND},
     DEPEND: _row(DEPEND, _PENDING_STAYS | {"dependency-add", "dependency-remove"}, depend=PRIORITY),
     PRIORITY: _row(PRIORITY, _PENDING_STAYS, priority=SCHED),
@@ -59,7 +60,7 @@ TRANSITIONS: Mapping[State, Mapping[str, State]] = {
 }
 """State x event -> state. Events that no row names (RFC 21: `debug.*`, ...) change nothing in any state."""
 
-EVENTS = frozenset(name for row in TRANSITIONS.values() for name in row)
+EVENTS: Final = frozenset(name for row in TRANSITIONS.values() for name in row)
 
 
 def step(state: State, event: str) -> State:

@@ -8,7 +8,7 @@ that still waits is taken even if its request was being cancelled (queue stopped
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue, RemoteProtocolError
@@ -21,7 +21,7 @@ from fluxsched.jobs.lifecycle.lifecycle import Lifecycle
 from fluxsched.jobs.lifecycle.links import LIMIT_MAX, HelloItem, Link, checked_groups
 from fluxsched.jobs.queue.queues import DEFAULT_GROUP
 
-SCHEDULER_LOST = "the scheduler was lost before it answered; ask again when one is ready"
+SCHEDULER_LOST: Final = "the scheduler was lost before it answered; ask again when one is ready"
 
 
 class Allocation:

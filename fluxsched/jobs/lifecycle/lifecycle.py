@@ -8,7 +8,7 @@ to schedulers) is done at the end of the turn from a worklist, so a chain of 2,0
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
@@ -21,7 +21,7 @@ from fluxsched.jobs.job.table import JobTable
 from fluxsched.jobs.lifecycle.links import Links
 from fluxsched.jobs.queue.queues import Queues
 
-SIGTERM = 15
+SIGTERM: Final = 15
 """How a job with a fatal exception is first asked to end."""
 
 

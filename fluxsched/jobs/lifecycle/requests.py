@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.core.duration import format_duration
 from fluxsched.core.jobfields import SECONDS_MAX
@@ -37,10 +37,10 @@ TYPE_CHARS_MAX = 32
 EXCEPTIONS_MAX = 256
 """Exceptions a job, so that a component gone wild cannot fill log and memory; one that ends a job always passes."""
 
-EVENTLOG_VERSION = 1
+EVENTLOG_VERSION: Final = 1
 """RFC 21's version of the eventlog format."""
 
-DURATION_KEY = "attributes.system.duration"
+DURATION_KEY: Final = "attributes.system.duration"
 
 
 class Requests:

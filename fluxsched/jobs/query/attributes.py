@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.core.job_attributes import JOB_ATTRIBUTES
 from fluxsched.core.waitstatus import ended_text, return_code
@@ -17,10 +17,10 @@ from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.job.result import result_name, shell_status
 from fluxsched.jobs.job.states import INACTIVE
 
-RESULT_BITS: Mapping[str, int] = {"COMPLETED": 1, "FAILED": 2, "CANCELED": 4, "TIMEOUT": 8}
+RESULT_BITS: Final[Mapping[str, int]] = {"COMPLETED": 1, "FAILED": 2, "CANCELED": 4, "TIMEOUT": 8}
 """RFC 43's results as single bits, so that sets of results are plain ints."""
 
-ALL = "all"
+ALL: Final = "all"
 """The attribute that means all attributes."""
 
 Get = Callable[[Job], Any]
@@ -72,7 +72,7 @@ def _asked_cores(job: Job) -> int | None:
     return request.cores * request.slots.min * (request.nodes.min if request.nodes is not None else 1)
 
 
-_GETTERS: Mapping[str, Get] = {
+_GETTERS: Final[Mapping[str, Get]] = {
     "id": attrgetter("id"),
     "state": lambda job: job.state.name,
     "name": attrgetter("name"),
@@ -115,7 +115,7 @@ _GETTERS: Mapping[str, Get] = {
     "bank": lambda job: None,
 }
 
-_FLUX_GETTERS: Mapping[str, Get] = {
+_FLUX_GETTERS: Final[Mapping[str, Get]] = {
     "state": lambda job: int(job.state),
     "result": result_bit,
     "priority": lambda job: job.priority if job.t_sched else None,
@@ -127,12 +127,12 @@ _FLUX_GETTERS: Mapping[str, Get] = {
 }
 """Where Flux's dialect differs: numbers for states and results, what is asked for until something is given."""
 
-LISTED: tuple[tuple[str, Get], ...] = tuple(
+LISTED: Final[tuple[tuple[str, Get], ...]] = tuple(
     (name, _GETTERS[name]) for name, declared in JOB_ATTRIBUTES.items() if declared.listed
 )
 """The attributes of job-manager.list."""
 
-FLUX_ATTRIBUTES: Mapping[str, Get] = MappingProxyType(
+FLUX_ATTRIBUTES: Final[Mapping[str, Get]] = MappingProxyType(
     {name: _FLUX_GETTERS.get(name, _GETTERS[name]) for name, declared in JOB_ATTRIBUTES.items() if declared.flux}
 )
 """The attributes of Flux's job-list (RFC 43)."""

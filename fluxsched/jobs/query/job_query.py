@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import ge, gt, le, lt
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
@@ -32,17 +32,17 @@ TERMS_MAX = 1024
 """Operators and values in all: each is looked at for each job."""
 PATTERN_CHARS_MAX = 256
 """A pattern of names: each is tried on each job."""
-ANY_USER = 0xFFFFFFFF
+ANY_USER: Final = 0xFFFFFFFF
 """The userid that means all users."""
 LIST_MAX = 1000
 """Jobs in one listing unless asked otherwise."""
 STEP_JOBS = 4096
 """Jobs looked at in one step: some 4 ms."""
-EVERY_STATE = ACTIVE | INACTIVE
+EVERY_STATE: Final = ACTIVE | INACTIVE
 
 Test = Callable[[Job], bool]
-TIMES = tuple(name for name in FLUX_ATTRIBUTES if name.startswith("t_"))
-_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {">=": ge, "<=": le, ">": gt, "<": lt}
+TIMES: Final = tuple(name for name in FLUX_ATTRIBUTES if name.startswith("t_"))
+_COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {">=": ge, "<=": le, ">": gt, "<": lt}
 _LETTERS = {state.name[0]: state for state in State}
 
 
@@ -62,7 +62,7 @@ class JobQuery(NamedTuple):
     max_entries: int = LIST_MAX
 
 
-EVERY_JOB = JobQuery()
+EVERY_JOB: Final = JobQuery()
 
 
 def parse_query(constraint: object, *more: tuple[str, Any]) -> JobQuery:
@@ -245,7 +245,7 @@ def _ranks(values: list[Any]) -> JobQuery:
     return JobQuery(EVERY_STATE, lambda job: not job.ranks.isdisjoint(ranks))
 
 
-_LEAVES: Mapping[str, Callable[[list[Any]], JobQuery]] = {
+_LEAVES: Final[Mapping[str, Callable[[list[Any]], JobQuery]]] = {
     "userid": _userid,
     "name": _name,
     "name-pattern": _name_pattern,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from fluxsched.core.why import Why
 from fluxsched.jobs.job.job import HELD_PRIORITY, SENT, WAITING, Job
 from fluxsched.jobs.job.result import result
 from fluxsched.jobs.job.states import DEPEND, PENDING, RUN, SCHED
 from fluxsched.jobs.lifecycle.links import Links
 
-BEGIN_TIME = "begin-time="
+BEGIN_TIME: Final = "begin-time="
 """What such a dependency is described by; seconds since the epoch follow."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.duration import format_duration
@@ -18,13 +18,13 @@ from fluxsched.core.jsontext import with_path
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.jobs.queue.priority_heap import PriorityHeap
 
-DEFAULT_GROUP = "default"
+DEFAULT_GROUP: Final = "default"
 """The group of targets that serves a queue which names none."""
 
 REASON_CHARS_MAX = 512
 """A reason is one line for people."""
 
-MISSING_REASON = "the queue is not in the configuration"
+MISSING_REASON: Final = "the queue is not in the configuration"
 
 
 @dataclass(frozen=True, slots=True)

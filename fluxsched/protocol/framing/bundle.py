@@ -8,7 +8,7 @@ spoil a bundle for its neighbours (a relayed payload that is no msgpack, a huge 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -28,7 +28,7 @@ from fluxsched.protocol.framing.header import (
     make_request,
 )
 
-BUNDLE_TOPIC = "bundle"
+BUNDLE_TOPIC: Final = "bundle"
 
 BUNDLE_MESSAGES_MAX = 256
 """Most messages in one bundle: past this the socket call is no longer what costs."""
@@ -36,7 +36,7 @@ BUNDLE_MESSAGES_MAX = 256
 BUNDLE_BYTES_MAX = 1 << 20
 """Largest bundle payload: a bigger message travels alone, so that a bundle never delays others for long."""
 
-ITEM_OVERHEAD_BYTES = 32
+ITEM_OVERHEAD_BYTES: Final = 32
 """At most what one message adds besides topic and payload: 6 msgpack heads, 3 of them of up to 5 bytes."""
 
 _U32 = Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
@@ -51,8 +51,8 @@ _Item = tuple[
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[_Item]).decode
 _decode_text = msgspec.msgpack.Decoder(str).decode
-_NIL = b"\xc0"
-_INTENT = ~(TOPIC | PAYLOAD | ROUTE)  # the flags that mean something beyond the framing
+_NIL: Final = b"\xc0"
+_INTENT: Final = ~(TOPIC | PAYLOAD | ROUTE)  # the flags that mean something beyond the framing
 _Packed = tuple[int, str, int, int, int, msgspec.Raw | str | None]
 
 

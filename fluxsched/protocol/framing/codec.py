@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
@@ -18,13 +18,13 @@ from fluxsched.errors import InvalidValue, RemoteProtocolError
 DEPTH_MAX = 64
 """Most containers inside one another: jobspecs need about ten, and recursive readers behind us stay safe."""
 
-SHOWN_CHARS = 80
+SHOWN_CHARS: Final = 80
 """How much of a text that cannot be sent an error repeats."""
 
 T = TypeVar("T")
 
-_EMPTY_MAP = b"\x80"
-_SCALARS = frozenset((str, int, float, bool, type(None)))
+_EMPTY_MAP: Final = b"\x80"
+_SCALARS: Final = frozenset((str, int, float, bool, type(None)))
 _encode = msgspec.msgpack.Encoder().encode
 _encode_json = msgspec.json.Encoder().encode
 _decode_map = msgspec.msgpack.Decoder(dict[str, Any]).decode

@@ -9,46 +9,47 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
 from fluxsched.errors import RemoteProtocolError
 
-MAGIC = 0x8E
-VERSION = 1
+MAGIC: Final = 0x8E
+VERSION: Final = 1
 
-REQUEST = 0x01
-RESPONSE = 0x02
-EVENT = 0x04
-CONTROL = 0x08
+REQUEST: Final = 0x01
+RESPONSE: Final = 0x02
+EVENT: Final = 0x04
+CONTROL: Final = 0x08
 
-TOPIC = 0x01
-PAYLOAD = 0x02
-NORESPONSE = 0x04
-ROUTE = 0x08
-UPSTREAM = 0x10
-PRIVATE = 0x20
-STREAMING = 0x40
-USER1 = 0x80
+TOPIC: Final = 0x01
+PAYLOAD: Final = 0x02
+NORESPONSE: Final = 0x04
+ROUTE: Final = 0x08
+UPSTREAM: Final = 0x10
+PRIVATE: Final = 0x20
+STREAMING: Final = 0x40
+USER1: Final = 0x80
 
-ROLE_NONE = 0x00
-ROLE_OWNER = 0x01
-ROLE_USER = 0x02
-ROLE_LOCAL = 0x04
-ROLE_ADMIN = 0x08
+ROLE_NONE: Final = 0x00
+ROLE_OWNER: Final = 0x01
+ROLE_USER: Final = 0x02
+ROLE_LOCAL: Final = 0x04
+ROLE_ADMIN: Final = 0x08
 
-NODEID_ANY = 0xFFFFFFFF
+NODEID_ANY: Final = 0xFFFFFFFF
 """AUX1 of a request that any rank may answer."""
 
 ERROR_CHARS_MAX = 8192
 """How much of an error's text is sent, and kept by who gets it: it names what was asked for, which may be 512 MiB."""
 
-USERID_UNKNOWN = 0xFFFFFFFF
+USERID_UNKNOWN: Final = 0xFFFFFFFF
 """What a client sends: the receiving side stamps the credentials that it has verified."""
 
-MATCHTAG_NONE = 0
+MATCHTAG_NONE: Final = 0
 
-HEADER_BYTES = 20
+HEADER_BYTES: Final = 20
 
 TOPIC_BYTES_MAX = 255
 """Longest topic: far above the longest of ours, and a bound for the cache of topics."""
@@ -59,10 +60,10 @@ ROUTE_PARTS_MAX = 16
 TOPICS_CACHED_MAX = 1024
 """Interned topics, at most TOPIC_BYTES_MAX each."""
 
-_HEADER = struct.Struct(">BBBBIIII")
-_TYPES = frozenset((REQUEST, RESPONSE, EVENT, CONTROL))
-_KEPT = STREAMING | ROUTE  # what a response takes over from its request
-_FRAMING = TOPIC | PAYLOAD  # what `encode` derives from the parts themselves
+_HEADER: Final = struct.Struct(">BBBBIIII")
+_TYPES: Final = frozenset((REQUEST, RESPONSE, EVENT, CONTROL))
+_KEPT: Final = STREAMING | ROUTE  # what a response takes over from its request
+_FRAMING: Final = TOPIC | PAYLOAD  # what `encode` derives from the parts themselves
 
 
 class Message(msgspec.Struct, gc=False):  # made in 0.05 us where a dataclass takes 0.2, and nothing in it makes cycles

@@ -6,7 +6,7 @@ of the time that its whole R takes, and most of what a scheduler is told are fre
 
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict
+from typing import Final, NotRequired, TypedDict
 
 import msgspec
 
@@ -34,5 +34,5 @@ class LiteR(msgspec.Struct, frozen=True, gc=False):
     execution: LiteExecution
 
 
-FREE = codec.retyped(FreeRequest, "R", LiteR)
+FREE: Final = codec.retyped(FreeRequest, "R", LiteR)
 """A FreeRequest (RFC 27) whose `R` is a LiteR."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fluxsched.errors import InvalidValue
 
-MECHANISM = "none"
-VERSION = 1
-_INTEGER = re.compile(r"i[0-9]{1,10}")
-_REMEDY = "sign with mechanism none (RFC 15), or send the jobspec unsigned"
+MECHANISM: Final = "none"
+VERSION: Final = 1
+_INTEGER: Final = re.compile(r"i[0-9]{1,10}")
+_REMEDY: Final = "sign with mechanism none (RFC 15), or send the jobspec unsigned"
 
 
 class Unwrapped(NamedTuple):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from fluxsched.core.idset import Idset
 
@@ -29,8 +29,8 @@ SPACE_BYTES_MAX = 16 << 20
 """Keys and values of one job."""
 SPAWN_LINES_MAX = 1024
 """Lines of a spawn request, which is read to its end and refused."""
-MAPPING = "PMI_process_mapping"
-_VALUE = re.compile(rb"[\t -~]*")
+MAPPING: Final = "PMI_process_mapping"
+_VALUE: Final = re.compile(rb"[\t -~]*")
 _ABORT_NOTE_MAX = 256
 
 
@@ -254,7 +254,7 @@ class PmiServer:
         return [Failed(rank, note, left)]
 
 
-_COMMANDS: dict[str, Callable[[PmiServer, _Client, int, Words], list[Effect]]] = {
+_COMMANDS: Final[dict[str, Callable[[PmiServer, _Client, int, Words], list[Effect]]]] = {
     "init": PmiServer._init,
     "get_maxes": PmiServer._maxes,
     "get_appnum": PmiServer._appnum,
@@ -283,7 +283,7 @@ _REPLIES = {
     "unpublish_name": "unpublish_result",
     "lookup_name": "lookup_result",
 }
-_TAILS = ("value", "error_msg")
+_TAILS: Final = ("value", "error_msg")
 """Keys whose value goes on to the end of the line, blanks and all (RFC 13: string)."""
 
 

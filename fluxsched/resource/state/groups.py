@@ -10,17 +10,17 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.resource.state.inventory import Targets, describe
 
-DEFAULT = "default"
+DEFAULT: Final = "default"
 """The group of all targets that no other group names (RFC 28)."""
 
-EXCLUDE = "exclude"
+EXCLUDE: Final = "exclude"
 """The group that nobody can acquire (RFC 28)."""
 
 GROUPS_MAX = 256
@@ -29,7 +29,7 @@ GROUPS_MAX = 256
 GROUP_NAME_CHARS_MAX = 64
 """A name is typed, listed and repeated in messages."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class GroupView(NamedTuple):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fluxsched.core.idset import EMPTY, ID_MAX, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
 
-METHODS = ("configuration", "dynamic-discovery", "job-info", "reload", "kvs")
+METHODS: Final = ("configuration", "dynamic-discovery", "job-info", "reload", "kvs")
 """Where R came from, in RFC 44's words (resource-define)."""
 
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.sched.decisions import Reason
 from fluxsched.sched.effects import Annotated
 
-TELL_EVERY_S = 10.0
+TELL_EVERY_S: Final = 10.0
 """A job's owner hears of a changed reason or estimate no more often: estimates move with every end of a job."""
 
-ESTIMATE_STEP_S = 1.0
+ESTIMATE_STEP_S: Final = 1.0
 """A smaller change of an estimate is not worth a message."""
 
 REASON_CHARS_MAX = 1000

@@ -7,6 +7,7 @@ may be dropped between any two: what is left is decided next time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.decisions import Decision, Deny, Start
@@ -82,7 +83,7 @@ class Passes:
             )
 
 
-_FINAL = (Start, Deny)
+_FINAL: Final = (Start, Deny)
 """Decisions that take a job off the queue, unless they are refused."""
 
 

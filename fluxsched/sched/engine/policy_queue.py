@@ -5,6 +5,8 @@ Law: the policy queues of one group see the same pool and respect each other's r
 
 from __future__ import annotations
 
+from typing import Final
+
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.placed import PoolPlan
@@ -13,7 +15,7 @@ from fluxsched.sched.policy import ANYTHING, Policy
 from fluxsched.sched.queue.pending import PendingJobs, Waiting
 from fluxsched.sched.queue.sorted_jobs import QueueKey
 
-UNCOUNTED = -2
+UNCOUNTED: Final = -2
 """No generation of a pool, nor that of an index that is not followed yet (-1)."""
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.core.build import BUILD
 from fluxsched.core.idset import EMPTY, Idset
@@ -33,7 +33,7 @@ from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.pending import Waiting
 from fluxsched.sched.shape import Shapes
 
-DEFAULT_GROUP = "default"
+DEFAULT_GROUP: Final = "default"
 
 NO_LIMIT_WARNING = "has no time limit: nothing can be planned behind it, and it starts early only where no job waits"
 

@@ -12,20 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Final
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.sched.engine.policy_queue import PolicyQueue
 from fluxsched.sched.queue.pending import Waiting
 
 WAIT, DENY = "wait", "deny"
-UNSATISFIABLE = (WAIT, DENY)
+UNSATISFIABLE: Final = (WAIT, DENY)
 """What becomes of accepted jobs that their group can no longer hold: `[policy] unsatisfiable`."""
 
 TimeText = Callable[[float], str]
 """A time (wall time, seconds) in words for people."""
 
-RULE = "set aside: an accepted job waits while its group cannot hold it, and delays no other job"
-WHEN = "not known: as soon as the group has what it needs"
+RULE: Final = "set aside: an accepted job waits while its group cannot hold it, and delays no other job"
+WHEN: Final = "not known: as soon as the group has what it needs"
 
 
 def utc_text(time_s: float) -> str:

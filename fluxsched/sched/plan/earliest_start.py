@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf, nextafter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.jobspec import Request
@@ -41,8 +41,8 @@ class EarliestStart(NamedTuple):
     gained: tuple[int, ...]
 
 
-NEVER = EarliestStart(inf, 0, ())
-NO_GAIN: Gain = (inf, 0, -1)
+NEVER: Final = EarliestStart(inf, 0, ())
+NO_GAIN: Final[Gain] = (inf, 0, -1)
 
 
 class _ShapeGains:

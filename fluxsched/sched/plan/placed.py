@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
 from math import inf, nextafter
 from operator import itemgetter
+from typing import Final
 
 from fluxsched.core.jobspec import Request
 from fluxsched.errors import LocalProtocolError
@@ -264,7 +265,7 @@ class PoolPlan(Planner):
         return merge(running, ((end_s, None) for end_s in kept), key=itemgetter(0))
 
 
-_NEVER: tuple[float, Holding | None] = (inf, None)
+_NEVER: Final[tuple[float, Holding | None]] = (inf, None)
 
 
 def _set_aside(what_if: WhatIf, blocks: Iterable[Block]) -> None:

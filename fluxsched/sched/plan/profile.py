@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from math import inf, nextafter
 from operator import itemgetter
+from typing import Final
 
 from fluxsched.sched.plan.releases import ReleaseIndex
 
@@ -19,7 +20,7 @@ CHUNK = 32
 """Steps a chunk at rest (at most twice that); with the steps of 1,000 reservations both levels stay short."""
 
 
-CLASSES = 256
+CLASSES: Final = 256
 """Sizes of three significant binary digits: more than any number of cores has."""
 
 _end_s, _weight = itemgetter(0), itemgetter(2)

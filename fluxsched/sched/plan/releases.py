@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import chain
 from math import inf
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fluxsched.errors import LocalProtocolError
 
@@ -146,5 +146,5 @@ class ReleaseIndex:
 
 _weight = itemgetter(2)
 _ending = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a job
-_AFTER_ALL_JOBIDS = 1 << 64
+_AFTER_ALL_JOBIDS: Final = 1 << 64
 """Job ids have 64 bits (RFC 19)."""

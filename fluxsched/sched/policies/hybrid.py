@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from fluxsched.sched.policy import (
     BACKFILLED,
@@ -32,7 +32,7 @@ from fluxsched.sched.policy import (
 
 DEPTH_DIGITS_MAX = 9
 """More jobs than that no queue has."""
-ALL = "all"
+ALL: Final = "all"
 """Depth without a limit."""
 
 
@@ -45,7 +45,7 @@ def parse_depth(text: str) -> float:
     return int(text)
 
 
-DEPTH = Option(8, parse=parse_depth, help="how many jobs get a reservation: 0 is firstfit, 1 is easy, or 'all'")
+DEPTH: Final = Option(8, parse=parse_depth, help="how many jobs get a reservation: 0 is firstfit, 1 is easy, or 'all'")
 
 
 class Hybrid:

@@ -7,20 +7,21 @@ not empty; a plain int used as a mask would be copied whole each time. Iteration
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-WORD_SHIFT = 9
-WORD_BITS = 1 << WORD_SHIFT
+WORD_SHIFT: Final = 9
+WORD_BITS: Final = 1 << WORD_SHIFT
 """512: copying 64 bytes costs no more than the interpreter step around it, and 131,072 ranks need 256 words."""
 
-LOW_BITS = WORD_BITS - 1
+LOW_BITS: Final = WORD_BITS - 1
 """The part of a rank that says which bit of its word it is."""
 
-BITS = tuple(1 << id for id in range(WORD_BITS))
+BITS: Final = tuple(1 << id for id in range(WORD_BITS))
 """The words of one id: faster to look up than to make, and every job on one target needs one."""
 
-_WORD_BYTES = WORD_BITS >> 3
+_WORD_BYTES: Final = WORD_BITS >> 3
 
-FEW = 4
+FEW: Final = 4
 """Up to so many lowest bits are found one by one, more by halving."""
 
 

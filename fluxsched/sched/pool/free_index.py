@@ -8,12 +8,13 @@ A word that becomes empty stays listed, since the next job often fills it again;
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from fluxsched.sched.pool.bitset import Bits, ids_of
 from fluxsched.sched.pool.placement import WORST_FIT
 
-FAN_SHIFT = 3
-FAN = 1 << FAN_SHIFT
+FAN_SHIFT: Final = 3
+FAN: Final = 1 << FAN_SHIFT
 """Children of a node of FirstFitTree: three tiers over the 256 words of 131,072 targets."""
 
 LEVELS_MAX = 1 << 20

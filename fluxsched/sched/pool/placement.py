@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
@@ -17,16 +17,16 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, ids_of, words_of
 from fluxsched.sched.shape import Shape
 
-BEST_FIT = "best-fit"
+BEST_FIT: Final = "best-fit"
 """Fewest free GPUs first, then fewest free cores, then the lowest rank: fills gaps and keeps GPUs for jobs that ask."""
 
-WORST_FIT = "worst-fit"
+WORST_FIT: Final = "worst-fit"
 """Most free cores first, then fewest free GPUs, then the lowest rank: spreads the load."""
 
-FIRST_FIT = "first-fit"
+FIRST_FIT: Final = "first-fit"
 """The lowest ranks that have enough free: keeps jobs at one end of the machine."""
 
-PLACEMENTS = (WORST_FIT, BEST_FIT, FIRST_FIT)
+PLACEMENTS: Final = (WORST_FIT, BEST_FIT, FIRST_FIT)
 
 
 class Block(NamedTuple):
@@ -44,7 +44,7 @@ class Block(NamedTuple):
 
 Blocks: TypeAlias = tuple[Block, ...]
 
-NO_TARGET = -1
+NO_TARGET: Final = -1
 """`at` of the block of no target, whose amounts are what a job has of the countables of the instance."""
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
 from fluxsched.core.amounts import Amounts, amount_text, total
 from fluxsched.core.constraint import EVERYTHING
@@ -14,7 +15,7 @@ from fluxsched.core.jobspec import Request
 from fluxsched.sched.pool.choice import Candidates, need_of
 from fluxsched.sched.pool.pool import Pool
 
-_MEMBERSHIP = re.compile(r"(?<![\w.@+-])\+(?=\w)")
+_MEMBERSHIP: Final = re.compile(r"(?<![\w.@+-])\+(?=\w)")
 """The prefix of a property by which a queue marks its hosts (RFC 33): people know the queue, not the property."""
 
 

@@ -11,14 +11,14 @@ ids of every target are kept, and none moves with others.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.sched.pool.bitset import BITS, LOW_BITS, WORD_SHIFT, Bits, ids_of
 from fluxsched.sched.pool.countables import Countable
 from fluxsched.sched.pool.free_index import FreeIndex, FreeLevel
 
-MIXED = -1
+MIXED: Final = -1
 """The ids of a mixed class: no target's free ids ever equal it."""
 
 Partial: TypeAlias = tuple[int, int, FreeLevel]

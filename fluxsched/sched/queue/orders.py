@@ -7,15 +7,15 @@ but one are fixed for a job, so the queue keeps them like its own; `lxf` changes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.queue.sorted_jobs import Waiting
 
-FIFO = "fifo"
+FIFO: Final = "fifo"
 """The order of the queue."""
 
-LXF = "lxf"
+LXF: Final = "lxf"
 """Largest expansion factor first: (time waited + limit) / limit, so that short jobs do not wait long."""
 
 
@@ -24,7 +24,7 @@ def cores_asked(request: Request) -> int:
     return (request.nodes.min if request.nodes is not None else 1) * request.slots.min * request.cores
 
 
-FIXED: Mapping[str, Callable[[Waiting], tuple[Any, ...]]] = {
+FIXED: Final[Mapping[str, Callable[[Waiting], tuple[Any, ...]]]] = {
     "sjf": lambda job: (job.limit_s, *job.key),
     "ljf": lambda job: (-job.limit_s, *job.key),
     "saf": lambda job: (job.limit_s * cores_asked(job.request), *job.key),
@@ -34,7 +34,7 @@ FIXED: Mapping[str, Callable[[Waiting], tuple[Any, ...]]] = {
 }
 """Shortest and longest limit, smallest and largest area (limit times cores), fewest and most cores first."""
 
-ORDERS = (FIFO, *FIXED, LXF)
+ORDERS: Final = (FIFO, *FIXED, LXF)
 
 
 def expansion(job: Waiting, now_s: float) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import with_path
@@ -17,7 +17,7 @@ from fluxsched.errors import InvalidValue, Refused
 from fluxsched.jobs.queue.queues import QueueConfig, Queues
 from fluxsched.sim.traces.trace import Ask, TraceJob
 
-COMMAND = ("simulated",)
+COMMAND: Final = ("simulated",)
 
 
 class TraceJobspecs:

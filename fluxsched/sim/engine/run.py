@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from pathlib import Path
 from reprlib import repr as shortened
+from typing import Final
 
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
@@ -24,7 +25,7 @@ from fluxsched.sim.results.result import Result
 from fluxsched.sim.traces.files import read_trace
 from fluxsched.sim.traces.trace import Trace, TraceJob
 
-DEFAULT_POLICY = "easy"
+DEFAULT_POLICY: Final = "easy"
 
 TraceSource = Trace | Path | str | Iterable[TraceJob]
 """A trace, a file that holds one, or jobs."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from typing import Final
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
@@ -24,7 +25,7 @@ from fluxsched.sim.results.result import Cost, Result
 from fluxsched.sim.results.table import COMPLETED, DENIED, FAILED, RUNNING, TIMEOUT, UNSUBMITTED, WAITING, Columns
 from fluxsched.sim.traces.trace import Trace, followers
 
-PROGRESS_INSTANTS = 256
+PROGRESS_INSTANTS: Final = 256
 """Progress is told every so many instants: some hundred times a second."""
 
 Progress = Callable[[int, int, float], None]

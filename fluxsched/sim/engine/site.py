@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
@@ -21,9 +22,9 @@ from fluxsched.runtime.inventory.sources import build_inventory, fake_resources,
 from fluxsched.sched.engine.set_aside import WAIT
 from fluxsched.sim.traces.trace import Machine, Trace, machine_of
 
-DEFAULT = "default"
+DEFAULT: Final = "default"
 
-QUEUES_SHOWN = 10
+QUEUES_SHOWN: Final = 10
 """Queues of a trace that an error names."""
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.idset import Idset
@@ -26,7 +26,7 @@ SITE_BYTES_MAX = 1 << 26
 FAULTS_SHOWN_MAX = 20
 """Nobody mends more at a time."""
 
-OUTAGE = "strike"
+OUTAGE: Final = "strike"
 """The step of an outage that ends jobs: the targets go offline and take the jobs there with them."""
 
 _PLAIN = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
@@ -38,7 +38,7 @@ from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.set_aside import WAIT
 from fluxsched.sched.policy import Policy
 
-ACQUIRER = "scheduler"
+ACQUIRER: Final = "scheduler"
 """The one peer of the resource module; it acquires every group."""
 
 
