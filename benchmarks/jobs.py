@@ -3,6 +3,7 @@
     python benchmarks/jobs.py [--fake 1000x64] [--jobs 3000] [--runs 5] [--window 512]   how many a second
     python benchmarks/jobs.py --paced 5000 --duration 10                                  how long each takes
     python benchmarks/jobs.py --waiting 1000000                                           with so many in the queue
+    python benchmarks/jobs.py --restart 100000                                            how long a restart takes then
     ... --probe       how long another client's calls take meanwhile
     ... --client      as a plain program does it: gather all `submit`, then all `wait`
     ... --distinct    no two jobspecs alike, so that none is found among those read before
@@ -21,6 +22,7 @@ import os
 import resource
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -261,6 +263,36 @@ def measure_waiting(options: argparse.Namespace, uri: str) -> None:
     print(f"with {options.waiting} jobs waiting on {options.fake}")
 
 
+def _waiting(h: Any) -> int:
+    """The requests that the scheduler has; none while it is too busy to answer."""
+    try:
+        groups = h.rpc("sched-fifo.stats-get")["groups"]
+    except fluxsched.RPCError:
+        return 0
+    return int(groups["default"]["waiting"]) if "default" in groups else 0
+
+
+def measure_restart(options: argparse.Namespace) -> None:
+    """Restarts with a queue of jobs that wait: until the scheduler has them all."""
+    with tempfile.TemporaryDirectory() as directory:
+        start = launch.StartOptions(fake=options.fake, statedir=Path(directory))
+        uri = launch.start_daemon(start)
+        try:
+            asyncio.run(fill(uri, options.restart, Jobspecs(options.distinct, WAITING_RUN_S)))
+            for _ in range(options.runs):
+                launch.stop(uri)
+                begin_s = time.perf_counter()
+                uri = launch.start_daemon(start)
+                with fluxsched.connect_sync(uri) as h:
+                    while _waiting(h) < options.restart - options.runs - 1:
+                        time.sleep(PROBE_S)
+                usage = Usage(uri)
+                used = ", ".join(f"{name} {value:.2f}" for name, value in usage.cpu_s().items() if name != "client")
+                print(f"{time.perf_counter() - begin_s:.2f} s; CPU s: {used}; {usage.resident()}", flush=True)
+        finally:
+            launch.stop(uri)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fake", default="1000x64")
@@ -272,8 +304,12 @@ def main() -> int:
     parser.add_argument("--paced", type=float, help="submit so many jobs a second")
     parser.add_argument("--duration", type=float, default=10.0, help="for so long (seconds)")
     parser.add_argument("--waiting", type=int, help="submit so many jobs that do not end")
+    parser.add_argument("--restart", type=int, help="restart with so many jobs waiting")
     parser.add_argument("--probe", action="store_true", help="another client asks meanwhile")
     options = parser.parse_args()
+    if options.restart:
+        measure_restart(options)
+        return 0
     measure: Callable[[argparse.Namespace, str], None] = measure_bursts
     if options.waiting:
         measure = measure_waiting

@@ -88,6 +88,12 @@ class Lifecycle:
             events = self._events[job.id] = [event]
             self.out.append(Persist(job.id, events, jobspec, R))
 
+    def log_shared(self, job: Job, events: list[Event]) -> None:
+        """Let events of now happen that many jobs have in common; they are all that the job logs in this turn."""
+        for event in events:
+            job.apply(event)
+        self.out.append(Persist(job.id, events))
+
     # -- the way of a job
 
     def admit(self, job: Job) -> None:

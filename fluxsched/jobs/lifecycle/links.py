@@ -80,20 +80,27 @@ class Link:
         """Send what may be sent."""
         if not self.ready:
             return
-        limit, outstanding = self.limit, self.outstanding
-        while limit is None or len(outstanding) < limit:
+        limit = self.limit
+        if limit is None:
+            waiting = [entry for queue in self.queues if queue.started for entry in queue.waiting.drain()]
+            if len(waiting) > 1:
+                waiting.sort()  # after a restart a hundred thousand may wait, and a heap takes thrice as long
+            for _, jobid in waiting:
+                self._send(jobs[jobid], out)
+            return
+        while len(self.outstanding) < limit:
             queue = self._next_queue()
             if queue is None:
                 return
             job = jobs[queue.waiting.pop()]
-            job.request = SENT
-            outstanding[job.id] = job
-            if limit is not None:
-                self._worst.push(job.id, _reversed_key(job))
-            out.append(
-                SchedAlloc(self.scheduler, job.id, job.priority, job.userid, job.t_submit, sched_jobspec(job))
-            )
+            self._worst.push(job.id, _reversed_key(job))
+            self._send(job, out)
         self._displace(out)
+
+    def _send(self, job: Job, out: list[Effect]) -> None:
+        job.request = SENT
+        self.outstanding[job.id] = job
+        out.append(SchedAlloc(self.scheduler, job.id, job.priority, job.userid, job.t_submit, sched_jobspec(job)))
 
     def _next_queue(self) -> JobQueue | None:
         """The queue with the best job, among those that are started."""

@@ -14,8 +14,8 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs.effects import Effect, Event, Held
 from fluxsched.jobs.holdings.holdings import Grant, parse_grant
-from fluxsched.jobs.job.job import Job
-from fluxsched.jobs.job.states import CLEANUP, DEPEND, INACTIVE, PRIORITY
+from fluxsched.jobs.job.job import Job, priority_of
+from fluxsched.jobs.job.states import CLEANUP, DEPEND, INACTIVE, PRIORITY, SCHED
 from fluxsched.jobs.lifecycle.lifecycle import Lifecycle
 from fluxsched.jobs.queue.queues import JobQueue
 
@@ -79,13 +79,23 @@ def restore(lifecycle: Lifecycle, rows: Iterable[StoredJob], now_s: float) -> Re
             lifecycle.out.append(Held(job.id, job.held))
     for job in sorted(ended, key=lambda job: job.t_inactive):  # as they ended: listings rely on it
         lifecycle.jobs.keep(job)
-    orphans = [job.id for job in restored if not _resume(lifecycle, job)]
+    shared: dict[int, list[Event]] = {}
+    orphans = [job.id for job in restored if not _resume(lifecycle, job, shared)]
     lifecycle.wake()
     return Restored(lifecycle.end(), tuple(orphans))
 
 
-def _resume(lifecycle: Lifecycle, job: Job) -> bool:
-    """Go on where the log ended; False for an orphan."""
+def _resume(lifecycle: Lifecycle, job: Job, shared: dict[int, list[Event]]) -> bool:
+    """Continue where the log ended; False for an orphan. `shared`: what waiting jobs log, by their priority."""
+    if job.state is SCHED:
+        priority = priority_of(job.urgency)
+        if priority not in shared:
+            restarted = {"timestamp": lifecycle.now_s, "name": "flux-restart"}
+            prioritized = {"timestamp": lifecycle.now_s, "name": "priority", "context": {"priority": priority}}
+            shared[priority] = [restarted, prioritized]
+        lifecycle.log_shared(job, shared[priority])
+        lifecycle.enqueue(job)
+        return True
     lifecycle.log(job, "flux-restart")
     if job.state is DEPEND:
         lifecycle.await_dependencies(job)

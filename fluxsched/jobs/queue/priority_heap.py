@@ -1,7 +1,7 @@
-"""A priority line of job ids: who comes first, in O(log n), with changes of mind in O(1).
+"""Job ids by priority: the first one in O(log n), with lazy deletion in O(1).
 
 Law: the heap may hold stale entries, the dictionary never does; an entry counts only if the dictionary holds that very
-tuple. Stale entries are swept before they outnumber the live ones by much.
+tuple. Stale entries are removed before they outnumber the live ones by much.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ PriorityKey = tuple[float, ...]
 _Entry = tuple[PriorityKey, int]
 
 STALE_SLACK = 64
-"""Stale entries that are not worth a sweep."""
+"""Stale entries that are not worth a new heap."""
 
 
 class PriorityHeap:
@@ -54,6 +54,13 @@ class PriorityHeap:
                 return entry
             heappop(heap)
         return None
+
+    def drain(self) -> list[_Entry]:
+        """Take out all jobs, in no order: keys and ids."""
+        entries = list(self._live.values())
+        self._live.clear()
+        self._heap.clear()
+        return entries
 
     def pop(self) -> int:
         """Take out the first job. Raises IndexError when the line is empty."""

@@ -65,7 +65,7 @@ from fluxsched.runtime.system import log as logs
 from fluxsched.runtime.system.clock import generator_id
 from fluxsched.runtime.system.kept_logs import ENDED, begin_line, keep_log
 from fluxsched.runtime.system.live_instances import write_info
-from fluxsched.runtime.system.own_process import settle
+from fluxsched.runtime.system.own_process import settle, uncollected
 from fluxsched.runtime.system.paths import DATABASE_NAME, LOG_NAME, TEMPORARY_VARIABLE, temporary_directory
 from fluxsched.runtime.system.private_files import SPOOL_NAME, private_state
 from fluxsched.transport.base import Server
@@ -143,8 +143,7 @@ class Instance:
         self.resource = ResourceService(module, self.router, self.store, self.turns, raise_jobs, self._reload)
         self.resource.allocated = lambda: allocated(manager.holdings, module.resources)
         manager.holdings.there = lambda: module.resources
-        self.effects.held = self._held
-        self.effects.unheld = self._unheld
+        self.effects.held, self.effects.unheld = self._held, self._unheld
         self.scheduling = SchedulingService(self.effects, self.router)
         self.scheduling.foreign = module.foreign
         self.jobs = JobService(self.effects, self.scheduling, self.router, self.store, self._fluids(restored))
@@ -228,6 +227,7 @@ class Instance:
         self.resource.made_up = sources.made_up_of
         self.effects.cores = list(sources.topology.cores) if sources.topology and not sources.made_up else None
 
+    @uncollected()
     def _restore(self, restored: StoredState) -> None:
         """Make the dead instance's state ours: nothing of a job may live before its targets count as free."""
         notes = clear_orphans(restored.processes, ORPHANS_S)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from msgspec.json import decode
@@ -56,15 +57,15 @@ def _jobs(store: Store) -> Iterable[StoredJob]:
     """Logs of all active jobs and of those that ended last, in order of job id. A row is as old as its `seq`."""
     rows = store.rows(
         """
-        WITH active AS (SELECT jobid FROM job_log EXCEPT SELECT jobid FROM job_log WHERE ended),
-             recent AS (SELECT jobid FROM job_log WHERE ended ORDER BY seq DESC LIMIT ?),
-             wanted AS (SELECT jobid FROM active UNION ALL SELECT jobid FROM recent)
-        SELECT jobid, events, jobspec, R FROM wanted JOIN job_log USING (jobid) ORDER BY jobid, seq
+        WITH recent AS (SELECT jobid FROM job_log WHERE ended ORDER BY seq DESC LIMIT ?)
+        SELECT jobid, events, jobspec, R FROM job_log
+        WHERE jobid NOT IN (SELECT jobid FROM job_log WHERE ended) OR jobid IN recent
+        ORDER BY jobid, seq
         """,
         (INACTIVE_RESTORED_MAX,),
     )
     specs = JobspecMemo(JSON)
-    for jobid, stretch in groupby(rows, key=lambda row: row[0]):
+    for jobid, stretch in groupby(rows, key=itemgetter(0)):
         events: list[dict[str, Any]] = []
         jobspec = resources = None
         for _, some, jobspec_text, resources_text in stretch:

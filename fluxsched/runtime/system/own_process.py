@@ -7,6 +7,8 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 GC_THRESHOLDS = (20_000, 1_000_000)
 """New objects before a collection, and how many of these before the older ones are looked through, too. New ones take
@@ -16,6 +18,17 @@ SWITCH_S = 0.001
 times, and every answer waits for a transaction. With Python's 5 ms they take several times as long under load."""
 PR_SET_PDEATHSIG = 1
 """prctl(2)."""
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """What is made meanwhile is kept and not searched for cycles, which for restored jobs takes as long as all else."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def settle() -> None:

@@ -297,3 +297,18 @@ def test_nonsense_for_what_a_job_used_is_named(world: Any, new_world: Callable[.
     world.contexts(1, "finish")[0]["usage"]["wall_s"] = "long"
     with pytest.raises(InvalidValue, match=r"eventlog of job 1: event 'finish'.*usage"):
         restart(world, new_world)
+
+
+def test_waiting_jobs_of_one_priority_share_what_a_restart_logs(world: Any, new_world: Callable[..., Any]) -> None:
+    for jobid, urgency in ((1, 16), (2, 16), (3, 20), (4, 0)):
+        world.submit(jobid, urgency=urgency)
+    again, _ = restart(world, new_world)
+    one, two, three, held = (again.job(jobid).recent_events[-2:] for jobid in (1, 2, 3, 4))
+    assert [event["name"] for event in one] == ["flux-restart", "priority"]
+    assert all(ours is theirs for ours, theirs in zip(one, two, strict=True))
+    assert [events[1]["context"]["priority"] for events in (one, three, held)] == [16, 20, 0]
+    again.scheduler()
+    assert again.sent() == [3, 1, 2]
+    again.do("set_urgency", 1, 5, 1)
+    assert again.names(1)[-4:] == ["flux-restart", "priority", "urgency", "priority"]
+    assert again.names(2)[-2:] == ["flux-restart", "priority"]

@@ -60,6 +60,8 @@ class JobEffects:
         self.turns = turns
         self._news: list[JobEvents] = []
         self._starts: list[int] = []
+        self._events: list[dict[str, Any]] = []
+        self._events_text = bytearray()
         self._given: list[tuple[int, Idset]] = []
         self._after: list[Callable[[], None]] = []
         self._texts: ObjectMemo[bytearray] = ObjectMemo(lambda jobspec: bytearray(_encode(jobspec)))
@@ -123,18 +125,21 @@ class JobEffects:
             _PERFORMERS[type(one)](self, one)
 
     def _persist(self, one: effect.Persist) -> None:
-        ended = one.events[-1]["name"] == "clean"
+        events = one.events
+        ended = events[-1]["name"] == "clean"
+        if events is not self._events:  # after a restart all waiting jobs share them
+            self._events, self._events_text = events, bytearray(_encode(events))
         self._store.add(
             "job_log",
             (
                 one.jobid,
                 int(ended),
-                bytearray(_encode(one.events)),
+                self._events_text,
                 "" if one.jobspec is None else self._texts.of(one.jobspec),
                 "" if one.R is None else bytearray(_encode(one.R)),
             ),
         )
-        self._news.append((one.jobid, one.events))
+        self._news.append((one.jobid, events))
         if ended:
             self._disarm_limit(one.jobid)
 
