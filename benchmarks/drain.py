@@ -1,6 +1,6 @@
-"""Drain answered durable, and `offline` seen by an acquirer over ipc, at 16,384 targets.
+"""Drain answered durable, and `offline` seen by an acquirer over ipc; at 16,384 targets, or so many as --fake says.
 
-    python benchmarks/drain.py [--fake 16384x64] [--rounds 500]
+    python benchmarks/drain.py [--fake 131072x64] [--rounds 500]
 
 Each round drains one target and undrains it again; the acquirer is a second connection of the same process, so the
 figure holds the instance's whole work and two wake-ups. Milliseconds.

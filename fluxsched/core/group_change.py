@@ -54,9 +54,11 @@ class GroupState(NamedTuple):
 
 def difference(before: GroupState, after: GroupState) -> GroupChange | None:
     """What changed from one state to the next; None if nothing did."""
-    joined, left = after.targets - before.targets, before.targets - after.targets
-    online = after.online - before.online
-    offline = (before.online - after.online - left) | (joined - after.online)
+    joined = left = EMPTY
+    if before.targets != after.targets:
+        joined, left = after.targets - before.targets, before.targets - after.targets
+    flipped = before.online ^ after.online
+    online, offline = flipped & after.online, (flipped & before.online - left) | (joined - after.online)
     expiration_s, added, removed = None, dict[str, Idset](), dict[str, Idset]()
     one, other = before.resources, after.resources
     if one is not other:

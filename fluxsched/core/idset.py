@@ -117,7 +117,8 @@ class Idset:
 
     def __sub__(self, other: Idset) -> Idset:
         # five times faster than `x & ~y` at 10**6 ids: no negative number is ever made
-        return Idset(self.mask ^ (self.mask & other.mask))
+        common = self.mask & other.mask
+        return Idset(self.mask ^ common) if common else self
 
     def __xor__(self, other: Idset) -> Idset:
         return Idset(self.mask ^ other.mask)

@@ -9,11 +9,10 @@ How it stays fast and never hangs (all measured):
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import zmq
 from zmq.backend import Socket as _Backend
@@ -107,6 +106,11 @@ def chose_identity(first: Frame) -> bool:
         return False
 
 
+def _readable(socket: Any) -> bool:
+    """Whether a message waits; to ask costs an eighth of the exception that a vain `recv` raises."""
+    return bool(int(_Backend.get(socket, _EVENTS)) & _POLLIN)
+
+
 class Pump:
     """One socket with its monitor; on an event loop once started."""
 
@@ -157,7 +161,7 @@ class Pump:
     def recheck(self) -> None:
         """Everything that an edge could have told, edge or not: full peers, then arrivals."""
         full = self._flush()
-        if int(_Backend.get(self._socket, _EVENTS)) & _POLLIN:
+        if _readable(self._socket):
             self.nudge()
         if full and self._check is not None:
             self._check.later(RETRY_S)
@@ -188,10 +192,9 @@ class Pump:
     def events(self) -> list[tuple[int, int]]:
         """What the monitor has to tell since last asked: (event, descriptor)."""
         events: list[tuple[int, int]] = []
-        with contextlib.suppress(zmq.Again):
-            while True:
-                events.append(_EVENT.unpack(self._monitor.recv(_NOBLOCK)))
-                self._monitor.recv(_NOBLOCK)
+        while _readable(self._monitor):
+            events.append(_EVENT.unpack(self._monitor.recv(_NOBLOCK)))
+            self._monitor.recv(_NOBLOCK)
         return events
 
     def catch_up(self) -> None:
@@ -226,7 +229,7 @@ class Pump:
 
         A message that names no connection has no sender whose loss could be told: it is thrown away.
         """
-        while True:
+        while _readable(self._socket):
             try:
                 first = self._socket.recv(_NOBLOCK, False)
             except zmq.Again:
@@ -237,9 +240,12 @@ class Pump:
                 if error.errno != errno.EINVAL:
                     raise
                 self._rest(first)
+        return None
 
     def read_plain(self) -> list[bytes] | None:
         """A DEALER's next message."""
+        if not _readable(self._socket):
+            return None
         try:
             first = self._socket.recv(_NOBLOCK, False)
         except zmq.Again:

@@ -89,7 +89,8 @@ class AcquireServer:
             self._made.append(GroupChange(shrink=change.shrink))
             self.targets -= change.shrink
             self._reported -= change.shrink
-        self._online = ((self._online | change.online) - change.offline) & self.targets
+            self._online -= change.shrink
+        self._online = (self._online | change.online) - change.offline
         if self._grow is not None:  # what the waiting grow will say by itself is not news
             fresh = self._grow.ranks
             self._reported = (self._reported - fresh) | (self._online & fresh)

@@ -12,6 +12,7 @@ import os
 import pwd
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Literal, cast
 
 import msgspec
@@ -58,6 +59,8 @@ Reload = Callable[[ReloadRequest], tuple[Inventory, Mapping[str, Idset], Callabl
 
 PRINTS_KEPT = 4
 """Resource sets whose JSON is kept: the whole, and what a few groups acquired."""
+USER_NAMES_KEPT = 64
+"""Users whose names are kept: the system reads files for each, and few people drain."""
 SLOW_READER_RETRY_S = 0.02
 """How long a stream whose peer has unsent bytes waits before it looks again; meanwhile its changes merge."""
 
@@ -325,6 +328,7 @@ class ResourceService:
         }
 
 
+@lru_cache(USER_NAMES_KEPT)
 def user_name(userid: int) -> str:
     """A user's name for people to read; the number when the machine does not know it."""
     try:
