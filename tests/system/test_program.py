@@ -18,7 +18,7 @@ from fluxsched.cli.main import SECTIONS
         (["nosuch"], "No such command 'nosuch'"),
         (["job", "nosuch"], "No such command 'nosuch'"),
         (["start", "--nosuch"], "No such option '--nosuch'"),
-        (["start", "--fake", "2x2", "--test-size", "2"], "--fake and --test-size each say what the resources are"),
+        (["start", "--fake", "2x2", "--test-size", "2"], "--fake and --test-size are mutually exclusive"),
         (["start", "--daemon", "--", "true"], "--daemon returns at once, so it cannot run a command"),
         (["start", "--config", "/no/such/file"], "/no/such/file"),
         (["submit"], "Missing argument"),

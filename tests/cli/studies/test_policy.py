@@ -68,7 +68,7 @@ def test_new(cli, here: Path) -> None:
         "fluxsched: policy new: night-shift already exists: give another --directory, or remove it\n"
     )
     done = cli("policy", "new", "../x")
-    assert (done.code, "is not a valid policy name for a policy" in done.err) == (1, True)
+    assert (done.code, "is not a valid policy name" in done.err) == (1, True)
     assert cli("policy", "new", "day", "--directory", str(here / "elsewhere")).code == 0
     assert [path.name for path in sorted(here.iterdir())] == ["elsewhere", "night-shift"]
 
