@@ -13,7 +13,7 @@ from sys import float_info
 
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.plan.base import Planner, least_beyond
-from fluxsched.sched.plan.profile import FreeLevels, Profile
+from fluxsched.sched.plan.profile import Profile
 from fluxsched.sched.plan.releases import JobRelease
 from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.pool.place import find_fit
@@ -144,7 +144,8 @@ class CountedPlan(Planner):
         return True
 
     def settle(self, job: Waiting, old: Reservation) -> bool:
-        self.drop(job.jobid)
+        if job.jobid in self._kept:
+            self.drop(job.jobid)
         if old.start_s <= self._now_s:
             return False
         if not self._kept and self._profile is None:
@@ -221,7 +222,7 @@ class CountedPlan(Planner):
         """The profile, made when it is needed for the first time."""
         if self._profile is None:
             running = self._running
-            self._profile = Profile(FreeLevels(running.releases, running.free, self._now_s), self._now_s)
+            self._profile = Profile(running.releases, running.free, self._now_s)
             for kept in self._kept.values():
                 if kept.start_s < inf:
                     self._take(kept.start_s, kept.end_s, kept.cores)

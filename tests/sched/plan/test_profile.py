@@ -1,4 +1,4 @@
-"""Counting over time, against a loop that looks at every instant; bounds may be too low, but never too high."""
+"""Counting over time, against a loop that looks at every instant."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import inf, nextafter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.plan.profile import CHUNK, FreeLevels, Profile, StartBounds
+from fluxsched.sched.plan.profile import CHUNK, Profile
 from fluxsched.sched.plan.releases import ReleaseIndex
 
 NOW = 10.0
@@ -42,7 +42,7 @@ def profile_of(running: list[tuple[float, int]], free: int) -> Profile:
     releases = ReleaseIndex()
     for jobid, (end_s, cores) in enumerate(running):
         releases.add(jobid, end_s, cores)
-    return Profile(FreeLevels(releases, free, NOW), NOW)
+    return Profile(releases, free, NOW)
 
 
 @given(RUNNING, st.integers(0, 8), JOBS)
@@ -78,18 +78,20 @@ def test_many_steps_stand_in_several_chunks() -> None:
         loop.taken.append((start_s, start_s + limit_s, cores))
 
 
-@given(st.lists(st.tuples(st.integers(1, 5000), st.integers(1, 50).map(float), st.integers(0, 99).map(float))))
-@settings(max_examples=60)
-def test_floors_know_what_no_smaller_or_shorter_job_could(learnt: list[tuple[int, float, float]]) -> None:
-    bounds = StartBounds()
-    for n, (cores, limit_s, start_s) in enumerate(learnt):
-        before = learnt[:n]
-        exact = max((at for c, limit, at in before if c <= cores and limit <= limit_s), default=-inf)
-        equal = max((at for c, limit, at in before if c == cores and limit <= limit_s), default=-inf)
-        known = bounds.of(cores, limit_s)
-        assert known <= exact
-        if cores < 8 or cores & (cores - 1) == 0:  # sizes that are not rounded are known exactly
-            assert known >= equal
-        bounds.add(cores, limit_s, start_s)
-    bounds.clear()
-    assert bounds.of(5000, inf) == -inf
+@given(RUNNING, st.integers(0, 8), JOBS, st.integers(1, 20))
+@settings(max_examples=40)
+def test_it_holds_at_a_later_time(
+    running: list[tuple[float, int]], free: int, jobs: list[tuple[int, float, str]], later: int
+) -> None:
+    """As long as no job has ended meanwhile, and no reservation has begun."""
+    now_s = NOW + later
+    running = [(end_s + 100, cores) for end_s, cores in running]
+    profile, loop = profile_of(running, free), Loop(running, free)
+    loop.taken.append((NOW + 50, NOW + 70, 3))
+    profile.take(NOW + 50, NOW + 70, 3)
+    profile.advance(now_s)
+    for cores, limit_s, _ in jobs:
+        start_s = profile.earliest(cores, limit_s)
+        assert start_s == (now_s if loop.fits(now_s, limit_s, cores) else loop.earliest(cores, limit_s))
+        until_s = profile.free_until_s(cores)
+        assert (until_s >= now_s + limit_s) == loop.fits(now_s, limit_s, cores)
