@@ -1,7 +1,7 @@
 """Every error of fluxsched, in one tree.
 
-Two blames are kept apart: what a peer or a person did wrong (`InvalidValue`, `RemoteProtocolError`, `Refused`) is
-answered with its errno and text and the service lives on; what we did wrong (`LocalProtocolError`,
+Two kinds of fault are distinguished: what a peer or a person did wrong (`InvalidValue`, `RemoteProtocolError`,
+`Refused`) is answered with its errno and text and the service continues; what we did wrong (`LocalProtocolError`,
 `InvalidTransition`) is a bug and must surface. Texts name the value, the limit and the remedy.
 """
 
@@ -34,13 +34,13 @@ class Refused(FluxschedError):
 
 
 class RemoteProtocolError(FluxschedError):
-    """The peer broke the protocol: answer EPROTO to that peer and live on."""
+    """The peer broke the protocol: answer EPROTO to that peer and continue."""
 
     errnum = errno.EPROTO
 
 
 class LocalProtocolError(FluxschedError):
-    """We tried to break the protocol: a bug of ours, never caught outside the shell's last line."""
+    """We tried to break the protocol: a bug of ours, never caught but by the last resort of the shell."""
 
     errnum = errno.EPROTO
 

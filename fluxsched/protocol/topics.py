@@ -135,7 +135,7 @@ _ADMIN = (
     )
     | _service(
         "agent",
-        hello=(agents.AgentHello, agents.AgentWelcome, "an agent stands for targets"),
+        hello=(agents.AgentHello, agents.AgentWelcome, "an agent reports targets online"),
         heartbeat=(agents.AgentHeartbeat, None, "an agent lives"),
     )
     | _service(

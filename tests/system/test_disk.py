@@ -78,7 +78,7 @@ def test_on_a_full_disk_jobs_run_on_and_their_ends_are_stored_later(
             while handle.rpc("instance.stats-get")["store_fault"] is None:
                 handle.rest(0.02)
         found = here("cancel", "--all", status=None)
-        assert "nothing new is taken on until it can be written again; running jobs go on" in (
+        assert "nothing new is accepted until it can be written again; running jobs continue" in (
             found.err + here("submit", "true", status=1).err
         )
         assert here("job", "eventlog", first).out

@@ -41,7 +41,7 @@ def test_agents_of_other_hosts_are_told_that_their_targets_are_made_up(user: Any
     here = daemon("--config", "site.toml")
     assert here("resource", "info").out == "4 Nodes, 4 Cores, 0 GPUs, 3 made-up\n"
     with here.popen("agent", "--host", "n1") as agent:
-        assert agent.stderr.readline() == "agent of n1: stands for targets 2\n"
+        assert agent.stderr.readline() == "agent of n1: reports targets 2\n"
         assert agent.stderr.readline() == f"agent of n1: they are made up: tasks on them run on {HOST}\n"
         rows = [line.split() for line in here("resource", "list", "-n").out.splitlines()]
         assert ["free", "1", "1", "0", "here", HOST] in rows

@@ -91,7 +91,7 @@ def test_unsatisfiable_deny_brings_the_old_rule_back(daemon: Any, user: Any) -> 
 def test_a_wrong_word_for_unsatisfiable_names_line_and_words(user: Any) -> None:
     (user.directory / "site.toml").write_text("[policy]\nunsatisfiable = 'later'\n")
     found = user("start", "--config", "site.toml", "true", status=1)
-    assert "site.toml:2: [policy] unsatisfiable: 'later' is none of wait, deny" in found.err
+    assert "site.toml:2: [policy] unsatisfiable: 'later' is not one of wait, deny" in found.err
 
 
 def expired(user: Any) -> str:

@@ -102,7 +102,7 @@ class Handle(BlockingCalls):
 
         Whenever the file `beside` can be read it is looked at.
         Until the first answer `meanwhile` is asked for its next delay (seconds) whenever the last one has passed; it
-        may use this handle to look what keeps the answer.
+        may use this handle to look why the answer takes long.
         """
         answers = deque[Answer]()
         message = self.start(topic, payload, answers.append, streaming=True)
@@ -144,8 +144,8 @@ class Handle(BlockingCalls):
     def subscribe(
         self, topic: str, payload: Object | None, told: Callable[[Object | RPCError | None], None]
     ) -> Callable[[], None]:
-        """A streaming request, whose answers `told` takes while this handle waits or listens: None is its end, an error
-        its failure. What it gives back ends the stream.
+        """A streaming request; `told` is called with each answer while this handle waits or listens: None is the end,
+        an error a failure. Returns a function that ends the stream.
         """
 
         def take(answer: Answer) -> None:

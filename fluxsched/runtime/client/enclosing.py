@@ -1,7 +1,7 @@
 """An instance inside a job of another one: it gets the job's R, follows what happens to its expiration, and each of the
 two can be found from the other.
 
-Law: what runs inside is told by its environment (FLUXSCHED_URI: its instance, FLUXSCHED_PARENT_URI: the one around
+Law: what runs inside learns it from its environment (FLUXSCHED_URI: its instance, FLUXSCHED_PARENT_URI: the one around
 that); from outside, the job that an instance is has a memo of its addresses, `uri` being as Flux's commands want it.
 """
 
@@ -87,7 +87,7 @@ def inside(base: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_program(environment: Mapping[str, str]) -> dict[str, str]:
-    """`environment` whose PATH finds `fluxsched`: a script that is its job has nobody who would activate one."""
+    """`environment` with `fluxsched` on PATH: a batch script runs without an activated environment."""
     path = environment.get("PATH", os.defpath)
     ours = Path(sys.executable).parent
     if shutil.which(PROGRAM, path=path) is None and (ours / PROGRAM).exists():
@@ -116,12 +116,12 @@ class Enclosing(NamedTuple):
                         if event["name"] == "resource-update" and "expiration" in event["context"]:
                             expires(float(event["context"]["expiration"]))
         except FluxschedError as exc:
-            log.warning("the enclosing instance no longer tells when our job ends: %s", exc)
+            log.warning("the enclosing instance no longer reports when our job ends: %s", exc)
         except asyncio.CancelledError:
             return
 
     async def tell(self, uri: str, local_uri: str) -> None:
-        """Leave word at the job that it is an instance, and where."""
+        """Note at the job that it is an instance, and its addresses."""
         try:
             async with AsyncHandle(self.uri) as handle:
                 await handle.rpc("job-manager.memo", {"id": self.jobid, "memo": {"uri": local_uri, ADDRESS_KEY: uri}})

@@ -1,6 +1,7 @@
-"""What is different between two configurations, and what of it holds without a restart.
+"""The differences between two configurations, and which of them apply without a restart.
 
-Law: whatever is not named here as live needs a restart and is told so; no change is taken up, or left, in silence.
+Law: a key that is not named here as live needs a restart, and the answer says so; no change is applied, or left out,
+silently.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from fluxsched.sched.registry import OWN, parse_spec, split_queues
 
 
 def read_site(path: Path | None, *, trying: bool = False) -> tuple[Config, list[TomlFault]]:
-    """What a file says, and all that is wrong with it as long as nobody asks for its targets (`build_inventory`).
+    """What a file says, and all that is wrong with it without looking at its targets (`build_inventory`).
 
     With `trying` its policies are also imported, each in a process of its own, which starting an instance does anyway.
     Without a file everything has its default. Raises InvalidValue for what cannot be read or is no TOML.

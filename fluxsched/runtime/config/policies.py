@@ -83,7 +83,7 @@ def default_name(spec: str, groups: Sequence[str]) -> str:
 def composed(specs: str, groups: Sequence[str], queues: Mapping[str, QueueSettings]) -> str:
     """`SPEC;QUEUE=SPEC;...` for a scheduler of these groups, complete with what its queues' configuration says.
 
-    Raises InvalidValue for a policy that is none, and for a queue that is not configured or that another group serves.
+    Raises InvalidValue for an unknown policy, and for a queue that is not configured or that another group serves.
     """
     general, named = check_policies(specs)
     for name in named:

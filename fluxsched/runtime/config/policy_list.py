@@ -21,7 +21,7 @@ from fluxsched.sched.registry import OWN, known_policies, make, parse_spec, says
 __all__ = ["Listed", "fault_of", "known_policies", "policies"]
 
 IMPORT_S = 5.0
-"""How long importing a policy may take before the list goes on without it (seconds); all are imported at once."""
+"""How long importing a policy may take before the list continues without it (seconds); all are imported at once."""
 
 CANNOT = "cannot be loaded: "
 

@@ -238,7 +238,7 @@ def _policy(table: TomlTable, *, with_queue: bool) -> tuple[Limits, Defaults]:
 
 def _one_of(allowed: tuple[str, ...], value: str) -> None:
     if value not in allowed:
-        raise InvalidValue(f"{value!r} is none of {', '.join(allowed)}")
+        raise InvalidValue(f"{value!r} is not one of {', '.join(allowed)}")
 
 
 def _unlimited_as_zero(duration_s: float | None) -> float | None:

@@ -57,7 +57,7 @@ def read_schedulers(
                 table.fault("groups" if mine else None, text)
             served.setdefault(group, at)
         known = name or (default_name(policy, mine) if policy else None)
-        if known in names and (name or not twice):  # who serves a group twice mostly is called the same twice
+        if known in names and (name or not twice):  # two schedulers of one group mostly have one name, too
             whose = f"{known!r} is a part of the instance" if known in TAKEN else f"two schedulers are named {known!r}"
             table.fault("name" if name else None, f"{whose}: give another name")
         names |= {known} if known else set()
@@ -79,7 +79,7 @@ def _care(table: TomlTable, directory: Path) -> Care:
 def care_of(
     restart: int | None, fallback: str | None, hung_after_s: float | None, default: Care = DEFAULT_CARE
 ) -> Care:
-    """What is said, and where nothing is said the default; the fallback `none` is none."""
+    """The given values, else the defaults; the fallback `none` means no fallback."""
     return Care(
         default.restart if restart is None else restart,
         default.fallback if fallback is None else None if fallback == NO_FALLBACK else fallback,
@@ -94,9 +94,9 @@ def check_fallback(spec: str) -> None:
 
 
 def check_group(table: TomlTable, key: str | None, group: str, groups: set[str]) -> None:
-    """Note a group that nobody can acquire, or that there is none of this name."""
+    """Report a group that cannot be acquired or is unknown."""
     if group == EXCLUDE:
-        table.fault(key, f"nobody can acquire group {EXCLUDE!r}")
+        table.fault(key, f"group {EXCLUDE!r} cannot be acquired")
     elif group not in groups:
         known = ", ".join(sorted(groups))
         table.fault(key, f"group {group!r} is not in [resource.groups]; there are: {known} (it may be empty there)")

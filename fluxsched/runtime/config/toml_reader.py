@@ -1,7 +1,7 @@
-"""Taking a TOML document apart so that every fault in it is found in one go, each with its line.
+"""Reads a TOML document so that all its faults are found in one pass, each with its line.
 
-Law: what a reader asks for is what is known; whatever nobody asked for is an unknown key. A fault is noted and the
-reader goes on with a default, as a compiler does; `raise_faults` raises them all at the end.
+Law: the keys that a reader asks for are the known ones; all others are unknown keys. A fault is recorded and the reader
+continues with a default, as a compiler does; `raise_faults` raises them all at the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MEMBERS_MAX = 1 << 20
 """Keys and array items in all: several for each of 131,072 hosts that all differ."""
 
 FAULTS_SHOWN_MAX = 100
-"""One mistake can make thousands, and what scrolls off the screen helps nobody."""
+"""One mistake can cause thousands, and what scrolls off the screen does not help."""
 
 JSON = ".json"
 """A file of this name is JSON, as Flux's brokers take it too; of its keys no lines are known."""
@@ -78,7 +78,7 @@ class Document:
 
 
 class TomlTable:
-    """One table being read; `done` reports what it has and nobody asked for."""
+    """One table being read; `done` reports keys that were not asked for."""
 
     def __init__(self, document: Document, path: Path, obj: dict[str, Any]) -> None:
         self.path = path

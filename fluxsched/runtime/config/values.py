@@ -81,7 +81,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """`policy.jobspec.defaults.system` (RFC 33); a duration of 0 is none."""
+    """`policy.jobspec.defaults.system` (RFC 33); a duration of 0 means no default."""
 
     duration_s: float | None = None
     queue: str | None = None

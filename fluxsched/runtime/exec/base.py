@@ -1,7 +1,7 @@
-"""What every executor is given and what it says back.
+"""What every executor is given and what it reports.
 
-An executor never touches job state: it starts, signals and reports. `finished` is said only when nothing of the job
-is left alive, because the resources count as free from then on.
+An executor never touches job state: it starts, signals and reports. It reports `finished` only when no process of the
+job is left, because the resources count as free from then on.
 """
 
 from __future__ import annotations

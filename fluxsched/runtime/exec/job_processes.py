@@ -84,7 +84,7 @@ class JobProcesses:
     def signal(self, signum: int) -> None:
         """Send a signal to the whole group; only while its first task is not reaped."""
         if self.gate.pids and not self.reaped:
-            # who is not there or not ours to signal is no error: the look for survivors decides
+            # a process that is gone or not ours to signal is no error: the check for survivors decides
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.gate.pgid, signum)
 
@@ -112,8 +112,8 @@ class JobProcesses:
                 self.meter.reaped(task, status, used)
 
     def tidy(self, *, at_once: bool = False) -> None:
-        """Remove the job's temporary directory: nothing of it is alive. What that holds goes meanwhile if it is much,
-        or `at_once`, where this process is about to end.
+        """Remove the job's temporary directory once no process of the job is left. Large contents are removed in the
+        background, or `at_once` where this process is about to end.
         """
         if self.tmpdir is not None:
             if at_once:

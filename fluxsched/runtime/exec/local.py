@@ -1,9 +1,9 @@
 """The `local` executor: tasks are processes of this machine.
 
-Law: a task runs only after what identifies its process is on disk, and `finished` is said only when nothing of the
-job is alive. The order that makes both true: spawn behind a gate, record, open the gate, watch the tasks one after the
-other, and when all have ended, kill the rest of the process group while the first task, unreaped, still keeps the
-group's number from being given to anybody else; then the strays, who left the group.
+Law: a task runs only after what identifies its process is on disk, and `finished` is reported only when no process of
+the job is left. The order that makes both true: spawn behind a gate, record, open the gate, watch the tasks one after
+the other, and when all have ended, kill the rest of the process group while the first task, unreaped, still keeps the
+group's number from being reused; then the strays that left the group.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class LocalExecutor:
         self._reports = reports
         self._kill_timeout_s = kill_timeout_s
         self.opened: Callable[[int], None] = lambda jobid: None
-        """Told of each job whose tasks run from now on."""
+        """Called for each job whose tasks run from now on."""
         self._runs: dict[int, JobProcesses] = {}
         self._pids: set[int] = set()
         self._strays = Strays(turns.clock)
@@ -207,7 +207,7 @@ class LocalExecutor:
         self._look(run)
 
     def _look(self, run: JobProcesses) -> None:
-        """Finished as soon as nobody of the job is alive."""
+        """Finished as soon as no process of the job is left."""
         jobid = run.jobid
         if self._runs.get(jobid) is not run:
             return
@@ -268,7 +268,7 @@ class LocalExecutor:
             self.memory.end(run.jobid)
 
     def close(self) -> None:
-        """Kill all jobs and wait until nobody is alive, up to CLOSE_S; nothing is reported."""
+        """Kill all jobs and wait until no process is left, up to CLOSE_S; nothing is reported."""
         runs, self._runs = list(self._runs.values()), {}
         self.memory.close()
         for run in runs:

@@ -1,6 +1,6 @@
 """What Flux's broker answers, for `flux uptime`, `flux lsattr`, `flux ping 0` and `flux module load`.
 
-Law: nothing is made up. What stands for brokers are the targets; every state that an instance of ours can be asked in
+Law: nothing is made up. Targets appear as brokers; every state that an instance of ours can be asked in
 is `run`.
 """
 
@@ -62,7 +62,7 @@ class FluxInstanceService:
         request.respond(msg.GroupResponse(str(self._groups[name]())))
 
     def _load(self, request: RpcRequest) -> None:
-        """Flux asks with the path of a broker module, which nobody here can run; a policy is asked for as by all."""
+        """Flux asks with the path of a broker module, which cannot run here; a policy is loaded as for all clients."""
         if "path" in request.payload(FreeForm):
             remedy = "load a scheduler with `fluxsched module load`"
             raise Refused(f"modules of Flux are not loaded here: {remedy}", errno.ENOSYS)

@@ -26,7 +26,7 @@ def task_service(jobid: int) -> str:
 
 
 class TaskService:
-    """Serves `stdin` of every job, and says of `proctable` that nobody does."""
+    """Serves `stdin` of every job, and refuses `proctable`."""
 
     def __init__(self, inputs: JobInputs, router: Router) -> None:
         self._inputs = inputs
@@ -54,4 +54,4 @@ def _decoded(wanted: StdinRequest) -> bytes:
 
 
 def _no_processes(request: RpcRequest) -> None:
-    raise Refused("an instance of fluxsched tells nobody the processes of a job", errno.ENOSYS)
+    raise Refused("an instance of fluxsched does not serve the processes of a job", errno.ENOSYS)

@@ -1,7 +1,7 @@
 """What Flux keeps beside a job's own log: how it was executed, and what its tasks printed (RFC 24).
 
 Law: nothing is kept twice. Both are made from what an instance of ours has, the job's log and its spool files, when
-somebody asks. Spool files know no times: a piece of output has the time at which it was read, at the latest that of
+a client asks. Spool files have no times: a piece of output has the time at which it was read, at the latest that of
 the job's end.
 """
 

@@ -21,15 +21,15 @@ from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.streams import JobStreams
 
 WAITABLE = 4
-"""The submit flag of who means to wait (FLUX_JOB_WAITABLE)."""
+"""The submit flag of a job that will be waited for (FLUX_JOB_WAITABLE)."""
 ENDED_MAX = 100_000
-"""Ended jobs kept until somebody waits for them, and as many that were waited for; the oldest are forgotten."""
+"""Ended jobs kept until they are waited for, and as many that were waited for; the oldest are forgotten."""
 SIGNALED = 128
 """Shells add this to the signal that ended their program."""
 
 
 class Waits:
-    """The waitable jobs: those that have not ended, those that have, and who waits."""
+    """The waitable jobs: those that have not ended, those that have, and their waiters."""
 
     def __init__(self, manager: JobManager, streams: JobStreams, router: Router) -> None:
         self._manager = manager
@@ -54,14 +54,14 @@ class Waits:
             request = next(iter(self._any))
             del self._any[request]
         if request is not None:
-            self._tell(request, result)
+            self._answer(request, result)
         else:
             self._ended[result.jobid] = result
             if len(self._ended) > ENDED_MAX:
                 self._ended.popitem(last=False)
         self._check()
 
-    def _tell(self, request: RpcRequest, result: JobResult) -> None:
+    def _answer(self, request: RpcRequest, result: JobResult) -> None:
         """A job is waited for once."""
         request.respond(WaitableResponse(id=result.jobid, success=result.success, errstr=error_text(result)))
         self._done[result.jobid] = None
@@ -73,7 +73,7 @@ class Waits:
         if jobid in ANY_JOB:
             self._wait_any(request)
         elif jobid in self._ended:
-            self._tell(request, self._ended.pop(jobid))
+            self._answer(request, self._ended.pop(jobid))
         elif jobid in self._active:
             if jobid in self._by_id:
                 raise Refused(f"job {format_f58(jobid)} already has a waiter", errno.ECHILD)
@@ -84,7 +84,7 @@ class Waits:
 
     def _wait_any(self, request: RpcRequest) -> None:
         if self._ended:
-            self._tell(request, self._ended.popitem(last=False)[1])
+            self._answer(request, self._ended.popitem(last=False)[1])
             return
         self._any[request] = None
         self._check()
@@ -95,10 +95,10 @@ class Waits:
         if job is None or not job.flags & WAITABLE or jobid in self._done:
             unfit = "is unknown, was not submitted as waitable, or was waited for already"
             raise Refused(f"job {format_f58(jobid)} {unfit}", errno.ECHILD)
-        self._streams.when_inactive(jobid, request, lambda result: self._tell(request, result))
+        self._streams.when_inactive(jobid, request, lambda result: self._answer(request, result))
 
     def _check(self) -> None:
-        """Nobody waits for more jobs than there are: the last to come hears so."""
+        """There are never more waiters than jobs: the last one gets ECHILD."""
         while len(self._any) > len(self._active) - len(self._by_id):
             self._any.popitem()[0].error(errno.ECHILD, "there are no more waitable jobs")
 

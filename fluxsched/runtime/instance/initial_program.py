@@ -1,8 +1,8 @@
 """The initial program: the command or shell that `fluxsched start` runs inside an instance, and its end.
 
-Law: when the instance is told to end first, the program's whole session ends with it: the program, what descends from
+Law: when the instance is stopped first, the program's whole session ends with it: the program, what descends from
 it, and what it orphaned, which became ours (exec/strays.py). What left for a session of its own (`setsid`, a daemon)
-has left for good. The program stays in our process group, so that a terminal's signals and job control reach it.
+is left alone. The program remains in our process group, so that a terminal's signals and job control reach it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ COMMAND_END_S = 3.0
 LOOK_S = 0.01
 """How often it is looked for (seconds)."""
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
-"""How shells leave when the command cannot be run."""
+"""Exit statuses of shells when the command cannot be run."""
 ASKING = (signal.SIGTERM, signal.SIGHUP, signal.SIGCONT)
-"""What asks a program to end: interactive shells heed SIGHUP, others SIGTERM, and who is stopped none of them."""
+"""What asks a program to end: interactive shells obey SIGHUP, others SIGTERM, and a stopped process neither of them."""
 
 
 async def run_program(
@@ -36,7 +36,7 @@ async def run_program(
 ) -> int:
     """Run the program until it or the instance (`ended`) ends; its exit status, as shells give it.
 
-    `began` is told its process id.
+    `began` is called with its process id.
     """
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
     adopt_orphans()

@@ -223,7 +223,7 @@ class Instance:
         self._take_up(self.settings.sources)
 
     def _take_up(self, sources: Sources) -> None:
-        """Say what is made up, and bind what runs here to its cores, where targets have those of this machine."""
+        """Record what is made up, and bind tasks to their cores where targets have those of this machine."""
         self.resource.made_up = sources.made_up_of
         self.effects.cores = list(sources.topology.cores) if sources.topology and not sources.made_up else None
 
@@ -277,7 +277,7 @@ class Instance:
         self.turns.post(lambda: self.resource.set_expiration(expiration_s))
 
     def _ours(self, sources: Sources) -> Idset:
-        """The targets that the instance stands for itself: made-up ones, and of real ones those of its own host."""
+        """The targets that the instance itself reports online: made-up ones, and of real ones those of its own host."""
         module = self.resource.module
         if sources.made_up or sources.real or sources.topology is None:
             return module.resources.ranks - module.lost
@@ -289,7 +289,7 @@ class Instance:
         self._check_ready()
 
     def _check_ready(self) -> None:
-        """Ready: every target that is ours to stand for is online, every scheduler is ready or has failed."""
+        """Ready: every target that is ours to report is online, every scheduler is ready or has failed."""
         if not self._ready and self._loading == 0:
             self._ready = True
             self.instance.became_ready()

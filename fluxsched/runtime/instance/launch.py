@@ -79,7 +79,7 @@ class StartOptions:
     trace: str | None = None
     """Show messages on stderr: of the topics with these beginnings (comma-separated), all when empty."""
     nested: bool = False
-    """A job of another instance (`batch`, `alloc`), which hears where this one is."""
+    """A job of another instance (`batch`, `alloc`), which is sent the addresses of this one."""
     stays: bool = False
     """No initial program: it runs, in the foreground, until it is stopped."""
 
@@ -93,7 +93,7 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
     if options.nested and enclosing_job() is None:
         raise FluxschedError("--nested is for jobs of an instance: submit one with fluxsched batch")
     if options.statedir is not None and options.statedir.exists():
-        private_state(options.statedir)  # here whoever starts the instance hears of it
+        private_state(options.statedir)  # here, so that the user who starts the instance sees warnings
     config, faults = read_site(options.config, trying=trying)
     explicit = options.r_path or options.fake or options.test_size or config.resource.path or config.resource.entries
     enclosing = None if explicit else enclosing_job()
@@ -147,7 +147,7 @@ def check_config(options: StartOptions) -> str:
 def schedulers_of(options: StartOptions, config: Config) -> tuple[SchedulerSettings, ...]:
     """`--scheduler` decides for the group default; without it the config does, else fifo.
 
-    Raises InvalidValue for a policy that is none, and for one of a queue that is not the scheduler's.
+    Raises InvalidValue for an unknown policy, and for one of a queue that is not the scheduler's.
     """
     if "none" in options.schedulers:
         return ()
@@ -198,7 +198,7 @@ async def _run(settings: Settings, options: StartOptions, ready: Callable[[Insta
 def _check_complete(instance: Instance) -> None:
     """Raises FluxschedError naming each scheduler that was to be started and never served its groups.
 
-    Later it would be started again, or replaced; now whoever starts the instance is there to hear of it.
+    Later it would be started again, or replaced; now the user who starts the instance can see the failure.
     """
     if not instance.is_complete:
         failed = [one for one in instance.modules.modules.values() if one.error and not one.has_served]
@@ -241,7 +241,7 @@ def _made_up(instance: Instance) -> str | None:
 
 def start_daemon(options: StartOptions) -> str:
     """Start an instance in the background; its uri, once it is ready."""
-    ServiceManager.take()  # whoever started us is told by our end
+    ServiceManager.take()  # our exit tells the program that started us
     settings = settings_of(options)
     _tell_last_end(options.statedir)
     read_end, write_end = os.pipe()
@@ -285,7 +285,7 @@ def _daemonize(settings: Settings, options: StartOptions, tell_fd: int) -> None:
     status = 1
     try:
         status = asyncio.run(_run(settings, replace(options, daemon=True), tell))
-    except Exception as exc:  # the daemon's last line: its starter must hear why
+    except Exception as exc:  # last resort of the daemon: the process that started it must report why
         try:
             os.write(tell_fd, json.dumps({"error": str(exc)}).encode())
         except OSError:
@@ -343,7 +343,7 @@ def agent(uri: str, *, host: str | None, ranks: str | None, heartbeat_s: float |
         if ranks is not None:
             hello["ranks"] = ranks
         welcome = handle.rpc("agent.hello", hello)
-        sys.stderr.write(f"agent of {name}: stands for targets {welcome['targets']}\n")
+        sys.stderr.write(f"agent of {name}: reports targets {welcome['targets']}\n")
         if name != topology.host:
             sys.stderr.write(f"agent of {name}: they are made up: tasks on them run on {topology.host}\n")
         sequence = 0
@@ -354,7 +354,7 @@ def agent(uri: str, *, host: str | None, ranks: str | None, heartbeat_s: float |
 
 
 def replace_host(resources: ResourceSet, host: str) -> ResourceSet:
-    """The same resources under another host name (for agents that stand for a pretended host)."""
+    """The same resources under another host name (for agents that report for a made-up host)."""
     found = resources.to_json()
     found["execution"]["nodelist"] = [host]
     return ResourceSet.parse(found)

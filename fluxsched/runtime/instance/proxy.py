@@ -30,7 +30,7 @@ class _Watch:
 
     def look(self) -> None:
         """Called when the descriptor can be read, or an answer has come."""
-        assert self.fd is not None, "nobody looks after close"
+        assert self.fd is not None, "close ends the watch"
         import select
 
         if select.select([self.fd], [], [], 0)[0]:
@@ -55,10 +55,10 @@ def visit(
     """
     environment = _environment(uri, base)
     words = list(command) or [environment.get("SHELL", "/bin/sh")]
-    before = signal.signal(signal.SIGINT, lambda signum, frame: None)  # who is at the terminal speaks to the command
+    before = signal.signal(signal.SIGINT, lambda signum, frame: None)  # Ctrl-C is for the command
     process = None
     try:
-        with _deferred(signal.SIGTERM, signal.SIGHUP):  # or the command would run and nobody know which it is
+        with _deferred(signal.SIGTERM, signal.SIGHUP):  # or the command would run with its process id unknown
             try:
                 process = subprocess.Popen(words, env=environment, cwd=cwd)
             except OSError as exc:

@@ -1,9 +1,9 @@
 """The run directory of an instance, from its making to its sweeping.
 
-Law: only what certainly belongs to nobody is removed, and a start never fails or waits long for it. The file `owner`
+Law: only what certainly has no owner is removed, and a start never fails or waits long for it. The file `owner`
 says which process a directory belongs to, and that process holds a lock on it until it ends, whatever ends it. The file
 appears in one step, written and locked: so a directory without it is one that is being made, and one whose owner can be
-locked by somebody else has outlived its instance. Who sweeps holds that lock: of several that start, one removes it.
+locked by another process has outlived its instance. The sweeper holds that lock: of several starts, one removes it.
 A keeper (exec/keeper.py) inherits the lock and clears the directory itself.
 """
 
@@ -34,11 +34,11 @@ UNIX_PATH_BYTES_MAX = 107
 """What `sun_path` holds; a longer run directory cannot have a socket in it."""
 SCRATCH_NAME = "tmp"
 SWEEP_S = 1.0
-"""A start begins to remove no further directory after this time (seconds); the next start goes on."""
+"""A start begins to remove no further directory after this time (seconds); the next start continues."""
 
 
 def make_run_directory() -> tuple[Path, int]:
-    """A new private run directory, and the descriptor whose closing says that nobody needs it any more."""
+    """A new private run directory, and the descriptor whose closing gives it up."""
     path = Path(tempfile.mkdtemp(prefix=_prefix(), dir=base_directory()))
     try:
         if not is_text(str(path)):
@@ -76,11 +76,11 @@ def scratch_directory(run_directory: Path) -> Iterator[Path]:
 def lock_state(state: Path) -> Iterator[None]:
     """Hold the state directory for this process; a second instance on it is refused.
 
-    The file of the lock goes while it is held, so it is nobody else's that is removed.
+    The lock's file is removed while the lock is held, so it is never another instance's.
     """
     path = state / "lock"
     fd = _locked(path)
-    while not os.fstat(fd).st_nlink:  # its owner has just removed it: this one locks nobody out
+    while not os.fstat(fd).st_nlink:  # its owner has just removed it: this one excludes no other
         os.close(fd)
         fd = _locked(path)
     try:
@@ -150,7 +150,7 @@ def _remove_if_dead(path: Path) -> None:
         if not was_removed and _is_dead(os.read(fd, OWNER_BYTES_MAX)):
             log.info("%s is removed: its instance was killed", path)
             clear(path, 0.0, log)
-    except OSError:  # it lives, or somebody else sweeps it
+    except OSError:  # it is alive, or another process sweeps it
         return
     finally:
         os.close(fd)

@@ -14,7 +14,7 @@ from fluxsched.runtime.inventory.sources import fake_resources
 
 
 def check_start(fake: str | None, schedulers: tuple[str, ...], config: Path | None = None) -> None:
-    """Raises InvalidValue for a `--fake` that is none, and for a `--scheduler` that names no policy, file or queue."""
+    """Raises InvalidValue for a bad `--fake`, and for a `--scheduler` that names no policy, file or queue."""
     if fake is not None:
         fake_resources(fake)
     for specs in schedulers:
@@ -30,7 +30,7 @@ def check_start(fake: str | None, schedulers: tuple[str, ...], config: Path | No
 
 
 def _queues(config: Path | None) -> Mapping[str, QueueSettings] | None:
-    """Those that are configured; None where the file is at fault, which whoever starts is told then."""
+    """Those that are configured; None if the file has faults, which the start itself reports."""
     try:
         return {} if config is None else load_config(config).queues
     except InvalidValue:

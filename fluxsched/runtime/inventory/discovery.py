@@ -19,14 +19,14 @@ from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.runtime.inventory.hwloc import parse_topology, run_lstopo
 
 TEST_SIZE_MAX = 1 << 14
-"""Targets that stand for this one machine: 16,384, the size that our figures are measured at."""
+"""Targets that represent this one machine: 16,384, the size that our figures are measured at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
     """One machine. Core id `i` of R has the processing units `cores[i]`, GPU id `i` is `gpus[i]`.
 
-    `method` says who told: hwloc, sysfs or affinity.
+    `method` is the source: hwloc, sysfs or affinity.
     """
 
     host: str
@@ -35,11 +35,11 @@ class Topology:
     method: str
 
     def resources(self, n: int = 1) -> ResourceSet:
-        """R of `n` targets that each stand for this machine. Raises InvalidValue outside 1..TEST_SIZE_MAX."""
+        """R of `n` targets that each represent this machine. Raises InvalidValue outside 1..TEST_SIZE_MAX."""
         if n < 1:
-            raise InvalidValue(f"{n} targets cannot stand for this machine: give 1 or more")
+            raise InvalidValue(f"{n} targets cannot represent this machine: give 1 or more")
         if n > TEST_SIZE_MAX:
-            raise LimitExceeded(f"{n} targets are above the limit of {TEST_SIZE_MAX} that may stand for one machine")
+            raise LimitExceeded(f"{n} targets are above the limit of {TEST_SIZE_MAX} that may represent one machine")
         children = Children(self.core_ids, Idset.span(0, len(self.gpus) - 1) if self.gpus else EMPTY)
         return ResourceSet((Entry(Idset.span(0, n - 1), children),), Hostlist((self.host,) * n))
 

@@ -2,7 +2,7 @@
 
 Law: a core is what hwloc calls Core, in hwloc's order (near ones are neighbours), with those of its processing units
 that we may use. A GPU is a PCI device that a compute runtime (CUDA, NVML, ROCm, Level Zero, OpenCL) speaks for: a mere
-display adapter is none.
+display adapter is not.
 """
 
 from __future__ import annotations

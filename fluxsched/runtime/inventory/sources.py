@@ -52,7 +52,7 @@ class _FaultyResources(Exception):
 class Sources:
     """The inventory and what belongs to it.
 
-    `groups` are the configured ones and `exclude`, without `default`. `real`: every target stands for this machine.
+    `groups` are the configured ones and `exclude`, without `default`. `real`: every target represents this machine.
     `made_up`: the targets are nowhere, so they are online from the start, and what runs there runs here, unpinned.
     `topology` is this machine, with cores numbered as the inventory numbers them; None for made-up targets.
     """
@@ -83,14 +83,14 @@ def build_inventory(
 ) -> Sources:
     """The resources that these options, else the configuration, else an enclosing job's R, else this machine give.
 
-    `given` is an R that somebody sent, taken like a file's, instead of all of these. `known` are faults of the
+    `given` is an R from a request, used like a file's, instead of all of these. `known` are faults of the
     configuration that were found already. Raises InvalidValue naming all that is wrong: these, and with the line of
     each group and queue all unknown and all doubly owned targets.
     """
     config, faults = config or Config(), list(known)
     _check_exclusive({"--R": r_path, "--fake": fake, "--test-size": test_size})
     if all(source is None for source in (given, fake, test_size, r_path)):
-        if any(fault.path[:2] in _RESOURCES for fault in faults):  # nobody can tell which targets there would be
+        if any(fault.path[:2] in _RESOURCES for fault in faults):  # the targets would be unknown
             raise_faults(config.name, faults)
         try:
             found = _of_config(config, enclosing, topology)
@@ -289,7 +289,7 @@ def _configured(config: Config) -> ResourceSet:
 
 
 def _described(resources: ResourceSet, here: Topology) -> Sources:
-    """Targets as somebody wrote them down; ours are those that have this machine's name."""
+    """Targets as configured; ours are those that have this machine's name."""
     local = resources.ranks_of(here.host)
     fitting = all(entry.children.cores <= here.core_ids for entry in resources.restrict(local).entries)
     real = bool(local) and local == resources.ranks
@@ -301,7 +301,7 @@ def _enclosed(enclosing: ResourceSet, here: Topology) -> Sources:
     """The R of the job that we run in, as ranks from 0.
 
     The job is bound to its cores, so what we may use are these, in order, if there are as many; else (a made-up target
-    of the enclosing instance, several targets) they cannot be told apart and are not pinned once more.
+    of the enclosing instance, several targets) they cannot be distinguished and are not pinned again.
     """
     if not enclosing:
         raise InvalidValue("the enclosing job's R has no targets")

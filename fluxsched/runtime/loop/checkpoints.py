@@ -1,8 +1,8 @@
-"""Copies SQLite's log (WAL) into its file without holding up the writer.
+"""Copies SQLite's log (WAL) into its file without delaying the writer.
 
-A copy costs two syncs of the disk and scattered writes: tens of milliseconds, which a commit would take longer, and
-everybody who waits for it. So a thread of its own copies what there is while the writer goes on. What was written
-meanwhile is little, and the writer copies it itself: then nothing is left in the log, and SQLite begins it anew.
+A copy costs two syncs of the disk and scattered writes: tens of milliseconds that a commit, and every request waiting
+for it, would take longer. So a separate thread copies while the writer continues. What was written in between is
+little, and the writer copies it itself: the log is then empty, and SQLite starts it from the beginning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COPY = "PRAGMA wal_checkpoint(PASSIVE)"
 
 
 class Checkpoints:
-    """To be told by the writer of each transaction, in the writer's thread; `connection` is then its own."""
+    """`written` is called after each transaction, in the writer's thread, with the writer's own connection."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

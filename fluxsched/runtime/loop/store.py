@@ -3,10 +3,11 @@
 What a turn wants kept is appended with `add`; `after_commit` callbacks wait for the transaction that carries it and
 run in a later turn. While one transaction is being written, the next one gathers: an idle store commits at once, a
 busy one in large groups. What waited for a transaction is done before the next one begins, so a reader of the store
-sees no more than has been told. Readers use a connection of their own.
+sees no more than has been announced. Readers use a connection of their own.
 
 A transaction that the disk does not take (full, read-only, gone, failing) is tried again until it does; what comes
-meanwhile gathers behind it, in order, and `fault` says why. What a retry cannot mend, a damaged file, is `failed`.
+meanwhile gathers behind it, in order, and `fault` says why. What no retry can repair, such as a damaged file, calls
+`failed`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ PASSING = frozenset(
         sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM,
     }
 )  # fmt: skip
-"""SQLite's primary result codes of faults that pass when somebody mends what is around the file."""
+"""SQLite's primary result codes of faults that pass once the surroundings of the file are repaired."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS saved (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID;
@@ -98,7 +99,7 @@ class Store:
         self._busy = False
         self._closing = threading.Event()
         self.fault: str | None = None
-        """Why nothing can be written at present; None while all is well."""
+        """Why nothing can be written at present, or None."""
         self.is_full = False
         """Whether that is for lack of room."""
         self._queue: queue.SimpleQueue[tuple[list[RowGroup], list[Work]] | None] = queue.SimpleQueue()
@@ -108,7 +109,7 @@ class Store:
         self._reader = self._open()
         self._prepare()
         self._inode = os.stat(self._path).st_ino
-        connection, copying = self._open(), self._open()  # here: nobody would hear that a thread could not
+        connection, copying = self._open(), self._open()  # here: an error in the thread would go unnoticed
         self._checkpoints = Checkpoints(copying)
         self._writer = threading.Thread(target=self._write, args=(connection,), name="fluxsched-store", daemon=True)
         self._writer.start()
@@ -165,7 +166,7 @@ class Store:
             self._works.append(work)
 
     def when_settled(self, done: Done) -> None:
-        """Run `done` when all that is on disk has been told, and nothing else is: `read` and news then meet exactly.
+        """Run `done` when exactly what is on disk has been announced: `read` and news then meet without gap or overlap.
 
         While the disk fails that is so all the time.
         """
@@ -224,8 +225,8 @@ class Store:
             except sqlite3.Error as exc:
                 self._post(self._ends, FluxschedError(f"cannot write the state in {self._path}: {exc}"))
                 break
-            told = self._committed(works)
-            self._turns.post_threadsafe(lambda told=told: self._turns.spread(told))  # type: ignore[misc]
+            announced = self._committed(works)
+            self._turns.post_threadsafe(lambda announced=announced: self._turns.spread(announced))  # type: ignore[misc]
         self._checkpoints.close()
         connection.close()
 
@@ -280,7 +281,7 @@ class Store:
     def _post(self, call: Callable[..., None], *args: object) -> None:
         self._turns.post_threadsafe(lambda: call(*args))
 
-    # -- what it tells the loop ---------------------------------------------------------------------------------
+    # -- what it reports to the loop ---------------------------------------------------------------------------------
 
     def _ends(self, error: FluxschedError) -> None:
         if self.failed is not None:
@@ -288,7 +289,7 @@ class Store:
 
     def _failing(self, text: str, is_full: bool) -> None:
         if text != self.fault:
-            log.error("%s; jobs go on, and nothing new is taken on until it can be", text)
+            log.error("%s; running jobs continue, and nothing new is accepted until it can be", text)
         self.fault, self.is_full = text, is_full
         self._settling += self._settled
         self._settled = []

@@ -1,9 +1,9 @@
-"""The shell's heartbeat: everything that happens, happens in a turn.
+"""The shell's event loop: everything that happens, happens in a turn.
 
-A turn takes what has arrived, rings the timers that are due and goes on with long work, for `SHARE_S` seconds each at
+A turn handles what has arrived, fires the timers that are due and continues long work, for `SHARE_S` seconds each at
 most; then it runs the end-of-turn hooks once, in order: publish, store, flush. So no turn takes 20 ms, however much
-there is to do. Whoever gets news from outside (a socket, a child process, the writer thread) only calls `post` or
-`wake`; nothing is handled in the middle of something else.
+there is to do. Other sources of events (a socket, a child process, the writer thread) only call `post` or `wake`;
+nothing is handled in the middle of something else.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from fluxsched.runtime.system.clock import Clock
 
 SHARE_S = 0.004
 """Time a turn spends on arrivals, on timers and on long work before it flushes (seconds): each has its share, so none
-starves another; enough to bundle, and nobody waits 20 ms."""
+starves another; enough to bundle, and no request waits 20 ms."""
 PIECE_ITEMS = 64
 """Items of long work that are done before others may have their turn; none should take longer than 50 us."""
 
 T = TypeVar("T")
 EventSource = Callable[[float], bool]
 Work = Iterator[None]
-"""Long work: it yields wherever something else may come first."""
+"""Long work: it yields wherever other events may be handled first."""
 
 
 class Timer:
@@ -60,9 +60,10 @@ class Turns:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at_s = 0.0
         self.failed: Callable[[BaseException], None] | None = None
-        """Told what ends the turns."""
+        """Called with what ends the turns."""
         self.noted: Callable[[str, Exception], None] | None = None
-        """Told what ends one call only, and what that was about; without it such a fault ends the turns, too."""
+        """Called with what ends one call only, and the name of that call; without it such a fault ends the turns, too.
+        """
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to run turns on `loop`."""
@@ -70,7 +71,7 @@ class Turns:
         self.wake()
 
     def report_bug(self, what: str, exc: Exception) -> None:
-        """Note what was raised and should not have been; raise it again where nobody notes."""
+        """Report an unexpected exception; raise it again where none is reported."""
         if self.noted is None:
             raise exc
         self.noted(what, exc)
@@ -78,10 +79,10 @@ class Turns:
     def run_isolated(
         self, call: Callable[[], object], what: str, failed: Callable[[Exception], None] | None = None
     ) -> None:
-        """Run a call whose fault must end nothing else; `failed` is told of it."""
+        """Run a call whose fault must end nothing else; `failed` is called with it."""
         try:
             call()
-        except Exception as exc:  # a bug of this call: the others go on
+        except Exception as exc:  # a bug in this call: the others continue
             self.report_bug(what, exc)
             if failed is not None:
                 failed(exc)
@@ -90,7 +91,7 @@ class Turns:
         """The same for long work."""
         try:
             yield from work
-        except Exception as exc:  # a bug of this work: the others go on
+        except Exception as exc:  # a bug in this work: the others continue
             self.report_bug("long work", exc)
             if failed is not None:
                 failed(exc)
@@ -151,9 +152,9 @@ class Turns:
                 return
             self._alarm.cancel()
         self._alarm_at_s = due_s
-        self._alarm = self._loop.call_later(max(0.0, due_s - self.clock.monotonic_s()), self._ring)
+        self._alarm = self._loop.call_later(max(0.0, due_s - self.clock.monotonic_s()), self._alarmed)
 
-    def _ring(self) -> None:
+    def _alarmed(self) -> None:
         self._alarm = None
         self.wake()
 
@@ -163,7 +164,7 @@ class Turns:
             return
         try:
             self._run()
-        except Exception as exc:  # the shell's last line: a bug ends the instance, with its story
+        except Exception as exc:  # last resort of the shell: a bug ends the instance, with its traceback
             self._scheduled = False
             if self.failed is None:
                 raise
@@ -177,8 +178,8 @@ class Turns:
         for take in self._sources:
             more |= take(until_s)
         more |= self._fire(self.clock.monotonic_s())
-        self._go_on(self.clock.monotonic_s() + SHARE_S)
-        # who asked for a turn until now wanted the hooks of this one; without this every second turn was empty
+        self._run_posted(self.clock.monotonic_s() + SHARE_S)
+        # turns asked for until now were about the hooks below; without this every second turn was empty
         self._scheduled = False
         for hook in self._hooks:
             hook()
@@ -187,7 +188,7 @@ class Turns:
         self._arm()
 
     def _fire(self, now_s: float) -> bool:
-        """Ring what was due at `now_s`; whether some of it has to wait for the next turn."""
+        """Fire the timers that were due at `now_s`; whether some have to wait for the next turn."""
         until_s = now_s + SHARE_S
         while self._timers and self._timers[0][0] <= now_s:
             timer = heapq.heappop(self._timers)[2]
@@ -198,7 +199,7 @@ class Turns:
                     return True
         return False
 
-    def _go_on(self, until_s: float) -> None:
+    def _run_posted(self, until_s: float) -> None:
         """Do what was posted, then long work, a piece of each in turn; at least one call and one piece."""
         while self._posted:
             self.run_isolated(self._posted.popleft(), "a posted call")

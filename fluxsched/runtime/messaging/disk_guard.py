@@ -1,8 +1,8 @@
 """Where the state is kept: whether there is room for it, which faults pass, and what is refused until they have.
 
-Law: a full disk ends nothing that runs. What would have to be stored is refused while little room is left, so that the
-rest is enough for the ends of running jobs; and what is under way when a write fails waits in memory, in order, until
-it can be written. Nothing is answered before.
+Law: a full disk ends nothing that runs. Requests that need storage are refused while little space is left, so that the
+rest is enough for the ends of running jobs; what is in progress when a write fails waits in memory, in order, until it
+can be written. Nothing is answered before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Handler
 
 ROOM_BYTES = 4 << 20
-"""With less room than this nothing new is taken on: the events of an ending job take a kilobyte."""
+"""With less space than this nothing new is accepted: the events of an ending job take a kilobyte."""
 MIB = 1 << 20
 
 NEW = frozenset(
@@ -57,7 +57,7 @@ class DiskGuard:
         """Raises Refused if nothing can be written."""
         if self._store.fault is not None:
             raise Refused(
-                f"{self._store.fault}: nothing new is taken on until it can be written again; running jobs go on "
+                f"{self._store.fault}: nothing new is accepted until it can be written again; running jobs continue "
                 "(`fluxsched kill` ends one)",
                 errno.ENOSPC if self._store.is_full else errno.EIO,
             )

@@ -1,6 +1,6 @@
 """Answers that take long to find: a step a turn, between which others are served.
 
-Law: it is looked for only as long as somebody wants to know, and what one step finds is told at once.
+Law: the search continues only while its request is open, and what one step finds is sent at once.
 """
 
 from __future__ import annotations

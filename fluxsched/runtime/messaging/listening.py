@@ -2,7 +2,7 @@
 
 Law: other users come in only where the configuration says so, and only at a socket that was bound for them. The run
 directory is its owner's alone (mode 0700), and so are the sockets in it. A tcp port is open to every account of the
-machine, which it takes for the owner: it is bound only if that was said, and then that is said.
+machine, which it takes for the owner: it is bound only on request, with a warning.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def listen(run_directory: Path, bind: Iterable[str], *, guests: bool, insecure_t
 
 
 def open_to_all(endpoints: Iterable[str], user: str) -> str | None:
-    """What to say of the tcp ports among these endpoints of a user's instance; None if there are none."""
+    """The warning about tcp ports among the endpoints of a user's instance; None without such."""
     ports = [endpoint for endpoint in endpoints if endpoint.startswith(TCP_SCHEME)]
     if not ports:
         return None

@@ -1,7 +1,7 @@
-"""The instance's own requests to peers, and who hears the answers; each is told exactly once.
+"""The instance's own requests to peers; the callback of each runs exactly once.
 
-Law: a question that somebody else waits for may be given up while its peer lives: whoever asked is told, and the answer
-that comes after all is dropped. What changes our own state is never given up.
+Law: a question asked on behalf of another peer may be given up while its peer lives: the requester gets an error, and
+a late answer is dropped. A call that changes our own state is never given up.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OutgoingCalls:
         return self._tag
 
     def end(self, peer: Peer, tag: int) -> Answered | None:
-        """Who hears the answer of `peer` to this call; None for one that is over, or another's."""
+        """The callback for the answer of `peer` to this call; None for one that is over, or another peer's."""
         call = self._open.get(tag)
         if call is None or call.peer is not peer:
             return None
@@ -47,7 +47,7 @@ class OutgoingCalls:
         return call.answered
 
     def lost(self, peer: Peer) -> list[Answered]:
-        """The peer answers no more: who is to be told so."""
+        """The peer is lost: the callbacks of its calls, each to be called with None."""
         return [call.answered for call in self._taken(lambda call: call.peer is peer)]
 
     def give_up(self, peer: Peer, errnum: int, text: str) -> None:

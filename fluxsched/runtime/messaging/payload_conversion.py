@@ -1,6 +1,7 @@
-"""Where messages of other dialects and other users become the router's own: who asks, and JSON in and out.
+"""Converts requests of other dialects and other users to the router's own form: credentials, and JSON in and out.
 
-Law: inside, payloads are msgpack, and userid and rolemask of a request are what the transport knows, not what it says.
+Law: inside, payloads are msgpack, and userid and rolemask of a request are what the transport verified, not what the
+message claims.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from fluxsched.protocol.framing.header import RESPONSE, ROLE_NONE, ROLE_OWNER, U
 from fluxsched.runtime.messaging.peers import Peer
 
 
-def hear(peer: Peer, message: Message) -> None:
-    """Note who asks, and turn what a local peer says in JSON. Raises RemoteProtocolError if it is none.
+def convert_request(peer: Peer, message: Message) -> None:
+    """Set the credentials, and convert a local peer's JSON. Raises RemoteProtocolError if it is not JSON.
 
-    A local owner may ask as somebody else (RFC 12), and Flux's tests do.
+    A local owner may act as another user (RFC 12), and Flux's tests do.
     """
     may_pretend = peer.json and peer.rolemask & ROLE_OWNER
     if not may_pretend or message.userid == USERID_UNKNOWN:
@@ -24,8 +25,8 @@ def hear(peer: Peer, message: Message) -> None:
         message.payload = codec.from_local(message.payload)
 
 
-def speak(peer: Peer, message: Message) -> None:
-    """Turn what a local peer is told into JSON. The payload of an error is text, which is no JSON anywhere."""
+def convert_outgoing(peer: Peer, message: Message) -> None:
+    """Convert what is sent to a local peer into JSON. The payload of an error is plain text in every dialect."""
     if peer.json and message.payload is not None:
         is_text = message.type == RESPONSE and message.errnum
         message.payload = message.payload + b"\0" if is_text else codec.to_local(message.payload)

@@ -1,7 +1,7 @@
-"""What was seen before: whoever submits ten thousand equal jobs has one jobspec read, and what is made of it made once.
+"""What was read before: of ten thousand equal jobs one jobspec is read, and what is derived from it is made once.
 
 What is read here never changes, so equal bytes may share it; 20,000 jobs then also share its memory. The key is the
-bytes as they came, so nothing is believed that was not checked once.
+bytes as they came, so nothing is accepted that was not checked once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who talks to the instance, and what it has asked: a peer, and a request that is answered exactly once.
+"""A peer of the instance, and a request of it that is answered exactly once.
 
-Law: what a peer has in flight is counted, and a response to a peer that is gone goes nowhere, least of all to somebody
-who has its name by now.
+Law: what a peer has in flight is counted, and a response to a peer that is gone is dropped; it never reaches another
+peer that has taken over its identity.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Peer:
-    """One connection: who it is, what it was sent and what it has open."""
+    """One connection: its user, its outbox and what it has open."""
 
     __slots__ = (
         "bundles",
@@ -83,7 +83,7 @@ class RpcRequest:
 
     @property
     def userid(self) -> int:
-        """The authenticated user who asks."""
+        """The authenticated user of the requester."""
         return self.message.userid
 
     @property

@@ -4,7 +4,7 @@ A peer that has sent a bundle gets bundles; to all others messages go one by one
 msgpack in here: the JSON of a local peer is turned right before it is handled, and back right before it is sent. Such a
 peer meets the handlers of `serve_local` first, which answer as Flux does. Handlers never wait: they answer at once,
 later (`RpcRequest.respond` after a commit), or not at all. A handler's `FluxschedError` is the sender's error response;
-what nobody foresaw ends that call, too (see `faults`).
+an unexpected exception ends that call, too (see `faults`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fluxsched.protocol.messages.common import CancelRequest
 from fluxsched.runtime.loop.faults import error_answer, is_expected
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.outgoing_calls import Answered, OutgoingCalls
-from fluxsched.runtime.messaging.payload_conversion import hear, speak
+from fluxsched.runtime.messaging.payload_conversion import convert_outgoing, convert_request
 from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.system.log import logger
 from fluxsched.transport.base import Arrived, Lost, Server
@@ -46,14 +46,14 @@ T = TypeVar("T")
 Handler = Callable[[RpcRequest], None]
 
 GOODBYE = "said goodbye"
-"""Why a client is dropped that leaves as it should: of no interest in a log."""
+"""Why a client that leaves in good order is dropped; not logged."""
 MALFORMED_TOPIC = "malformed"
 """Topic of the error response to a message whose own topic could not be read."""
 RECEIVE_MAX = 2
 """Frames taken from a socket at a time; each may be a bundle of hundreds of messages."""
 READ_AHEAD_MESSAGES = 256
-"""With so many messages in hand no more are read: transports let peers in by turns, frame by frame, and who asks one
-thing must not wait until a burst is through."""
+"""With so many messages in hand no more are read: transports let peers in by turns, frame by frame, and a single
+request must not wait until a burst is through."""
 SLICE_MESSAGES = 64
 """Messages of one peer that are handled before the next peer has its turn: 3 ms. With 16 each costs 5 % more, since
 like follows like less often."""
@@ -82,7 +82,7 @@ class Router:
         """Where to look for a handler, by whether the peer speaks JSON."""
         self._guest_topics: set[str] = set()
         self._remote: dict[str, Peer] = {}
-        self._heard: deque[Peer] = deque()
+        self._unread: deque[Peer] = deque()
         """Peers whose messages were read and not handled yet, each once."""
         self._unhandled = 0
         self.calls = OutgoingCalls()
@@ -107,8 +107,8 @@ class Router:
     def serve_local(self, handlers: Mapping[str, Handler], *, guests: bool = False) -> None:
         """Register handlers that only peers of a local socket meet, before those of `serve`: they answer as Flux does.
 
-        In a topic that each job has of its own an asterisk stands for the job's id: `shell-*.stdin`. `guests`: also who
-        is not the owner may ask; everything else answers them EPERM.
+        In a topic that each job has of its own an asterisk replaces the job's id: `shell-*.stdin`. `guests`: users
+        other than the owner may call it; everything else answers them EPERM.
         """
         for topic, handler in handlers.items():
             self._local_handlers[topic] = handler
@@ -123,11 +123,11 @@ class Router:
                 handlers[topic] = guards[topic](handlers[topic])
 
     def admit_guests(self, topics: Iterable[str]) -> None:
-        """Topics that also who is not the owner may ask."""
+        """Topics that users other than the owner may call."""
         self._guest_topics.update(topics)
 
     def on_lost(self, call: Callable[[Peer], None]) -> None:
-        """Be told once of every lost peer, after all that it had sent was handled and its streams were ended."""
+        """Call once for every lost peer, after all that it had sent was handled and its streams were ended."""
         self._on_lost.append(call)
 
     def on_response(self, topic: str, call: Callable[[Peer, Message], None]) -> None:
@@ -205,14 +205,14 @@ class Router:
                     peer.server.send(peer.identity, frames)
             else:
                 for message in messages:
-                    speak(peer, message)
+                    convert_outgoing(peer, message)
                     peer.server.send(peer.identity, encode(message))
 
     # -- receiving ----------------------------------------------------------------------------------------------
 
     def _take(self, until_s: float) -> bool:
         """Handle what has arrived, some of each peer by turns, until the turn's time is up."""
-        heard, monotonic_s = self._heard, self.turns.clock.monotonic_s
+        heard, monotonic_s = self._unread, self.turns.clock.monotonic_s
         while True:
             if self._unhandled < READ_AHEAD_MESSAGES:
                 self._read()
@@ -239,12 +239,12 @@ class Router:
                 if isinstance(arrival, Arrived):
                     self._arrived(server, arrival)
                 elif (peer := self.peers.pop((server, arrival.peer), None)) is not None:
-                    peer.gone = True  # from here on its name may be somebody else's
-                    self._hear(peer, (arrival,))
+                    peer.gone = True  # from here on its identity may be another peer's
+                    self._enqueue(peer, (arrival,))
 
-    def _hear(self, peer: Peer, messages: Sequence[Message | Lost]) -> None:
+    def _enqueue(self, peer: Peer, messages: Sequence[Message | Lost]) -> None:
         if not peer.inbox:
-            self._heard.append(peer)
+            self._unread.append(peer)
         peer.inbox.extend(messages)
         self._unhandled += len(messages)
 
@@ -270,7 +270,7 @@ class Router:
         if len(messages) != 1 or messages[0] is not message:
             peer.bundles = True
         self.received += len(messages)
-        self._hear(peer, messages)
+        self._enqueue(peer, messages)
 
     def _dispatch(self, peer: Peer, message: Message) -> None:
         if self._trace is not None:
@@ -278,12 +278,12 @@ class Router:
         if message.type == REQUEST:
             request = RpcRequest(self.send, peer, message)
             try:
-                hear(peer, message)
+                convert_request(peer, message)
                 self._handle(request)
             except Exception as exc:
                 self._failed(request, exc)
         elif not peer.rolemask & ROLE_OWNER:
-            self.drop(peer, "a guest may only ask")
+            self.drop(peer, "a guest may only send requests")
         elif message.type == RESPONSE:
             self._answer(peer, message)
         elif message.type != CONTROL:
@@ -337,7 +337,7 @@ class Router:
             self.end_stream(stream)
 
     def end_stream(self, stream: RpcRequest) -> None:
-        """End a stream at its peer's wish: its owner hears of it, the peer gets ENODATA."""
+        """End a stream at its peer's request: `on_end` runs, the peer gets ENODATA."""
         on_end, stream.on_end = stream.on_end, None
         stream.finish()
         if on_end is not None:
@@ -351,18 +351,18 @@ class Router:
             return
         call = self._on_response.get(message.topic)
         if call is None:
-            log.warning("peer %s answered %r, which nobody asked", peer.name, message.topic)
+            log.warning("peer %s answered %r, without a request", peer.name, message.topic)
             return
         self._accept(peer, message, call, peer, message)
 
     def _accept(self, peer: Peer, message: Message, take: Callable[..., None], *args: Any) -> bool:
-        """Whether an answer was fit to be taken; who answers nonsense is cut off: its state is not ours to guess."""
+        """Whether an answer was accepted; a peer that answers nonsense is disconnected: its state is unknown."""
         try:
             take(*args)
         except Exception as exc:
             if not is_expected(exc):
                 self.turns.report_bug(message.topic, exc)
-            log.error("peer %s: %s: %s; it is cut off", peer.name, message.topic, exc)
+            log.error("peer %s: %s: %s; it is disconnected", peer.name, message.topic, exc)
             self.drop(peer, str(exc))
             return False
         return True

@@ -1,4 +1,4 @@
-"""The `agent` service: target agents say that their targets are alive.
+"""The `agent` service: target agents report that their targets are alive.
 
 A heartbeat in time keeps a target online and lively; silence makes it torpid, then offline; the agent's disconnect
 makes it offline at once. In a dynamic inventory an unknown host that says hello becomes a new target, and one that
@@ -48,7 +48,7 @@ class AgentService:
         self._turns = turns
         self._settings = settings
         self._agents: dict[Peer, Agent] = {}
-        self._standing = EMPTY
+        self._reported = EMPTY
         self._gone: dict[str, float] = {}
         self._sweeping = False
         self.embedded: Idset = EMPTY
@@ -57,17 +57,17 @@ class AgentService:
         router.on_lost(self._lost)
 
     def embed(self, targets: Idset) -> None:
-        """The instance itself stands for these targets from now on."""
+        """The instance itself reports these targets online from now on."""
         self.embedded |= targets
         self._resource.perform(self._module.set_online(targets, self._turns.wall_s))
 
     def reloaded(self, targets: Idset) -> None:
-        """After a reload: agents find their targets back, and the instance stands for these, its own."""
+        """After a reload: agents get their targets back, and the instance reports these, its own."""
         for agent in self._agents.values():
             if not agent.offline:
                 back = agent.targets - self._module.lost
                 self._resource.perform(self._module.set_online(back, self._turns.wall_s))
-        self.embed(targets - self._standing)
+        self.embed(targets - self._reported)
 
     def _hello(self, request: RpcRequest) -> None:
         wanted = request.payload(AgentHello)
@@ -79,17 +79,17 @@ class AgentService:
         targets = self._targets_of(wanted)
         self._agents[request.peer] = Agent(wanted.host, targets, self._turns.clock.monotonic_s())
         request.peer.name = f"agent-{wanted.host}"
-        self._standing |= targets
+        self._reported |= targets
         self._gone.pop(wanted.host, None)
         self._resource.perform(self._module.set_lively(targets, self._turns.wall_s))
         self._resource.perform(self._module.set_online(targets, self._turns.wall_s))
         request.respond(AgentWelcome(targets=str(targets), interval_s=self._settings.heartbeat_s))
-        log.info("agent of %s stands for targets %s", wanted.host, targets)
+        log.info("agent of %s reports targets %s", wanted.host, targets)
         self._watch_silence()
         self._changed()
 
     def _targets_of(self, wanted: AgentHello) -> Idset:
-        """What the agent may stand for; a host that is not there joins, if it may and once nothing is wrong."""
+        """The targets that the agent may report; an unknown host joins, if that is allowed and nothing is wrong."""
         module, joining = self._module, None
         known = module.resources.ranks_of(wanted.host) - module.lost
         if not known and module.targets.dynamic and wanted.R is not None:
@@ -105,7 +105,7 @@ class AgentService:
         targets = known if wanted.ranks is None else Idset.parse(wanted.ranks)
         if targets - known or not targets:
             raise Refused(f"targets {wanted.ranks} are not all on host {wanted.host}, which has {known}", errno.EINVAL)
-        if taken := targets & (self._standing | self.embedded):
+        if taken := targets & (self._reported | self.embedded):
             raise Refused(f"targets {taken} of host {wanted.host} have an agent already", errno.EEXIST)
         if joining is not None:
             self._resource.perform(module.add_targets(joining, self._turns.wall_s))
@@ -151,7 +151,7 @@ class AgentService:
         for host, since_s in list(self._gone.items()):
             if limit_s is not None and monotonic_s - since_s >= limit_s:
                 del self._gone[host]
-                gone = self._module.resources.ranks_of(host) - self._standing - self.embedded - self._module.lost
+                gone = self._module.resources.ranks_of(host) - self._reported - self.embedded - self._module.lost
                 if gone and self._module.targets.dynamic:
                     self._resource.perform(self._module.set_lost(gone, self._turns.wall_s))
 
@@ -159,7 +159,7 @@ class AgentService:
         agent = self._agents.pop(peer, None)
         if agent is None:
             return
-        self._standing -= agent.targets
+        self._reported -= agent.targets
         self._resource.perform(self._module.set_offline(agent.targets - self._module.lost, self._turns.wall_s))
         if self._settings.lost_after_s is not None:
             self._gone[agent.host] = self._turns.clock.monotonic_s()

@@ -59,7 +59,7 @@ class InstanceService:
             self._waiting.append(call)
 
     def became_ready(self) -> None:
-        """Tell those who wait."""
+        """Call those that wait."""
         waiting, self._waiting = self._waiting, []
         for call in waiting:
             call()

@@ -55,7 +55,7 @@ from fluxsched.runtime.system.log import logger
 log = logger("resource")
 
 Reload = Callable[[ReloadRequest], tuple[Inventory, Mapping[str, Idset], Callable[[], object]]]
-"""Finds another inventory and its groups; the callable is for when they were taken over, and returns the answer."""
+"""Finds another inventory and its groups; the callable runs once they are in use, and returns the answer."""
 
 PRINTS_KEPT = 4
 """Resource sets whose JSON is kept: the whole, and what a few groups acquired."""
@@ -90,7 +90,7 @@ class ResourceService:
     ) -> None:
         self.module = module
         self.muted = False
-        """From now on acquirers hear of no change: somebody is taking the instance down, target by target."""
+        """From now on acquirers get no changes: the instance is being taken down, target by target."""
         self.allocated: Callable[[], ResourceSet] = lambda: EMPTY_R
         self.made_up: Callable[[ResourceSet], Idset] = lambda resources: EMPTY
         """Which of these targets are not this machine."""
@@ -310,7 +310,7 @@ class ResourceService:
         self._journal.publish()
 
     def _retry_later(self) -> None:
-        """One timer for all: each turn that finds somebody slow must not make another one."""
+        """One timer for all: a turn that finds a slow reader must not make another one."""
         if self._retry is None or self._retry.call is None:
             self._retry = self._turns.after(SLOW_READER_RETRY_S, self._turns.wake)
 

@@ -1,6 +1,6 @@
-"""`resource.journal` (RFC 44): each event to the store and to whoever reads along, the history first.
+"""`resource.journal` (RFC 44): each event goes to the store and to the readers, after the history.
 
-Law: a reader gets every event once, in order: what the history has told is not told again as news. A `resource-define`
+Law: a reader gets every event once, in order: what was sent as history is not sent again as news. A `resource-define`
 event travels alone, with R beside it. The store keeps what the history keeps, and one more, which shows a restart that
 something was cut off.
 """

@@ -1,8 +1,7 @@
-"""Somebody else's code in a process of its own: it may exit, crash or loop, and takes nothing with it but itself.
+"""Foreign code in a process of its own: it may exit, crash or loop without affecting its caller.
 
-The process writes lines to a pipe; what it prints goes to stderr, or nowhere. Law: each line is waited for so long and
-no longer, and what became of a process that did not come to its end is said in words: its status, its signal, or that
-it did not come back.
+The process writes lines to a pipe; its other output goes to stderr, or nowhere. Law: the wait for each line is bounded,
+and how a process ended that did not finish is reported in words: its status, its signal, or that it did not come back.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The logs of the latest instances, kept when these have ended, and what they say of the end.
 
-Law: a log is written where it stays, so that no kind of end can lose it: in `logs/` of the state directory, else below
-the user's state home; the run directory and, for a state directory elsewhere, the state home have links to it. The
-instance holds a lock on its log: one that is not locked is of an instance that has ended, and it did so in good order
-if the last line says so. Instances inside a job have a place of their own there, for they may be many.
+Law: a log is written where it is kept, so that no kind of end can lose it: in `logs/` of the state directory, else
+below the user's state home; the run directory and, for a state directory elsewhere, the state home have links to it.
+The instance holds a lock on its log: one that is not locked is of an instance that has ended, and it did so in good
+order if the last line says so. Instances inside a job have a place of their own there, for they may be many.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _is_locked(path: Path) -> bool:
 
 
 def _end(path: Path) -> str | None:
-    """How the instance of a log ended; None: in good order, or nobody knows."""
+    """How the instance of a log ended; None: in good order, or unknown."""
     try:
         with path.open("rb") as file:
             at_s = os.fstat(file.fileno()).st_mtime

@@ -20,7 +20,7 @@ from fluxsched.runtime.system.processes import stat_of
 
 
 def write_info(run_directory: Path, info: dict[str, Any]) -> None:
-    """Leave word of a running instance for `find_uri`; replaced in one step."""
+    """Describe a running instance for `find_uri`; the file is replaced atomically."""
     draft = run_directory / f".{INFO_NAME}"
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
         json.dump(info, file)
@@ -57,8 +57,8 @@ def live_uris() -> list[str]:
 def find_uri(uri: str | None = None, *, only: bool = False) -> str:
     """The instance to talk to: `uri`, else FLUXSCHED_URI, else this user's newest live instance that is no job.
 
-    `only`: who is about to change something must not guess. Raises Refused naming all, if there are several, and
-    InvalidValue for an address that is no text.
+    `only`: a caller that is about to change something must not guess. Raises Refused naming all, if there are several,
+    and InvalidValue for an address that is no text.
     """
     if uri or (uri := os.environ.get(URI_VARIABLE)):
         if not is_text(uri):

@@ -76,7 +76,7 @@ def logger(name: str) -> logging.Logger:
 
 
 def left(exc: SystemExit, line: str | None = None) -> str:
-    """`exit status 3 (mine.py:7)`: how and where somebody's code ended its process."""
+    """`exit status 3 (mine.py:7)`: how and where foreign code ended its process."""
     return blamed(exc, line).replace(f"SystemExit: {exc}", f"exit status {exit_code(exc)}", 1)
 
 

@@ -1,6 +1,6 @@
 """What an instance keeps is its owner's alone: directories 0700, files 0600, whatever the umask, whatever stood there.
 
-Law: what is ours and was open to others is closed, and that is said; what is somebody else's, or may well be there for
+Law: what is ours and was open to others is closed, with a warning; what belongs to another user, or may be there for
 others to use, is refused and left as it is. Files of a job's own choice are none of this module's.
 """
 
@@ -22,7 +22,7 @@ log = logger("instance")
 
 DIRECTORY_MODE, FILE_MODE = 0o700, 0o600
 OTHERS = 0o077
-"""Permissions of everybody but the owner."""
+"""Permissions of all users but the owner."""
 SPOOL_NAME = "jobs"
 STATE_NAMES = (DATABASE_NAME, f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-shm", "lock", "logs", SPOOL_NAME)
 """What is ours in a state directory."""
@@ -72,7 +72,7 @@ def private_state(state: Path) -> None:
 
 
 def close_to_others(path: Path) -> None:
-    """Take everybody's permissions but the owner's from a file or directory, if it is there; a link is left alone."""
+    """Remove all permissions but the owner's from a file or directory, if it exists; a link is left alone."""
     with contextlib.suppress(FileNotFoundError):
         mode = path.lstat().st_mode
         if mode & OTHERS and not stat.S_ISLNK(mode):
@@ -80,7 +80,7 @@ def close_to_others(path: Path) -> None:
 
 
 def private_file(path: Path) -> None:
-    """Make sure that a file is there and its owner's alone, before somebody opens it who would ask the umask."""
+    """Make sure that a file exists and is its owner's alone, before code that follows the umask opens it."""
     close_to_others(path)
     with contextlib.suppress(FileExistsError):
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)

@@ -73,7 +73,7 @@ def living() -> Iterator[tuple[int, Stat]]:
 
 
 def group_living(pgid: int) -> list[int]:
-    """The living processes of a group; cheap when the group has nobody, not even a zombie."""
+    """The living processes of a group; cheap when the group has no process, not even a zombie."""
     try:
         os.killpg(pgid, 0)
     except ProcessLookupError:

@@ -12,7 +12,7 @@ VARIABLE = "NOTIFY_SOCKET"
 
 
 class ServiceManager:
-    """Whoever started this process and wants to be told; nobody, in most cases."""
+    """The service manager that started this process, if there is one."""
 
     def __init__(self, address: str | None) -> None:
         self._address = address
@@ -23,7 +23,7 @@ class ServiceManager:
         return cls(os.environ.pop(VARIABLE, None))
 
     def tell(self, *words: str) -> None:
-        """Send assignments such as READY=1. Who does not listen misses it: that must not end an instance."""
+        """Send assignments such as READY=1. A manager that does not listen must not end an instance."""
         if not self._address:
             return
         address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address

@@ -199,7 +199,7 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
             "site.toml:2: [resource] exclude: is [resource.groups] exclude too",
         ),
         ('[queues.a]\ngroup = "fst"', "site.toml:2: [queues.a] group: group 'fst' is not in [resource.groups]; there"),
-        ('[queues.a]\ngroup = "exclude"', "site.toml:2: [queues.a] group: nobody can acquire group 'exclude'"),
+        ('[queues.a]\ngroup = "exclude"', "site.toml:2: [queues.a] group: group 'exclude' cannot be acquired"),
         ('[queues."a/b"]', "site.toml:1: [queues] a/b: name 'a/b' must be"),
         ('[queues.a]\npolicy = "fofi"', "site.toml:2: [queues.a] policy: no policy 'fofi': there are conservative, "),
         ('[queues.a]\npolicy = "easy:depth=1"', "[queues.a] policy: policy 'easy': no option 'depth'; it has order, "),

@@ -144,7 +144,7 @@ def test_resources_of_a_topology() -> None:
     many = HERE.resources(3)
     assert (many.summary(), str(many.nodelist)) == ("rank[0-2]/core[0-1],gpu0", "me,me,me")
     assert type(many).parse(many.to_json()) == many
-    with pytest.raises(InvalidValue, match="0 targets cannot stand"):
+    with pytest.raises(InvalidValue, match="0 targets cannot represent"):
         HERE.resources(0)
     with pytest.raises(LimitExceeded, match=f"limit of {TEST_SIZE_MAX}"):
         HERE.resources(TEST_SIZE_MAX + 1)

@@ -1,6 +1,6 @@
 """What a killed instance left in its run directory: its processes are ended, then the directory goes.
 
-Both the instance's keeper and whoever starts next (`instance.run_directory`) clear it so: a keeper may have been
+Both the instance's keeper and the next instance that starts (`instance.run_directory`) do this: a keeper may have been
 killed, too.
 """
 
@@ -20,7 +20,7 @@ from fluxsched.runtime.system.paths import LOG_NAME, OWNER_NAME
 KILLED_S = 5.0
 """How long killed processes may take to be gone (seconds)."""
 PROGRAM = 0
-"""What stands for the instance's initial program among the ids of jobs."""
+"""The instance's initial program among the ids of jobs."""
 SPARED = "no process of the job was left"
 
 
@@ -49,7 +49,7 @@ def clear(path: Path, grace_s: float, log: logging.Logger) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a run directory, the owner file last, so that who is interrupted here leaves one that is swept next."""
+    """Remove a run directory, the owner file last, so that an interrupted removal is resumed by the next sweep."""
     for name in os.listdir(path):
         inside = path / name
         if inside.is_dir() and not inside.is_symlink():

@@ -1,7 +1,7 @@
 """What a killed instance left running: found beyond doubt, asked to end, and killed.
 
-Law: nobody else is touched. A process is a job's by the rules of procs.py, or because it descends from one that is; and
-what was once found stays the job's, even when its parents have ended before it.
+Law: no other process is touched. A process belongs to a job by the rules of `system/processes.py`, or because it
+descends from one that does; once found it stays the job's, even when its parents end before it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Processes that left their job's process group (setsid, daemons, what a nested instance ran): found and killed too.
 
 Law: this process is the reaper of its orphaned descendants, so that whatever outlives its parents becomes a child of
-ours and cannot hide; the job path in its environment says whose it is. Only who wipes that from its environment too
-goes free. Children that others of this process wait for are left to them.
+ours; the job path in its environment says which job it belongs to. Only processes that clear that from their
+environment escape. Children that other parts of this process wait for are left to them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fluxsched.runtime.system.clock import Clock
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2); since Linux 3.4."""
 UNCLAIMED_S = 10.0
-"""A dead child that nobody has reaped for so long (seconds) is an orphan: who waits for a child reaps it at once."""
+"""A dead child that has not been reaped for so long (seconds) is an orphan: a parent that waits reaps at once."""
 
 
 class Other:
@@ -34,7 +34,7 @@ class Other:
 
 
 class Strays:
-    """The children of this process that nobody here spawned."""
+    """The children of this process that it did not spawn."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

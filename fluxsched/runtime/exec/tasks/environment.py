@@ -22,12 +22,12 @@ STALE = frozenset((
     "PMI_VERSION", "PMI_SUBVERSION", "PMIX_NAMESPACE", "PMIX_RANK", "PMIX_SERVER_URI", "PMIX_SERVER_URI2",
     "PMIX_SERVER_URI21", "PMIX_SERVER_URI3", "PMIX_SERVER_URI4", "PMIX_SERVER_URI41",
 ))  # fmt: skip
-"""What a process manager around who submitted has said to its own task: no task of ours is that one."""
+"""Set by a process manager around the submitter for its own task, which no task of ours is."""
 FLUX_LIBRARY = "FLUX_PMI_LIBRARY_PATH"
 NO_FLUX_LIBRARY = {"OMPI_MCA_schizo": "^flux", "OMPI_MCA_pmix_flux_priority": "0"}
 """FLUX_JOB_ID has Open MPI 4 look for Flux's PMI library, and fail where there is none; so it must not."""
 NO_GPUS = b"-1"
-"""The CUDA_VISIBLE_DEVICES of who was given no GPU, as Flux has it: an empty one would show all to some programs."""
+"""CUDA_VISIBLE_DEVICES of a task without GPUs, as in Flux: some programs take an empty value for all GPUs."""
 
 
 def system_bytes(text: str) -> bytes:

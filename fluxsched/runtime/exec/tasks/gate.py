@@ -24,8 +24,8 @@ RUN = (
     b'case $1 in */*) ;; *) command -v -- "$1" >/dev/null || '
     b'{ echo "fluxsched: $1: command not found" >&2; exit 127; } ;; esac; exec "$@"'
 )
-"""A command without a slash is looked for first, so that its absence is said in words of ours; one that is not found or
-cannot be run ends as shells do: 127 or 126."""
+"""A command without a slash is looked up first, so that the message about a missing one is ours; a command that is not
+found or cannot be run ends as in shells: 127 or 126."""
 LIMIT = b"ulimit -Sn %d; "
 WAIT = b"read -r FLUXSCHED_GATE || exit 125; unset FLUXSCHED_GATE; "
 """A variable is needed to read into: none that a user may have."""
@@ -41,7 +41,7 @@ NAME = b"fluxsched"
 """What the shell's own messages begin with."""
 ENV = b"/usr/bin/env"
 SHELL_ADDS = (b"PWD", b"OLDPWD", b"SHLVL")
-"""Variables that a shell exports though nobody gave them to it."""
+"""Variables that a shell exports although they were not in its environment."""
 SHELL_NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 SHELL_OWN = frozenset((b"IFS", b"LINENO", b"OPTIND", b"PPID"))
 """Variables that a shell sets for itself instead of passing them on."""
@@ -131,7 +131,7 @@ class Gate:
             self._read = -1
 
     def open(self) -> list[int]:
-        """Let every task run; those that were killed while they waited are of no matter. Gives up the tasks' own
+        """Let every task run; those killed while they waited are ignored. Gives up the tasks' own
         pipes: their writing ends, in the order of the tasks; none if the tasks read a file.
         """
         for write in self._writes:
@@ -154,7 +154,7 @@ def seal_descriptors() -> None:
     """Keep from tasks what this process inherited itself; what Python opens is never passed on."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
-            with contextlib.suppress(OSError):  # closed meanwhile
+            with contextlib.suppress(OSError):  # closed in between
                 os.set_inheritable(int(name), False)
 
 

@@ -1,8 +1,8 @@
-"""What the tasks of a job read: a file of the user's choice, or what is sent to the job while it runs.
+"""What the tasks of a job read: a file named by the user, or what is sent to the job while it runs.
 
-Law: a task that does not read holds up nobody but its senders. What is sent waits in memory, up to HELD_BYTES_MAX a
-job, and goes into a task's pipe whenever that has room; whoever sends is told to go on once little waits. A task that
-has closed its input, or ended, misses nothing: that is no error.
+Law: a task that does not read blocks only its senders. What is sent waits in memory, up to HELD_BYTES_MAX for each job,
+and is written to a task's pipe when that has room; a sender is answered once little is waiting. Input for a task that
+has closed its stdin, or ended, is dropped without an error.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ INPUT_TASKS_MAX = 256
 HELD_BYTES_MAX = 32 << 20
 """Input of one job that waits to be read; Flux takes 10 MiB of a job in all."""
 ROOM_BYTES = 1 << 20
-"""With less than this waiting a sender is told to go on: as much as a pipe takes at most."""
+"""With less than this waiting, senders are answered: as much as a pipe takes at most."""
 PIPE_BYTES = 1 << 20
 """Room of the pipe of a task that is sent much, where the system grants it: what any user may have."""
 WRITES_MAX = 16
-"""Writes to one task in a row: whoever reads as fast as we write must not stop the others."""
+"""Consecutive writes to one task: one that reads as fast as we write must not starve the others."""
 NOTHING = b"/dev/null"
 
 
@@ -80,7 +80,7 @@ class JobInput:
         self._turns = turns
         self._loop = asyncio.get_running_loop()
         self._tasks = [_Task(fd) for fd in fds]
-        self._open = Idset.span(0, len(fds) - 1)  # whose input nobody has ended
+        self._open = Idset.span(0, len(fds) - 1)  # tasks whose input has not ended
         self._held_bytes = 0
         self._waiting: list[Callable[[], None]] = []
         self._closed = False
@@ -107,7 +107,7 @@ class JobInput:
             self._waiting.append(taken)
 
     def close(self) -> None:
-        """Nobody reads any more: what waits is dropped, and so is what still comes. Idempotent."""
+        """No task reads any more: drop what waits and what still comes. Idempotent."""
         self._closed = True
         for task in self._tasks:
             self._shut(task)
@@ -132,7 +132,7 @@ class JobInput:
             self._watch(task)
 
     def _watch(self, task: _Task) -> None:
-        """Go on with this task as soon as its pipe has room, or nobody reads it any more."""
+        """Continue with this task as soon as its pipe has room or has no reader any more."""
         if not task.watched and task.fd >= 0:
             task.watched = True
             self._loop.add_writer(task.fd, self._ready, task)

@@ -1,10 +1,10 @@
 """Where the tasks of a job print: files of the user's choice, or the job's own in the spool directory.
 
-Law: a file is opened by us, before any task runs, so that one that cannot be opened fails the job with a reason; it
-is opened for appending, so that tasks that share it do not overwrite each other; and opening never blocks. All tasks
-share a file of the user's choice, unless its name has tags of a task or a node (`core.template`). In the spool each has
-files of its own, so that its lines can be told from the others'. Files of a task are open only while it is spawned, so
-that a job of many tasks costs no more descriptors than one.
+Law: a file is opened by us, before any task runs, so that one that cannot be opened fails the job with a reason; it is
+opened for appending, so that tasks that share it do not overwrite each other; and opening never blocks. All tasks share
+a file of the user's choice, unless its name has tags of a task or a node (`core.template`). In the spool each has files
+of its own, so that its lines can be distinguished from the others'. Files of a task are open only while it is spawned,
+so that a job of many tasks costs no more descriptors than one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FILE_MODE = 0o666
 SPOOL_MODE = 0o600
 SPOOL_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 USER_FLAGS = SPOOL_FLAGS | os.O_TRUNC | os.O_NONBLOCK
-"""Truncated as by a shell's `>`; not blocking, since a fifo that nobody reads would stop the instance."""
+"""Truncated as by a shell's `>`; not blocking, since a fifo without a reader would stop the instance."""
 
 
 class Streams:

@@ -1,8 +1,9 @@
-"""The sockets between the tasks of one job and its PMI server (`protocol.pmi`, RFC 13).
+"""The sockets between the tasks of one job and its PMI server (`protocol.sessions.pmi`, RFC 13).
 
-Law: a task inherits its end as descriptor PMI_FD, and nobody else has it; ours never blocks, and a task that does not
-read its answers loses its connection. A job of one task has no server: MPI programs begin alone without one, and most
-jobs are such. Tasks that were told to end may leave as they like; else one that cannot be done without ends the job.
+Law: a task inherits its end as descriptor PMI_FD, and no other process has it; ours never blocks, and a task that does
+not read its answers loses its connection. A job of one task has no server: MPI programs start as singletons without
+one, and most jobs are such. Tasks that were asked to end may leave in any way; otherwise the loss of a task that the
+program cannot do without ends the job.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class JobPmi:
     """The connections of one job's tasks. Owns our ends; `close` is idempotent."""
 
     def __init__(self, turns: Turns, jobid: int, ntasks: Sequence[int], failed: Callable[[str], None]) -> None:
-        """`ntasks` are the tasks of each target; `failed` is told once why the program cannot go on."""
+        """`ntasks` are the tasks of each target; `failed` is called once with the reason why the program cannot
+        continue.
+        """
         self._turns = turns
         self._server = PmiServer(f"fluxsched-{format_f58(jobid, ascii=True)}", ntasks)
         self._failed = failed
@@ -65,11 +68,11 @@ class JobPmi:
             self._loop.add_reader(end.fileno(), self._ready, rank)
 
     def ending(self) -> None:
-        """The tasks are told to end: who leaves now fails nobody."""
+        """The tasks are asked to end: one that leaves now is no failure."""
         self._ending = True
 
     def close(self) -> None:
-        """Nobody is served any more."""
+        """Close all connections."""
         self._ending = True
         for rank in list(self._ends):
             self._shut(rank)

@@ -1,4 +1,4 @@
-"""What the tags of a template (`core.template`) stand for in one job: in all of it, on a node, for a task."""
+"""The values of a template's tags (`core.template`) for one job, for a node of it, or for a task."""
 
 from __future__ import annotations
 

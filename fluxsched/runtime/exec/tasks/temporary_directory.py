@@ -57,14 +57,14 @@ def variables(path: str, given: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def remove(path: str) -> None:
-    """Remove the directory of a job of which nothing is alive; a big one goes meanwhile."""
+    """Remove the directory of a job without processes; a large one in the background."""
     try:
         os.rmdir(path)
     except FileNotFoundError:
         return
     except OSError:
         if not _remove_files(path):
-            _remove_meanwhile(path)
+            _remove_in_background(path)
 
 
 def _remove_files(path: str) -> bool:
@@ -88,8 +88,8 @@ def _remove_files(path: str) -> bool:
         os.close(directory)
 
 
-def _remove_meanwhile(path: str) -> None:
-    """By a process of its own; where none can be had, the directory goes with the instance."""
+def _remove_in_background(path: str) -> None:
+    """By another process; if none can be started, the directory is removed with the instance."""
     with contextlib.suppress(OSError):
         nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
         environment = {"PATH": os.environ.get("PATH", os.defpath)}

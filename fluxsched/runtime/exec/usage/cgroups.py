@@ -1,7 +1,7 @@
 """Memory limits by the kernel: a control group (v2) for each job that asked for memory, where one was delegated to us.
 
-Law: only below a group that systemd has delegated (`Delegate=yes`) anything is made or moved: what else is in a group
-that is not ours is none of our business. The kernel lets a group with groups below it have no processes of its own, so
+Law: only below a group that systemd has delegated (`Delegate=yes`) anything is made or moved; groups of others are
+never touched. The kernel lets a group with groups below it have no processes of its own, so
 the instance moves into one of them first. Whatever goes wrong here is an OSError, and the job is watched instead.
 """
 

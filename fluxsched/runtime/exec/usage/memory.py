@@ -59,7 +59,7 @@ class MemoryGuard:
     """Keeps the jobs that asked for memory to it, each in the way that is possible for it."""
 
     def __init__(self, turns: Turns, exceeded: Callable[[int, str], None]) -> None:
-        """`exceeded` is told (jobid, note) of a running job that uses more."""
+        """`exceeded` is called with (jobid, note) of a running job that uses more."""
         self._watch = MemoryWatch(turns, exceeded)
         self._grouped: dict[int, int] = {}
         self._cgroups = Cgroups.find()
@@ -83,7 +83,7 @@ class MemoryGuard:
         self._watch.add(jobid, job)
 
     def end(self, jobid: int) -> str | None:
-        """The job has ended; a note if that was for its memory and nobody was told yet."""
+        """The job has ended; a note if that was for its memory and has not been reported yet."""
         limit_bytes = self._grouped.pop(jobid, None)
         if limit_bytes is None or self._cgroups is None:
             self._watch.remove(jobid)
@@ -97,7 +97,7 @@ class MemoryGuard:
 
 
 class MemoryWatch:
-    """Looks at the memory of jobs that asked for some; `exceeded` is told (jobid, note) of one that uses more."""
+    """Looks at the memory of jobs that asked for some; calls `exceeded` with (jobid, note) of one that uses more."""
 
     def __init__(self, turns: Turns, exceeded: Callable[[int, str], None]) -> None:
         self._turns = turns
@@ -148,7 +148,7 @@ class MemoryWatch:
 
 
 def note(used_bytes: int, limit_bytes: int) -> str:
-    """What the user of a job that used too much is told."""
+    """The note for the user of a job that used too much."""
     host = os.uname().nodename
     return f"used {size_text(used_bytes)} of the {size_text(limit_bytes)} of memory that it asked for, on {host}"
 

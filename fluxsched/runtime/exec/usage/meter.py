@@ -1,7 +1,7 @@
 """What the tasks of one job used: wall time, CPU time and peak memory, as the kernel accounts for them.
 
-Law: the figures are those of wait4(2): of a task and of all descendants that their own parents waited for. Who was
-reaped by somebody else (a daemon, what is left of a task and killed with its group) is not in them. A process starts
+Law: the figures are those of wait4(2): of a task and of all descendants that their own parents waited for. Processes
+reaped by others (daemons, what is left of a task and killed with its group) are not included. A process starts
 with the peak of the one that spawned it, which is this one: a peak that is not above ours is only known to be no
 more than that, and says so.
 """

@@ -64,7 +64,7 @@ class Module:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a process that nobody has told to leave."""
+        """Whether there is a process that has not been asked to leave."""
         return self.status in (STATUS_INIT, STATUS_RUNNING)
 
     def spawn(
@@ -115,13 +115,13 @@ class Module:
         return self.verdict or cut_off or why_ended(status, self._log, self._log_begin, when)
 
     def tell_ready(self, error: str | None) -> None:
-        """Answer those who wait until it serves its groups: None, or why it does not."""
+        """Call those that wait until it serves its groups: None, or why it does not."""
         calls, self.on_ready = self.on_ready, []
         for call in calls:
             call(error)
 
     def tell_exit(self) -> None:
-        """Call those who wait for its end."""
+        """Call those that wait for its end."""
         calls, self.on_exit = self.on_exit, []
         for call in calls:
             call()

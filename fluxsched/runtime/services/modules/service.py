@@ -1,7 +1,7 @@
 """The `module` service: scheduler modules as processes of their own, loaded, removed, reloaded and watched.
 
-A module that ends, by a crash or by an exception of its plugin, takes nothing with it: its loss is reported, its
-resources stay with the running jobs, and whoever comes next goes on from hello. `supervision` says who that is.
+A module that ends, by a crash or by an exception of its plugin, affects nothing else: its loss is reported, its
+resources stay with the running jobs, and its successor continues from hello. `supervision` decides which that is.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MODULES_MAX = 64
 TERMINATE_S = 5.0
 """How long a module may take to leave after SIGTERM before it is killed (seconds)."""
 BY_HAND = Care(restart=0, fallback=None)
-"""Who loads a module by hand watches it, and wants to see what it died of."""
+"""A user who loads a module by hand watches it, and wants to see why it ended."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -75,7 +75,7 @@ class ModuleService:
         self._queues = queues
         self._unsatisfiable = unsatisfiable
         self.builtin: dict[str, Handler] = {}
-        """The parts of the instance itself, and who answers what they have to say of themselves."""
+        """The parts of the instance itself, with the handlers of their statistics."""
         router.serve(
             {
                 "module.load": self.load_request,
@@ -139,7 +139,7 @@ class ModuleService:
         expected = module.status == STATUS_FINALIZING
         why = module.ended()
         if module.peer is not None and not module.peer.gone:
-            self._router.drop(module.peer, why)  # its services and its groups are free for whoever comes next
+            self._router.drop(module.peer, why)  # its services and its groups are free for its successor
         if not expected:
             module.error = why
             if module.has_served:
@@ -260,7 +260,7 @@ class ModuleService:
             served = [_served(module, each) for each in (before, queues)]
             if specs[0] == specs[1] and (len(module.groups) == 1 or served[0] == served[1]):
                 continue
-            if module.specs == specs[0]:  # else its fallback serves, and goes on to
+            if module.specs == specs[0]:  # else its fallback serves, and continues
                 module.specs = specs[1]
             if module.is_running:
                 anew.append(module.name)

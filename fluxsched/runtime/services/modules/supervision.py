@@ -4,7 +4,7 @@
     each time -> `fallback` in its place, with as many starts -> left as it is
 
 Law: only what has served its groups before is started again; one that never came up is its loader's to know. Jobs are
-never touched: those that run go on, and whoever serves the group next is told of them by hello.
+never touched: running jobs continue, and the next scheduler of the group learns of them by hello.
 
 Every LOOK_S each module is asked whether it is there (`NAME.ping` without payload), and answers between two slices of a
 pass. Silence counts only from there; a pass may take as long as it likes as long as the policy yields.
@@ -33,7 +33,7 @@ LOOKS_MIN = 4
 """So many looks fit into the shortest `hung-after`."""
 
 ANSWER_S = 3.0
-"""How long a question to a module may take before whoever asks is told that it is silent (seconds)."""
+"""How long a question to a module may take before the requester gets an error (seconds)."""
 
 SHOWN = 1 / 3
 """The part of `hung-after` from which on a silent module is listed as hung: 10 s of 30."""
@@ -57,7 +57,7 @@ class Supervision:
         self._start = start
         self._interval_s = LOOK_S
         self._looked_s: float | None = None
-        """When modules were looked at last (monotonic); None while nobody looks."""
+        """When modules were looked at last (monotonic); None while there is nothing to watch."""
 
     # -- those that hang ----------------------------------------------------------------------------------------
 
@@ -111,7 +111,8 @@ class Supervision:
         if count <= care.restart:
             delay_s = min(BACKOFF_S * 2 ** (count - 1), BACKOFF_MAX_S)
             module.error = f"{why}; started again ({count} of {care.restart})"
-            log.error("module %s ended: %s; it is started again in %g s, running jobs go on", module.name, why, delay_s)
+            text = "module %s ended: %s; it is started again in %g s, running jobs continue"
+            log.error(text, module.name, why, delay_s)
         elif care.fallback is not None and module.specs != care.fallback:
             delay_s = BACKOFF_S
             failures = f"failed {count} times" if count > 1 else "failed"
@@ -119,7 +120,7 @@ class Supervision:
             module.specs, module.failures = care.fallback, []
             log.error("module %s: %s", module.name, module.error)
         else:
-            advice = f"running jobs go on, `fluxsched module reload {module.name}` starts it again"
+            advice = f"running jobs continue, `fluxsched module reload {module.name}` starts it again"
             log.error("module %s ended: %s; %s", module.name, why, advice)
             return
         module.again = self._turns.after(delay_s, lambda: self.start(module))

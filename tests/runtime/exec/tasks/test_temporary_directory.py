@@ -46,7 +46,7 @@ async def test_few_files_are_removed_at_once_and_many_by_a_process(
     shop: Any, scratch: Path, monkeypatch: pytest.MonkeyPatch, more: int
 ) -> None:
     meanwhile: list[str] = []
-    monkeypatch.setattr(tmpdir, "_remove_meanwhile", meanwhile.append)
+    monkeypatch.setattr(tmpdir, "_remove_in_background", meanwhile.append)
     count = tmpdir.INLINE_MAX + more
     assert await shop.run(f"cd $TMPDIR; for n in $(seq {count}); do : > $n; done") == 0
     assert meanwhile == [f"{scratch}/f2"] * more
