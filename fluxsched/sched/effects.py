@@ -24,7 +24,7 @@ CHILDREN_CACHED_MAX = 4096
 class Granted:
     """Answer success (RFC 27): `R` is the RFC 20 object of what the job now holds.
 
-    R and the summary in the annotations are made when somebody asks for them, once: the simulator never does. Times are
+    R and the summary in the annotations are made on first use, which the simulator never does. Times are
     wall time in seconds, `expiration_s` 0.0 for none.
     """
 
@@ -152,7 +152,7 @@ def grouped(blocks: Iterable[Block]) -> list[tuple[Idset | int, Children]]:
 
 def grant(fit: Fits, source: ResourceSet, starttime_s: float, expiration_s: float) -> ResourceSet:
     """The R of a grant (RFC 20): times in seconds since the epoch, expiration 0.0 for none."""
-    shared = fit.request.shared
+    shared = fit.shape.request.shared
     return ResourceSet.build(grouped(fit.blocks), source, starttime_s, expiration_s, fit.nslots, shared)
 
 

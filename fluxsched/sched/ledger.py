@@ -1,9 +1,9 @@
-"""Who holds what: the only writer of holdings (law 2), and the place where nothing is held twice (law 5).
+"""What each job holds: the only writer of holdings (law 2), which also ensures that nothing is held twice (law 5).
 
 Law: `commit` takes a job off its queue and marks its blocks in one step, or refuses and changes nothing; `release` and
-`adopt` check all that they are told before they change anything. A holding may lie outside what the pools count, since
-the target was shrunk, or was never acquired by us (foreign): its free is accepted all the same, no pool is told. What a
-job costs here follows its blocks; who holds a target is found by the word in which it is.
+`adopt` check everything before they change anything. A holding may be outside what the pools count, because a target
+was shrunk or never acquired (foreign): its free is accepted, and no pool changes. Costs follow a job's blocks; the
+holders of a target are found by its word.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from fluxsched.sched.queue.pending import PendingJobs
 class Holding:
     """What one job holds. `expiration_s` is wall time, 0.0 for none."""
 
-    __slots__ = ("blocks", "doomed", "expiration_s", "jobid")
+    __slots__ = ("blocks", "expiration_s", "jobid", "must_end")
 
     def __init__(self, jobid: int, blocks: Blocks, expiration_s: float) -> None:
         self.jobid = jobid
         self.blocks = blocks
         self.expiration_s = expiration_s
-        self.doomed = False  # a fatal exception was raised on it, for a shrunk target
+        self.must_end = False  # on a shrunk target: a fatal exception was raised on the job
 
     @property
     def parts(self) -> dict[int, tuple[int, int]]:
-        """Rank -> (cores, GPUs) as masks, made for who asks."""
+        """Rank -> (cores, GPUs) as masks; a copy, for people."""
         return {rank: (cores, gpus) for rank, cores, gpus, _ in sorted(parts_in(self.blocks))}
 
     def on(self, words: dict[int, int]) -> Iterator[Block]:
@@ -55,7 +55,7 @@ class Holding:
 
 
 class Ledger:
-    """All holdings over all pools of a scheduler; a rank is in at most one pool."""
+    """All holdings in all pools of a scheduler; a rank is in at most one pool."""
 
     def __init__(self, pools: Sequence[Pool]) -> None:
         self._pools = pools
@@ -80,7 +80,7 @@ class Ledger:
         return self.holdings.get(jobid)
 
     def holders(self, ranks: Idset) -> list[Holding]:
-        """Who holds a part of these ranks, by job id; linear in the words named and the jobs there."""
+        """The holdings on these ranks, by job id; linear in the words named and the jobs there."""
         words = dict(words_of(ranks.mask))
         jobids = set().union(*[self._by_word.get(at, set()) for at in words])
         return [self.holdings[jobid] for jobid in sorted(jobids) if any(self.holdings[jobid].on(words))]
@@ -94,7 +94,7 @@ class Ledger:
         return Idset(mask_of(found))
 
     def commit(self, start: Start, queue: PendingJobs, pool: Pool, expiration_s: float) -> Holding | None:
-        """Makes one decision real, or refuses it (None) because the world has moved on or the fit is not the job's."""
+        """Makes one decision real, or refuses it (None): the job or its place is gone, or the fit is not the job's."""
         if pool.what_if_open:
             raise LocalProtocolError(f"start of job {start.jobid} inside a what-if: end the what-if, then yield")
         jobid, fit, _ = start
@@ -164,7 +164,7 @@ class Ledger:
         return self._end(holding, holding.blocks, ())
 
     def count_in(self, ranks: Idset) -> None:
-        """Marks what is held on ranks that a pool has just begun to count: foreign holdings no longer are."""
+        """Marks what is held on ranks that a pool has just begun to count: it is no longer foreign."""
         mine = Idset.of([rank for rank in self._uncounted if rank in ranks])
         for rank in mine:
             del self._uncounted[rank]
@@ -208,6 +208,19 @@ class Ledger:
                 wrong = less(target.all_amounts, total(target.amounts, part.amounts))
                 assert not wrong, f"rank {rank}: free and held are not its {wrong}"
 
+    # ---- when jobs end
+
+    def set_expiration(self, jobid: int, expiration_s: float) -> None:
+        """Sets when a job that holds something is to end (wall time, seconds; 0.0 for none)."""
+        self.holdings[jobid].expiration_s = expiration_s
+
+    def end_on(self, ranks: Idset) -> list[Holding]:
+        """The holdings on these ranks, which were shrunk, whose jobs now have to end; each is named once."""
+        found = [holding for holding in self.holders(ranks) if not holding.must_end]
+        for holding in found:
+            holding.must_end = True
+        return found
+
     # ---- within
 
     def _enter(self, holding: Holding) -> None:
@@ -236,7 +249,7 @@ class Ledger:
         return self._emptied(jobid, blocks) if self._uncounted else []
 
     def _each_pool(self, blocks: Blocks) -> Iterator[tuple[Pool, Blocks]]:
-        """Each pool with what it is told: all of it, but of the countables that all share only the first one hears."""
+        """Each pool with what to change there: everything, but the countables of the instance only in the first one."""
         for pool in self._pools:
             yield pool, blocks
             if blocks and blocks[-1].at == NO_TARGET:

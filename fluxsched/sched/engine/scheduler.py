@@ -110,10 +110,8 @@ class Scheduler:
         effects: list[Effect] = []
         if typed:
             at.leaving |= targets
-            for holding in self._ledger.holders(targets):
-                if not holding.doomed:
-                    holding.doomed = True
-                    effects.append(Raise(holding.jobid, f"targets {_mine(holding.parts, targets)} left the group"))
+            for holding in self._ledger.end_on(targets):
+                effects.append(Raise(holding.jobid, f"targets {_mine(holding.parts, targets)} left the group"))
             effects += self._release(at, targets - self._ledger.held(targets))
         return effects + self._judge(at, now_s)
 
@@ -237,7 +235,7 @@ class Scheduler:
             end_s = group.expiration_s
             if end_s and expiration_s > end_s and any(rank in group.pool for rank in holding.parts):
                 raise Refused(f"expiration {expiration_s} of job {jobid} is after the end of its resources, {end_s}")
-        holding.expiration_s = expiration_s
+        self._ledger.set_expiration(jobid, expiration_s)
         for group in self._groups.values():
             group.running.began(holding)
             group.invalidate_pass()

@@ -54,8 +54,8 @@ class Pool:
         self.instance_countables = InstanceCountables()  # one object for all pools of a ledger
         self.what_if_open = False  # then nothing may be committed
         self.prepared: dict[int, Prepared] = {}  # by number of the shape, in this generation
-        self._ranks = EMPTY
-        self._source = EMPTY_R
+        self.ranks = EMPTY
+        self.source = EMPTY_R  # hosts and properties of all ranks; it may still name ranks that were removed
         self._down: dict[int, int] = {}
         self._classes = TargetClasses()
         self._single = self._classes.single
@@ -65,24 +65,15 @@ class Pool:
     # ---- what exists
 
     @property
-    def ranks(self) -> Idset:
-        return self._ranks
-
-    @property
     def down(self) -> Idset:
         down = Bits()
         down.words = self._down
         return Idset(down.mask())
 
     @property
-    def source(self) -> ResourceSet:
-        """Hosts and properties of all ranks; it may still name ranks that were removed."""
-        return self._source
-
-    @property
     def resources(self) -> ResourceSet:
         """What the pool counts, as R; linear in the group, for people."""
-        return self._source.restrict(self._ranks)
+        return self.source.restrict(self.ranks)
 
     def __contains__(self, rank: int) -> bool:
         return any(word >> (rank & LOW_BITS) & 1 for word, _ in self._classes.by_word.get(rank >> WORD_SHIFT, ()))
@@ -139,7 +130,7 @@ class Pool:
 
     def add(self, resources: ResourceSet, up: Idset) -> None:
         """Counts new targets, idle; those not in `up` are down. Raises RemoteProtocolError for ranks already here."""
-        if twice := resources.ranks & self._ranks:
+        if twice := resources.ranks & self.ranks:
             raise RemoteProtocolError(f"grow names ranks {twice}, which were acquired before and not shrunk since")
         for entry in resources.entries:
             cores, gpus = len(entry.children.cores), len(entry.children.gpus)
@@ -148,10 +139,10 @@ class Pool:
                     f"grow: ranks {entry.ranks} have {cores} cores and {gpus} gpus each; cores+1 times gpus+1 may be "
                     f"{LEVELS_MAX} at most: describe such a machine as several targets"
                 )
-        kept = self._source if self._source.ranks == self._ranks else self.resources
-        self._source = kept | resources
-        self._ranks |= resources.ranks
-        for traits, ranks in self._classes.by_traits(self._source.properties, resources.ranks):
+        kept = self.source if self.source.ranks == self.ranks else self.resources
+        self.source = kept | resources
+        self.ranks |= resources.ranks
+        for traits, ranks in self._classes.by_traits(self.source.properties, resources.ranks):
             for entry in resources.entries:
                 ids = (entry.children.cores.mask, entry.children.gpus.mask, entry.children.amounts)
                 if having := entry.ranks.mask & ranks.mask:
@@ -167,7 +158,7 @@ class Pool:
         for at, word in words_of(ranks.mask):
             self._classes.remove(at, word)
             self._drop_down(at, word)
-        self._ranks -= ranks
+        self.ranks -= ranks
         self._classes.tidy()
         self._renew()
 
@@ -193,18 +184,18 @@ class Pool:
 
     def describe(self, add: Mapping[str, Idset], remove: Mapping[str, Idset]) -> None:
         """Changes properties of targets of this pool; unknown names and ranks are ignored."""
-        source, touched = self._source, EMPTY
+        source, touched = self.source, EMPTY
         for name, ranks in add.items():
-            source = source.add_property(name, ranks & self._ranks)
-            touched |= ranks & self._ranks
+            source = source.add_property(name, ranks & self.ranks)
+            touched |= ranks & self.ranks
         for name, ranks in remove.items():
             having = ranks & source.properties.get(name, EMPTY)
             source = source.remove_property(name, having)
-            touched |= having & self._ranks
-        self._source = source
+            touched |= having & self.ranks
+        self.source = source
         up = touched - self.down
         self.set_down(touched)
-        for traits, ranks in self._classes.by_traits(self._source.properties, touched):
+        for traits, ranks in self._classes.by_traits(self.source.properties, touched):
             for at, word in words_of(ranks.mask):
                 for members, targets in self._classes.by_word[at]:
                     if members & word:
@@ -335,7 +326,7 @@ class Pool:
         return choice
 
     def _choose(self, constraint: Constraint) -> Choice:
-        matching = Bits.of(constraint.match(self._ranks, self._source.properties, self._source.ranks_of).mask)
+        matching = Bits.of(constraint.match(self.ranks, self.source.properties, self.source.ranks_of).mask)
         found = []
         for targets in self._classes:
             count = targets.members.count_common(matching)

@@ -1,1 +1,1 @@
-"""Who waits, and in which order."""
+"""Waiting jobs and their orders."""

@@ -44,7 +44,8 @@ class PendingJobs:
     @property
     def first(self) -> Waiting | None:
         """The first job that may start."""
-        return self._offered.first
+        chunks = self._offered.chunks
+        return chunks[0].jobs[0] if chunks else None
 
     def shapes(self) -> Iterator[tuple[Shape, int]]:
         """The different shapes and how many jobs are of each, held ones too; one may come more than once."""

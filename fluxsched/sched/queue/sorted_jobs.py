@@ -91,28 +91,24 @@ class _Chunk:
 
     __slots__ = ("jobs", "keys", "shapes")
 
-    def __init__(self, keys: list[QueueKey], jobs: list[Waiting]) -> None:
+    def __init__(self, keys: list[QueueKey], jobs: list[Waiting], shapes: dict[int, int]) -> None:
         self.keys = keys
         self.jobs = jobs
-        self.shapes: dict[int, int] = Counter([job.shape.number for job in jobs])
+        self.shapes = shapes
 
 
 class SortedJobs:
     """Jobs in order of their keys."""
 
     def __init__(self) -> None:
-        self._chunks: list[_Chunk] = []  # none is empty
+        self.chunks: list[_Chunk] = []  # changed here alone; none is empty
         self._lasts: list[QueueKey] = []  # the last key of each chunk
         self._changes = 0
         self.size = 0
 
     def __iter__(self) -> Iterator[Waiting]:
         """All jobs; nothing may change meanwhile."""
-        return (job for chunk in self._chunks for job in chunk.jobs)
-
-    @property
-    def first(self) -> Waiting | None:
-        return self._chunks[0].jobs[0] if self._chunks else None
+        return (job for chunk in self.chunks for job in chunk.jobs)
 
     def add(self, key: QueueKey, job: Waiting) -> None:
         """Adds a job that is not here."""
@@ -120,11 +116,11 @@ class SortedJobs:
         self.size += 1
         lasts = self._lasts
         if not lasts:
-            self._chunks.append(_Chunk([key], [job]))
+            self.chunks.append(_Chunk([key], [job], {job.shape.number: 1}))
             lasts.append(key)
             return
         at = bisect_left(lasts, key, 0, len(lasts) - 1)
-        chunk = self._chunks[at]
+        chunk = self.chunks[at]
         keys, jobs, shapes = chunk.keys, chunk.jobs, chunk.shapes
         place = bisect_left(keys, key)
         keys.insert(place, key)
@@ -133,7 +129,10 @@ class SortedJobs:
         number = job.shape.number
         shapes[number] = shapes.get(number, 0) + 1
         if len(keys) > 2 * CHUNK:
-            self._chunks[at : at + 1] = [_Chunk(keys[:CHUNK], jobs[:CHUNK]), _Chunk(keys[CHUNK:], jobs[CHUNK:])]
+            halves = (keys[:CHUNK], jobs[:CHUNK]), (keys[CHUNK:], jobs[CHUNK:])
+            self.chunks[at : at + 1] = [
+                _Chunk(keys, jobs, Counter([job.shape.number for job in jobs])) for keys, jobs in halves
+            ]
             lasts[at : at + 1] = [keys[CHUNK - 1], keys[-1]]
 
     def remove(self, key: QueueKey) -> None:
@@ -142,10 +141,10 @@ class SortedJobs:
         self.size -= 1
         lasts = self._lasts
         at = bisect_left(lasts, key, 0, len(lasts) - 1)
-        chunk = self._chunks[at]
+        chunk = self.chunks[at]
         keys = chunk.keys
         if len(keys) == 1:
-            del self._chunks[at], lasts[at]
+            del self.chunks[at], lasts[at]
             return
         place = bisect_left(keys, key)
         del keys[place]
@@ -159,7 +158,7 @@ class SortedJobs:
     def shapes(self) -> Iterator[tuple[Shape, int]]:
         """The different shapes of each chunk and how many of its jobs are of each; mostly linear in the chunks."""
         known: dict[int, Shape] = {}
-        for chunk in self._chunks:
+        for chunk in self.chunks:
             if not known.keys() >= chunk.shapes.keys():
                 known.update([(job.shape.number, job.shape) for job in chunk.jobs])
             for number, count in chunk.shapes.items():
@@ -168,14 +167,14 @@ class SortedJobs:
     def before(self, key: QueueKey) -> int:
         """How many jobs come before the one with this key, which is here."""
         at = bisect_left(self._lasts, key)
-        return sum(len(chunk.jobs) for chunk in self._chunks[:at]) + bisect_left(self._chunks[at].keys, key)
+        return sum(len(chunk.jobs) for chunk in self.chunks[:at]) + bisect_left(self.chunks[at].keys, key)
 
     def has(self, key: QueueKey, job: Waiting) -> bool:
         """Whether this very job is here."""
         at = bisect_left(self._lasts, key)
-        if at == len(self._chunks):
+        if at == len(self.chunks):
             return False
-        chunk = self._chunks[at]
+        chunk = self.chunks[at]
         return chunk.jobs[bisect_left(chunk.keys, key)] is job
 
     def walk(self, skips: Skips) -> Iterator[Waiting | None]:
@@ -186,13 +185,13 @@ class SortedJobs:
         unfit, long = skips.unfit, skips.long
         last: QueueKey | None = None
         silent, step = 0, JOBS_FIRST
-        while (at := 0 if last is None else bisect_right(self._lasts, last)) < len(self._chunks):
+        while (at := 0 if last is None else bisect_right(self._lasts, last)) < len(self.chunks):
             silent += 1
             if silent > CHUNKS_SKIPPED:
                 silent = 0
                 yield None
                 continue  # from `last`, since the chunks may have changed
-            chunk = self._chunks[at]
+            chunk = self.chunks[at]
             skips.see_shapes(chunk.shapes)
             if unfit and unfit.issuperset(chunk.shapes):
                 last = self._lasts[at]
