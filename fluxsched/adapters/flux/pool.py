@@ -16,7 +16,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue, RemoteProtocolError
 from fluxsched.sched.effects import grant, grouped
-from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.ledger import Holding, Ledger
 from fluxsched.sched.pool.place import infeasible, place_now
 from fluxsched.sched.pool.placement import WORST_FIT, Blocks, Fits, Infeasible, Insufficient, blocks_in
 from fluxsched.sched.pool.pool import Pool
@@ -74,7 +74,7 @@ class AllocatedR:
 class PoolCopy:
     """A pool as it was, to look ahead on: alloc and free here change nothing there."""
 
-    def __init__(self, base: JobPool, jobs: dict[int, tuple[float, Blocks]], log: list[tuple[bool, Blocks]]) -> None:
+    def __init__(self, base: JobPool, jobs: dict[int, Holding], log: list[tuple[bool, Blocks]]) -> None:
         self.generation = base.generation
         self.log = log
         """What was taken (True) or given back since the copy was made, in order."""
@@ -87,12 +87,13 @@ class PoolCopy:
 
     def job_end_times(self) -> list[tuple[int, float]]:
         """Each job with its end (wall time, seconds)."""
-        return [(jobid, end_s) for jobid, (end_s, _) in self._jobs.items()]
+        return [(job.jobid, job.expiration_s) for job in self._jobs.values()]
 
     def update_expiration(self, jobid: int, expiration_s: float) -> None:
         """A job ends at another time."""
-        if jobid in self._jobs:
-            self._jobs[jobid] = (expiration_s, self._jobs[jobid][1])
+        job = self._jobs.get(jobid)
+        if job is not None:
+            self._jobs[jobid] = Holding(jobid, job.blocks, expiration_s)
 
     def alloc(self, jobid: int, request: JobRequest) -> AllocatedR:
         """As in the pool."""
@@ -102,15 +103,15 @@ class PoolCopy:
         fit = self._base.fit(request)
         what_if.take(fit.blocks)
         self.log.append((True, fit.blocks))
-        self._jobs[jobid] = (self._base.end_s(request), fit.blocks)
+        self._jobs[jobid] = Holding(jobid, fit.blocks, self._base.end_s(request))
         return AllocatedR(fit, self._base.pool.source)
 
     def free(self, jobid: int, R: object = None, final: bool = False) -> None:  # noqa: N803
         """A job ends."""
-        _, blocks = self._jobs.pop(jobid, (0.0, ()))
-        if self._base.generation == self.generation:
-            self._base.open(self).give(blocks)
-            self.log.append((False, blocks))
+        job = self._jobs.pop(jobid, None)
+        if job is not None and self._base.generation == self.generation:
+            self._base.open(self).give(job.blocks)
+            self.log.append((False, job.blocks))
 
 
 class JobPool:
@@ -145,7 +146,7 @@ class JobPool:
 
     def copy(self) -> PoolCopy:
         """A copy to look ahead on."""
-        return PoolCopy(self, {job.jobid: (job.expiration_s, job.blocks) for job in self.ledger}, [])
+        return PoolCopy(self, dict(self.ledger.holdings), [])
 
     def open(self, copy: PoolCopy) -> WhatIf:
         """Have the pool be as in a copy, until another one is opened or `close`."""
