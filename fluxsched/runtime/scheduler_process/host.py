@@ -83,7 +83,7 @@ class SchedulerHost:
         for one in effects:
             match one:
                 case effect.Granted():
-                    self._respond_alloc(msg.AllocResponse(one.jobid, msg.SUCCESS, one.R, dict(one.annotations)))
+                    self._respond_alloc(msg.AllocResponse(one.jobid, msg.SUCCESS, one.R, one.annotations))
                 case effect.Annotated():
                     self._respond_alloc(
                         msg.AllocResponse(one.jobid, msg.ANNOTATE, annotations=dict(one.annotations))
