@@ -195,6 +195,6 @@ def _idset(kind: object, text: object) -> Idset:
     if type(kind) is not str or not kind:
         raise InvalidValue(f"children: {shown(kind)} is not the name of a kind such as core or gpu")
     try:
-        return Idset.parse(text)  # type: ignore[arg-type]  # it refuses what is not a string, by name
+        return Idset.parse(text)
     except InvalidValue as fault:
         raise named(f"children.{kind[:40]}", fault) from None

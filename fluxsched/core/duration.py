@@ -22,7 +22,7 @@ _FSD: Final = re.compile(rf"\+?(?:({_HEXADECIMAL})|({_DECIMAL}))(ms|[smhd])?", r
 _INFINITY: Final = re.compile(r"\+?inf(?:inity)?", re.ASCII | re.IGNORECASE)
 
 
-def parse_duration(value: str | int | float) -> float:
+def parse_duration(value: object) -> float:
     """Seconds of an RFC 23 text (C99 number, unit ms, s, m, h or d; `inf` or `infinity` without) or of a number.
 
     Raises InvalidValue for what is no duration, not a number or negative, LimitExceeded above the range of a double.

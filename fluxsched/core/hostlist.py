@@ -38,7 +38,7 @@ class Hostlist:
     _text: str | None = field(default=None, init=False, compare=False)
 
     @classmethod
-    def parse(cls, text: str) -> Hostlist:
+    def parse(cls, text: object) -> Hostlist:
         """The list that an RFC 29 text names; empty expressions (`""`, `"a,,b"`) add nothing.
 
         Raises InvalidValue naming the expression that is wrong, LimitExceeded above HOSTS_MAX or HOST_CHARS_MAX.

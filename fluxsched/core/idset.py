@@ -51,7 +51,7 @@ class Idset:
         return Idset, (self.mask,)
 
     @classmethod
-    def parse(cls, text: str) -> Idset:
+    def parse(cls, text: object) -> Idset:
         """The set that an RFC 22 text names: ascending ids and ranges, brackets optional, `""` and `[]` are empty.
 
         Raises InvalidValue naming the part that is wrong, LimitExceeded for an id above ID_MAX.

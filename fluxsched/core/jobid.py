@@ -29,7 +29,7 @@ _HEX: Final = re.compile(r"0x[0-9a-fA-F]+", re.ASCII)
 _DECIMAL: Final = re.compile(r"[0-9]+", re.ASCII)
 
 
-def parse_jobid(text: str) -> int:
+def parse_jobid(text: object) -> int:
     """The job id that a text in F58 (`ƒ` or `f`), dothex, hex (`0x`) or decimal names; outer spaces are ignored.
 
     Raises InvalidValue for any other text, LimitExceeded above 64 bits (RFC 19, decoding rules).

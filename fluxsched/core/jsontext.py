@@ -21,7 +21,7 @@ SHOWN_CHARS: Final = 40
 """How much of an offending value an error repeats."""
 
 
-def load_object(source: Mapping[str, Any] | str | bytes, what: str) -> dict[str, Any]:
+def load_object(source: object, what: str) -> dict[str, Any]:
     """The JSON object that `source` is or holds; a dict is returned as it is, not copied.
 
     Raises InvalidValue, starting with `what`, for text that is not JSON or not an object, LimitExceeded above

@@ -286,9 +286,9 @@ def _items(obj: object) -> Sequence[Any]:
     return obj
 
 
-def _ranks(text: str) -> Idset | int:
+def _ranks(text: object) -> Idset | int:
     """One rank as an int, which is cheaper by far than a set and the shape of most entries, or the set."""
-    if type(text) is str and len(text) < 7 and text.isdigit() and text.isascii() and (text[0] != "0" or text == "0"):
+    if isinstance(text, str) and len(text) < 7 and text.isdigit() and text.isascii() and not (text[0] == "0" != text):
         return int(text)
     return Idset.parse(text)
 

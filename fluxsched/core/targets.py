@@ -29,7 +29,7 @@ def parse_targets(text: str, nodelist: Mapping[str, Idset], ranks: Idset) -> Ids
     return wanted
 
 
-def split_targets(text: str) -> tuple[Idset, Hostlist]:
+def split_targets(text: object) -> tuple[Idset, Hostlist]:
     """The ranks and the hosts that `text` names, whether they exist or not. Raises InvalidValue.
 
     A part of digits, commas, hyphens and brackets alone is an idset, even where hosts have such names.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
@@ -28,7 +28,7 @@ class Granted:
     wall time in seconds, `expiration_s` 0.0 for none.
     """
 
-    __match_args__ = ("jobid", "R", "annotations")
+    __match_args__: ClassVar = ("jobid", "R", "annotations")
     __slots__ = ("_built", "_source", "_taken_back", "expiration_s", "fit", "jobid", "selection", "starttime_s")
 
     def __init__(

@@ -55,7 +55,7 @@ def test_ids_above_the_limit_are_refused_not_expanded(text: str) -> None:
 @pytest.mark.parametrize("thing", [None, 3, b"1", ["1"]])
 def test_only_text_is_parsed(thing: object) -> None:
     with pytest.raises(InvalidValue, match="string"):
-        Idset.parse(thing)  # type: ignore[arg-type]
+        Idset.parse(thing)
 
 
 def test_limits_of_the_other_constructors() -> None:

@@ -57,7 +57,7 @@ def test_long_text_and_other_types_are_refused() -> None:
     with pytest.raises(InvalidValue, match=str(TEXT_CHARS_MAX)):
         parse_jobid("1" * (TEXT_CHARS_MAX + 1))
     with pytest.raises(InvalidValue, match="string"):
-        parse_jobid(7)  # type: ignore[arg-type]
+        parse_jobid(7)
 
 
 def test_ranges_of_job_ids_have_a_first_and_a_last_one() -> None:

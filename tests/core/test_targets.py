@@ -51,4 +51,4 @@ def test_bombs_are_refused(text: str) -> None:
 
 def test_only_text() -> None:
     with pytest.raises(InvalidValue, match="string"):
-        parse_targets(3, NODELIST, RANKS)  # type: ignore[arg-type]
+        parse_targets(3, NODELIST, RANKS)
