@@ -49,7 +49,7 @@ class Requests:
     def __init__(self, lifecycle: Lifecycle, active_max: int) -> None:
         self._lifecycle = lifecycle
         self._jobs = lifecycle.jobs
-        self._active_max = active_max
+        self.active_max = active_max
 
     def submit(
         self,
@@ -67,8 +67,8 @@ class Requests:
         jobs) or InvalidValue.
         """
         _check_urgency(urgency)
-        if len(self._jobs.active) >= self._active_max:
-            raise Refused(f"{self._active_max} jobs are active, the limit: submit when some have ended", errno.EAGAIN)
+        if len(self._jobs.active) >= self.active_max:
+            raise Refused(f"{self.active_max} jobs are active, the limit: submit when some have ended", errno.EAGAIN)
         if jobid in self._jobs:
             raise InvalidValue(f"job id {jobid} is taken: ids must be unique")
         check_submitted(jobspec)

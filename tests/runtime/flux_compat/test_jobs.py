@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from fluxsched.jobs.query import listing
+from fluxsched.jobs.query import job_query
 from fluxsched.protocol.framing.signed import wrap
-from fluxsched.runtime.flux_compat import job_info, waits
+from fluxsched.runtime.flux_compat import job_info, job_manager, waits
 from fluxsched.runtime.flux_compat.job_manager import SLICE_JOBS, UNSERVED
 
 Flux = Any
@@ -201,8 +201,15 @@ async def test_history_is_a_slice(flux: Flux) -> None:
         assert (await flux.ask("job-manager.history.get", {"slice": text}))[0] == errno.EINVAL
 
 
+async def test_history_is_limited(flux: Flux, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert job_manager.HISTORY_JOBS_MAX >= 1000
+    monkeypatch.setattr(job_manager, "HISTORY_JOBS_MAX", 2)
+    jobids = [await flux.submit("true", urgency=0) for _ in range(3)][::-1]
+    assert (await flux.ok("job-manager.history.get", {"slice": "[:]"}))["jobs"] == jobids[:2]
+
+
 async def test_many_jobs_are_counted_and_sifted_in_steps(flux: Flux, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "STEP_JOBS", 2)
+    monkeypatch.setattr(job_query, "STEP_JOBS", 2)
     jobids = [await flux.submit("true", urgency=0) for _ in range(5)]
     nobodys = flux.open("job-manager.history.get", {"slice": "[:]", "userid": 12345}, flags=REQUEST)
     assert (await flux.ok("job-manager.stats-get"))["max_jobid"] == jobids[-1]

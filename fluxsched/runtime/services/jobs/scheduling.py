@@ -40,7 +40,7 @@ class SchedulingService:
         self._groups: dict[Peer, tuple[str, ...]] = {}
         self._ready: set[Peer] = set()
         self._suspended = False
-        self._annotations = PayloadMemo(_annotations, ANNOTATIONS_KEPT, ANNOTATIONS_BYTES_MAX)
+        self.annotations = PayloadMemo(_annotations, ANNOTATIONS_KEPT, ANNOTATIONS_BYTES_MAX)
         self.on_ready: list[Callable[[], None]] = []
         self.foreign: Callable[[Iterable[str], Idset], Idset] = lambda groups, targets: EMPTY
         router.serve(
@@ -126,7 +126,7 @@ class SchedulingService:
             raise RemoteProtocolError("an answer of a peer that has not said hello")
         answer = codec.unpack(message.payload, ANSWER)
         manager, now_s = self._effects.manager, self._effects.now_s
-        annotations = self._annotations.read(answer.annotations) if answer.annotations is not None else None
+        annotations = self.annotations.read(answer.annotations) if answer.annotations is not None else None
         if answer.type == msg.SUCCESS:
             if answer.R is None:
                 raise RemoteProtocolError(f"success for job {answer.id} carries no R")

@@ -1,4 +1,4 @@
-"""The small parts: annotations, the line, the record of holdings."""
+"""Grants, and the record of who holds what."""
 
 from __future__ import annotations
 
@@ -10,64 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError
+from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.jobs.holdings.holdings import OFFENDERS_SHOWN, Holdings, parse_grant
-from fluxsched.jobs.job.annotations import DEPTH_MAX, KEYS_MAX, merge
-from fluxsched.jobs.queue.priority_heap import STALE_SLACK, PriorityHeap
-
-
-def test_annotations_merge_by_the_rules_of_rfc27() -> None:
-    old = {"sched": {"t_estimate": 5.0, "reason_pending": "full"}, "user": "text"}
-    new = merge(old, {"sched": {"t_estimate": None, "queue": 3}, "user": {"a": {"b": None, "c": 1}}, "gone": None})
-    assert new == {"sched": {"reason_pending": "full", "queue": 3}, "user": {"a": {"c": 1}}}
-    assert old == {"sched": {"t_estimate": 5.0, "reason_pending": "full"}, "user": "text"}
-
-
-def test_jobs_may_share_annotations_that_merge_with_nothing() -> None:
-    update = {"sched": {"resource_summary": "rank0/core0"}, "user": 1}
-    assert merge({}, update) is update
-    assert merge({"user": 2}, update) == update
-    assert merge({}, {"sched": {"t_estimate": None}, "user": None}) == {"sched": {}}
-
-
-def test_annotations_are_bounded() -> None:
-    deep: dict[str, Any] = {"leaf": 1}
-    for _ in range(DEPTH_MAX):
-        deep = {"d": deep}
-    with pytest.raises(LimitExceeded, match="nest deeper than 8"):
-        merge({}, deep)
-    with pytest.raises(LimitExceeded, match=f"limit {KEYS_MAX}"):
-        merge({}, {str(key): 1 for key in range(KEYS_MAX + 1)})
-
-
-@settings(max_examples=60)
-@given(st.lists(st.tuples(st.sampled_from("+-!"), st.integers(0, 8), st.integers(0, 5)), max_size=60))
-def test_the_line_orders_like_a_sorted_list(steps: list[tuple[str, int, int]]) -> None:
-    line, model = PriorityHeap(), dict[int, tuple[float, ...]]()
-    for what, jobid, rank in steps:
-        if what == "+":
-            line.push(jobid, (rank, jobid))
-            model[jobid] = (rank, jobid)
-        elif what == "-":
-            line.discard(jobid)
-            model.pop(jobid, None)
-        elif model:
-            first = min(model, key=lambda one: model[one])
-            assert line.pop() == first
-            del model[first]
-        assert len(line) == len(model)
-        assert line.head() == (min((key, one) for one, key in model.items()) if model else None)
-    assert all(jobid in line for jobid in model)
-
-
-def test_a_line_of_changed_minds_stays_small() -> None:
-    line = PriorityHeap()
-    for turn in range(1000):
-        for jobid in range(3):
-            line.push(jobid, (turn,))
-    assert len(line._heap) <= 2 * 3 + STALE_SLACK + 1
-    with pytest.raises(IndexError):
-        PriorityHeap().pop()
 
 
 def R(*entries: tuple[str, dict[str, str]]) -> dict[str, Any]:  # noqa: N802

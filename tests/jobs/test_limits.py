@@ -1,0 +1,78 @@
+"""Limits of the job manager, each reached."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fluxsched.errors import InvalidValue, LimitExceeded, Refused, RemoteProtocolError
+from fluxsched.jobs.holdings import holdings
+from fluxsched.jobs.holdings.holdings import RANK_CHARS_MAX, TARGETS_CACHED_MAX, parse_grant
+from fluxsched.jobs.job.dependencies import DESCRIPTION_CHARS_MAX, parse_dependency
+from fluxsched.jobs.job.table import INACTIVE_KEPT_MAX, JobTable
+from fluxsched.jobs.lifecycle.links import LIMIT_MAX
+from fluxsched.jobs.lifecycle.requests import JOBS_ACTIVE_MAX, TYPE_CHARS_MAX
+from fluxsched.jobs.manager import JobManager
+from fluxsched.jobs.query.job_query import LIST_MAX
+
+
+def test_a_dependency_is_described_in_few_words() -> None:
+    longest = "begin-time=1" + "0" * (DESCRIPTION_CHARS_MAX - len("begin-time=1"))
+    assert parse_dependency(longest).at_s > 0
+    with pytest.raises(LimitExceeded, match=f"longer than {DESCRIPTION_CHARS_MAX} characters"):
+        parse_dependency(longest + "0")
+
+
+def test_the_type_of_an_exception_is_a_short_word(world: Any) -> None:
+    world.submit(1)
+    world.do("raise_exception", 1, "x" * TYPE_CHARS_MAX, 7, "", None)
+    with pytest.raises(InvalidValue, match=f"a word of 1-{TYPE_CHARS_MAX} characters"):
+        world.do("raise_exception", 1, "x" * (TYPE_CHARS_MAX + 1), 7, "", None)
+
+
+def test_a_full_instance_refuses_jobs(new_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert JobManager().requests.active_max == JOBS_ACTIVE_MAX
+    world = new_world(active_max=1)
+    world.submit(1)
+    with pytest.raises(Refused, match="1 jobs are active, the limit") as raised:
+        world.submit(2)
+    assert raised.value.errnum == errno.EAGAIN
+
+
+def test_the_oldest_summary_is_forgotten(new_world: Callable[..., Any]) -> None:
+    assert JobTable().inactive_kept_max == INACTIVE_KEPT_MAX
+    world = new_world(inactive_kept_max=2)
+    for jobid in (1, 2, 3):
+        world.submit(jobid)
+        world.do("cancel", jobid, 0, "")
+    assert list(world.manager.jobs.inactive) == [2, 3]
+
+
+def test_the_queue_depth_of_a_scheduler_is_a_32_bit_number(alone: Any) -> None:
+    alone.manager.allocation.hello("sched")
+    with pytest.raises(RemoteProtocolError, match=f"is not within 1-{LIMIT_MAX}"):
+        alone.manager.allocation.ready("sched", LIMIT_MAX + 1, 1.0)
+    alone.manager.allocation.ready("sched", LIMIT_MAX, 1.0)
+
+
+def test_a_listing_is_short_unless_asked_otherwise(alone: Any, spec: Callable[..., Any]) -> None:
+    jobspec = spec()
+    for jobid in range(1, LIST_MAX + 2):
+        alone.manager.requests.submit(jobid, jobspec, userid=1, now_s=1.0)
+    assert len(alone.listing()) == LIST_MAX
+
+
+def test_grants_of_one_target_are_remembered_up_to_a_number(r_of: Callable[..., Any]) -> None:
+    remembered = holdings._one_target.cache_info
+    assert remembered().maxsize == TARGETS_CACHED_MAX
+    misses = remembered().misses
+    for _ in range(2):
+        parse_grant(1, r_of("131071", "0-62"))
+    assert remembered().misses == misses + 1
+    rlite = [{"rank": "9" * (RANK_CHARS_MAX + 1), "children": {}}]
+    with pytest.raises(RemoteProtocolError, match="R for job 1 is not an RFC 20 R"):
+        parse_grant(1, {"execution": {"R_lite": rlite}})
+    assert remembered().misses == misses + 1, "a text that is too long is no key"
