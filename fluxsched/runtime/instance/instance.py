@@ -37,8 +37,7 @@ from fluxsched.runtime.exec.cleanup.keeper import Keeper, RecordProcesses
 from fluxsched.runtime.exec.cleanup.orphans import clear_orphans
 from fluxsched.runtime.exec.local import LocalExecutor
 from fluxsched.runtime.exec.timed import TimedExecutor
-from fluxsched.runtime.flux_compat.endpoint import FluxEndpoint
-from fluxsched.runtime.flux_compat.jobs import serve_jobs
+from fluxsched.runtime.flux_compat.endpoint import serve_instance, serve_jobs
 from fluxsched.runtime.instance.reloading import Reloading
 from fluxsched.runtime.instance.run_directory import lock_state, make_run_directory, remove_dead, scratch_directory
 from fluxsched.runtime.instance.settings import Settings
@@ -161,7 +160,7 @@ class Instance:
         self.instance = InstanceService(self.router, self.info, self.stop)
         self.reloading = Reloading(config, self.settings.reload, self.router, self.effects, self.modules, self.resource)
         self._common_services()
-        self.flux = FluxEndpoint(self.router, self.resource, self.instance, self.modules, self.turns, self._started_s)
+        serve_instance(self.router, self.resource, self.instance, self.modules, self.turns, self._started_s)
         self._executors()
         self.router.guard(self._disk_guard.guards())
         self.turns.at_end(self.store.flush)

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from fluxsched.errors import Refused
 from fluxsched.protocol.messages.common import ConfigChange, ConfigReloadResponse
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.runtime.config.changes import KeyChange, changes, in_force
 from fluxsched.runtime.config.reader import Config, in_full, queue_configs
+from fluxsched.runtime.inventory.sources import Sources
+from fluxsched.runtime.messaging.peers import RpcRequest
+from fluxsched.runtime.messaging.router import Router
+from fluxsched.runtime.services.jobs.effects import JobEffects
+from fluxsched.runtime.services.modules.service import ModuleService
+from fluxsched.runtime.services.resource import ResourceService
 from fluxsched.runtime.system.log import logger
-
-if TYPE_CHECKING:
-    from fluxsched.runtime.inventory.sources import Sources
-    from fluxsched.runtime.messaging.peers import RpcRequest
-    from fluxsched.runtime.messaging.router import Router
-    from fluxsched.runtime.services.jobs.effects import JobEffects
-    from fluxsched.runtime.services.modules.service import ModuleService
-    from fluxsched.runtime.services.resource import ResourceService
 
 log = logger("config")
 

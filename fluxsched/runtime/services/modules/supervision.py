@@ -14,15 +14,12 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from fluxsched.errors import FluxschedError
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.messaging.router import Router
+from fluxsched.runtime.services.modules.process import Module
 from fluxsched.runtime.system.log import logger
-
-if TYPE_CHECKING:
-    from fluxsched.runtime.loop.turns import Turns
-    from fluxsched.runtime.messaging.router import Router
-    from fluxsched.runtime.services.modules.process import Module
 
 log = logger("module")
 
