@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core.idset import EMPTY, ID_MAX, Idset
+from fluxsched.core import idset
+from fluxsched.core.idset import CACHED_TEXTS_MAX, EMPTY, ID_MAX, Idset
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "rfc22_idset.json").read_text(encoding="utf-8"))
@@ -167,3 +168,9 @@ def test_any_text_is_parsed_or_politely_refused(text: str) -> None:
         return
     assert Idset.parse(str(value)) == value
     assert [int(number) for number in text.strip("[]").replace("-", ",").split(",") if number][:1] == list(value)[:1]
+
+
+def test_texts_are_kept_up_to_a_limit() -> None:
+    for id in range(CACHED_TEXTS_MAX + 1):
+        Idset.parse(str(id))
+    assert idset._parse_cached.cache_info().currsize == CACHED_TEXTS_MAX

@@ -371,3 +371,10 @@ def test_parse_print(ntasks: int, cores: int, gpus: int, nodes: int | None, dura
     slots = spec.request.slots.min * (spec.request.nodes.min if spec.request.nodes else 1)
     assert slots >= ntasks
     assert spec.ntasks(slots) == ntasks
+
+
+def test_a_duration_is_seconds() -> None:
+    path = "attributes/system/duration"
+    assert Jobspec.parse(changed(path, jobfields.SECONDS_MAX)).duration_s == jobfields.SECONDS_MAX
+    with pytest.raises(InvalidValue, match="duration must be a number of seconds within"):
+        Jobspec.parse(changed(path, jobfields.SECONDS_MAX * 1.01))

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core import jsontext, rfields, rlite
+from fluxsched.core.children import KINDS_MAX
 from fluxsched.core.idset import EMPTY, ID_MAX, Idset
-from fluxsched.core.resources import EMPTY_R, Children, ResourceSet
+from fluxsched.core.resources import EMPTY_R, SCAN_MAX, Children, ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "rfc20_r.json").read_text())["cases"]
@@ -152,18 +153,35 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         deep = {"x": deep}
     with pytest.raises(LimitExceeded, match="scheduling is nested deeper than"):
         ResourceSet.parse({**make([]), "scheduling": deep})
-    many = {f"kind{at}": "0" for at in range(17)}
-    with pytest.raises(LimitExceeded, match="lists 17 kinds: the limit is 16"):
+    many = {f"kind{at}": "0" for at in range(KINDS_MAX + 1)}
+    with pytest.raises(LimitExceeded, match=f"kinds: the limit is {KINDS_MAX}"):
         ResourceSet.parse(make([{"rank": "0", "children": many}]))
     names = {f"p{at}": "0" for at in range(rfields.PROPERTIES_MAX + 1)}
     with pytest.raises(LimitExceeded, match=f"limit is {rfields.PROPERTIES_MAX}"):
         ResourceSet.parse(make([entry("0")], ["a"], properties=names))
+    monkeypatch.setattr(rfields, "OPAQUE_MEMBERS_MAX", 2)
+    with pytest.raises(LimitExceeded, match="scheduling"):
+        ResourceSet.parse({**make([]), "scheduling": {"graph": [1, 2, 3]}})
     monkeypatch.setattr(rlite, "ENTRIES_MAX", 2)
     with pytest.raises(LimitExceeded, match="3 entries: the limit is 2; merge equal targets"):
         ResourceSet.parse(make([entry("0"), entry("1"), entry("2")]))
     monkeypatch.setattr(jsontext, "TEXT_CHARS_MAX", 8)
     with pytest.raises(LimitExceeded, match="above the limit of 8"):
         ResourceSet.parse('{"version": 1}')
+
+
+def test_times_are_seconds() -> None:
+    assert ResourceSet.parse(make([], expiration=rfields.SECONDS_MAX)).expiration_s == rfields.SECONDS_MAX
+    with pytest.raises(InvalidValue, match="expiration must be within"):
+        ResourceSet.parse(make([], expiration=rfields.SECONDS_MAX * 1.01))
+
+
+@pytest.mark.parametrize("targets", [SCAN_MAX, SCAN_MAX + 1])
+def test_a_target_is_found_by_scan_and_by_index(targets: int) -> None:
+    r = ResourceSet.parse(make([entry(str(rank), f"0-{rank + 1}") for rank in range(targets)]))
+    assert [r.children(rank).count("core") for rank in range(targets)] == list(range(2, targets + 2))
+    with pytest.raises(InvalidValue, match=f"rank {targets}"):
+        r.children(targets)
 
 
 def test_a_short_text_cannot_eat_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

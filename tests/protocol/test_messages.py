@@ -12,7 +12,7 @@ from fluxsched.errors import RemoteProtocolError
 from fluxsched.protocol import schema
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages import acquire, alloc, jobs, resource
-from fluxsched.protocol.messages.common import AttrResponse
+from fluxsched.protocol.messages.common import INT64_MAX, WALL_TIME_MAX_S, AttrResponse
 
 _FEW = settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -117,3 +117,13 @@ def test_the_message_names_its_class():
 
 def test_there_are_classes_in_every_module():
     assert all(schema.classes(module) for module in schema.MODULES)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "limit"),
+    [(resource.ExpirationUpdateRequest, "expiration", WALL_TIME_MAX_S), (jobs.JobCancelRequest, "id", INT64_MAX)],
+)
+def test_numbers_up_to_a_limit(kind, field, limit):
+    assert getattr(codec.unpack(msgpack.packb({field: limit}), kind), field) == limit
+    with pytest.raises(RemoteProtocolError, match=field):
+        codec.unpack(msgpack.packb({field: limit + 1}), kind)

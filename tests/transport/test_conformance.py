@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import LimitExceeded, LocalProtocolError
-from fluxsched.transport.base import PARTS_MAX, Lost
+from fluxsched.transport.base import PARTS_MAX, UNSENT_BYTES_MAX, Lost
+from fluxsched.transport.memory import MemoryServer
 
 LOSS_KNOWN_S = 20.0
 """Far above what it takes: not the speed of a busy machine is tested, but that nobody need send anything."""
@@ -252,3 +253,19 @@ async def test_an_empty_message_is_our_own_bug(net: Any) -> None:
         client.send([])
     with pytest.raises(LocalProtocolError):
         server.send(peer, [])
+
+
+def test_what_is_kept_for_a_peer_has_a_limit() -> None:
+    """In memory, where the same bytes can wait a thousand times."""
+    server = MemoryServer()
+    client = server.connect()
+    client.send([b"hello"])
+    (arrived,) = server.receive(1)
+    piece = bytes(1 << 20)
+    for _ in range(UNSENT_BYTES_MAX // len(piece)):
+        server.send(arrived.peer, [piece])
+    assert server.unsent_bytes(arrived.peer) <= UNSENT_BYTES_MAX
+    assert server.peers() == 1
+    server.send(arrived.peer, [b"more"])
+    (lost,) = server.receive(1)
+    assert lost.reason.endswith(f"limit {UNSENT_BYTES_MAX}")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.errors import Refused
+from fluxsched.errors import InvalidValue, Refused
 from fluxsched.transport.base import Disconnected
-from fluxsched.transport.endpoints import PathClaim, check_listening
+from fluxsched.transport.endpoints import SOCKET_PATH_BYTES_MAX, PathClaim, check_listening, local_path
 
 
 def test_a_released_claim_leaves_no_lock_file_behind(tmp_path: Path) -> None:
@@ -57,3 +57,10 @@ def test_an_instance_of_another_user_is_not_said_to_be_gone(monkeypatch: pytest.
     monkeypatch.setattr("fluxsched.transport.endpoints.socket.socket.connect", refused)
     with pytest.raises(Disconnected, match=r"may not connect to ipc:///s \(Permission denied\): it is for"):
         check_listening("ipc:///s")
+
+
+def test_the_path_of_a_socket_has_a_limit(tmp_path: Path) -> None:
+    path = f"/{'x' * (SOCKET_PATH_BYTES_MAX - 1)}"
+    assert local_path(f"local://{path}") == Path(path)
+    with pytest.raises(InvalidValue, match=f"longer than {SOCKET_PATH_BYTES_MAX} bytes"):
+        local_path(f"local://{path}x")

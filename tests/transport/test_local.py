@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.transport.base import PARTS_MAX
 from fluxsched.transport.framing import FRAMING_BYTES_MAX, Malformed, Unpacker, pack_frame
-from fluxsched.transport.local import CLOSE_LINGER_S, LocalServer, any_user
+from fluxsched.transport.local import CLOSE_LINGER_S, LOCAL_MESSAGE_BYTES_MAX, READ_AHEAD_MAX, LocalServer, any_user
 
 WAIT_S = 5.0
 
@@ -258,4 +258,31 @@ async def test_who_floods_us_waits_and_loses_nothing(serve: Any) -> None:
     await sending
     await server.until(lambda: len(server.items) == len(messages))
     assert [item.frames for item in server.items] == messages
+    client.close()
+
+
+async def test_a_message_is_refused_by_the_size_that_it_announces(serve: Any) -> None:
+    server = serve()
+    client, _ = await connected(server)
+    size = LOCAL_MESSAGE_BYTES_MAX + FRAMING_BYTES_MAX + 1
+    client.send(bytes.fromhex("1200eeff") + struct.pack(">I", size))
+    assert await gone(client)
+    client.close()
+
+
+async def test_reading_ahead_stops_at_a_limit(serve: Any) -> None:
+    """Of messages that have arrived and were not taken; it goes on once they are."""
+    server = serve()
+    server.paused = True
+    client, _ = await connected(server)
+    sent = READ_AHEAD_MAX * 4
+    flood = pack_frame([b"topic", b"payload"]) * sent
+    sending = asyncio.ensure_future(asyncio.get_running_loop().sock_sendall(client, flood))
+    (connection,) = server.end._connections.values()
+    async with asyncio.timeout(WAIT_S):
+        while not connection.paused:
+            await asyncio.sleep(0.002)
+    server.resume()
+    await server.until(lambda: len(server.arrived) == sent)
+    await sending
     client.close()

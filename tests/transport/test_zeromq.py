@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import zmq
 
-from fluxsched.errors import InvalidValue, Refused
+from fluxsched.errors import InvalidValue, LimitExceeded, Refused
+from fluxsched.transport import sockets, zeromq
 from fluxsched.transport.base import PARTS_MAX, Disconnected, Lost
 from fluxsched.transport.zeromq import BlockingClient, ZmqClient, ZmqServer
 
@@ -321,3 +322,32 @@ def test_a_process_may_exit_right_after_close(tmp_path: Path) -> None:
         while router.poll(200):
             received.append(router.recv_multipart()[1])
         assert received == [b"%d" % n for n in range(100)]
+
+
+def test_a_blocking_client_sends_up_to_a_limit_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (sockets, zeromq):
+        monkeypatch.setattr(module, "RECEIVE_MESSAGES_MAX", 5)
+    server = ZmqServer(f"ipc://{tmp_path}/s")
+    client = BlockingClient(server.endpoint)
+
+    def flood() -> None:
+        for _ in range(1000):
+            client.send([bytes(1 << 16)])
+
+    with pytest.raises(LimitExceeded, match="5 messages unsent"):
+        flood()
+    client.close()
+    server.close()
+
+
+async def test_what_a_client_does_not_read_is_kept_by_the_server(ipc: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "CLIENT_RECEIVE_MESSAGES_MAX", 5)
+    server, client, peer = await ipc.pair()
+    client.paused = True
+    sent = 0
+    while not server.end.unsent_bytes(peer):
+        server.send(peer, [bytes(1 << 16)])
+        sent += 1
+    assert sent < 1000
+    client.resume()
+    await client.until(lambda: len(client.items) == sent)

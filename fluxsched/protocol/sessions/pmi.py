@@ -31,7 +31,8 @@ SPAWN_LINES_MAX = 1024
 """Lines of a spawn request, which is read to its end and refused."""
 MAPPING: Final = "PMI_process_mapping"
 _VALUE: Final = re.compile(rb"[\t -~]*")
-_ABORT_NOTE_MAX = 256
+ABORT_NOTE_MAX = 256
+"""Characters of what a program says of its abort: a line for people, beside every job that failed."""
 
 
 class PmiReply(NamedTuple):
@@ -239,7 +240,7 @@ class PmiServer:
 
     def _abort(self, client: _Client, rank: int, words: Words) -> list[Effect]:
         client.finalized = True
-        code, told = words.get("exitcode"), " ".join(words.get("error_msg", "").split())[:_ABORT_NOTE_MAX]
+        code, told = words.get("exitcode"), " ".join(words.get("error_msg", "").split())[:ABORT_NOTE_MAX]
         status = f" with exit code {code}" if code and re.fullmatch("-?[0-9]{1,10}", code) else ""
         return self._fail(rank, f"called MPI_Abort{status}{f': {told}' if told else ''}")
 

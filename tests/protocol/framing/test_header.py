@@ -139,3 +139,10 @@ def test_error_text_has_no_nul_and_errnum_is_positive():
 def test_events_carry_their_sequence():
     event = header.Message(header.EVENT, "resource.x", b"\x80", header.TOPIC | header.PAYLOAD, aux1=7)
     assert decode(encode(event)).sequence == 7
+
+
+def test_topics_are_kept_up_to_a_limit() -> None:
+    for number in range(header.TOPICS_CACHED_MAX + 1):
+        message = header.make_request(f"service.method{number}", None, matchtag=1)
+        assert decode(encode(message)).topic == message.topic
+    assert header._topic.cache_info().currsize == header.TOPICS_CACHED_MAX

@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluxsched.protocol.sessions import pmi
-from fluxsched.protocol.sessions.pmi import Effect, Failed, Hangup, PmiReply, PmiServer
+from fluxsched.protocol.sessions.pmi import (
+    ABORT_NOTE_MAX,
+    KEY_MAX,
+    NAME_MAX,
+    VALUE_MAX,
+    Effect,
+    Failed,
+    Hangup,
+    PmiReply,
+    PmiServer,
+)
 
 NAME = "kvs"
 
@@ -30,7 +40,9 @@ def test_the_words_of_the_rfc() -> None:
         "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n"
     )
     assert say(one, 1, "cmd=init pmi_version=2 pmi_subversion=0").endswith("pmi_version=1 pmi_subversion=1\n")
-    assert say(one, 1, "cmd=get_maxes") == "cmd=maxes rc=0 kvsname_max=64 keylen_max=64 vallen_max=1024\n"
+    assert say(one, 1, "cmd=get_maxes") == (
+        f"cmd=maxes rc=0 kvsname_max={NAME_MAX} keylen_max={KEY_MAX} vallen_max={VALUE_MAX}\n"
+    )
     assert say(one, 1, "cmd=get_universe_size") == "cmd=universe_size rc=0 size=4\n"
     assert say(one, 1, "cmd=get_appnum") == "cmd=appnum rc=0 appnum=0\n"
     assert say(one, 1, "cmd=get_my_kvsname") == "cmd=my_kvsname rc=0 kvsname=kvs\n"
@@ -61,8 +73,11 @@ def test_the_barrier_lets_all_go_at_once() -> None:
         ("cmd=put kvsname=kvs key=a", "cmd=put_result rc=-1 msg=no_value"),
         ("cmd=put kvsname=other key=a value=1", "cmd=put_result rc=-1 msg=unknown_kvsname"),
         ("cmd=put kvsname=kvs key=PMI_x value=1", "cmd=put_result rc=-1 msg=key_is_reserved"),
-        (f"cmd=put kvsname=kvs key={'k' * 64} value=1", "cmd=put_result rc=-1 msg=key_of_64_bytes_exceeds_63"),
-        (f"cmd=put kvsname=kvs key=k value={'v' * 1024}", "cmd=put_result rc=-1 msg=value_of_1024_bytes_exceeds_1023"),
+        (f"cmd=put kvsname=kvs key={'k' * KEY_MAX} value=1", "cmd=put_result rc=-1 msg=key_of_64_bytes_exceeds_63"),
+        (
+            f"cmd=put kvsname=kvs key=k value={'v' * VALUE_MAX}",
+            "cmd=put_result rc=-1 msg=value_of_1024_bytes_exceeds_1023",
+        ),
         ("cmd=put kvsname=kvs key=k value=\N{GREEK SMALL LETTER ALPHA}", "cmd=error rc=-1 msg=not_printable_ASCII"),
         ("cmd=get kvsname=kvs", "cmd=get_result rc=-1 msg=no_key"),
         ("cmd=get kvsname=kvs key=a", "cmd=get_result rc=-1 msg=key_not_found"),
@@ -104,6 +119,11 @@ def test_the_space_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 )  # fmt: skip
 def test_the_process_mapping(ntasks: tuple[int, ...], mapping: str) -> None:
     assert pmi.process_mapping(ntasks) == mapping
+
+
+def test_the_text_of_an_abort_has_a_limit() -> None:
+    (failed,) = server(1).receive(0, f"cmd=abort error_msg={'x' * 5000}\n".encode())
+    assert failed.note.count("x") == ABORT_NOTE_MAX
 
 
 def test_abort_fails_the_program_once() -> None:
