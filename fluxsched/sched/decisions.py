@@ -1,7 +1,7 @@
 """What a policy may yield: a closed set.
 
 Law: the engine makes each decision real, or refuses it, before it asks for the next (law 2). A reason may be a text, or
-a function that makes one: it is called only when somebody is told.
+a function that makes one: it is called only when the owner is told.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Start(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """The job waits on; `reason` is for its owner."""
+    """The job keeps waiting; `reason` is for its owner."""
 
     jobid: int
     reason: Reason
@@ -46,7 +46,7 @@ class Deny(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """A job is to start at `start_s` (`inf`: nobody knows when) and to end by `end_s`; wall time, seconds.
+    """A job is to start at `start_s` (`inf`: it is not known when) and to end by `end_s`; wall time, seconds.
 
     `fit` says where, if it matters where; `cores` how many it takes at least.
     """
@@ -59,7 +59,7 @@ class Reservation(NamedTuple):
 
 
 class Reserve(NamedTuple):
-    """The job waits on, and has a reservation: its owner is told when it is to start, and nobody is put in its way."""
+    """The job keeps waiting and has a reservation: its owner is told when it is to start, and no job may delay it."""
 
     reservation: Reservation
     reason: Reason

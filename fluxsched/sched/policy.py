@@ -138,7 +138,7 @@ class View(Protocol):
         ...
 
     def reason(self, job: Waiting) -> Callable[[], str]:
-        """Why the job does not start, when somebody is told; for `Pending` and `Reserve`."""
+        """Why the job does not start, worked out when it is needed; for `Pending` and `Reserve`."""
         ...
 
 

@@ -12,6 +12,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
+from fluxsched.sched.policies.hybrid import DEPTH_DIGITS_MAX, parse_depth
 from fluxsched.sched.policy import Option
 from fluxsched.sched.registry import SPEC_CHARS_MAX, check_class, find, make, parse_spec
 
@@ -161,3 +162,9 @@ def test_the_newcomers_policy(
     bench.free(4)
     bench.run()
     assert 1 in bench.granted
+
+
+def test_a_depth_has_a_bounded_number_of_digits() -> None:
+    assert parse_depth("9" * DEPTH_DIGITS_MAX) == 10**DEPTH_DIGITS_MAX - 1
+    with pytest.raises(ValueError, match="a depth is a number or 'all'"):
+        parse_depth("9" * (DEPTH_DIGITS_MAX + 1))

@@ -140,16 +140,15 @@ class Group:
         return sum([len(queue.jobs) for queue in self.queues.values()]) + len(self.set_aside)
 
     def add(self, job: Waiting, name: str | None) -> PolicyQueue:
-        """A job joins the queue of this name. Raises LimitExceeded when that is full."""
-        queue = self._queue_for(name)
+        """A job joins the queue of this name, if it has a policy of its own, else the one for all others.
+
+        Raises LimitExceeded when that is full.
+        """
+        queue = self.queues.get(name or "") or self.queues[""]
         queue.add(job, self.running)
         self.changed = True
         self.events += 1
         return queue
-
-    def _queue_for(self, name: str | None) -> PolicyQueue:
-        """The queue of this name if it has a policy of its own, else the one for all others."""
-        return self.queues.get(name or "") or self.queues[""]
 
     def remove(self, jobid: int, queue: PolicyQueue) -> bool:
         """Takes a job off a queue; whether it was there."""
@@ -209,7 +208,8 @@ class Group:
 
     def add_infeasible(self, job: Waiting, name: str | None, why: str) -> list[Denied | Annotated]:
         """A job that arrives infeasible, and was accepted before."""
-        aside = self.set_aside[job.jobid] = SetAside(job, self._queue_for(name), why, self.short_since_s, False, None)
+        queue = self.queues.get(name or "") or self.queues[""]
+        aside = self.set_aside[job.jobid] = SetAside(job, queue, why, self.short_since_s, False, None)
         return self._tell_set_aside(aside)
 
     def _put_aside(

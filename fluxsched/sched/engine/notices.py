@@ -39,15 +39,17 @@ class _Notice:
 class Notices:
     """The notices about the waiting jobs of a group; `reasons` are the latest by job, told or not.
 
-    With `enabled` false reasons are kept for those who ask, and nothing is told.
+    `next_s` is when something that was held back is due (wall time, seconds; inf if nothing was). With `enabled` false
+    reasons are kept for those who ask, and nothing is told.
     """
 
-    __slots__ = ("_due", "_enabled", "_told", "reasons")
+    __slots__ = ("_due", "_enabled", "_told", "next_s", "reasons")
 
     def __init__(self, enabled: bool) -> None:
         self.reasons: dict[int, Reason] = {}
         self._enabled = enabled
         self._told: dict[int, _Notice] = {}
+        self.next_s = inf
         self._due: list[tuple[float, int]] = []  # a heap: when what was held back is due, and about which job
 
     def tell(self, jobid: int, reason: Reason, start_s: float | None, now_s: float) -> Annotated | None:
@@ -65,6 +67,7 @@ class Notices:
             if not notice.deferred:
                 notice.deferred = True
                 heappush(self._due, (notice.at_s + TELL_EVERY_S, jobid))
+                self.next_s = self._due[0][0]
             return None
         notice.deferred = False
         changes: dict[str, Any] = {}
@@ -99,15 +102,11 @@ class Notices:
         withdrawn = {} if notice.reason is None else {"reason_pending": None}
         return withdrawn if notice.estimate_s is None else {**withdrawn, "t_estimate": None}
 
-    @property
-    def next_s(self) -> float:
-        """When what was held back is due (wall time, seconds); inf if nothing was."""
-        return self._due[0][0] if self._due else inf
-
     def due(self, now_s: float) -> Iterator[int]:
         """The jobs about which something was held back that is due; jobs that have left meanwhile are skipped."""
         while self.next_s <= now_s:
             _, jobid = heappop(self._due)
+            self.next_s = self._due[0][0] if self._due else inf
             notice = self._told.get(jobid)
             if notice is not None and notice.deferred:
                 yield jobid

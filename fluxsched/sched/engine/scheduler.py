@@ -35,7 +35,7 @@ from fluxsched.sched.shape import Shapes
 
 DEFAULT_GROUP: Final = "default"
 
-NO_LIMIT_WARNING = "has no time limit: nothing can be planned behind it, and it starts early only where no job waits"
+ENDLESS_WARNING = "has no time limit: nothing can be planned behind it, and it starts early only where no job waits"
 
 
 class Scheduler:
@@ -193,7 +193,7 @@ class Scheduler:
         """A job without a limit in front of a policy that backfills; the end of the group is a limit, too."""
         if group.expiration_s or not getattr(queue.policy, "BACKFILLS", False):
             return []
-        return [Annotated(job.jobid, {"sched": {"warning": NO_LIMIT_WARNING}})]
+        return [Annotated(job.jobid, {"sched": {"warning": ENDLESS_WARNING}})]
 
     def cancel(self, jobid: int) -> list[Effect]:
         """The request is withdrawn; nothing is said when it was answered before."""

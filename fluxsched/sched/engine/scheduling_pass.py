@@ -59,7 +59,7 @@ class SchedulingPass:
         self.now_s = now_s
         self._events = group.events
         self._arrivals, queue.arrivals = queue.arrivals, None
-        self._overtakes = self._resume()
+        self._overtakes = self._arrivals is not None and self._resume()
         self.planned = queue.planned
         if not self._overtakes:
             self._arrivals, self._plan, queue.planned = None, None, {}
@@ -133,10 +133,8 @@ class SchedulingPass:
     # ---- within
 
     def _resume(self) -> bool:
-        """Whether only arrivals need to be examined, in the plan of the last pass, which still holds."""
+        """Whether the plan of the last pass still holds, so that only arrivals need to be examined in it."""
         plan = self._queue.plan
-        if self._arrivals is None:
-            return False
         if plan is not None:
             if not plan.renew(self.now_s):
                 return False
@@ -252,7 +250,8 @@ class SchedulingPass:
         if self._plan is not None:
             self._plan.began(job, start.fit)
         self._counts["granted"] += 1
-        withdrawn = group.notices.forget(start.jobid)
+        notices = group.notices
+        withdrawn = notices.forget(start.jobid) if start.jobid in notices.reasons else None
         selection = RESERVED if reserved else BACKFILLED if self._overtakes else start.selection
         return Granted(start.jobid, start.fit, now_s, end_s, group.pool.source, selection, withdrawn)
 

@@ -1,7 +1,7 @@
 """Plans on the real pool: constraints, GPUs, countables and partly used targets are what they are.
 
 Law: a reservation has its place, and nothing else is placed there at that time. Time is gone through by giving back,
-in a what-if, what ends on the way; the earliest instant at which the job finds a place that nobody else is to have
+in a what-if, what ends on the way; the earliest instant at which the job finds a place that no other job is to have
 meanwhile is its start. Reservations prefer what is busy now, so that what is free now stays of use to others.
 """
 
@@ -100,7 +100,7 @@ class PoolPlan(Planner):
         return not self._moved or self._plan_again()
 
     def _plan_again(self) -> bool:
-        """All reservations, as if they were made now; False if somebody may start instead, who is not to wait."""
+        """All reservations, as if they were made now; False if one of the jobs can start instead."""
         self._moved = False
         jobs = list(self._jobs.values())
         for job in jobs:

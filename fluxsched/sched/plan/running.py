@@ -1,6 +1,6 @@
 """Running jobs of one group as a plan needs them: when each is to end, and how many usable cores it gives back then.
 
-Law: the index follows the ledger, job by job, once somebody has asked for it; policies that do not plan pay nothing.
+Law: the index follows the ledger, job by job, from the first question on; policies that do not plan pay nothing.
 Cores on targets that are down, shrunk or foreign do not come back, so they do not count; when targets change, only
 the jobs on them are weighed again. `free` is what is usable and not held, exactly.
 """
@@ -29,7 +29,7 @@ class RunningJobs:
     """The index of one pool, as of its `generation`. `each` target has so many cores if all are equal, else it is 0.
 
     `shared` are the jobs that hold a part of some target: then free cores are not all as good as any others. `free` are
-    the cores that are usable and that nobody holds, and `needs` what `need` has answered, by id of the request, once
+    the cores that are usable and not held, and `needs` what `need` has answered, by number of the shape, once
     `releases` were asked for.
     """
 

@@ -1,4 +1,4 @@
-"""Conservative backfill: every waiting job has a reservation, and a job overtakes only where it delays nobody.
+"""Conservative backfill: every waiting job has a reservation, and a job overtakes only if it delays no other.
 
 By default the whole plan is made anew in each pass, from the running jobs on: that promises the order of the plan, not
 its times, since a job that moves up may take the place of one behind it. With `compress` each job keeps its reservation

@@ -1,4 +1,4 @@
-"""EASY backfill: the first job that cannot start gets a reservation, and whoever does not delay it may overtake.
+"""EASY backfill: the first job that cannot start gets a reservation, and jobs that do not delay it may overtake.
 
 The head is planned at the earliest time at which running jobs, if they use up their limits, leave it what it needs.
 A job behind it starts if it fits now, and either ends by then or takes nothing that the head is to get. The reservation
@@ -27,7 +27,7 @@ from fluxsched.sched.policy import (
 
 
 class Easy:
-    """The first that cannot start has a reservation; others start, in `order`, if they do not delay it."""
+    """The first job that cannot start has a reservation; others start, in `order`, if they do not delay it."""
 
     name: ClassVar[str] = "easy"
     BACKFILLS: ClassVar[bool] = True

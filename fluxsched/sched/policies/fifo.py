@@ -1,4 +1,4 @@
-"""Strict order: the first job that cannot start holds back everyone behind it, so nobody is ever overtaken."""
+"""Strict order: the first job that cannot start holds back all others, so none is ever overtaken."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fluxsched.sched.policy import NOTHING, PLACEMENT, WORST_FIT, Decision, Opti
 
 
 class Fifo:
-    """Strict order: the first that cannot start holds back everyone behind it."""
+    """Strict order: the first job that cannot start holds back all others."""
 
     name: ClassVar[str] = "fifo"
     ARRIVALS: ClassVar[str] = NOTHING

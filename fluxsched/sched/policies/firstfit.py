@@ -1,7 +1,7 @@
-"""Whoever fits starts: jobs that cannot start now are skipped, and big jobs may be overtaken for ever.
+"""Every job that fits starts: jobs that cannot start now are skipped, and big jobs may be overtaken for ever.
 
 Within a pass things only become less free, so a request that failed once fails for every equal one behind it: those are
-passed over, and nobody behind the first of them is told anew why he waits.
+skipped, and only the owner of the first of them is told anew why it waits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fluxsched.sched.policy import (
 
 
 class FirstFit:
-    """Whoever fits starts, in `order`; what does not fit is passed over."""
+    """Starts every job that fits, in `order`; others are skipped."""
 
     name: ClassVar[str] = "firstfit"
     ARRIVALS: ClassVar[str] = ITSELF

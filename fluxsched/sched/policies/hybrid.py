@@ -49,7 +49,7 @@ DEPTH: Final = Option(8, parse=parse_depth, help="how many jobs get a reservatio
 
 
 class Hybrid:
-    """The first `depth` that cannot start have reservations; others start, in `order`, if they delay none."""
+    """The first `depth` jobs that cannot start have reservations; others start, in `order`, if they delay none."""
 
     name: ClassVar[str] = "hybrid"
     BACKFILLS: ClassVar[bool] = True

@@ -35,7 +35,7 @@ def test_list(cli) -> None:
     assert heading.split() == ["POLICY", "OPTIONS", "WHAT", "IT", "DOES"]
     assert [line.split()[0] for line in lines] == ["conservative", "easy", "fifo", "firstfit", "hybrid"]
     assert lines[2].split(None, 2) == [
-        "fifo", "placement=worst-fit", "Strict order: the first that cannot start holds back everyone behind it.",
+        "fifo", "placement=worst-fit", "Strict order: the first job that cannot start holds back all others.",
     ]  # fmt: skip
     answer = json.loads(cli("policy", "list", "--json").out)["policies"]
     assert answer[1]["options"] == "order=fifo placement=worst-fit"

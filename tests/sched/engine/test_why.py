@@ -9,15 +9,16 @@ import pytest
 
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.why import Why
+from fluxsched.sched.engine.why import NAMED_MAX
 from fluxsched.sched.policy import decide
 from fluxsched.sched.registry import make, parse_spec
 
 MakeR = Callable[..., ResourceSet]
 Spec = Callable[..., dict[str, Any]]
 
-FIFO = "fifo: Strict order: the first that cannot start holds back everyone behind it."
-FIRSTFIT = "firstfit: Whoever fits starts, in `order`; what does not fit is passed over."
-EASY = "easy: The first that cannot start has a reservation; others start, in `order`, if they do not delay it."
+FIFO = "fifo: Strict order: the first job that cannot start holds back all others."
+FIRSTFIT = "firstfit: Starts every job that fits, in `order`; others are skipped."
+EASY = "easy: The first job that cannot start has a reservation; others start, in `order`, if they do not delay it."
 CONSERVATIVE = (
     "conservative: Every job has a reservation, made in `order`; others start early only if they delay none."
 )
@@ -228,3 +229,13 @@ def test_asking_changes_nothing(four: Any) -> None:
         why(bench, jobid)
     assert group.running._releases is None, "a policy that does not plan pays for no index"
     bench.scheduler.check()
+
+
+def test_few_of_the_jobs_without_a_limit_are_named(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    bench = bench_of(make("easy", {}))
+    bench.grow(make_r("0-4"))
+    for jobid in range(1, NAMED_MAX + 3):
+        bench.submit(jobid, spec(nodes=1, exclusive=True))
+    bench.submit(9, spec(nodes=5, exclusive=True, duration=10.0))
+    bench.run()
+    assert why(bench, 9).when == "not known: ƒ2, ƒ3, ƒ4 and 2 more run without a limit"

@@ -12,7 +12,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.counted import CountedPlan
-from fluxsched.sched.plan.running import RunningJobs
+from fluxsched.sched.plan.running import NEEDS_MAX, RunningJobs
 from fluxsched.sched.pool.placement import WORST_FIT
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.pending import PendingJobs, Waiting
@@ -87,3 +87,11 @@ def test_time_goes_on_under_a_reservation(six: Six) -> None:
     six.plan.renew(40.0)
     assert not six.fits(six.job(3, 2, 61.0))
     assert six.fits(six.job(4, 2, 60.0))
+
+
+def test_needs_of_a_bounded_number_of_shapes_are_kept(six: Six) -> None:
+    six.running.needs.clear()
+    for slots in range(1, NEEDS_MAX + 3):
+        assert six.running.need(Shape(six.request_of(slots=slots))) == slots
+        assert len(six.running.needs) <= NEEDS_MAX
+    assert len(six.running.needs) == 2
