@@ -29,7 +29,11 @@ MISSING_REASON: Final = "the queue is not in the configuration"
 
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
-    """What the configuration says of one queue; 0 and None mean no limit. Name None is the anonymous queue."""
+    """What the configuration says of one queue (RFC 33); 0 and None mean no limit. Name None is the anonymous queue.
+
+    `requires` is what its jobs need: the configured properties, or with `hosts`, which names its members (RFC 29, or
+    `all`), the property `+NAME` that these get. `policy` orders it, with options; None: that of its group's scheduler.
+    """
 
     name: str | None = None
     group: str = DEFAULT_GROUP
@@ -40,6 +44,8 @@ class QueueConfig:
     nodes_max: int | None = None
     cores_max: int | None = None
     gpus_max: int | None = None
+    hosts: str | None = None
+    policy: str | None = None
 
 
 class JobQueue:

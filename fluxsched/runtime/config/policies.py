@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fluxsched.errors import InvalidValue
-from fluxsched.jobs.queue.queues import DEFAULT_GROUP
-from fluxsched.runtime.config.values import QueueSettings
+from fluxsched.jobs.queue.queues import DEFAULT_GROUP, QueueConfig
 from fluxsched.sched.registry import (
     OWN,
     is_file,
@@ -80,7 +79,7 @@ def default_name(spec: str, groups: Sequence[str]) -> str:
     return "-".join([name, *(group for group in groups if group != DEFAULT_GROUP)])
 
 
-def composed(specs: str, groups: Sequence[str], queues: Mapping[str, QueueSettings]) -> str:
+def composed(specs: str, groups: Sequence[str], queues: Mapping[str, QueueConfig]) -> str:
     """`SPEC;QUEUE=SPEC;...` for a scheduler of these groups, complete with what its queues' configuration says.
 
     Raises InvalidValue for an unknown policy, and for a queue that is not configured or that another group serves.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,6 @@ from fluxsched.runtime.config.values import (
     Defaults,
     HostEntry,
     Limits,
-    QueueSettings,
     ResourceConfig,
     SchedulerSettings,
 )
@@ -47,7 +46,6 @@ __all__ = [
     "Defaults",
     "HostEntry",
     "Limits",
-    "QueueSettings",
     "ResourceConfig",
     "SchedulerSettings",
     "in_full",
@@ -121,22 +119,24 @@ def queue_configs(config: Config | None) -> dict[str | None, QueueConfig]:
     """The queues for the job manager; None names the anonymous queue of a configuration that has no named ones."""
     if config is None:
         return {}
-    found: dict[str | None, QueueConfig] = {name: _queue_config(one) for name, one in config.queues.items()}
+    found = {queue.name: queue for queue in config.queues.values()}
     if not found and (config.limits, config.defaults) != (Limits(), Defaults()):
-        anonymous = QueueSettings("", limits=config.limits, default_duration_s=config.defaults.duration_s)
-        found[None] = _queue_config(anonymous)
+        found[None] = _limited(QueueConfig(), config.limits, config.defaults.duration_s)
     return found
 
 
-def _queue_config(one: QueueSettings) -> QueueConfig:
-    sizes = (one.limits.nodes_min, one.limits.nodes_max, one.limits.cores_max, one.limits.gpus_max)
-    return QueueConfig(
-        one.name or None,
-        one.group,
-        Constraint.parse({"properties": list(one.requires)}) if one.requires else None,
-        one.limits.duration_s or 0.0,
-        one.default_duration_s or 0.0,
-        *[None if size == NO_LIMIT else size for size in sizes],
+def _limited(queue: QueueConfig, limits: Limits, default_duration_s: float | None) -> QueueConfig:
+    """The queue with limits and default duration, its own or else the global ones."""
+    sizes = (limits.nodes_min, limits.nodes_max, limits.cores_max, limits.gpus_max)
+    nodes_min, nodes_max, cores_max, gpus_max = [None if size == NO_LIMIT else size for size in sizes]
+    return replace(
+        queue,
+        duration_limit_s=limits.duration_s or 0.0,
+        default_duration_s=default_duration_s or 0.0,
+        nodes_min=nodes_min,
+        nodes_max=nodes_max,
+        cores_max=cores_max,
+        gpus_max=gpus_max,
     )
 
 
@@ -247,7 +247,7 @@ def _unlimited_as_zero(duration_s: float | None) -> float | None:
 
 def _queues(
     table: TomlTable, groups: set[str], limits: Limits, defaults: Defaults, directory: Path
-) -> dict[str, QueueSettings]:
+) -> dict[str, QueueConfig]:
     found = {}
     for name in table.names(QUEUES_MAX):
         one = _queue(name, table.table(name), groups, limits, defaults, directory)
@@ -258,7 +258,7 @@ def _queues(
 
 def _queue(
     name: str, table: TomlTable, groups: set[str], limits: Limits, defaults: Defaults, directory: Path
-) -> QueueSettings:
+) -> QueueConfig:
     group = table.text("group") or DEFAULT
     check_group(table, "group", group, groups)
     requires = table.texts("requires", _check_required)
@@ -270,9 +270,10 @@ def _queue(
     merged = _merged(own, limits)
     _check_default(table, None, duration_s, merged)
     table.done()
-    required = requires if hosts is None else (LOCAL_PREFIX + name,)
+    properties = list(requires) if hosts is None else [LOCAL_PREFIX + name]
+    required = Constraint.parse({"properties": properties}) if properties else None
     policy = None if policy is None else located(policy, directory)
-    return QueueSettings(name, group, required, hosts, merged, duration_s, policy)
+    return _limited(QueueConfig(name, group, required, hosts=hosts, policy=policy), merged, duration_s)
 
 
 def _check_default(table: TomlTable, key: str | None, duration_s: float | None, limits: Limits) -> None:

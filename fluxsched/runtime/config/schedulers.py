@@ -11,10 +11,11 @@ from functools import partial
 from pathlib import Path
 
 from fluxsched.errors import InvalidValue
+from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.resource.state.groups import DEFAULT, EXCLUDE
 from fluxsched.runtime.config.policies import check_policy, composed, default_name, located
 from fluxsched.runtime.config.toml_reader import TomlTable
-from fluxsched.runtime.config.values import Care, QueueSettings, SchedulerSettings
+from fluxsched.runtime.config.values import Care, SchedulerSettings
 
 SCHEDULERS_MAX = 64
 """Each is a process of its own."""
@@ -33,7 +34,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def read_schedulers(
-    root: TomlTable, groups: set[str], queues: Mapping[str, QueueSettings], directory: Path
+    root: TomlTable, groups: set[str], queues: Mapping[str, QueueConfig], directory: Path
 ) -> tuple[SchedulerSettings, ...]:
     """Every `[[scheduler]]`; policies in files count from `directory`. What is wrong is noted in the document."""
     found: list[SchedulerSettings] = []

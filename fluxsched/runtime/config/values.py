@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxsched.core.amounts import Amounts
+from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.runtime.config.toml_lines import Lines, Path
 from fluxsched.sched.engine.set_aside import WAIT
 
@@ -88,27 +89,6 @@ class Defaults:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueSettings:
-    """One `[queues.NAME]` (RFC 33); limits and default duration are the queue's own or else the global ones."""
-
-    name: str
-    group: str = "default"
-    requires: tuple[str, ...] = ()
-    """Properties that its jobs need; with `hosts`, the membership property `+NAME`."""
-    hosts: str | None = None
-    """Its members (RFC 29, or `all`), which get the property `+NAME`."""
-    limits: Limits = Limits()
-    default_duration_s: float | None = None
-    policy: str | None = None
-    """The policy of its own that orders it, with options; None: that of its group's scheduler."""
-
-    @property
-    def duration_limit_s(self) -> float | None:
-        """The longest job it takes, None or 0 for any."""
-        return self.limits.duration_s
-
-
-@dataclass(frozen=True, slots=True)
 class Care:
     """What is done about a scheduler module that fails after it has served its groups.
 
@@ -139,7 +119,7 @@ class Config:
 
     name: str = ""
     resource: ResourceConfig = ResourceConfig()
-    queues: Mapping[str, QueueSettings] = field(default_factory=dict)
+    queues: Mapping[str, QueueConfig] = field(default_factory=dict)
     schedulers: tuple[SchedulerSettings, ...] = ()
     kill_timeout_s: float = KILL_TIMEOUT_S
     defaults: Defaults = Defaults()

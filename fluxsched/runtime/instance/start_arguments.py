@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fluxsched.errors import InvalidValue
-from fluxsched.jobs.queue.queues import DEFAULT_GROUP
+from fluxsched.jobs.queue.queues import DEFAULT_GROUP, QueueConfig
 from fluxsched.runtime.config.policies import check_files, check_policies, composed
 from fluxsched.runtime.config.reader import load_config
-from fluxsched.runtime.config.values import QueueSettings
 from fluxsched.runtime.inventory.sources import fake_resources
 
 
@@ -29,7 +28,7 @@ def check_start(fake: str | None, schedulers: tuple[str, ...], config: Path | No
             raise InvalidValue(f"--scheduler {specs}: {fault}") from None
 
 
-def _queues(config: Path | None) -> Mapping[str, QueueSettings] | None:
+def _queues(config: Path | None) -> Mapping[str, QueueConfig] | None:
     """Those that are configured; None if the file has faults, which the start itself reports."""
     try:
         return {} if config is None else load_config(config).queues

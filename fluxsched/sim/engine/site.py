@@ -16,7 +16,7 @@ from fluxsched.errors import InvalidValue
 from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.resource.state.groups import EXCLUDE
 from fluxsched.runtime.config.policies import check_policies, composed
-from fluxsched.runtime.config.reader import QueueSettings, queue_configs, read_file
+from fluxsched.runtime.config.reader import queue_configs, read_file
 from fluxsched.runtime.inventory.discovery import Topology
 from fluxsched.runtime.inventory.sources import build_inventory, fake_resources, read_resources
 from fluxsched.sched.engine.set_aside import WAIT
@@ -30,13 +30,12 @@ QUEUES_SHOWN: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The resources, the groups beside `default`, the queues and the default queue; `configured` says it in full."""
+    """The resources, the groups beside `default`, the queues and the default queue."""
 
     resources: ResourceSet
     groups: Mapping[str, Idset] = field(default_factory=dict)
     queues: Mapping[str | None, QueueConfig] = field(default_factory=dict)
     default_queue: str | None = None
-    configured: Mapping[str, QueueSettings] = field(default_factory=dict)
     unsatisfiable: str = WAIT
 
     @property
@@ -50,8 +49,9 @@ class Site:
         Without a configuration a queue is one that the trace names. Raises InvalidValue naming policy or queue.
         """
         _, own = check_policies(specs)
-        if self.configured or not own:
-            return self, composed(specs, self.acquired, self.configured)
+        named = {name: queue for name, queue in self.queues.items() if name is not None}
+        if named or not own:
+            return self, composed(specs, self.acquired, named)
         there = {str(job.queue) for job in trace.jobs if job.queue is not None}
         if missing := [name for name in own if name not in there]:
             known = ", ".join(sorted(there)[:QUEUES_SHOWN]) or "none"
@@ -90,9 +90,8 @@ def _configured(config_path: Path, r_path: Path | None, machine: Machine | None,
         config, r_path=r_path, fake=None if machine is None else _spec(machine), topology=_nowhere, known=faults
     )
     return Site(
-        found.inventory.resources, found.groups, queue_configs(config), config.defaults.queue, config.queues,
-        config.unsatisfiable,
-    )  # fmt: skip
+        found.inventory.resources, found.groups, queue_configs(config), config.defaults.queue, config.unsatisfiable
+    )
 
 
 def _recorded(trace: Trace) -> Machine:

@@ -50,4 +50,4 @@ def test_the_example_says_what_its_comments_say() -> None:
     assert {name: queue.group for name, queue in config.queues.items() if queue.group != "default"} == {
         "debug": "interactive"
     }
-    assert (config.queues["long"].duration_limit_s, config.queues["debug"].limits.nodes_max) == (0, 1)
+    assert (config.queues["long"].duration_limit_s, config.queues["debug"].nodes_max) == (0, 1)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fluxsched.errors import Refused
-from fluxsched.runtime.config.values import Care, QueueSettings
+from fluxsched.jobs.queue.queues import QueueConfig
+from fluxsched.runtime.config.values import Care
 from fluxsched.runtime.loop.turns import Timer
 from fluxsched.runtime.messaging.peers import Peer
 from fluxsched.runtime.scheduler_process.exit_reason import why_ended
@@ -70,7 +71,7 @@ class Module:
     def spawn(
         self,
         uri: str,
-        queues: Mapping[str, QueueSettings],
+        queues: Mapping[str, QueueConfig],
         directory: Path,
         ended: Callable[[], None],
         options: Sequence[str] = (),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.messages.modules import (
@@ -26,7 +27,7 @@ from fluxsched.protocol.messages.modules import (
 )
 from fluxsched.runtime.config.policies import composed, default_name, policy_of
 from fluxsched.runtime.config.schedulers import care_of, check_fallback
-from fluxsched.runtime.config.values import Care, QueueSettings
+from fluxsched.runtime.config.values import Care
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Handler, Router, forget
@@ -63,7 +64,7 @@ class ModuleService:
         turns: Turns,
         directory: Path,
         uri: Callable[[], str],
-        queues: Mapping[str, QueueSettings],
+        queues: Mapping[str, QueueConfig],
         unsatisfiable: str = WAIT,
     ) -> None:
         self.modules: dict[str, Module] = {}
@@ -238,7 +239,7 @@ class ModuleService:
 
     # -- other queues -------------------------------------------------------------------------------------------
 
-    def faults(self, queues: Mapping[str, QueueSettings]) -> list[str]:
+    def faults(self, queues: Mapping[str, QueueConfig]) -> list[str]:
         """What stands against other queues: modules with a policy for one that is then none of theirs."""
         found = []
         for module in self.modules.values():
@@ -248,7 +249,7 @@ class ModuleService:
                 found.append(f"module {module.name}: {fault}")
         return found
 
-    def reconfigure(self, queues: Mapping[str, QueueSettings]) -> list[str]:
+    def reconfigure(self, queues: Mapping[str, QueueConfig]) -> list[str]:
         """Serve other queues, against which `faults` has nothing to say; the modules that are started anew for it.
 
         That is only where a module would otherwise not know which policy or which of its groups a queue belongs to.
@@ -351,5 +352,5 @@ class ModuleService:
         request.respond()
 
 
-def _served(module: Module, queues: Mapping[str, QueueSettings]) -> dict[str, str]:
+def _served(module: Module, queues: Mapping[str, QueueConfig]) -> dict[str, str]:
     return {name: queue.group for name, queue in queues.items() if queue.group in module.groups}
