@@ -29,11 +29,11 @@ class Merged(NamedTuple):
     ranks: Idset
 
 
-Part: TypeAlias = tuple[Idset | int, Children]
+RlitePart: TypeAlias = tuple[Idset | int, Children]
 """One rank or several, and what each of them controls."""
 
 
-def merge(parts: Iterable[Part]) -> Merged:
+def merge(parts: Iterable[RlitePart]) -> Merged:
     """Join parts into entries.
 
     A rank may come more than once if it brings other children each time (RFC 20 asks for no order and no uniqueness);
@@ -248,7 +248,7 @@ class _Gather:
             found = [found[at] for at in sorted(range(len(found)), key=lowest.__getitem__)]
         return Merged(tuple(found), Idset(union))
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterator[RlitePart]:
         for slot, ranks in enumerate(self._first):
             for one in (ranks, *self._more.get(slot, ())):
                 yield one, self._children[slot]
@@ -264,7 +264,7 @@ def _join(bucket: list[Idset | int]) -> tuple[int, Idset, int]:
     return lowest_bit(mask), Idset(mask), len(single) + sum(map(len, sets))
 
 
-def _one_a_rank(parts: Iterable[Part]) -> Iterable[Part]:
+def _one_a_rank(parts: Iterable[RlitePart]) -> Iterable[RlitePart]:
     """The slow way, for a rank that is listed more than once: its children joined."""
     joined: dict[int, Children] = {}
     for ranks, children in parts:

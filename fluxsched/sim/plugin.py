@@ -23,7 +23,7 @@ NAME_CHARS_MAX = 60
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
-SKELETON = (
+TEMPLATE_FILES = (
     ("pyproject.toml.in", "pyproject.toml"),
     ("README.md.in", "README.md"),
     ("policy.py.in", "{module}.py"),
@@ -70,7 +70,7 @@ def new(name: str, directory: Path) -> list[Path]:
     source = files("fluxsched.sim") / "plugin_template"
     texts = {
         directory / made.format(module=module): Template((source / raw).read_text("utf-8")).substitute(words)
-        for raw, made in SKELETON
+        for raw, made in TEMPLATE_FILES
     }
     try:
         directory.mkdir()

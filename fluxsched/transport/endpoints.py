@@ -123,10 +123,10 @@ def check_listening(endpoint: str) -> None:
         if port == "*":
             raise InvalidValue(f"endpoint {endpoint!r}: name the port to connect to")
         family, target = socket.AF_INET, (host, int(port))
-    with socket.socket(family, socket.SOCK_STREAM) as trial:
-        trial.settimeout(PROBE_TIMEOUT_S)
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.settimeout(PROBE_TIMEOUT_S)
         try:
-            trial.connect(target)
+            probe.connect(target)
         except PermissionError as error:
             text = f"you may not connect to {endpoint} ({error.strerror}): it is for another user"
             raise Disconnected(text, errno.EACCES) from error

@@ -1,4 +1,4 @@
-"""Words that are no text, at every command and every place; and what may be printed."""
+"""WordList that are no text, at every command and every place; and what may be printed."""
 
 from __future__ import annotations
 

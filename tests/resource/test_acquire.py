@@ -94,7 +94,7 @@ def test_only_changes_are_told(h):
 
 
 @pytest.mark.parametrize(("lose", "regain"), [("offline", "online"), ("torpid", "lively")])
-def test_weather(h, lose, regain):
+def test_online_and_offline(h, lose, regain):
     h.acquire("S", "default")
     assert h.set(lose, "1-2") == ["S: up  down 1-2"]
     assert h.set(lose, "1-2") == []

@@ -104,7 +104,7 @@ class ResourceMachine(RuleBasedStateMachine):
     # ---- weather
 
     @rule(ranks=TARGETS, state=st.sampled_from(["online", "offline", "torpid", "lively"]))
-    def weather(self, ranks, state):
+    def change_availability(self, ranks, state):
         world, ranks = self.world, ranks - self.world.lost
         if state == "online":
             world.online |= ranks

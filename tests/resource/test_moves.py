@@ -147,7 +147,7 @@ def test_back_home_a_job_still_holds_back_the_grow(h):
     assert h.unhold(1, "0") == ["S: grow 0 up 0 down "]
 
 
-def test_back_to_a_group_that_nobody_has_acquired_it_is_home_at_once(h):
+def test_back_to_a_group_without_acquirer_it_is_home_at_once(h):
     h.hold(1, "0")
     h.assign("0", "b")
     h.assign("0", "default")

@@ -25,7 +25,7 @@ def test_events_of_the_monitor_are_changes_only(h):
 
 
 @pytest.mark.parametrize("state", ["online", "offline", "torpid", "lively"])
-def test_weather_of_unknown_targets_names_them(h, state):
+def test_availability_of_unknown_targets_names_them(h, state):
     with pytest.raises(InvalidValue, match="ranks 8-9 do not exist"):
         h.set(state, "0,8-9")
 
@@ -81,7 +81,7 @@ def test_returned_before_it_was_released_it_must_still_be(start, r):
     assert h.unhold(1, "0") == ["S: grow 0 up  down 0"]
 
 
-def test_returned_to_a_group_that_nobody_has_acquired_it_is_home(start, r):
+def test_returned_to_a_group_without_acquirer_it_is_home(start, r):
     h = start(dynamic=True)
     h.hold(1, "0")
     h.set("lost", "0")

@@ -22,7 +22,7 @@ MakeR = Callable[..., ResourceSet]
 RequestOf = Callable[..., Request]
 
 
-class Desk:
+class LedgerPass:
     """A ledger with one pool of four 4-core targets and one queue."""
 
     def __init__(self, resources: ResourceSet) -> None:
@@ -51,80 +51,80 @@ class Desk:
 
 
 @pytest.fixture
-def desk(make_r: MakeR) -> Iterator[Desk]:
-    made = Desk(make_r("0-3", 4))
+def ledger_pass(make_r: MakeR) -> Iterator[LedgerPass]:
+    made = LedgerPass(make_r("0-3", 4))
     yield made
     made.ledger.check()
 
 
-def test_double_grant_is_refused(desk: Desk, request_of: RequestOf) -> None:
-    first, second = desk.wait(1, request_of(cores=4)), desk.wait(2, request_of(cores=4))
+def test_double_grant_is_refused(ledger_pass: LedgerPass, request_of: RequestOf) -> None:
+    first, second = ledger_pass.wait(1, request_of(cores=4)), ledger_pass.wait(2, request_of(cores=4))
     assert first.fit == second.fit  # both were placed before either was committed
-    assert desk.commit(first)
-    assert not desk.commit(second)
-    assert not desk.commit(first)
-    assert 1 not in desk.queue
-    assert 2 in desk.queue
-    assert [holding.jobid for holding in desk.ledger.holders(Idset.parse("0-3"))] == [1]
+    assert ledger_pass.commit(first)
+    assert not ledger_pass.commit(second)
+    assert not ledger_pass.commit(first)
+    assert 1 not in ledger_pass.queue
+    assert 2 in ledger_pass.queue
+    assert [holding.jobid for holding in ledger_pass.ledger.holders(Idset.parse("0-3"))] == [1]
 
 
 @pytest.mark.parametrize("event", ["canceled", "down", "shrunk"])
-def test_stale_decisions_are_refused(desk: Desk, request_of: RequestOf, event: str) -> None:
-    start = desk.wait(1, request_of())
+def test_stale_decisions_are_refused(ledger_pass: LedgerPass, request_of: RequestOf, event: str) -> None:
+    start = ledger_pass.wait(1, request_of())
     if event == "canceled":
-        desk.queue.remove(1)
+        ledger_pass.queue.remove(1)
     elif event == "down":
-        desk.pool.set_down(Idset.parse("0"))
+        ledger_pass.pool.set_down(Idset.parse("0"))
     else:
-        desk.pool.remove(Idset.parse("0"))
-    assert not desk.commit(start)
-    assert len(desk.ledger) == 0
+        ledger_pass.pool.remove(Idset.parse("0"))
+    assert not ledger_pass.commit(start)
+    assert len(ledger_pass.ledger) == 0
 
 
-def test_a_fit_of_another_request_is_refused(desk: Desk, request_of: RequestOf) -> None:
-    small, large = desk.wait(1, request_of()), desk.wait(2, request_of(cores=4))
-    assert not desk.commit(Start(1, large.fit))
-    assert not desk.commit(Start(2, Fits(large.fit.shape, (), 1)))
-    assert not desk.commit(Start(2, Fits(large.fit.shape, large.fit.blocks * 2, 1)))
-    assert desk.commit(small)
+def test_a_fit_of_another_request_is_refused(ledger_pass: LedgerPass, request_of: RequestOf) -> None:
+    small, large = ledger_pass.wait(1, request_of()), ledger_pass.wait(2, request_of(cores=4))
+    assert not ledger_pass.commit(Start(1, large.fit))
+    assert not ledger_pass.commit(Start(2, Fits(large.fit.shape, (), 1)))
+    assert not ledger_pass.commit(Start(2, Fits(large.fit.shape, large.fit.blocks * 2, 1)))
+    assert ledger_pass.commit(small)
 
 
-def test_partial_then_final_free(desk: Desk, request_of: RequestOf) -> None:
-    desk.commit(desk.wait(1, request_of(nodes=3, cores=2)))
-    assert desk.free(1, [Part(0, 3, 0), Part(2, 3, 0)]) == []
-    desk.ledger.check()
-    assert 1 in desk.ledger
-    assert desk.free(1, [Part(1, 3, 0)], final=True) == []
-    assert 1 not in desk.ledger
-    assert all(desk.pool[rank].idle for rank in desk.pool.ranks)
+def test_partial_then_final_free(ledger_pass: LedgerPass, request_of: RequestOf) -> None:
+    ledger_pass.commit(ledger_pass.wait(1, request_of(nodes=3, cores=2)))
+    assert ledger_pass.free(1, [Part(0, 3, 0), Part(2, 3, 0)]) == []
+    ledger_pass.ledger.check()
+    assert 1 in ledger_pass.ledger
+    assert ledger_pass.free(1, [Part(1, 3, 0)], final=True) == []
+    assert 1 not in ledger_pass.ledger
+    assert all(ledger_pass.pool[rank].idle for rank in ledger_pass.pool.ranks)
 
 
-def test_a_shrunk_rank_is_emptied_by_its_last_holder(desk: Desk, request_of: RequestOf) -> None:
+def test_a_shrunk_rank_is_emptied_by_its_last_holder(ledger_pass: LedgerPass, request_of: RequestOf) -> None:
     for jobid in (1, 2):
-        desk.commit(desk.wait(jobid, request_of(cores=2)))
-    desk.shrink("0-1")
-    desk.ledger.check()
-    assert (str(desk.ledger.held(Idset.parse("0-3"))), desk.ledger.foreign()) == ("0", 2)
-    assert desk.free(1, [Part(0, 0b0011, 0)], final=True) == []
-    assert desk.ledger.release_all(2) == [0]
+        ledger_pass.commit(ledger_pass.wait(jobid, request_of(cores=2)))
+    ledger_pass.shrink("0-1")
+    ledger_pass.ledger.check()
+    assert (str(ledger_pass.ledger.held(Idset.parse("0-3"))), ledger_pass.ledger.foreign()) == ("0", 2)
+    assert ledger_pass.free(1, [Part(0, 0b0011, 0)], final=True) == []
+    assert ledger_pass.ledger.release_all(2) == [0]
     with pytest.raises(RemoteProtocolError, match="freed before"):
-        desk.ledger.release_all(2)
+        ledger_pass.ledger.release_all(2)
 
 
 def test_a_job_on_many_targets_frees_them_in_any_order(make_r: MakeR, request_of: RequestOf) -> None:
-    desk = Desk(make_r("0-1300", 4))
-    desk.commit(desk.wait(1, request_of(cores=1)))
-    desk.commit(desk.wait(2, request_of(nodes=1300, cores=4)))
-    assert len(desk.ledger.holders(Idset.parse("1300"))) == 1
+    ledger_pass = LedgerPass(make_r("0-1300", 4))
+    ledger_pass.commit(ledger_pass.wait(1, request_of(cores=1)))
+    ledger_pass.commit(ledger_pass.wait(2, request_of(nodes=1300, cores=4)))
+    assert len(ledger_pass.ledger.holders(Idset.parse("1300"))) == 1
     held = [Part(rank, 0b1111, 0) for rank in range(1, 1301)]
-    desk.free(2, held[500:700])
-    desk.ledger.check()
+    ledger_pass.free(2, held[500:700])
+    ledger_pass.ledger.check()
     with pytest.raises(RemoteProtocolError, match="ranks 501-502"):
-        desk.free(2, held[499:502])
-    desk.free(2, held[:500])
-    desk.free(2, held[700:], final=True)
-    desk.ledger.check()
-    assert str(desk.ledger.held(desk.pool.ranks)) == "0"
+        ledger_pass.free(2, held[499:502])
+    ledger_pass.free(2, held[:500])
+    ledger_pass.free(2, held[700:], final=True)
+    ledger_pass.ledger.check()
+    assert str(ledger_pass.ledger.held(ledger_pass.pool.ranks)) == "0"
 
 
 BAD_FREES = [
@@ -139,75 +139,75 @@ BAD_FREES = [
 
 @pytest.mark.parametrize(("jobid", "parts", "final", "words"), BAD_FREES)
 def test_bad_frees_change_nothing(
-    desk: Desk, request_of: RequestOf, jobid: int, parts: list[Part], final: bool, words: str
+    ledger_pass: LedgerPass, request_of: RequestOf, jobid: int, parts: list[Part], final: bool, words: str
 ) -> None:
-    desk.commit(desk.wait(1, request_of(nodes=2, cores=2)))
+    ledger_pass.commit(ledger_pass.wait(1, request_of(nodes=2, cores=2)))
     with pytest.raises(RemoteProtocolError, match=words):
-        desk.free(jobid, parts, final)
-    desk.ledger.check()
-    assert str(desk.ledger.held(desk.pool.ranks)) == "0-1"
-    desk.free(1, [Part(1, 3, 0), Part(0, 3, 0)], final=True)
+        ledger_pass.free(jobid, parts, final)
+    ledger_pass.ledger.check()
+    assert str(ledger_pass.ledger.held(ledger_pass.pool.ranks)) == "0-1"
+    ledger_pass.free(1, [Part(1, 3, 0), Part(0, 3, 0)], final=True)
 
 
-def test_double_free(desk: Desk, request_of: RequestOf) -> None:
-    desk.commit(desk.wait(1, request_of(nodes=2, cores=2)))
-    desk.free(1, [Part(0, 3, 0)])
+def test_double_free(ledger_pass: LedgerPass, request_of: RequestOf) -> None:
+    ledger_pass.commit(ledger_pass.wait(1, request_of(nodes=2, cores=2)))
+    ledger_pass.free(1, [Part(0, 3, 0)])
     with pytest.raises(RemoteProtocolError, match="ranks 0"):
-        desk.free(1, [Part(0, 3, 0)])
-    desk.free(1, [Part(1, 3, 0)], final=True)
+        ledger_pass.free(1, [Part(0, 3, 0)])
+    ledger_pass.free(1, [Part(1, 3, 0)], final=True)
     with pytest.raises(RemoteProtocolError, match="freed before"):
-        desk.free(1, [Part(1, 3, 0)], final=True)
-    assert desk.free(1, [], final=True) == []  # a final mark without ranks is of no matter
+        ledger_pass.free(1, [Part(1, 3, 0)], final=True)
+    assert ledger_pass.free(1, [], final=True) == []  # a final mark without ranks is of no matter
 
 
-def test_hello_adopts_and_foreign_parts_are_not_counted(desk: Desk, make_r: MakeR) -> None:
-    desk.adopt(1, Part(3, 0b11, 0), Part(9, 0b11, 0))
-    assert desk.ledger.foreign() == 1
-    assert desk.pool[3].cores == 0b1100
-    desk.ledger.check()
-    assert desk.free(1, [Part(9, 0b11, 0)]) == [9]
-    assert desk.ledger.foreign() == 0
-    assert desk.free(1, [Part(3, 0b11, 0)], final=True) == []
+def test_hello_adopts_and_foreign_parts_are_not_counted(ledger_pass: LedgerPass, make_r: MakeR) -> None:
+    ledger_pass.adopt(1, Part(3, 0b11, 0), Part(9, 0b11, 0))
+    assert ledger_pass.ledger.foreign() == 1
+    assert ledger_pass.pool[3].cores == 0b1100
+    ledger_pass.ledger.check()
+    assert ledger_pass.free(1, [Part(9, 0b11, 0)]) == [9]
+    assert ledger_pass.ledger.foreign() == 0
+    assert ledger_pass.free(1, [Part(3, 0b11, 0)], final=True) == []
 
 
-def test_hello_finds_jobs_on_targets_that_are_down(desk: Desk) -> None:
-    desk.pool.set_down(Idset.parse("1-2"))
-    desk.adopt(1, Part(1, 0b1111, 0), Part(2, 0b0011, 0))
-    desk.adopt(2, Part(2, 0b0100, 0))
+def test_hello_finds_jobs_on_targets_that_are_down(ledger_pass: LedgerPass) -> None:
+    ledger_pass.pool.set_down(Idset.parse("1-2"))
+    ledger_pass.adopt(1, Part(1, 0b1111, 0), Part(2, 0b0011, 0))
+    ledger_pass.adopt(2, Part(2, 0b0100, 0))
     with pytest.raises(RemoteProtocolError, match="jobs 1 and 3 both hold rank 1"):
-        desk.adopt(3, Part(1, 0b0100, 0))
-    desk.ledger.check()
-    desk.pool.set_up(Idset.parse("1-2"))
-    assert (desk.pool[1].cores, desk.pool[2].cores) == (0, 0b1000)
-    desk.ledger.release_all(1)
-    assert desk.pool[1].idle
+        ledger_pass.adopt(3, Part(1, 0b0100, 0))
+    ledger_pass.ledger.check()
+    ledger_pass.pool.set_up(Idset.parse("1-2"))
+    assert (ledger_pass.pool[1].cores, ledger_pass.pool[2].cores) == (0, 0b1000)
+    ledger_pass.ledger.release_all(1)
+    assert ledger_pass.pool[1].idle
 
 
-def test_cores_that_a_target_does_not_have_are_foreign(desk: Desk) -> None:
-    desk.adopt(1, Part(0, 0b110000, 1))
-    assert desk.pool[0].idle
-    desk.free(1, [Part(0, 0b110000, 1)], final=True)
+def test_cores_that_a_target_does_not_have_are_foreign(ledger_pass: LedgerPass) -> None:
+    ledger_pass.adopt(1, Part(0, 0b110000, 1))
+    assert ledger_pass.pool[0].idle
+    ledger_pass.free(1, [Part(0, 0b110000, 1)], final=True)
 
 
-def test_hello_that_holds_twice_is_refused(desk: Desk) -> None:
-    desk.adopt(1, Part(0, 0b11, 0), Part(9, 1, 0))
+def test_hello_that_holds_twice_is_refused(ledger_pass: LedgerPass) -> None:
+    ledger_pass.adopt(1, Part(0, 0b11, 0), Part(9, 1, 0))
     for part in (Part(0, 0b10, 0), Part(9, 1, 0)):
         with pytest.raises(RemoteProtocolError, match=f"jobs 1 and 2 both hold rank {part.rank}"):
-            desk.adopt(2, Part(1, 1, 0), part)
+            ledger_pass.adopt(2, Part(1, 1, 0), part)
     with pytest.raises(RemoteProtocolError, match="twice"):
-        desk.adopt(1, Part(1, 1, 0))
-    assert desk.pool[1].idle
+        ledger_pass.adopt(1, Part(1, 1, 0))
+    assert ledger_pass.pool[1].idle
 
 
-def test_foreign_holdings_count_once_their_target_is_grown(desk: Desk, make_r: MakeR) -> None:
-    desk.adopt(1, Part(9, 0b11, 0))
+def test_foreign_holdings_count_once_their_target_is_grown(ledger_pass: LedgerPass, make_r: MakeR) -> None:
+    ledger_pass.adopt(1, Part(9, 0b11, 0))
     nine = make_r("9", 4)
-    desk.pool.add(nine, nine.ranks)
-    desk.ledger.count_in(nine.ranks)
-    assert desk.pool[9].cores == 0b1100
-    desk.ledger.check()
-    desk.free(1, [Part(9, 0b11, 0)], final=True)
-    assert desk.pool[9].idle
+    ledger_pass.pool.add(nine, nine.ranks)
+    ledger_pass.ledger.count_in(nine.ranks)
+    assert ledger_pass.pool[9].cores == 0b1100
+    ledger_pass.ledger.check()
+    ledger_pass.free(1, [Part(9, 0b11, 0)], final=True)
+    assert ledger_pass.pool[9].idle
 
 
 def test_check_catches_a_skipped_free(make_r: MakeR, request_of: RequestOf) -> None:
@@ -215,24 +215,24 @@ def test_check_catches_a_skipped_free(make_r: MakeR, request_of: RequestOf) -> N
         def give(self, blocks: Iterable[Block]) -> None:
             super().give(blocks_of(part for part in parts_in(blocks) if part.rank != 1))
 
-    desk = Desk(make_r("0-3", 4))
+    ledger_pass = LedgerPass(make_r("0-3", 4))
     pool = Forgetful()
     pool.add(make_r("0-3", 4), Idset.parse("0-3"))
-    desk.pool, desk.ledger = pool, Ledger([pool])
-    desk.commit(desk.wait(1, request_of(nodes=2)))
-    desk.free(1, [Part(0, 1, 0)])
-    desk.ledger.check()
-    desk.free(1, [Part(1, 1, 0)], final=True)
+    ledger_pass.pool, ledger_pass.ledger = pool, Ledger([pool])
+    ledger_pass.commit(ledger_pass.wait(1, request_of(nodes=2)))
+    ledger_pass.free(1, [Part(0, 1, 0)])
+    ledger_pass.ledger.check()
+    ledger_pass.free(1, [Part(1, 1, 0)], final=True)
     with pytest.raises(AssertionError, match="rank 1"):
-        desk.ledger.check()
+        ledger_pass.ledger.check()
 
 
 def test_check_catches_a_core_held_twice(make_r: MakeR, request_of: RequestOf) -> None:
-    desk = Desk(make_r("0-3", 4))
-    desk.commit(desk.wait(1, request_of()))
-    desk.commit(desk.wait(2, request_of()))
-    (one, two) = desk.ledger
+    ledger_pass = LedgerPass(make_r("0-3", 4))
+    ledger_pass.commit(ledger_pass.wait(1, request_of()))
+    ledger_pass.commit(ledger_pass.wait(2, request_of()))
+    (one, two) = ledger_pass.ledger
     two.blocks = one.blocks
     with pytest.raises(AssertionError, match="held twice"):
-        desk.ledger.check()
-    assert desk.ledger.holders(EMPTY) == []
+        ledger_pass.ledger.check()
+    assert ledger_pass.ledger.holders(EMPTY) == []

@@ -205,13 +205,13 @@ def test_who_no_longer_fits_waits_unless_the_configuration_denies(
     ],
 )
 def test_failures(sim: Run, args: list[str], code: int, text: str) -> None:
-    class Nobody:
-        def __enter__(self) -> Nobody:
+    class NoInstance:
+        def __enter__(self) -> NoInstance:
             return self
 
         def __exit__(self, *exc: object) -> None: ...
 
-    done = CliRunner().invoke(main, ["sim", *args], prog_name="fluxsched", obj=lambda uri: Nobody())
+    done = CliRunner().invoke(main, ["sim", *args], prog_name="fluxsched", obj=lambda uri: NoInstance())
     assert (done.exit_code, text in done.stderr) == (code, True), done.output
 
 

@@ -47,7 +47,7 @@ def test_a_peer_is_lost_once_its_descriptor_is_closed_and_the_router_is_dry() ->
     os.close(write)
 
 
-def test_who_spoke_where_somebody_left_unheard_is_doubtful(fd: int) -> None:
+def test_the_sender_is_doubtful_where_a_peer_left_unnoticed(fd: int) -> None:
     roster = Roster()
     roster.accepted(fd)
     roster.disconnected(fd, 0.0)

@@ -56,7 +56,7 @@ async def test_descriptors_used_again_at_once_never_confuse_peers(ipc: Any) -> N
     assert server.end.peers() == 0
 
 
-async def test_a_drop_that_comes_too_late_hits_nobody_else(ipc: Any) -> None:
+async def test_a_late_drop_hits_no_other_peer(ipc: Any) -> None:
     """The only message of a peer is read after its end: its descriptor may be another one's by then."""
     server = ipc.server()
     server.on_item = lambda item: server.end.drop(item.peer, "") if item[1][1:] == [b"goodbye"] else None
@@ -160,7 +160,7 @@ async def test_a_killed_process_loses_nothing_that_it_had_sent(ipc: Any) -> None
     assert server.items[-1] == Lost(server.items[0].peer, "connection closed")
 
 
-async def test_garbage_and_broken_handshakes_disturb_nobody(ipc: Any) -> None:
+async def test_garbage_and_broken_handshakes_disturb_no_peer(ipc: Any) -> None:
     server, client, _ = await ipc.pair()
     path = server.end.endpoint.removeprefix("ipc://")
     for bad in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" + bytes(8) + b"\x7f\x03\x00", b"\xff" * 200):

@@ -37,7 +37,7 @@ def _ask(ctx: click.Context, topic: str, payload: dict[str, Any] | None = None) 
 
 
 def _fitting(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """Words as they are: one that a terminal should not get would not be the same when it is escaped."""
+    """WordList as they are: one that a terminal should not get would not be the same when it is escaped."""
     fitting = [CompletionItem(word) for word in words if word.startswith(incomplete) and printable(word) == word]
     return fitting[:OFFERED_MAX]
 

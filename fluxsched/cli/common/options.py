@@ -170,7 +170,7 @@ UNKNOWN_NAMED_MAX = 16
 """Wrong words that one error repeats."""
 
 
-class Words(_ParamType):
+class WordList(_ParamType):
     """A comma separated list out of a fixed set; an error names all words that are not in it."""
 
     name = "words"

@@ -85,7 +85,7 @@ def hit(handle: InstanceHandle, asked: JobsAsked, act: Act, more: Mapping[str, A
     """
     states = in_states(act.states)
     if dry_run:
-        _foresee(handle, asked, act)
+        _preview(handle, asked, act)
         return
     jobids = list(selected(handle, asked, states)) if asked.is_selection else list(asked.jobs.ids)
     if not jobids and asked.terms:
@@ -118,7 +118,7 @@ def _still_owed(
             yield job["id"], some[job["id"]]
 
 
-def _foresee(handle: InstanceHandle, asked: JobsAsked, act: Act) -> None:
+def _preview(handle: InstanceHandle, asked: JobsAsked, act: Act) -> None:
     states = in_states(act.states)
     found = described(handle, asked, states, NAMED_MAX)
     if not found and not asked.everything:

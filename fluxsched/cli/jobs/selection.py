@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import click
 
 from fluxsched.cli.common import complete, show
-from fluxsched.cli.common.options import JOBID, Converted, Function, InstanceHandle, Words, note_typed, parse_jobid
+from fluxsched.cli.common.options import JOBID, Converted, Function, InstanceHandle, WordList, note_typed, parse_jobid
 from fluxsched.cli.jobs.fields import RESULTS, STATES
 from fluxsched.errors import InvalidValue
 
@@ -23,7 +23,7 @@ JobConstraint = dict[str, Any]
 ANY_USER = "all"
 _RANGES = "JOBID..JOBID"
 _WILD = frozenset("*?[")
-STATE_WORDS = Words((*STATES, *RESULTS))
+STATE_WORDS = WordList((*STATES, *RESULTS))
 
 
 class Jobs(NamedTuple):

@@ -87,7 +87,7 @@ class News:
         return self._ended
 
 
-class Keys:
+class PressedKeys:
     """What is typed while the table is shown; `quit` once that is a q. `stale` if the screen must be drawn anew."""
 
     def __init__(self, fd: int) -> None:
@@ -165,14 +165,14 @@ def _look(row: JobRow) -> str:
 
 
 @contextmanager
-def _terminal() -> Iterator[Keys]:
+def _terminal() -> Iterator[PressedKeys]:
     """A screen of our own, keys without Enter."""
     import termios
     import tty
 
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
-    keys = Keys(fd)
+    keys = PressedKeys(fd)
 
     def enter() -> None:
         tty.setcbreak(fd)
@@ -213,7 +213,9 @@ def _screen(handle: InstanceHandle, watched: Watched, output: Output) -> int:
     return 0
 
 
-def _keep_drawing(handle: InstanceHandle, watched: Watched, output: Output, keys: Keys, rows: list[JobRow]) -> None:
+def _keep_drawing(
+    handle: InstanceHandle, watched: Watched, output: Output, keys: PressedKeys, rows: list[JobRow]
+) -> None:
     """Until a q, the end of all that is watched, or of the instance; `rows` are what was shown last."""
     news = News(handle, watched.ids)
     found: Sequence[Mapping[str, Any]] = ()

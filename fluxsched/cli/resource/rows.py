@@ -164,7 +164,7 @@ def status_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozens
         left -= ranks
         named.append((name, ranks))
     rows = [ResourceRow(_labels(state), ranks, source) for state, ranks in [("avail", left), *named] if ranks] + parts
-    rows = [_in_weather(row, ranks, is_up) for row in rows
+    rows = [_with_availability(row, ranks, is_up) for row in rows
             for ranks, is_up in ((row.ranks - offline, True), (row.ranks & offline, False)) if ranks]  # fmt: skip
     rows = [row for row in rows if _wanted(row, frozenset(states))]
     if "properties" in shown:
@@ -226,7 +226,7 @@ def _user(user: object) -> str:
     return show.user_name(user) if isinstance(user, int) else str(user or "")
 
 
-def _in_weather(row: ResourceRow, ranks: Idset, is_up: bool) -> ResourceRow:
+def _with_availability(row: ResourceRow, ranks: Idset, is_up: bool) -> ResourceRow:
     state = f"{row.labels['state']}{'' if is_up else '*'}"
     return ResourceRow({**row.labels, "state": state, "up": show.tick(is_up), "is_up": is_up}, ranks, row.source)
 
@@ -234,5 +234,5 @@ def _in_weather(row: ResourceRow, ranks: Idset, is_up: bool) -> ResourceRow:
 def _wanted(row: ResourceRow, states: frozenset[str]) -> bool:
     state = str(row.labels["state"]).rstrip("*")
     also = "drain" if state in ("drained", "draining") else state
-    weather = "online" if row.labels["is_up"] else "offline"
-    return not states.isdisjoint((state, also, weather, "all"))
+    available = "online" if row.labels["is_up"] else "offline"
+    return not states.isdisjoint((state, also, available, "all"))

@@ -15,7 +15,7 @@ from fluxsched.cli.common.options import (
     InstanceHandle,
     Output,
     TableSpec,
-    Words,
+    WordList,
     connected,
     json_option,
     table_options,
@@ -88,7 +88,7 @@ _QUEUE = click.option("-q", "--queue", metavar="NAME", shell_complete=complete.q
 
 
 def _states(allowed: tuple[str, ...], default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option("-s", "--states", metavar="STATE,...", type=Words(allowed), default=default, show_default=True,
+    return click.option("-s", "--states", metavar="STATE,...", type=WordList(allowed), default=default, show_default=True,
                         help=f"Only these of {', '.join(allowed)}.")  # fmt: skip
 
 

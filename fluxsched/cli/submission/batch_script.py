@@ -54,14 +54,14 @@ class BatchCommand(Command):
         return rest
 
     def _check(self, ctx: click.Context, script: Script, line: int, options: Sequence[str]) -> None:
-        trial = click.Context(self, ctx.parent, ctx.info_name)
-        trial.allow_interspersed_args = False
+        parsed = click.Context(self, ctx.parent, ctx.info_name)
+        parsed.allow_interspersed_args = False
         try:
             if not {"-h", "--help"}.isdisjoint(options):
                 raise click.UsageError("--help is only for the command line")
-            super().parse_args(trial, list(options))
-            if trial.params["command"]:
-                raise click.UsageError(f"{trial.params['command'][0]!r} is no option")
+            super().parse_args(parsed, list(options))
+            if parsed.params["command"]:
+                raise click.UsageError(f"{parsed.params['command'][0]!r} is no option")
         except click.UsageError as fault:
             raise click.UsageError(f"{script.name}: line {line}: {fault.format_message()}", ctx) from None
 

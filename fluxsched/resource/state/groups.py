@@ -182,12 +182,12 @@ class Groups:
         """Assert that a target belongs to one group and has one goal."""
         owned = [*self.members.values(), *self.leaving.values()]
         assert sum(map(len, owned)) == len(_union(owned)), "a target belongs to two groups"
-        everybody, present = self._targets.resources.ranks, self._targets.present
-        assert present <= _union(owned) <= everybody, "a target belongs to no group"
+        all_targets, present = self._targets.resources.ranks, self._targets.present
+        assert present <= _union(owned) <= all_targets, "a target belongs to no group"
         assert _union(self.members.values()) <= present, "a lost target is settled"
         for table in (self.goals, self.configured):
-            assert _union(table.values()) == everybody, "a target has no goal"
-            assert sum(map(len, table.values())) == len(everybody), "a target has two goals"
+            assert _union(table.values()) == all_targets, "a target has no goal"
+            assert sum(map(len, table.values())) == len(all_targets), "a target has two goals"
         astray = _union(self.members[name] - self.goals[name] for name in self.goals)
         assert astray == self.waiting, "a settled target is where it does not belong and is not waiting to move"
 
@@ -216,12 +216,12 @@ def check_configured(resources: ResourceSet, configured: Mapping[str, Idset]) ->
         raise InvalidValue(f"group {DEFAULT!r} cannot be configured: it owns what no other group names")
     if len(configured.keys() | {DEFAULT, EXCLUDE}) > GROUPS_MAX:
         raise LimitExceeded(f"{len(configured)} groups are above the limit of {GROUPS_MAX}: merge some")
-    rest = everybody = resources.ranks
+    rest = all_targets = resources.ranks
     checked = {DEFAULT: EMPTY, EXCLUDE: EMPTY}
     for name, ranks in configured.items():
         check_name(name)
-        if unknown := ranks - everybody:
-            raise InvalidValue(f"group {name!r}: {describe(resources, unknown)} unknown; the targets are {everybody}")
+        if unknown := ranks - all_targets:
+            raise InvalidValue(f"group {name!r}: {describe(resources, unknown)} unknown; the targets are {all_targets}")
         for other, twice in split(checked, ranks):
             both = describe(resources, twice)
             raise InvalidValue(f"groups {other!r} and {name!r} both name {both}: a target belongs to one group")

@@ -25,7 +25,7 @@ from fluxsched.runtime.exec.tasks import temporary_directory as tmpdirs
 from fluxsched.runtime.exec.tasks.environment import job_environment, own_templates, system_bytes, task_environment
 from fluxsched.runtime.exec.tasks.gate import Gate, made_up_names, more_descriptors, odd_names, seal_descriptors
 from fluxsched.runtime.exec.tasks.input import INPUT_TASKS_MAX, JobInput, source_of
-from fluxsched.runtime.exec.tasks.layout import Block, processing_units
+from fluxsched.runtime.exec.tasks.layout import TaskBlock, processing_units
 from fluxsched.runtime.exec.tasks.output import Streams
 from fluxsched.runtime.exec.tasks.pmi import PMI_FD, JobPmi
 from fluxsched.runtime.exec.tasks.program import program_of, unpacked
@@ -91,7 +91,7 @@ class LocalExecutor:
             raise Refused(error)
 
     def _run(
-        self, job: JobLaunch, words: Sequence[str], tasks: list[Block], tmpdir: str | None, limit_bytes: int | None
+        self, job: JobLaunch, words: Sequence[str], tasks: list[TaskBlock], tmpdir: str | None, limit_bytes: int | None
     ) -> JobProcesses:
         """All that the tasks need; none is there yet."""
         path = procs.job_path(job.jobid, self._enclosing)
@@ -105,7 +105,7 @@ class LocalExecutor:
         spawning = _spawn(job.cores, filled, odd_names(environment), gate, tasks, self._pids, pmi)
         return JobProcesses(job.jobid, path, gate, spawning, Meter(self._turns.clock), pmi, tmpdir, limit_bytes)
 
-    def _pmi(self, job: JobLaunch, tasks: Sequence[Block]) -> JobPmi | None:
+    def _pmi(self, job: JobLaunch, tasks: Sequence[TaskBlock]) -> JobPmi | None:
         """A server for the job's tasks, if they are several or it is asked for."""
         counts, wanted = [block.ntasks for block in tasks], job.jobspec.pmi
         if not (sum(counts) > 1 if wanted is None else wanted):
@@ -313,8 +313,8 @@ def _gate(
 
 
 def _spawn(
-    cores: Sequence[Idset] | None, environment: Callable[[Block, int], dict[bytes, bytes]], odd: Sequence[bytes],
-    gate: Gate, tasks: list[Block], pids: set[int], pmi: JobPmi | None,
+    cores: Sequence[Idset] | None, environment: Callable[[TaskBlock, int], dict[bytes, bytes]], odd: Sequence[bytes],
+    gate: Gate, tasks: list[TaskBlock], pids: set[int], pmi: JobPmi | None,
 ) -> Iterator[None]:  # fmt: skip
     """Spawn task after task, pinned if `cores` are known, one a step; each process id goes into `pids`."""
     unpinned = 0

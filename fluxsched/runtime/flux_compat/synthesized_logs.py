@@ -22,7 +22,7 @@ from fluxsched.jobs.effects import Event
 from fluxsched.jobs.job.job import count_tasks
 from fluxsched.jobs.job.result import shell_status
 from fluxsched.protocol.messages.jobs import OutputResponse
-from fluxsched.runtime.exec.tasks.layout import Block, blocks
+from fluxsched.runtime.exec.tasks.layout import TaskBlock, blocks
 from fluxsched.runtime.exec.tasks.tags import Tags
 from fluxsched.runtime.flux_compat.shell import task_service
 from fluxsched.runtime.services.jobs.task_output import STREAM_NAMES
@@ -52,7 +52,7 @@ def task_counts(record: Mapping[str, Any]) -> list[int]:
     return [block.ntasks for block in _placed(jobspec, record)] or [count_tasks(jobspec)]
 
 
-def _placed(jobspec: Jobspec, record: Mapping[str, Any]) -> list[Block]:
+def _placed(jobspec: Jobspec, record: Mapping[str, Any]) -> list[TaskBlock]:
     """Where its tasks are; nowhere where it never ran here, or could not."""
     try:
         return blocks(jobspec, ResourceSet.parse(record["R"] or {}))

@@ -49,7 +49,7 @@ class PoolPlan(Planner):
             return None
         if not self._kept:
             return fit
-        around = self._around if self._is_plain(job.request) else self._around_by_trial
+        around = self._around if self._is_plain(job.request) else self._around_by_what_if
         fit = around(job, placement, fit)
         if fit is None and self._moved and not self._promised and len(self._kept) == 1:
             self._choose_again()
@@ -195,7 +195,7 @@ class PoolPlan(Planner):
 
     # ---- by trying, where there is more than cores and GPUs
 
-    def _around_by_trial(self, job: Waiting, placement: str, fit: Fits | None) -> Fits | None:
+    def _around_by_what_if(self, job: Waiting, placement: str, fit: Fits | None) -> Fits | None:
         others = self._others(job.jobid, self._now_s, self._now_s + self._limit_s(job))
         if fit is not None and not touches(fit.blocks, others):
             return fit

@@ -93,7 +93,7 @@ def take_away(harness: Harness, chance: Chance) -> None:
         chance.choice((harness.offline, harness.drain, harness.move, harness.lose))(targets)
 
 
-def weather(harness: Harness, chance: Chance) -> None:
+def change_availability(harness: Harness, chance: Chance) -> None:
     """Targets go and come, jobs of other urgencies come, and jobs are withdrawn."""
     arrive(harness, chance, 1, URGENCIES)
     what = chance.random()
@@ -137,7 +137,7 @@ def dropped(make: MakeHarness, chance: Chance, happens: Callable[[Harness, Chanc
 def ordinary(make: MakeHarness, chance: Chance) -> bool:
     """Mixed jobs on a machine whose targets come and go."""
     harness = make(MACHINE)
-    days(harness, chance, weather)
+    days(harness, chance, change_availability)
     harness.restore()
     harness.finish()
     return True

@@ -64,13 +64,13 @@ class Checker:
         self.own_order = False
         self.judging = True
         self._policy = policy
-        self._books = truth
+        self._truth = truth
         self.first = first
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
         """The policy's decisions, each judged."""
         decisions = self._policy.schedule(view, now_s)
-        judge = _Pass(self, self._books, now_s)
+        judge = _Pass(self, self._truth, now_s)
         try:
             for decision in decisions:
                 try:
@@ -88,7 +88,7 @@ class Checker:
 
     def check_promises(self, now_s: float) -> None:
         """Raises RuleBroken if after a pass a job waits that was to have started."""
-        for jobid in self.promised.keys() & self._books.waiting.keys():
+        for jobid in self.promised.keys() & self._truth.waiting.keys():
             self.check_promise(jobid, now_s, " and still waits")
 
     def check_promise(self, jobid: int, now_s: float, what: str = "") -> None:
@@ -103,8 +103,8 @@ class _Pass:
     """One pass."""
 
     def __init__(self, checker: Checker, truth: GroundTruth, now_s: float) -> None:
-        self._witness = checker
-        self._books = truth
+        self._checker = checker
+        self._truth = truth
         self._now_s = now_s
         self._reserved = False
         self._left = DECISIONS_EACH_MAX * len(truth.waiting) + DECISIONS_MORE_MAX
@@ -121,18 +121,18 @@ class _Pass:
             case Start(jobid, fit) if isinstance(fit, Fits):
                 self._start(jobid, fit)
             case Reserve(reservation, reason):
-                self._witness.said.append(("reserve", reservation.jobid, reservation.start_s))
+                self._checker.said.append(("reserve", reservation.jobid, reservation.start_s))
                 self._reserve(reservation.jobid, reservation.start_s)
                 _ = reason if isinstance(reason, str) else reason()
             case Pending(jobid, reason):
-                self._witness.said.append(("pending", jobid))
+                self._checker.said.append(("pending", jobid))
                 _ = reason if isinstance(reason, str) else reason()
             case Deny(jobid):
-                if jobid in self._books.waiting:
+                if jobid in self._truth.waiting:
                     raise RuleBroken(PROGRESS, f"job {format_f58(jobid)} is denied, although it can run here")
 
     def _start(self, jobid: int, fit: Fits) -> None:
-        truth, name = self._books, format_f58(jobid)
+        truth, name = self._truth, format_f58(jobid)
         asked = truth.waiting.get(jobid)
         if asked is None:
             how = "has started already" if jobid in truth.started else "does not wait"
@@ -151,11 +151,11 @@ class _Pass:
             if part.cores & ~cores or part.gpus & ~gpus:
                 raise RuleBroken(FREE, f"job {name} is started on more of rank {part.rank} than is free there")
             left[part.rank] = cores & ~part.cores, gpus & ~part.gpus
-        self._witness.said.append(("start", jobid, fit.parts))
-        self._witness.check_promise(jobid, self._now_s)
+        self._checker.said.append(("start", jobid, fit.parts))
+        self._checker.check_promise(jobid, self._now_s)
 
     def _reserve(self, jobid: int, start_s: float) -> None:
-        checker = self._witness
+        checker = self._checker
         if not self._reserved and jobid != checker.first():
             checker.own_order = True
             checker.promised.clear()

@@ -15,7 +15,7 @@ END, SITE, SUBMIT = range(3)
 """What kinds of events there are, in the order in which those of one instant take effect."""
 
 
-Event: TypeAlias = tuple[int, Any]
+AgendaEvent: TypeAlias = tuple[int, Any]
 """(kind, what)"""
 
 
@@ -26,7 +26,7 @@ class Agenda:
         self.now_s = 0.0
         self._submits_s = (*submits_s, inf)
         self._submitted = 0
-        self._heap: list[tuple[float, int, int, Event]] = []
+        self._heap: list[tuple[float, int, int, AgendaEvent]] = []
         self._planned = 0
 
     def at(self, when_s: float, kind: int, what: Any) -> None:
@@ -35,7 +35,7 @@ class Agenda:
         self._planned += 1
         heappush(self._heap, (when_s, kind, self._planned, (kind, what)))
 
-    def instants(self, until_s: float) -> Iterator[list[Event]]:
+    def instants(self, until_s: float) -> Iterator[list[AgendaEvent]]:
         """Instant by instant up to and including `until_s`: all of its events, kind and what, in order.
 
         `now_s` is that instant then. A submission is told by its place in the sequence. What is planned for `now_s`

@@ -34,7 +34,7 @@ def test_allow_infeasible_submits_and_says_that_the_job_waits(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ETIMEDOUT, errno.EINVAL])
-def test_where_nobody_says_never_the_job_is_submitted(cli: Cli, number: int) -> None:
+def test_without_a_verdict_the_job_is_submitted(cli: Cli, number: int) -> None:
     done = cli("submit", "true", answers={"feasibility.check": RPCError("no scheduler serves it", number)})
     assert (done.code, [topic for topic, _ in done.calls]) == (0, ["feasibility.check", "job-manager.submit"])
 

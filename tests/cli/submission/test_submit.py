@@ -136,7 +136,7 @@ def test_values_with_tags_are_filled_in_when_the_job_starts(made, monkeypatch: p
     assert (spec.environment["OURS"], spec.environment["B"], "A" in spec.environment) == ("{{id}}", "{{mine}}", False)
 
 
-def test_a_shell_option_that_nobody_reads_is_told_of_once(cli) -> None:
+def test_an_unsupported_shell_option_is_reported_once(cli) -> None:
     options = ("-obogus", "-ooutput.limit=1G", "-opmi=off", "-ooutput.stdout.type=kvs")
     done = cli("submit", "--cc=1-3", *options, "--dry-run", "true")
     assert done.code == 0
@@ -218,7 +218,7 @@ def test_a_hint_that_cannot_be_had_is_none(fake, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr() == ("", "")
 
 
-def test_nobody_is_told_without_a_terminal(cli) -> None:
+def test_without_a_terminal_no_hint_is_shown(cli) -> None:
     done = cli("run", "true", answers={"job-manager.output": [], "job-manager.wait": DONE})
     assert (done.err, [topic for topic, _ in done.calls[1:]]) == ("", ["job-manager.output", "job-manager.wait"])
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from fluxsched.jobs.job import active_ids as roll
+from fluxsched.jobs.job import active_ids
 from fluxsched.jobs.job.active_ids import ActiveIds
 
 
@@ -23,8 +23,8 @@ def test_a_walk_meets_all_from_the_latest(step: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_who_stays_is_met_once_whoever_comes_and_goes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roll, "STALE_SLACK", 4)
+def test_an_id_that_stays_is_met_once_whatever_is_added_and_removed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(active_ids, "STALE_SLACK", 4)
     chance = random.Random(seed)
     present: dict[int, str] = {}
     here, news = ActiveIds(present), iter(range(1, 10_000))
@@ -48,4 +48,4 @@ def test_who_stays_is_met_once_whoever_comes_and_goes(seed: int, monkeypatch: py
         assert met == sorted(set(met), reverse=True)
         assert there <= set(met)
         met_now = [jobid for some in here.walk(100) for jobid in some]
-        assert len(met_now) <= 2 * len(present) + roll.STALE_SLACK + 12
+        assert len(met_now) <= 2 * len(present) + active_ids.STALE_SLACK + 12

@@ -229,7 +229,7 @@ _TREES = st.recursive(
 
 
 @given(_TREES)
-def test_the_states_of_a_selection_leave_nobody_out(tree: Any) -> None:
+def test_the_states_of_a_selection_leave_no_job_out(tree: Any) -> None:
     selection = parse_query(tree)
     for state in State:
         for result in ("COMPLETED", "FAILED"):

@@ -168,7 +168,7 @@ def test_a_job_costs_little(world: Any, spec: Callable[..., Any], r_of: Callable
     assert len(manager.jobs.inactive) == 1000
 
 
-def test_why_has_a_rule_and_a_time_for_whoever_waits(world: Any, spec: Callable[..., Any]) -> None:
+def test_why_has_a_rule_and_a_time_for_each_waiting_job(world: Any, spec: Callable[..., Any]) -> None:
     world.submit(1, spec())
     world.submit(2, spec(dependencies=[{"scheme": "begin-time", "value": "900"}]))
     world.submit(3, spec(), urgency=0)

@@ -33,7 +33,7 @@ def test_there_and_back(payload: bytes, userid: int) -> None:
     assert unwrap(wrap(payload, userid)) == (payload, userid)
 
 
-def test_an_unsigned_jobspec_names_nobody() -> None:
+def test_an_unsigned_jobspec_names_no_user() -> None:
     assert unwrap(' {"version": 1}') == (b' {"version": 1}', None)
 
 

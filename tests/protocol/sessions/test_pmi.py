@@ -140,7 +140,7 @@ def test_who_leaves_without_finalize_fails_the_program() -> None:
 
 
 @pytest.mark.parametrize("first", ["left", "waits"])
-def test_a_barrier_that_somebody_can_never_enter_fails_the_program(first: str) -> None:
+def test_a_barrier_that_one_task_can_never_enter_fails_the_program(first: str) -> None:
     one = server(3)
     note = "has left the MPI program, and tasks 0,2 wait for it in a barrier"
     if first == "waits":

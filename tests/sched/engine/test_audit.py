@@ -40,7 +40,7 @@ class Auditor:
     def __init__(self) -> None:
         self.out: dict[tuple[int, int], int] = {}
         self.waiting: set[int] = set()
-        self.doomed: set[int] = set()
+        self.ended: set[int] = set()
         self.ours = self.up = self.leaving = EMPTY
 
     def sees(self, effects: list[Effect]) -> None:
@@ -57,8 +57,8 @@ class Auditor:
                     self.leaving -= released
                 case Raise(jobid):
                     assert jobid in self.out.values(), "raised on a job that holds nothing"
-                    assert jobid not in self.doomed, "raised twice"
-                    self.doomed.add(jobid)
+                    assert jobid not in self.ended, "raised twice"
+                    self.ended.add(jobid)
 
     def granted(self, jobid: int, resources: ResourceSet) -> None:
         assert resources.ranks <= self.up & self.ours, "granted what is down or not ours"
@@ -80,8 +80,8 @@ class Auditor:
         assert down.ranks == self.ours - self.up
         assert set(cores_of(allocated)) == {core for core in self.out if core[0] in self.ours}, "the books differ"
         assert self.leaving <= self.busy, "a target was not released when it became free"
-        doomed = {jobid for (rank, _), jobid in self.out.items() if rank in self.leaving}
-        assert doomed <= self.doomed, "a job on a leaving target was not told"
+        ended = {jobid for (rank, _), jobid in self.out.items() if rank in self.leaving}
+        assert ended <= self.ended, "a job on a leaving target was not told"
 
 
 def cores_of(resources: ResourceSet) -> list[tuple[int, int]]:
@@ -124,7 +124,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.did(self.scheduler.shrunk("default", leaving, True))
 
     @rule(ranks=SETS, up=st.booleans())
-    def weather(self, ranks: Idset, up: bool) -> None:
+    def change_availability(self, ranks: Idset, up: bool) -> None:
         ranks &= self.auditor.ours
         self.auditor.up = self.auditor.up | ranks if up else self.auditor.up - ranks
         self.did((self.scheduler.went_online if up else self.scheduler.went_offline)(ranks))
@@ -174,7 +174,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """The scheduler is gone and a new one says hello; what was leaving comes back no more."""
         self.scheduler = Scheduler(self.policy)
         self.auditor.waiting.clear()
-        self.auditor.doomed.clear()  # the new one cannot know whom the old one told
+        self.auditor.ended.clear()  # the new one cannot know whom the old one told
         self.auditor.leaving = EMPTY
         foreign = Idset.of({rank for rank, _ in self.auditor.out}) - self.auditor.ours
         up, ours = self.auditor.up & self.auditor.ours, self.auditor.ours

@@ -119,7 +119,7 @@ def test_a_pass_that_was_dropped_leaves_what_is_due_for_later(bench_of: Any, mak
 
 
 @pytest.mark.parametrize("policy", ["easy", "hybrid:depth=3", "conservative"])
-def test_ten_seconds_after_the_last_event_everybody_knows_how_it_is(
+def test_ten_seconds_after_the_last_event_all_reasons_are_current(
     bench_of: Any, make_r: MakeR, spec: Spec, policy: str
 ) -> None:
     """Whatever came and went: what owners have heard is what is planned, and nothing is left in the heap."""
@@ -151,7 +151,7 @@ def _hear(known: dict[int, float | None], effect: Any) -> None:
         known[effect.jobid] = sched["t_estimate"]
 
 
-def test_where_nobody_is_told_nothing_is_kept_back(make_r: MakeR, spec: Spec) -> None:
+def test_without_annotations_none_are_kept_back(make_r: MakeR, spec: Spec) -> None:
     scheduler = Scheduler(load("easy")[0], telling=False)
     resources = make_r("0-3")
     scheduler.grown("default", resources, resources.ranks, Idset())

@@ -166,7 +166,7 @@ def test_expiration_of_a_running_job(bench: Any, make_r: MakeR, spec: Spec) -> N
     assert running.expiration_s == 200.0
 
 
-def test_feasibility_ignores_weather_and_load(bench: Any, make_r: MakeR, spec: Spec) -> None:
+def test_feasibility_ignores_availability_and_load(bench: Any, make_r: MakeR, spec: Spec) -> None:
     bench.grow(make_r("0-3"), offline="0-3")
     assert bench.scheduler.feasible(spec(nodes=4, cores=4)) is None
     assert bench.scheduler.feasible(Jobspec.parse(spec(nodes=4, cores=4))) is None

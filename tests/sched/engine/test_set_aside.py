@@ -40,7 +40,7 @@ def told(effects: list[Any], jobid: int) -> dict[str, Any]:
     return dict(mine.annotations["sched"])
 
 
-def test_exclude_and_include_of_a_node_denies_nobody(bench: Any, make_r: MakeR, spec: Spec) -> None:
+def test_exclude_and_include_of_a_node_denies_no_job(bench: Any, make_r: MakeR, spec: Spec) -> None:
     bench.grow(make_r("0-3"))
     bench.submit(1, spec(nodes=4))
     effects = shrink(bench, "3")
@@ -54,7 +54,7 @@ def test_exclude_and_include_of_a_node_denies_nobody(bench: Any, make_r: MakeR, 
     assert isinstance(granted, Granted)
 
 
-def test_reload_with_more_cores_denies_nobody_in_the_empty_moment(bench: Any, make_r: MakeR, spec: Spec) -> None:
+def test_reload_with_more_cores_denies_no_job_while_the_group_is_empty(bench: Any, make_r: MakeR, spec: Spec) -> None:
     """All targets leave and come home; the jobs keep their order."""
     bench.grow(make_r("0-3"))
     for jobid in (1, 2):
@@ -65,7 +65,7 @@ def test_reload_with_more_cores_denies_nobody_in_the_empty_moment(bench: Any, ma
     assert [effect.jobid for effect in bench.run() if isinstance(effect, Granted)] == [1]
 
 
-def test_who_is_set_aside_is_in_nobodys_way(bench: Any, make_r: MakeR, spec: Spec) -> None:
+def test_a_job_set_aside_blocks_no_other(bench: Any, make_r: MakeR, spec: Spec) -> None:
     bench.grow(make_r("0-3"))
     bench.submit(1, spec(nodes=4))
     bench.submit(2, spec(nodes=1))

@@ -91,7 +91,7 @@ def test_jobs_of_another_group_are_not_in_the_way(bench_of: Any, make_r: MakeR, 
     assert why(bench, 2).when == "not known: it needs nodes that are down"
 
 
-def test_nobody_is_in_his_own_way(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+def test_a_job_does_not_block_itself(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
     """Job 4 could start on rank 2, which job 3 is to have; so it is planned where job 1 ends, before job 3 starts."""
     bench = bench_of(make("conservative", {}))
     bench.grow(make_r("0-2"))
@@ -133,7 +133,7 @@ def test_what_is_down(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
     assert why(bench, 1) == Why(reason, f"first in line under {EASY}", "not known: it needs nodes that are down")
 
 
-def test_a_constraint_that_nobody_free_meets(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+def test_a_constraint_that_no_free_target_meets(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
     bench = bench_of(make("firstfit", {}))
     bench.grow(make_r("0-3", ssd="0"))
     bench.submit(1, spec(nodes=1, exclusive=True, duration=60.0, constraint={"properties": ["ssd"]}))

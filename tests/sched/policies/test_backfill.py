@@ -90,7 +90,7 @@ SEATED = [
 @example(drawn=ELSEWHERE, policy="conservative:compress,order=sjf")
 @example(drawn=SEATED, policy="conservative:compress")
 @settings(max_examples=100)
-def test_nobody_starts_later_than_promised_with_compress(
+def test_no_job_starts_later_than_promised_with_compress(
     simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any], policy: str
 ) -> None:
     study = simulate(load(policy)[0], nodes, workload(drawn, spec))
@@ -165,7 +165,9 @@ def test_both_ways_are_taken_where_they_should_be(
 ) -> None:
     kinds: set[type] = set()
     make = SchedulingPass._make_plan
-    monkeypatch.setattr(SchedulingPass, "_make_plan", lambda desk: (plan := make(desk), kinds.add(type(plan)))[0])
+    monkeypatch.setattr(
+        SchedulingPass, "_make_plan", lambda scheduling_pass: (plan := make(scheduling_pass), kinds.add(type(plan)))[0]
+    )
     single = [(0.0, 5.0, spec(nslots=4, duration=5.0))] * 3
     whole = [(0.0, 9.0, spec(nodes=2, exclusive=True, duration=9.0))] * 4
     parts = [*whole, (1.0, 3.0, spec(cores=2, duration=3.0))]

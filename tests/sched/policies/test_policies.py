@@ -33,7 +33,7 @@ def blocked_head(bench: Any, make_r: MakeR, spec: Spec) -> None:
         bench.submit(jobid, spec(nodes=1, exclusive=True))
 
 
-def test_fifo_lets_nobody_overtake(bench: Any, make_r: MakeR, spec: Spec) -> None:
+def test_fifo_lets_no_job_overtake(bench: Any, make_r: MakeR, spec: Spec) -> None:
     blocked_head(bench, make_r, spec)
     assert [type(effect) for effect in bench.run()] == [Annotated]
     bench.free(1)

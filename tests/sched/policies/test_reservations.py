@@ -76,7 +76,7 @@ def test_a_drained_target_does_not_come_back_with_its_job(
     assert planned(bench.scheduler) == {3: 150.0}
 
 
-def test_what_only_drained_targets_could_serve_has_no_estimate_and_blocks_nobody(
+def test_what_only_drained_targets_could_serve_has_no_estimate_and_blocks_no_job(
     bench_of: Any, make_r: MakeR, spec: Spec
 ) -> None:
     bench = bench_of(load("easy")[0])
@@ -200,7 +200,7 @@ def test_a_pass_over_many_who_are_blocked_pauses(make_r: MakeR, spec: Spec) -> N
     assert {type(effect) for effect in effects} == {Paused}
 
 
-class Lanes:
+class PolicyQueues:
     """Two queues over one group: `debug` has a policy of its own."""
 
     def __init__(self, bench_of: Any, specs: str, make_r: MakeR) -> None:
@@ -218,7 +218,7 @@ def test_queues_of_one_group_keep_each_others_reservations(
     bench_of: Any, make_r: MakeR, spec: Spec, other: str
 ) -> None:
     """The head of `batch` waits for all nodes; jobs of `debug` may use the idle ones until then, and no longer."""
-    bench = Lanes(bench_of, f"easy;debug={other}", make_r).bench
+    bench = PolicyQueues(bench_of, f"easy;debug={other}", make_r).bench
     bench.submit(1, spec(nodes=2, exclusive=True, duration=100.0, queue="batch", constraint={"not": [DEBUG]}))
     bench.run()
     bench.submit(2, spec(nodes=4, exclusive=True, duration=10.0, queue="batch"))
@@ -236,7 +236,7 @@ def test_queues_of_one_group_keep_each_others_reservations(
 
 
 def test_each_queue_has_its_own_order(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = Lanes(bench_of, "fifo;debug=firstfit:order=sjf", make_r).bench
+    bench = PolicyQueues(bench_of, "fifo;debug=firstfit:order=sjf", make_r).bench
     for jobid, limit_s in ((1, 50.0), (2, 20.0), (3, 30.0)):
         bench.submit(jobid, spec(nodes=1, exclusive=True, duration=limit_s, queue="debug", constraint=DEBUG))
     bench.run()

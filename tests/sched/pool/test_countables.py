@@ -17,17 +17,17 @@ RANKS = st.integers(WORD_BITS, WORD_BITS + 7)
 @given(st.lists(st.tuples(RANKS, st.integers(0, TOTAL)), max_size=30), st.integers(0, TOTAL + 1), st.integers(0, 255))
 @settings(max_examples=120)
 def test_who_has_enough(changes: list[tuple[int, int]], need: int, word: int) -> None:
-    stock, left = Countable(TOTAL), dict.fromkeys(range(WORD_BITS, WORD_BITS + 8), TOTAL)
+    countable, left = Countable(TOTAL), dict.fromkeys(range(WORD_BITS, WORD_BITS + 8), TOTAL)
     for rank, amount in changes:
-        stock.set_left(rank, amount)
+        countable.set_left(rank, amount)
         left[rank] = amount
     want = sum(1 << bit for bit in range(8) if word >> bit & 1 and left[WORD_BITS + bit] >= need)
-    assert stock.enough(1, word, need) == want
-    assert stock.enough(0, word, need) == (word if need <= TOTAL else 0)  # nothing was taken there
-    assert all(stock.left(rank) == amount for rank, amount in left.items())
+    assert countable.enough(1, word, need) == want
+    assert countable.enough(0, word, need) == (word if need <= TOTAL else 0)  # nothing was taken there
+    assert all(countable.left(rank) == amount for rank, amount in left.items())
     for rank in left:
-        stock.forget(rank)
-    assert stock.enough(1, word, TOTAL) == word
+        countable.forget(rank)
+    assert countable.enough(1, word, TOTAL) == word
 
 
 def test_levels_grow_with_the_amount() -> None:

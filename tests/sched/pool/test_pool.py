@@ -152,7 +152,7 @@ def test_reasons_are_words(pool: Pool, request_of: RequestOf) -> None:
     )
 
 
-def test_feasibility_ignores_weather_but_not_shrink(pool: Pool, request_of: RequestOf) -> None:
+def test_feasibility_ignores_availability_but_not_shrink(pool: Pool, request_of: RequestOf) -> None:
     six = request_of(nodes=6)
     pool.set_down(Idset.parse("0-5"))
     assert infeasible(pool, six) is None

@@ -246,7 +246,7 @@ class PoolMachine(RuleBasedStateMachine):
             del self.reference.targets[rank]
 
     @rule(ranks=MASKS, up=st.booleans())
-    def weather(self, ranks: set[int], up: bool) -> None:
+    def change_availability(self, ranks: set[int], up: bool) -> None:
         (self.pool.set_up if up else self.pool.set_down)(Idset.of(ranks))
         for rank in ranks & self.reference.targets.keys():
             self.reference.targets[rank].up = up

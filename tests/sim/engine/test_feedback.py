@@ -60,7 +60,7 @@ def test_what_has_not_been_submitted_by_then_does_not_wait() -> None:
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9), st.integers(1, 3), st.integers(0, 9),
                           st.one_of(st.none(), st.integers(0, 5))), max_size=12))  # fmt: skip
-def test_nobody_overtakes_the_one_he_follows(rows: list[tuple[int, int, int, int, int | None]]) -> None:
+def test_no_job_overtakes_the_one_it_follows(rows: list[tuple[int, int, int, int, int | None]]) -> None:
     jobs = [
         job(at, float(submit), float(run_s), procs, after, float(think))
         for at, (submit, run_s, procs, think, after) in enumerate(rows)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.exec.base import JobLaunch
-from fluxsched.runtime.exec.tasks.layout import Block
+from fluxsched.runtime.exec.tasks.layout import TaskBlock
 from fluxsched.runtime.exec.tasks.tags import Tags
 from fluxsched.runtime.exec.tasks.temporary_directory import variables
 from fluxsched.runtime.system.processes import PATH_VARIABLE
@@ -41,7 +41,7 @@ def system_bytes(text: str) -> bytes:
         raise InvalidValue(f"{text[:80]!r} of the jobspec has a lone surrogate: no program can be given it") from None
 
 
-def job_environment(job: JobLaunch, path: str, tasks: list[Block], tmpdir: str | None) -> dict[bytes, bytes]:
+def job_environment(job: JobLaunch, path: str, tasks: list[TaskBlock], tmpdir: str | None) -> dict[bytes, bytes]:
     """What all tasks of a job have in common; `path` is the job's path, `tmpdir` its own directory.
 
     Tags in values are not filled in yet: `own_templates` says in which.
@@ -70,7 +70,7 @@ def own_templates(job: JobLaunch, common: Mapping[bytes, bytes]) -> Templates:
 
 
 def task_environment(
-    common: Mapping[bytes, bytes], templates: Templates, tags: Tags, block: Block, local: int
+    common: Mapping[bytes, bytes], templates: Templates, tags: Tags, block: TaskBlock, local: int
 ) -> dict[bytes, bytes]:
     """The environment of the task with local id `local` on the target of `block`."""
     return {

@@ -20,7 +20,7 @@ TASKS_JOB_MAX = 4096
 gate's pipe takes a byte a task and is never smaller than this."""
 
 
-class Block(NamedTuple):
+class TaskBlock(NamedTuple):
     """The tasks of one rank: `ntasks` of them, from task rank `first` on, with what R gives that rank."""
 
     rank: int
@@ -29,7 +29,7 @@ class Block(NamedTuple):
     children: Children
 
 
-def blocks(jobspec: Jobspec, resources: ResourceSet) -> list[Block]:
+def blocks(jobspec: Jobspec, resources: ResourceSet) -> list[TaskBlock]:
     """The tasks of a job, rank by rank. Raises LimitExceeded above TASKS_JOB_MAX, InvalidValue if there are none."""
     ranks = list(resources.ranks)
     if not ranks:
@@ -46,7 +46,7 @@ def blocks(jobspec: Jobspec, resources: ResourceSet) -> list[Block]:
     for rank, given, part in zip(ranks, slots, children, strict=True):
         before += given
         until = -(-before * ntasks // nslots)
-        found.append(Block(rank, first, until - first, part))
+        found.append(TaskBlock(rank, first, until - first, part))
         first = until
     return found
 

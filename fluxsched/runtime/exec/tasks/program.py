@@ -18,7 +18,7 @@ from fluxsched.core.nested import is_nested, parse_nested
 from fluxsched.core.resources import Children, ResourceSet
 from fluxsched.errors import Refused
 from fluxsched.runtime.exec.base import JobLaunch
-from fluxsched.runtime.exec.tasks.layout import Block, blocks
+from fluxsched.runtime.exec.tasks.layout import TaskBlock, blocks
 
 TMPDIR_TAG = "{{tmpdir}}"
 """What a command says for the job's temporary directory (Flux's mustache)."""
@@ -26,7 +26,7 @@ INTERPRETER = (sys.executable, "-E", "-P", "-m", "fluxsched", "start", "--nested
 """Neither the user's Python variables nor the job's directory decide which modules an instance is made of."""
 
 
-def program_of(job: JobLaunch, resources: ResourceSet) -> tuple[Sequence[str], list[Block]]:
+def program_of(job: JobLaunch, resources: ResourceSet) -> tuple[Sequence[str], list[TaskBlock]]:
     """The words that each task runs, and where the tasks are. Raises FluxschedError where there are none."""
     command = job.jobspec.command
     if not is_nested(command):
@@ -41,7 +41,7 @@ def program_of(job: JobLaunch, resources: ResourceSet) -> tuple[Sequence[str], l
     config = () if nested.config is None else ("--config", nested.config)
     stays = ("--stays",) if nested.stays else ()
     words = [*INTERPRETER, *config, *stays, "--", *nested.command]
-    return words, [Block(ranks[0], 0, 1, all_of_it)]
+    return words, [TaskBlock(ranks[0], 0, 1, all_of_it)]
 
 
 def unpacked(job: JobLaunch, words: Sequence[str], tmpdir: str | None) -> Sequence[str]:

@@ -11,14 +11,14 @@ from typing import Any
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.template import fill, id_tag
-from fluxsched.runtime.exec.tasks.layout import Block
+from fluxsched.runtime.exec.tasks.layout import TaskBlock
 
 
 class Tags:
     """The tags of one job whose tasks are placed as `blocks` says; `r` is its R as JSON, `tmpdir` its own directory."""
 
     def __init__(
-        self, jobid: int, jobspec: Jobspec, blocks: Sequence[Block], r: Mapping[str, Any], tmpdir: str | None = None
+        self, jobid: int, jobspec: Jobspec, blocks: Sequence[TaskBlock], r: Mapping[str, Any], tmpdir: str | None = None
     ) -> None:
         self._jobid = jobid
         self._jobspec = jobspec
@@ -63,7 +63,7 @@ def job_name(jobspec: Jobspec) -> str:
     return jobspec.job_name or os.path.basename(jobspec.command[0])
 
 
-_Value = Callable[[Tags, int, Block, int], str]
+_Value = Callable[[Tags, int, TaskBlock, int], str]
 _NODE: Mapping[str, _Value] = {
     "id": lambda tags, index, block, task: str(index),
     "name": lambda tags, index, block, task: tags.resources.host(block.rank),
