@@ -88,8 +88,8 @@ _QUEUE = click.option("-q", "--queue", metavar="NAME", shell_complete=complete.q
 
 
 def _states(allowed: tuple[str, ...], default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option("-s", "--states", metavar="STATE,...", type=WordList(allowed), default=default, show_default=True,
-                        help=f"Only these of {', '.join(allowed)}.")  # fmt: skip
+    return click.option("-s", "--states", metavar="STATE,...", type=WordList(allowed), default=default,
+                        show_default=True, help=f"Only these of {', '.join(allowed)}.")  # fmt: skip
 
 
 def _wanted(handle: InstanceHandle, include: str | None, queue: str | None, whole: Mapping[str, Any]) -> Idset | None:
