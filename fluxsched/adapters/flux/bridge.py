@@ -54,9 +54,8 @@ from fluxsched.sched import effects as effect
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
 from fluxsched.sched.engine.set_aside import WAIT
 
-TOPICS = ("sched.alloc", "sched.free", "sched.cancel", "sched.prioritize", "sched.expiration",
-          "sched.resource-status", "feasibility.check")  # fmt: skip
-"""The requests that the services `sched` and `feasibility` take, besides NAME.stats-get."""
+TOPICS = tuple(topic for topic in REQUESTS if topic != "sched.why")
+"""The requests that the services `sched` and `feasibility` take, besides NAME.stats-get; Flux does not ask why."""
 
 SLICE_S = 0.02
 """A pass that lasts longer is interrupted for the broker's messages, and continued in the next turn."""

@@ -166,7 +166,10 @@ class SchedulerSession:
             if handler is None:
                 raise RPCError(f"Unknown service method '{topic}'", errno.ENOSYS)
             if "question" in SESSION[self.state]:
-                return self._handle(handler, message, token, now_s)
+                try:
+                    return handler(message, token, now_s)
+                except FluxschedError as fault:
+                    return [Fail(token, fault)]
         if self.state is not _ENDED:
             self._kept.append((handler, message, token, now_s))
         return ()
@@ -188,18 +191,11 @@ class SchedulerSession:
         while kept and limit and self.state is _READY:
             limit -= 1
             handler, message, token, now_s = kept.popleft()
-            try:  # _handle, without the cost of a call
+            try:
                 found += handler(message, token, now_s)
             except FluxschedError as fault:
                 found.append(Fail(token, fault))
         return found
-
-    @staticmethod
-    def _handle(handler: _Handler, message: Any, token: Any, now_s: float) -> Effects:
-        try:
-            return handler(message, token, now_s)
-        except FluxschedError as fault:
-            return [Fail(token, fault)]
 
     # ---- our own requests
 
@@ -219,9 +215,9 @@ class SchedulerSession:
             return () if error is None else [Log(f"{RAISE}: {error}", is_error=True)]
         if call.topic == ACQUIRE and error is None:
             if self.state in (_READY, _DECIDING):
-                self._kept.append((self._change_in_turn, answer, call, now_s))
+                self._kept.append((self._change, answer, call, now_s))
                 return ()
-            return self._change_in_turn(answer, call, now_s)
+            return self._change(answer, call, now_s)
         if call.topic == HELLO and error is not None and error.errnum == errno.ENODATA:
             self._step("known")
             depth = self._queue_depth
@@ -235,23 +231,18 @@ class SchedulerSession:
             self._step("ready")
         return ()
 
-    def _change_in_turn(self, answer: Any, call: Call, now_s: float) -> Effects:
+    def _change(self, answer: Any, call: Call, now_s: float) -> Effects:
         """What a stream says; a fault in it ends the session, since what we hold would no longer be what we think."""
+        group, stream, found = call.group, self._streams[call.group], list[SessionEffect]()
         try:
-            return self._changed(call.group, answer, now_s)
+            if isinstance(answer, GroupChange):
+                stream.accept(answer)
+            change = answer if isinstance(answer, GroupChange) else stream.receive(answer)
+            if change.expiration_s is not None:
+                found.append(Log(f"resource expiration updated to {change.expiration_s:.2f}"))
+            found += self.outgoing(apply(self.scheduler, group, change, typed=stream.typed, now_s=now_s))
         except FluxschedError as fault:
             return self.end(str(fault))
-
-    def _changed(self, group: str, answer: Any, now_s: float) -> Effects:
-        stream, found = self._streams[group], list[SessionEffect]()
-        if isinstance(answer, GroupChange):
-            stream.accept(answer)
-            change = answer
-        else:
-            change = stream.receive(answer)
-        if change.expiration_s is not None:
-            found.append(Log(f"resource expiration updated to {change.expiration_s:.2f}"))
-        found += self.outgoing(apply(self.scheduler, group, change, typed=stream.typed, now_s=now_s))
         if group in self._no_grow:
             self._no_grow.discard(group)
             if not self._no_grow:
