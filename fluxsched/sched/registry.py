@@ -244,4 +244,5 @@ def policy_line(fault: BaseException) -> str | None:
 def _is_policy(file: Path) -> bool:
     if str(file).startswith("<frozen "):  # Python's own importing, between our call and the policy's first line
         return False
+    file = OURS.parent / file  # compiled code names its files from there
     return OURS not in file.parents or POLICIES in file.parents

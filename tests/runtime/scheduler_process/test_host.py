@@ -12,11 +12,10 @@ from typing import Any
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
 from fluxsched.protocol.framing.header import RESPONSE, Message, decode, make_error, make_request, make_response
-from fluxsched.protocol.messages.alloc import ANNOTATE, AllocResponse, SchedCancelRequest
+from fluxsched.protocol.messages.alloc import ANNOTATE, DENY, AllocResponse
 from fluxsched.runtime.loop.turns import SHARE_S, Timer, Turns
 from fluxsched.runtime.scheduler_process.host import KEPT_MAX, RECEIVE_MAX, SchedulerHost
 from fluxsched.runtime.scheduler_process.session import SessionState
-from fluxsched.sched.effects import Effect
 from fluxsched.sched.engine.notices import TELL_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policies.easy import Easy
@@ -37,18 +36,6 @@ class Ticking:
     def monotonic_s(self) -> float:
         self.now_s += SHARE_S
         return self.now_s
-
-
-class Recording(Scheduler):
-    """Records which jobs it was asked to cancel."""
-
-    def __init__(self, policy: Fifo) -> None:
-        super().__init__(policy)
-        self.canceled: list[int] = []
-
-    def cancel(self, jobid: int) -> list[Effect]:
-        self.canceled.append(jobid)
-        return super().cancel(jobid)
 
 
 class Wire:
@@ -79,6 +66,7 @@ class Owner(Wire):
     def __init__(self) -> None:
         super().__init__([])
         self.annotated: list[tuple[int, dict[str, Any]]] = []
+        self.denied: list[int] = []
         self.answers: list[Message] = []
 
     def send(self, frames: Sequence[bytes]) -> None:
@@ -104,6 +92,8 @@ class Owner(Wire):
                 answer = codec.unpack(message.payload, AllocResponse)
                 if answer.type == ANNOTATE:
                     self.annotated.append((answer.id, (answer.annotations or {})["sched"]))
+                elif answer.type == DENY:
+                    self.denied.append(answer.id)
 
     def put(self, message: Message) -> None:
         self.frames += pack_bundles([message])
@@ -112,23 +102,26 @@ class Owner(Wire):
         self.put(make_request(topic, codec.pack(payload)))
 
     def alloc(self, jobid: int, duration_s: float) -> None:
-        slot = {"type": "slot", "count": 4, "label": "task", "with": [{"type": "core", "count": 1}]}
-        task = {"command": ["true"], "slot": "task", "count": {"per_slot": 1}}
-        system = {"system": {"duration": duration_s}}
-        spec = {"version": 1, "resources": [slot], "tasks": [task], "attributes": system}
-        self.ask("sched.alloc", {"id": jobid, "priority": 16, "userid": 1, "t_submit": 1.0, "jobspec": spec})
+        self.ask("sched.alloc", request(jobid, duration_s=duration_s))
+
+
+def request(jobid: int, cores: int = 4, duration_s: float = 0.0) -> dict[str, Any]:
+    """An alloc request; one for more than 4 cores is denied."""
+    slot = {"type": "slot", "count": cores, "label": "task", "with": [{"type": "core", "count": 1}]}
+    task = {"command": ["true"], "slot": "task", "count": {"per_slot": 1}}
+    spec = {"version": 1, "resources": [slot], "tasks": [task], "attributes": {"system": {"duration": duration_s}}}
+    return {"id": jobid, "priority": 16, "userid": 1, "t_submit": 2000.0, "jobspec": spec}
 
 
 async def test_a_question_overtakes_a_burst_and_the_burst_keeps_its_order() -> None:
-    scheduler, wire, turns = Recording(Fifo()), Owner(), Turns(Ticking())
-    host = SchedulerHost(wire, scheduler, ("default",), turns, "me")
+    wire, turns = Owner(), Turns(Ticking())
+    host = SchedulerHost(wire, Scheduler(Fifo()), ("default",), turns, "me")
     turns.start(asyncio.get_running_loop())
     host.start()
     while host.session.state is not SessionState.READY:
         turns.wake()
         await asyncio.sleep(0)
-    canceled = scheduler.canceled
-    burst = [make_request("sched.cancel", codec.pack(SchedCancelRequest(id=jobid))) for jobid in range(BURST)]
+    burst = [make_request("sched.alloc", codec.pack(request(jobid, cores=5))) for jobid in range(BURST)]
     at = KEPT_MAX // 2
     wire.frames = pack_bundles([*burst[:at], make_request("me.ping", codec.pack({}), matchtag=7), *burst[at:]])
     turns.wake()
@@ -136,11 +129,11 @@ async def test_a_question_overtakes_a_burst_and_the_burst_keeps_its_order() -> N
         await asyncio.sleep(0)
     [answer] = wire.answers
     assert (answer.type, answer.topic, answer.matchtag, answer.errnum) == (RESPONSE, "me.ping", 7, 0)
-    assert len(canceled) < at
+    assert len(wire.denied) < at
     assert wire.frames, "no more is read than can be kept"
-    while len(canceled) < BURST:
+    while len(wire.denied) < BURST:
         await asyncio.sleep(0)
-    assert canceled == list(range(BURST))
+    assert wire.denied == list(range(BURST))
 
 
 class VirtualTime:

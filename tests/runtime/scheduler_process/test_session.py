@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from math import inf
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -35,7 +35,7 @@ from fluxsched.runtime.scheduler_process.session import (
 from fluxsched.sched.effects import Canceled, Denied, Granted
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policies.fifo import Fifo
-from fluxsched.sched.policy import PAUSE, Decision, View
+from fluxsched.sched.policy import PAUSE, Decision, Option, View
 
 EVENTS = sorted({event for row in SESSION.values() for event in row})
 NO_DATA = RPCError("no data", errno.ENODATA)
@@ -56,12 +56,15 @@ class Free:
         self.R_lite = [{"rank": ranks, "children": {"core": cores}}]
 
 
-class Paced(Fifo):
+class Paced:
     """Fifo with a pause before it decides."""
+
+    name = "paced"
+    OPTIONS: ClassVar[dict[str, Option]] = {}
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
         yield PAUSE
-        yield from super().schedule(view, now_s)
+        yield from Fifo().schedule(view, now_s)
 
 
 class Peers:
