@@ -15,7 +15,7 @@ from fluxsched.errors import InvalidValue
 _IDSET_CHARS: Final = frozenset("0123456789,-[]")
 
 
-def parse_targets(text: str, nodelist: Mapping[str, Idset], ranks: Idset) -> Idset:
+def parse_targets(text: object, nodelist: Mapping[str, Idset], ranks: Idset) -> Idset:
     """The ranks that `text` names: every rank of an idset, every rank on each host of a hostlist.
 
     `nodelist` maps each known host to its ranks, `ranks` is all that there are. Raises InvalidValue naming all unknown

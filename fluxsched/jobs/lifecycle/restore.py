@@ -30,7 +30,7 @@ class Restored(NamedTuple):
     orphans: tuple[int, ...]
 
 
-def replay(job: Job, events: Iterable[Event]) -> None:
+def replay(job: Job, events: Iterable[Any]) -> None:
     """Let stored events happen to a new job. Raises InvalidValue naming job and event that cannot be."""
     for event in events:
         try:

@@ -1,7 +1,7 @@
 """Job ids by priority: the first one in O(log n), with lazy deletion in O(1).
 
-Law: the heap may hold stale entries, the dictionary never does; an entry counts only if the dictionary holds that very
-tuple. Stale entries are removed before they outnumber the live ones by much.
+Law: the heap may hold stale entries, the dictionary never does; an entry counts only if the dictionary holds
+an equal one. Stale entries are removed before they outnumber the live ones by much.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PriorityHeap:
         heap, live = self._heap, self._live
         while heap:
             entry = heap[0]
-            if live.get(entry[1]) is entry:
+            if live.get(entry[1]) == entry:
                 return entry
             heappop(heap)
         return None
@@ -67,6 +67,6 @@ class PriorityHeap:
         live = self._live
         while True:
             entry = heappop(self._heap)
-            if live.get(entry[1]) is entry:
+            if live.get(entry[1]) == entry:
                 del live[entry[1]]
                 return entry[1]
