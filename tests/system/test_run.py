@@ -86,7 +86,7 @@ def test_environment_and_directory_are_the_submitters(site: Any, tmp_path: Path)
     assert found.out == f"none a b\n{tmp_path}\n"
     assert site("run", "sh", "-c", "echo $K2_ONE; pwd").out == f"1\n{site.directory}\n"
     found = site("run", "--cwd", "/no/such/place", "true", status=1)
-    assert found.err.endswith("the job's working directory '/no/such/place' is not there (or is no directory)\n")
+    assert found.err.endswith("the job's working directory '/no/such/place' does not exist (or is not a directory)\n")
 
 
 def test_labels_and_files(site: Any, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ class AsyncHandle(AsyncCalls):
         return self._ask(topic, payload, codec.unpack_answer, timeout_s)
 
     def call(self, topic: str, payload: Object | None = None) -> Reply[bytes | None]:
-        """The same, for the answer's payload as it came; it waits for ever."""
+        """The same, for the undecoded payload of the answer and without a timeout."""
         return self._ask(topic, payload, _raw, None)
 
     def perform(self, call: TypedCall[P, Any, Any], *args: P.args, **kwargs: P.kwargs) -> Awaitable[Any]:

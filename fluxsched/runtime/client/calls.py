@@ -64,7 +64,7 @@ class TypedCall(Generic[P, A_co, B_co]):
         return self.result(codec.unpack(payload, self.response))
 
     def timeout_of(self, arguments: Mapping[str, Any]) -> float | None:
-        """How long a call with these arguments waits for its answer (seconds); None: for ever."""
+        """How long a call with these arguments waits for its answer (seconds); None: no limit."""
         timeout_s: float | None = arguments.get("timeout_s", self.timeout_s)
         return timeout_s
 

@@ -48,7 +48,7 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[KeyChange]:
 
 
 def in_force(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration that holds once `new` was read: live keys are its own, all others are still the old ones."""
+    """The configuration in force once `new` was read: its live keys, and the old values of all others."""
     merged: dict[str, Any] = {}
     for source, live in ((new, True), (old, False)):
         for keys, value in _flat(source):
@@ -76,7 +76,7 @@ def _flat(table: Mapping[str, Any], at: Keys = ()) -> Iterator[tuple[Keys, Any]]
 
 
 def _gone(keys: Keys, after: Mapping[Keys, Any]) -> Keys:
-    """The outermost table around a key that is gone as a whole, as far as it is as live as the key."""
+    """The outermost table around a key that was removed as a whole, as long as it is as live as the key."""
     for length in range(1, len(keys)):
         table = keys[:length]
         if _is_live(table) == _is_live(keys) and not any(other[:length] == table for other in after):

@@ -1,7 +1,7 @@
 """A configuration file as an instance takes it up: all its faults in one go, also those that only the machine shows.
 
 Law: the text, the policies' files and the targets are looked at in this order, and nothing is said before all three
-were; only what is no TOML, or no file, is said alone.
+were; only a missing file or one that is not TOML is reported alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def read_site(path: Path | None, *, trying: bool = False) -> tuple[Config, list[
     """What a file says, and all that is wrong with it without looking at its targets (`build_inventory`).
 
     With `trying` its policies are also imported, each in a process of its own, which starting an instance does anyway.
-    Without a file everything has its default. Raises InvalidValue for what cannot be read or is no TOML.
+    Without a file everything has its default. Raises InvalidValue for what cannot be read or is not TOML.
     """
     if path is None:
         return Config(), []

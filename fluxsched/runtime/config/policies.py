@@ -1,6 +1,6 @@
 """Which policy orders which queue, as texts, before any scheduler starts.
 
-Law: only what the words alone say is judged, and no code of a plugin is run: that is for its own process to do. A queue
+Law: only the specification itself is checked, and no code of a plugin is run: its own process does that. A queue
 has the policy that its scheduler's own words give it, else that of its configuration, else its scheduler's.
 """
 
@@ -26,7 +26,7 @@ from fluxsched.sched.registry import (
 
 
 def check_policy(spec: str) -> None:
-    """Raises InvalidValue for words that name no policy, and for options that a policy of ours does not have."""
+    """Raises InvalidValue for an unknown policy, and for options that a built-in policy does not have."""
     name, options = parse_spec(spec)
     if name in OWN:
         make(name, options)

@@ -1,4 +1,4 @@
-"""Which policies there are, for people who choose one: `fluxsched policy list`, and the shell that completes a name.
+"""The available policies, for `fluxsched policy list` and for completion of names in a shell.
 
 Law: it answers at once, so it imports neither the simulator nor an instance; and whatever an installed package does
 when it is imported, the list is made. So those that are not ours are looked at in processes of their own:

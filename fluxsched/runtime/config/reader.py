@@ -74,7 +74,7 @@ def load_config(path: Path) -> Config:
 
 
 def read_file(path: Path) -> tuple[Config, list[TomlFault]]:
-    """`read_config` of a file. Raises InvalidValue for one that cannot be read or is no TOML."""
+    """`read_config` of a file. Raises InvalidValue for one that cannot be read or is not TOML."""
     return read_config(read_text(path, "configuration", CONFIG_BYTES_MAX), str(path))
 
 
@@ -88,7 +88,7 @@ def parse_config(text: str, name: str) -> Config:
 def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
     """What a text says as far as it can be understood, and all that is wrong with it.
 
-    Raises InvalidValue for what is no TOML at all.
+    Raises InvalidValue for what is not TOML at all.
     """
     document = Document(text, name)
     root = document.root
@@ -175,7 +175,7 @@ def _entry(table: TomlTable) -> HostEntry:
     properties = table.texts("properties", check_property)
     amounts = table.amounts("amounts")
     if not any(key in table for key in ("cores", "gpus", "properties", "amounts")):
-        table.fault(None, "has none of cores, gpus, properties and amounts: it says nothing of its hosts")
+        table.fault(None, "has none of cores, gpus, properties and amounts: it says nothing about its hosts")
     table.done()
     return HostEntry(hosts or "", cores or "", gpus or "", properties, amounts)
 

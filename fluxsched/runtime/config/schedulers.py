@@ -1,6 +1,6 @@
 """`[[scheduler]]` of a configuration: which scheduler modules an instance starts, and what they serve.
 
-Law: what the words alone say is judged here, down to the options of our own policies; no code of a plugin is run.
+Law: only the specification itself is checked here, down to the options of built-in policies; no plugin code is run.
 """
 
 from __future__ import annotations
@@ -104,6 +104,6 @@ def check_group(table: TomlTable, key: str | None, group: str, groups: set[str])
 
 
 def check_name(name: str) -> None:
-    """Raises InvalidValue for what is no name of a queue or a module."""
+    """Raises InvalidValue for a name that is neither a queue's nor a module's."""
     if not _NAME.fullmatch(name):
         raise InvalidValue(f"name {name!r} must be at most 64 letters, digits, '.', '_' and '-', the first no sign")

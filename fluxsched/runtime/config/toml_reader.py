@@ -143,7 +143,7 @@ class TomlTable:
         value = self._get(key, str, int, float)
         if value is None or (isinstance(value, float) and not math.isfinite(value)):
             if value is not None:
-                self.fault(key, f"{value} is no duration: write 'infinity' or a text such as '1.5h'")
+                self.fault(key, f"{value} is not a duration: write 'infinity' or a text such as '1.5h'")
             return None
         try:
             return parse_duration(value)
@@ -230,7 +230,7 @@ def _load(text: str, name: str) -> dict[str, Any]:
         raise LimitExceeded(f"{name} is nested too deeply to be read") from None
     except InvalidValue:
         raise
-    except ValueError:  # int() takes 4,300 digits (sys.set_int_max_str_digits), and says nothing of where
+    except ValueError:  # int() takes 4,300 digits (sys.set_int_max_str_digits), and does not say where
         found = _HUGE.search(text)
         line = text.count("\n", 0, found.start() if found else len(text)) + 1
         raise LimitExceeded(f"{name}:{line}: a number of thousands of digits: the largest is 2**63 - 1") from None

@@ -37,13 +37,13 @@ class JobLaunch(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Where an executor reports to; each is called in a turn."""
+    """The callbacks to which an executor reports; each is called in a turn."""
 
     started: Callable[[int], None]
     finished: Callable[[int, int, dict[str, Any] | None], None]
-    """(jobid, wait status, what it used if that was measured): nothing of the job is alive any more."""
+    """(jobid, wait status, what it used if that was measured): no process of the job is left."""
     failed: Callable[[int, str], None]
-    """(jobid, note): the job could not be started; nothing of it is alive."""
+    """(jobid, note): the job could not be started; it has no process."""
     record: Callable[[int, object | None, Callable[[], None]], None]
     """(jobid, processes or None, then): keep what identifies the processes, call `then` once it is on disk."""
     raised: Callable[[int, str, str], None]

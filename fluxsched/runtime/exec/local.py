@@ -224,7 +224,7 @@ class LocalExecutor:
         self._reports.finished(jobid, run.status, run.meter.total(len(run.gate.pids)))
 
     def _survives(self, run: JobProcesses) -> bool:
-        """Whether anybody of a reaped job is alive; strays are killed on the way, group members have been."""
+        """Whether a process of a reaped job is left; strays are killed here, group members have been."""
         pgid = run.gate.pgid
         if procs.group_living(pgid):
             return True
@@ -289,7 +289,7 @@ def _directory(cwd: str | None) -> str | None:
         return None
     path = os.path.abspath(cwd)
     if not os.path.isdir(system_bytes(path)):
-        raise Refused(f"the job's working directory {cwd!r} is not there (or is no directory)")
+        raise Refused(f"the job's working directory {cwd!r} does not exist (or is not a directory)")
     return path
 
 

@@ -71,7 +71,7 @@ def taskmap(counts: Iterable[int]) -> list[list[int]]:
 
 
 def exec_events(jobid: int, events: Iterable[Event], record: Callable[[], Mapping[str, Any]]) -> Iterator[Event]:
-    """The execution log that goes with these events of a job; `record` is asked once it has started."""
+    """The execution log for these events of a job; `record` is called once it has started."""
     service = task_service(jobid)
     for one in own_events(events):
         at_s, name = one["timestamp"], one["name"]
@@ -148,7 +148,7 @@ def _lines(data: bytes) -> list[bytes]:
 
 
 def _encoded(data: bytes) -> dict[str, str]:
-    """Text as text, anything else in base64 (a NUL is no text to clients in C)."""
+    """Text as text, anything else in base64 (to clients in C a NUL is not text)."""
     if NUL not in data:
         try:
             return {"data": data.decode()}

@@ -1,7 +1,7 @@
 """The initial program: the command or shell that `fluxsched start` runs inside an instance, and its end.
 
 Law: when the instance is stopped first, the program's whole session ends with it: the program, what descends from
-it, and what it orphaned, which became ours (exec/strays.py). What left for a session of its own (`setsid`, a daemon)
+it, and what it orphaned, which became ours (exec/strays.py). What started a session of its own (`setsid`, a daemon)
 is left alone. The program remains in our process group, so that a terminal's signals and job control reach it.
 """
 

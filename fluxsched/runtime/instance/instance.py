@@ -228,7 +228,7 @@ class Instance:
 
     @uncollected()
     def _restore(self, restored: StoredState) -> None:
-        """Make the dead instance's state ours: nothing of a job may live before its targets count as free."""
+        """Make the dead instance's state ours: no process of a job may be left before its targets count as free."""
         notes = clear_orphans(restored.processes, ORPHANS_S)
         effects, manager, now_s = self.effects, self.effects.manager, self.settings.clock.wall_s()
         self.turns.wall_s = now_s  # what happens before the first turn is not older than the start

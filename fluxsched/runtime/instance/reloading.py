@@ -53,7 +53,7 @@ class Reloading:
 
     def _request(self, request: RpcRequest) -> None:
         if not self._name:
-            raise Refused("this instance was started without --config: there is no file to be read again", errno.ENOENT)
+            raise Refused("this instance was started without --config: there is no file to read again", errno.ENOENT)
         self._resource.reload(request, ReloadRequest())
 
     def read(self, wanted: ReloadRequest) -> tuple[Sources, Callable[[], ConfigReloadResponse]]:
@@ -77,7 +77,7 @@ class Reloading:
                 self._modules.reconfigure(config.queues),
             )
             for change in found:
-                log.info("%s changed%s", change.key, "" if change.is_live else ": it holds from the next start on")
+                log.info("%s changed%s", change.key, "" if change.is_live else ": it applies from the next start on")
             return answer
 
         return sources, take_up

@@ -142,7 +142,7 @@ def _own(path: Path) -> int:
 def _remove_if_dead(path: Path) -> None:
     try:
         fd = os.open(path / OWNER_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:  # being made, or gone, or none of ours
+    except OSError:  # being made, or gone, or not an instance's
         return
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -16,7 +16,7 @@ END_JOBS_S = 15.0
 
 
 async def until(turns: Turns, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
-    """Whether `condition` came true within `timeout_s` (None: wait for ever)."""
+    """Whether `condition` came true within `timeout_s` (None: no limit)."""
     begin_s = turns.clock.monotonic_s()
     while not condition():
         if timeout_s is not None and turns.clock.monotonic_s() - begin_s > timeout_s:

@@ -1,4 +1,4 @@
-"""What is wrong with the words of `fluxsched start`, found before anything starts."""
+"""Checks the arguments of `fluxsched start` before anything starts."""
 
 from __future__ import annotations
 

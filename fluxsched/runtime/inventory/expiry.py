@@ -1,6 +1,7 @@
 """An R whose time is over (RFC 20, `expiration`) is refused before anything starts or is replaced.
 
-Law: nothing is ever scheduled on expired resources, so an instance that took them would look alive and run no job.
+Law: nothing is ever scheduled on expired resources, so an instance that accepted them would look healthy and run no
+job.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def _of_config(config: Config, enclosing: ResourceSet | None, topology: Callable
 def fake_resources(spec: str) -> ResourceSet:
     """R of made-up targets: `1000x64+4` is 1,000 hosts, fake[0-999], each of 64 cores and 4 GPUs.
 
-    Raises InvalidValue for what is no such text, LimitExceeded naming the number that is out of range.
+    Raises InvalidValue for any other text, LimitExceeded naming the number that is out of range.
     """
     match = _FAKE.fullmatch(spec)
     if match is None:

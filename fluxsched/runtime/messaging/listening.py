@@ -17,7 +17,7 @@ from fluxsched.transport.zeromq import ZmqServer
 
 LOCAL_SCHEME, TCP_SCHEME = "local://", "tcp://"
 OWNER_MODE, GUESTS_MODE = 0o600, 0o666
-"""Of a socket's file: Linux asks for write permission of who connects."""
+"""Of a socket's file: Linux requires write permission to connect."""
 
 
 def local_uri(run_directory: Path) -> str:

@@ -13,7 +13,7 @@ from fluxsched.protocol.framing.header import RESPONSE, Message
 from fluxsched.runtime.messaging.peers import Peer
 
 Answered = Callable[[Message | None], None]
-"""Takes the response to a call of ours; None when the peer was lost before it answered."""
+"""Takes the response to a call of the instance; None when the peer was lost before it answered."""
 
 TAG_MAX = 0x7FFFFFFF
 
@@ -51,7 +51,7 @@ class OutgoingCalls:
         return [call.answered for call in self._taken(lambda call: call.peer is peer)]
 
     def give_up(self, peer: Peer, errnum: int, text: str) -> None:
-        """Answer all questions to `peer` that are open with an error of ours."""
+        """Answer all questions to `peer` that are open with an error of the instance."""
         for call in self._taken(lambda call: call.peer is peer and call.is_question):
             call.answered(Message(RESPONSE, call.topic, text.encode(), aux1=errnum))
 

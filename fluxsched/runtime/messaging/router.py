@@ -332,7 +332,7 @@ class Router:
 
     def _cancel(self, request: RpcRequest) -> None:
         stream = request.peer.streams.get(request.payload(CancelRequest).matchtag)
-        request.respond()  # to those who want to know; RFC 6 sends a cancel with NORESPONSE
+        request.respond()  # if a response is wanted; RFC 6 sends a cancel with NORESPONSE
         if stream is not None and stream.topic == request.topic.removesuffix("-cancel"):
             self.end_stream(stream)
 

@@ -14,7 +14,7 @@ def read_text(path: Path, what: str, limit_bytes: int) -> str:
             data = file.read(limit_bytes + 1)
     except OSError as fault:
         raise InvalidValue(f"{what} {path} cannot be read: {fault.strerror}", fault.errno) from fault
-    except ValueError as fault:  # what is no path of any file: it holds a NUL, or half a surrogate pair
+    except ValueError as fault:  # not a possible path: it holds a NUL, or half a surrogate pair
         raise InvalidValue(f"{what} {str(path)!r} cannot be read: {fault}") from None
     if len(data) > limit_bytes:
         raise LimitExceeded(f"{what} {path} is longer than the limit of {limit_bytes} bytes")

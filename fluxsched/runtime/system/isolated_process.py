@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from fluxsched.core.waitstatus import signal_name
 
 LINE_BYTES_MAX = 1 << 20
-"""A line of ours has some hundred bytes; what is longer is not ours."""
+"""Expected lines have some hundred bytes; anything longer comes from foreign code."""
 
 LEAVING_S = 2.0
 """How long a process may take to be gone once it has closed its end of the pipe (seconds)."""

@@ -47,7 +47,7 @@ def logs_directory(statedir: Path | None = None) -> Path:
 def keep_log(begun: ExitStack, run_directory: Path, statedir: Path | None, now_s: float) -> None:
     """Begin the log of this instance, at `run_directory / LOG_NAME`, and make room for it by removing the oldest.
 
-    `begun` gives its lock back. Where there is no place to keep it, it goes with the run directory.
+    `begun` releases its lock. Where there is no place to keep it, it is removed with the run directory.
     """
     unique = run_directory.name.rpartition("-")[2]  # a program may start several in one second
     name = f"{datetime.fromtimestamp(now_s):%Y%m%d-%H%M%S}-{os.getpid()}-{unique}.log"

@@ -55,10 +55,10 @@ def live_uris() -> list[str]:
 
 
 def find_uri(uri: str | None = None, *, only: bool = False) -> str:
-    """The instance to talk to: `uri`, else FLUXSCHED_URI, else this user's newest live instance that is no job.
+    """The instance to talk to: `uri`, else FLUXSCHED_URI, else this user's newest live instance that is not a job.
 
     `only`: a caller that is about to change something must not guess. Raises Refused naming all, if there are several,
-    and InvalidValue for an address that is no text.
+    and InvalidValue for an address that is not text.
     """
     if uri or (uri := os.environ.get(URI_VARIABLE)):
         if not is_text(uri):

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 GC_THRESHOLDS = (20_000, 1_000_000)
 """New objects before a collection, and how many of these before the older ones are looked through, too. New ones take
-6 ms. What survives is jobs, perhaps millions, which would stop all for seconds; and nothing of ours makes cycles."""
+6 ms. What survives are jobs, perhaps millions, whose collection would take seconds; and our objects make no cycles."""
 SWITCH_S = 0.001
 """How long the loop may keep the writer thread waiting for the interpreter (seconds): a transaction asks for it a dozen
 times, and every answer waits for a transaction. With Python's 5 ms they take several times as long under load."""

@@ -34,14 +34,16 @@ def level_here() -> int:
 
 
 def temporary_directory() -> str:
-    """Where temporary files of instances are. A job's TMPDIR goes with the job: an instance inside it is not there."""
+    """Where temporary files of instances are. A job's TMPDIR is removed with the job, so an instance inside it does not
+    use it.
+    """
     return os.environ.get(TEMPORARY_VARIABLE) or tempfile.gettempdir()
 
 
 def base_directory() -> Path:
     """The directory below which this user's run directories are made.
 
-    Inside an instance it is that instance's: a job may have a temporary directory of its own, which goes with it.
+    Inside an instance it is that instance's: a job may have a temporary directory of its own, which is removed with it.
     """
     enclosing = _beside(os.environ.get(URI_VARIABLE, "")) if level_here() else None
     if enclosing is not None:

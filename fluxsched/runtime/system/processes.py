@@ -90,7 +90,7 @@ def job_path(jobid: int, enclosing: str = "") -> str:
 
 
 def path_of(pid: int) -> str | None:
-    """The job path that a process was started with, None if it has none or is not ours to look into."""
+    """The job path that a process was started with, None if it has none or we may not read it."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             variables = file.read().split(b"\0")

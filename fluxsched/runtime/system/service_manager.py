@@ -1,6 +1,6 @@
-"""Telling a service manager (systemd) how the instance is: sd_notify(3), a datagram to the socket it names.
+"""Notifies a service manager (systemd) of the state of the instance: sd_notify(3), a datagram to the socket it names.
 
-Law: the socket is ours alone. Jobs must not find it in their environment, or any of them could say that we are ready.
+Law: jobs must not find the socket in their environment, or any of them could report that the instance is ready.
 """
 
 from __future__ import annotations

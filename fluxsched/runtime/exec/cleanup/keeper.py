@@ -27,7 +27,7 @@ from fluxsched.runtime.system.log import logger
 log = logger("keeper")
 
 RESTART_S = 1.0
-"""Time before a keeper that has ended is replaced (seconds): one that cannot live must not cost a processor."""
+"""Time before a keeper that has ended is replaced (seconds): one that cannot run must not use up a processor."""
 RecordProcesses = Callable[[int, object | None, Callable[[], None]], None]
 
 
@@ -94,7 +94,7 @@ class Keeper:
                 process.stdin.close()
 
     def close(self) -> None:
-        """Tasks have ended: the keeper goes without a word."""
+        """Tasks have ended: stop the keeper silently."""
         self._closed = True
         if self._watch is not None:
             self._watch.close()

@@ -4,8 +4,8 @@
 
 Law: it needs nothing of the living instance but the pipe, whose end is the instance's death by whatever means, and does
 nothing before that. Until then it is a bare interpreter that has imported neither fluxsched nor anything else, for
-there is one of it for each instance. It heeds no signal but SIGKILL: the end of the pipe ends it, too. It inherits the
-lock on the run directory, so that no sweep takes the records away before they are read.
+there is one of it for each instance. It ignores all signals but SIGKILL; the end of the pipe ends it, too. It inherits
+the lock on the run directory, so that no sweep takes the records away before they are read.
 """
 
 import os

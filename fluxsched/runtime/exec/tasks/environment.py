@@ -1,7 +1,7 @@
 """What a task finds in its environment, in the bytes that the kernel takes.
 
 Law: first the variables of the jobspec, then what the instance adds, then what makes a task know itself (FLUX_...); the
-later wins, so that no jobspec can pretend to be another job. Nothing of the instance's own environment gets in: a
+later wins, so that no jobspec can impersonate another job. Nothing of the instance's own environment gets in: a
 variable that the submitter removed stays removed, and a jobspec without an environment has none, as in Flux.
 """
 
@@ -33,7 +33,7 @@ NO_GPUS = b"-1"
 def system_bytes(text: str) -> bytes:
     """UTF-8, with what Python smuggled in as lone surrogates as the bytes it was.
 
-    Raises InvalidValue for other lone surrogates: they are no text at all.
+    Raises InvalidValue for other lone surrogates: they are not text.
     """
     try:
         return text.encode("utf-8", "surrogateescape")
@@ -64,7 +64,7 @@ Templates = Mapping[bytes, str]
 
 
 def own_templates(job: JobLaunch, common: Mapping[bytes, bytes]) -> Templates:
-    """The values with tags that are in the job's environment: those that nothing of ours has replaced."""
+    """The values with tags that are in the job's environment: those that the instance has not replaced."""
     found = {system_bytes(name): value for name, value in job.jobspec.templates.items()}
     return {name: value for name, value in found.items() if common.get(name) == system_bytes(value)}
 

@@ -1,9 +1,9 @@
 """Tasks that exist but do not run yet: a small shell each, waiting at a pipe until the gate opens.
 
-Law: nothing of the user's runs before `open`. The instance holds the only writing end, so that its death, by
-whatever means, is end-of-file for the waiting shells, and they leave unrun. Tasks that read a file wait at one pipe
-together; else each waits at its own, which is its standard input from then on: a shell's `read` takes the line that
-opens the gate and no byte more. All tasks are one process group, whose number is the first task's process id. What
+Law: no code of the user runs before `open`. The instance holds the only writing end, so that its death, by whatever
+means, is end-of-file for the waiting shells, and they exit without running anything. Tasks that read a file wait at one
+pipe together; else each waits at its own, which is its standard input from then on: a shell's `read` takes the line
+that opens the gate and no byte more. All tasks are one process group, whose number is the first task's process id. What
 the shell cannot pass on, variables whose names are no shell names, is handed over by env(1).
 """
 
@@ -92,7 +92,7 @@ class Gate:
 
     def spawn(self, environment: Mapping[bytes, bytes], odd: Sequence[bytes], *more: tuple[int, int]) -> int:
         """One more waiting task; its process id. `odd` is what `odd_names` says of its environment; `more` descriptors
-        are handed over as (ours, what it is there).
+        are handed over as (our descriptor, the task's).
         """
         stdout, stderr = self._streams.of(len(self.pids))
         if self._own:
@@ -117,7 +117,7 @@ class Gate:
         return pid
 
     def say(self, text: str) -> None:
-        """A line of ours in the job's stderr."""
+        """Write a message of the instance to the job's stderr."""
         self._streams.say(text)
 
     def complete(self) -> None:

@@ -16,7 +16,7 @@ from fluxsched.core.resources import Children, ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 TASKS_JOB_MAX = 4096
-"""Tasks of one job: all of them run on this machine, and beyond this a mistyped number is likelier than a wish. The
+"""Tasks of one job: all of them run on this machine, and beyond this a typing error is likelier than intent. The
 gate's pipe takes a byte a task and is never smaller than this."""
 
 

@@ -60,7 +60,7 @@ class Streams:
         return stdout, self._descriptor("stderr", task, stdout)
 
     def say(self, text: str) -> None:
-        """A line of ours in the stderr of the first task."""
+        """Write a message of the instance to the stderr of the first task."""
         with contextlib.suppress(OSError, FluxschedError):
             os.write(self.of(0)[1], f"fluxsched: {text}\n".encode())
 

@@ -1,7 +1,7 @@
 """What the tasks of a job run, and the files that its jobspec brings along.
 
-Law: a job's own files are written to its temporary directory (`tmpdir`) before any task is spawned, and go with that. A
-nested instance (`core.nested`) is one task of ours with all that R gives, whatever number of slots it was asked for in:
+Law: a job's own files are written to its temporary directory (`tmpdir`) before any task is spawned, and are removed
+with it. A nested instance (`core.nested`) is one task with all resources of R, whatever number of slots was requested:
 this program in the place of the `flux broker` that its command names.
 """
 

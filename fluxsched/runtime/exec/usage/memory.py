@@ -29,7 +29,7 @@ SAMPLE_S = 1.0
 PIECE = 64
 """Processes looked at in one go: about a millisecond."""
 PROCESSES_MAX = 1 << 16
-"""Processes of one job that are looked at: what forks without end is not followed for ever."""
+"""Processes of one job that are looked at: a fork bomb is not followed without end."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _KIB = 1024
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
@@ -43,7 +43,7 @@ class Guarded(NamedTuple):
     """Its tasks."""
     limit_bytes: int
     left: Callable[[], Iterable[int]]
-    """Processes of the job that are no descendants of its tasks any more."""
+    """Processes of the job that no longer descend from its tasks."""
 
 
 def limit_of(jobspec: Jobspec, resources: ResourceSet) -> int | None:

@@ -7,7 +7,7 @@ Law: only what has served its groups before is started again; one that never cam
 never touched: running jobs continue, and the next scheduler of the group learns of them by hello.
 
 Every LOOK_S each module is asked whether it is there (`NAME.ping` without payload), and answers between two slices of a
-pass. Silence counts only from there; a pass may take as long as it likes as long as the policy yields.
+pass. Silence counts only from there; a pass may take any time as long as the policy yields.
 """
 
 from __future__ import annotations
