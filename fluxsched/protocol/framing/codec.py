@@ -18,6 +18,9 @@ from fluxsched.errors import InvalidValue, RemoteProtocolError
 DEPTH_MAX = 64
 """Most containers inside one another: jobspecs need about ten, and recursive readers behind us stay safe."""
 
+SHALLOW_LEVELS: Final = 6
+"""Levels of an object that `QuickReader` knows: R without `scheduling` has five, and each level doubles the decoder."""
+
 SHOWN_CHARS: Final = 80
 """How much of a text that cannot be sent an error repeats."""
 
@@ -120,6 +123,28 @@ def retyped(kind: type[msgspec.Struct], field: str, type_: Any) -> Any:
             options["default_factory"] = one.default_factory
         fields.append((one.name, type_ if one.name == field else one.type, msgspec.field(**options)))
     return msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True)
+
+
+class QuickReader:
+    """`unpack` for a class whose one open field is an object that mostly is not deep, such as R.
+
+    The decoder itself checks SHALLOW_LEVELS levels, at no cost; what is deeper, or wrong, `unpack` judges.
+    """
+
+    def __init__(self, kind: type[msgspec.Struct], field: str) -> None:
+        scalar: Any = str | int | float | bool | None
+        shallow: Any = scalar
+        for _ in range(SHALLOW_LEVELS):
+            shallow = scalar | list[shallow] | dict[str, shallow]
+        self._kind = kind
+        self._decode = msgspec.msgpack.Decoder(retyped(kind, field, dict[str, shallow] | None)).decode
+
+    def read(self, data: bytes | None) -> Any:
+        """The value that this payload is. Raises RemoteProtocolError naming the part that is wrong."""
+        try:
+            return self._decode(data or _EMPTY_MAP)
+        except (RecursionError, UnicodeDecodeError, msgspec.MsgspecError):
+            return unpack(data, self._kind)
 
 
 @cache

@@ -36,6 +36,28 @@ def test_depth_up_to_the_limit_passes():
         codec.unpack(msgpack.packb({"jobspec": _nested(fits + 1)}), jobs.SubmitRequest)
 
 
+@pytest.mark.parametrize(
+    "resources",
+    [
+        None, {}, {"a": [{"b": {"c": [1, 1.5, True, None, "x"]}}]}, _nested(codec.SHALLOW_LEVELS),
+        {1: 2}, {"a": [b"x"]}, {"a": {"b": {2.5: 1}}}, _nested(codec.DEPTH_MAX), {"a": "x" * 1000}, [], 7,
+    ],
+)  # fmt: skip
+def test_the_quick_reader_reads_and_refuses_what_unpack_does(resources):
+    def outcome(read):
+        try:
+            found = read(msgpack.packb({"id": 7, "type": 0, "R": resources}))
+        except RemoteProtocolError as fault:
+            return str(fault)
+        return found.id, found.R
+
+    quick = codec.QuickReader(alloc.AllocResponse, "R").read
+    assert outcome(quick) == outcome(lambda data: codec.unpack(data, alloc.AllocResponse))
+    for data in (b"", b"\x81", b"\x81\xa1R\x81\xa1x\xa1\xff", b"\x81\xa1R" + b"\x91" * 100_000 + b"\xc0"):
+        with pytest.raises(RemoteProtocolError):
+            quick(data)
+
+
 @pytest.mark.parametrize("levels", [1_000, sys.getrecursionlimit(), 100_000])
 def test_depth_bombs_are_refused(levels):
     bomb = b"\x81\xa7jobspec" + b"\x81\xa1x" * levels + b"\xc0"

@@ -28,7 +28,7 @@ ANNOTATIONS_KEPT = 4096
 """Annotations that are remembered: jobs that wait for the same, or ran on the same cores, share them (2 MiB)."""
 ANNOTATIONS_BYTES_MAX = 256
 """Longer ones are one job's own."""
-ANSWER = codec.with_raw(msg.AllocResponse, "annotations")
+ANSWER = codec.QuickReader(codec.with_raw(msg.AllocResponse, "annotations"), "R")
 
 
 class SchedulingService:
@@ -124,7 +124,7 @@ class SchedulingService:
             raise FluxschedError(f"error answer {message.errnum}: {text}", message.errnum)
         if peer not in self._groups:
             raise RemoteProtocolError("an answer of a peer that has not said hello")
-        answer = codec.unpack(message.payload, ANSWER)
+        answer = ANSWER.read(message.payload)
         manager, now_s = self._effects.manager, self._effects.now_s
         annotations = self.annotations.read(answer.annotations) if answer.annotations is not None else None
         if answer.type == msg.SUCCESS:
