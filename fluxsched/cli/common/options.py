@@ -321,7 +321,7 @@ class JobIdType(Converted):
 
 STATE_DIRECTORY = StateDirectory()
 FSD = Converted("fsd", _duration)
-TIME_LIMIT = Converted("time limit", _time_limit)
+LIMIT_FSD = Converted("time limit", _time_limit)
 JOBID = JobIdType("jobid", parse_jobid)
 URGENCY = Converted("urgency", _urgency)
 SIGNAL = Converted("signal", _signal)

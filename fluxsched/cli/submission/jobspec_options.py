@@ -12,7 +12,7 @@ import click
 
 from fluxsched.cli.common import complete
 from fluxsched.cli.common.base import warn
-from fluxsched.cli.common.options import TIME_LIMIT, URGENCY, Converted, Whole
+from fluxsched.cli.common.options import LIMIT_FSD, URGENCY, Converted, Whole
 from fluxsched.cli.common.values import parse_value, read_text
 from fluxsched.cli.submission.environment import all_rules, split_templates, submitted_environment
 from fluxsched.core.amounts import check_kind, parse_amount
@@ -142,7 +142,7 @@ _JOB_OPTIONS = (
                  type=Converted("request", parse_request),
                  help="Countable resources: memory=4GiB for each task, scratch=1TB/node, matlab=1/job."),
     click.option("-x", "--exclusive", is_flag=True, help="Whole nodes, not shared with other jobs."),
-    click.option("-t", "--time-limit", type=TIME_LIMIT, metavar="MINUTES|FSD", default=0.0,
+    click.option("-t", "--time-limit", type=LIMIT_FSD, metavar="MINUTES|FSD", default=0.0,
                  help="Time limit: minutes, or with a unit, such as 30s, 1.5h."),
     click.option("-q", "--queue", metavar="NAME", shell_complete=complete.queues, help="The queue to submit to."),
     click.option("--urgency", type=URGENCY, metavar="N", default=16, help="0-31, hold, default or expedite."),

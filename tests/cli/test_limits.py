@@ -1,0 +1,86 @@
+"""The limits of the command line, each reached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from fluxsched.cli.common import base, complete
+from fluxsched.cli.common.options import SENT_ID_MAX, UNKNOWN_NAMED_MAX, parse_jobid
+from fluxsched.cli.instance.commands import PAD_BYTES_MAX
+from fluxsched.cli.instance.config import VALUE_CHARS_MAX
+from fluxsched.cli.main import main
+from fluxsched.cli.resource import admin
+from fluxsched.cli.resource.admin import JOBS_SHOWN_MAX
+from fluxsched.cli.submission.jobspec_options import BEGIN_MAX_S
+from fluxsched.doctor import directories
+from fluxsched.errors import LimitExceeded
+
+
+def test_the_highest_job_id_that_is_sent() -> None:
+    assert parse_jobid(str(SENT_ID_MAX)) == SENT_ID_MAX
+    with pytest.raises(LimitExceeded, match="job ids are below 2"):
+        parse_jobid(str(SENT_ID_MAX + 1))
+
+
+def test_an_error_names_so_many_unknown_words(cli: Any) -> None:
+    words = [f"word{n}" for n in range(UNKNOWN_NAMED_MAX + 1)]
+    error = cli("resource", "list", "-s", ",".join(words)).err
+    assert (words[-2] in error, words[-1] in error) == (True, False)
+
+
+def test_the_latest_begin_time(cli: Any) -> None:
+    def dry(begin_s: float) -> tuple[int, bool]:
+        done = cli("submit", "--dry-run", f"--begin-time={begin_s:.0f}", "true")
+        return done.code, "after the year 9999" in done.err
+
+    assert (dry(BEGIN_MAX_S), dry(BEGIN_MAX_S + 1)) == ((0, False), (2, True))
+
+
+def test_the_largest_padding(cli: Any) -> None:
+    assert cli("ping", "--pad", str(PAD_BYTES_MAX + 1)).code == 2
+
+
+def test_a_long_value_of_the_configuration_is_not_printed(cli: Any) -> None:
+    def reload(text: str) -> str:
+        change = {"key": "resource.path", "new": text}
+        answer = {"changed": [change], "restart": [], "modules": []}
+        out: str = cli("config", "reload", answers={"config.reload": answer}).out
+        return out
+
+    assert "has changed" not in reload("x" * (VALUE_CHARS_MAX - 2))
+    assert reload("x" * (VALUE_CHARS_MAX - 1)) == "resource.path has changed\n"
+
+
+def test_jobs_that_would_end_are_named_up_to_a_limit(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = {"rank": "0", "children": {"core": "0"}}
+    execution = {"R_lite": [entry], "starttime": 0.0, "expiration": 0.0, "nodelist": ["a"]}
+    handle = fake({
+        "resource.status": {"R": {"version": 1, "execution": execution}, "exclude": "0"},
+        "job-manager.list": {"jobs": [{"id": n + 1, "name": f"n{n}", "ranks": "0"} for n in range(JOBS_SHOWN_MAX + 2)]},
+    })  # fmt: skip
+    said: list[str] = []
+    monkeypatch.setattr(admin.stdio, "say", said.append)
+    monkeypatch.setattr(admin.click, "confirm", lambda text, err: True)
+    admin._confirm(handle, "0")
+    assert (len(said), said[-1]) == (JOBS_SHOWN_MAX + 2, "  and 2 more")
+
+
+def test_completion_offers_up_to_a_limit(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(complete, "OFFERED_MAX", 2)
+    handle = fake({"job-manager.queue-list": {"queues": ["q1", "q2", "q3"]}})
+    found = ShellComplete(main, {"obj": lambda uri: handle}, "fluxsched", "_X").get_completions(["jobs", "-q"], "q")
+    assert [item.value for item in found] == ["q1", "q2"]
+
+
+def test_a_path_in_an_error_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "PATH_MAX", 3)
+    assert base._os_text(FileNotFoundError(2, "No such file", "abcdef")) == "abc: No such file"
+
+
+def test_doctor_warns_of_a_skewed_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert directories._clock().state == "ok"
+    monkeypatch.setattr(directories, "SKEW_MAX_S", -1.0)
+    assert directories._clock().state == "warn"
