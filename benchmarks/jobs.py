@@ -142,7 +142,7 @@ async def fill(uri: str, jobs: int, specs: Jobspecs) -> float:
 
 
 def probe(uri: str, results: Connection) -> None:
-    """Another client in a process of its own, until it is told to end: how long its calls take."""
+    """Another client in a process of its own, until it is stopped: how long its calls take."""
     with fluxsched.connect_sync(uri) as h:
         calls: list[tuple[str, str, dict[str, Any]]] = [
             ("ping", "instance.ping", {}),

@@ -86,14 +86,14 @@ class Kill(msgspec.Struct, frozen=True, gc=False):
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
-    """The job now holds these targets; tell the resource module at once."""
+    """The job now holds these targets; to be reported to the resource module at once."""
 
     jobid: int
     ranks: Idset
 
 
 class Unheld(msgspec.Struct, frozen=True, gc=False):
-    """The job no longer holds these targets; tell the resource module after commit."""
+    """The job no longer holds these targets; to be reported to the resource module after commit."""
 
     jobid: int
     ranks: Idset

@@ -211,7 +211,7 @@ def test_queue_stop_nosuch_is_refused_and_the_queue_is_stopped_and_disabled(site
     jobid = site.submit("true")
     assert why(site, jobid) == "SCHED: the queue is stopped: for lunch"
     site("queue", "disable", "-m", "closed for today")
-    assert site("submit", "true", status=1).err == "fluxsched: submit: the queue takes no jobs: closed for today\n"
+    assert site("submit", "true", status=1).err == "fluxsched: submit: the queue accepts no jobs: closed for today\n"
     assert site("queue", "list", "-n", "-o", "{enabled} {started} {reason}").word == "✗ ✗ closed for today; for lunch"
     site("queue", "enable")
     site("queue", "start")

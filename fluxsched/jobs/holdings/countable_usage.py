@@ -1,6 +1,6 @@
-"""How much of what is counted jobs hold, on each target and of what the instance has once.
+"""How much of countable resources jobs hold, on each target and of those that the instance has once.
 
-Law: an amount is fungible, so it is a sum and belongs to nobody by name; what nobody holds is not recorded.
+Law: an amount is fungible, so it is only a sum, whoever holds it; what is not held is not recorded.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class CountableUsage:
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def add(self, ranks: Iterable[int], amounts: Amounts) -> None:
-        """So much more is held on each of these ranks."""
+        """Count amounts as held on each of these ranks."""
         for rank in ranks if amounts else ():
             self._on[rank] = total(self._on.get(rank, ()), amounts)
 
     def give(self, ranks: Iterable[int], amounts: Amounts) -> None:
-        """So much less is held on each of these ranks."""
+        """Count amounts as released on each of these ranks."""
         for rank in ranks:
             left = less(self._on.pop(rank, ()), amounts)
             if left:
@@ -51,7 +51,7 @@ class CountableUsage:
     def lacking(
         self, asked: Iterable[tuple[Iterable[int], Amounts]], shared: Amounts, there: ResourceSet
     ) -> list[str]:
-        """What of a grant is more than is free of `there`, in words; of a rank that is not there nothing is."""
+        """What of a grant is more than is free of `there`, in words; nothing is free on a rank that does not exist."""
         found = []
         for ranks, amounts in asked:
             for rank in ranks:

@@ -110,8 +110,8 @@ def _cores(entry: Entry) -> int:
 class Holdings:
     """The record: what each job holds, per kind and rank a mask of what is held, and amounts.
 
-    `there` are the resources whose amounts are granted, and is asked for grants that have some; without it nobody
-    knows how much there is.
+    `there` gives the resources whose amounts are granted, and is called for grants that have some; without it amounts
+    are not checked.
     """
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class Holdings:
             self._shared[jobid] = grant.shared
 
     def give(self, jobid: int, ranks: Idset | None = None) -> None:
-        """The job gives back what it holds on these ranks; None stands for everything."""
+        """The job gives back what it holds on these ranks; None: everything."""
         parts = self._parts.pop(jobid)
         if ranks is not None:
             left = tuple([_restricted(part, part.ranks - ranks) for part in parts if part.ranks - ranks])

@@ -13,7 +13,7 @@ from typing import Any, Final
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 USER: Final = "user"
-"""Below it is what users say of a job, as memos; schedulers use `sched`."""
+"""Users' memos are below this key; schedulers use `sched`."""
 
 DEPTH_MAX = 8
 """Levels of dictionaries: `sched.*` and `user.*` need two; the merge recurses, so it is bounded."""
@@ -31,12 +31,12 @@ def with_memo(annotations: dict[str, Any] | None, memo: Mapping[str, Any]) -> di
     if size > MEMO_CHARS_MAX:
         raise LimitExceeded(f"a memo of {size} characters is above the limit of {MEMO_CHARS_MAX}: shorten it")
     if not memo:
-        raise InvalidValue("an empty memo says nothing: give KEY=VALUE")
+        raise InvalidValue("an empty memo: give KEY=VALUE")
     return merge(annotations or {}, {USER: dict(memo)})
 
 
 def said_by_users(annotations: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The memos among annotations: what a job keeps when its scheduler's word no longer counts."""
+    """The memos among annotations: what remains of them when the job's scheduler is lost."""
     memos = (annotations or {}).get(USER)
     return None if memos is None else {USER: memos}
 
@@ -44,8 +44,8 @@ def said_by_users(annotations: dict[str, Any] | None) -> dict[str, Any] | None:
 def merge(old: dict[str, Any], update: dict[str, Any], depth: int = 1) -> dict[str, Any]:
     """`old` after `update`: null removes a key, dictionaries merge, everything else replaces.
 
-    A dictionary that is new is merged into an empty one, so its nulls are gone too; without nulls it is taken as it is,
-    for jobs may share it. Raises LimitExceeded.
+    A dictionary that is new is merged into an empty one, so its nulls are gone too; without nulls it is used as it is,
+    since jobs may share it. Raises LimitExceeded.
     """
     if depth > DEPTH_MAX:
         raise LimitExceeded(f"annotations nest deeper than {DEPTH_MAX} levels: flatten them")

@@ -43,7 +43,7 @@ NO_REQUEST, WAITING, SENT, CANCELING = range(4)
 
 
 class Job(msgspec.Struct, eq=False, gc=False):
-    """A job as the manager knows it. Only `apply` and the package's engine change it; everyone else reads.
+    """A job as the manager knows it. Only `apply` and the lifecycle change it; all others read.
 
     A struct without garbage collection: nothing in a job refers to jobs, and collections would look through a million.
     """
@@ -113,7 +113,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
         return self.fatal is None and self.status == 0
 
     def key(self) -> PriorityKey:
-        """The job's place among those who wait: higher priority first, then earlier submit time, then lower id."""
+        """The job's place in the queue: higher priority first, then earlier submit time, then lower id."""
         return (-self.priority, self.t_submit, self.id)
 
     def apply(self, event: Event) -> None:

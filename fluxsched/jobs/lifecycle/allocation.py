@@ -1,7 +1,7 @@
-"""The job manager's side of the allocation protocol (RFC 27): what schedulers say, and what follows.
+"""The job manager's side of the allocation protocol (RFC 27): what schedulers answer, and what follows.
 
 Law: what breaks the protocol is the scheduler's fault and changes nothing (RemoteProtocolError). What merely crossed
-an answer of ours on its way is legal: a grant for a job that no longer wants it goes back at once; a grant for a job
+a message of ours on its way is legal: a grant for a job that no longer wants it goes back at once; a grant for a job
 that still waits is taken even if its request was being cancelled (queue stopped, job held): it was decided before.
 """
 
@@ -36,7 +36,7 @@ class Allocation:
     ) -> list[HelloItem]:
         """The jobs that hold resources of these groups. Raises Refused (EBUSY) if another scheduler serves one.
 
-        Without `partial_ok` a partly released job is told with the rest of its R and nothing free. To start the
+        Without `partial_ok` a partly released job comes with the rest of its R and nothing free. To start the
         conversation of a connection anew, report it lost first.
         """
         wanted = checked_groups(groups)
@@ -63,7 +63,7 @@ class Allocation:
         return depth, self._lifecycle.end()
 
     def scheduler_lost(self, scheduler: Hashable, now_s: float) -> list[Effect]:
-        """The connection is gone: its requests wait for the next scheduler, running jobs run on."""
+        """The connection is lost: its requests wait for the next scheduler, running jobs continue."""
         link = self._lifecycle.links.remove(scheduler)
         self._lifecycle.begin(now_s)
         if link is None:
@@ -133,7 +133,7 @@ class Allocation:
         return self._lifecycle.end()
 
     def alloc_canceled(self, scheduler: Hashable, jobid: int, now_s: float) -> list[Effect]:
-        """CANCEL: a job that still wants resources stands in line again."""
+        """CANCEL: a job that still wants resources waits again."""
         link, job = self._outstanding(scheduler, jobid)
         self._lifecycle.begin(now_s)
         self._answered(link, job)

@@ -4,7 +4,7 @@ Law: a group has at most one scheduler; a job has at most one request outstandin
 in limited mode, at most `limit` are outstanding. A request that is being cancelled counts until it is answered.
 
 Displacing, in limited mode: when the best waiting job has a higher priority than the worst request outstanding, that
-request is cancelled, one at a time: the next is looked at when the answer has come. A tie displaces nobody.
+request is cancelled, one at a time: the next is considered when the answer has come. A tie displaces none.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class Link:
             self.deferred.append(free)
 
     def cancel(self, job: Job, out: list[Effect]) -> None:
-        """Ask for the job's request back, once."""
+        """Cancel the job's request, once."""
         if job.request == SENT:
             job.request = CANCELING
             self._worst.discard(job.id)
             out.append(SchedCancel(self.scheduler, job.id))
 
     def answered(self, job: Job) -> None:
-        """The scheduler is through with the job's request."""
+        """The scheduler has answered the job's request for good."""
         del self.outstanding[job.id]
         if self.limit is not None:
             self._worst.discard(job.id)

@@ -32,7 +32,7 @@ NOTE_CHARS_MAX = 1024
 """An exception's note is for people; it is stored with the job and shown in listings."""
 
 TYPE_CHARS_MAX = 32
-"""An exception's type is a word that programs compare."""
+"""An exception's type is compared by programs."""
 
 EXCEPTIONS_MAX = 256
 """Exceptions a job, so that a component gone wild cannot fill log and memory; one that ends a job always passes."""

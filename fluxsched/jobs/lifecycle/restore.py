@@ -1,6 +1,6 @@
-"""Taking up the stored jobs after a restart of the instance.
+"""Restoring the stored jobs after a restart of the instance.
 
-Law: the eventlog alone says how a job stood (RFC 21), R comes from beside it. Pending jobs wait on. What ran is an
+Law: the eventlog alone says how a job stood (RFC 21), R comes from beside it. Pending jobs wait again. What ran is an
 orphan: it holds its targets until the caller has killed or confirmed its processes and calls `exec_failed`. A job whose
 `finish` is stored has nothing left that runs: it is released and ends as it finished.
 """
@@ -59,7 +59,7 @@ def read(row: StoredJob, queue: JobQueue) -> tuple[Job, Grant | None]:
 
 
 def restore(lifecycle: Lifecycle, rows: Iterable[StoredJob], now_s: float) -> Restored:
-    """Take up the jobs of all rows, oldest first; the lifecycle must be new."""
+    """Restore the jobs of all rows, oldest first; the lifecycle must be new."""
     restored: list[Job] = []
     ended: list[Job] = []
     lifecycle.begin(now_s)

@@ -31,7 +31,7 @@ class PriorityHeap:
         return jobid in self._live
 
     def push(self, jobid: int, key: PriorityKey) -> None:
-        """Put the job in its place, which replaces any earlier one."""
+        """Add the job, or give it another key."""
         entry = (key, jobid)
         self._live[jobid] = entry
         heappush(self._heap, entry)
@@ -40,13 +40,13 @@ class PriorityHeap:
             heapify(self._heap)
 
     def discard(self, jobid: int) -> None:
-        """Take the job out, wherever it stands; nothing happens if it is not there."""
+        """Remove the job, wherever it is; nothing happens if it is not there."""
         self._live.pop(jobid, None)
         if not self._live:
             self._heap.clear()
 
     def head(self) -> _Entry | None:
-        """PriorityKey and id of the first job, or None."""
+        """Key and id of the first job, or None."""
         heap, live = self._heap, self._live
         while heap:
             entry = heap[0]
@@ -63,7 +63,7 @@ class PriorityHeap:
         return entries
 
     def pop(self) -> int:
-        """Take out the first job. Raises IndexError when the line is empty."""
+        """Take out the first job. Raises IndexError when there is none."""
         live = self._live
         while True:
             entry = heappop(self._heap)

@@ -1,4 +1,4 @@
-"""Job queues (RFC 33): their configuration, whether they take jobs and whether they schedule, and who waits in them.
+"""Job queues (RFC 33): their configuration, whether they accept and schedule jobs, and which jobs wait.
 
 Law: a queue decides at submission (unknown, disabled, limits: refused; defaults and requirements: put into the
 jobspec); after that it only orders and holds back.
@@ -49,7 +49,7 @@ class QueueConfig:
 
 
 class JobQueue:
-    """One queue: config, switches, and the line of jobs that wait to be sent to the scheduler."""
+    """One queue: its configuration, its switches, and the jobs that wait to be sent to the scheduler."""
 
     __slots__ = ("active", "config", "enable_reason", "enabled", "running", "start_reason", "started", "waiting")
 
@@ -87,18 +87,18 @@ class JobQueue:
 
     @property
     def is_missing(self) -> bool:
-        """Whether it only stands in for a queue of jobs that is not configured."""
+        """Whether jobs are in it though it is not configured."""
         return self.enable_reason == MISSING_REASON
 
-    def stand_in(self, is_missing: bool) -> None:
-        """Hold back what it has while it is not configured; no longer, once it is."""
+    def set_missing(self, is_missing: bool) -> None:
+        """Hold its jobs back while it is not configured, and no longer."""
         self.enabled = self.started = not is_missing
         self.enable_reason = self.start_reason = MISSING_REASON if is_missing else ""
 
     def admit(self, jobspec: Jobspec) -> Jobspec:
-        """The jobspec with the queue's defaults and requirements. Raises Refused when the queue takes no such job."""
+        """The jobspec with the queue's defaults and requirements. Raises Refused when the queue does not accept it."""
         if not self.enabled:
-            raise Refused(f"{self.title} takes no jobs: {self.enable_reason}", errno.EINVAL)
+            raise Refused(f"{self.title} accepts no jobs: {self.enable_reason}", errno.EINVAL)
         config = self.config
         raw = jobspec.raw
         if config.name is not None and jobspec.queue is None:
@@ -137,7 +137,7 @@ class JobQueue:
             if asked is not None and most is not None and asked > most:
                 raise Refused(f"{asked} {what}, limit of {self.title} {most}: ask for fewer", errno.EINVAL)
             if asked is not None and least is not None and asked < least:
-                raise Refused(f"{asked} {what}, {self.title} wants at least {least}: ask for more", errno.EINVAL)
+                raise Refused(f"{asked} {what}, {self.title} asks for at least {least}: ask for more", errno.EINVAL)
 
 
 class Queues:
@@ -175,16 +175,16 @@ class Queues:
         raise Refused(f"queue {wanted!r} does not exist: use one of {known}", errno.EINVAL)
 
     def for_restored(self, name: str | None) -> JobQueue:
-        """The queue of a stored job; one that is gone is stood in for by one that only holds back."""
+        """The queue of a stored job; one that is no longer configured is made anew and holds its jobs back."""
         if name is None:
             name = self.default
         if name not in self._queues:
             queue = self._queues[name] = JobQueue(QueueConfig(name))
-            queue.stand_in(True)
+            queue.set_missing(True)
         return self._queues[name]
 
     def faults(self, configs: Mapping[str | None, QueueConfig]) -> list[str]:
-        """What stands against other configurations while jobs are active, a sentence each."""
+        """What prevents other configurations while jobs are active, a sentence each."""
         found = []
         for name, queue in self._queues.items():
             have = f"{queue.title} has {queue.active} active job{'s' * (queue.active > 1)}"
@@ -208,14 +208,14 @@ class Queues:
                 queue = JobQueue(config)
                 new.append(queue)
             elif queue.is_missing:
-                queue.stand_in(False)
+                queue.set_missing(False)
             queue.config = config
             self._queues[name] = queue
         self._unnamed = None in self._queues
         self.default = next(iter(self._queues)) if len(self._queues) == 1 else default
         for name, queue in before.items():
             if queue.active:
-                queue.stand_in(True)
+                queue.set_missing(True)
                 gone.append(queue)
                 self._queues[name] = queue
         return new, gone

@@ -30,7 +30,7 @@ from fluxsched.runtime.services.jobs.streams import Follower, JobStreams
 from fluxsched.runtime.services.jobs.task_output import Budget, TaskOutput
 
 INITIAL_SENTINEL = 2
-"""The flag of who wants to know where history ends: an empty response says so."""
+"""The flag that asks for an empty response where history ends."""
 JSON_DECODE, CURRENT = 1, 2
 """Flags of a lookup."""
 LOOKUP_OUTPUT_BYTES_MAX = 1 << 20
@@ -53,14 +53,14 @@ def text_of(events: Iterable[Event]) -> str:
     return "".join(map(line, events))
 
 
-class _Teller:
-    """Sends events one by one, and says once where history ends if that is wanted."""
+class _EventSender:
+    """Sends events one by one, and marks the end of history once if that is wanted."""
 
     def __init__(self, request: RpcRequest, flags: int) -> None:
         self._request = request
         self._sentinel = bool(flags & INITIAL_SENTINEL)
 
-    def tell(self, events: Iterable[Event]) -> int:
+    def send(self, events: Iterable[Event]) -> int:
         """Send them; how many there were."""
         count = 0
         for event in events:
@@ -82,20 +82,20 @@ class _OutputFollower(Follower):
     def __init__(self, request: RpcRequest, jobid: int, log: OutputLog, flags: int) -> None:
         super().__init__(request, jobid, follow=True)
         self._log = log
-        self._teller = _Teller(request, flags)
+        self._sender = _EventSender(request, flags)
 
     def begin(self) -> None:
-        self._teller.tell(self._log.begin())
+        self._sender.send(self._log.begin())
 
-    def tell(self, piece: OutputResponse) -> int:
-        return self._teller.tell(self._log.data(piece)) // PIECE_EVENTS
+    def send(self, piece: OutputResponse) -> int:
+        return self._sender.send(self._log.data(piece)) // PIECE_EVENTS
 
     def caught_up(self) -> None:
-        self._teller.end_history()
+        self._sender.end_history()
 
     def end(self) -> None:
-        self._teller.tell(self._log.end())
-        self._teller.end_history()
+        self._sender.send(self._log.end())
+        self._sender.end_history()
         super().end()
 
 
@@ -150,13 +150,13 @@ class JobInfoService:
         wanted: msg.EventlogWatchRequest,
         translated: Callable[[list[Event]], Iterable[Event]],
     ) -> None:
-        teller = _Teller(request, wanted.flags)
+        sender = _EventSender(request, wanted.flags)
 
-        def tell(events: list[Event]) -> None:
-            teller.tell(translated(events))
-            teller.end_history()
+        def send(events: list[Event]) -> None:
+            sender.send(translated(events))
+            sender.end_history()
 
-        self._streams.follow_log(request, wanted.id, True, tell)
+        self._streams.follow_log(request, wanted.id, True, send)
 
     def _watch_output(self, request: RpcRequest, wanted: msg.EventlogWatchRequest) -> None:
         def begin(record: Mapping[str, Any]) -> None:

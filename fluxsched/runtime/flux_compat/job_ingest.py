@@ -1,7 +1,7 @@
 """`job-ingest` of the endpoint for Flux clients: a stock `flux submit` hands in its signed jobspec (RFC 15).
 
-Law: who submits is whom the socket says; a J that names somebody else is refused, and so is a job that would run other
-than its user means because Flux's shell does something for it that nobody does here.
+Law: the submitting user is the one that the socket reports; a J that names another is refused, and so is a job for
+which Flux's shell would do something that is not done here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`job-list` of the endpoint for Flux clients: stock `flux jobs` and its like (RFC 43).
 
-Law: an answer is made slice by slice, a turn each: however long a list is, nobody else waits for it.
+Law: an answer is made slice by slice, a turn each: however long a list is, others need not wait for it.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class JobManagerService:
         )
 
     def _stats(self, request: RpcRequest) -> None:
-        def told(latest: list[int]) -> None:
+        def answered(latest: list[int]) -> None:
             request.respond(
                 msg.ManagerStats(
                     active_jobs=len(self._manager.jobs.active),
@@ -94,7 +94,7 @@ class JobManagerService:
             )
 
         newest = listing.newest(self._manager.jobs, EVERY_JOB._replace(max_entries=1))
-        in_steps(self._effects.turns, request, newest, told)
+        in_steps(self._effects.turns, request, newest, answered)
 
     # -- many jobs at once --------------------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class JobManagerService:
         self._effects.after_commit(self._look)
 
     def _look(self) -> None:
-        """Answer those who wait for the end of all jobs, or of all that run."""
+        """Answer requests that wait for the end of all jobs, or of all running ones."""
         if self._drains and not self._manager.jobs.active:
             drains, self._drains = self._drains, []
             for request in drains:

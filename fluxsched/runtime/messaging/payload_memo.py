@@ -61,7 +61,7 @@ class _Parts(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Codec(NamedTuple):
-    """How jobspecs come: `unpack` decodes what it is told to, `parts` a jobspec in parts."""
+    """How jobspecs come: `unpack` decodes a value of a given type, `parts` a jobspec in parts."""
 
     unpack: Callable[[bytes, Any], Any]
     parts: Callable[[bytes], _Parts]

@@ -57,7 +57,7 @@ def test_a_jobspec_that_needs_no_change_is_not_copied(named: Any, spec: Callable
     [
         ({"duration_s": 601.0, "nodes": 2}, r"duration .*, limit of queue debug 10m"),
         ({"nodes": 2}, r"duration infinity \(none was asked for\), limit of queue debug 10m"),
-        ({"duration_s": 5.0, "nodes": 1}, "1 nodes, queue debug wants at least 2"),
+        ({"duration_s": 5.0, "nodes": 1}, "1 nodes, queue debug asks for at least 2"),
         ({"duration_s": 5.0, "nodes": 5}, "5 nodes, limit of queue debug 4"),
         ({"duration_s": 5.0, "nodes": 2, "cores_per_task": 5}, "10 cores, limit of queue debug 8"),
         ({"duration_s": 5.0, "nodes": 2, "gpus_per_task": 1}, "2 gpus, limit of queue debug 0"),
@@ -95,7 +95,7 @@ def test_the_only_queue_is_the_default(new_world: Callable[..., Any]) -> None:
 
 def test_disabled(named: Any, spec: Callable[..., Any]) -> None:
     (saved,) = named.manager.queue_control.enable("batch", False, "maintenance")
-    with pytest.raises(Refused, match="queue batch takes no jobs: maintenance"):
+    with pytest.raises(Refused, match="queue batch accepts no jobs: maintenance"):
         named.submit(1)
     named.submit(2, spec(queue="debug", nodes=2, duration_s=1.0))
     assert saved.state == {"enable": False, "enable_reason": "maintenance", "start": True, "start_reason": ""}

@@ -1,7 +1,7 @@
-"""Performs what the job manager decides: rows to the store, words to the schedulers, processes to the executors.
+"""Performs what the job manager decides: rows to the store, messages to schedulers, processes to executors.
 
 A turn's effects that must wait for the disk (starts, answers, news for watchers) are gathered and registered as one
-after-commit callback at the end of the turn. What schedulers are told goes out at once: the log is in order, so a
+after-commit callback at the end of the turn. Messages to schedulers go out at once: the log is in order, so a
 crash forgets the later before the earlier.
 """
 
@@ -39,7 +39,7 @@ _encode = msgspec.json.encode
 
 
 class JobEffects:
-    """The job manager with its hands: the only place that performs its effects."""
+    """The job manager with the only place that performs its effects."""
 
     def __init__(self, manager: JobManager, router: Router, store: Store, turns: Turns, spool: Path) -> None:
         self.manager = manager
@@ -114,8 +114,8 @@ class JobEffects:
             for call in calls:
                 self.turns.run_isolated(call, "an answer")
             yield
-        for told in self.published:
-            told()
+        for notify in self.published:
+            notify()
 
     # -- effects ------------------------------------------------------------------------------------------------
 

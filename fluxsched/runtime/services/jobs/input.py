@@ -1,7 +1,7 @@
 """`job-manager.input`: what clients send to the tasks of a job.
 
-Law: a request is answered when there is room for more, so that whoever waits for answers is held back by the slowest
-task. What comes before the job has started waits with its request, and is gone if its sender goes away; what a task
+Law: a request is answered when there is room for more, so the slowest task holds back a client that waits for answers.
+What comes before the job has started waits with its request, and is gone if its sender goes away; what a task
 has not read when the job ends is dropped. Nothing of it is on disk.
 """
 
@@ -79,7 +79,7 @@ class JobInputs:
     def _check(self, jobid: int) -> None:
         job = self._effects.manager.jobs.get(jobid)
         if job.state is INACTIVE:
-            raise Refused(f"job {format_f58(jobid)} has ended: nobody reads its input", ENDED)
+            raise Refused(f"job {format_f58(jobid)} has ended: its input is no longer read", ENDED)
         assert job.jobspec is not None, "an active job has its jobspec"
         if job.jobspec.test_run_duration_s is not None:
             raise Refused("nothing runs for a job of the test executor: it reads no input", errno.ENOSYS)
@@ -103,7 +103,7 @@ class JobInputs:
 
     def _ended(self, jobid: int, request: RpcRequest) -> None:
         self._early.pop(jobid, None)
-        request.error(ENDED, f"job {format_f58(jobid)} has ended: nobody reads its input")
+        request.error(ENDED, f"job {format_f58(jobid)} has ended: its input is no longer read")
 
     def _lost(self, peer: Peer) -> None:
         for jobid, found in list(self._early.items()):

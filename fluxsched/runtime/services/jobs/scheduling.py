@@ -1,7 +1,7 @@
 """The job manager's side of RFC 27: hello, ready, and what a scheduler answers to `sched.alloc`.
 
 `sched.*` goes to the connection that said hello for the group. An error response to alloc or free, a grant that
-breaks law 5, or the peer's loss suspends scheduling for its groups until somebody says hello again.
+breaks law 5, or the peer's loss suspends scheduling for its groups until a scheduler says hello again.
 """
 
 from __future__ import annotations
@@ -107,11 +107,11 @@ class SchedulingService:
             call()
 
     def leave(self, peer: Peer) -> None:
-        """Take nothing from this scheduler any more: its groups are free, and what it was asked waits for another."""
+        """Accept nothing more from this scheduler: its groups are free, and its requests wait for another."""
         self._lost(peer)
 
     def suspend(self) -> None:
-        """The instance is about to end: nothing is granted any more, and what waits goes on waiting in the store."""
+        """The instance is about to end: nothing more is granted, and what waits stays in the store."""
         self._suspended = True
         for peer in list(self._groups):
             self._lost(peer)

@@ -1,6 +1,6 @@
 """Streams about jobs: `watch` (all events), `eventlog` (one job), `output` (its stdout and stderr) and `wait`.
 
-News is published after it is on disk; a watcher never sees what a crash could take back.
+Events are published once they are on disk; a watcher never sees what a crash could undo.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WATCH_EVENTS_MAX = 1024
 OUTPUT_POLL_S = 0.02
 """How often followed files are looked at."""
 
-Tell = Callable[[list[dict[str, Any]]], None]
+Send = Callable[[list[dict[str, Any]]], None]
 """Takes some more events of one job."""
 
 
@@ -53,16 +53,16 @@ class Follower:
     def begin(self) -> None:
         """The stream is open."""
 
-    def tell(self, piece: msg.OutputResponse) -> int:
+    def send(self, piece: msg.OutputResponse) -> int:
         """Pass a piece on; how many pieces more it was worth, where it came to many responses."""
         self.request.respond(piece)
         return 0
 
     def caught_up(self) -> None:
-        """All that has been written so far was told."""
+        """All that has been written so far was sent."""
 
     def end(self) -> None:
-        """All that will ever be written was told."""
+        """All that will ever be written was sent."""
         self.request.finish()
 
 
@@ -76,7 +76,7 @@ class JobStreams:
         self._store = store
         self._turns = turns
         self._watchers: dict[RpcRequest, tuple[frozenset[int] | None, frozenset[str] | None]] = {}
-        self._logs: defaultdict[int, dict[RpcRequest, Tell]] = defaultdict(dict)
+        self._logs: defaultdict[int, dict[RpcRequest, Send]] = defaultdict(dict)
         self._waits: defaultdict[int, dict[RpcRequest | None, Callable[[JobResult], None]]] = defaultdict(dict)
         self._followers: dict[RpcRequest, tuple[Follower, TaskOutput]] = {}
         self._polling = False
@@ -107,7 +107,7 @@ class JobStreams:
                 self._watchers[request] = (ids, names)
                 self._count_names()
                 if wanted.history:
-                    self._tell_history(request, ids)
+                    self._send_history(request, ids)
 
         if wanted.history:
             self._store.when_settled(begin)  # or an event would be history and news
@@ -119,7 +119,7 @@ class JobStreams:
         self._count_names()
 
     def _count_names(self) -> None:
-        """Which events anybody wants: most clients wait for `clean` alone, and four rows a job have ten events."""
+        """Which events some watcher wants: most clients wait for `clean` alone, and four rows a job have ten events."""
         self._wanted = set()
         for _, names in self._watchers.values():
             if names is None:
@@ -127,17 +127,17 @@ class JobStreams:
                 return
             self._wanted |= names
 
-    def _tell_history(self, request: RpcRequest, ids: frozenset[int] | None) -> None:
+    def _send_history(self, request: RpcRequest, ids: frozenset[int] | None) -> None:
         """What has happened so far to the jobs that are in memory, job by job."""
         query = EVERY_JOB._replace(ids=None if ids is None else tuple(sorted(ids)))
         news = []
         for job in islice(chain.from_iterable(find(self._manager.jobs, query)), LIST_ENTRIES_MAX):
             found = stored_job(self._store, job.id)
             news += [self._event(job.id, event) for event in (found or {}).get("eventlog", ())]
-        self._tell(request, news)
+        self._send(request, news)
 
     def _publish(self, stored: Sequence[JobEvents]) -> None:
-        """All that one transaction has put on disk: most of it nobody asked for, so the loop is kept short."""
+        """All that one transaction has put on disk: most of it is not watched, so the loop is short."""
         wanted, logs, news = self._wanted, self._logs, self._news
         for jobid, events in stored:
             for event in events:
@@ -146,9 +146,9 @@ class JobStreams:
             ended = events[-1]["name"] == "clean"
             if jobid in logs:
                 if ended:
-                    self._feed_all(jobid)  # who reads both has the output before the end
-                for tell in tuple(logs[jobid].values()):
-                    tell(events)
+                    self._feed_all(jobid)  # a reader of both has the output before the end
+                for send in tuple(logs[jobid].values()):
+                    send(events)
             if ended:
                 self._inactive(jobid)
 
@@ -163,9 +163,9 @@ class JobStreams:
         news, self._news = self._news, []
         if news:
             for request in list(self._watchers):
-                self._tell(request, news)
+                self._send(request, news)
 
-    def _tell(self, request: RpcRequest, news: list[tuple[int, float, str, dict[str, Any]]]) -> None:
+    def _send(self, request: RpcRequest, news: list[tuple[int, float, str, dict[str, Any]]]) -> None:
         ids, names = self._watchers[request]
         if ids is not None or names is not None:
             news = [one for one in news if (ids is None or one[0] in ids) and (names is None or one[2] in names)]
@@ -178,7 +178,7 @@ class JobStreams:
         wanted = request.payload(msg.EventlogRequest)
         self.follow_log(request, wanted.id, wanted.follow, lambda events: request.respond(msg.EventlogResponse(events)))
 
-    def follow_log(self, request: RpcRequest, jobid: int, follow: bool, tell: Tell) -> None:
+    def follow_log(self, request: RpcRequest, jobid: int, follow: bool, send: Send) -> None:
         """Open a stream of a job's events: first all that are on disk, and with `follow` on to the last. It ends then,
         with ENOENT if there is no such job.
         """
@@ -191,17 +191,17 @@ class JobStreams:
             if found is None:
                 request.error(errno.ENOENT, f"job {format_f58(jobid)} is unknown")
                 return
-            tell(found["eventlog"])
+            send(found["eventlog"])
             if not follow or found["eventlog"][-1]["name"] == "clean":
                 request.finish()
                 return
-            self._logs[jobid][request] = tell
+            self._logs[jobid][request] = send
 
         self._store.when_settled(begin)  # or an event would be on disk and news
 
-    def subscribe(self, jobid: int, request: RpcRequest, tell: Tell) -> None:
-        """Tell of what happens to an active job from now on, once it is on disk, until its end or `unsubscribe`."""
-        self._logs[jobid][request] = tell
+    def subscribe(self, jobid: int, request: RpcRequest, send: Send) -> None:
+        """Send of what happens to an active job from now on, once it is on disk, until its end or `unsubscribe`."""
+        self._logs[jobid][request] = send
 
     def unsubscribe(self, jobid: int, request: RpcRequest) -> None:
         """End what `subscribe` began."""
@@ -220,7 +220,7 @@ class JobStreams:
                 call(ended)
 
     def _result(self, jobid: int) -> JobResult:
-        """How a job ended of which that is on disk; who is not kept any more by then is read from there."""
+        """How a job ended, once that is on disk: a job that is no longer in memory is read from there."""
         return clean_result(self._manager, self._store, jobid)
 
     # -- wait ---------------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ class JobStreams:
             self._effects.after_commit(lambda: call(ended))
 
     def _forget(self, peer: Peer) -> None:
-        """Nobody is there to be told: streams have ended by themselves, what waits for one answer has not."""
+        """The peer is lost: its streams have ended by themselves, its waits for one answer have not."""
         for table in (self._waits, self._logs):
             for jobid in list(table):
                 asked = table[jobid]
@@ -270,7 +270,7 @@ class JobStreams:
             self._turns.after(delay_s, self._poll)
 
     def _poll(self) -> None:
-        """Feed the followers until the budget is spent; who was fed goes to the end of the line."""
+        """Feed the followers until the budget is spent; then those that were fed come last."""
         self._polling = False
         budget = Budget()
         for request in list(self._followers):
@@ -291,12 +291,12 @@ class JobStreams:
             return
         try:
             for piece in output.bite(budget, ended=ended):
-                budget.chunks -= follower.tell(piece)
+                budget.chunks -= follower.send(piece)
             if output.is_complete:
                 follower.end()
             elif not budget.is_spent:
                 follower.caught_up()
-        except FluxschedError as error:  # a file cannot be read, or the job is forgotten: somebody reads very slowly
+        except FluxschedError as error:  # a file cannot be read, or the job of a very slow reader is forgotten
             request.error(error.errnum, str(error))
         if not request.is_open:
             forget(self._followers, request)

@@ -98,7 +98,7 @@ class TaskOutput:
         path = f"{self._directory}/{spool_name(stream, task.number)}"
         for _ in range(TASK_CHUNKS):
             if budget.chunks <= 0:
-                break  # whoever takes a response may say that it was worth several
+                break  # one response may count as several
             budget.looks -= 1
             data = _read(path, task.offsets[stream], self._chunk_bytes)
             if not data:

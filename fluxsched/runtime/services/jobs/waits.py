@@ -1,7 +1,7 @@
 """Waiting for many jobs with one stream: `job-manager.wait-all`.
 
-Law: each job is told once, after its end is on disk, and the stream ends with the last. What one stream waits for is a
-set of ids, so that a hundred thousand cost a peer that leaves nothing.
+Law: each job is reported once, after its end is on disk, and the stream ends with the last. A stream waits for a set of
+ids, so that a hundred thousand are dropped at once with their peer.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class JobWaits:
         request.open_stream(lambda: forget(self._left, request))
         self._left[request] = set(ids)
         ended = [jobid for jobid in dict.fromkeys(ids) if jobid in inactive]
-        self._effects.after_commit(lambda: self._turns.spread(self._tell_ended(request, ended), request.failed))
+        self._effects.after_commit(lambda: self._turns.spread(self._send_ended(request, ended), request.failed))
 
-    def _tell_ended(self, request: RpcRequest, ended: Sequence[int]) -> Work:
-        """Those that had ended before; one that the disk was busy with has been told as news."""
+    def _send_ended(self, request: RpcRequest, ended: Sequence[int]) -> Work:
+        """Those that had ended before; one that was just being stored has been reported already."""
         for some in pieces(ended):
             for jobid in some:
-                self._tell(request, jobid)
+                self._send(request, jobid)
             yield
         if request in self._left and not self._left[request]:
             self._finish(request)
@@ -62,9 +62,9 @@ class JobWaits:
         for jobid, events in stored:
             if events[-1]["name"] == "clean":
                 for request in list(self._left):
-                    self._tell(request, jobid)
+                    self._send(request, jobid)
 
-    def _tell(self, request: RpcRequest, jobid: int) -> None:
+    def _send(self, request: RpcRequest, jobid: int) -> None:
         left = self._left.get(request)
         if left is None or jobid not in left:
             return
