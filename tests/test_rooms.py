@@ -102,7 +102,6 @@ LIMIT = re.compile(r"_(MAX|LIMIT)(_S)?$")
 
 DOUBLES = {
     "Effect": "what a state machine has the shell do: each has its own, and they do not import each other",
-    "Event": "an RFC 18 event as a dict, of jobs and of resource, which do not import each other",
 }  # names with one meaning in several packages
 LIMITS_LEFT: set[str] = set()
 

@@ -16,7 +16,7 @@ from fluxsched.core.idset import Idset
 Table: TypeAlias = Literal["drain", "assign", "group", "leaving", "property", "journal"]
 """`drain`, `assign`, `leaving` and `property` are keyed by target (`host` or `host,index`), `group` by its name."""
 
-Event: TypeAlias = dict[str, Any]
+JournalEvent: TypeAlias = dict[str, Any]
 """An RFC 18 event in object form: `timestamp` (seconds), `name` and, but for `truncate`, `context`."""
 
 
@@ -33,7 +33,7 @@ class ToAcquirer:
 class Journal:
     """Publish an event to whoever reads the resource journal (RFC 44)."""
 
-    event: Event
+    event: JournalEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Ended:
     group: str
 
 
-Effect: TypeAlias = ToAcquirer | Journal | Save | RaiseJobs | Ended
+ResourceEffect: TypeAlias = ToAcquirer | Journal | Save | RaiseJobs | Ended
 
 
 class Saved(NamedTuple):

@@ -22,7 +22,7 @@ from fluxsched.resource.changes.moves import Moves
 from fluxsched.resource.changes.presence import Presence
 from fluxsched.resource.changes.reload import plan_reload, refuse_held
 from fluxsched.resource.changes.restore import Restorer, settled_leftovers
-from fluxsched.resource.effects import Effect, Ended, RaiseJobs, Saved
+from fluxsched.resource.effects import Ended, RaiseJobs, ResourceEffect, Saved
 from fluxsched.resource.journal import HISTORY_EVENTS_MAX, Outbox
 from fluxsched.resource.sessions import Session, Sessions
 from fluxsched.resource.state.drain import Drains
@@ -75,7 +75,7 @@ class ResourceModule:
         )
         self.targets.replace(self._overrides.applied(self.resources, self.resources.ranks))
 
-    def start(self, now_s: float) -> list[Effect]:
+    def start(self, now_s: float) -> list[ResourceEffect]:
         """Begin, once the jobs that still run hold their targets: journal what there is, let stored moves go on."""
         ranks = self.resources.ranks
         context = {"ranks": str(ranks), "online": str(self._monitor.online), "nodelist": self.targets.nodelist(ranks)}
@@ -90,18 +90,18 @@ class ResourceModule:
 
     def acquire(
         self, acquirer: Hashable, group: str | None, typed: bool
-    ) -> list[Effect]:
+    ) -> list[ResourceEffect]:
         """Acquire a group; `group` is None in the plain dialect. Raises like `Sessions.open`: EPERM, ENOENT, EBUSY."""
         self._sessions.open(acquirer, group, typed, self._moves.usable)
         return self._done(EMPTY)
 
-    def release(self, acquirer: Hashable, group: str, targets: Idset, now_s: float) -> list[Effect]:
+    def release(self, acquirer: Hashable, group: str, targets: Idset, now_s: float) -> list[ResourceEffect]:
         """A typed acquirer gives leaving targets back. Raises RemoteProtocolError (EPROTO) naming those it may not."""
         self._sessions.release(acquirer, group, targets)
         self._moves.settle(targets, now_s)
         return self._done(targets)
 
-    def disconnect(self, acquirer: Hashable, now_s: float, group: str | None = None) -> list[Effect]:
+    def disconnect(self, acquirer: Hashable, now_s: float, group: str | None = None) -> list[ResourceEffect]:
         """A peer is lost, or cancels its acquire of `group`: its groups are free again, running jobs stay.
 
         Jobs on what it had still to release are raised exceptions by the instance, since it cannot any more.
@@ -120,21 +120,21 @@ class ResourceModule:
 
     def drain(
         self, targets: Idset, reason: str | None, mode: str | None, user: str | None, now_s: float
-    ) -> list[Effect]:
+    ) -> list[ResourceEffect]:
         """No new jobs on these targets. Raises like `Drains.drain`, naming all offenders, and does nothing then."""
         self._drains.drain(targets, reason, mode, user, now_s, self._groups.members[EXCLUDE])
         return self._done(EMPTY)
 
     def undrain(
         self, targets: Idset, reason: str | None, mode: str | None, user: str | None, now_s: float
-    ) -> list[Effect]:
+    ) -> list[ResourceEffect]:
         """New jobs again. A graceful move that drained a target goes on all the same; assign it back to call it off."""
         self._drains.undrain(targets, reason, mode, user, now_s)
         return self._done(EMPTY)
 
     def assign(
         self, targets: Idset, group: str, now_s: float, graceful: bool = False, user: str | None = None
-    ) -> list[Effect]:
+    ) -> list[ResourceEffect]:
         """Move targets to a group, which is made if there is none; without targets it is only made.
 
         Graceful: those that a job holds are drained now and move when no job holds them; the drain made for it is
@@ -150,22 +150,22 @@ class ResourceModule:
 
     def include(
         self, targets: Idset, now_s: float, graceful: bool = False, user: str | None = None
-    ) -> list[Effect]:
+    ) -> list[ResourceEffect]:
         """Return targets to their configured group, or to `default` if that is `exclude`. Raises like `assign`."""
         self.targets.require(targets, "include")
         for group, part in split(self._groups.configured, targets):
             self._assign(part, DEFAULT if group == EXCLUDE else group, graceful, user, now_s)
         return self._done(targets)
 
-    def property_add(self, properties: Properties, now_s: float) -> list[Effect]:
+    def property_add(self, properties: Properties, now_s: float) -> list[ResourceEffect]:
         """Give targets properties. Raises InvalidValue naming all offenders."""
         return self._change_properties(properties, True, now_s)
 
-    def property_remove(self, properties: Properties, now_s: float) -> list[Effect]:
+    def property_remove(self, properties: Properties, now_s: float) -> list[ResourceEffect]:
         """Take properties from targets. Raises InvalidValue naming all offenders, those without it among them."""
         return self._change_properties(properties, False, now_s)
 
-    def set_expiration(self, expiration_s: float, now_s: float) -> list[Effect]:
+    def set_expiration(self, expiration_s: float, now_s: float) -> list[ResourceEffect]:
         """The resources end at another time (seconds since the epoch, 0 for never). Raises InvalidValue."""
         before = self.resources
         after = before.with_expiration(before.starttime_s, expiration_s)
@@ -176,7 +176,7 @@ class ResourceModule:
 
     def reload(
         self, inventory: Inventory, groups: Mapping[str, Idset], now_s: float, force: bool = False
-    ) -> list[Effect]:
+    ) -> list[ResourceEffect]:
         """Another R and configuration; `groups` is in its ranks. Raises like `plan_reload`, and EBUSY unless forced."""
         plan = plan_reload(self.targets, self._groups, inventory, groups)
         if not force:
@@ -190,31 +190,31 @@ class ResourceModule:
 
     # ---- targets come and go
 
-    def set_online(self, targets: Idset, now_s: float) -> list[Effect]:
+    def set_online(self, targets: Idset, now_s: float) -> list[ResourceEffect]:
         """Their agents are there. Raises InvalidValue naming the unknown and the lost: those must be added first."""
         self.targets.require(targets, "set online")
         self._monitor.set_online(targets, now_s)
         return self._done(EMPTY)
 
-    def set_offline(self, targets: Idset, now_s: float) -> list[Effect]:
+    def set_offline(self, targets: Idset, now_s: float) -> list[ResourceEffect]:
         """Their agents are gone. Raises InvalidValue naming unknown targets."""
         self._require_seen(targets, "set offline")
         self._monitor.set_offline(targets, now_s)
         return self._done(EMPTY)
 
-    def set_torpid(self, targets: Idset, now_s: float) -> list[Effect]:
+    def set_torpid(self, targets: Idset, now_s: float) -> list[ResourceEffect]:
         """Online, but silent for too long. Raises InvalidValue naming unknown targets."""
         self._require_seen(targets, "set torpid")
         self._monitor.set_torpid(targets, now_s)
         return self._done(EMPTY)
 
-    def set_lively(self, targets: Idset, now_s: float) -> list[Effect]:
+    def set_lively(self, targets: Idset, now_s: float) -> list[ResourceEffect]:
         """Heard from again. Raises InvalidValue naming unknown targets."""
         self._require_seen(targets, "set lively")
         self._monitor.set_lively(targets, now_s)
         return self._done(EMPTY)
 
-    def set_lost(self, targets: Idset, now_s: float) -> list[Effect]:
+    def set_lost(self, targets: Idset, now_s: float) -> list[ResourceEffect]:
         """Gone for good as far as we know: they leave to no group. Only in a dynamic inventory, else InvalidValue."""
         self._require_seen(targets, "set lost")
         if not self.targets.dynamic:
@@ -224,7 +224,7 @@ class ResourceModule:
 
     def add_targets(
         self, resources: ResourceSet, now_s: float, groups: Mapping[str, Idset] | None = None
-    ) -> list[Effect]:
+    ) -> list[ResourceEffect]:
         """Targets that an agent brings: lost ones return with their old rank, others are new; offline until told.
 
         `groups`: what the configuration says of new ones, in the ranks of `resources`. Known targets are no change.
@@ -248,12 +248,12 @@ class ResourceModule:
 
     # ---- jobs
 
-    def hold(self, jobid: int, targets: Idset) -> list[Effect]:
+    def hold(self, jobid: int, targets: Idset) -> list[ResourceEffect]:
         """A job holds these targets, from the moment its scheduler's success arrives."""
         self._holdings.add(jobid, targets)
         return []
 
-    def unhold(self, jobid: int, targets: Idset, now_s: float) -> list[Effect]:
+    def unhold(self, jobid: int, targets: Idset, now_s: float) -> list[ResourceEffect]:
         """The stored `release` of a job names these targets. Raises LocalProtocolError if it does not hold them."""
         idle = self._holdings.drop(jobid, targets)
         freed = EMPTY if self._groups.nothing_moves else self._groups.moving & Idset.of(idle)
@@ -333,7 +333,7 @@ class ResourceModule:
 
     # ---- within
 
-    def _done(self, touched: Idset) -> list[Effect]:
+    def _done(self, touched: Idset) -> list[ResourceEffect]:
         self._moves.finish(touched)
         return self.journal.take()
 
@@ -362,7 +362,7 @@ class ResourceModule:
         news = targets - self._groups.goals[group]
         return news if graceful else news | (targets & self._groups.waiting)
 
-    def _change_properties(self, properties: Properties, add: bool, now_s: float) -> list[Effect]:
+    def _change_properties(self, properties: Properties, add: bool, now_s: float) -> list[ResourceEffect]:
         self._overrides.change(properties, add, now_s)
         return self._done(EMPTY)
 

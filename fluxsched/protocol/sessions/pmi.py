@@ -58,8 +58,8 @@ class Failed(NamedTuple):
     """Because it has gone."""
 
 
-Effect: TypeAlias = PmiReply | Hangup | Failed
-Words: TypeAlias = dict[str, str]
+PmiEffect: TypeAlias = PmiReply | Hangup | Failed
+PmiFields: TypeAlias = dict[str, str]
 
 
 class PmiFault(ValueError):
@@ -103,10 +103,10 @@ class PmiServer:
         self._gone: int | None = None
         self._failed = False
 
-    def receive(self, rank: int, data: bytes) -> list[Effect]:
+    def receive(self, rank: int, data: bytes) -> list[PmiEffect]:
         """What a task has sent, in any pieces."""
         client = self._clients[rank]
-        effects: list[Effect] = []
+        effects: list[PmiEffect] = []
         if client.gone:
             return effects
         client.buffer += data
@@ -120,7 +120,7 @@ class PmiServer:
             effects.append(self._hang_up(client, rank))
         return effects
 
-    def ended(self, rank: int) -> list[Effect]:
+    def ended(self, rank: int) -> list[PmiEffect]:
         """A task's end of the connection is gone: it has ended, or wants no more of it."""
         client = self._clients[rank]
         if client.gone:
@@ -136,21 +136,21 @@ class PmiServer:
         client.buffer.clear()
         return Hangup(rank, f"it sent a line of more than {LINE_BYTES_MAX} bytes")
 
-    def _line(self, client: _Client, rank: int, line: bytes) -> list[Effect]:
+    def _line(self, client: _Client, rank: int, line: bytes) -> list[PmiEffect]:
         if client.spawn_lines or line.startswith(b"mcmd="):
             return self._spawn(client, rank, line)
         command = "unknown"
         try:
-            words = _parse(line)
-            command = words.get("cmd", "")
+            fields = _parse(line)
+            command = fields.get("cmd", "")
             handler = _COMMANDS.get(command)
             if handler is None:
                 raise PmiFault("unknown_command" if command else "no_cmd")
-            return handler(self, client, rank, words)
+            return handler(self, client, rank, fields)
         except PmiFault as fault:
             return [_answer(rank, _REPLIES.get(command, "error"), rc=-1, msg=fault)]
 
-    def _spawn(self, client: _Client, rank: int, line: bytes) -> list[Effect]:
+    def _spawn(self, client: _Client, rank: int, line: bytes) -> list[PmiEffect]:
         client.spawn_lines += 1
         if client.spawn_lines > SPAWN_LINES_MAX:
             client.spawn_lines = 0
@@ -162,26 +162,26 @@ class PmiServer:
 
     # -- commands -----------------------------------------------------------------------------------------------
 
-    def _init(self, client: _Client, rank: int, words: Words) -> list[Effect]:
-        if not words.get("pmi_version", "").isdecimal():
+    def _init(self, client: _Client, rank: int, fields: PmiFields) -> list[PmiEffect]:
+        if not fields.get("pmi_version", "").isdecimal():
             raise PmiFault("no_pmi_version")
         client.initialized, client.finalized = True, False
         return [_answer(rank, "response_to_init", rc=0, pmi_version=1, pmi_subversion=1)]
 
-    def _maxes(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+    def _maxes(self, client: _Client, rank: int, fields: PmiFields) -> list[PmiEffect]:
         return [_answer(rank, "maxes", rc=0, kvsname_max=NAME_MAX, keylen_max=KEY_MAX, vallen_max=VALUE_MAX)]
 
-    def _appnum(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+    def _appnum(self, client: _Client, rank: int, fields: PmiFields) -> list[PmiEffect]:
         return [_answer(rank, "appnum", rc=0, appnum=0)]
 
-    def _universe(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+    def _universe(self, client: _Client, rank: int, fields: PmiFields) -> list[PmiEffect]:
         return [_answer(rank, "universe_size", rc=0, size=self.size)]
 
-    def _kvsname(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+    def _kvsname(self, client: _Client, rank: int, fields: PmiFields) -> list[PmiEffect]:
         return [_answer(rank, "my_kvsname", rc=0, kvsname=self.name)]
 
-    def _put(self, client: _Client, rank: int, words: Words) -> list[Effect]:
-        key, value = self._key(words), words.get("value")
+    def _put(self, client: _Client, rank: int, fields: PmiFields) -> list[PmiEffect]:
+        key, value = self._key(fields), fields.get("value")
         if value is None:
             raise PmiFault("no_value")
         if len(value) >= VALUE_MAX:
@@ -198,23 +198,23 @@ class PmiServer:
         self._space[key] = value
         return [_answer(rank, "put_result", rc=0)]
 
-    def _get(self, client: _Client, rank: int, words: Words) -> list[Effect]:
-        value = self._space.get(self._key(words))
+    def _get(self, client: _Client, rank: int, fields: PmiFields) -> list[PmiEffect]:
+        value = self._space.get(self._key(fields))
         if value is None:
             raise PmiFault("key_not_found")
         return [_answer(rank, "get_result", rc=0, value=value)]
 
-    def _key(self, words: Words) -> str:
-        if words.get("kvsname") != self.name:
+    def _key(self, fields: PmiFields) -> str:
+        if fields.get("kvsname") != self.name:
             raise PmiFault("unknown_kvsname")
-        key = words.get("key", "")
+        key = fields.get("key", "")
         if not key:
             raise PmiFault("no_key")
         if len(key) >= KEY_MAX:
             raise PmiFault(f"key_of_{len(key)}_bytes_exceeds_{KEY_MAX - 1}")
         return key
 
-    def _barrier(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+    def _barrier(self, client: _Client, rank: int, fields: PmiFields) -> list[PmiEffect]:
         if client.waits:
             raise PmiFault("already_in_the_barrier")
         client.waits = True
@@ -226,7 +226,7 @@ class PmiServer:
             each.waits = False
         return [_answer(each, "barrier_out", rc=0) for each in range(self.size)]
 
-    def _check_barrier(self) -> list[Effect]:
+    def _check_barrier(self) -> list[PmiEffect]:
         """A barrier that somebody is in and that somebody will never enter is the end."""
         if not self._waiting or self._gone is None:
             return []
@@ -234,20 +234,20 @@ class PmiServer:
         who = f"task {waiting} waits" if len(waiting) == 1 else f"tasks {waiting} wait"
         return self._fail(self._gone, f"has left the MPI program, and {who} for it in a barrier", left=True)
 
-    def _finalize(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+    def _finalize(self, client: _Client, rank: int, fields: PmiFields) -> list[PmiEffect]:
         client.finalized = True
         return [_answer(rank, "finalize_ack", rc=0)]
 
-    def _abort(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+    def _abort(self, client: _Client, rank: int, fields: PmiFields) -> list[PmiEffect]:
         client.finalized = True
-        code, told = words.get("exitcode"), " ".join(words.get("error_msg", "").split())[:ABORT_NOTE_MAX]
+        code, told = fields.get("exitcode"), " ".join(fields.get("error_msg", "").split())[:ABORT_NOTE_MAX]
         status = f" with exit code {code}" if code and re.fullmatch("-?[0-9]{1,10}", code) else ""
         return self._fail(rank, f"called MPI_Abort{status}{f': {told}' if told else ''}")
 
-    def _refuse(self, client: _Client, rank: int, words: Words) -> list[Effect]:
+    def _refuse(self, client: _Client, rank: int, fields: PmiFields) -> list[PmiEffect]:
         raise PmiFault("not_supported")
 
-    def _fail(self, rank: int, note: str, *, left: bool = False) -> list[Effect]:
+    def _fail(self, rank: int, note: str, *, left: bool = False) -> list[PmiEffect]:
         """Once: what follows is a consequence."""
         if self._failed:
             return []
@@ -255,7 +255,7 @@ class PmiServer:
         return [Failed(rank, note, left)]
 
 
-_COMMANDS: Final[dict[str, Callable[[PmiServer, _Client, int, Words], list[Effect]]]] = {
+_COMMANDS: Final[dict[str, Callable[[PmiServer, _Client, int, PmiFields], list[PmiEffect]]]] = {
     "init": PmiServer._init,
     "get_maxes": PmiServer._maxes,
     "get_appnum": PmiServer._appnum,
@@ -288,25 +288,25 @@ _TAILS: Final = ("value", "error_msg")
 """Keys whose value goes on to the end of the line, blanks and all (RFC 13: string)."""
 
 
-def _parse(line: bytes) -> Words:
-    """The words of a request. Raises PmiFault."""
+def _parse(line: bytes) -> PmiFields:
+    """The fields of a request. Raises PmiFault."""
     if _VALUE.fullmatch(line) is None:
         raise PmiFault("not_printable_ASCII")
     rest = line.decode("ascii").lstrip()
-    words: Words = {}
+    fields: PmiFields = {}
     while rest:
         key, equals, rest = rest.partition("=")
         if not equals or not key or " " in key or "\t" in key:
             raise PmiFault("not_key_and_value")
         if key in _TAILS:
-            words.setdefault(key, rest)
+            fields.setdefault(key, rest)
             break
         word, _, rest = rest.replace("\t", " ").partition(" ")
-        words.setdefault(key, word)
+        fields.setdefault(key, word)
         rest = rest.lstrip()
-    return words
+    return fields
 
 
-def _answer(rank: int, reply: str, **words: object) -> PmiReply:
-    line = "".join((f"cmd={reply}", *[f" {key}={value}" for key, value in words.items()], "\n"))
+def _answer(rank: int, reply: str, **fields: object) -> PmiReply:
+    line = "".join((f"cmd={reply}", *[f" {key}={value}" for key, value in fields.items()], "\n"))
     return PmiReply(rank, line.encode())

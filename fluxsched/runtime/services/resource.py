@@ -175,7 +175,10 @@ class ResourceService:
         self._change_drain(request, request.payload(UndrainRequest), self.module.undrain)
 
     def _change_drain(
-        self, request: RpcRequest, wanted: DrainRequest | UndrainRequest, change: Callable[..., list[effect.Effect]]
+        self,
+        request: RpcRequest,
+        wanted: DrainRequest | UndrainRequest,
+        change: Callable[..., list[effect.ResourceEffect]],
     ) -> None:
         targets, user = self.targets(wanted.targets), user_name(request.userid)
         self.perform(change(targets, wanted.reason, wanted.mode, user, self._turns.wall_s))

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from fluxsched.resource.effects import JournalEvent
 from fluxsched.resource.journal import HISTORY_EVENTS_MAX
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.messaging.peers import RpcRequest
@@ -23,8 +24,6 @@ STORED_EVENTS_MAX = HISTORY_EVENTS_MAX + 1
 """Events in the store after it was pruned."""
 PRUNE_EVENTS = 1024
 """How many more there may be before it is pruned again."""
-
-JournalEvent = dict[str, Any]
 
 
 class JournalService:

@@ -94,7 +94,7 @@ class System:
 
     # ---- what happens
 
-    def tell(self, effects: Iterable[resource.Effect]) -> None:
+    def tell(self, effects: Iterable[resource.ResourceEffect]) -> None:
         """Pass on the resource module's changes to their acquirer, and perform what follows."""
         for one in effects:
             if isinstance(one, resource.ToAcquirer):

@@ -12,9 +12,9 @@ from fluxsched.protocol.sessions.pmi import (
     KEY_MAX,
     NAME_MAX,
     VALUE_MAX,
-    Effect,
     Failed,
     Hangup,
+    PmiEffect,
     PmiReply,
     PmiServer,
 )
@@ -164,7 +164,7 @@ _data = st.one_of(st.binary(max_size=40), st.lists(_words, max_size=8).map(" ".j
 @given(st.lists(st.tuples(st.integers(0, 2), st.one_of(st.none(), _data)), max_size=40))
 def test_no_bytes_of_tasks_break_the_server(steps: list[tuple[int, bytes | None]]) -> None:
     one = server(1, 2)
-    effects: list[Effect] = []
+    effects: list[PmiEffect] = []
     for rank, data in steps:
         effects += one.ended(rank) if data is None else one.receive(rank, data)
     assert sum(isinstance(effect, Failed) for effect in effects) <= 1

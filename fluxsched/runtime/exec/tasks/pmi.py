@@ -16,7 +16,7 @@ from functools import partial
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.waitstatus import ended_text
-from fluxsched.protocol.sessions.pmi import Effect, Failed, Hangup, PmiReply, PmiServer
+from fluxsched.protocol.sessions.pmi import Failed, Hangup, PmiEffect, PmiReply, PmiServer
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.system.log import logger
 
@@ -90,7 +90,7 @@ class JobPmi:
         if effects:
             self._turns.post(lambda: self._perform(effects))
 
-    def _perform(self, effects: list[Effect]) -> None:
+    def _perform(self, effects: list[PmiEffect]) -> None:
         for effect in effects:
             if isinstance(effect, PmiReply):
                 self._send(effect.rank, effect.line)
