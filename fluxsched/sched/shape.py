@@ -7,11 +7,10 @@ by number needs no more than a limit: it keeps no object alive, and an entry tha
 from __future__ import annotations
 
 from itertools import count
-from typing import Final
 
 from fluxsched.core.jobspec import Request
 
-SHAPES_MAX: Final = 4096
+SHAPES_MAX = 4096
 """Shapes that are remembered; some hundred bytes each. Beyond that, equal requests may get more than one."""
 
 _numbers = count(1)

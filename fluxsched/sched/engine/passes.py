@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.decisions import Decision, Deny, Start
+from fluxsched.sched.decisions import Deny, Start
 from fluxsched.sched.effects import PAUSED, Effect
 from fluxsched.sched.engine.group import Group
 from fluxsched.sched.engine.policy_queue import PolicyQueue
@@ -48,7 +48,7 @@ class Passes:
                 if queue.arrivals is not None and queue.changed_by_arrivals == NOTHING:
                     continue
                 done = False
-                decisions: Iterator[Decision] | None = None
+                decisions: Iterator[object] | None = None
                 try:
                     decisions = scheduling_pass.begin(now_s)
                     for decision in decisions:

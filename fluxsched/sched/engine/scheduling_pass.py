@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from fluxsched.core.duration import format_duration
 from fluxsched.core.jobid import format_f58
-from fluxsched.sched.decisions import BACKFILLED, RESERVED, Decision, Deny, Pause, Pending, Reservation, Reserve, Start
+from fluxsched.sched.decisions import BACKFILLED, RESERVED, Deny, Pause, Pending, Reservation, Reserve, Start
 from fluxsched.sched.effects import PAUSED, Denied, Effect, Granted
 from fluxsched.sched.engine.group import Group
 from fluxsched.sched.engine.notices import REASON_CHARS_MAX
@@ -53,7 +53,7 @@ class SchedulingPass:
         self._arrivals: list[Waiting] | None = None
         self._overtakes = False  # some jobs were not offered, since they still wait
 
-    def begin(self, now_s: float) -> Iterator[Decision]:
+    def begin(self, now_s: float) -> Iterator[object]:
         """The decisions of the policy, each made when it is asked for."""
         group, queue = self._group, self._queue
         self.now_s = now_s
@@ -204,7 +204,7 @@ class SchedulingPass:
 
     # ---- what becomes of decisions
 
-    def apply(self, decision: Decision) -> Effect | None:
+    def apply(self, decision: object) -> Effect | None:
         """Makes one decision real; None when it was refused or has no effect outside."""
         match decision:
             case Start():

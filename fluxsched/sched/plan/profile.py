@@ -10,11 +10,10 @@ from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from math import inf, nextafter
 from operator import itemgetter
-from typing import Final
 
 from fluxsched.sched.plan.releases import ReleaseIndex
 
-CHUNK: Final = 64
+CHUNK = 64
 """Steps a chunk at rest (at most twice that): 200 chunks with 10,000 running jobs and 1,000 reservations."""
 
 _end_s, _weight = itemgetter(0), itemgetter(2)

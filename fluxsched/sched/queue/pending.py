@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Final, cast
+from typing import cast
 
 from fluxsched.errors import LimitExceeded, LocalProtocolError
 from fluxsched.sched.queue.orders import FIFO, FIXED, LXF, expansion
@@ -17,7 +17,7 @@ from fluxsched.sched.shape import Shape
 
 __all__ = ["CHUNK", "WAITING_MAX", "PendingJobs", "Skips", "Waiting"]
 
-WAITING_MAX: Final = 2_000_000
+WAITING_MAX = 2_000_000
 """Jobs in one queue: twice the million that RFC 27 asks for, about 1 KiB each."""
 
 

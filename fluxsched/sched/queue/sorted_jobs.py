@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.shape import Shape
 
-CHUNK: Final = 512
+CHUNK = 512
 """Jobs of a chunk after a split, and half the most: moving 4 KiB of pointers costs less than a microsecond."""
 
 CHUNKS_SKIPPED: Final = 8
