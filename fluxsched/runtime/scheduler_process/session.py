@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from math import inf
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
@@ -31,8 +31,11 @@ from fluxsched.sched import effects as sched
 from fluxsched.sched.engine.group_changes import apply
 from fluxsched.sched.engine.scheduler import Scheduler
 
-ACQUIRE, RELEASE = "resource.acquire", "resource.release"
-HELLO, READY, RAISE = "job-manager.sched-hello", "job-manager.sched-ready", "job-manager.raise"
+ACQUIRE: Final = "resource.acquire"
+RELEASE: Final = "resource.release"
+HELLO: Final = "job-manager.sched-hello"
+READY: Final = "job-manager.sched-ready"
+RAISE: Final = "job-manager.raise"
 """The topics of our own requests."""
 
 RESTART = "scheduler-restart"
