@@ -19,7 +19,8 @@ from fluxsched.runtime.exec.cleanup.orphans import clear_orphans
 from fluxsched.runtime.system import processes as procs
 
 WAIT_S = 15.0
-JOBID = 12345678901
+JOBID = int.from_bytes(os.urandom(7))
+"""Another one in each process: what runs these tests at the same time must not take our job for its own."""
 
 INSTANCE = """
 import asyncio, json, sys
