@@ -1,4 +1,4 @@
-"""The house's layers and style, enforced: each rule reads the sources by `ast` and says where, what and what to do.
+"""Layers, style and words, enforced: each rule reads the sources by `ast` and says where, what and what to do.
 
 A rule is a function from one source to its violations, each a line `path:line: what is wrong and what to do`. Every
 rule is also shown a snippet that breaks it, so that a rule that has gone blind fails here. Exceptions are named in the
