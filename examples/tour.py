@@ -48,7 +48,7 @@ def tour() -> None:
     run("fluxsched run -n1 sh -c 'echo task $FLUX_TASK_RANK of $FLUX_JOB_SIZE, cores $(nproc)'")
     run("fluxsched run sh -c 'exit 3'", check=False)
 
-    say("An admin drains the target while a job runs: the job goes on, new ones wait and say why")
+    say("An admin drains the target while a job runs: the job continues, new ones wait and say why")
     sleeper = run("fluxsched submit sleep 1.5")
     run("fluxsched resource drain 0 'fan is noisy'")
     run("fluxsched resource drain")

@@ -1,1 +1,1 @@
-"""The commands: parse, one call, show. They know core values and the blocking client, and nothing of the services."""
+"""The commands: parse, one call, print. They use core values and the blocking client, but no services."""

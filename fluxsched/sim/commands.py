@@ -1,4 +1,4 @@
-"""What the command line asks of the simulator: one function a command, values in, values out."""
+"""The simulator's functions for the command line: one per command, values in, values out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the command line asks for a policy that somebody writes: one to begin with, and whether it keeps the laws."""
+"""For the commands `policy new` and `policy check`: a package from a template, and the conformance suite on a policy.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def check(
     time_limit: TimeLimit,
     began: Callable[[str, int], None] = lambda rule, seed: None,
 ) -> Iterator[RuleVerdict]:
-    """The conformance suite on a policy, `NAME:key=value` or a file; `began` hears of each case, by rule and seed.
+    """The conformance suite on a policy, `NAME:key=value` or a file; `began` is called before each case, with rule and
+    seed.
 
     Raises InvalidValue if it cannot be made.
     """

@@ -1,8 +1,8 @@
-"""Somebody else's policy in our process: what it raises, or that it ends, is told as a refusal that names it.
+"""A plugin policy in our process: an exception, or an exit, becomes a refusal that names it.
 
 Law: a bug of ours is never hidden. A simulation in which only policies of ours take part is not guarded. What a policy
-does that Python is not asked about (`os._exit`, a crash in C, a loop) is nobody's to notice here: `policy check` tries
-it in a process of its own.
+does beyond Python's control (`os._exit`, a crash in C, a loop) cannot be noticed here: `policy check` runs
+it in a separate process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every command stands in: groups that import a command's module only when it runs, and the one place where
+"""The base of all commands: groups that import a command's module only when it runs, and the one place where
 errors become text and an exit status.
 
 Exit status: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted, 141 reader gone, or the job's own (`run`,
@@ -83,7 +83,7 @@ class Command(click.Command):
     """A command whose handler may raise any error of ours or of the system, and may return its exit status."""
 
     def get_short_help_str(self, limit: int = 0) -> str:
-        """The whole first sentence: a list of commands has lines enough for it, and `...` helps nobody."""
+        """The whole first sentence: a list of commands has room for it."""
         return super().get_short_help_str(sys.maxsize)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -127,14 +127,14 @@ class CommandGroup(click.Group):
 
 
 class Lazy(NamedTuple):
-    """One line of a lazy group's table: where the command lives and what `--help` says of it."""
+    """One line of a lazy group's table: where the command is defined, and its text in `--help`."""
 
     target: str  # "package.module:attribute"
     help: str
 
 
 class LazyGroup(CommandGroup):
-    """A group that knows its commands by name and help text only; a command's module is imported when it is named.
+    """A group with only the names and help texts of its commands; a command's module is imported when it is used.
 
     Listing, suggesting and completing work on placeholders, so `fluxsched --help` imports no command at all.
     """

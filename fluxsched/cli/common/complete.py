@@ -1,4 +1,4 @@
-"""Completion of values in the shell: what the instance that a command would go to has.
+"""Completion of values in the shell, from the instance that a command would use.
 
 Law: pressing TAB never fails, prints or waits long. Where no instance answers soon there is nothing to offer.
 """
@@ -15,10 +15,10 @@ from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError
 
 TIMEOUT_S = 0.5
-"""Whoever presses TAB has typed on by then."""
+"""Completion has to be faster than typing."""
 
 OFFERED_MAX = 1000
-"""More than this nobody reads; typing one more letter brings others."""
+"""A longer list is not readable; typing another letter narrows it."""
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
@@ -74,7 +74,7 @@ def hosts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
 
 
 def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Files: the shell knows them."""
+    """Files, completed by the shell."""
     return [CompletionItem(incomplete, type="file")]
 
 

@@ -66,7 +66,7 @@ class InstanceHandle(Protocol):
 def connect(uri: str | None, *, may_guess: bool = False) -> AbstractContextManager[InstanceHandle]:
     """A handle to the instance: at `uri`, else where FLUXSCHED_URI or the run directory says.
 
-    Of several instances the newest is taken only for who `may_guess`, since nothing is changed there: else Refused.
+    Of several instances the newest is used only if `may_guess`, for commands that change nothing: else Refused.
     """
     opener = click.get_current_context().obj
     if opener is None:
@@ -299,13 +299,13 @@ def note_typed(ctx: click.Context, jobid: int, text: str) -> None:
 
 
 def typed(jobid: int) -> str:
-    """A job id as it was typed, for who has to find the mistake; else as people see it."""
+    """A job id as it was typed, so that a mistake can be found; else in its usual form."""
     noted: dict[int, str] = click.get_current_context().meta.get(_TYPED, {})
     return noted.get(jobid) or show.jobid_text(jobid)
 
 
 class JobIdType(Converted):
-    """One job id; `typed` knows its text."""
+    """One job id; `typed` returns its text."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number."""

@@ -1,4 +1,4 @@
-"""A line on the terminal that tells how far something long is: part done, rate, time left."""
+"""A progress line on the terminal: fraction done, rate, time left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From values to what people read: times, names, JSON. Text adapts to the terminal: no colour without one or with
+"""Formatting of values for people: times, names, JSON. Text adapts to the terminal: no colour without one or with
 NO_COLOR, no florin sign or tick where the encoding has none.
 """
 

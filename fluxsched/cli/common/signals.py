@@ -1,4 +1,4 @@
-"""Signals that end a command in order: what it began is undone first.
+"""Signals that end a command in an orderly way: what it has started is undone first.
 
 Law: a signal that the caller has us ignore (nohup) stays ignored. Within `hold` the first one waits until the answer
 that says what there is to undo is here; a second one does not wait.

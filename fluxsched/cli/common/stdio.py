@@ -1,4 +1,4 @@
-"""The three standard streams, which whoever calls us may have closed, filled up or left.
+"""The three standard streams, which the caller may have closed, filled up or abandoned.
 
 Law: descriptors 0 to 2 are never given to anything else, output that cannot be written is an error of its own and
 never a traceback, and a stderr that takes nothing changes no exit status.
@@ -30,7 +30,7 @@ def prepare() -> None:
         except OSError:
             if os.open(os.devnull, flags) == fd:
                 os.set_inheritable(fd, True)
-    if sys.stdout is sys.__stdout__:  # nobody who embeds the commands has put another there
+    if sys.stdout is sys.__stdout__:  # not replaced by a program that embeds the commands
         sys.stdout = _writer(sys.stdout)
     if sys.stderr is None:
         sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), encoding="utf-8", errors="backslashreplace")

@@ -23,7 +23,7 @@ from fluxsched.cli.common.options import (
 from fluxsched.errors import FluxschedError
 
 STOP_TIMEOUT_S = 30.0
-"""Jobs are told to end, and killed if they do not: this takes a while."""
+"""Jobs are terminated, and killed if they do not end: this may take a while."""
 
 PAD_BYTES_MAX = 1 << 20
 

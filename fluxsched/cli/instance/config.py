@@ -1,4 +1,4 @@
-"""`fluxsched config`: a configuration file is checked without an instance, shown, and read again while jobs run."""
+"""`fluxsched config`: checking a configuration file without an instance, showing it, and reloading it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fluxsched doctor`: what is installed, which homes work, what is missing and how to get it."""
+"""`fluxsched doctor`: what is installed, what works, what is missing and how to get it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fluxsched module`: scheduler modules come and go while jobs run on."""
+"""`fluxsched module`: scheduler modules are loaded and removed while jobs keep running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Being with a job until it ends: its output here, its end in words, its exit status as a shell has it."""
+"""Following a job to its end: its output, a description of its end, its exit status as in a shell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fluxsched.cli.jobs.forward import Forwarder
 from fluxsched.errors import RPCError
 
 PENDING_HINT_S = 2.0
-"""How long a job may wait before who waits for it is told why (seconds): before that most have started."""
+"""Delay before the user is shown why the job is still waiting (seconds); most jobs have started by then."""
 HINT_EVERY_S = 30.0
 """How often it is asked whether the reason is another one (seconds)."""
 
@@ -59,7 +59,7 @@ def follow_output(
 
 
 def attach(handle: InstanceHandle, jobid: int, *, labelled: bool, source: int | None) -> int:
-    """Follow a job to its end; its exit status. A person at a terminal is told why it has not started.
+    """Follow a job to its end and return its exit status. On a terminal, show why it has not started.
 
     What can be read from the descriptor `source`, if there is one, is passed on to the job's tasks.
     """
@@ -83,7 +83,7 @@ def pending_hints(handle: InstanceHandle, jobid: int) -> Iterator[float]:
 
 
 def _why(handle: InstanceHandle, jobid: int) -> Mapping[str, Any]:
-    """A hint that cannot be had is none: the job goes on all the same."""
+    """If the hint cannot be obtained, show none."""
     try:
         return handle.rpc("job-manager.why", {"id": jobid})
     except RPCError:

@@ -1,4 +1,4 @@
-"""`fluxsched cancel|kill|urgency|update|wait`: what is done to jobs that are named, or to all that are selected.
+"""`fluxsched cancel|kill|urgency|update|wait`: acting on named or selected jobs.
 
 Law: whom it hits is asked once, then each is hit, many requests under way at a time. A job that is no longer in a state
 in which it could be hit has ended, or started, meanwhile: that is no error for who selected it.

@@ -1,4 +1,4 @@
-"""Columns of `fluxsched jobs`, by the names that `flux jobs -o` knows them."""
+"""Columns of `fluxsched jobs`, with the field names of `flux jobs -o`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class JobRow(NamedTuple):
         return max(0.0, ended_s - started_s) if started_s else 0.0
 
     def remaining_s(self) -> float:
-        """How long a running job may still run; 0 if nobody knows."""
+        """How long a running job may still run; 0 if unknown."""
         expiration_s = self.info.get("expiration") or 0.0
         return max(0.0, expiration_s - self.now_s) if expiration_s and self.info["state"] in RUNNING else 0.0
 

@@ -1,4 +1,4 @@
-"""Being with many jobs until they end: how each ended, their output, and how far they are.
+"""Following many jobs to their end: how each ended, their output, and progress.
 
 Law: one stream tells of all ends; of output streams OUTPUTS_MAX are open at a time, those of the jobs submitted first.
 """
@@ -79,7 +79,7 @@ class JobFollower:
 def follow(
     handle: InstanceHandle, jobids: Sequence[int], *, output: bool, labelled: bool, progress: bool, jps: bool
 ) -> int:
-    """Wait until all jobs have ended and tell how each failed; the highest exit status."""
+    """Wait until all jobs have ended and report failures; return the highest exit status."""
     begun_s = SystemClock.monotonic_s()
     line = ProgressLine("jobs", SystemClock.monotonic_s) if progress and sys.stderr.isatty() else None
     follower = JobFollower(handle, jobids, output=output, labelled=labelled)

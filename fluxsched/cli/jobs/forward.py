@@ -1,4 +1,4 @@
-"""Passes on what this command reads to the tasks of a job, piece by piece: the next when the last was answered."""
+"""Forwards this command's input to the tasks of a job, piece by piece: the next when the last was answered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fluxsched.cli.common.options import InstanceHandle
 PIECE_BYTES = 64 * 1024
 """Input in one request: what a pipe holds."""
 OWN = "-"
-"""What people call a command's own input."""
+"""The usual name for standard input."""
 
 
 def own_input(*, terminal: bool) -> int | None:
@@ -54,7 +54,7 @@ class Forwarder:
         self._handle.post("job-manager.input", request, lambda answer: self._answered(answer, data))
 
     def _answered(self, answer: Any, data: bytes) -> None:
-        """A job that has ended had read enough; of other refusals is told who had something to say."""
+        """Input for a job that has ended is dropped; other refusals are reported if there was any input."""
         error = answer.error
         if error is None:
             self.fd = self._source if data else None

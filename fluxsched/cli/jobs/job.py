@@ -1,4 +1,4 @@
-"""`fluxsched job`: everything that looks into one job, or that Flux users look for below `job`."""
+"""`fluxsched job`: inspecting one job, and other commands that Flux users expect under `job`."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def info(handle: InstanceHandle, jobid: int, key: str | None, as_json: bool) -> 
 
 
 def _with_tasks(handle: InstanceHandle, found: dict[str, Any]) -> dict[str, Any]:
-    """The job with all that its record knows of what its tasks used: a list has the sums only."""
+    """The job with the resource usage of its tasks from its record: a list has only the sums."""
     if "usage" not in found:
         return found
     events = handle.rpc("job-manager.lookup", {"id": found["id"], "keys": ["eventlog"]})["eventlog"]

@@ -1,4 +1,4 @@
-"""`fluxsched jobs`: a table of the jobs that are named, or of those that the options select."""
+"""`fluxsched jobs`: a table of named or selected jobs."""
 
 from __future__ import annotations
 

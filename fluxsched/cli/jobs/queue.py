@@ -27,7 +27,7 @@ def _up_colour(value: object) -> str:
 
 
 def _reason(status: dict[str, Any]) -> Callable[[str], str]:
-    """Why something is off; what was said when it was turned on again matters to nobody."""
+    """Why something is off; a reason given when it was turned on is ignored."""
     return lambda what: "" if status[what] else status.get(f"{what}_reason") or ""
 
 

@@ -1,4 +1,4 @@
-"""Which jobs a command is about: the options that `jobs`, `cancel`, `kill`, `urgency` and `wait` share, and the
+"""Which jobs a command acts on: the options that `jobs`, `cancel`, `kill`, `urgency` and `wait` share, and the
 constraint (rfc/jobs.md, job-manager.select) that they mean.
 
 Law: jobs are named one by one, and then each must be there; or they are selected, by options that must all hold, and

@@ -1,4 +1,4 @@
-"""How a job ended and what it used, in words: the last lines of `job info`, and columns of `jobs`."""
+"""How a job ended and its resource usage, as text: the last lines of `job info`, and columns of `jobs`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fluxsched jobs --watch`: the table as it changes; at a terminal drawn anew, elsewhere a line for each change.
+"""`fluxsched jobs --watch`: the table as it changes; redrawn on a terminal, elsewhere one line per change.
 
 Law: the instance tells when something happens (job-manager.watch), and is asked what, at a bounded rate and for no more
 jobs than are shown. The terminal is left as it was found, however this ends.

@@ -1,4 +1,4 @@
-"""`fluxsched resource`: the table of its commands, by file: views, administration, streams."""
+"""`fluxsched resource`: the table of its commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rows of the resource tables: ranks that share labels (state, reason, group...), merged where what is shown is equal.
+"""Rows of the resource tables: ranks that share labels (state, reason, group...), merged if the shown columns are
+equal.
 
 Hosts are compressed, and a format that shows fewer labels gets fewer lines.
 """

@@ -1,4 +1,4 @@
-"""`fluxsched policy`: which policies there are, a new one to begin with, and whether one keeps the laws."""
+"""`fluxsched policy`: listing, creating and checking policies."""
 
 from __future__ import annotations
 

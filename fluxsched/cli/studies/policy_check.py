@@ -1,4 +1,4 @@
-"""`policy check` in a process of its own: what is checked may exit, crash or loop. The parent's half and the child's.
+"""`policy check` in a separate process, since the policy may exit, crash or loop. The parent's half and the child's.
 
 The child, `python -m fluxsched.cli.studies.policy_check SPEC SEED FD`, writes a JSON line when the policy is made, one
 as each case begins, and one a verdict. Law: the child looks at the policy as closely as it can and reports the line at

@@ -25,7 +25,7 @@ from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, Refuse
 CC = "{cc}"
 CC_VARIABLE = "FLUX_JOB_CC"
 REFUSALS_SHOWN_MAX = 20
-"""Refused jobs that are told one by one."""
+"""Refused jobs that are reported one by one."""
 
 _TEXTS = ("queue", "job_name", "input", "output", "error", "cwd")
 _LISTS = ("command", "env_rules", "attributes")

@@ -1,4 +1,4 @@
-"""`fluxsched batch|alloc|proxy`: instances that are jobs, and how to get into them."""
+"""`fluxsched batch|alloc|proxy`: instances inside jobs, and connecting to them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fluxsched.core.nested import ADDRESS_KEY, SCRIPT, Nested, nested_jobspec
 from fluxsched.errors import FluxschedError, RPCError
 
 OUTPUT = "flux-{{id}}.out"
-"""Where a script prints, unless it is told otherwise: as Flux's batch has it."""
+"""Default output of a script, as for Flux's batch."""
 KEPT = ("none", "kvs")
 """Flux's words for output that is kept with the job, where `job attach` and `job output` show it."""
 
@@ -151,7 +151,7 @@ def _address(events: list[dict[str, Any]]) -> str | None:
 
 
 def _await_address(handle: InstanceHandle, jobid: int) -> str:
-    """Wait until the instance is up; a person at a terminal is told why that takes long."""
+    """Wait until the instance is up; on a terminal, show why it takes long."""
     hints = pending_hints(handle, jobid) if os.isatty(2) else ()
     events: list[dict[str, Any]] = []
     for answer in handle.stream("job-manager.eventlog", {"id": jobid, "follow": True}, meanwhile=hints):

@@ -1,4 +1,4 @@
-"""`--conf`: the configuration of a nested instance, put together on the command line as Flux's batch does it."""
+"""`--conf`: the configuration of a nested instance, built from the command line as Flux's batch does."""
 
 from __future__ import annotations
 

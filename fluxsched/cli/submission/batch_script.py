@@ -1,4 +1,4 @@
-"""The script of `batch`: where it comes from, and the options that it brings (RFC 36).
+"""The script of `batch`: its source, and the options in it (RFC 36).
 
 Law: directives are read as if they stood on the command line before what was typed, so that what was typed wins; one
 that is wrong is refused with the script's name and the line.

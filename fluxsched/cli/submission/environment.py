@@ -1,4 +1,4 @@
-"""The environment that a job is submitted with: this command's own, edited by rules as Flux has them.
+"""The environment that a job is submitted with: that of this command, edited by rules as in Flux.
 
 Law: rules apply in the order in which they were typed, whichever option brought them. What cannot be sent (a variable
 that is not UTF-8, or has no name) is left out, and stderr says which; what a rule says explicitly is never dropped.

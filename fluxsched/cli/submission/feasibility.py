@@ -1,6 +1,6 @@
-"""Before a job is submitted: could it ever run? What never could is refused here, with the reason.
+"""Before a job is submitted: could it ever run? If not, it is refused here, with the reason.
 
-Law: only the scheduler's own "never" refuses a job. Where nobody serves its group, or nobody answers in time, it is
+Law: only the scheduler's own "never" refuses a job. If its group has no scheduler, or none answers in time, it is
 submitted and waits; whatever else is wrong with it the submission says. One question serves all copies of a job.
 """
 
@@ -16,7 +16,7 @@ from fluxsched.cli.submission.jobspec_options import UNSATISFIABLE
 from fluxsched.errors import Refused, RPCError
 
 ANSWER_S = 5.0
-"""A scheduler answers within milliseconds; one that does not keeps nobody from submitting."""
+"""A scheduler answers within milliseconds; one that does not must not prevent submission."""
 
 QUESTIONS_MAX = 100
 """Different jobs of one command about which the scheduler is asked; of a thousand it would take a second."""
@@ -52,7 +52,7 @@ def check_feasible(handle: InstanceHandle, jobspecs: Iterable[dict[str, Any]], n
 
 
 def _asked(handle: InstanceHandle, jobspec: dict[str, Any]) -> bool:
-    """Whether somebody answers; raises Refused if he says never."""
+    """Whether there was an answer; raises Refused if the job can never run."""
     from fluxsched.core.jobspec import without_bulk
 
     try:

@@ -39,7 +39,7 @@ Asked = tuple[str, str, int]
 """An amount that is asked for: one of PLACES, the kind, and how much."""
 
 BEGIN_MAX_S = 253_402_300_800.0
-"""The end of the year 9999, in seconds since the epoch: no calendar goes on."""
+"""The end of the year 9999, in seconds since the epoch: the last year that a date can have."""
 
 SHELL_OPTIONS = ("pmi", "input.stdin", "output.stdout", "output.stderr", ENV_EXPAND)
 """The shell options (and what is below them) that are read here; others are kept in the jobspec."""
@@ -238,7 +238,7 @@ def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None
 
 
 def _warn_of_ignored(settings: Iterable[str]) -> None:
-    """Say once a command which shell options nobody here reads: as in Flux they are no error."""
+    """Warn once per command about unsupported shell options: as in Flux they are not an error."""
     names = dict.fromkeys(setting.lstrip("^").partition("=")[0] for setting in settings)
     ignored = [name for name in names if not f"{name}.".startswith(tuple(f"{read}." for read in SHELL_OPTIONS))]
     meta = click.get_current_context().find_root().meta

@@ -1,4 +1,4 @@
-"""The templates of `fluxsched bulksubmit`: input lists, their combinations, and what `{}` and its kin become.
+"""The templates of `fluxsched bulksubmit`: input lists, their combinations, and the expansion of `{}` and similar tags.
 
 Law: text in, text out. Only the forms of PLACEHOLDER are replaced; any other brace, `{{id}}` of an output file among
 them, stays as it is. `{cc}` is left for the pass that makes copies.

@@ -35,7 +35,7 @@ ROUNDS = 4
 URGENCIES = (15, 16, 17)
 
 MANY = 8
-"""Jobs that come at once before such a pass; queues stay short, since some policies plan everybody on the real pool."""
+"""Jobs that come at once before such a pass; queues stay short, since some policies plan all jobs on the real pool."""
 
 BURST = 60
 RECURSION = 2000

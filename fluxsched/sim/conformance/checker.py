@@ -49,9 +49,9 @@ class GroundTruth:
 class Checker:
     """A policy around the policy. `said` is what it has decided; `promised` when the first in line was to start.
 
-    A promise is the first reservation of a pass, if it is for the first in line; who once reserves for somebody else
-    before has an order of his own, and promises nothing. With `promises_hold` nothing happens that would excuse a later
-    start. Where `judging` is false decisions are only counted.
+    A promise is the first reservation of a pass, if it is for the first in line; a policy that once reserves for
+    another job before has an order of his own, and promises nothing. With `promises_hold` nothing happens that would
+    excuse a later start. Where `judging` is false decisions are only counted.
     """
 
     name: ClassVar[str] = "checker"

@@ -29,7 +29,7 @@ from fluxsched.sim.conformance.checker import PROGRESS, Checker, GroundTruth, Ru
 from fluxsched.sim.engine.system import System
 
 BEGIN_S = 1_700_000_000.0
-"""Wall time at the beginning, unless a case has another; any but 0.0, which stands for no time."""
+"""Wall time at the beginning, unless a case has another; not 0.0, which means no time."""
 
 URGENCY = 16
 """The usual one (RFC 25)."""
@@ -42,7 +42,7 @@ ELSEWHERE = "elsewhere"
 
 
 class HarnessJob(NamedTuple):
-    """What the job manager knows of a job; `run_s` is how long it would run."""
+    """A job as the job manager has it; `run_s` is how long it would run."""
 
     spec: Jobspec
     priority: int

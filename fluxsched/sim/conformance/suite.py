@@ -1,4 +1,4 @@
-"""The conformance suite: any policy, on made-up machines, against the laws that a policy has to keep.
+"""The conformance suite: checks a policy, on made-up machines, against the laws for policies.
 
 Law: what is judged is the production code with the policy in it. A rule is broken by its first failing case, which is
 reported with its seed, its job and the policy's line; the same seed gives the same cases.
@@ -105,8 +105,8 @@ def examine(
 ) -> Iterator[RuleVerdict]:
     """All rules, one after the other; with a stopwatch (seconds of CPU) also what it costs, if all others are kept.
 
-    Without `time_limit` a case may take for ever; with it no other is tried after one that would. `began` hears of each
-    case before it begins.
+    Without `time_limit` a case may take forever; with it, no other case is run after one that does. `began` is called
+    for each case before it begins.
     """
     findings: dict[str, Finding] = {}
     counts = dict.fromkeys([*LAWS, *RULES], 0)

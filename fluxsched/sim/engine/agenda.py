@@ -1,7 +1,7 @@
 """Virtual time: what happens when, in a total order.
 
 Law: at one instant first all ends take effect, then what happens to the site, then all submissions; among equals the
-order in which they were put down decides, and what is planned is never compared itself. Time never runs backwards.
+order in which they were planned decides; the planned objects are never compared. Time never runs backwards.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Agenda:
     def instants(self, until_s: float) -> Iterator[list[AgendaEvent]]:
         """Instant by instant up to and including `until_s`: all of its events, kind and what, in order.
 
-        `now_s` is that instant then. A submission is told by its place in the sequence. What is planned for `now_s`
+        `now_s` is that instant then. A submission is given by its place in the sequence. What is planned for `now_s`
         when its events were given already makes another instant.
         """
         heap, submits_s = self._heap, self._submits_s

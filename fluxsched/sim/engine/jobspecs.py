@@ -1,4 +1,4 @@
-"""From a trace's job to the jobspec that a scheduler is sent: each kind of job is worked out once.
+"""Jobspecs for the jobs of a trace: equal jobs share one.
 
 Law: queues decide as in an instance (`jobs.queues`): defaults, requirements and limits are theirs; a job that they
 would refuse is refused here with their words.

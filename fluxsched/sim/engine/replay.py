@@ -1,4 +1,4 @@
-"""A trace against a running instance: the same jobs, submitted when their time comes, on a clock that runs faster.
+"""Replay of a trace against a running instance: the same jobs, submitted at their times on a faster clock.
 
 Law: nothing is simulated here. Each job is submitted with its run time and limit divided by the speed, for the `test`
 execution; what the instance then says of its jobs is multiplied again, so the table compares with a simulated one.

@@ -1,7 +1,7 @@
 """The simulation itself: virtual time drives the production scheduler, and running a job is a timer.
 
 Law (batched semantics): at each instant all ends, then all changes of the site, then all submissions take effect, and
-one pass follows. The scheduler is told the limit and never the run time; a job ends after the shorter of the two. What
+one pass follows. The scheduler knows the limit but not the run time; a job ends after the shorter of the two. What
 a pass starts and ends at once is for the next pass of the same instant. Same trace, same options: same schedule.
 """
 
@@ -26,7 +26,7 @@ from fluxsched.sim.results.table import COMPLETED, DENIED, FAILED, RUNNING, TIME
 from fluxsched.sim.traces.trace import Trace, followers
 
 PROGRESS_INSTANTS: Final = 256
-"""Progress is told every so many instants: some hundred times a second."""
+"""Progress is reported every so many instants: some hundred times a second."""
 
 Progress = Callable[[int, int, float], None]
 """Called with the jobs that are over, all jobs, and the virtual time in seconds."""
@@ -114,7 +114,7 @@ class Simulation:
             self._look_up(now_s)
 
     def _look_up(self, now_s: float) -> None:
-        """Between two instants: whoever wants to know how it stands."""
+        """Between two instants: checks and progress."""
         if self._check:
             self.system.check()
         if self._progress is not None and self._instants % PROGRESS_INSTANTS == 0:
@@ -123,14 +123,14 @@ class Simulation:
     # ---- jobs
 
     def _submit_leaders(self) -> None:
-        """Who follows nobody is submitted when the trace says; the others when it comes to it."""
+        """Jobs that follow no other are submitted at the time in the trace; the others after the jobs they follow."""
         waiting = {follower for each in self._followers.values() for follower in each}
         for at, submit_s in enumerate(self._submit_s):
             if at not in waiting:
                 self._agenda.at(submit_s, SUBMIT, at)
 
     def _follow(self, at: int) -> None:
-        """The job is over, or can never run: its user thinks, then goes on."""
+        """The job has ended or was denied: jobs that follow it are submitted after their think time."""
         for follower in self._followers.get(at, ()):
             think_s = self._jobs[follower].think_s or 0.0
             self._submit_s[follower] = self._agenda.now_s + think_s
@@ -161,7 +161,7 @@ class Simulation:
             self._look_at(at, granted.resources)
 
     def _look_at(self, at: int, resources: ResourceSet) -> None:
-        """What somebody asked of a job's R: its ranks, and its cores where the trace does not tell them."""
+        """Record what is needed of a job's R: its ranks, and its cores if the trace does not determine them."""
         self._procs[at] = resources.count("core")
         if self._ranks is not None:
             self._ranks[at] = str(resources.ranks)
@@ -170,7 +170,7 @@ class Simulation:
             self.system.tell(self.system.module.hold(at + 1, resources.ranks))
 
     def _finish(self, at: int, now_s: float, state: str | None = None) -> None:
-        """A job ends by its timer, or earlier, in which case its timer is of no matter any more."""
+        """A job ends by its timer, or earlier; its timer is then ignored."""
         if self._state[at] != RUNNING:
             return
         self._end[at] = now_s

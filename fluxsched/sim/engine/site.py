@@ -1,4 +1,4 @@
-"""Where a trace is simulated: equal targets, an R, or what the trace itself says; and groups and queues, if configured.
+"""The simulated machine: equal targets, an R, or the trace's own; with groups and queues, if configured.
 
 Law: resources and configuration are read by the instance's own readers, so a site simulates with its own files.
 """

@@ -24,7 +24,7 @@ SITE_BYTES_MAX = 1 << 26
 """A million events of 64 bytes: a change every minute for two years."""
 
 FAULTS_SHOWN_MAX = 20
-"""Nobody mends more at a time."""
+"""Enough to fix at a time."""
 
 OUTAGE: Final = "strike"
 """The step of an outage that ends jobs: the targets go offline and take the jobs there with them."""

@@ -1,4 +1,4 @@
-"""The figures of a schedule, out of the table of jobs alone.
+"""The figures of a schedule, computed from the table of jobs alone.
 
 Law: bounded slowdown is max(1, (wait + run) / max(run, tau)), tau 10 s, over all jobs that have ended (Feitelson 2001);
 percentiles are of the values themselves, interpolated linearly; a figure over no jobs is None.
@@ -16,7 +16,7 @@ PARTS = 48
 """Of the makespan, in figures over time: as many as a line of text has room for, twice."""
 
 TAU_S = 10.0
-"""A shorter job counts as one of this length: nobody minds that a job of a millisecond waits for a second."""
+"""A shorter job counts as one of this length: a wait of a second does not matter for a job of a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def percentile(ordered: Sequence[float], part: float) -> float:
 
 
 def jain(values: Sequence[float]) -> float | None:
-    """Jain's index of fairness: 1 when all fare alike, 1/n when one has everything; None for nobody."""
+    """Jain's index of fairness: 1 if all are equal, 1/n if one has everything; None for no values."""
     squares = sum([value * value for value in values])
     return sum(values) ** 2 / (len(values) * squares) if squares else None
 

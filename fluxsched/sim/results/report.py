@@ -1,4 +1,4 @@
-"""Results as text and as JSON: several policies side by side, a line a figure.
+"""Results as text and as JSON: several policies side by side, one line per figure.
 
 Law: both say the same; text is rounded for people, JSON is not.
 """
@@ -75,7 +75,7 @@ def heading(trace: Trace, results: Sequence[Result]) -> Iterator[str]:
 
 
 def table(results: Sequence[Result]) -> Iterator[str]:
-    """A column a policy; lines that nobody has a figure for are left out."""
+    """One column per policy; lines without any figure are left out."""
     rows = [("", [result.title for result in results])]
     for line in FIGURES:
         texts = [line.text(result, result.summary) for result in results]

@@ -1,4 +1,4 @@
-"""What a simulation gives: a table of jobs, column by column, and what it took.
+"""The result of a simulation: the table of jobs, its figures, and the cost of scheduling.
 
 Law: a job keeps its row whatever became of it; what did not happen is None, and an empty cell in a file.
 """

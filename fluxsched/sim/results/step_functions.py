@@ -1,7 +1,7 @@
 """Numbers that change at points in time: busy cores, usable cores, jobs that wait.
 
 Law: a step function is a list of (time, value from then on), times ascending, the first one the earliest that matters;
-it is worked out of the table of jobs when somebody asks, never while the simulation runs.
+it is computed from the table of jobs on demand, never while the simulation runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Trace files: opened by what is in them, plain or gzipped, whatever they are called.
+"""Trace files: the format is detected from the content, plain or gzipped, whatever the name.
 
 Law: a file whose first character that is not a space is `{` is our own JSON-lines trace, any other one is SWF.
 """

@@ -1,4 +1,4 @@
-"""Our own trace: one JSON object a line, for what SWF has no word for (nodes, slots, GPUs, constraints, jobspecs).
+"""JSON traces: one object per line, for what SWF cannot express (nodes, slots, GPUs, constraints, jobspecs).
 
 The first line may be a header, `{"trace": 1, "name": ..., "machine": {"targets": 16, "cores": 64, "gpus": 4}}`. Every
 other line is a job (`KEYS` names its keys, rfc/simulator.md explains them). Law: as in SWF, an absent or null value is

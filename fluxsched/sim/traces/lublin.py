@@ -1,4 +1,4 @@
-"""Made-up workloads after the model of Lublin and Feitelson, seeded: the same seed gives the same trace.
+"""Synthetic workloads by the model of Lublin and Feitelson: the same seed gives the same trace.
 
 Sizes: serial, a power of two, or any, over a two-stage uniform distribution of their logarithm. Run times: the
 exponential of a hyper-gamma distribution whose mixture depends on the size. Arrivals: the exponential of a gamma
@@ -62,7 +62,7 @@ def generate(
 ) -> Trace:
     """A trace of so many jobs for a machine of `procs` one-core targets (PROCS), or of `nodes` with `cores` each (1).
 
-    `load` is the demand in parts of the machine (0.8: four fifths): arrivals are then stretched or squeezed evenly.
+    `load` is the demand as a fraction of the machine: arrivals are then stretched or compressed evenly.
     Raises InvalidValue for counts below 1, for two machines, and for a load that is not positive.
     """
     machine = machine_of(procs, nodes, cores) or Machine(PROCS)
@@ -154,7 +154,7 @@ def _cycle() -> list[float]:
     for at in range(CYCLE_BEGINS_AT, CYCLE_BEGINS_AT + BUCKETS):
         weights[at % BUCKETS] = sum([_density(at + (step + 0.5) / 8) for step in range(-4, 4)])
     mean = sum(weights) / BUCKETS
-    floor = mean / 100  # the tail of the distribution is nothing at all, and nobody waits for ever
+    floor = mean / 100  # the tail of the distribution is 0: keep it positive
     return [max(weight, floor) / mean for weight in weights]
 
 

@@ -1,4 +1,4 @@
-"""The Standard Workload Format, version 2.2: one job a line, 18 numbers, -1 for what is not known.
+"""The Standard Workload Format, version 2.2: one job per line, 18 numbers, -1 for unknown values.
 
 Law: -1 is unknown and nothing else is; a number may be written as a float anywhere; a line that cannot be read is
 counted and shown, and the others are read all the same. The columns are named once, in `COLUMNS`.

@@ -1,7 +1,7 @@
-"""What a simulation is fed with: jobs with their times and needs, and what of the file could not be used.
+"""Traces: jobs with their times and requests, and the lines of the file that could not be used.
 
 Law: what a trace does not say stays unknown (None), never a guess; every line that is not simulated is counted, and the
-first ones are kept with the reason, so that nobody takes a cut trace for a whole one.
+first ones are kept with the reason, so that an incomplete trace is not taken for a complete one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FAULT_CHARS_MAX = 60
 class Ask(NamedTuple):
     """What a job needs: `nslots` slots of `cores` and `gpus`, spread over `nodes` if given.
 
-    `constraint` is the RFC 31 object as JSON text; `jobspec`, as JSON text too, stands for all the others.
+    `constraint` is the RFC 31 object as JSON text; `jobspec`, also JSON text, replaces all other fields.
     """
 
     nslots: int = 1
