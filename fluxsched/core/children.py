@@ -83,7 +83,7 @@ class Children:
     def to_json(self, texts: dict[int, str] | None = None) -> dict[str, str]:
         """The `children` object of R_lite; `core` is always there, as RFC 20 asks, the other kinds when not empty.
 
-        `texts` is for who prints many: it keeps the text of masks already seen.
+        `texts` is for printing many: it keeps the text of masks already seen.
         """
         texts = {} if texts is None else texts
         obj = {"core": text_of(self.cores, texts)}

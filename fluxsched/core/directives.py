@@ -96,7 +96,7 @@ def parse_directives(script: str) -> list[Directive]:
 
 
 def check_script(script: str, name: str) -> None:
-    """Refuse what cannot be a batch script: text without `#!`, or too much of it. `name` is said in the error."""
+    """Refuse what cannot be a batch script: text without `#!`, or too much of it. `name` is used in the error."""
     size = len(script.encode("utf-8", "surrogateescape"))
     if size > SCRIPT_BYTES_MAX:
         raise LimitExceeded(

@@ -65,7 +65,7 @@ class Hostlist:
 
     def __str__(self) -> str:
         """RFC 29 text: neighbours that differ in their trailing number share one bracket."""
-        if self._text is None:  # 16,384 hosts take 7 ms, and every acquirer is told them
+        if self._text is None:  # 16,384 hosts take 7 ms, and each acquirer is sent them
             object.__setattr__(self, "_text", ",".join([str(group) for group in _groups(self.hosts)]))
         return self._text or ""
 

@@ -17,7 +17,7 @@ from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 DEPENDENCIES_MAX = 1024
-"""Dependencies of one job: each is an entry in the table of who waits for whom."""
+"""Dependencies of one job: each is an entry in the table of dependencies."""
 
 SECONDS_MAX = 1e11
 """Three thousand years: a longer limit is in the wrong unit, and no limit is written as 0."""

@@ -80,7 +80,7 @@ _MAYBE_LONE: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
 def _check_texts(obj: object, what: str) -> None:
-    """Raises InvalidValue with the path of a text that has a lone surrogate: nobody could be sent that."""
+    """Raises InvalidValue with the path of a text that has a lone surrogate, which cannot be encoded."""
     todo: list[tuple[str, object]] = [("", obj)]
     while todo:
         path, value = todo.pop()

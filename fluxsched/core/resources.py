@@ -225,7 +225,7 @@ class ResourceSet:
         return self._cut(*merge(parts), less(self.shared, other.shared))
 
     def restrict(self, ranks: Idset) -> ResourceSet:
-        """Only these ranks, without what is shared; ranks that are not here are of no matter."""
+        """Only these ranks, without what is shared; unknown ranks are ignored."""
         if self.ranks <= ranks:
             return dataclasses.replace(self, shared=()) if self.shared else self
         kept = in_order(Entry(entry.ranks & ranks, entry.children) for entry in self.entries)
@@ -240,7 +240,7 @@ class ResourceSet:
     def rerank(self, first: int = 0) -> ResourceSet:
         """The same targets in the same order as ranks `first`, `first` + 1, ...
 
-        Properties follow; `scheduling` is dropped, since nobody can renumber what is opaque (RFC 20).
+        Properties follow; `scheduling` is dropped, since what is opaque cannot be renumbered (RFC 20).
         """
         if self.entries and self._lookup.dense_from == first:
             return dataclasses.replace(self, scheduling=None)

@@ -1,6 +1,6 @@
 """What an administrator means by TARGETS: an idset of ranks (RFC 22), a hostlist (RFC 29), or a list of both.
 
-Law: all offenders are named at once, so that a mistake in a long list is mended in one go; nothing is half accepted.
+Law: all offenders are named at once, so that mistakes in a long list are fixed in one go; nothing is accepted in part.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Texts of other people, made fit for one line of a terminal.
+"""Untrusted text, made safe for one line of a terminal.
 
 Law: what `printable` returns has no character that moves the cursor, starts an escape sequence, turns the direction of
 writing or cannot be encoded; a text without such characters comes back as it is.
@@ -14,7 +14,7 @@ _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def is_text(text: str) -> bool:
-    """Whether `text` can be said in UTF-8: Python puts lone surrogates for bytes of the system's that cannot."""
+    """Whether `text` can be encoded as UTF-8: Python represents undecodable bytes as lone surrogates."""
     if text.isascii():
         return True
     try:

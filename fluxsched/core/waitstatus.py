@@ -1,4 +1,4 @@
-"""Wait statuses, as wait(2) gives them, in numbers and words of people."""
+"""Wait statuses, as wait(2) gives them, as numbers and as text."""
 
 from __future__ import annotations
 

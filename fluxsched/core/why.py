@@ -1,4 +1,4 @@
-"""Why a job does not run: the answer that every part gives which is asked."""
+"""Why a job does not run."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 
 class Why(NamedTuple):
-    """`reason` says what is in the way and has to change, `rule` by which rule.
+    """`reason` is what blocks the job and has to change, `rule` the rule behind it.
 
-    `earliest_s` (wall time, seconds) is when it may start at the earliest, None where nobody can tell; `when` says what
-    that rests on, or why it cannot be told. The last three are empty for a job that waits no longer.
+    `earliest_s` (wall time, seconds) is when it may start at the earliest, None if unknown; `when` is what
+    the estimate rests on, or why there is none. The last three are empty for a job that no longer waits.
     """
 
     reason: str

@@ -27,7 +27,7 @@ _INSTANCE = {
         Empty, SchedStatusResponse, "`resource.sched-status` by its former name", "sched"
     ),
     "resource.monitor-waitup": Topic(instance.WaitUpRequest, Empty, "wait until so many are online", "resource"),
-    "resource.acquire-mute": Topic(Empty, Empty, "tell acquirers of no change any more", "resource"),
+    "resource.acquire-mute": Topic(Empty, Empty, "stop reporting changes to acquirers", "resource"),
 }
 
 _JOBS = {

@@ -161,7 +161,7 @@ COMMON: Mapping[str, Topic] = MappingProxyType(
         disconnect=(Empty, None, "made by the receiving side: a peer is lost"),
     )
 )
-"""What every service answers; NAME stands for the service."""
+"""What every service answers; NAME is the service."""
 
 _OWN = _RESOURCE | _JOB_MANAGER | _SCHED | _ADMIN
 

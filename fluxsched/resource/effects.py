@@ -1,7 +1,7 @@
 """What the resource module wants done: values that its methods return and the shell performs, in order.
 
 Law: an effect is data. `Save` comes with the change that it makes durable; the shell stores all of a turn before it
-answers anybody. Nothing in here knows how an acquirer is reached or where a row is kept.
+answers any request. Nothing here knows how an acquirer is reached or where a row is kept.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ToAcquirer:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """Publish an event to whoever reads the resource journal (RFC 44)."""
+    """Publish an event to the readers of the resource journal (RFC 44)."""
 
     event: JournalEvent
 

@@ -1,4 +1,4 @@
-"""The resource module: who owns which target, who may use it now, and who must hear about it (RFC 28, RFC 44).
+"""The resource module: which group owns a target, whether it may be used, and whom to inform (RFC 28, RFC 44).
 
 Law: every method checks everything first and raises without a change, or changes its state and returns effects for the
 shell to perform in order. Times are seconds since the epoch and come as arguments. What is asked and what follows from
@@ -135,7 +135,7 @@ class ResourceModule:
     def assign(
         self, targets: Idset, group: str, now_s: float, graceful: bool = False, user: str | None = None
     ) -> list[ResourceEffect]:
-        """Move targets to a group, which is made if there is none; without targets it is only made.
+        """Move targets to a group, which is created if needed; without targets it is only created.
 
         Graceful: those that a job holds are drained now and move when no job holds them; the drain made for it is
         undone then. Raises InvalidValue naming all targets that are unknown or lost.
@@ -225,9 +225,9 @@ class ResourceModule:
     def add_targets(
         self, resources: ResourceSet, now_s: float, groups: Mapping[str, Idset] | None = None
     ) -> list[ResourceEffect]:
-        """Targets that an agent brings: lost ones return with their old rank, others are new; offline until told.
+        """Targets that an agent brings: lost ones return with their old rank, others are new; all are offline at first.
 
-        `groups`: what the configuration says of new ones, in the ranks of `resources`. Known targets are no change.
+        `groups`: the configured groups of new ones, in the ranks of `resources`. Known targets are no change.
         Raises InvalidValue for a static inventory, Refused (EEXIST) naming all known ones that look different.
         """
         admission = self.targets.admit(resources)
@@ -292,7 +292,7 @@ class ResourceModule:
         return self._groups.group_of(target)
 
     def foreign(self, groups: Iterable[str], targets: Idset) -> Idset:
-        """Those of `targets` that a scheduler of these groups must not give to a job: they are somebody else's."""
+        """Those of `targets` that a scheduler of these groups must not allocate: they belong to other groups."""
         for name in groups:
             targets -= self._groups.owned(name)
         return targets
@@ -350,17 +350,17 @@ class ResourceModule:
     def _assign(self, targets: Idset, group: str, graceful: bool, user: str | None, now_s: float) -> None:
         for rank, name in self._groups.assign(targets, group):
             self.journal.save("assign", self.targets.key(rank), None if name is None else {"group": name})
-        news = self._news(targets, group, graceful)
-        if news:
-            nodelist = self.targets.nodelist(news)
-            context = {"idset": str(news), "nodelist": nodelist, "group": group, "graceful": graceful}
+        affected = self._affected(targets, group, graceful)
+        if affected:
+            nodelist = self.targets.nodelist(affected)
+            context = {"idset": str(affected), "nodelist": nodelist, "group": group, "graceful": graceful}
             self.journal.post(now_s, "assign", context if user is None else context | {"user": user})
         self._moves.to(group, targets, graceful, user, now_s)
 
-    def _news(self, targets: Idset, group: str, graceful: bool) -> Idset:
+    def _affected(self, targets: Idset, group: str, graceful: bool) -> Idset:
         """Targets for which being assigned changes anything."""
-        news = targets - self._groups.goals[group]
-        return news if graceful else news | (targets & self._groups.waiting)
+        affected = targets - self._groups.goals[group]
+        return affected if graceful else affected | (targets & self._groups.waiting)
 
     def _change_properties(self, properties: Properties, add: bool, now_s: float) -> list[ResourceEffect]:
         self._overrides.change(properties, add, now_s)

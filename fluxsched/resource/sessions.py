@@ -61,7 +61,7 @@ class Sessions:
         self._of: dict[str, Session] = {}
 
     def get(self, group: str) -> Session | None:
-        """Who acquired a group."""
+        """The acquisition of a group."""
         return self._of.get(group)
 
     def __iter__(self) -> Iterator[Session]:
@@ -126,7 +126,7 @@ class Sessions:
                 self._out.put(ToAcquirer(session.acquirer, change, session.group))
 
     def check(self, usable: Idset) -> None:
-        """Assert that at most one acquirer counts a target, and that it was told how things are."""
+        """Assert that at most one acquirer counts a target, and that it was told its present state."""
         seen = EMPTY
         for session in self:
             assert seen.isdisjoint(session.counts), "two acquirers count one target"

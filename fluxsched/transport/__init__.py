@@ -1,4 +1,4 @@
 """Moves lists of frames between peers and reports the peers that are lost; knows no message and no service.
 
-`base` says what every transport does, `zeromq` does it on ZeroMQ sockets, `memory` within one process.
+`base` defines what every transport does, `zeromq` does it on ZeroMQ sockets, `memory` within one process.
 """

@@ -78,7 +78,7 @@ class Server(Protocol):
         ...
 
     def peers(self) -> int:
-        """Number of peers that have been heard and are not lost."""
+        """Number of peers that have sent a message and are not lost."""
         ...
 
     def close(self) -> None:

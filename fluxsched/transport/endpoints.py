@@ -1,7 +1,7 @@
-"""Which endpoints may be bound or reached, and who owns the path of a socket.
+"""Which endpoints may be bound or reached, and which process owns the path of a socket.
 
 A second bind silently steals a live path, and a path stays behind when its owner is killed. So a path is owned
-by whoever holds the flock beside it: the kernel drops that lock with its process.
+by the holder of the flock beside it: the kernel drops that lock with its process.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ class PathClaim:
             raise Refused(text, errno.EADDRINUSE) from error
 
     def unlink(self) -> None:
-        """Take the path away, so that nobody finds a dead one. Only while the claim is held."""
+        """Remove the path, so that no client finds a dead socket. Only while the claim is held."""
         self.path.unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Give the claim up, and take the lock file away: who has opened it and locks it then sees that it is gone."""
+        """Give up the claim and remove the lock file: a process that waits for the lock finds it gone."""
         with contextlib.suppress(OSError):
             os.unlink(f"{self.path}.lock")
         os.close(self._lock_fd)

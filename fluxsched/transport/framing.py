@@ -32,7 +32,7 @@ def pack_frame(parts: Sequence[bytes]) -> bytes:
 
 
 class Malformed(Exception):
-    """What came is no frame, or one beyond a limit; the text says which."""
+    """The data is not a frame, or exceeds a limit; the text names which."""
 
 
 class Unpacker:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
 LOCAL_MESSAGE_BYTES_MAX = 512 << 20
 """Largest part taken in: Flux's clients send payloads of hundreds of MB in one message, and have no smaller pieces."""
 CONNECTIONS_MAX = 8_192
-"""Most connections at a time, if the process may have twice as many descriptors; the next one is told EMFILE."""
+"""Most connections at a time, if the process may have twice as many descriptors; the next one gets EMFILE."""
 READ_BYTES = 256 << 10
 """Taken from a connection at a time: about what the kernel keeps."""
 READ_AHEAD_MAX = 256
@@ -90,7 +90,7 @@ class Connection:
 
 
 class LocalServer:
-    """A `Server` at `local:///PATH`; `admit` says for each user whether it may come in."""
+    """A `Server` at `local:///PATH`; `admit` decides which users may connect."""
 
     json = True
 
@@ -103,7 +103,7 @@ class LocalServer:
         unsent_limit_bytes: int = UNSENT_BYTES_MAX,
         message_limit_bytes: int = LOCAL_MESSAGE_BYTES_MAX,
     ) -> None:
-        """Refused (EADDRINUSE) if somebody else serves there, InvalidValue for a path that is too long.
+        """Refused (EADDRINUSE) if the endpoint is in use, InvalidValue for a path that is too long.
 
         `mode` is that of the socket's file: more than 0600 only makes sense with an `admit` for others.
         """
@@ -166,7 +166,7 @@ class LocalServer:
         found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         _, userid, _ = _CREDENTIALS.unpack(found)
         verdict = errno.EMFILE if len(self._connections) >= connections_max() else self._admit(userid)
-        with contextlib.suppress(OSError):  # it has gone already: the first read says so
+        with contextlib.suppress(OSError):  # it has gone already: the first read will show it
             connection.send(bytes((verdict,)))
         if verdict:
             connection.close()

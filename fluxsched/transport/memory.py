@@ -183,7 +183,7 @@ class MemoryClient:
         self._nudge()
 
     def end(self, reason: str) -> None:
-        """The connection is over; `lost` says so once the rest has been received."""
+        """The connection is over; `lost` is set once the rest has been received."""
         if self._ending is None:
             self._ending = reason
             self._nudge()

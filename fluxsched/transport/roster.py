@@ -7,10 +7,10 @@ belongs to the generation that is open when its first message is read. A peer is
 - its descriptor has really been closed, or accepted again: only then has the I/O thread handed over its last
   messages, for it tells the monitor *before* it flushes them, and
 - the ROUTER then ran dry, or gave (it serves its peers in turn) two full rounds without a message of that peer.
-No probe message is ever sent to find out: it could reach somebody else.
+No probe message is ever sent to find out: it could reach another peer.
 
 A peer may have come, spoken and gone before its first message is read. Then the open generation of its descriptor is
-somebody else's. Whoever is adopted where that can be so is *doubtful* until a message was sent to it: libzmq refuses
+another peer's. A peer adopted where that is possible is *doubtful* until a message was sent to it: libzmq refuses
 those who are gone. A doubtful peer's connection is never shut down.
 
 An identity that the ROUTER makes is unique to its connection. One that a client chose may come back at once, on the
@@ -61,7 +61,7 @@ class ConnectedPeer:
         self.fd = fd
         self.connection = connection
         self.inode = _inode(fd) if connection is not None else None
-        self.doubtful = False  # the descriptor may be somebody else's by now
+        self.doubtful = False  # the descriptor may be another peer's by now
         self.reason: str | None = None  # set: the peer is ending
         self.closed = False
         self.deadline_s = 0.0
@@ -103,7 +103,7 @@ class Roster:
             self.end(peer, "connection closed", now_s)
 
     def ran_dry(self, now_s: float) -> None:
-        """No message is unread: who closed a while ago without a word will not be heard any more."""
+        """No message is unread: a peer that closed a while ago without sending will send nothing more."""
         if self._unheard:
             self._unheard = {fd: at_s for fd, at_s in self._unheard.items() if now_s <= at_s + CLOSE_SETTLE_S}
 

@@ -71,7 +71,7 @@ def router(message_limit_bytes: int, *, heartbeat: bool, context: Context | None
     pump = Pump(zmq.ROUTER, ACCEPTED | DISCONNECTED, context)
     options: dict[zmq.SocketOption, int | bytes] = {
         zmq.ROUTER_MANDATORY: 1,
-        # without handover a client that comes back at once under its own identity is never heard again
+        # without handover a client that reconnects at once under its own identity is never read again
         zmq.ROUTER_HANDOVER: 1,
         zmq.RCVHWM: RECEIVE_MESSAGES_MAX,
         zmq.SNDHWM: SEND_MESSAGES_MAX,
@@ -107,7 +107,7 @@ def chose_identity(first: Frame) -> bool:
 
 
 def _readable(socket: Any) -> bool:
-    """Whether a message waits; to ask costs an eighth of the exception that a vain `recv` raises."""
+    """Whether a message waits; asking costs an eighth of the exception that an empty `recv` raises."""
     return bool(int(_Backend.get(socket, _EVENTS)) & _POLLIN)
 
 
@@ -159,7 +159,7 @@ class Pump:
         self._wake.soon()
 
     def recheck(self) -> None:
-        """Everything that an edge could have told, edge or not: full peers, then arrivals."""
+        """Do what an edge would trigger, edge or not: flush full peers, then look for arrivals."""
         full = self._flush()
         if _readable(self._socket):
             self.nudge()
@@ -227,7 +227,7 @@ class Pump:
     def read(self) -> tuple[Frame, bytes, int, list[bytes]] | None:
         """A ROUTER's next message: first frame, identity, descriptor, parts. None: the socket ran dry.
 
-        A message that names no connection has no sender whose loss could be told: it is thrown away.
+        A message that names no connection has no sender whose loss could be reported: it is dropped.
         """
         while _readable(self._socket):
             try:

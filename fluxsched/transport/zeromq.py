@@ -55,7 +55,7 @@ class ZmqServer:
         message_limit_bytes: int = MESSAGE_BYTES_MAX,
         context: Context | None = None,
     ) -> None:
-        """Refused (EADDRINUSE) if somebody else serves there, InvalidValue for an endpoint we do not bind.
+        """Refused (EADDRINUSE) if the endpoint is in use, InvalidValue for an endpoint we do not bind.
 
         A tcp port is open to every account of this machine, and ZeroMQ does not tell which one connects: it is Refused
         (EPERM) unless `insecure_tcp` says that they all may be taken for the owner.

@@ -80,7 +80,7 @@ def pack_bundles(messages: Iterable[Message]) -> list[list[bytes]]:
 
 
 def unpack_bundle(message: Message) -> list[Message]:
-    """The messages in a bundle, in order, with undecoded payloads; what is no bundle stands for itself.
+    """The messages in a bundle, in order, with undecoded payloads; any other message is returned alone.
 
     Raises RemoteProtocolError naming what is wrong.
     """

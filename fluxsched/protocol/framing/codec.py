@@ -58,7 +58,7 @@ def unpack(data: bytes | None, kind: object) -> Any: ...
 def unpack(data: bytes | None, kind: Any) -> Any:
     """The value of `kind` (a message class, a union of them, `dict[str, Any]`, ...) that this payload is.
 
-    None and empty stand for `{}`: RFC 3 lets a sender leave out a payload that says nothing. Unknown keys are ignored.
+    None and empty mean `{}`: RFC 3 lets a sender leave out an empty payload. Unknown keys are ignored.
     Raises RemoteProtocolError naming the part that is wrong.
     """
     return _decoder(kind)(data or _EMPTY_MAP)
@@ -82,7 +82,7 @@ def from_json(data: bytes | None, kind: Any) -> Any:
 
 
 def from_local(data: bytes) -> bytes:
-    """The msgpack payload that a local client's JSON, ended by a NUL, stands for; RemoteProtocolError if it is none."""
+    """The msgpack payload that a local client's JSON, ended by a NUL, means. Raises RemoteProtocolError."""
     if not data.endswith(b"\0"):
         raise RemoteProtocolError("payload: it does not end with a NUL, as JSON on the local socket must")
     try:
@@ -99,7 +99,7 @@ def to_local(data: bytes) -> bytes:
 
 
 def is_well_formed(data: bytes) -> bool:
-    """Whether this is exactly one msgpack value, not nested too deep to skip; says nothing of what is in it."""
+    """Whether this is exactly one msgpack value, not nested too deep to skip; its content is not checked."""
     try:
         _well_formed(data)
     except (RecursionError, msgspec.DecodeError):
@@ -108,12 +108,12 @@ def is_well_formed(data: bytes) -> bool:
 
 
 def with_raw(kind: type[msgspec.Struct], field: str) -> Any:
-    """The class `kind` with one field left undecoded: for who knows its bytes already (`Raw`, valid in this codec)."""
+    """The class `kind` with one field left undecoded, for bytes that are known already (`Raw`, valid in this codec)."""
     return retyped(kind, field, msgspec.Raw)
 
 
 def retyped(kind: type[msgspec.Struct], field: str, type_: Any) -> Any:
-    """The class `kind` with one field read as another type: for who needs less of it."""
+    """The class `kind` with one field read as another type, where less of it is needed."""
     fields: list[Any] = []
     for one in msgspec.structs.fields(kind):
         options: dict[str, Any] = {"name": one.encode_name}

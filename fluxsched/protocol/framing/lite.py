@@ -1,7 +1,7 @@
-"""R as who frees it must read it: R_lite alone (RFC 20), checked while it is decoded.
+"""R of a free request: R_lite alone (RFC 20), checked while it is decoded.
 
-Law: what is typed whole leaves nothing open, so nothing is walked again behind the decoder: a free is read in a quarter
-of the time that its whole R takes, and most of what a scheduler is told are frees.
+Law: every part is typed, so nothing is walked again behind the decoder: a free is read in a quarter of the time that
+its whole R takes, and most messages to a scheduler are frees.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LiteExecution(msgspec.Struct, frozen=True, gc=False):
 
 
 class LiteR(msgspec.Struct, frozen=True, gc=False):
-    """R without hosts, properties and times: they say nothing of what is given back."""
+    """R without hosts, properties and times, which do not matter for what is freed."""
 
     execution: LiteExecution
 

@@ -1,7 +1,7 @@
 """The signed jobspec J of a submission, in the one mechanism that needs no secret: `none` (RFC 15).
 
-Law: what J says of its sender is checked by who knows the sender; here it is only taken apart. A jobspec that nobody
-signed (JSON as it stands) is taken apart too, and says nothing of its sender.
+Law: J is only taken apart here; the caller compares the userid in it with that of the sender. An unsigned jobspec
+(plain JSON) is accepted too and has no userid.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _REMEDY: Final = "sign with mechanism none (RFC 15), or send the jobspec unsigne
 
 
 class Unwrapped(NamedTuple):
-    """What is in a J: the jobspec's bytes (JSON), and who says to have signed it (None: nobody)."""
+    """What is in a J: the jobspec's bytes (JSON), and the userid that signed it (None: unsigned)."""
 
     jobspec: bytes
     userid: int | None

@@ -1,4 +1,4 @@
-"""Target agents: the processes that stand for targets, bring them online and show that they live."""
+"""Target agents: processes that report targets online and send their heartbeats."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fluxsched.protocol.messages.common import IdsetText, Payload, RObject, Seco
 
 
 class AgentHello(Payload, frozen=True):
-    """An agent presents its host: the ranks that it stands for, or the R that it found and that is new here."""
+    """An agent presents its host: the ranks it is responsible for, or a newly discovered R."""
 
     host: str
     heartbeat_s: Seconds
@@ -15,7 +15,7 @@ class AgentHello(Payload, frozen=True):
 
 
 class AgentWelcome(Payload, frozen=True):
-    """The targets that the agent stands for, and how often to send a heartbeat."""
+    """The targets of the agent, and how often to send a heartbeat."""
 
     targets: IdsetText
     interval_s: Seconds

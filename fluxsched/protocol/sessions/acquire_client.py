@@ -53,7 +53,7 @@ class AcquireClient:
         return AcquireRequest(self.group, [ACCEPT_UPDATE]) if self.group is not None else None
 
     def receive(self, payload: bytes | None) -> GroupChange:
-        """What a response says. Raises RemoteProtocolError."""
+        """The change in a response. Raises RemoteProtocolError."""
         try:
             change = self._read(payload)
             self.accept(change)

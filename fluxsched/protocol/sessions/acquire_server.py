@@ -91,7 +91,7 @@ class AcquireServer:
             self._reported -= change.shrink
             self._online -= change.shrink
         self._online = (self._online | change.online) - change.offline
-        if self._grow is not None:  # what the waiting grow will say by itself is not news
+        if self._grow is not None:  # the waiting grow reports these itself
             fresh = self._grow.ranks
             self._reported = (self._reported - fresh) | (self._online & fresh)
         if change.is_update and self._accept_update:

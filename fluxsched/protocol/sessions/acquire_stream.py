@@ -76,7 +76,7 @@ def _events(change: GroupChange) -> list[str]:
 
 
 def to_messages(change: GroupChange, typed: bool, to_json: Callable[[ResourceSet], dict[str, Any]]) -> list[Payload]:
-    """The responses that say what changed, in order."""
+    """The responses that carry a change, in order."""
     joined = change.joined
     online, offline = change.online - joined, change.offline - joined
     made: list[Payload] = []
@@ -84,8 +84,8 @@ def to_messages(change: GroupChange, typed: bool, to_json: Callable[[ResourceSet
         if change.grow is not None:
             made.append(AcquireFirst(to_json(change.grow), str(change.online & joined)))
         down = str(offline | change.shrink) or None
-        said = AcquireChange(str(online) or None, down, str(change.shrink) or None, *_update(change))
-        return [*made, said] if said != AcquireChange() else made
+        message = AcquireChange(str(online) or None, down, str(change.shrink) or None, *_update(change))
+        return [*made, message] if message != AcquireChange() else made
     if change.grow is not None:
         made.append(Grow(to_json(change.grow), str(change.online & joined), str(change.offline & joined)))
     if change.shrink:
@@ -101,7 +101,7 @@ def to_messages(change: GroupChange, typed: bool, to_json: Callable[[ResourceSet
 
 
 def from_typed(message: AcquireResponse) -> GroupChange:
-    """What a typed response says. Raises InvalidValue."""
+    """The change in a typed response. Raises InvalidValue."""
     match message:
         case Grow(resources, online, offline):
             grown = ResourceSet.parse(resources)
@@ -116,13 +116,13 @@ def from_typed(message: AcquireResponse) -> GroupChange:
 
 
 def from_first(message: AcquireFirst) -> GroupChange:
-    """What the first plain response says. Raises InvalidValue."""
+    """The change in the first plain response. Raises InvalidValue."""
     grown, online = ResourceSet.parse(message.resources), Idset.parse(message.up)
     return GroupChange(grown, online=online, offline=grown.ranks - online)
 
 
 def from_plain(message: AcquireChange) -> GroupChange:
-    """What a later plain response says; shrink takes precedence over up and down (RFC 28). Raises InvalidValue."""
+    """The change in a later plain response; shrink takes precedence over up and down (RFC 28). Raises InvalidValue."""
     online, offline, shrink = (Idset.parse(text or "") for text in (message.up, message.down, message.shrink))
     update = _updated(message)
     return GroupChange(

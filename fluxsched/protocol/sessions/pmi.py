@@ -32,7 +32,7 @@ SPAWN_LINES_MAX = 1024
 MAPPING: Final = "PMI_process_mapping"
 _VALUE: Final = re.compile(rb"[\t -~]*")
 ABORT_NOTE_MAX = 256
-"""Characters of what a program says of its abort: a line for people, beside every job that failed."""
+"""Characters kept of a program's abort message: one line beside each failed job."""
 
 
 class PmiReply(NamedTuple):
@@ -63,7 +63,7 @@ PmiFields: TypeAlias = dict[str, str]
 
 
 class PmiFault(ValueError):
-    """What is wrong with a request; told in one word, since clients read no more."""
+    """What is wrong with a request; one word, since clients read no more."""
 
 
 def process_mapping(ntasks: Iterable[int]) -> str:
@@ -227,7 +227,7 @@ class PmiServer:
         return [_answer(each, "barrier_out", rc=0) for each in range(self.size)]
 
     def _check_barrier(self) -> list[PmiEffect]:
-        """A barrier that somebody is in and that somebody will never enter is the end."""
+        """Fail if a task is in a barrier that another task will never enter."""
         if not self._waiting or self._gone is None:
             return []
         waiting = Idset.of(rank for rank, client in enumerate(self._clients) if client.waits)
@@ -240,9 +240,9 @@ class PmiServer:
 
     def _abort(self, client: _Client, rank: int, fields: PmiFields) -> list[PmiEffect]:
         client.finalized = True
-        code, told = fields.get("exitcode"), " ".join(fields.get("error_msg", "").split())[:ABORT_NOTE_MAX]
+        code, message = fields.get("exitcode"), " ".join(fields.get("error_msg", "").split())[:ABORT_NOTE_MAX]
         status = f" with exit code {code}" if code and re.fullmatch("-?[0-9]{1,10}", code) else ""
-        return self._fail(rank, f"called MPI_Abort{status}{f': {told}' if told else ''}")
+        return self._fail(rank, f"called MPI_Abort{status}{f': {message}' if message else ''}")
 
     def _refuse(self, client: _Client, rank: int, fields: PmiFields) -> list[PmiEffect]:
         raise PmiFault("not_supported")

@@ -1,6 +1,6 @@
 """Calls of one client: which response belongs to which request (RFC 6), without I/O.
 
-Law: a matchtag belongs to one call until its last response has come, even when nobody waits for it any more.
+Law: a matchtag belongs to one call until its last response has come, even if its caller has given up.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MATCHTAG_MAX = 0xFFFFFFFF
 
 
 class Answer(NamedTuple):
-    """One response: for whom, what it says, and whether it was the last. A stream that went well ends with ENODATA."""
+    """One response: its call, its payload or error, and whether it was the last. A stream ends with ENODATA."""
 
     token: Any
     payload: bytes | None

@@ -20,7 +20,7 @@ from fluxsched.resource.state.inventory import Inventory, Targets
 
 @dataclass(frozen=True, slots=True)
 class ReloadPlan:
-    """A reload in our ranks: `resources` with the lost targets, the checked configuration, and who is touched how."""
+    """A reload in our ranks: `resources` with the lost targets, the checked configuration, and the targets affected."""
 
     resources: ResourceSet
     configured: Mapping[str, Idset]

@@ -1,7 +1,7 @@
 """After a restart: stored rows find their targets again, by host, whatever rank these have now.
 
-Law: a row whose host is not there (yet) sleeps, untouched in the store, and wakes when the host joins. After a restart
-nobody has acquired anything, so stored moves wait for jobs alone.
+Law: a row whose host is not there yet stays in the store and applies when the host joins. After a restart no group is
+acquired, so stored moves wait for jobs alone.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Restorer:
             self._substitute_drains()
 
     def apply_rows(self, ranks: Idset, moves: bool = False) -> None:
-        """The rows of these targets, which nobody has acquired: what is assigned is settled there.
+        """Apply the rows of these targets, which are not acquired: assigned ones are settled there.
 
-        `moves`: stored moves go on; a host that joins later has nobody to wait for, and they are dropped.
+        `moves`: stored moves continue; those of a host that joins later are dropped, since nothing holds it.
         """
         found = [(rank, self._waiting.pop(key)) for rank in ranks if (key := self._targets.key(rank)) in self._waiting]
         assigned: dict[str, list[int]] = {}
@@ -84,7 +84,7 @@ class Restorer:
             self._out.save("leaving", self._targets.key(rank), None)
 
     def _substitute_drains(self) -> None:
-        """A drained target that its host does not have any more stands for the host's first one (RFC 44, drain)."""
+        """The drain of a target that its host no longer has becomes that of the host's first target (RFC 44, drain)."""
         for key, tables in list(self._waiting.items()):
             rank = self._targets.rank(key_host(key))
             if rank is None or "drain" not in tables:
@@ -98,5 +98,5 @@ class Restorer:
 
 
 def settled_leftovers(drains: Drains, groups: Groups) -> Idset:
-    """Drains made for moves that are not under way any more: nobody would undo them."""
+    """Drains made for moves that have ended: nothing else would undo them."""
     return drains.made_for_move(drains.drained) - groups.moving if drains.drained else EMPTY

@@ -1,4 +1,4 @@
-"""Drain: a person says that a target shall get no new jobs; who, when and why are kept (RFC 44, drain and undrain).
+"""Drain: an administrator takes a target out of use for new jobs; who, when and why are kept (RFC 44).
 
 Law: a request is refused whole, naming all offenders, or done whole. A drain belongs to the host, survives a restart,
 and stays with a lost target. One made for a graceful move (`for_move`) is undone by the move; as soon as a person
@@ -75,7 +75,7 @@ class Drains:
     def drain(
         self, targets: Idset, reason: str | None, mode: str | None, user: str | None, now_s: float, excluded: Idset
     ) -> None:
-        """Drain `targets` as `mode` says.
+        """Drain `targets` according to `mode`.
 
         none: none may be drained for a reason. update: the new ones are drained, reasons are kept. Both give a reason
         to those that are drained without one.
@@ -129,7 +129,7 @@ class Drains:
         return Idset.of([rank for rank in targets & self.drained if self._of[rank].for_move])
 
     def report(self, targets: Idset, held: Idset) -> dict[Idset, DrainStatus]:
-        """Who is drained among `targets`, equal lines merged, by lowest rank; `held` by a job means draining."""
+        """The drained among `targets`, equal lines merged, by lowest rank; `held` by a job means draining."""
         merged: dict[DrainStatus, list[int]] = {}
         for rank in targets & self.drained:
             drain, state = self._of[rank], "draining" if rank in held else "drained"

@@ -1,4 +1,4 @@
-"""Who owns which target: groups as configured, as changed live, and the targets on their way from one to another.
+"""Which group owns a target: groups as configured, as changed live, and targets on their way between groups.
 
 Law: every target has one *goal*, the group where it belongs by live assignment, configuration or, named by neither,
 `default`. It is either settled (a member of one group) or leaving one; a settled target whose goal is another group is
@@ -21,7 +21,7 @@ DEFAULT: Final = "default"
 """The group of all targets that no other group names (RFC 28)."""
 
 EXCLUDE: Final = "exclude"
-"""The group that nobody can acquire (RFC 28)."""
+"""The group that cannot be acquired (RFC 28)."""
 
 GROUPS_MAX = 256
 """Every event is weighed against each group once; a site has a handful."""

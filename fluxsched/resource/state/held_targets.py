@@ -13,8 +13,8 @@ from fluxsched.errors import LocalProtocolError
 class HeldTargets:
     """Counts, per target, the jobs that hold it.
 
-    The union of what is held is wanted seldom and changes with every job, so it is brought up to date when somebody
-    asks: at 16,384 targets that halves the cost of a job here.
+    The union of what is held is read seldom and changes with every job, so it is updated when it is read: at 16,384
+    targets that halves the cost of a job here.
     """
 
     def __init__(self) -> None:

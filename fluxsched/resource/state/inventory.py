@@ -1,4 +1,4 @@
-"""The targets that there are: R, who is lost, and which rank a host has.
+"""The targets: R, the lost ones, and the rank of each host.
 
 Law: a target is known by its host and its place among the targets of that host (`host`, `host,1`, ...). Its rank never
 changes while the instance lives, not even while it is lost: a host that returns gets its old rank back.

@@ -1,6 +1,6 @@
-"""Who answers: online or offline, lively or torpid (RFC 44).
+"""Which targets respond: online or offline, lively or torpid (RFC 44).
 
-Law: only a change is an event. Torpid is said of targets that are online: one that goes offline stops being torpid, and
+Law: only a change is an event. Only online targets are torpid: one that goes offline stops being torpid, and
 one that comes back is lively.
 """
 
@@ -37,16 +37,16 @@ class Monitor:
         self.set_lively(left, now_s)
 
     def set_torpid(self, targets: Idset, now_s: float) -> None:
-        """Those of them that are online have not been heard from for a while."""
+        """Those of them that are online have sent no heartbeat for a while."""
         silent = (targets & self.online) - self.torpid
         self.torpid |= silent
         self._post("torpid", silent, now_s)
 
     def set_lively(self, targets: Idset, now_s: float) -> None:
-        """Those of them that were torpid have been heard from."""
-        heard = targets & self.torpid
-        self.torpid -= heard
-        self._post("lively", heard, now_s)
+        """Those of them that were torpid have sent a heartbeat."""
+        lively = targets & self.torpid
+        self.torpid -= lively
+        self._post("lively", lively, now_s)
 
     def _post(self, name: str, targets: Idset, now_s: float) -> None:
         if targets:
