@@ -156,10 +156,10 @@ class SchedulingPass:
 
     def _unsettled(self, jobs: Iterator[Waiting | None]) -> Iterator[Waiting | None]:
         """Those jobs whose reservation does not come out as in the last pass; all others keep theirs."""
-        plan, old, planned, settled = self.plan, self.planned, self._queue.planned, 0
+        settle, old, planned, settled = self.plan.settle, self.planned, self._queue.planned, 0
         for job in jobs:
             kept = None if job is None else old.get(job.jobid)
-            if job is None or kept is None or not plan.settle(job, kept):
+            if job is None or kept is None or not settle(job, kept):
                 yield job
                 continue
             planned[job.jobid] = kept

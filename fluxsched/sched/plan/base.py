@@ -109,7 +109,8 @@ class Planner:
 
     def _limit_s(self, job: Waiting) -> float:
         """How long the job may run if it starts now, until the resources end."""
-        return min(job.duration_s or inf, self._left_s)
+        limit_s = job.duration_s or inf
+        return limit_s if limit_s < self._left_s else self._left_s
 
 
 def least_beyond(until_s: float, part_s: float) -> float:

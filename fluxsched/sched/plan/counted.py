@@ -153,13 +153,14 @@ class CountedPlan(Planner):
                 return True
             self.drop(job.jobid)
             return False
-        limit = self._limit_s(job)
-        start_s = self._deep().earliest(old.cores, limit)
+        profile, limit = self._profile or self._deep(), self._limit_s(job)
+        start_s = profile.earliest(old.cores, limit)
         if start_s != old.start_s or start_s + limit != old.end_s:
             return False
         self._kept[old.jobid] = old
         if start_s < inf:
-            self._take(start_s, old.end_s, old.cores)
+            profile.take(start_s, old.end_s, old.cores)
+            self._short_s_of.clear()
         return True
 
     def drop(self, jobid: int) -> None:

@@ -51,26 +51,15 @@ class Profile:
         """Reserves cores from `start_s` (now or later) to before `end_s`; a negative number gives them back."""
         if cores < 0:
             self._bounds.clear()
-        first, step = self._step_at(start_s)
-        if end_s == inf:
-            last = len(self._firsts)
-        else:
-            before = len(self._firsts)
-            last, until = self._step_at(end_s)
-            if len(self._firsts) != before:  # the chunk of the start may have been split
-                first, step = self._step_at(start_s)
-            if first == last:
-                self._lessen(first, step, until, cores)
-                return
-            if until:
-                self._lessen(last, 0, until, cores)
-        if step:
-            self._lessen(first, step, len(self._free[first]), cores)
-            first += 1
-        if first < last:
-            self._least[first:last] = [count - cores for count in self._least[first:last]]
-            self._most[first:last] = [count - cores for count in self._most[first:last]]
-            self._owed[first:last] = [count + cores for count in self._owed[first:last]]
+        firsts = self._firsts
+        first, last = bisect_right(firsts, start_s) - 1, bisect_left(firsts, end_s) - 1
+        if first < last:  # from behind, since chunks may be split
+            self._take_in(last, firsts[last], end_s, cores)
+            end_s = firsts[first + 1]
+            for totals in (self._least, self._most):
+                totals[first + 1 : last] = [count - cores for count in totals[first + 1 : last]]
+            self._owed[first + 1 : last] = [owed + cores for owed in self._owed[first + 1 : last]]
+        self._take_in(first, start_s, end_s, cores)
 
     def advance(self, now_s: float) -> None:
         """Time has gone on, and nothing else has happened."""
@@ -82,7 +71,10 @@ class Profile:
 
     def earliest(self, cores: int, limit_s: float) -> float:
         """The first instant from which on so many are free for so long; `inf` if never."""
-        limits, starts = self._bounds.setdefault(cores, ([0.0], [-inf]))
+        bounds = self._bounds.get(cores)
+        if bounds is None:
+            bounds = self._bounds[cores] = [0.0], [-inf]
+        limits, starts = bounds
         at = bisect_right(limits, limit_s)
         bound_s = starts[at - 1]
         found_s = self._search(cores, limit_s, bound_s if bound_s > self._now_s else self._now_s)
@@ -149,30 +141,30 @@ class Profile:
     def _end_of(self, chunk: int) -> float:
         return self._firsts[chunk + 1] if chunk + 1 < len(self._firsts) else inf
 
-    def _lessen(self, chunk: int, first: int, last: int, cores: int) -> None:
-        """Takes so many more in the steps of a chunk from `first` to before `last`."""
-        free, owed = self._free[chunk], self._owed[chunk]
+    def _take_in(self, chunk: int, start_s: float, end_s: float, cores: int) -> None:
+        """The same within one chunk; steps that begin and end then are made if there are none."""
+        times, free, owed = self._times[chunk], self._free[chunk], self._owed[chunk]
+        first = bisect_left(times, start_s)
+        if first == len(times) or times[first] != start_s:
+            times.insert(first, start_s)
+            free.insert(first, free[first - 1])
+        last = len(times)
+        if end_s < self._end_of(chunk):
+            last = bisect_left(times, end_s, first)
+            if last == len(times) or times[last] != end_s:
+                times.insert(last, end_s)
+                free.insert(last, free[last - 1])
         free[first:last] = [count - cores for count in free[first:last]]
         self._least[chunk] = min(free) - owed
         self._most[chunk] = max(free) - owed
+        if len(times) > 2 * CHUNK:
+            self._split(chunk)
 
-    def _step_at(self, time_s: float) -> tuple[int, int]:
-        """Chunk and place of the step that begins at this time, which is made if there is none."""
-        chunk = bisect_right(self._firsts, time_s) - 1
-        times = self._times[chunk]
-        step = bisect_left(times, time_s)
-        if step < len(times) and times[step] == time_s:
-            return chunk, step
-        free = self._free[chunk]
-        times.insert(step, time_s)
-        free.insert(step, free[step - 1])
-        if len(times) <= 2 * CHUNK:
-            return chunk, step
-        owed = self._owed[chunk]
+    def _split(self, chunk: int) -> None:
+        times, free, owed = self._times[chunk], self._free[chunk], self._owed[chunk]
         self._times[chunk : chunk + 1] = times[:CHUNK], times[CHUNK:]
         self._free[chunk : chunk + 1] = free[:CHUNK], free[CHUNK:]
         self._owed[chunk : chunk + 1] = owed, owed
         self._firsts[chunk : chunk + 1] = times[0], times[CHUNK]
         self._least[chunk : chunk + 1] = min(free[:CHUNK]) - owed, min(free[CHUNK:]) - owed
         self._most[chunk : chunk + 1] = max(free[:CHUNK]) - owed, max(free[CHUNK:]) - owed
-        return (chunk, step) if step < CHUNK else (chunk + 1, step - CHUNK)
