@@ -40,8 +40,8 @@ from fluxsched.sched.queue.orders import FIFO, ORDERS
 from fluxsched.sched.queue.pending import Skips, Waiting
 
 __all__ = [
-    "ANYTHING", "BACKFILLED", "BEST_FIT", "FIFO", "IMMEDIATE", "ITSELF", "NO", "NOTHING", "ORDER", "ORDERS", "PAUSE",
-    "PAUSE_EVERY", "PLACEMENT", "RESERVED", "SWITCH", "WORST_FIT", "YES",
+    "ANYTHING", "BACKFILLED", "BEST_FIT", "FIFO", "IMMEDIATE", "ITSELF", "ITS_START", "NO", "NOTHING", "ORDER",
+    "ORDERS", "PAUSE", "PAUSE_EVERY", "PLACEMENT", "RESERVED", "SWITCH", "WORST_FIT", "YES",
     "Decision", "Deny", "Fits", "Infeasible", "Insufficient", "Option", "Outcome", "Pause", "Pending", "Plan", "Policy",
     "Reservation", "Reserve", "Running", "Skips", "Start", "View", "Waiting", "decide",
 ]  # fmt: skip
@@ -76,7 +76,7 @@ SWITCH: Final = Option(NO, (NO, YES), help="yes or no; the name alone means yes"
 PAUSE_EVERY: Final = 64
 """Jobs planned between two pauses: about two milliseconds where cores are counted."""
 
-ANYTHING, ITSELF, NOTHING = "anything", "itself", "nothing"
+ANYTHING, ITSELF, ITS_START, NOTHING = "anything", "itself", "its start", "nothing"
 """What a job that arrives behind all others may change (`Policy`, `ARRIVALS`)."""
 
 
@@ -149,7 +149,8 @@ class Policy(Protocol):
 
     - `BACKFILLS = True`: it backfills, so jobs without a limit are warned.
     - `ARRIVALS`: what a job may change that arrives behind all others while nothing else happens. With ITSELF
-      `candidates` offers arrivals alone, in the plan of the last pass; with NOTHING there is no pass for them.
+      `candidates` offers arrivals alone, in the plan of the last pass; with ITS_START there is no pass if none of them
+      fits, and with NOTHING there is none at all.
     - `REPLANS = True`: it seats every candidate in order, so those whose reservation stays the same are not offered.
     """
 

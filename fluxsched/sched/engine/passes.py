@@ -15,7 +15,6 @@ from fluxsched.sched.effects import PAUSED, Effect
 from fluxsched.sched.engine.group import Group
 from fluxsched.sched.engine.policy_queue import PolicyQueue
 from fluxsched.sched.engine.scheduling_pass import SchedulingPass
-from fluxsched.sched.policy import NOTHING
 from fluxsched.sched.registry import raise_at
 
 REFUSALS_MAX = 1000
@@ -45,7 +44,7 @@ class Passes:
                     begun = True
                     self._counts["passes"] += 1
                     group.changed = False
-                if queue.arrivals is not None and queue.changed_by_arrivals == NOTHING:
+                if queue.arrivals is not None and scheduling_pass.is_needless(queue.arrivals, now_s):
                     continue
                 done = False
                 decisions: Iterator[object] | None = None

@@ -21,7 +21,7 @@ from fluxsched.sched.engine.policy_queue import PolicyQueue
 from fluxsched.sched.ledger import Holding
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.placed import PoolPlan
-from fluxsched.sched.policy import PAUSE_EVERY, Running
+from fluxsched.sched.policy import ITS_START, NOTHING, PAUSE_EVERY, Running
 from fluxsched.sched.pool.place import find_fit, place_now
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Insufficient, Outcome
 from fluxsched.sched.queue.orders import FIFO, key_of
@@ -59,9 +59,11 @@ class SchedulingPass:
         self.now_s = now_s
         self._events = group.events
         self._arrivals, queue.arrivals = queue.arrivals, None
-        self._overtakes = self._arrivals is not None and self._resume()
+        self._overtakes = self._arrivals is not None and self._still_holds(now_s)
         self.planned = queue.planned
-        if not self._overtakes:
+        if self._overtakes:
+            self._plan = queue.plan
+        else:
             self._arrivals, self._plan, queue.planned = None, None, {}
             if not self._alone and any(other.planned for other in group.queues.values()):
                 self._plan = self._make_plan()
@@ -69,6 +71,18 @@ class SchedulingPass:
         if not isinstance(decisions, Iterable):
             raise TypeError(f"schedule returned {decisions!r}: it should be a generator, which yields decisions")
         return decisions
+
+    def is_needless(self, arrivals: list[Waiting], now_s: float) -> bool:
+        """Whether these arrivals, which are all that has happened, cannot change a decision of the policy."""
+        change = self._queue.changed_by_arrivals
+        if change == ITS_START and self._still_holds(now_s):
+            pool = self._group.pool
+            for job in arrivals:
+                if find_fit(pool, job.shape, BEST_FIT) is not None:
+                    return False
+            arrivals.clear()  # they do not fit until something is freed
+            return True
+        return change == NOTHING
 
     def end(self, done: bool) -> None:
         """The pass came to its end, or was dropped: then the reservations that it did not come to are kept."""
@@ -132,16 +146,12 @@ class SchedulingPass:
 
     # ---- within
 
-    def _resume(self) -> bool:
+    def _still_holds(self, now_s: float) -> bool:
         """Whether the plan of the last pass still holds, so that only arrivals need to be examined in it."""
         plan = self._queue.plan
-        if plan is not None:
-            if not plan.renew(self.now_s):
-                return False
-            if isinstance(plan, CountedPlan) and not self._queue.countable(self._group.running):
-                return False
-        self._plan = plan
-        return True
+        if plan is None:
+            return True
+        return plan.renew(now_s) and (isinstance(plan, PoolPlan) or self._queue.countable(self._group.running))
 
     def _arrived(self, arrivals: list[Waiting], skips: Skips, order: str) -> Iterator[Waiting | None]:
         """The arrivals in this order, without those that `skips` names."""

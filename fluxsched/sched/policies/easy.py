@@ -13,7 +13,7 @@ from typing import ClassVar
 from fluxsched.sched.policy import (
     BACKFILLED,
     FIFO,
-    ITSELF,
+    ITS_START,
     ORDER,
     PAUSE,
     PLACEMENT,
@@ -31,7 +31,7 @@ class Easy:
 
     name: ClassVar[str] = "easy"
     BACKFILLS: ClassVar[bool] = True
-    ARRIVALS: ClassVar[str] = ITSELF
+    ARRIVALS: ClassVar[str] = ITS_START
     OPTIONS: ClassVar[Mapping[str, Option]] = {"order": ORDER, "placement": PLACEMENT}
 
     def __init__(self, order: str = FIFO, placement: str = WORST_FIT) -> None:
