@@ -210,6 +210,7 @@ def test_foreign_holdings_count_once_their_target_is_grown(ledger_pass: LedgerPa
     assert ledger_pass.pool[9].idle
 
 
+@pytest.mark.plain_only("inherits from Pool")
 def test_check_catches_a_skipped_free(make_r: MakeR, request_of: RequestOf) -> None:
     class Forgetful(Pool):
         def give(self, blocks: Iterable[Block]) -> None:

@@ -213,6 +213,7 @@ TestFifo = FifoMachine.TestCase
 TestEasy, TestHybrid, TestCompress = EasyMachine.TestCase, HybridMachine.TestCase, CompressMachine.TestCase
 
 
+@pytest.mark.plain_only("replaces a method of Pool")
 def test_the_auditor_catches_a_skipped_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutation: `give` forgets rank 1, so the cores freed there stay allocated."""
     give = Pool.give

@@ -52,6 +52,7 @@ def test_firstfit_skips_the_blocked(bench_of: Any, make_r: MakeR, spec: Spec) ->
     assert "2 ahead of it" in bench.why(6)
 
 
+@pytest.mark.plain_only("replaces a method of SchedulingPass")
 def test_equal_requests_are_tried_once_a_pass(
     bench_of: Any, make_r: MakeR, spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
