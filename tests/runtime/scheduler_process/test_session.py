@@ -14,6 +14,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidTransition, InvalidValue, RPCError
+from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.messages.acquire import AcquireChange, AcquireFirst, Grow, Shrink, Update
 from fluxsched.protocol.sessions.acquire_client import AcquireClient
@@ -72,9 +73,7 @@ class Peers:
 
     def __init__(self, *groups: str, plain: bool = False) -> None:
         names = groups or ("default",)
-        streams = {
-            name: AcquireClient(None if plain else name, decode=lambda payload, kind: payload) for name in names
-        }
+        streams = {name: AcquireClient(None if plain else name) for name in names}
         self.session = SchedulerSession(Scheduler(Paced(), names), streams, self.read)
         self.calls: dict[tuple[str, str], Call] = {}
 
@@ -92,6 +91,8 @@ class Peers:
         return self.heard(self.session.start())
 
     def answer(self, topic: str, answer: Any = None, error: RPCError | None = None, group: str = "") -> list[Any]:
+        if topic == ACQUIRE and answer is not None and not isinstance(answer, GroupChange):
+            answer = codec.pack(answer)
         return self.heard(self.session.answered(self.calls[topic, group], answer, error, 100.0))
 
     def grow(self, group: str = "default", ranks: str = "0-3") -> list[Any]:
