@@ -186,7 +186,7 @@ def test_the_machine_is_said_once(trace_of: Rows, four_nodes: ResourceSet) -> No
         ({"procs": -1}, "procs -1 is not a count of at least 1"),
         ({"cores": 2}, "give the number of nodes"),
         ({"procs": 0}, "procs 0 is not a count"),
-        ({"resources": four_nodes, "procs": 2}, "give no procs"),
+        ({"resources": four_nodes, "procs": 2}, "do not give procs"),
         ({"resources": "/nowhere/R.json"}, "cannot be read"),
         ({"procs": 1, "policy": "nope"}, "no policy 'nope'"),
     ):
