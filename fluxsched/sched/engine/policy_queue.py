@@ -71,9 +71,12 @@ class PolicyQueue:
         first = self.jobs.first
         if first is None:
             return None
-        by_id = self.jobs.by_id
-        planned = [by_id[jobid] for jobid in self.planned if jobid in by_id]
-        return max([first.key, *[(-priority, t_submit_s, jobid) for jobid, priority, _, t_submit_s, _, _ in planned]])
+        rear, by_id = (-first.priority, first.t_submit_s, first.jobid), self.jobs.by_id
+        for jobid in self.planned:
+            job = by_id.get(jobid)
+            if job is not None:
+                rear = max(rear, (-job.priority, job.t_submit_s, jobid))
+        return rear
 
     def removed(self, job: Waiting, running: RunningJobs) -> None:
         """A job was taken off the queue."""

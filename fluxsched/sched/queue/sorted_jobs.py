@@ -200,7 +200,7 @@ class SortedJobs:
             begin = 0 if last is None else bisect_right(chunk.keys, last)
             keys, jobs = chunk.keys[begin : begin + step], chunk.jobs[begin : begin + step]
             step = 8 * step if step < CHUNK else step
-            for key, job in zip(keys, jobs, strict=True):
+            for key, job in zip(keys, jobs):  # noqa: B905 - once a walk, and the keyword costs
                 number = job.shape.number
                 if number in unfit or (number in long and (job.duration_s or inf) >= long[number]):
                     continue

@@ -1,4 +1,4 @@
-"""Stocks and what the instance has once, against plain numbers."""
+"""Countables of targets and of the instance, against plain numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RANKS = st.integers(WORD_BITS, WORD_BITS + 7)
 
 @given(st.lists(st.tuples(RANKS, st.integers(0, TOTAL)), max_size=30), st.integers(0, TOTAL + 1), st.integers(0, 255))
 @settings(max_examples=120)
-def test_who_has_enough(changes: list[tuple[int, int]], need: int, word: int) -> None:
+def test_which_targets_have_enough(changes: list[tuple[int, int]], need: int, word: int) -> None:
     countable, left = Countable(TOTAL), dict.fromkeys(range(WORD_BITS, WORD_BITS + 8), TOTAL)
     for rank, amount in changes:
         countable.set_left(rank, amount)

@@ -279,7 +279,7 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.jobs)
     @rule(data=st.data(), request=REQUESTS, placement=st.sampled_from(PLACEMENTS), prefer=st.booleans())
     def what_if(self, data: st.DataObject, request: Request, placement: str, prefer: bool) -> None:
-        """Some jobs end and others begin in a what_if: it places as the real pool would, and all is as before after."""
+        """Some jobs end and others begin in a what-if: it places as the real pool would, and all is as before after."""
         ends = data.draw(st.lists(st.sampled_from(self.jobs), unique=True, max_size=3))
         before = [self.pool[rank] for rank in self.pool.ranks]
         with WhatIf(self.pool) as what_if:
