@@ -323,7 +323,7 @@ class SchedulerSession:
     def decide(self, now_s: float) -> Iterator[sched.Effect]:
         """The effects of a pass, one by one. A caller that stops early calls it again, which continues the pass.
 
-        After the last one, after an exception, or to drop the pass, call `decided`. Empty before ready.
+        After the last one, or after an exception, call `decided`; to drop the rest, `drop`. Empty before ready.
         """
         if self.state is _READY:  # as the table has it; looking there takes longer than a small pass
             self.state = _DECIDING
@@ -331,11 +331,18 @@ class SchedulerSession:
         return self._pass
 
     def decided(self) -> bool:
-        """The pass is over, or is dropped between two decisions: those that were made stand. Returns `has_work`."""
+        """The pass is over. Returns `has_work`."""
         if self.state is _DECIDING:
             self.state = _READY
             self._pass = _NO_PASS
         return bool(self._kept) and self.state is _READY
+
+    def drop(self) -> bool:
+        """Drop the pass between two decisions: those that were made stand. Returns `has_work`."""
+        close = getattr(self._pass, "close", None)
+        if close is not None:  # a compiled generator is not closed by being forgotten
+            close()
+        return self.decided()
 
     @property
     def may_decide(self) -> bool:

@@ -130,6 +130,7 @@ class System:
                 if left is not None:
                     left -= 1
                     if not left:
+                        session.drop()
                         break
             else:
                 self.perform((effect,))

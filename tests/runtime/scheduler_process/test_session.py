@@ -232,7 +232,7 @@ def test_while_a_pass_is_under_way_questions_are_answered_and_work_waits() -> No
 
 def test_a_pass_that_is_dropped_leaves_the_queue_to_the_next_one() -> None:
     peers = at(SessionState.DECIDING)
-    peers.session.decided()
+    assert not peers.session.drop()
     assert peers.session.state is SessionState.READY
     assert [type(one) for one in peers.decide() if not isinstance(one, type(PAUSE))][-1] is Granted
 
