@@ -54,6 +54,13 @@ def limited(limit_s: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _a_hangup_ends_commands() -> None:
+    """Under nohup they would ignore SIGHUP, as we do."""
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda signum, frame: None)  # ignored here, and not inherited by what we execute
+
+
 class Ending(subprocess.Popen[str]):
     """A process that a failed test does not wait for."""
 
