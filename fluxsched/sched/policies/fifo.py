@@ -19,7 +19,7 @@ class Fifo:
         self._placement = placement
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        for job in view.queue:
+        while (job := view.first) is not None:
             fit = view.find(job, self._placement)
             if fit is None:
                 yield Pending(job.jobid, view.reason(job))
