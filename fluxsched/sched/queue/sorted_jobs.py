@@ -119,13 +119,17 @@ class SortedJobs:
             self.chunks.append(_Chunk([key], [job], {job.shape.number: 1}))
             lasts.append(key)
             return
-        at = bisect_left(lasts, key, 0, len(lasts) - 1)
+        at = bisect_left(lasts, key, 0, len(lasts) - 1) if len(lasts) > 1 else 0
         chunk = self.chunks[at]
         keys, jobs, shapes = chunk.keys, chunk.jobs, chunk.shapes
-        place = bisect_left(keys, key)
-        keys.insert(place, key)
-        jobs.insert(place, job)
-        lasts[at] = keys[-1]
+        if key > lasts[at]:  # most jobs arrive at the end
+            keys.append(key)
+            jobs.append(job)
+            lasts[at] = key
+        else:
+            place = bisect_left(keys, key)
+            keys.insert(place, key)
+            jobs.insert(place, job)
         number = job.shape.number
         shapes[number] = shapes.get(number, 0) + 1
         if len(keys) > 2 * CHUNK:
@@ -140,13 +144,13 @@ class SortedJobs:
         self._changes += 1
         self.size -= 1
         lasts = self._lasts
-        at = bisect_left(lasts, key, 0, len(lasts) - 1)
+        at = bisect_left(lasts, key, 0, len(lasts) - 1) if len(lasts) > 1 else 0
         chunk = self.chunks[at]
         keys = chunk.keys
         if len(keys) == 1:
             del self.chunks[at], lasts[at]
             return
-        place = bisect_left(keys, key)
+        place = 0 if keys[0] == key else bisect_left(keys, key)  # most jobs leave from the front
         del keys[place]
         lasts[at] = keys[-1]
         number, shapes = chunk.jobs.pop(place).shape.number, chunk.shapes
