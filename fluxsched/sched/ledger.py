@@ -125,8 +125,10 @@ class Ledger:
             self._check_free(jobid, part)
         if not on_targets(blocks):
             return  # all was freed before
-        for pool, mine in self._each_pool(blocks):
+        mine = blocks
+        for pool in self._pools:
             pool.claim(mine)
+            mine = _of_targets(mine)
         self._enter(Holding(jobid, blocks, expiration_s))
         self._note_uncounted(jobid, on_targets(blocks))
 
@@ -236,8 +238,10 @@ class Ledger:
     def _end(self, holding: Holding, blocks: Blocks, left: Blocks) -> list[int]:
         """A job gives back some blocks and keeps what is left."""
         jobid = holding.jobid
-        for pool, mine in self._each_pool(blocks):
+        mine = blocks
+        for pool in self._pools:
             pool.give(mine)
+            mine = _of_targets(mine)
         kept = {block.at for block in left} if left else ()
         for block in blocks:
             if block.at not in kept:
@@ -247,13 +251,6 @@ class Ledger:
         else:
             del self.holdings[jobid]
         return self._emptied(jobid, blocks) if self._uncounted else []
-
-    def _each_pool(self, blocks: Blocks) -> Iterator[tuple[Pool, Blocks]]:
-        """Each pool with what to change there: everything, but the countables of the instance only in the first one."""
-        for pool in self._pools:
-            yield pool, blocks
-            if blocks and blocks[-1].at == NO_TARGET:
-                blocks = blocks[:-1]
 
     def _emptied(self, jobid: int, blocks: Blocks) -> list[int]:
         emptied = []
@@ -286,6 +283,11 @@ class Ledger:
                     f"hello: jobs {other.jobid} and {jobid} both hold rank {part.rank}, "
                     f"cores {Idset(cores & part.cores)} gpus {Idset(gpus & part.gpus)}"
                 )
+
+
+def _of_targets(blocks: Blocks) -> Blocks:
+    """What is left for the other pools when the first one has changed the countables of the instance."""
+    return blocks[:-1] if blocks and blocks[-1].at == NO_TARGET else blocks
 
 
 def _once_each(blocks: Blocks) -> bool:

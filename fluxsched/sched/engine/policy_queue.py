@@ -49,11 +49,10 @@ class PolicyQueue:
 
     def add(self, job: Waiting, running: RunningJobs) -> None:
         """A job joins the queue. Raises LimitExceeded when that is full."""
-        if self.arrivals is not None and self._rear is None:
-            self._rear = self._rearmost()
         key = self.jobs.add(job)
         if self.arrivals is not None and job.priority:
-            if self._rear is None or key < self._rear:
+            first = self.jobs.first
+            if first is None or first is job or (self.jobs.last is not job and key < self._rearmost(first)):
                 self.arrivals = None
             else:
                 self.arrivals.append(job)
@@ -64,19 +63,14 @@ class PolicyQueue:
         """A pass came to its end: until something else happens, only new jobs need to be examined."""
         self.plan = plan
         self.arrivals = [] if self.changed_by_arrivals != ANYTHING else None
-        self._rear = None  # worked out with the first arrival, since mostly something else happens first
+        self._rear = None  # worked out when it matters: most arrivals are the last in line
 
-    def _rearmost(self) -> QueueKey | None:
-        """The last in order of the first waiting job and those with a reservation; None if no job waits."""
-        first = self.jobs.first
-        if first is None:
-            return None
-        rear, by_id = (-first.priority, first.t_submit_s, first.jobid), self.jobs.by_id
-        for jobid in self.planned:
-            job = by_id.get(jobid)
-            if job is not None:
-                rear = max(rear, (-job.priority, job.t_submit_s, jobid))
-        return rear
+    def _rearmost(self, first: Waiting) -> QueueKey:
+        """The last in order of the first waiting job and those with a reservation."""
+        if self._rear is None:
+            by_id = self.jobs.by_id
+            self._rear = max([first.key, *[by_id[jobid].key for jobid in self.planned if jobid in by_id]])
+        return self._rear
 
     def removed(self, job: Waiting, running: RunningJobs) -> None:
         """A job was taken off the queue."""

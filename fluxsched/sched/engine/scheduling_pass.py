@@ -5,7 +5,7 @@ Law: nothing is done that the ledger refuses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from math import inf, nextafter
 from reprlib import repr as short
@@ -59,7 +59,7 @@ class SchedulingPass:
         self.now_s = now_s
         self._events = group.events
         self._arrivals, queue.arrivals = queue.arrivals, None
-        self._overtakes = self._arrivals is not None and self._still_holds(now_s)
+        self._overtakes = self._arrivals is not None and self._overtakes  # as `is_needless` has found
         self.planned = queue.planned
         if self._overtakes:
             self._plan = queue.plan
@@ -68,21 +68,24 @@ class SchedulingPass:
             if not self._alone and any(other.planned for other in group.queues.values()):
                 self._plan = self._make_plan()
         decisions = queue.policy.schedule(self, now_s)
-        if not isinstance(decisions, Iterable):
+        if not hasattr(decisions, "__iter__"):
             raise TypeError(f"schedule returned {decisions!r}: it should be a generator, which yields decisions")
         return decisions
 
     def is_needless(self, arrivals: list[Waiting], now_s: float) -> bool:
-        """Whether these arrivals, which are all that has happened, cannot change a decision of the policy."""
+        """Whether these arrivals, which are all that has happened, cannot change a decision; asked before `begin`."""
         change = self._queue.changed_by_arrivals
-        if change == ITS_START and self._still_holds(now_s):
-            pool = self._group.pool
-            for job in arrivals:
-                if find_fit(pool, job.shape, BEST_FIT) is not None:
-                    return False
-            arrivals.clear()  # they do not fit until something is freed
+        if change == NOTHING:
             return True
-        return change == NOTHING
+        self._overtakes = self._still_holds(now_s)
+        if change != ITS_START or not self._overtakes:
+            return False
+        pool = self._group.pool
+        for job in arrivals:
+            if find_fit(pool, job.shape, BEST_FIT) is not None:
+                return False
+        arrivals.clear()  # they do not fit until something is freed
+        return True
 
     def end(self, done: bool) -> None:
         """The pass came to its end, or was dropped: then the reservations that it did not come to are kept."""

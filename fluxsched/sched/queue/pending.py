@@ -47,6 +47,12 @@ class PendingJobs:
         chunks = self._offered.chunks
         return chunks[0].jobs[0] if chunks else None
 
+    @property
+    def last(self) -> Waiting | None:
+        """The last job that may start."""
+        chunks = self._offered.chunks
+        return chunks[-1].jobs[-1] if chunks else None
+
     def shapes(self) -> Iterator[tuple[Shape, int]]:
         """The different shapes and how many jobs are of each, held ones too; one may come more than once."""
         return chain(self._offered.shapes(), self._held.shapes())
