@@ -1,7 +1,7 @@
 """A raw resource.acquire client: pyzmq and msgpack only, from rfc/wire.md and rfc/acquisition.md.
 
 Run inside an instance without a scheduler: fluxsched start --fake 4x4 --scheduler none -- python acquire_client.py
-It acquires the group `default`, drains target 1 itself, and leaves when it has been told.
+It acquires the group `default`, drains target 1 itself, and exits once that is reported.
 """
 
 import os

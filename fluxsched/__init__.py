@@ -56,7 +56,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "sim":  # whoever has said `import fluxsched` may go on with `fluxsched.sim.run(...)`
+    if name == "sim":  # `import fluxsched` suffices for `fluxsched.sim.run(...)`
         return import_module("fluxsched.sim")
     home = _HOME.get(name)
     if home is None:

@@ -59,9 +59,9 @@ BROAD_EXCEPT = {
     "fluxsched/adapters/flux/bridge.py:_pass": "a plugin's bug is logged, and neither Flux nor the module ends",
     "fluxsched/adapters/flux/broker/sched-fluxsched.py:call": "Flux takes the broker down for what leaves a callback",
     "fluxsched/sim/conformance/suite.py:_tried": "a plugin's bug is what the suite looks for",
-    "fluxsched/sim/policy_guard.py:policy_faults": "a plugin's bug is told as a refusal, with its line",
+    "fluxsched/sim/policy_guard.py:policy_faults": "a plugin's bug becomes a refusal, with its line",
     "fluxsched/runtime/config/policy_list.py:listed": "a plugin's bug while it is imported is a line of the list",
-    "fluxsched/runtime/instance/launch.py:_daemonize": "the daemon's last line: its starter must hear why",
+    "fluxsched/runtime/instance/launch.py:_daemonize": "the daemon's last line: its starter must learn why",
     "fluxsched/runtime/messaging/router.py:_dispatch": "a handler's bug ends its call, not the instance",
     "fluxsched/runtime/messaging/router.py:_accept": "a bug in taking an answer costs its sender the connection",
     "fluxsched/runtime/services/jobs/effects.py:_launch": "a job that cannot be started fails alone",
@@ -82,6 +82,7 @@ WORDS = {
     "nobody": "who: no job, no peer", "somebody": "who: another user, another job", "everybody": "who: all peers",
     "whoever": "who: every peer that, each job that",
 }  # fmt: skip
+TEXTS = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 
 
 Rule = Callable[[Source], Iterator[str]]
@@ -246,16 +247,18 @@ def no_side_effects(source: Source) -> Iterator[str]:
 
 
 def plain_words(source: Source) -> Iterator[str]:
-    """Names use the words of the RFCs and of the scheduling literature, one for each thing."""
+    """Names use the words of the RFCs and of the scheduling literature, one each; so do the texts of fluxsched."""
     if source.path.split("/")[0] not in ("fluxsched", "tests"):
         return
-    seen = set()
-    for node in ast.walk(source.tree):
-        for name in _names(node):
-            for word in {part.lower() for part in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name)} & WORDS.keys():
-                if name not in seen:
-                    seen.add(name)
-                    yield source.at(getattr(node, "lineno", 1), f"{name}: say {WORDS[word]}, not {word}")
+    named = {name: node for node in ast.walk(source.tree) for name in _names(node)}
+    for name, node in named.items():
+        for word in {part.lower() for part in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name)} & WORDS.keys():
+            yield source.at(getattr(node, "lineno", 1), f"{name}: say {WORDS[word]}, not {word}")
+    if source.package is not None:
+        for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+            if token.type in TEXTS:
+                for word in sorted({*re.findall(r"[a-z]+", token.string.lower())} & WORDS.keys()):
+                    yield source.at(token.start[0], f"a text: say {WORDS[word]}, not {word}")
 
 
 def _names(node: ast.AST) -> list[str]:
@@ -334,6 +337,7 @@ BREAKS = [
     (plain_words, "fluxsched/sched/a.py", "class LaneTable: ..."),
     (plain_words, "fluxsched/sched/a.py", "def f(free_shelf): ..."),
     (plain_words, "fluxsched/sched/a.py", "self._stir(1)"),
+    (plain_words, "fluxsched/sched/a.py", "def f():\n    '''What all lanes share.'''"),
     (plain_words, "tests/a.py", "def test_nobody_waits(): ..."),
 ]  # fmt: skip
 
@@ -350,7 +354,8 @@ KEEPS = [
     (broad_except, "fluxsched/runtime/a.py", "try:\n    f()\nexcept BaseException:\n    g()\n    raise"),
     (no_todo, "tests/a.py", "x = 'TO" "DO'"),
     (no_magic, "fluxsched/core/a.py", "def f(a=(), b=None): ..."),
-    (plain_words, "fluxsched/core/a.py", "planes = bracket(deskew)  # nobody's desk"),
+    (plain_words, "fluxsched/core/a.py", "planes = bracket(deskew)"),
+    (plain_words, "tests/a.py", "def f(): ...  # nobody's desk"),
     (no_side_effects, "fluxsched/core/a.py", "'''Doc.'''\nx = f(1)\n'''What x is.'''\nif x:\n    import y"),
 ]  # fmt: skip
 

@@ -1,1 +1,1 @@
-"""Other people's engines: each package drives our `sched` inside one of them and speaks its dialect."""
+"""Adapters to other systems: each package runs our `sched` inside one of them, with its messages."""

@@ -63,7 +63,7 @@ def _check_tree(files: tuple[ArchivedFile, ...]) -> None:
         above, slash, _ = one.path.rpartition("/")
         while slash:
             if above in leaves:
-                raise InvalidValue(f"{_WHERE}.{one.path[:80]} is below {shown(above)}, which is no directory")
+                raise InvalidValue(f"{_WHERE}.{one.path[:80]} is below {shown(above)}, which is not a directory")
             above, slash, _ = above.rpartition("/")
 
 
@@ -87,7 +87,7 @@ def _entries(obj: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> Iterator[tupl
 
 def _file(path: object, obj: object) -> ArchivedFile:
     if type(path) is not str or len(path) > PATH_CHARS_MAX or "\0" in path:
-        raise InvalidValue(f"{_WHERE}: path {shown(path)} is no text of 1-{PATH_CHARS_MAX} characters without NUL")
+        raise InvalidValue(f"{_WHERE}: path {shown(path)} is not a text of 1-{PATH_CHARS_MAX} characters without NUL")
     if not {".", "..", ""}.isdisjoint(path.split("/")):
         raise InvalidValue(f"{_WHERE}: path {shown(path)} must lead downwards: without . and .., not from the root")
     where = f"{_WHERE}.{path[:80]}"
@@ -102,7 +102,7 @@ def _file(path: object, obj: object) -> ArchivedFile:
     if kind == stat.S_IFLNK:
         return ArchivedFile(path, mode, _text(obj.get("data"), where))
     if kind != stat.S_IFREG:
-        raise InvalidValue(f"{where}.mode: {oct(mode)} is no file, directory or symbolic link")
+        raise InvalidValue(f"{where}.mode: {oct(mode)} is not a file, directory or symbolic link")
     return ArchivedFile(path, mode, _content(obj, where))
 
 

@@ -19,7 +19,7 @@ Properties: TypeAlias = Mapping[str, Idset]
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """What an acquirer is told at once; `online` and `offline` cover all targets of `grow`.
+    """What is reported to an acquirer in one message; `online` and `offline` cover all targets of `grow`.
 
     `grow` is empty, not None, when a group without targets is acquired. `expiration_s` (seconds since the epoch, 0 for
     none) and the properties are None or empty where R stays as it is.

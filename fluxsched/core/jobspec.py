@@ -1,8 +1,8 @@
 """A job's specification (RFC 14 in the shape of RFC 25, V1) as a frozen value.
 
-Law: what came is kept untouched in `raw` and printed as it came; everything that this house acts on is checked once,
-here, and every error names the path of the part (`tasks[0].command[2]`). Keys of `attributes.system` that nobody here
-knows are let through, as RFC 14 asks; unknown keys elsewhere are refused.
+Law: what came is kept untouched in `raw` and printed as it came; everything that fluxsched acts on is checked once,
+here, and every error names the path of the part (`tasks[0].command[2]`). Unknown keys of `attributes.system` are
+let through, as RFC 14 asks; unknown keys elsewhere are refused.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The topics that only peers of a local socket meet: Flux's own, where an instance of ours has what they ask for.
+"""The topics that exist only at the local socket: Flux's own, as far as an instance of ours can answer them.
 
-Law: as for `topics`, whose table this one goes before at that socket.
+Law: as for `topics`, over which this table takes precedence at that socket.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _JOBS = {
     "job-list.list": Topic(jobs.JobListRequest, jobs.JobListResponse, "jobs and their attributes", "job-list", True),
     "job-list.list-id": Topic(jobs.JobListIdRequest, jobs.JobListIdResponse, "one job's attributes", "job-list"),
     "job-list.list-attrs": Topic(Empty, jobs.JobAttributesResponse, "names of the attributes", "job-list"),
-    "job-list.job-stats": Topic(Empty, jobs.JobStatsResponse, "jobs a state and a result", "job-list"),
+    "job-list.job-stats": Topic(Empty, jobs.JobStatsResponse, "numbers of jobs by state and result", "job-list"),
     "job-info.lookup": Topic(jobs.InfoLookupRequest, FreeForm, "parts of a job's record", "job-info"),
     "job-info.eventlog-watch": Topic(
         jobs.EventlogWatchRequest, jobs.EventlogWatchResponse, "a log of one job", "job-info", True
@@ -61,4 +61,4 @@ _JOB_MANAGER = {
 }
 
 LOCAL_TOPICS: Mapping[str, Topic] = MappingProxyType(_INSTANCE | _JOBS | _JOB_MANAGER)
-"""Every topic by name; one that is in `topics.TOPICS` too is answered otherwise here."""
+"""Every topic by name; one that is also in `topics.TOPICS` is answered differently here."""

@@ -59,10 +59,10 @@ _RESOURCE = _service(
         True,
         (acquire.AcquireFirst, acquire.AcquireChange),
     ),
-    acquire_cancel=(CancelRequest, None, "give an acquired group back"),
-    release=(acquire.ReleaseRequest, Empty, "shrunk targets are free"),
-    drain=(resource.DrainRequest, Empty, "take targets out of use"),
-    undrain=(resource.UndrainRequest, Empty, "put drained targets back to use"),
+    acquire_cancel=(CancelRequest, None, "release an acquired group"),
+    release=(acquire.ReleaseRequest, Empty, "release targets that a shrink named"),
+    drain=(resource.DrainRequest, Empty, "take targets out of service"),
+    undrain=(resource.UndrainRequest, Empty, "return drained targets to service"),
     assign=(resource.AssignRequest, resource.MoveResponse, "move targets to a group"),
     include=(resource.IncludeRequest, resource.MoveResponse, "move targets to their configured group"),
     groups=(Empty, resource.GroupsResponse, "all groups and their acquirers"),
@@ -84,7 +84,7 @@ _JOB_MANAGER = _service(
     wait_all_cancel=(CancelRequest, None, "end a wait-all stream"),
     cancel=(jobs.JobCancelRequest, Empty, "cancel a job"),
     kill=(jobs.KillRequest, Empty, "signal a job's tasks"),
-    memo=(jobs.MemoRequest, Empty, "note something of a job"),
+    memo=(jobs.MemoRequest, Empty, "add a memo to a job"),
     urgency=(jobs.UrgencyRequest, jobs.UrgencyResponse, "set a job's urgency"),
     update=(jobs.UpdateRequest, Empty, "change a job's attributes"),
     list=(jobs.ListRequest, jobs.ListResponse, "list jobs"),
@@ -95,29 +95,29 @@ _JOB_MANAGER = _service(
     eventlog_cancel=(CancelRequest, None, "end an eventlog stream"),
     watch=(jobs.WatchRequest, jobs.WatchResponse, "many jobs' events", True),
     watch_cancel=(CancelRequest, None, "end a watch stream"),
-    output=(jobs.OutputRequest, jobs.OutputResponse, "what a job's tasks write", True),
+    output=(jobs.OutputRequest, jobs.OutputResponse, "output of a job's tasks", True),
     output_cancel=(CancelRequest, None, "end an output stream"),
-    input=(jobs.InputRequest, Empty, "what a job's tasks read"),
+    input=(jobs.InputRequest, Empty, "send input to a job's tasks"),
     why=(jobs.WhyRequest, jobs.WhyResponse, "why a job is not running"),
-    sched_hello=(alloc.HelloRequest, alloc.HelloResponse, "a scheduler presents itself", True),
-    sched_ready=(alloc.ReadyRequest, alloc.ReadyResponse, "a scheduler takes alloc requests"),
+    sched_hello=(alloc.HelloRequest, alloc.HelloResponse, "register a scheduler; the running jobs follow", True),
+    sched_ready=(alloc.ReadyRequest, alloc.ReadyResponse, "a scheduler accepts alloc requests"),
     queue_list=(Empty, queues.QueueListResponse, "names of the queues"),
     queue_status=(queues.QueueStatusRequest, queues.QueueStatus, "one queue's state"),
-    queue_enable=(queues.QueueEnableRequest, Empty, "let a queue take jobs, or not"),
-    queue_start=(queues.QueueStartRequest, Empty, "let a queue's jobs be scheduled, or not"),
+    queue_enable=(queues.QueueEnableRequest, Empty, "enable or disable submission to a queue"),
+    queue_start=(queues.QueueStartRequest, Empty, "start or stop scheduling of a queue"),
 ) | {
     "job-manager.raise": Topic(jobs.RaiseRequest, Empty, "raise an exception on a job", "job-manager"),
 }
 
 _SCHED = _service(
     "sched",
-    alloc=(alloc.AllocRequest, alloc.AllocResponse, "a job wants resources; matched by id, several responses"),
-    free=(alloc.FreeRequest, None, "a job's resources are free again"),
-    cancel=(alloc.SchedCancelRequest, None, "forget an alloc request"),
+    alloc=(alloc.AllocRequest, alloc.AllocResponse, "request resources for a job; matched by id, several responses"),
+    free=(alloc.FreeRequest, None, "free a job's resources"),
+    cancel=(alloc.SchedCancelRequest, None, "cancel an alloc request"),
     prioritize=(alloc.PrioritizeRequest, None, "new priorities of waiting jobs"),
-    expiration=(alloc.ExpirationRequest, Empty, "change a running job's end"),
+    expiration=(alloc.ExpirationRequest, Empty, "change a running job's expiration"),
     why=(alloc.SchedWhyRequest, alloc.SchedWhyResponse, "why a job waits"),
-) | _service("feasibility", check=(alloc.FeasibilityRequest, Empty, "could this jobspec ever run"))
+) | _service("feasibility", check=(alloc.FeasibilityRequest, Empty, "check whether a jobspec could ever run"))
 
 _ADMIN = (
     _service(
@@ -130,20 +130,20 @@ _ADMIN = (
     )
     | _service(
         "service",
-        add=(modules.ServiceRequest, Empty, "serve a topic's requests"),
-        remove=(modules.ServiceRequest, Empty, "serve them no longer"),
+        add=(modules.ServiceRequest, Empty, "register a service"),
+        remove=(modules.ServiceRequest, Empty, "unregister it"),
     )
     | _service(
         "agent",
         hello=(agents.AgentHello, agents.AgentWelcome, "an agent reports targets online"),
-        heartbeat=(agents.AgentHeartbeat, None, "an agent lives"),
+        heartbeat=(agents.AgentHeartbeat, None, "an agent is alive"),
     )
     | _service(
         "instance",
-        info=(Empty, InstanceInfo, "where, whose and how far"),
+        info=(Empty, InstanceInfo, "its URI, owner and state"),
         ready=(Empty, InstanceInfo, "answered once agents are online and the scheduler is ready or has failed"),
         stop=(Empty, Empty, "end the instance"),
-        goodbye=(Empty, None, "a peer leaves in good order"),
+        goodbye=(Empty, None, "a peer disconnects cleanly"),
     )
     | _service("attr", get=(AttrRequest, AttrResponse, "one attribute"))
     | _service(
@@ -158,7 +158,7 @@ COMMON: Mapping[str, Topic] = MappingProxyType(
         "NAME",
         ping=(FreeForm, FreeForm, "the request comes back, with route, userid, rolemask and rank"),
         stats_get=(Empty, FreeForm, "the service's figures"),
-        disconnect=(Empty, None, "made by the receiving side: a peer is lost"),
+        disconnect=(Empty, None, "a peer is lost; generated by the receiving side"),
     )
 )
 """What every service answers; NAME is the service."""

@@ -1,4 +1,4 @@
-"""What each acquirer was told of its group, and so what to tell it next (RFC 28; both dialects: rfc/acquisition.md).
+"""What was reported to each acquirer about its group, and so what comes next (RFC 28; dialects: rfc/acquisition.md).
 
 Law: a group has at most one acquirer, and an acquirer counts a target from its grow until its shrink (plain) or its
 release (typed). At the end of every call it is told the difference to the last report, nothing of leaving targets.
@@ -20,7 +20,7 @@ from fluxsched.resource.state.inventory import Targets
 
 
 class Session:
-    """One acquisition: `targets` is what it may use, `unreleased` what it was told to release."""
+    """One acquisition: `targets` is what it may use, `unreleased` what it has yet to release."""
 
     def __init__(self, acquirer: Hashable, group: str, typed: bool, reported: GroupState) -> None:
         self.acquirer = acquirer
@@ -36,7 +36,7 @@ class Session:
         return self.targets | self.unreleased
 
     def leave(self, targets: Idset) -> None:
-        """Targets start to leave the group; those that it was never told of are ignored."""
+        """Targets start to leave the group; those that were never reported to it are ignored."""
         leaving = targets & self.targets
         self.targets -= leaving
         if self.typed:
@@ -52,7 +52,7 @@ class Session:
 
 
 class Sessions:
-    """The acquisitions by group, and everything that they are told."""
+    """The acquisitions by group, and everything that is reported to them."""
 
     def __init__(self, targets: Targets, groups: Groups, out: Outbox) -> None:
         self._targets = targets

@@ -1,7 +1,7 @@
 """What a policy may yield: a closed set.
 
 Law: the engine makes each decision real, or refuses it, before it asks for the next (law 2). A reason may be a text, or
-a function that makes one: it is called only when the owner is told.
+a function that makes one: it is called only when the owner is notified.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final, NamedTuple, TypeAlias
 from fluxsched.sched.pool.placement import Fits
 
 IMMEDIATE: Final = "immediate"
-"""It was its turn, and it fitted (annotation `sched.selection_type`)."""
+"""It was first in order, and it fitted (annotation `sched.selection_type`)."""
 
 RESERVED: Final = "reserved"
 """It starts where a reservation had been made for it."""
 
 BACKFILLED: Final = "backfilled"
-"""It overtook jobs that wait, without being in the way of those with a reservation."""
+"""It overtook waiting jobs without delaying those with a reservation."""
 
 Reason: TypeAlias = str | Callable[[], str]
 
@@ -59,14 +59,14 @@ class Reservation(NamedTuple):
 
 
 class Reserve(NamedTuple):
-    """The job keeps waiting and has a reservation: its owner is told when it is to start, and no job may delay it."""
+    """The job keeps waiting and has a reservation: its owner is sent the estimated start, and no job may delay it."""
 
     reservation: Reservation
     reason: Reason
 
 
 class Pause(NamedTuple):
-    """Nothing is decided: a policy that has looked at many jobs without deciding anything lets others do something."""
+    """No decision: a policy that has looked at many jobs without deciding anything lets other work be served."""
 
 
 PAUSE: Final = Pause()

@@ -135,7 +135,7 @@ class Ledger:
     def release(self, jobid: int, blocks: Blocks, final: bool) -> list[int]:
         """Takes back what a job frees; returns the ranks that no pool counts and that no job holds any more.
 
-        A rank is freed whole; what the job has of the instance's countables is given back with the last of its ranks,
+        A rank is freed whole; what the job has of the instance's countables is freed with the last of its ranks,
         whether it is named or not. Raises RemoteProtocolError, and changes nothing, when the job does not hold exactly
         that, or when `final` leaves something behind.
         """
@@ -236,7 +236,7 @@ class Ledger:
                 jobs.add(jobid)
 
     def _end(self, holding: Holding, blocks: Blocks, left: Blocks) -> list[int]:
-        """A job gives back some blocks and keeps what is left."""
+        """A job frees some blocks and keeps what is left."""
         jobid = holding.jobid
         mine = blocks
         for pool in self._pools:

@@ -89,44 +89,44 @@ class Running(NamedTuple):
 
 
 class View(Protocol):
-    """What a policy may see of one group: its own queue, and what all lanes of the group share. See `desk`."""
+    """What a policy may see of one group: its own queue, and what the queues of the group share."""
 
     @property
     def queue(self) -> Iterator[Waiting]:
-        """Jobs that may start, in priority order, from the first each time it is asked for."""
+        """Jobs that may start, in priority order; each access begins with the first."""
         ...
 
     @property
     def first(self) -> Waiting | None:
-        """The first of them; another one when that has been started."""
+        """The first of them; once it has been started, the next."""
         ...
 
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
         """Jobs that may start, in one of the ORDERS, without those that `skips` names, now and as it grows.
 
-        Jobs about which nothing else can be decided than in the last pass are left out where the policy allows that
-        (`ARRIVALS`, `REPLANS`). Now and then None comes instead of a job: then yield PAUSE, so that others are served.
+        Jobs whose decision cannot differ from the last pass are left out where the policy allows that
+        (`ARRIVALS`, `REPLANS`). Now and then it yields None instead of a job: then yield PAUSE.
         """
         ...
 
     @property
     def running(self) -> Iterator[Running]:
-        """Jobs that hold something in this group, in the order in which they began."""
+        """Jobs that hold resources in this group, in the order in which they began."""
         ...
 
     @property
     def by_end(self) -> Iterator[Running]:
-        """Jobs that hold something in this group and are to end, the earliest first; take it before you yield."""
+        """Jobs that hold resources in this group and have an end, the earliest first; read it before you yield."""
         ...
 
     @property
     def planned(self) -> Mapping[int, Reservation]:
-        """The reservations of the last pass that still stand, by job; those of this pass replace them."""
+        """The reservations of the last pass that are still valid, by job; those of this pass replace them."""
         ...
 
     @property
     def plan(self) -> Plan:
-        """Reservations, this pass's; those of other lanes are in it."""
+        """The reservations of this pass, including those of the group's other queues."""
         ...
 
     def place(self, job: Waiting, placement: str = WORST_FIT) -> Outcome:
@@ -134,7 +134,7 @@ class View(Protocol):
         ...
 
     def find(self, job: Waiting, placement: str = WORST_FIT) -> Fits | None:
-        """The same without words, for passes that look at many jobs."""
+        """The same without a reason, for passes that look at many jobs."""
         ...
 
     def reason(self, job: Waiting) -> Callable[[], str]:
@@ -151,7 +151,8 @@ class Policy(Protocol):
     - `ARRIVALS`: what a job may change that arrives behind all others while nothing else happens. With ITSELF
       `candidates` offers arrivals alone, in the plan of the last pass; with ITS_START there is no pass if none of them
       fits, and with NOTHING there is none at all.
-    - `REPLANS = True`: it seats every candidate in order, so those whose reservation stays the same are not offered.
+    - `REPLANS = True`: it passes every candidate to `plan.seat` in order, so those whose reservation stays the same are
+      not offered.
     """
 
     name: ClassVar[str]

@@ -153,7 +153,7 @@ def says(policy: object) -> str:
 
 
 def check_class(cls: object) -> None:
-    """Raises InvalidValue that tells what the policy has and what it should have."""
+    """Raises InvalidValue with what the policy has and what it should have."""
     if not isinstance(cls, type):
         raise InvalidValue(f"policy {cls!r} is a {type(cls).__name__}; it should be a class")
     name = getattr(cls, "name", None)

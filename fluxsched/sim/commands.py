@@ -35,8 +35,8 @@ Bar = Callable[[str], Progress]
 class StudyOptions:
     """One command line. `by` is `user` or `queue` for a table of these; `labels` are one a policy, in their order.
 
-    Raises InvalidValue for words that mean nothing: policies that are none or given twice, labels that tell nothing
-    apart, and two machines.
+    Raises InvalidValue for options without a meaning: policies that do not exist or are given twice, labels that are
+    not unique, and two machines.
     """
 
     trace: Path

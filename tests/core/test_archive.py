@@ -40,11 +40,11 @@ def test_a_script_comes_back_as_it_went() -> None:
         ({"/etc/passwd": {"mode": 33204}}, "'/etc/passwd' must lead downwards"),
         ({"a/../b": {"mode": 33204}}, "'a/../b' must lead downwards"),
         ({"": {"mode": 33204}}, "'' must lead downwards"),
-        ([{"mode": 33204}], "path null is no text"),
+        ([{"mode": 33204}], "path null is not a text"),
         ({"x": 1}, "files.x must be an object"),
         ({"a": {"mode": 0o120777, "data": "/etc"}, "a/b/c": {"mode": 33204}}, "a/b/c is below 'a', which is"),
         ({"x": {"data": "y"}}, "files.x.mode must be an integer"),
-        ({"x": {"mode": 0o020666}}, "is no file, directory or symbolic link"),
+        ({"x": {"mode": 0o020666}}, "is not a file, directory or symbolic link"),
         ({"x": {"mode": 33204, "encoding": "blobvec", "data": []}}, "'blobvec' is not utf-8 or base64"),
         ({"x": {"mode": 33204, "encoding": "base64", "data": "!"}}, "files.x.data is not base64"),
         ({"x": {"mode": 33204, "encoding": "utf-8", "data": 5}}, "files.x.data must be text, not a number"),
@@ -68,7 +68,7 @@ def test_the_limits_of_an_archive(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_longest_path_of_an_archive() -> None:
     longest = "a/" + "x" * (archive.PATH_CHARS_MAX - 2)
     assert parse_archive({longest: script_file("")})[0].path == longest
-    with pytest.raises(InvalidValue, match=f"is no text of 1-{archive.PATH_CHARS_MAX} characters"):
+    with pytest.raises(InvalidValue, match=f"is not a text of 1-{archive.PATH_CHARS_MAX} characters"):
         parse_archive({longest + "x": script_file("")})
 
 

@@ -141,7 +141,7 @@ class World:
         return [event.get("context", {}) for event in self.stored[jobid]["events"] if event["name"] == name]
 
     def rows(self) -> list[Any]:
-        """What the store would give back after a restart, oldest first."""
+        """What the store would return after a restart, oldest first."""
         stored = sorted(self.stored.items())
         return [(jobid, row["events"], Jobspec.parse(row["jobspec"]), row["R"]) for jobid, row in stored]
 

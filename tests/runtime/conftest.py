@@ -396,5 +396,5 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
     descriptors = os.listdir("/proc/self/fd")
     yield shop
     shop.executor.close()
-    assert os.listdir("/proc/self/fd") == descriptors, "every descriptor is given back"
+    assert os.listdir("/proc/self/fd") == descriptors, "every descriptor is closed"
     shop.turns.stop()

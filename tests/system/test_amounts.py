@@ -1,4 +1,4 @@
-"""Countable resources by commands: asked for, shown, waited for, given back, found again by a new scheduler."""
+"""Countable resources by commands: asked for, shown, waited for, freed, found again by a new scheduler."""
 
 from __future__ import annotations
 

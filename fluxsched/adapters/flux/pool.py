@@ -77,7 +77,7 @@ class PoolCopy:
     def __init__(self, base: JobPool, jobs: dict[int, Holding], log: list[tuple[bool, Blocks]]) -> None:
         self.generation = base.generation
         self.log = log
-        """What was taken (True) or given back since the copy was made, in order."""
+        """What was taken (True) or freed since the copy was made, in order."""
         self._base = base
         self._jobs = jobs
 
@@ -254,7 +254,7 @@ class JobPool:
             raise InvalidValue(str(fault)) from fault
 
     def free(self, jobid: int, R: Any = None, final: bool = False) -> None:  # noqa: N803
-        """A job gives back R, or, without one and when it is final, all that it holds.
+        """A job frees R, or, without one and when it is final, all that it holds.
 
         Raises InvalidValue for what it does not hold. Of a job that was granted twice Flux knows the first grant only,
         so the final free is the one that returns both.

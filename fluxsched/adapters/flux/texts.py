@@ -48,5 +48,5 @@ def hello(name: str, job: HelloResponse) -> str:
 
 
 def free(name: str, resources: str, final: bool) -> str:
-    """The debug line of what a job gives back."""
+    """The debug line of what a job frees."""
     return f"free: {name}: {resources}{' (final)' if final else ''}"

@@ -60,7 +60,7 @@ def say(text: str) -> None:
 
 
 def discard_unwritten() -> None:
-    """Nobody takes what is still buffered: it must not fail once more when Python leaves."""
+    """Discard buffered output that cannot be written, so that it does not fail again when Python exits."""
     null = os.open(os.devnull, os.O_WRONLY)
     for fd, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:

@@ -1,6 +1,6 @@
 """Following many jobs to their end: how each ended, their output, and progress.
 
-Law: one stream tells of all ends; of output streams OUTPUTS_MAX are open at a time, those of the jobs submitted first.
+Law: one stream reports all ends; of output streams OUTPUTS_MAX are open at a time, those of the jobs submitted first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`fluxsched jobs --watch`: the table as it changes; redrawn on a terminal, elsewhere one line per change.
 
-Law: the instance tells when something happens (job-manager.watch), and is asked what, at a bounded rate and for no more
-jobs than are shown. The terminal is left as it was found, however this ends.
+Law: the instance reports events (job-manager.watch), and is asked for details at a bounded rate, for no more jobs
+than are shown. The terminal is left as it was found, however this ends.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Watched(NamedTuple):
 
 
 class News:
-    """The jobs about which something was told since it was last taken."""
+    """The jobs with events since this was last taken."""
 
     def __init__(self, handle: InstanceHandle, ids: frozenset[int]) -> None:
         self._changed: dict[int, None] = {}

@@ -130,7 +130,7 @@ def _slots(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def address_of(handle: InstanceHandle, jobid: int) -> str:
-    """Where the instance is that a job is. Raises FluxschedError for a job that is none, or is not up."""
+    """The URI of the instance that a job runs. Raises FluxschedError if it runs none, or the instance is not up."""
     found = handle.rpc("job-manager.lookup", {"id": jobid, "keys": ["eventlog"]})["eventlog"]
     address = _address(found)
     if address is None:

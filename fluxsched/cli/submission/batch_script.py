@@ -61,7 +61,7 @@ class BatchCommand(Command):
                 raise click.UsageError("--help is only for the command line")
             super().parse_args(parsed, list(options))
             if parsed.params["command"]:
-                raise click.UsageError(f"{parsed.params['command'][0]!r} is no option")
+                raise click.UsageError(f"{parsed.params['command'][0]!r} is not an option")
         except click.UsageError as fault:
             raise click.UsageError(f"{script.name}: line {line}: {fault.format_message()}", ctx) from None
 

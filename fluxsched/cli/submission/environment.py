@@ -81,7 +81,7 @@ def _edited(made: dict[str, str], base: Mapping[str, str], rules: Iterable[str],
             made = _edited(made, base, _rules_of(rule[1:], depth), depth + 1)
         elif equals:
             if not name:
-                raise InvalidValue(f"--env {rule!r} names no variable: it is NAME=VALUE")
+                raise InvalidValue(f"--env {rule!r} names no variable: give NAME=VALUE")
             made[name] = _substituted(value, ChainMap(made, dict(base)), rule)
         else:
             is_wanted = _matcher(rule, rule)
@@ -112,4 +112,4 @@ def _substituted(value: str, known: Mapping[str, str], rule: str) -> str:
     except KeyError as missing:
         raise InvalidValue(f"--env {rule!r}: the variable {missing.args[0]} is not set") from None
     except ValueError:
-        raise InvalidValue(f"--env {rule!r}: after $ comes a NAME, {{NAME}} or another $") from None
+        raise InvalidValue(f"--env {rule!r}: $ must be followed by NAME, {{NAME}} or $") from None

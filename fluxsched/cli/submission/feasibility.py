@@ -19,15 +19,15 @@ ANSWER_S = 5.0
 """A scheduler answers within milliseconds; one that does not must not prevent submission."""
 
 QUESTIONS_MAX = 100
-"""Different jobs of one command about which the scheduler is asked; of a thousand it would take a second."""
+"""Different jobs of one command that the scheduler is asked to check; a thousand would take a second."""
 
 
 def check_feasible(handle: InstanceHandle, jobspecs: Iterable[dict[str, Any]], names: Sequence[str] = ()) -> None:
     """Raises Refused if the scheduler says of one of them that it could never run; then none is to be submitted.
 
-    Nobody is asked about one that is to wait all the same (`--allow-infeasible`). Jobs that ask for the same are asked
-    about once, and of many different ones only the first QUESTIONS_MAX. The error names all that could never run, by
-    `names` where there are several.
+    One that is to wait anyway (`--allow-infeasible`) is not checked. Jobs that ask for the same are checked once, and
+    of many different ones only the first QUESTIONS_MAX. The error names all that could never run, by `names` where
+    there are several.
     """
     asked: set[str] = set()
     faults: list[str] = []

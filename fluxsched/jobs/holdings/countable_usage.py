@@ -1,6 +1,6 @@
 """How much of countable resources jobs hold, on each target and of those that the instance has once.
 
-Law: an amount is fungible, so it is only a sum, whoever holds it; what is not held is not recorded.
+Law: an amount is fungible, so only sums over all holders are kept; what is not held is not recorded.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class Holdings:
             self._shared[jobid] = grant.shared
 
     def give(self, jobid: int, ranks: Idset | None = None) -> None:
-        """The job gives back what it holds on these ranks; None: everything."""
+        """The job frees what it holds on these ranks; None: everything."""
         parts = self._parts.pop(jobid)
         if ranks is not None:
             left = tuple([_restricted(part, part.ranks - ranks) for part in parts if part.ranks - ranks])

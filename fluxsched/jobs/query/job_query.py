@@ -114,7 +114,7 @@ class _Reader:
         if depth > DEPTH_MAX:
             raise LimitExceeded(f"the constraint nests deeper than {DEPTH_MAX} operators: flatten it")
         if not isinstance(constraint, dict) or len(constraint) > 1:
-            raise InvalidValue(f"constraint {shown(constraint)}: an object with one operator is wanted (RFC 31)")
+            raise InvalidValue(f"constraint {shown(constraint)}: it must be an object with one operator (RFC 31)")
         for operator, values in constraint.items():
             if not isinstance(values, list):
                 raise InvalidValue(f"constraint operator {shown(operator)}: its values must be an array")
@@ -156,7 +156,7 @@ def _combined(operator: str, parts: list[JobQuery]) -> JobQuery:
 
 def _userid(values: list[Any]) -> JobQuery:
     if not all(type(value) is int for value in values):
-        raise InvalidValue(f"constraint userid: {values!r:.80}: integers are wanted")
+        raise InvalidValue(f"constraint userid: {values!r:.80}: give integers")
     users = frozenset(values)
     if ANY_USER in users:
         return EVERY_JOB
@@ -264,7 +264,7 @@ def _time(operator: str, values: list[Any]) -> Test:
     texts = _texts(operator, values)
     sign = next((sign for sign in _COMPARISONS if len(texts) == 1 and texts[0].startswith(sign)), None)
     if sign is None:
-        raise InvalidValue(f"constraint {operator} {values!r:.80}: one of >= <= > < and a time is wanted")
+        raise InvalidValue(f"constraint {operator} {values!r:.80}: give one of >= <= > < and a time")
     compare, get = _COMPARISONS[sign], FLUX_ATTRIBUTES[operator]
     wanted_s = _seconds(operator, texts[0].removeprefix(sign))
 
@@ -288,7 +288,7 @@ def _seconds(operator: str, text: str) -> float:
 def _texts(operator: str, values: Iterable[Any]) -> list[str]:
     found = [value for value in values if isinstance(value, str)]
     if len(found) != len(list(values)):
-        raise InvalidValue(f"constraint {operator}: {values!r:.80}: texts are wanted")
+        raise InvalidValue(f"constraint {operator}: {values!r:.80}: give texts")
     return found
 
 
@@ -304,7 +304,7 @@ def _state(name: str) -> int:
     try:
         return _LETTERS[name.upper()] if len(name) == 1 else state_mask((name,))
     except KeyError:
-        raise InvalidValue(f"constraint states: {name[:80]!r} is no state of a job (RFC 21)") from None
+        raise InvalidValue(f"constraint states: {name[:80]!r} is not a job state (RFC 21)") from None
 
 
 def _result(name: str) -> int:

@@ -66,7 +66,7 @@ class Moves:
         self.settle(targets, now_s)
 
     def begin(self, targets: Idset) -> None:
-        """Members of whatever groups start leaving them: their acquirers are told to shrink."""
+        """Targets start leaving their groups: the acquirers of these are sent a shrink."""
         for name, part in split(self._groups.members, targets):
             self._groups.leave(name, part)
             self._sessions.leave(name, part)
@@ -91,7 +91,7 @@ class Moves:
         self._groups.join(targets, self._holdings.held)
 
     def finish(self, touched: Idset) -> None:
-        """The end of every call: acquirers are told what changed, and moves are stored as they stand."""
+        """The end of every call: changes are reported to the acquirers, and moves are stored as they are now."""
         self._sessions.report(self.usable)
         moving = self._groups.moving
         for rank in touched & (moving | Idset.of(self._rows)):

@@ -62,7 +62,7 @@ class Presence:
     def reload(self, plan: ReloadPlan, now_s: float) -> None:
         """Shrink what changed, take R and groups over, move the rest, welcome what is new, lose what vanished.
 
-        Acquirers are told of arrivals before departures, so that a replaced group is never empty.
+        Arrivals are reported to acquirers before departures, so that a replaced group is never empty.
         """
         self._moves.begin(plan.changed)
         self._targets.replace(self._overrides.applied(plan.resources, plan.resources.ranks))

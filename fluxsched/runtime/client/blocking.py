@@ -144,7 +144,7 @@ class Handle(BlockingCalls):
     def subscribe(
         self, topic: str, payload: Object | None, told: Callable[[Object | RPCError | None], None]
     ) -> Callable[[], None]:
-        """A streaming request; `told` is called with each answer while this handle waits or listens: None is the end,
+        """A streaming request; `told` is called with each response while this handle waits or listens: None is the end,
         an error a failure. Returns a function that ends the stream.
         """
 

@@ -1,4 +1,4 @@
-"""Start, stop and stand in for: what `fluxsched start`, `stop` and `agent` call."""
+"""Start and stop an instance, and run an agent: what `fluxsched start`, `stop` and `agent` call."""
 
 from __future__ import annotations
 

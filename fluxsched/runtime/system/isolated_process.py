@@ -58,7 +58,7 @@ class IsolatedProcess:
         try:
             status = self._process.wait(LEAVING_S)
         except subprocess.TimeoutExpired:
-            return "closed what we listen to"
+            return "closed its connection to us"
         return f"died by {signal_name(-status)}" if status < 0 else f"ended the process with status {status}"
 
     def close(self) -> None:

@@ -81,7 +81,7 @@ def left(exc: SystemExit, line: str | None = None) -> str:
 
 
 def blamed(exc: BaseException, line: str | None = None) -> str:
-    """What was raised and where, in one line; `line` is known to be to blame, else it is the innermost one."""
+    """What was raised and where, in one line; `line` is the place at fault where known, else the innermost one."""
     frames = traceback.extract_tb(exc.__traceback__)
     if line is None and frames:
         line = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"

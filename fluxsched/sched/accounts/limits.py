@@ -104,7 +104,7 @@ class AccountLimits:
         return None
 
     def pay(self, user: str, charge: float) -> None:
-        """A job starts; what is given back at its end is `-charge`."""
+        """A job starts; what is freed at its end is `-charge`."""
         if charged := self._charged.pop(user, 0.0) + charge:
             self._charged[user] = charged
 

@@ -37,7 +37,7 @@ class Contender(Protocol):
     second: Key
 
     def refresh(self, scale: float) -> float:
-        """Bring the keys up to date; down to which scale they are certain, -inf: until told otherwise."""
+        """Bring the keys up to date; down to which scale they are certain, -inf: until further notice."""
         ...
 
 
@@ -84,7 +84,7 @@ class Tournament:
 
     @property
     def certain(self) -> float:
-        """Below which scale `first` may be somebody else; inf: something has changed."""
+        """Below which scale `first` may be another; inf: something has changed."""
         return self._certain[1]
 
     def replay(self) -> None:

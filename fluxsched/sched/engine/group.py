@@ -273,7 +273,7 @@ class Group:
     # ---- jobs that run
 
     def freed(self, jobid: int) -> None:
-        """The job has given back a part of what it holds, or all."""
+        """The job has freed a part of what it holds, or all."""
         self.running.freed(jobid)
         self.invalidate_pass()
 

@@ -1,7 +1,7 @@
-"""What the owners of waiting jobs are told: reasons and estimates, at a bounded rate.
+"""Notices to the owners of waiting jobs: reasons and estimates, at a bounded rate.
 
-Law: an owner is told of a changed reason or estimate every TELL_EVERY_S at most; what is held back is told when it is
-due, as it is by then. Only an estimate that no longer holds is withdrawn at once.
+Law: an owner is notified of a changed reason or estimate every TELL_EVERY_S at most; what is held back is sent when it
+is due, as it is by then. Only an estimate that no longer holds is withdrawn at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fluxsched.sched.decisions import Reason
 from fluxsched.sched.effects import Annotated
 
 TELL_EVERY_S: Final = 10.0
-"""A job's owner hears of a changed reason or estimate no more often: estimates move with every end of a job."""
+"""A job's owner is notified of a changed reason or estimate no more often: estimates move with every end of a job."""
 
 ESTIMATE_STEP_S: Final = 1.0
 """A smaller change of an estimate is not worth a message."""
@@ -25,7 +25,7 @@ REASON_CHARS_MAX = 1000
 
 
 class _Notice:
-    """What an owner was told about a job, and when (wall time, seconds); `deferred` if something was held back."""
+    """The last notice about a job, and when it was sent (wall time, seconds); `deferred` if something was held back."""
 
     __slots__ = ("at_s", "deferred", "estimate_s", "reason")
 
@@ -37,10 +37,10 @@ class _Notice:
 
 
 class Notices:
-    """The notices about the waiting jobs of a group; `reasons` are the latest by job, told or not.
+    """The notices about the waiting jobs of a group; `reasons` are the latest by job, sent or not.
 
     `next_s` is when something that was held back is due (wall time, seconds; inf if nothing was). With `enabled` false
-    reasons are kept for those who ask, and nothing is told.
+    reasons are kept for queries, and nothing is sent.
     """
 
     __slots__ = ("_due", "_enabled", "_told", "next_s", "reasons")
@@ -53,7 +53,7 @@ class Notices:
         self._due: list[tuple[float, int]] = []  # a heap: when what was held back is due, and about which job
 
     def tell(self, jobid: int, reason: Reason, start_s: float | None, now_s: float) -> Annotated | None:
-        """A reason and an estimate (None: there is none), as of `now_s`; None if nothing is told now."""
+        """A reason and an estimate (None: there is none), as of `now_s`; None if nothing is sent now."""
         if isinstance(reason, str):
             reason = reason[:REASON_CHARS_MAX]
         self.reasons[jobid] = reason
@@ -94,7 +94,7 @@ class Notices:
         return Annotated(jobid, {"sched": changes})
 
     def forget(self, jobid: int) -> dict[str, None] | None:
-        """The job no longer waits: the annotations that no longer hold; None if nothing was ever told."""
+        """The job no longer waits: the annotations that no longer hold; None if nothing was ever sent."""
         self.reasons.pop(jobid, None)
         notice = self._told.pop(jobid, None)
         if notice is None:

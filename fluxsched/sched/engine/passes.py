@@ -18,7 +18,7 @@ from fluxsched.sched.engine.scheduling_pass import SchedulingPass
 from fluxsched.sched.registry import raise_at
 
 REFUSALS_MAX = 1000
-"""Decisions refused in one pass: a policy that goes on deciding what no longer holds would never end its pass."""
+"""Decisions refused in one pass: a policy that keeps making invalid decisions would never end its pass."""
 
 
 class Passes:

@@ -42,7 +42,7 @@ class Scheduler:
     """Policies over the groups that they share; `queues` maps a queue's name to its group, else the first group.
 
     `policies` are those of queues that have one of their own (in the order in which they are served); `policy` is for
-    all others, and serves them last. With `telling` false owners are not told why their jobs wait, unless they ask.
+    all others, and serves them last. With `telling` false owners are sent no reasons why jobs wait.
     `unsatisfiable` says what becomes of accepted jobs that no longer fit, ever (see `set_aside`); `time_text` writes
     times for their owners.
     """
@@ -60,7 +60,7 @@ class Scheduler:
         if not groups:
             raise InvalidValue(f"a scheduler needs at least one group, such as {DEFAULT_GROUP!r}")
         if unsatisfiable not in UNSATISFIABLE:
-            raise InvalidValue(f"unsatisfiable {unsatisfiable!r} is none of {', '.join(UNSATISFIABLE)}")
+            raise InvalidValue(f"unsatisfiable {unsatisfiable!r} is not one of {', '.join(UNSATISFIABLE)}")
         self._policy = policy
         self._queues = dict(queues or {})
         self._telling = telling
@@ -211,11 +211,11 @@ class Scheduler:
         return []
 
     def free(self, jobid: int, R: ResourceSet, final: bool) -> list[Effect]:  # noqa: N803
-        """A job gives back all of R, which is a part of what it holds; `final` when that is the last of it."""
+        """A job frees all of R, which is a part of what it holds; `final` when that is the last of it."""
         return self._freed(jobid, self._ledger.release(jobid, blocks_in(R), final))
 
     def free_all(self, jobid: int) -> list[Effect]:
-        """A job gives back all that it holds: a final `free` of its whole R, for callers without an R."""
+        """A job frees all that it holds: a final `free` of its whole R, for callers without an R."""
         return self._freed(jobid, self._ledger.release_all(jobid))
 
     def _freed(self, jobid: int, emptied: list[int]) -> list[Effect]:
@@ -295,7 +295,7 @@ class Scheduler:
     def schedule(self, now_s: float) -> Iterator[Effect]:
         """Runs the passes and the notices that are due at `now_s` (wall time), effect by effect.
 
-        May be taken in slices, or dropped between two effects: what is left is decided and told next time.
+        May be taken in slices, or dropped between two effects: the rest is decided and sent next time.
         """
         return self._passes.run(now_s)
 

@@ -1,7 +1,7 @@
 """Jobs that were accepted and that their group cannot hold any more: they wait, set aside, until it can.
 
 Law: no policy sees them, so that no job waits behind one that cannot start; a job that is back has the place that its
-priority and its time of submission give it. Owners are told what is missing and since when, in the words of `shortage`.
+priority and its time of submission give it. Owners learn what is missing and since when, in the words of `shortage`.
 
 A job was accepted if it waited when the group still had what it needs; if it was submitted before the group last lost
 targets, or before this scheduler acquired it (`Group.short_since_s`), since it may have been feasible then; or if it

@@ -5,7 +5,7 @@ limit ends. There are two ways to know that, which with one reservation give the
 
 - by counting (`counted.py`), where any free cores are as good as any others: targets are equal, every request and
   every running job takes them whole, or there is one target (`RunningJobs.need`). Costs O(log n) a question.
-- on the real pool (`placed.py`), with constraints, GPUs and partly used targets: trial changes, undone. There each
+- on the real pool (`placed.py`), with constraints, GPUs and partly used targets: what-if changes. There each
   reservation has its place, so that several of them may leave less room than their numbers would.
 
 Time is seconds of wall time; a job that runs past its end is taken to end at any time from now on.
@@ -84,7 +84,7 @@ class Planner:
     def placeable(self, jobs: Iterable[Waiting | None], placement: str) -> Iterator[tuple[Waiting, Fits] | None]:
         place, running = self.place, self._running
         if not running.free:
-            return  # everybody takes a core at least
+            return  # every job takes at least one core
         for job in jobs:
             if job is None:
                 yield None

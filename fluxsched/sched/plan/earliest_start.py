@@ -127,7 +127,7 @@ class BusyTargets:
         return Timeline(layout, now_s, self.stamp, self._project)
 
     def _project(self, layout: IdLayout, ranks: Iterable[int], soon_s: float) -> tuple[int, dict[float, int]]:
-        """What of these targets is free now, and what their jobs give back when; of those that are down nothing."""
+        """What of these targets is free now, and what their jobs free when; of those that are down nothing."""
         ids_on, pool, now = layout.ids_on, self._pool, 0
         ends: dict[float, int] = {}
         for rank in ranks:
@@ -185,7 +185,7 @@ class BusyTargets:
         return known.missing(pool) + lost <= 0
 
     def given(self, ranks: Iterable[int], until_s: float) -> Blocks:
-        """What jobs have given back on these targets by then."""
+        """What jobs have freed on these targets by then."""
         return blocks_of(self._given(ranks, until_s))
 
     def _gains_of(self, shape: Shape) -> _ShapeGains:

@@ -157,7 +157,7 @@ class PoolPlan(Planner):
             return what_if.find(job.shape, placement)
 
     def _foresee(self, job: Waiting, from_s: float, until_s: float) -> Reservation:
-        """The time is found without trying; then only what the job needs is given back, to choose its place."""
+        """The time is found without trying; then only what the job needs is freed, to choose its place."""
         limit, request, running = self._limit_s(job), job.request, self._running
         timeline, busy, asked = self._view(), running.busy_targets, cores_asked(request)
         layout = timeline.layout

@@ -20,7 +20,7 @@ _end_s, _weight = itemgetter(0), itemgetter(2)
 
 
 class Profile:
-    """Free cores over time: what is `free` now and what `releases` give back, less what is taken here.
+    """Free cores over time: what is `free` now and what `releases` free, less what is taken here.
 
     Chunk `c` has the times at which its steps begin and what is free in each, still to be lessened by `owed[c]`;
     `least[c]` and `most[c]` are its extremes, and `firsts[c]` is when it begins. `bounds` has, by number of cores,

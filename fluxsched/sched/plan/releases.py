@@ -1,7 +1,7 @@
-"""Running jobs by the time at which they are to end, with running sums of what each will give back.
+"""Running jobs by the time at which they are to end, with running sums of what each will free.
 
 Law: adding and removing cost O(log n) and move at most one chunk; the question "from when on will so much have been
-given back" skips whole chunks by their sums. Jobs without an end (`math.inf`) come last and are never waited for.
+freed" skips whole chunks by their sums. Jobs without an end (`math.inf`) come last and are never waited for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHUNK = 256
 
 
 class JobRelease(NamedTuple):
-    """`end_s` is wall time in seconds, `math.inf` for none; `weight` counts what the job gives back then."""
+    """`end_s` is wall time in seconds, `math.inf` for none; `weight` counts what the job frees then."""
 
     end_s: float
     jobid: int
@@ -100,9 +100,9 @@ class ReleaseIndex:
         return True
 
     def when(self, weight: int) -> tuple[float, int]:
-        """The earliest end by which jobs give back `weight` in all, and how much they do by then; `inf` if never.
+        """The earliest end by which jobs free `weight` in all, and how much they do by then; `inf` if never.
 
-        Those that end together are all included. 0 or less is given back already: `-inf`, and 0.
+        Those that end together are all included. 0 or less is freed already: `-inf`, and 0.
         """
         if weight <= 0:
             return -inf, 0
@@ -125,7 +125,7 @@ class ReleaseIndex:
         return inf, weight - left
 
     def given_by(self, end_s: float) -> int:
-        """How much all jobs that end at `end_s` or before give back."""
+        """How much all jobs that end at `end_s` or before free."""
         after = JobRelease(end_s, _AFTER_ALL_JOBIDS, 0)
         at = bisect_left(self._lasts, after)
         total = sum(self._sums[:at])

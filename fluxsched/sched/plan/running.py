@@ -1,4 +1,4 @@
-"""Running jobs of one group as a plan needs them: when each is to end, and how many usable cores it gives back then.
+"""Running jobs of one group as a plan needs them: when each is to end, and how many usable cores it frees then.
 
 Law: the index follows the ledger, job by job, from the first question on; policies that do not plan pay nothing.
 Cores on targets that are down, shrunk or foreign do not come back, so they do not count; when targets change, only
@@ -88,7 +88,7 @@ class RunningJobs:
         return (bool(self.each) and not self.shared) or len(self._pool.ranks) == 1
 
     def weight(self, holding: Holding) -> int:
-        """How many usable cores the job gives back."""
+        """How many usable cores the job frees."""
         release = self.releases.get(holding.jobid)
         return 0 if release is None else release.weight
 
@@ -141,7 +141,7 @@ class RunningJobs:
             self._weigh(holding)
 
     def freed(self, jobid: int) -> None:
-        """The job has given back a part, or all."""
+        """The job has freed a part, or all."""
         if self._releases is not None:
             if self._busy_targets is not None:
                 self._busy_targets.touch(jobid)

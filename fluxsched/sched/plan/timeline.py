@@ -87,12 +87,12 @@ class IdLayout:
 
 
 Projection: TypeAlias = Callable[[IdLayout, Iterable[int], float], tuple[int, Mapping[float, int]]]
-"""Of targets, what is free now, and what is given back when; what is overdue, at the time named."""
+"""Of targets, what is free now, and what is freed when; what is overdue, at the time named."""
 
 
 class Timeline:
     """Steps from `now_s` on: `times` is when each begins, `_free` is what is free then, and `_given` what jobs that run
-    have given back by then. `now` is what is free now, `ranks` are the targets that are looked at, and `stamp` says as
+    have freed by then. `now` is what is free now, `ranks` are the targets that are looked at, and `stamp` says as
     of which change all that is.
     """
 
@@ -158,7 +158,7 @@ class Timeline:
         return free if (free & mask).bit_count() >= cores else 0
 
     def given_by(self, when_s: float) -> int:
-        """What jobs have given back by then."""
+        """What jobs have freed by then."""
         return self._given[bisect_right(self.times, when_s) - 1]
 
     def _step_at(self, time_s: float) -> int:

@@ -2,7 +2,7 @@
 
 By default the whole plan is made anew in each pass, from the running jobs on: that promises the order of the plan, not
 its times, since a job that moves up may take the place of one behind it. With `compress` each job keeps its reservation
-and only moves to an earlier time, one job after the other, so that no job starts later than it was once told.
+and only moves to an earlier time, one job after the other, so that no job starts later than first estimated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every job that fits starts: jobs that cannot start now are skipped, and big jobs may be overtaken for ever.
 
 Within a pass things only become less free, so a request that failed once fails for every equal one behind it: those are
-skipped, and only the owner of the first of them is told anew why it waits.
+skipped, and only the owner of the first of them is sent a new reason.
 """
 
 from __future__ import annotations

@@ -261,7 +261,7 @@ class Pool:
                 raise _bug(at, mine, cores, gpus, "are free already")
 
     def claim(self, blocks: Blocks) -> None:
-        """Marks busy what the pool counts of this, down or not: what `give` gives back, and what a job has at hello.
+        """Marks busy what the pool counts of this, down or not: what `give` frees, and what a job has at hello.
 
         Raises LocalProtocolError where something is not free.
         """

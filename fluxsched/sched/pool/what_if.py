@@ -51,7 +51,7 @@ class WhatIf:
         self._preferred.add(blocks)
 
     def prefer(self, blocks: Blocks) -> None:
-        """As if these had been given back and taken by another job: `prefer_given` prefers their targets, too."""
+        """As if these had been freed and taken by another job: `prefer_given` prefers their targets, too."""
         self._preferred.add(blocks)
 
     def take(self, blocks: Blocks) -> None:

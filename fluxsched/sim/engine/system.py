@@ -112,7 +112,7 @@ class System:
             self.perform(effects)
 
     def free(self, jobid: int) -> None:
-        """A job gives back all that it holds, between passes."""
+        """A job frees all that it holds, between passes."""
         effects = self.scheduler.free_all(jobid)
         if effects:
             self.perform(self._session.outgoing(effects))

@@ -80,7 +80,7 @@ def test_batch_wrap_and_stdin(cli: Any, words: list[str], stdin: str | None, scr
     [
         (b"#!/bin/sh\n#flux: -N2x\n", "bad.sh: line 2: Invalid value for '-N' / '--nodes'"),
         (b"#!/bin/sh\n\n#flux: --nosuch\n", "bad.sh: line 3: No such option"),
-        (b"#!/bin/sh\n#flux: -n2 foo\n", "bad.sh: line 2: 'foo' is no option"),
+        (b"#!/bin/sh\n#flux: -n2 foo\n", "bad.sh: line 2: 'foo' is not an option"),
         (b"#!/bin/sh\n#flux: --help\n", "bad.sh: line 2: --help is only for the command line"),
         (b'#!/bin/sh\n#flux: "-n2\n', "bad.sh: line 2: quote"),
         (b"#!/bin/sh\n#flux: -n1\ntrue\n#flux: -n2\n", "bad.sh: line 4: 'flux:' after line 3"),

@@ -54,8 +54,8 @@ def test_rules_come_from_files(tmp_path: Path) -> None:
     ("rule", "text"),
     [
         ("A=$NOSUCH", "the variable NOSUCH is not set"),
-        ("A=${x:-foo}", "after \\$ comes"),
-        ("A=$", "after \\$ comes"),
+        ("A=${x:-foo}", "\\$ must be followed"),
+        ("A=$", "\\$ must be followed"),
         ("=1", "names no variable"),
         ("-/(/", "is not a regular expression"),
     ],

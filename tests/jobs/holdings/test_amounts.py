@@ -100,7 +100,7 @@ amounts = st.integers(0, 8)
 def test_what_is_held_is_the_sum_of_what_jobs_hold(
     grants: list[tuple[str, int, int]], data: st.DataObject
 ) -> None:
-    """Whatever is granted and given back in whatever order; `check` compares with the sum."""
+    """Whatever is granted and freed in whatever order; `check` compares with the sum."""
     holdings = Holdings()
     holdings.there = lambda: ResourceSet.parse(make_r("0-3", "0-63", 16, 16))
     mine: dict[int, Idset] = {}

@@ -97,7 +97,7 @@ def test_deny_brings_the_old_rule_back(bench_of: Any, make_r: MakeR, spec: Spec)
     waiting = spec(nodes=4)
     waiting["attributes"]["system"]["unsatisfiable"] = "wait"
     assert isinstance(bench.submit(2, waiting)[0], Denied)
-    with pytest.raises(InvalidValue, match="'later' is none of wait, deny"):
+    with pytest.raises(InvalidValue, match="'later' is not one of wait, deny"):
         bench_of(Fifo(), unsatisfiable="later")
 
 

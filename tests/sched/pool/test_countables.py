@@ -48,5 +48,5 @@ def test_shared_is_counted_across_jobs() -> None:
     assert (shared.left("matlab"), shared.lacking((("matlab", 1),))) == (-3, (("matlab", 0),))
     shared.give((("matlab", 6),))
     assert shared.used() == ()
-    with pytest.raises(LocalProtocolError, match="1 matlab given back, of which only 0 is taken"):
+    with pytest.raises(LocalProtocolError, match="1 matlab freed, of which only 0 is taken"):
         shared.give((("matlab", 1),))
