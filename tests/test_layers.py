@@ -19,7 +19,7 @@ from .source import ROOT, Source, functions, imports
 
 TREES = ("fluxsched", "tests", "examples", "benchmarks", "rfc")
 
-# Who may import whom inside fluxsched; every package may import itself. "" stands for fluxsched/__init__.py.
+# Who may import whom inside fluxsched; every package may import itself. "" is fluxsched/__init__.py.
 MAY_IMPORT = {
     "": {"core", "errors", "runtime"},
     "__main__": {"cli"},
@@ -54,7 +54,6 @@ CLOCK_HOME = "fluxsched/runtime/system/clock.py"
 FILE_LINES_MAX = 400  # what is longer holds two concerns
 FUNCTION_LINES_MAX = 60  # one screen
 
-LONG_FUNCTIONS: dict[str, str] = {}  # "path:function" -> reason
 BROAD_EXCEPT = {
     "fluxsched/adapters/flux/bridge.py:_pass": "a plugin's bug is logged, and neither Flux nor the module ends",
     "fluxsched/adapters/flux/broker/sched-fluxsched.py:call": "Flux takes the broker down for what leaves a callback",
@@ -155,10 +154,10 @@ def file_size(source: Source) -> Iterator[str]:
 
 
 def function_size(source: Source) -> Iterator[str]:
-    """No function is longer than a screen, unless its reason is in the table."""
+    """No function is longer than a screen."""
     for _, node in functions(source):
         lines = (node.end_lineno or node.lineno) - node.lineno + 1
-        if lines > FUNCTION_LINES_MAX and f"{source.path}:{node.name}" not in LONG_FUNCTIONS:
+        if lines > FUNCTION_LINES_MAX:
             yield source.at(node.lineno, f"{node.name} has {lines} lines, the limit is {FUNCTION_LINES_MAX}: split it")
 
 
@@ -382,6 +381,4 @@ def test_the_homes_of_zmq_and_time_are_used_and_no_exception_is_stale(sources: l
     assert {"time", "random"} <= used[CLOCK_HOME]
     handlers = {f"{source.path}:{name}" for source in sources for _, name in _handlers(source)}
     assert BROAD_EXCEPT.keys() <= handlers, "an entry of BROAD_EXCEPT is no longer needed: delete it"
-    names = {f"{source.path}:{node.name}" for source in sources for _, node in functions(source)}
-    assert LONG_FUNCTIONS.keys() <= names, "an entry of LONG_FUNCTIONS is no longer needed: delete it"
     assert {source.package for source in sources} - {None} == set(MAY_IMPORT)

@@ -72,7 +72,7 @@ class SchedExpiration(msgspec.Struct, frozen=True, gc=False):
 
 
 class StartShells(msgspec.Struct, frozen=True, gc=False):
-    """StartShells the job's shells, after commit."""
+    """Start the job's shells, after commit."""
 
     jobid: int
 

@@ -1,4 +1,4 @@
-"""WordList that are no text, at every command and every place; and what may be printed."""
+"""Words that are not text, at every command and every place; and what may be printed."""
 
 from __future__ import annotations
 

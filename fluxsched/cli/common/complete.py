@@ -37,7 +37,7 @@ def _ask(ctx: click.Context, topic: str, payload: dict[str, Any] | None = None) 
 
 
 def _fitting(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """WordList as they are: one that a terminal should not get would not be the same when it is escaped."""
+    """Words as they are: one that is unsafe on a terminal would not be the same once escaped."""
     fitting = [CompletionItem(word) for word in words if word.startswith(incomplete) and printable(word) == word]
     return fitting[:OFFERED_MAX]
 

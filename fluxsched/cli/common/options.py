@@ -21,7 +21,7 @@ from fluxsched.cli.common.table import Field, Format, parse_format, print_table
 from fluxsched.errors import InvalidValue, LimitExceeded, RPCError
 
 if TYPE_CHECKING:
-    from fluxsched.runtime.client.blocking import Beside
+    from fluxsched.runtime.client.blocking import ReadableFile
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -41,7 +41,7 @@ class InstanceHandle(Protocol):
         payload: dict[str, Any] | None = None,
         *,
         meanwhile: Iterable[float] = (),
-        beside: Beside | None = None,
+        beside: ReadableFile | None = None,
     ) -> Iterator[dict[str, Any]]: ...
 
     def post(self, topic: str, payload: dict[str, Any], answered: Callable[[Any], None]) -> None: ...
@@ -60,7 +60,7 @@ class InstanceHandle(Protocol):
         self, topic: str, payload: dict[str, Any] | None, told: Callable[[dict[str, Any] | RPCError | None], None]
     ) -> Callable[[], None]: ...
 
-    def listen(self, timeout_s: float | None, beside: Beside | None = None) -> bool: ...
+    def listen(self, timeout_s: float | None, beside: ReadableFile | None = None) -> bool: ...
 
 
 def connect(uri: str | None, *, may_guess: bool = False) -> AbstractContextManager[InstanceHandle]:

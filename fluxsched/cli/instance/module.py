@@ -85,8 +85,8 @@ def load(handle: InstanceHandle, spec: str, options: tuple[str, ...], name: str 
     'easy;debug=fifo' gives queue debug its own policy.
     """
     fallback = None if fallback is None else _specification(fallback, ())
-    care = {"restart": restart, "fallback": fallback, "hung-after": hung_after_s}
-    chosen = {"name": name or None, "groups": list(groups) or None, **care}
+    recovery = {"restart": restart, "fallback": fallback, "hung-after": hung_after_s}
+    chosen = {"name": name or None, "groups": list(groups) or None, **recovery}
     request = {"spec": _specification(spec, options), **{key: one for key, one in chosen.items() if one is not None}}
     answer = handle.rpc("module.load", request)
     if as_json:

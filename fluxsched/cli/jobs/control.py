@@ -26,7 +26,7 @@ from fluxsched.cli.common.options import (
 )
 from fluxsched.cli.common.values import parse_value
 from fluxsched.cli.jobs.attach import end_text, exit_status, report_end
-from fluxsched.cli.jobs.selection import JobsAsked, described, in_states, one_line, selected, selection_options
+from fluxsched.cli.jobs.selection import JobSelection, described, in_states, one_line, selected, selection_options
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 
 NAMED_MAX = 100
@@ -78,7 +78,7 @@ def each(jobids: Iterable[int], act: Callable[[int], object]) -> None:
     raise_refusals(faults)
 
 
-def hit(handle: InstanceHandle, asked: JobsAsked, act: Act, more: Mapping[str, Any], dry_run: bool) -> None:
+def hit(handle: InstanceHandle, asked: JobSelection, act: Act, more: Mapping[str, Any], dry_run: bool) -> None:
     """Do it to all jobs that are asked; say how many were hit where they were selected.
 
     Raises Refused where none was there, naming what was asked for, and for each that refused.
@@ -102,7 +102,7 @@ def hit(handle: InstanceHandle, asked: JobsAsked, act: Act, more: Mapping[str, A
     raise_refusals(faults)
 
 
-def none_matches(asked: JobsAsked, states: str) -> str:
+def none_matches(asked: JobSelection, states: str) -> str:
     """What is said where a selection found nothing."""
     return f"no {states} job matches {asked.said()}"
 
@@ -118,7 +118,7 @@ def _still_owed(
             yield job["id"], some[job["id"]]
 
 
-def _preview(handle: InstanceHandle, asked: JobsAsked, act: Act) -> None:
+def _preview(handle: InstanceHandle, asked: JobSelection, act: Act) -> None:
     states = in_states(act.states)
     found = described(handle, asked, states, NAMED_MAX)
     if not found and not asked.everything:
@@ -138,7 +138,7 @@ def _preview(handle: InstanceHandle, asked: JobsAsked, act: Act) -> None:
 @click.option("-m", "--message", metavar="TEXT", default="", help="A note for the job's exception.")
 @dry_run_option
 @connected
-def cancel(handle: InstanceHandle, asked: JobsAsked, message: str, dry_run: bool) -> None:
+def cancel(handle: InstanceHandle, asked: JobSelection, message: str, dry_run: bool) -> None:
     """Cancel jobs; running ones are terminated, then killed."""
     hit(handle, asked, CANCEL, {"note": message} if message else {}, dry_run)
 
@@ -148,7 +148,7 @@ def cancel(handle: InstanceHandle, asked: JobsAsked, message: str, dry_run: bool
 @selection_options("-S", "--states", all_help="All running jobs.")
 @dry_run_option
 @connected
-def kill(handle: InstanceHandle, asked: JobsAsked, signum: int, dry_run: bool) -> None:
+def kill(handle: InstanceHandle, asked: JobSelection, signum: int, dry_run: bool) -> None:
     """Send a signal to all tasks of running jobs."""
     hit(handle, asked, KILL, {"signum": signum}, dry_run)
 
@@ -159,7 +159,7 @@ def kill(handle: InstanceHandle, asked: JobsAsked, signum: int, dry_run: bool) -
 @click.argument("value", metavar="0-31|hold|default|expedite", type=URGENCY)
 @dry_run_option
 @connected
-def urgency(handle: InstanceHandle, asked: JobsAsked, value: int, verbose: bool, dry_run: bool) -> None:
+def urgency(handle: InstanceHandle, asked: JobSelection, value: int, verbose: bool, dry_run: bool) -> None:
     """Change the urgency of pending jobs: 0 holds them, 31 expedites them."""
     if verbose and len(asked.jobs.ids) == 1 and not asked.is_selection and not dry_run:
         old = handle.rpc("job-manager.urgency", {"id": asked.jobs.ids[0], "urgency": value})["old"]
@@ -173,7 +173,7 @@ def urgency(handle: InstanceHandle, asked: JobsAsked, value: int, verbose: bool,
 @click.option("-v", "--verbose", is_flag=True, help="Report successful jobs as well.")
 @json_option
 @viewing
-def wait(handle: InstanceHandle, asked: JobsAsked, verbose: bool, as_json: bool) -> int:
+def wait(handle: InstanceHandle, asked: JobSelection, verbose: bool, as_json: bool) -> int:
     """Wait for jobs to end and exit with their status: the highest, if there are several.
 
     A job's status is the exit code of its tasks, 128 and the signal's number if one ended them, or 1 if it never ran.

@@ -12,7 +12,7 @@ from fluxsched.cli.common.base import Command
 from fluxsched.cli.common.options import Converted, InstanceHandle, Output, Whole, table_options, typed, viewing
 from fluxsched.cli.common.table import SortKey, parse_sort, sort_rows
 from fluxsched.cli.jobs.fields import FIELDS, JOBS, JobRow
-from fluxsched.cli.jobs.selection import JobConstraint, Jobs, JobsAsked, filter_options, in_states, jobs_argument
+from fluxsched.cli.jobs.selection import JobConstraint, Jobs, JobSelection, filter_options, in_states, jobs_argument
 from fluxsched.errors import InvalidValue, Refused, RPCError
 from fluxsched.runtime.system.clock import SystemClock
 
@@ -43,7 +43,7 @@ def sort_keys(text: str) -> tuple[SortKey, ...]:
     return tuple(key._replace(name="id") if key.name.startswith("id.") else key for key in parse_sort(text, FIELDS))
 
 
-def request_for(asked: JobsAsked, every_state: bool, since_s: float | None, count: int) -> dict[str, Any]:
+def request_for(asked: JobSelection, every_state: bool, since_s: float | None, count: int) -> dict[str, Any]:
     """The job-manager.list request: active jobs, unless the options or operands say otherwise."""
     terms = list(asked.terms.values())
     if not (every_state or asked.jobs.ids or asked.names_states or since_s is not None):
@@ -82,7 +82,7 @@ def jobs(
     output: Output,
 ) -> int:  # fmt: skip
     """List jobs: active ones, or the named ones."""
-    asked = JobsAsked(jobs, terms(jobs))
+    asked = JobSelection(jobs, terms(jobs))
     request = request_for(asked, all_states, since, count)
     shown = output.layout.names | {key.name for key in keys}
 
@@ -104,7 +104,7 @@ def jobs(
     return 0
 
 
-def _check_there(asked: JobsAsked, found: Sequence[Mapping[str, Any]]) -> None:
+def _check_there(asked: JobSelection, found: Sequence[Mapping[str, Any]]) -> None:
     """Raises Refused naming the jobs that were named and are not there."""
     there = {job["id"] for job in found}
     missing = [typed(jobid) for jobid in asked.jobs.ids if jobid not in there] if not asked.terms else []

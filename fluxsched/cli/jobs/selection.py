@@ -33,7 +33,7 @@ class Jobs(NamedTuple):
     ranges: tuple[str, ...] = ()
 
 
-class JobsAsked(NamedTuple):
+class JobSelection(NamedTuple):
     """What the options said: what must hold, by option, and the jobs named one by one."""
 
     jobs: Jobs
@@ -209,7 +209,7 @@ def selection_options(*state_flags: str, all_help: str) -> Callable[[Callable[..
         @wraps(handler)
         def run(*args: Any, jobs: Jobs, all_jobs: bool, terms: Callable[[Jobs], dict[str, JobConstraint]],
                 **more: Any) -> Any:  # fmt: skip
-            asked = JobsAsked(jobs, terms(jobs), all_jobs)
+            asked = JobSelection(jobs, terms(jobs), all_jobs)
             if jobs.ids and not jobs.ranges and asked.is_selection:
                 raise click.UsageError(f"give job ids, or {asked.said()}: not both")
             if all_jobs and jobs.ranges:
@@ -224,14 +224,14 @@ def selection_options(*state_flags: str, all_help: str) -> Callable[[Callable[..
     return decorate
 
 
-def selected(handle: InstanceHandle, asked: JobsAsked, *more: JobConstraint) -> Iterator[int]:
+def selected(handle: InstanceHandle, asked: JobSelection, *more: JobConstraint) -> Iterator[int]:
     """The ids of the jobs that the selection means, active ones first, from the latest."""
     for answer in handle.stream("job-manager.select", {"constraint": asked.constraint(*more)}):
         yield from answer["ids"]
 
 
 def described(
-    handle: InstanceHandle, asked: JobsAsked, states: JobConstraint, count: int
+    handle: InstanceHandle, asked: JobSelection, states: JobConstraint, count: int
 ) -> Sequence[Mapping[str, Any]]:
     """At most `count` of the jobs that are asked and in these states, as job-manager.list has them."""
     request: dict[str, Any] = {"constraint": asked.constraint(states), "max_entries": count}

@@ -35,7 +35,7 @@ R = TypeVar("R")
 class Reply(asyncio.Future[R]):
     """The result of one call, to be awaited; the request is under way already.
 
-    It is also fit for `asyncio.create_task`, like the coroutine of an `async def`, and needs no task of its own.
+    `asyncio.create_task` accepts it, like the coroutine of an `async def`, but it needs no task of its own.
     """
 
     def __init__(self, read: Callable[[bytes | None], R], loop: asyncio.AbstractEventLoop) -> None:

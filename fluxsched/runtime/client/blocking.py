@@ -29,7 +29,7 @@ WINDOW_CALLS = 4096
 """Requests of one kind under way at once: enough to keep an instance busy, little enough to keep in memory."""
 
 
-class Beside(Protocol):
+class ReadableFile(Protocol):
     """A file that is read whenever it can be, while a handle waits for answers."""
 
     @property
@@ -96,7 +96,7 @@ class Handle(BlockingCalls):
         *,
         timeout_s: float | None = None,
         meanwhile: Iterable[float] = (),
-        beside: Beside | None = None,
+        beside: ReadableFile | None = None,
     ) -> Iterator[Object]:
         """The answers of a streaming request until ENODATA; leaving the loop early cancels the stream.
 
@@ -198,14 +198,14 @@ class Handle(BlockingCalls):
             self._client.send(frames)
 
     def _next(
-        self, topic: str, answers: deque[Answer], timeout_s: float | None, beside: Beside | None = None
+        self, topic: str, answers: deque[Answer], timeout_s: float | None, beside: ReadableFile | None = None
     ) -> Answer:
         while not answers:
             if not self.listen(timeout_s, beside):
                 raise RPCError(f"{topic}: no answer from {self.uri} within {timeout_s} s", errno.ETIMEDOUT)
         return answers.popleft()
 
-    def _until_answered(self, answers: deque[Answer], meanwhile: Iterable[float], beside: Beside | None) -> None:
+    def _until_answered(self, answers: deque[Answer], meanwhile: Iterable[float], beside: ReadableFile | None) -> None:
         for delay_s in meanwhile:
             until_s = SystemClock.monotonic_s() + delay_s
             while not answers and (left_s := until_s - SystemClock.monotonic_s()) > 0:
@@ -213,7 +213,7 @@ class Handle(BlockingCalls):
             if answers:
                 return
 
-    def listen(self, timeout_s: float | None, beside: Beside | None = None) -> bool:
+    def listen(self, timeout_s: float | None, beside: ReadableFile | None = None) -> bool:
         """Pass on what arrives next, or look at the file `beside` when it can be read; False if nothing came."""
         fd = None if beside is None else beside.fd
         frames = self._client.receive(timeout_s, fd)

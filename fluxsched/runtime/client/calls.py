@@ -122,12 +122,12 @@ class InstanceCalls:
 
     @rpc("resource.drain", Empty, _nothing)
     def drain(self, targets: str, reason: str | None = None, mode: str | None = None) -> Payload:
-        """Drain targets, given as idset or hostlist; it is on disk by then."""
+        """Drain targets, given as idset or hostlist; done once it is on disk."""
         return resource.DrainRequest(targets, reason, mode)
 
     @rpc("resource.undrain", Empty, _nothing)
     def undrain(self, targets: str, reason: str | None = None, mode: str | None = None) -> Payload:
-        """Put drained targets back to use."""
+        """Return drained targets to service."""
         return resource.UndrainRequest(targets, reason, mode)
 
     @stream("job-manager.watch", jobs.WatchResponse)

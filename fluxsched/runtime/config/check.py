@@ -45,8 +45,8 @@ def _policies(config: Config) -> Iterator[tuple[Keys, str, str]]:
     for at, scheduler in enumerate(config.schedulers):
         if scheduler.policy:
             yield ("scheduler", at, "policy"), "[[scheduler]] policy", scheduler.policy
-        if scheduler.care.fallback is not None:
-            yield ("scheduler", at, "fallback"), "[[scheduler]] fallback", scheduler.care.fallback
+        if scheduler.recovery.fallback is not None:
+            yield ("scheduler", at, "fallback"), "[[scheduler]] fallback", scheduler.recovery.fallback
     for name, queue in config.queues.items():
         if queue.policy is not None:
             yield ("queues", name, "policy"), f"[queues.{name}] policy", queue.policy

@@ -18,7 +18,7 @@ from fluxsched.errors import FluxschedError
 from fluxsched.runtime.system.isolated_process import IsolatedProcess
 from fluxsched.sched.registry import OWN, known_policies, make, parse_spec, says
 
-__all__ = ["Listed", "fault_of", "known_policies", "policies"]
+__all__ = ["ListedPolicy", "fault_of", "known_policies", "policies"]
 
 IMPORT_S = 5.0
 """How long importing a policy may take before the list continues without it (seconds); all are imported at once."""
@@ -26,15 +26,15 @@ IMPORT_S = 5.0
 CANNOT = "cannot be loaded: "
 
 
-class Listed(NamedTuple):
-    """A policy that there is, its options as `key=default`, and what it says of itself, or why it cannot be loaded."""
+class ListedPolicy(NamedTuple):
+    """An available policy, its options as `key=default`, and its description, or why it cannot be loaded."""
 
     name: str
     options: str
     says: str
 
 
-def policies(import_s: float = IMPORT_S) -> Iterator[Listed]:
+def policies(import_s: float = IMPORT_S) -> Iterator[ListedPolicy]:
     """Ours and those of installed packages, by name."""
     names = known_policies()
     with ExitStack() as stack:
@@ -47,11 +47,11 @@ def policies(import_s: float = IMPORT_S) -> Iterator[Listed]:
             yield _heard(name, others[name], import_s) if name in others else listed(name)
 
 
-def _heard(name: str, foreign: IsolatedProcess, import_s: float) -> Listed:
+def _heard(name: str, foreign: IsolatedProcess, import_s: float) -> ListedPolicy:
     line = foreign.line(import_s)
     if line is None:
-        return Listed(name, "", f"{CANNOT}it {foreign.ending(import_s)} while it was imported")
-    return Listed(*json.loads(line))
+        return ListedPolicy(name, "", f"{CANNOT}it {foreign.ending(import_s)} while it was imported")
+    return ListedPolicy(*json.loads(line))
 
 
 def fault_of(spec: str, import_s: float = IMPORT_S) -> str | None:
@@ -64,16 +64,16 @@ def fault_of(spec: str, import_s: float = IMPORT_S) -> str | None:
     return says.removeprefix(CANNOT) if says.startswith(CANNOT) else None
 
 
-def listed(name: str) -> Listed:
+def listed(name: str) -> ListedPolicy:
     """One policy, imported here."""
     try:
         policy = make(*parse_spec(name))
         options = " ".join(f"{key}={option.default}" for key, option in getattr(policy, "OPTIONS", {}).items())
-        return Listed(name, options, says(policy))
+        return ListedPolicy(name, options, says(policy))
     except FluxschedError as fault:
-        return Listed(name, "", f"{CANNOT}{fault}")
+        return ListedPolicy(name, "", f"{CANNOT}{fault}")
     except Exception as fault:  # foreign code: whatever it raises belongs into the list
-        return Listed(name, "", f"{CANNOT}{type(fault).__name__}: {fault}")
+        return ListedPolicy(name, "", f"{CANNOT}{type(fault).__name__}: {fault}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.resource.state.groups import DEFAULT, EXCLUDE
 from fluxsched.runtime.config.policies import check_policy, composed, default_name, located
 from fluxsched.runtime.config.toml_reader import TomlTable
-from fluxsched.runtime.config.values import Care, SchedulerSettings
+from fluxsched.runtime.config.values import Recovery, SchedulerSettings
 
 SCHEDULERS_MAX = 64
 """Each is a process of its own."""
@@ -25,7 +25,7 @@ HUNG_AFTER_MIN_S = 0.2
 
 NO_FALLBACK = "none"
 
-DEFAULT_CARE = Care()
+DEFAULT_RECOVERY = Recovery()
 
 TAKEN = ("instance", "job-manager", "resource")
 """Names of modules that are part of the instance."""
@@ -62,26 +62,26 @@ def read_schedulers(
             whose = f"{known!r} is a part of the instance" if known in TAKEN else f"two schedulers are named {known!r}"
             table.fault("name" if name else None, f"{whose}: give another name")
         names |= {known} if known else set()
-        care = _care(table, directory)
+        recovery = _recovery(table, directory)
         table.done()
-        found.append(SchedulerSettings(located(policy, directory) if policy else "", name, mine, care))
+        found.append(SchedulerSettings(located(policy, directory) if policy else "", name, mine, recovery))
     return tuple(found)
 
 
-def _care(table: TomlTable, directory: Path) -> Care:
+def _recovery(table: TomlTable, directory: Path) -> Recovery:
     restart = table.integer("restart", 0)
     fallback = table.text("fallback", check_fallback)
     hung_after_s = table.duration_s("hung-after")
     if hung_after_s is not None and hung_after_s < HUNG_AFTER_MIN_S:
         table.fault("hung-after", f"{hung_after_s:g} s is below {HUNG_AFTER_MIN_S:g} s: every pause would count")
-    return care_of(restart, fallback and located(fallback, directory), hung_after_s)
+    return recovery_of(restart, fallback and located(fallback, directory), hung_after_s)
 
 
-def care_of(
-    restart: int | None, fallback: str | None, hung_after_s: float | None, default: Care = DEFAULT_CARE
-) -> Care:
+def recovery_of(
+    restart: int | None, fallback: str | None, hung_after_s: float | None, default: Recovery = DEFAULT_RECOVERY
+) -> Recovery:
     """The given values, else the defaults; the fallback `none` means no fallback."""
-    return Care(
+    return Recovery(
         default.restart if restart is None else restart,
         default.fallback if fallback is None else None if fallback == NO_FALLBACK else fallback,
         default.hung_after_s if hung_after_s is None else hung_after_s,

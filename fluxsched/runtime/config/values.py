@@ -89,7 +89,7 @@ class Defaults:
 
 
 @dataclass(frozen=True, slots=True)
-class Care:
+class Recovery:
     """What is done about a scheduler module that fails after it has served its groups.
 
     It is started again `restart` times within ten minutes, then with the policy `fallback` in its place (None: left as
@@ -110,7 +110,7 @@ class SchedulerSettings:
     policy: str
     name: str | None = None
     groups: tuple[str, ...] = ()
-    care: Care = Care()
+    recovery: Recovery = Recovery()
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,7 +261,7 @@ class Instance:
         try:
             for one in self.settings.schedulers:
                 self._loading += 1
-                self.modules.load(one.policy, one.name, one.groups, self._loaded, one.care)
+                self.modules.load(one.policy, one.name, one.groups, self._loaded, one.recovery)
         except FluxschedError:
             await self.close()
             raise

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime.client.blocking import Beside, Handle
+from fluxsched.runtime.client.blocking import Handle, ReadableFile
 from fluxsched.runtime.client.enclosing import Parent, environment_of, inside
 from fluxsched.runtime.instance.initial_program import ASKING, COMMAND_END_S, cannot_run, exit_status
 
@@ -47,7 +47,7 @@ def visit(
     command: Sequence[str],
     base: Mapping[str, str],
     cwd: str,
-    ends: Callable[[Beside], None] | None = None,
+    ends: Callable[[ReadableFile], None] | None = None,
 ) -> int:
     """Run a command, else a shell, as inside the instance at `uri`; its exit status, as shells give it.
 
@@ -117,7 +117,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _wait_for_either(process: subprocess.Popen[bytes], ends: Callable[[Beside], None]) -> None:
+def _wait_for_either(process: subprocess.Popen[bytes], ends: Callable[[ReadableFile], None]) -> None:
     watch = _Watch(process.pid)
     try:
         ends(watch)

@@ -32,7 +32,7 @@ from fluxsched.runtime.scheduler_process.session import (
     Respond,
     SchedulerSession,
 )
-from fluxsched.runtime.system.log import blamed, left, logger
+from fluxsched.runtime.system.log import exception_text, left, logger
 from fluxsched.sched import effects as effect
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.registry import policy_line
@@ -131,7 +131,7 @@ class SchedulerHost:
             self.end(f"{left(exc, policy_line(exc))}: policy {self.scheduler.policy.name!r} ended the process")
         except Exception as exc:
             log.exception("policy %s failed", self.scheduler.policy.name)
-            self.end(f"policy {self.scheduler.policy.name!r} raised {blamed(exc, policy_line(exc))}")
+            self.end(f"policy {self.scheduler.policy.name!r} raised {exception_text(exc, policy_line(exc))}")
         if cut or session.has_work:
             self._turns.wake()
         else:

@@ -27,7 +27,7 @@ from fluxsched.transport.zeromq import ZmqClient
 
 
 def policies_of(specs: str) -> tuple[Policy, dict[str, Policy]]:
-    """The policies, ready; whatever their own code raises while they are loaded and made is reason_line in one line."""
+    """The policies, ready; whatever their code raises while they are loaded and made becomes an error of one line."""
     try:
         return load(specs)
     except FluxschedError:
@@ -35,7 +35,7 @@ def policies_of(specs: str) -> tuple[Policy, dict[str, Policy]]:
     except SystemExit as exc:
         raise FluxschedError(f"policy {specs} ended the process while it was loaded: {log.left(exc)}") from exc
     except Exception as exc:  # foreign code: its author needs to see whatever it raises
-        raise FluxschedError(f"policy {specs} raised {log.blamed(exc)}") from exc
+        raise FluxschedError(f"policy {specs} raised {log.exception_text(exc)}") from exc
 
 
 async def serve(
@@ -51,7 +51,7 @@ async def serve(
 
     policy, own = policies_of(specs)
     turns = Turns(SystemClock())
-    turns.failed = lambda exc: end(log.blamed(exc))
+    turns.failed = lambda exc: end(log.exception_text(exc))
     client = ZmqClient(uri)
     scheduler = Scheduler(policy, groups, queues, own, unsatisfiable=unsatisfiable, time_text=local_text)
     host = SchedulerHost(client, scheduler, groups, turns, name)

@@ -28,17 +28,17 @@ def setup(path: Path | None, verbose: int) -> None:
     terminal = logging.StreamHandler(sys.stderr)
     terminal.setLevel(logging.DEBUG if verbose > 1 else logging.INFO if verbose else logging.WARNING)
     terminal.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-    terminal.addFilter(Flood(terminal))
+    terminal.addFilter(FloodFilter(terminal))
     root.addHandler(terminal)
     if path is not None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         file = logging.FileHandler(path, encoding="utf-8")
         file.setFormatter(logging.Formatter(FORMAT))
-        file.addFilter(Flood(file))
+        file.addFilter(FloodFilter(file))
         root.addHandler(file)
 
 
-class Flood(logging.Filter):
+class FloodFilter(logging.Filter):
     """Lets LINES_MAX lines of one kind through to a handler in WINDOW_S, then says how many more there were.
 
     A kind is a logger, a level and a text before its values are put in: what a peer chooses makes no new one.
@@ -77,10 +77,10 @@ def logger(name: str) -> logging.Logger:
 
 def left(exc: SystemExit, line: str | None = None) -> str:
     """`exit status 3 (mine.py:7)`: how and where foreign code ended its process."""
-    return blamed(exc, line).replace(f"SystemExit: {exc}", f"exit status {exit_code(exc)}", 1)
+    return exception_text(exc, line).replace(f"SystemExit: {exc}", f"exit status {exit_code(exc)}", 1)
 
 
-def blamed(exc: BaseException, line: str | None = None) -> str:
+def exception_text(exc: BaseException, line: str | None = None) -> str:
     """What was raised and where, in one line; `line` is the place at fault where known, else the innermost one."""
     frames = traceback.extract_tb(exc.__traceback__)
     if line is None and frames:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from fluxsched.errors import LocalProtocolError
 
 CHUNK = 256
-"""ReleaseIndex a chunk at rest (at most twice that): 40 chunks at 10,000 running jobs, so both levels stay short."""
+"""Releases a chunk at rest (at most twice that): 40 chunks at 10,000 running jobs, so both levels stay short."""
 
 
 class JobRelease(NamedTuple):

@@ -204,7 +204,7 @@ class Pool:
         self._classes.tidy()
         self._renew()
 
-    # ---- what is free (called by the ledger and by what_ifs index)
+    # ---- what is free (called by the ledger and by what-ifs)
 
     def take(self, blocks: Blocks) -> bool:
         """Marks all of this busy, if all of it is free and may be used; else changes nothing and returns False."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fluxsched.errors import Refused
 from fluxsched.jobs.queue.queues import QueueConfig
-from fluxsched.runtime.config.values import Care
+from fluxsched.runtime.config.values import Recovery
 from fluxsched.runtime.loop.turns import Timer
 from fluxsched.runtime.messaging.peers import Peer
 from fluxsched.runtime.scheduler_process.exit_reason import why_ended
@@ -28,12 +28,14 @@ class Module:
     `spec` is what was asked for; `specs` is what runs: complete with the policies of queues, or the fallback.
     """
 
-    def __init__(self, name: str, spec: str, specs: str, groups: tuple[str, ...], care: Care, since_s: float) -> None:
+    def __init__(
+        self, name: str, spec: str, specs: str, groups: tuple[str, ...], recovery: Recovery, since_s: float
+    ) -> None:
         self.name = name
         self.spec = spec
         self.specs = specs
         self.groups = groups
-        self.care = care
+        self.recovery = recovery
         self.since_s = since_s
         self.process: subprocess.Popen[bytes] | None = None
         self.watch: ExitWatch | None = None

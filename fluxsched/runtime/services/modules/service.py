@@ -26,8 +26,8 @@ from fluxsched.protocol.messages.modules import (
     ServiceRequest,
 )
 from fluxsched.runtime.config.policies import composed, default_name, policy_of
-from fluxsched.runtime.config.schedulers import care_of, check_fallback
-from fluxsched.runtime.config.values import Care
+from fluxsched.runtime.config.schedulers import check_fallback, recovery_of
+from fluxsched.runtime.config.values import Recovery
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Handler, Router, forget
@@ -49,7 +49,7 @@ MODULES_MAX = 64
 """Modules of one instance; each is a process."""
 TERMINATE_S = 5.0
 """How long a module may take to leave after SIGTERM before it is killed (seconds)."""
-BY_HAND = Care(restart=0, fallback=None)
+BY_HAND = Recovery(restart=0, fallback=None)
 """A user who loads a module by hand watches it, and wants to see why it ended."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -99,7 +99,7 @@ class ModuleService:
         name: str | None,
         groups: tuple[str, ...],
         ready: Callable[[str | None], None],
-        care: Care = BY_HAND,
+        recovery: Recovery = BY_HAND,
     ) -> Module:
         """Start a module; `ready` gets None once it serves its groups, else the reason why it never did."""
         groups = groups or (DEFAULT_GROUP,)
@@ -116,7 +116,7 @@ class ModuleService:
             for other in self.modules.values():
                 if group in other.groups and other.is_live:
                     raise Refused(f"group {group!r} is served by module {other.name!r}; remove it first", errno.EBUSY)
-        module = Module(name, spec, specs, groups, care, self._turns.wall_s)
+        module = Module(name, spec, specs, groups, recovery, self._turns.wall_s)
         module.on_ready.append(ready)
         self._spawn(module)
         self.modules[name] = module
@@ -156,11 +156,11 @@ class ModuleService:
         wanted = request.payload(ModuleLoadRequest)
         if wanted.fallback is not None:
             check_fallback(wanted.fallback)
-        care = care_of(wanted.restart, wanted.fallback, wanted.hung_after, BY_HAND)
-        self._answer_when_ready(request, wanted.spec, wanted.name, tuple(wanted.groups), care)
+        recovery = recovery_of(wanted.restart, wanted.fallback, wanted.hung_after, BY_HAND)
+        self._answer_when_ready(request, wanted.spec, wanted.name, tuple(wanted.groups), recovery)
 
     def _answer_when_ready(
-        self, request: RpcRequest, spec: str, name: str | None, groups: tuple[str, ...], care: Care
+        self, request: RpcRequest, spec: str, name: str | None, groups: tuple[str, ...], recovery: Recovery
     ) -> None:
         def ready(error: str | None) -> None:
             if error is None:
@@ -170,7 +170,7 @@ class ModuleService:
                 self.modules.pop(module.name, None)
                 request.error(errno.ENOEXEC, f"module {module.name}: {error}")
 
-        module = self.load(spec, name, groups, ready, care)
+        module = self.load(spec, name, groups, ready, recovery)
 
     # -- removal ------------------------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class ModuleService:
 
         def again() -> None:
             try:
-                self._answer_when_ready(request, module.spec, module.name, module.groups, module.care)
+                self._answer_when_ready(request, module.spec, module.name, module.groups, module.recovery)
             except FluxschedError as exc:
                 request.error(exc.errnum, str(exc))
 

@@ -60,7 +60,7 @@ class Supervision:
 
     def watch(self, module: Module) -> None:
         """Keep an eye on a module from now on."""
-        self._interval_s = min(self._interval_s, module.care.hung_after_s / LOOKS_MIN)
+        self._interval_s = min(self._interval_s, module.recovery.hung_after_s / LOOKS_MIN)
         if self._looked_s is None:
             self._looked_s = self._turns.clock.monotonic_s()
             self._turns.after(self._interval_s, self._look)
@@ -80,7 +80,7 @@ class Supervision:
     def _ask(self, module: Module, passed_s: float) -> None:
         if module.is_asked or module.peer is None:
             module.silent_s += passed_s
-        if module.silent_s >= module.care.hung_after_s:
+        if module.silent_s >= module.recovery.hung_after_s:
             self._end(module)
         elif module.silent_s >= ANSWER_S and module.peer is not None:
             text = f"module {module.name!r} has not answered for {module.silent_s:.0f} s: its policy is slow, or hangs"
@@ -94,7 +94,7 @@ class Supervision:
 
     def _end(self, module: Module) -> None:
         assert module.process is not None
-        limit = f"{module.care.hung_after_s:g} s"
+        limit = f"{module.recovery.hung_after_s:g} s"
         module.verdict = f"hung for {limit}" if module.peer is not None else f"was still importing after {limit}"
         module.process.kill()
 
@@ -102,19 +102,19 @@ class Supervision:
 
     def failed(self, module: Module) -> None:
         """A module that has served its groups is down: see to what comes next, and say so in its `error`."""
-        now_s, care = self._turns.clock.monotonic_s(), module.care
+        now_s, recovery = self._turns.clock.monotonic_s(), module.recovery
         module.failures = [at_s for at_s in module.failures if now_s - at_s < RESTARTS_WITHIN_S] + [now_s]
         count, why = len(module.failures), module.error
-        if count <= care.restart:
+        if count <= recovery.restart:
             delay_s = min(BACKOFF_S * 2 ** (count - 1), BACKOFF_MAX_S)
-            module.error = f"{why}; started again ({count} of {care.restart})"
+            module.error = f"{why}; started again ({count} of {recovery.restart})"
             text = "module %s ended: %s; it is started again in %g s, running jobs continue"
             log.error(text, module.name, why, delay_s)
-        elif care.fallback is not None and module.specs != care.fallback:
+        elif recovery.fallback is not None and module.specs != recovery.fallback:
             delay_s = BACKOFF_S
             failures = f"failed {count} times" if count > 1 else "failed"
-            module.error = f"{care.fallback} in place of {module.specs}, which {failures}: {why}"
-            module.specs, module.failures = care.fallback, []
+            module.error = f"{recovery.fallback} in place of {module.specs}, which {failures}: {why}"
+            module.specs, module.failures = recovery.fallback, []
             log.error("module %s: %s", module.name, module.error)
         else:
             advice = f"running jobs continue, `fluxsched module reload {module.name}` starts it again"
@@ -140,6 +140,6 @@ class Supervision:
 
 def troubles(module: Module) -> str | None:
     """What a list of modules says of it beside its status."""
-    if module.is_running and module.silent_s >= SHOWN * module.care.hung_after_s:
+    if module.is_running and module.silent_s >= SHOWN * module.recovery.hung_after_s:
         return f"hung {module.silent_s:.0f} s"
     return module.error

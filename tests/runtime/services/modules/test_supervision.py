@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import Refused
-from fluxsched.runtime.config.values import Care
+from fluxsched.runtime.config.values import Recovery
 from fluxsched.runtime.services.modules.process import STATUS_EXITED, STATUS_RUNNING, Module
 from fluxsched.runtime.services.modules.supervision import (
     ANSWER_S,
@@ -25,7 +25,7 @@ from fluxsched.runtime.services.modules.supervision import (
 class Here:
     """Router, turns and clock in one; modules answer while `answers` is true."""
 
-    def __init__(self, *cares: Care) -> None:
+    def __init__(self, *recoveries: Recovery) -> None:
         self.now_s = 0.0
         self.timers: list[tuple[float, Any]] = []
         self.clock = self.calls = self
@@ -34,13 +34,13 @@ class Here:
         self.gave_up: list[str] = []
         self.started: list[float] = []
         self.refusing = False
-        self.modules = [self.module(care) for care in cares]
+        self.modules = [self.module(recovery) for recovery in recoveries]
         self.supervision = Supervision(self, self, lambda: self.modules, self.start)  # type: ignore[arg-type]
         for module in self.modules:
             self.supervision.watch(module)
 
-    def module(self, care: Care) -> Module:
-        module = Module("sched-mine", "mine", "mine", ("default",), care, 0.0)
+    def module(self, recovery: Recovery) -> Module:
+        module = Module("sched-mine", "mine", "mine", ("default",), recovery, 0.0)
         module.status, module.has_served = STATUS_RUNNING, True
         module.peer = SimpleNamespace(name="sched-mine", gone=False)  # type: ignore[assignment]
         module.process = SimpleNamespace(kill=lambda: setattr(module, "status", STATUS_EXITED))  # type: ignore[assignment]
@@ -83,13 +83,13 @@ class Here:
 
 
 def test_one_that_answers_is_never_called_hung() -> None:
-    here = Here(Care())
+    here = Here(Recovery())
     here.run(3600.0)
     assert (troubles(here.modules[0]), here.modules[0].status, here.gave_up) == (None, STATUS_RUNNING, [])
 
 
 def test_silence_is_shown_then_given_up_on_then_ended() -> None:
-    here = Here(Care(hung_after_s=30.0))
+    here = Here(Recovery(hung_after_s=30.0))
     (module,) = here.modules
     here.answers = False
     here.run(ANSWER_S)
@@ -104,7 +104,7 @@ def test_silence_is_shown_then_given_up_on_then_ended() -> None:
 
 
 def test_a_late_answer_is_an_answer() -> None:
-    here = Here(Care())
+    here = Here(Recovery())
     here.answers = False
     here.run(20.0)
     assert troubles(here.modules[0]) == "hung 19 s"
@@ -114,7 +114,7 @@ def test_a_late_answer_is_an_answer() -> None:
 
 def test_our_own_pause_is_not_the_modules_silence() -> None:
     """The instance was stopped for an hour: the answer may lie in its socket."""
-    here = Here(Care())
+    here = Here(Recovery())
     here.answers = False
     here.run(1.5 * LOOK_S)
     here.now_s = 3600.0
@@ -124,21 +124,21 @@ def test_our_own_pause_is_not_the_modules_silence() -> None:
 
 
 def test_infinity_is_never() -> None:
-    here = Here(Care(hung_after_s=inf))
+    here = Here(Recovery(hung_after_s=inf))
     here.answers = False
     here.run(7200.0)
     assert (here.modules[0].status, troubles(here.modules[0])) == (STATUS_RUNNING, None)
 
 
 def test_one_that_has_no_connection_yet_is_importing() -> None:
-    here = Here(Care(hung_after_s=2.0))
+    here = Here(Recovery(hung_after_s=2.0))
     here.modules[0].peer = None
     here.run(3.0)
     assert here.modules[0].verdict == "was still importing after 2 s"
 
 
 def test_restarts_come_later_each_time_then_the_fallback_with_as_many() -> None:
-    here = Here(Care(restart=2, fallback="fifo"))
+    here = Here(Recovery(restart=2, fallback="fifo"))
     (module,) = here.modules
     for error in ("exit status 3; started again (1 of 2)", "exit status 3; started again (2 of 2)",
                   "fifo in place of mine, which failed 3 times: exit status 3",
@@ -155,7 +155,7 @@ def test_restarts_come_later_each_time_then_the_fallback_with_as_many() -> None:
 
 
 def test_failures_long_ago_count_no_more_and_waits_are_bounded() -> None:
-    here = Here(Care(restart=100, fallback=None))
+    here = Here(Recovery(restart=100, fallback=None))
     (module,) = here.modules
     for _ in range(9):
         here.fail(module)
@@ -166,16 +166,16 @@ def test_failures_long_ago_count_no_more_and_waits_are_bounded() -> None:
     assert len(module.failures) == 1
 
 
-@pytest.mark.parametrize("care", [Care(restart=0, fallback=None), Care(restart=0, fallback="mine")])
-def test_without_restarts_and_fallback_it_is_left(care: Care) -> None:
-    here = Here(care)
+@pytest.mark.parametrize("recovery", [Recovery(restart=0, fallback=None), Recovery(restart=0, fallback="mine")])
+def test_without_restarts_and_fallback_it_is_left(recovery: Recovery) -> None:
+    here = Here(recovery)
     here.fail(here.modules[0])
     here.run(here.now_s + 60.0)
     assert (here.started, here.modules[0].error) == ([], "exit status 3")
 
 
 def test_a_start_that_fails_is_a_failure() -> None:
-    here = Here(Care(restart=1, fallback=None))
+    here = Here(Recovery(restart=1, fallback=None))
     here.refusing = True
     here.fail(here.modules[0])
     here.run(here.now_s + 60.0)
