@@ -65,6 +65,7 @@ def test_what_cannot_be_had_is_refused(here: Any, words: list[str], status: int,
     assert told in found.err, found
 
 
+@pytest.mark.plain_only("its policy replaces methods of the pool")
 def test_a_scheduler_that_grants_more_than_there_is_is_cut_off(here: Any, until: Any) -> None:
     """The job manager trusts nobody: here with a policy that hands out what its pool has not."""
     path = here.directory / "greedy.py"

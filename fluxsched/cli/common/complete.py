@@ -69,7 +69,7 @@ def hosts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
     done, comma, last = incomplete.rpartition(",")
     names: list[str] = []
     for text in _ask(ctx, "resource.status").get("R", {}).get("execution", {}).get("nodelist", ()):
-        names += Hostlist.parse(text).unique()
+        names.extend(Hostlist.parse(text).unique())
     return [CompletionItem(f"{done}{comma}{item.value}") for item in _fitting(dict.fromkeys(names), last)]
 
 

@@ -28,6 +28,15 @@ LIST_ENTRIES_DEFAULT = 1000
 WaitStatus = Annotated[int, Meta(ge=-1, le=0xFFFFFFFF, description="wait(2) status; -1: it never ran")]
 
 
+class JobspecParts(msgspec.Struct, forbid_unknown_fields=True):
+    """A jobspec (RFC 14, version 1) whose larger parts are not decoded yet."""
+
+    resources: msgspec.Raw
+    tasks: list[dict[str, Any]]
+    attributes: msgspec.Raw
+    version: Literal[1]
+
+
 class SubmitRequest(Payload, frozen=True):
     """Submit a job; `urgency` 0 holds it, 31 expedites it. Answered once the job is stored."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from fluxsched.core.jsontext import check_shape
 from fluxsched.core.request import parse_resources
 from fluxsched.errors import FluxschedError
 from fluxsched.protocol.framing import codec
+from fluxsched.protocol.messages.jobs import JobspecParts
 
 V = TypeVar("V")
 
@@ -51,24 +52,15 @@ class PayloadMemo(Generic[V]):
         return value
 
 
-class _Parts(msgspec.Struct, forbid_unknown_fields=True):
-    """A jobspec whose larger parts are not decoded yet."""
-
-    resources: msgspec.Raw
-    tasks: list[dict[str, Any]]
-    attributes: msgspec.Raw
-    version: Literal[1]
-
-
 class Codec(NamedTuple):
     """How jobspecs come: `unpack` decodes a value of a given type, `parts` a jobspec in parts."""
 
     unpack: Callable[[bytes, Any], Any]
-    parts: Callable[[bytes], _Parts]
+    parts: Callable[[bytes], JobspecParts]
 
 
-MSGPACK = Codec(codec.unpack, msgspec.msgpack.Decoder(_Parts).decode)
-JSON = Codec(codec.from_json, msgspec.json.Decoder(_Parts).decode)
+MSGPACK = Codec(codec.unpack, msgspec.msgpack.Decoder(JobspecParts).decode)
+JSON = Codec(codec.from_json, msgspec.json.Decoder(JobspecParts).decode)
 
 
 class _Part(NamedTuple):
@@ -106,7 +98,7 @@ class JobspecMemo:
             found = None
         return found or Jobspec.parse(self._codec.unpack(data, dict[str, Any]))
 
-    def _joined(self, parts: _Parts) -> Jobspec | None:
+    def _joined(self, parts: JobspecParts) -> Jobspec | None:
         tasks = parts.tasks
         if len(tasks) != 1 or not tasks[0].keys() <= _TASK_KEYS:
             return None

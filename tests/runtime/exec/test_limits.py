@@ -64,6 +64,7 @@ async def test_one_task_takes_so_many_writes_in_a_row(shop: Shop, monkeypatch: p
     os.close(read)
 
 
+@pytest.mark.plain_only("replaces a method of Turns")
 async def test_the_dead_are_looked_for_less_and_less_often(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "LOOK_MAX_S", 2.5 * LOOK_S)
     delays: list[float] = []

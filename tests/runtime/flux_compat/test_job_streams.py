@@ -131,6 +131,7 @@ async def test_many_short_lines_come_whole_and_in_order(flux: Flux) -> None:
     assert data == [f"{number}\n" for number in range(1, 6001)]
 
 
+@pytest.mark.plain_only("replaces a method of a Router")
 async def test_who_reads_more_slowly_than_the_job_is_forgotten_is_told_its_output_and_end(
     flux: Flux, monkeypatch: pytest.MonkeyPatch
 ) -> None:

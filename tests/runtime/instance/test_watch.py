@@ -7,6 +7,8 @@ from __future__ import annotations
 import errno
 from collections import Counter
 
+import pytest
+
 JOBS = 150
 JOINS_EVERY = 10
 OUTPUT_BYTES = 3_000_000
@@ -47,6 +49,7 @@ async def test_history_and_news_meet_without_gap_or_overlap(world):
         assert len(names) == len(set(names))
 
 
+@pytest.mark.plain_only("replaces a method of a Router")
 async def test_who_reads_output_more_slowly_than_its_job_is_forgotten_has_it_all(world, monkeypatch):
     site = await world.instance()
     site.effects.manager.jobs.inactive_kept_max = 2

@@ -53,6 +53,7 @@ def test_a_peer_registers_so_many_services() -> None:
     own.register("more", peer)
 
 
+@pytest.mark.plain_only("has an empty Peer")
 def test_matchtags_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outgoing_calls, "TAG_MAX", 2)
     calls, peer = OutgoingCalls(), Peer.__new__(Peer)

@@ -143,6 +143,7 @@ def test_cancel_priority_and_numbers_of_who_is_set_aside(bench_of: Any, make_r: 
     assert "is held" in bench.why(2)
 
 
+@pytest.mark.plain_only("replaces a method of PendingJobs")
 def test_the_way_back_into_a_full_queue_waits_for_the_next_change(
     bench: Any, make_r: MakeR, spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,6 +160,7 @@ def test_counting_says_what_the_pool_says(
         assert simulate(load(policy)[0], resources, jobs).starts == counted.starts
 
 
+@pytest.mark.plain_only("replaces classes of the planner")
 def test_both_ways_are_taken_where_they_should_be(
     simulate: Any, make_r: MakeR, nodes: ResourceSet, spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:

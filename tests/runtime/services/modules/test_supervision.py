@@ -21,6 +21,8 @@ from fluxsched.runtime.services.modules.supervision import (
     troubles,
 )
 
+pytestmark = pytest.mark.plain_only("has stand-ins for peers and processes")
+
 
 class Here:
     """Router, turns and clock in one; modules answer while `answers` is true."""
