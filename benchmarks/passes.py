@@ -53,7 +53,7 @@ def loaded(policy: str, kind: str, waiting: int) -> Scheduler:
     """A scheduler whose machine is full, with a long queue of jobs that do not fit now."""
     chance = random.Random(kind)
     running = [1] * RUNNING if kind == "pool" else [chance.choice(SIZES[:5]) for _ in range(RUNNING)]
-    scheduler = Scheduler(load(policy)[0], telling=False)
+    scheduler = Scheduler(load(policy)[0], notify=False)
     resources = machine(kind, running)
     scheduler.grown("default", resources, resources.ranks, EMPTY)
     for jobid, size in enumerate(running):

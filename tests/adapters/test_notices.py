@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluxsched.sched.engine.notices import TELL_EVERY_S
+from fluxsched.sched.engine.notices import NOTICE_EVERY_S
 
 EASY_ONCE = """
 from fluxsched.sched.policies.easy import Easy
@@ -35,7 +35,7 @@ def kept_back(hand, policy):
     hand.ask("sched.expiration", {"id": 1, "expiration": 1500.0})
     hand.turn()
     assert told(hand) == []
-    assert hand.delays[-1] == TELL_EVERY_S - 1.0
+    assert hand.delays[-1] == NOTICE_EVERY_S - 1.0
 
 
 def test_a_change_that_was_kept_back_is_told_in_time_though_nothing_happens(hand):

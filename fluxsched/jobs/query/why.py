@@ -1,4 +1,4 @@
-"""What a job waits for, in its user's words."""
+"""What a job waits for outside of a scheduler; while one has its request, `sched/engine/why.py` answers."""
 
 from __future__ import annotations
 

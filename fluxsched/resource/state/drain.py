@@ -1,4 +1,4 @@
-"""Drain: an administrator takes a target out of use for new jobs; who, when and why are kept (RFC 44).
+"""Drain: an administrator takes a target out of service for new jobs; who, when and why are stored (RFC 44).
 
 Law: a request is refused whole, naming all offenders, or done whole. A drain belongs to the host, survives a restart,
 and stays with a lost target. One made for a graceful move (`for_move`) is undone by the move; as soon as a person

@@ -60,7 +60,7 @@ class Group:
         ledger: Ledger,
         policies: Sequence[tuple[str, Policy]],
         unsatisfiable: str = WAIT,
-        telling: bool = True,
+        notify: bool = True,
         time_text: TimeText = utc_text,
     ) -> None:
         self.name = name
@@ -72,7 +72,7 @@ class Group:
         self.expiration_s = 0.0
         self.changed = False
         self.events = 0
-        self.notices = Notices(telling)
+        self.notices = Notices(notify)
         self.ledger = ledger
         self.set_aside: dict[int, SetAside] = {}
         self.short_since_s = inf

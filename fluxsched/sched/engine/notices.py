@@ -1,7 +1,7 @@
 """Notices to the owners of waiting jobs: reasons and estimates, at a bounded rate.
 
-Law: an owner is notified of a changed reason or estimate every TELL_EVERY_S at most; what is held back is sent when it
-is due, as it is by then. Only an estimate that no longer holds is withdrawn at once.
+Law: an owner is notified of a changed reason or estimate every NOTICE_EVERY_S at most; what is held back is sent when
+it is due, as it is by then. Only an estimate that no longer holds is withdrawn at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from fluxsched.sched.decisions import Reason
 from fluxsched.sched.effects import Annotated
 
-TELL_EVERY_S: Final = 10.0
+NOTICE_EVERY_S: Final = 10.0
 """A job's owner is notified of a changed reason or estimate no more often: estimates move with every end of a job."""
 
 ESTIMATE_STEP_S: Final = 1.0
@@ -63,10 +63,10 @@ class Notices:
         notice = self._told.get(jobid)
         if notice is None:
             notice = self._told[jobid] = _Notice()
-        elif now_s < notice.at_s + TELL_EVERY_S and (estimate_s is not None or notice.estimate_s is None):
+        elif now_s < notice.at_s + NOTICE_EVERY_S and (estimate_s is not None or notice.estimate_s is None):
             if not notice.deferred:
                 notice.deferred = True
-                heappush(self._due, (notice.at_s + TELL_EVERY_S, jobid))
+                heappush(self._due, (notice.at_s + NOTICE_EVERY_S, jobid))
                 self.next_s = self._due[0][0]
             return None
         notice.deferred = False

@@ -42,7 +42,7 @@ class Scheduler:
     """Policies over the groups that they share; `queues` maps a queue's name to its group, else the first group.
 
     `policies` are those of queues that have one of their own (in the order in which they are served); `policy` is for
-    all others, and serves them last. With `telling` false owners are sent no reasons why jobs wait.
+    all others, and serves them last. With `notify` false owners are sent no notices.
     `unsatisfiable` says what becomes of accepted jobs that no longer fit, ever (see `set_aside`); `time_text` writes
     times for their owners.
     """
@@ -53,7 +53,7 @@ class Scheduler:
         groups: Sequence[str] = (DEFAULT_GROUP,),
         queues: Mapping[str, str] | None = None,
         policies: Mapping[str, Policy] | None = None,
-        telling: bool = True,
+        notify: bool = True,
         unsatisfiable: str = WAIT,
         time_text: TimeText = utc_text,
     ) -> None:
@@ -63,7 +63,7 @@ class Scheduler:
             raise InvalidValue(f"unsatisfiable {unsatisfiable!r} is not one of {', '.join(UNSATISFIABLE)}")
         self._policy = policy
         self._queues = dict(queues or {})
-        self._telling = telling
+        self._notify = notify
         if missing := sorted({*self._queues.values()} - {*groups}):
             raise InvalidValue(f"queues of groups {', '.join(missing)}, which this scheduler does not serve")
         pools = {name: Pool() for name in groups}
@@ -73,7 +73,7 @@ class Scheduler:
         for queue, own in (policies or {}).items():
             of_group[self._queues.get(queue, groups[0])].append((queue, own))
         self._groups = {
-            name: Group(name, pool, self._ledger, [*of_group[name], ("", policy)], unsatisfiable, telling, time_text)
+            name: Group(name, pool, self._ledger, [*of_group[name], ("", policy)], unsatisfiable, notify, time_text)
             for name, pool in pools.items()
         }
         self._serving = {queue: self._groups[name] for queue, name in self._queues.items()}
@@ -181,7 +181,7 @@ class Scheduler:
             job = _waiting(Waiting, (jobid, priority, userid, t_submit_s, shape, parsed.duration_s))
             if why is None:
                 queue = group.add(job, parsed.queue)
-                return [] if parsed.duration_s or not self._telling else self._warn(job, group, queue)
+                return [] if parsed.duration_s or not self._notify else self._warn(job, group, queue)
             if not group.refuses(t_submit_s, asks_to_wait(parsed)):
                 return list(group.add_infeasible(job, parsed.queue, why))
         except InvalidValue as fault:

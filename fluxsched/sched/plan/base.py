@@ -15,32 +15,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import fsum, inf, nextafter, ulp
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from fluxsched.sched.decisions import Reservation
+from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.pool.placement import Fits
+from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.sorted_jobs import Skips, Waiting
-
-if TYPE_CHECKING:
-    from fluxsched.sched.plan.running import RunningJobs
-    from fluxsched.sched.pool.pool import Pool
 
 
 class Plan(Protocol):
-    """What a policy asks; `skips` names what need not be asked again in this pass."""
+    """The reservations, as a policy uses them; `skips` names jobs that need not be tried again in this pass."""
 
     skips: Skips
 
     def place(self, job: Waiting, placement: str) -> Fits | None:
-        """Where the job may start now without being in the way of any reservation but its own."""
+        """Where the job may start now without delaying any reservation but its own."""
         ...
 
     def placeable(self, jobs: Iterable[Waiting | None], placement: str) -> Iterator[tuple[Waiting, Fits] | None]:
-        """Those jobs that `place` finds a place for, one by one; None goes through. Start each before the next."""
+        """Those jobs that `place` finds a place for, one at a time; None is passed on. Start each before the next."""
         ...
 
     def reserve(self, job: Waiting) -> Reservation:
-        """Plans the job at the earliest time that harms no other reservation; one that has a reservation keeps it."""
+        """Plans the job at the earliest time that delays no other reservation; one that has a reservation keeps it."""
         ...
 
     def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
@@ -52,11 +50,11 @@ class Plan(Protocol):
         ...
 
     def drop(self, jobid: int) -> None:
-        """Takes a reservation back."""
+        """Cancels a reservation."""
         ...
 
     def renew(self, now_s: float) -> bool:
-        """Goes on at a later time if nothing was freed since; False if it has to be made anew. Called by the engine."""
+        """Continues at a later time if nothing was freed since; False: a new plan is needed. Called by the engine."""
         ...
 
     def began(self, job: Waiting, fit: Fits) -> None:

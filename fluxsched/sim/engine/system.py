@@ -80,7 +80,7 @@ class System:
             Inventory(resources, "configuration"), groups, now_s=now_s, online=resources.ranks
         )
         self.scheduler = Scheduler(
-            policy, acquired, queues, policies, telling=False, unsatisfiable=unsatisfiable, time_text=virtual_text
+            policy, acquired, queues, policies, notify=False, unsatisfiable=unsatisfiable, time_text=virtual_text
         )
         self.now_s = now_s
         self._session = SchedulerSession(self.scheduler, {group: AcquireClient(group) for group in acquired}, _same)

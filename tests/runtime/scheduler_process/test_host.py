@@ -16,7 +16,7 @@ from fluxsched.protocol.messages.alloc import ANNOTATE, DENY, AllocResponse
 from fluxsched.runtime.loop.turns import SHARE_S, Timer, Turns
 from fluxsched.runtime.scheduler_process.host import KEPT_MAX, RECEIVE_MAX, SchedulerHost
 from fluxsched.runtime.scheduler_process.session import SessionState
-from fluxsched.sched.engine.notices import TELL_EVERY_S
+from fluxsched.sched.engine.notices import NOTICE_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fifo import Fifo
@@ -185,11 +185,11 @@ def test_a_change_that_was_kept_back_is_told_in_time_though_nothing_happens() ->
         turns.wake()
         time.run(time.now_s + 1.0)
     before = turns.count
-    due_s = 1000.0 + TELL_EVERY_S
+    due_s = 1000.0 + NOTICE_EVERY_S
     time.run(due_s - 0.001)
     assert (owner.annotated, turns.count) == ([], before), "nobody looks before it is due"
     time.run(due_s)
     assert owner.annotated == [(2, {"t_estimate": 1060.0})]
-    time.run(due_s + 10 * TELL_EVERY_S)
+    time.run(due_s + 10 * NOTICE_EVERY_S)
     assert turns.count <= before + 2, "then there is silence: one turn told, one may have followed what was sent"
     assert len(owner.annotated) == 1

@@ -12,7 +12,7 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.effects import PAUSED, Annotated
-from fluxsched.sched.engine.notices import ESTIMATE_STEP_S, TELL_EVERY_S
+from fluxsched.sched.engine.notices import ESTIMATE_STEP_S, NOTICE_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.registry import load
 
@@ -34,7 +34,7 @@ def kept_back(bench: Any, make_r: MakeR, spec: Spec) -> None:
     bench.now_s += 1.0
     bench.did(bench.scheduler.expiration(1, 150.0))
     assert bench.run() == []
-    assert bench.scheduler.next_notice_s == 100.0 + TELL_EVERY_S
+    assert bench.scheduler.next_notice_s == 100.0 + NOTICE_EVERY_S
 
 
 def test_what_was_kept_back_is_told_when_it_is_due_though_nothing_happens(
@@ -62,7 +62,7 @@ def test_what_is_as_it_was_when_it_is_due_is_not_told_again(bench_of: Any, make_
     kept_back(bench, make_r, spec)
     bench.did(bench.scheduler.expiration(1, 200.0))
     assert bench.run() == []
-    bench.now_s += TELL_EVERY_S
+    bench.now_s += NOTICE_EVERY_S
     assert bench.run() == [PAUSED]  # to find out may have taken its time
     assert bench.scheduler.next_notice_s == inf
 
@@ -106,7 +106,7 @@ def test_who_comes_again_is_told_in_his_own_time(bench_of: Any, make_r: MakeR, s
 def test_a_pass_that_was_dropped_leaves_what_is_due_for_later(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
     bench = bench_of(load("easy")[0])
     kept_back(bench, make_r, spec)
-    bench.now_s += TELL_EVERY_S
+    bench.now_s += NOTICE_EVERY_S
     bench.did(bench.scheduler.cancel(2))
     for jobid in (3, 4):
         bench.submit(jobid, spec(nodes=4, exclusive=True, duration=10.0))
@@ -135,7 +135,7 @@ def test_ten_seconds_after_the_last_event_all_reasons_are_current(
             bench.did(bench.scheduler.cancel(draw.randint(1, jobid)))
         for effect in bench.run():
             _hear(known, effect)
-    bench.now_s += TELL_EVERY_S
+    bench.now_s += NOTICE_EVERY_S
     for effect in bench.run():
         _hear(known, effect)
     assert owed(bench) == 0
@@ -152,7 +152,7 @@ def _hear(known: dict[int, float | None], effect: Any) -> None:
 
 
 def test_without_annotations_none_are_kept_back(make_r: MakeR, spec: Spec) -> None:
-    scheduler = Scheduler(load("easy")[0], telling=False)
+    scheduler = Scheduler(load("easy")[0], notify=False)
     resources = make_r("0-3")
     scheduler.grown("default", resources, resources.ranks, Idset())
     for jobid in (1, 2):

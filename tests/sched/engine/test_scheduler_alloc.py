@@ -13,7 +13,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Granted
 from fluxsched.sched.engine import group
-from fluxsched.sched.engine.notices import TELL_EVERY_S
+from fluxsched.sched.engine.notices import NOTICE_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.queue import pending
@@ -74,7 +74,7 @@ def test_pending_reasons_are_annotated_only_when_they_change(bench: Any, make_r:
     words = "1 node fits now, 1 node is down, 1 node is busy"
     assert bench.run() == []  # it has changed, but not much time has passed
     assert words in bench.why(3)
-    bench.now_s += TELL_EVERY_S
+    bench.now_s += NOTICE_EVERY_S
     bench.did(bench.scheduler.cancel(4))
     (annotated,) = bench.run()
     assert words in annotated.annotations["sched"]["reason_pending"]

@@ -11,7 +11,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.effects import Annotated, Granted, Paused
-from fluxsched.sched.engine.notices import TELL_EVERY_S
+from fluxsched.sched.engine.notices import NOTICE_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.queue.sorted_jobs import CHUNK, CHUNKS_SKIPPED
@@ -127,10 +127,10 @@ def test_owners_are_told_at_a_bounded_rate(bench_of: Any, make_r: MakeR, spec: S
         bench.now_s += 1.0
         bench.did(bench.scheduler.expiration(1, end_s))
         assert bench.run() == []
-    bench.now_s += TELL_EVERY_S
+    bench.now_s += NOTICE_EVERY_S
     bench.did(bench.scheduler.expiration(1, 180.0))
     assert bench.run() == [Annotated(2, {"sched": {"t_estimate": 180.0}})]
-    bench.now_s += TELL_EVERY_S
+    bench.now_s += NOTICE_EVERY_S
     bench.did(bench.scheduler.expiration(1, 180.4))
     assert bench.run() == []  # not worth a message
     bench.free(1)
@@ -186,7 +186,7 @@ def test_the_end_of_the_resources_is_a_limit(bench_of: Any, make_r: MakeR, spec:
 
 
 def test_a_pass_over_many_who_are_blocked_pauses(make_r: MakeR, spec: Spec) -> None:
-    scheduler = Scheduler(load("easy")[0], telling=False)
+    scheduler = Scheduler(load("easy")[0], notify=False)
     resources = make_r("0-3", 1)
     scheduler.grown("default", resources, resources.ranks, Idset())
     scheduler.alloc(0, 16, 1, 0.0, spec(nslots=3, duration=100.0))
