@@ -45,6 +45,10 @@ class Plan(Protocol):
         """Where the job may start if that is now, else its reservation; one that has a reservation keeps it."""
         ...
 
+    def has(self, jobid: int) -> bool:
+        """Whether the job has a reservation."""
+        ...
+
     def keep(self, job: Waiting, old: Reservation) -> bool:
         """Plans the job when it was planned before; False, and nothing is kept, if that does not hold any more."""
         ...
@@ -92,6 +96,9 @@ class Planner:
                 yield job, fit
                 if not running.free:
                     return
+
+    def has(self, jobid: int) -> bool:
+        return jobid in self._kept
 
     def renew(self, now_s: float) -> bool:
         for kept in self._kept.values():

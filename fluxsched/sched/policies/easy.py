@@ -47,7 +47,8 @@ class Easy:
         if head is None:
             return
         plan = view.plan
-        yield Reserve(plan.reserve(head), view.reason(head))
+        if not plan.has(head.jobid):  # with arrivals alone, the plan of the last pass has it
+            yield Reserve(plan.reserve(head), view.reason(head))
         for found in plan.placeable(view.candidates(plan.skips, self._order), self._placement):
             if found is None:
                 yield PAUSE

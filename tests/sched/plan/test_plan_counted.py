@@ -70,7 +70,9 @@ def test_who_outlasts_the_reservation_takes_what_it_leaves(six: Six, limit_s: fl
 def test_dropping_one_who_is_not_planned_changes_nothing(six: Six) -> None:
     six.plan.drop(77)
     assert not six.fits(six.job(3, 2, 101.0))
+    assert six.plan.has(six.head.jobid)
     six.plan.drop(six.head.jobid)
+    assert not six.plan.has(six.head.jobid)
     assert six.fits(six.job(4, 2, 101.0))
 
 
