@@ -223,10 +223,11 @@ class SchedulingPass:
             case Start():
                 return self._start(decision)
             case Reserve(reservation, reason):
-                if reservation.jobid not in self._jobs.by_id:
+                jobid = reservation.jobid
+                if jobid not in self._jobs.by_id:
                     return None
-                self._queue.planned[reservation.jobid] = reservation
-                return self._group.notices.tell(reservation.jobid, reason, reservation.start_s, self.now_s)
+                self._queue.planned[jobid] = reservation
+                return self._group.notices.tell(jobid, reason, reservation.start_s, self.now_s)
             case Pending(jobid, reason):
                 if jobid not in self._jobs.by_id:
                     return None
@@ -243,30 +244,31 @@ class SchedulingPass:
 
     def _start(self, start: Start) -> Granted | None:
         group, queue, now_s = self._group, self._queue, self.now_s
-        job = self._jobs.by_id.get(start.jobid)
+        jobid, fit, selection = start
+        job = self._jobs.by_id.get(jobid)
         if job is None:
             return None
-        if not isinstance(start.fit, Fits):
-            raise TypeError(f"it started job {start.jobid} with {type(start.fit).__name__}: only a Fits can start")
-        end_s = group.expiration_s
-        if job.duration_s:
-            own_s = now_s + job.duration_s
+        if not isinstance(fit, Fits):
+            raise TypeError(f"it started job {jobid} with {type(fit).__name__}: only a Fits can start")
+        end_s, limit_s = group.expiration_s, job.duration_s
+        if limit_s:
+            own_s = now_s + limit_s
             if own_s <= now_s:
                 own_s = nextafter(now_s, inf)  # later than now, however short the job is
             end_s = min(own_s, end_s) if end_s else own_s
-        reserved = start.jobid in self.planned or start.jobid in queue.planned
+        reserved = jobid in self.planned or jobid in queue.planned
         holding = group.ledger.commit(start, self._jobs, group.pool, end_s)
         if holding is None:
             return None
         queue.removed(job, group.running)
         group.running.placed(holding)
         if self._plan is not None:
-            self._plan.began(job, start.fit)
+            self._plan.began(job, fit)
         self._counts["granted"] += 1
         notices = group.notices
-        withdrawn = notices.forget(start.jobid) if start.jobid in notices.reasons else None
-        selection = RESERVED if reserved else BACKFILLED if self._overtakes else start.selection
-        return Granted(start.jobid, start.fit, now_s, end_s, group.pool.source, selection, withdrawn)
+        withdrawn = notices.forget(jobid) if jobid in notices.reasons else None
+        selection = RESERVED if reserved else BACKFILLED if self._overtakes else selection
+        return Granted(jobid, fit, now_s, end_s, group.pool.source, selection, withdrawn)
 
 
 def _seen(holding: Holding) -> Running:

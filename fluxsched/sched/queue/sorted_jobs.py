@@ -205,8 +205,8 @@ class SortedJobs:
             keys, jobs = chunk.keys[begin : begin + step], chunk.jobs[begin : begin + step]
             step = 8 * step if step < CHUNK else step
             for key, job in zip(keys, jobs):  # noqa: B905 - once a walk, and the keyword costs
-                number = job.shape.number
-                if number in unfit or (number in long and (job.duration_s or inf) >= long[number]):
+                number = job[4].number  # `shape`, and below `duration_s`: names of a tuple cost more, job by job
+                if number in unfit or (number in long and (job[5] or inf) >= long[number]):
                     continue
                 if seen == self._changes or self.has(key, job):
                     silent = 0
