@@ -113,7 +113,7 @@ class WakeAt(msgspec.Struct, frozen=True, gc=False):
 
 
 class SaveQueue(msgspec.Struct, frozen=True, gc=False):
-    """Store the state of a queue, to be given to `queue_restore` after a restart."""
+    """Store the state of a queue, to be given to `QueueControl.restore` after a restart."""
 
     name: str | None
     state: dict[str, Any]

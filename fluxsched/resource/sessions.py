@@ -1,7 +1,7 @@
 """What was reported to each acquirer about its group, and so what comes next (RFC 28; dialects: rfc/acquisition.md).
 
 Law: a group has at most one acquirer, and an acquirer counts a target from its grow until its shrink (plain) or its
-release (typed). At the end of every call it is told the difference to the last report, nothing of leaving targets.
+release (typed). At the end of every call it is sent the difference to the last report, nothing of leaving targets.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Sessions:
                 self._out.put(ToAcquirer(session.acquirer, change, session.group))
 
     def check(self, usable: Idset) -> None:
-        """Assert that at most one acquirer counts a target, and that it was told its present state."""
+        """Assert that at most one acquirer counts a target, and that its present state was reported."""
         seen = EMPTY
         for session in self:
             assert seen.isdisjoint(session.counts), "two acquirers count one target"
@@ -135,6 +135,6 @@ class Sessions:
             members, targets = self._groups.members[session.group], session.targets
             assert targets == members if session.typed else targets <= members, "its targets are not the group's"
             assert session.unreleased <= self._groups.leaving[session.group], "a release is owed for nothing"
-            assert session.reported.targets == targets, "an acquirer was not told of its targets"
-            assert session.reported.online == targets & usable, "an acquirer was not told what is usable"
+            assert session.reported.targets == targets, "the targets of an acquirer were not reported"
+            assert session.reported.online == targets & usable, "the usable targets of an acquirer were not reported"
 

@@ -12,9 +12,6 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue
 from fluxsched.protocol.messages.alloc import HelloResponse
 
-RESTART = "scheduler-restart"
-"""The type of the exception on a job whose resources a new scheduler cannot take over (RFC 27, hello)."""
-
 
 def unsatisfiable(why: str) -> str:
     """The note of a denial that no change of availability lifts."""

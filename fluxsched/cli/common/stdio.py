@@ -41,7 +41,7 @@ class OutputFault(OSError):
 
 
 class _Stdout(io.FileIO):
-    """Descriptor 1; its faults can be told from those of other files."""
+    """Descriptor 1; its faults are distinguishable from those of other files."""
 
     def write(self, data: Any) -> int | None:  # type: ignore[override]
         """Raises OutputFault, or BrokenPipeError where the reader has left."""

@@ -1,7 +1,7 @@
 """Many jobs with one command: an array. Templates become jobspecs, and these jobs.
 
 Law: every template is checked before anything is submitted. The first job goes alone, for its id is the array's and
-whatever refuses it refuses the others too; they follow many at a time. What the instance refuses then is told, with
+whatever refuses it refuses the others too; they follow many at a time. What the instance refuses then is reported, with
 its template, and the others stay.
 """
 

@@ -100,9 +100,8 @@ class Handle(BlockingCalls):
     ) -> Iterator[Object]:
         """The answers of a streaming request until ENODATA; leaving the loop early cancels the stream.
 
-        Whenever the file `beside` can be read it is looked at.
-        Until the first answer `meanwhile` is asked for its next delay (seconds) whenever the last one has passed; it
-        may use this handle to look why the answer takes long.
+        `beside` is a file that is read whenever it can be. Until the first answer `meanwhile` is asked for its next
+        delay (seconds) whenever the last one has passed; it may use this handle to find out why the answer takes long.
         """
         answers = deque[Answer]()
         message = self.start(topic, payload, answers.append, streaming=True)
@@ -126,7 +125,7 @@ class Handle(BlockingCalls):
     def rpc_each(
         self, topic: str, payloads: Iterable[Object], *, window: int = WINDOW_CALLS
     ) -> Iterator[Object | RPCError]:
-        """A request each, of which `window` at most are under way; in order the answer to each, or why it is refused.
+        """One request per payload, at most `window` of them under way; yields the answers, or errors, in order.
 
         The next payload is only asked for when there is room for it.
         """
@@ -157,15 +156,15 @@ class Handle(BlockingCalls):
         return lambda: self._send([self.calls.cancel(message.matchtag, topic)])
 
     def post(self, topic: str, payload: Object, answered: Callable[[Answer], None]) -> None:
-        """One request, whose answer `answered` takes while this handle waits for others."""
+        """One request; `answered` is called with its answer while this handle waits for others."""
         self._send([self.start(topic, payload, answered)])
 
     def tell(self, topic: str, payload: Object | None = None) -> None:
-        """A request that wants no answer."""
+        """A request without an answer."""
         self._send([tell(topic, None if payload is None else codec.pack(payload))])
 
     def rest(self, delay_s: float) -> None:
-        """Wait for so long, or until something comes. Raises Disconnected at once when the instance goes away."""
+        """Wait for so long, or until a message arrives. Raises Disconnected at once when the instance goes away."""
         self._client.receive(delay_s)
 
     def perform(self, call: TypedCall[P, Any, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -214,7 +213,7 @@ class Handle(BlockingCalls):
                 return
 
     def listen(self, timeout_s: float | None, beside: ReadableFile | None = None) -> bool:
-        """Pass on what arrives next, or look at the file `beside` when it can be read; False if nothing came."""
+        """Pass on the next message, or read the file `beside` when it can be read; False if neither happened."""
         fd = None if beside is None else beside.fd
         frames = self._client.receive(timeout_s, fd)
         if beside is not None and fd is not None:
@@ -232,6 +231,6 @@ def _object(answer: Answer) -> Object:
 def connect_sync(uri: str | None = None, *, only: bool = False) -> Handle:
     """Connect to an instance: `with fluxsched.connect_sync() as h: h.submit(...)`.
 
-    Without `uri` and FLUXSCHED_URI to the newest of this user's; `only` refuses to guess among several.
+    Without `uri` and FLUXSCHED_URI it is the newest of this user's; `only` raises if there are several.
     """
     return Handle(uri, only=only)

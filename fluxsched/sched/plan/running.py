@@ -82,7 +82,7 @@ class RunningJobs:
 
     @property
     def uniform(self) -> bool:
-        """Whether the free cores can be told by their number: on one target, or if all jobs hold targets whole."""
+        """Whether counting free cores is exact: on one target, or if all jobs hold targets whole."""
         if self._releases is None:
             self.follow()
         return (bool(self.each) and not self.shared) or len(self._pool.ranks) == 1

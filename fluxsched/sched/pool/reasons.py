@@ -1,6 +1,6 @@
 """Why a job waits or never starts, in words for its owner; the outcomes of law 9 carry these texts.
 
-The scheduler is not told whether a target is drained, torpid or offline: all three are `down` here.
+The scheduler does not learn whether a target is drained, torpid or offline: all three are `down` here.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import Any
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, Refused, RemoteProtocolError
+from fluxsched.jobs.queue.queues import DEFAULT_GROUP
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.messages import alloc as msg
@@ -23,7 +24,6 @@ from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.system.log import logger
 
 log = logger("jobs")
-DEFAULT_GROUP = "default"
 ANNOTATIONS_KEPT = 4096
 """Annotations that are remembered: jobs that wait for the same, or ran on the same cores, share them (2 MiB)."""
 ANNOTATIONS_BYTES_MAX = 256

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
-from fluxsched.jobs.queue.queues import QueueConfig
+from fluxsched.jobs.queue.queues import DEFAULT_GROUP, QueueConfig
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.messages.modules import (
@@ -31,7 +31,7 @@ from fluxsched.runtime.config.values import Recovery
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Handler, Router, forget
-from fluxsched.runtime.services.jobs.scheduling import DEFAULT_GROUP, SchedulingService
+from fluxsched.runtime.services.jobs.scheduling import SchedulingService
 from fluxsched.runtime.services.modules.process import (
     STATUS_EXITED,
     STATUS_FINALIZING,
