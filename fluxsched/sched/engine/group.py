@@ -45,7 +45,7 @@ class _Verdict:
 
 
 class Group:
-    """`leaving` are targets shrunk and not yet released; `changed` tells that a pass may decide something new, `events`
+    """`leaving` are targets shrunk and not yet released; `changed` means that a pass may decide something new, `events`
     counts what happens.
 
     `queues` are those that have a policy of their own, by name, in the order in which they are served, then the one for

@@ -103,7 +103,7 @@ class _Forecast:
         if start_s == inf:
             return None, f"not known: {self._why_not()}"
         in_line = _order_of(queue) == FIFO or (head is not None and head.jobid in queue.planned)
-        if in_line and head is not None and head.jobid != job.jobid and self._behind(queue, head, job, start_s):
+        if in_line and head is not None and head.jobid != job.jobid and self._behind(queue, head, start_s):
             planned = queue.planned.get(head.jobid)
             head_s = self._earliest(head) if planned is None else planned.start_s
             name = format_f58(head.jobid)
@@ -114,15 +114,15 @@ class _Forecast:
             return None, "it fits now"
         return start_s, "if running jobs use up their limits and no job goes ahead of it"
 
-    def _behind(self, queue: PolicyQueue, head: Waiting, job: Waiting, start_s: float) -> bool:
-        """Whether the first in line is in its way: it fits now and does not start, or only the first is looked at."""
+    def _behind(self, queue: PolicyQueue, head: Waiting, start_s: float) -> bool:
+        """Whether the first in line blocks the job: it fits now but does not start, or only the first is tried."""
         if start_s <= self._now_s:
             return True
         reasons = self._group.notices.reasons
         return not queue.planned and reasons.keys() == {head.jobid}
 
     def _earliest(self, job: Waiting) -> float:
-        """When it fits, on what running jobs leave; past and present alike are now."""
+        """When the job fits on what running jobs leave; `now_s` at the earliest."""
         group = self._group
         plan = PoolPlan(group.pool, self._running, self._now_s, group.expiration_s or inf)
         fits = plan.place(job, BEST_FIT) is not None

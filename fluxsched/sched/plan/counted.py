@@ -85,7 +85,7 @@ class CountedPlan(Planner):
         self._short_s_of: dict[int, float] = {}  # the shortest limit that is too long for so many cores from now on
 
     def anew(self, now_s: float, last_s: float) -> CountedPlan:
-        """This plan as if it had just been made, which it costs less than to make one: for the next pass."""
+        """Resets the plan for the next pass, which costs less than making a new one."""
         self._now_s, self._last_s, self._left_s = now_s, last_s, last_s - now_s
         self._kept.clear()
         self._profile = None
