@@ -244,12 +244,12 @@ class SchedulingPass:
 
     def _start(self, start: Start) -> Granted | None:
         group, queue, now_s = self._group, self._queue, self.now_s
-        jobid, fit, selection = start
-        job = self._jobs.by_id.get(jobid)
+        job = self._jobs.by_id.get(start.jobid)
         if job is None:
             return None
-        if not isinstance(fit, Fits):
-            raise TypeError(f"it started job {jobid} with {type(fit).__name__}: only a Fits can start")
+        if not isinstance(start.fit, Fits):  # before it is unpacked: compiled code checks the declared types there
+            raise TypeError(f"it started job {start.jobid} with {type(start.fit).__name__}: only a Fits can start")
+        jobid, fit, selection = start
         end_s, limit_s = group.expiration_s, job.duration_s
         if limit_s:
             own_s = now_s + limit_s
