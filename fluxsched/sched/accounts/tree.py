@@ -23,7 +23,7 @@ DEPTH_MAX = 8
 class Account:
     """One node; `all_jobs` and `firm` meter what jobs hold: of all, and of those that cannot be preempted.
 
-    `guarantee` and `maximum` are amounts, or None. `offered_usage` is that of the job it offers next (see `order`).
+    `guarantee` and `maximum` are amounts, or None.
     """
 
     __slots__ = (
