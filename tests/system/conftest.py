@@ -16,10 +16,10 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, chdir, contextmanager
+from contextlib import AsyncExitStack, ExitStack, chdir
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -32,26 +32,11 @@ from fluxsched.runtime.client.asyncio_client import AsyncHandle
 from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.instance.instance import Instance
 from fluxsched.runtime.instance.launch import StartOptions, settings_of
+from fluxsched.runtime.system.clock import interrupted
 
 PROGRAM = str(Path(sys.executable).with_name("fluxsched"))
 WAIT_S = 20.0
 OURS = ("FLUX", "_FLUXSCHED", "XDG_RUNTIME_DIR")
-
-
-@contextmanager
-def limited(limit_s: float) -> Iterator[None]:
-    """Raise TimeoutError in the body after `limit_s`."""
-
-    def late(signum: int, frame: object) -> NoReturn:
-        raise TimeoutError(f"not done within {limit_s} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -116,7 +101,8 @@ class User:
 
     def __call__(self, *words: object, status: int | None = 0) -> Done:
         """`fluxsched WORDS...` in this process; it must end with `status` (None: any)."""
-        with patch.dict(os.environ, self.environment, clear=True), chdir(self.directory), limited(WAIT_S):
+        late = TimeoutError(f"not done within {WAIT_S} s")
+        with patch.dict(os.environ, self.environment, clear=True), chdir(self.directory), interrupted(WAIT_S, late):
             result = CliRunner().invoke(main, [str(word) for word in words])
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
