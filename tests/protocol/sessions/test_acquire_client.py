@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -29,13 +28,7 @@ from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.protocol.sessions.acquire_server import AcquireServer
 from fluxsched.protocol.sessions.acquire_stream import PLAIN, TYPED, AcquireState, from_plain, from_typed, to_messages
 
-
-def ids(text: str) -> Idset:
-    return Idset.parse(text)
-
-
-def make_r(ranks: str) -> dict[str, Any]:
-    return {"version": 1, "execution": {"R_lite": [{"rank": ranks, "children": {"core": "0-3"}}] if ranks else []}}
+from .conftest import ids, make_r
 
 
 def grown(ranks: str, online: str, offline: str = "") -> GroupChange:

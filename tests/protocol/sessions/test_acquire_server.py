@@ -27,19 +27,12 @@ from fluxsched.protocol.sessions.acquire_server import PENDING_CHANGES_MAX, Acqu
 from fluxsched.protocol.sessions.acquire_stream import PLAIN, TYPED, AcquireState, to_messages
 from fluxsched.protocol.sessions.machine import diagram
 
-
-def ids(text: str) -> Idset:
-    return Idset.parse(text)
-
-
-def make_r(ranks: Idset) -> ResourceSet:
-    rlite = [{"rank": str(ranks), "children": {"core": "0-3"}}] if ranks else []
-    return ResourceSet.parse({"version": 1, "execution": {"R_lite": rlite}})
+from .conftest import ids, resources
 
 
 def grow(online: str = "", offline: str = "") -> GroupChange:
     up, down = ids(online), ids(offline)
-    return GroupChange(make_r(up | down), online=up, offline=down)
+    return GroupChange(resources(up | down), online=up, offline=down)
 
 
 def flip(online: str = "", offline: str = "") -> GroupChange:
@@ -264,7 +257,7 @@ def test_closed_streams_say_nothing():
 def test_a_reader_knows_what_is_true(steps):
     """Whatever is merged: applying all that was said, in order, gives the state that the server was told."""
     server, held, up = AcquireServer(True, True), Idset(0xF0), Idset(0x30)
-    server.add(GroupChange(make_r(held), online=up, offline=held - up))
+    server.add(GroupChange(resources(held), online=up, offline=held - up))
     told = GroupState(EMPTY_R, EMPTY, EMPTY)
     for kind, left, right in [*steps, ("t", 0, 0)]:
         one, two = Idset(left), Idset(right) - Idset(left)
@@ -276,7 +269,7 @@ def test_a_reader_knows_what_is_true(steps):
                 server.add(GroupChange(shrink=one & held))
                 held, up = held - one, up - one
             case "g":
-                server.add(GroupChange(make_r((one | two) - held), online=one - held, offline=two - held))
+                server.add(GroupChange(resources((one | two) - held), online=one - held, offline=two - held))
                 up |= one - held
                 held |= one | two
             case "u":
