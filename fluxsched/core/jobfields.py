@@ -107,13 +107,13 @@ def _number(value: object, path: str) -> int:
     return value
 
 
-def seconds(obj: object, key: str) -> float:
-    """A time span of `attributes.system`, 0.0 if absent."""
+def seconds(obj: object, key: str, zero: str = "0 sets no limit") -> float:
+    """A time span of `attributes.system`, 0.0 if absent; `zero` says what 0 means, for errors."""
     if obj is None:
         return 0.0
     if isinstance(obj, bool) or not isinstance(obj, int | float) or not 0 <= obj <= SECONDS_MAX:
         raise InvalidValue(
-            f"attributes.system.{key} must be a number of seconds within 0 and {SECONDS_MAX:.0f}; 0 sets no limit"
+            f"attributes.system.{key} must be a number of seconds within 0 and {SECONDS_MAX:.0f}; {zero}"
         )
     return float(obj)
 

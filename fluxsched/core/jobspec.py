@@ -18,6 +18,7 @@ from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.count import Count
 from fluxsched.core.jsontext import check_shape, load_object, named
 from fluxsched.core.request import Request, parse_resources
+from fluxsched.core.sharing import Sharing, parse_sharing
 from fluxsched.errors import InvalidValue
 
 __all__ = ["Count", "Jobspec", "Request"]
@@ -51,6 +52,7 @@ class Attributes:
     files: Any
     pmi: bool | None
     templates: Mapping[str, str]
+    sharing: Sharing
 
 
 def read_attributes(obj: object) -> Attributes:
@@ -73,6 +75,7 @@ def read_attributes(obj: object) -> Attributes:
         _files(system),
         jobfields.pmi_of(system),
         jobfields.templates_of(system),
+        parse_sharing(system),
     )
 
 
@@ -110,6 +113,7 @@ class Jobspec:
     files: Any
     pmi: bool | None
     templates: Mapping[str, str]
+    sharing: Sharing
 
     @classmethod
     def parse(cls, obj: Mapping[str, Any] | str | bytes) -> Jobspec:
@@ -153,6 +157,7 @@ class Jobspec:
             attributes.files,
             attributes.pmi,
             attributes.templates,
+            attributes.sharing,
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -71,4 +71,22 @@ class Pause(NamedTuple):
 
 PAUSE: Final = Pause()
 
-Decision: TypeAlias = Start | Pending | Deny | Reserve | Pause
+
+class Preempt(NamedTuple):
+    """End a running job so that `for_jobid` can start; `reason` is for its owner.
+
+    Refused if it does not hold anything here, was preempted before, or has not allowed it yet (`preemptible-after`).
+    """
+
+    jobid: int
+    for_jobid: int
+    reason: str
+
+
+class Wake(NamedTuple):
+    """Another pass is needed at `at_s` (wall time, seconds) even if nothing happens until then."""
+
+    at_s: float
+
+
+Decision: TypeAlias = Start | Pending | Deny | Reserve | Pause | Preempt | Wake

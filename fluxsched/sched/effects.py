@@ -20,6 +20,10 @@ from fluxsched.sched.pool.placement import NO_TARGET, Block, Fits
 CHILDREN_CACHED_MAX = 4096
 """The same few sets of cores and GPUs come again and again; about 200 bytes each."""
 
+EXEC: Final = "exec"
+PREEMPT: Final = "preempt"
+"""Types of exceptions (RFC 21)."""
+
 
 class Granted:
     """Answer success (RFC 27): `R` is the RFC 20 object of what the job now holds.
@@ -115,10 +119,14 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """Raise a fatal exception on a job that holds a part of shrunk targets: `job-manager.raise`, severity 0."""
+    """Raise a fatal exception on a running job: `job-manager.raise`, severity 0.
+
+    Of type EXEC if it holds a part of shrunk targets, of type PREEMPT if its turn is over.
+    """
 
     jobid: int
     note: str
+    type: str = EXEC
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,11 @@ from fluxsched.sched.decisions import (
     Deny,
     Pause,
     Pending,
+    Preempt,
     Reservation,
     Reserve,
     Start,
+    Wake,
 )
 from fluxsched.sched.plan.base import Plan
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Infeasible, Insufficient, Outcome
@@ -43,7 +45,7 @@ __all__ = [
     "ANYTHING", "BACKFILLED", "BEST_FIT", "FIFO", "IMMEDIATE", "ITSELF", "ITS_START", "NO", "NOTHING", "ORDER",
     "ORDERS", "PAUSE", "PAUSE_EVERY", "PLACEMENT", "RESERVED", "SWITCH", "WORST_FIT", "YES",
     "Decision", "Deny", "Fits", "Infeasible", "Insufficient", "Option", "Outcome", "Pause", "Pending", "Plan", "Policy",
-    "Reservation", "Reserve", "Running", "Skips", "Start", "View", "Waiting", "decide",
+    "Preempt", "Reservation", "Reserve", "Running", "Skips", "Start", "View", "Waiting", "Wake", "decide",
 ]  # fmt: skip
 
 

@@ -364,8 +364,8 @@ class SchedulerSession:
         match effect:
             case sched.Release(group, targets):
                 return Call(RELEASE, self._streams[group].release(targets))
-            case sched.Raise(jobid, note):
-                return Call(RAISE, RaiseRequest(id=jobid, type="exec", severity=0, note=note))
+            case sched.Raise(jobid, note, type):
+                return Call(RAISE, RaiseRequest(id=jobid, type=type, severity=0, note=note))
         return effect
 
     def end(self, reason: str) -> Effects:
