@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fluxsched.core.amounts import Amounts, less, total
 from fluxsched.core.idset import Idset
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
+from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of, mask_of, words_of
 from fluxsched.sched.pool.countables import InstanceCountables
@@ -32,14 +33,28 @@ from fluxsched.sched.queue.pending import PendingJobs
 
 
 class Holding:
-    """What one job holds. `expiration_s` is wall time, 0.0 for none."""
+    """What one job holds, since `started_s`. Times are wall time in seconds, `expiration_s` 0.0 for none.
 
-    __slots__ = ("blocks", "expiration_s", "jobid", "must_end")
+    `account` is None unless a policy asks for accounts; `preemptible_after_s` is None if the job may not be preempted.
+    """
 
-    def __init__(self, jobid: int, blocks: Blocks, expiration_s: float) -> None:
+    __slots__ = ("account", "blocks", "expiration_s", "jobid", "must_end", "preemptible_after_s", "started_s")
+
+    def __init__(
+        self,
+        jobid: int,
+        blocks: Blocks,
+        expiration_s: float,
+        started_s: float = 0.0,
+        account: Account | None = None,
+        preemptible_after_s: float | None = None,
+    ) -> None:
         self.jobid = jobid
         self.blocks = blocks
         self.expiration_s = expiration_s
+        self.started_s = started_s
+        self.account = account
+        self.preemptible_after_s = preemptible_after_s
         self.must_end = False  # on a shrunk target: a fatal exception was raised on the job
 
     @property
@@ -93,7 +108,9 @@ class Ledger:
                 found[at] = found.get(at, 0) | word
         return Idset(mask_of(found))
 
-    def commit(self, start: Start, queue: PendingJobs, pool: Pool, expiration_s: float) -> Holding | None:
+    def commit(
+        self, start: Start, queue: PendingJobs, pool: Pool, expiration_s: float, now_s: float = 0.0
+    ) -> Holding | None:
         """Makes one decision real, or refuses it (None): the job or its place is gone, or the fit is not the job's."""
         if pool.what_if_open:
             raise LocalProtocolError(f"start of job {start.jobid} inside a what-if: end the what-if, then yield")
@@ -104,20 +121,31 @@ class Ledger:
         shape = job.shape
         if fit.shape is not shape and fit.shape != shape:
             return None
-        holding = self.take(jobid, fit.blocks, pool, expiration_s)
+        holding = self.take(jobid, fit.blocks, pool, expiration_s, now_s)
         if holding is not None:
+            holding.account, holding.preemptible_after_s = job.account, job.preemptible_after_s
             queue.remove(jobid)
         return holding
 
-    def take(self, jobid: int, blocks: Blocks, pool: Pool, expiration_s: float) -> Holding | None:
+    def take(
+        self, jobid: int, blocks: Blocks, pool: Pool, expiration_s: float, now_s: float = 0.0
+    ) -> Holding | None:
         """Has a job hold these blocks of a pool, or refuses (None) as not all are free; it holds nothing so far."""
         if not blocks or (len(blocks) > 1 and not _once_each(blocks)) or not pool.take(blocks):
             return None
-        holding = Holding(jobid, blocks, expiration_s)
+        holding = Holding(jobid, blocks, expiration_s, now_s)
         self._enter(holding)
         return holding
 
-    def adopt(self, jobid: int, blocks: Blocks, expiration_s: float) -> None:
+    def adopt(
+        self,
+        jobid: int,
+        blocks: Blocks,
+        expiration_s: float,
+        started_s: float = 0.0,
+        account: Account | None = None,
+        preemptible_after_s: float | None = None,
+    ) -> None:
         """Takes over a job that runs already (RFC 27 hello). Raises RemoteProtocolError if something is held twice."""
         if jobid in self.holdings:
             raise RemoteProtocolError(f"hello names job {jobid} twice")
@@ -129,7 +157,7 @@ class Ledger:
         for pool in self._pools:
             pool.claim(mine)
             mine = _of_targets(mine)
-        self._enter(Holding(jobid, blocks, expiration_s))
+        self._enter(Holding(jobid, blocks, expiration_s, started_s, account, preemptible_after_s))
         self._note_uncounted(jobid, on_targets(blocks))
 
     def release(self, jobid: int, blocks: Blocks, final: bool) -> list[int]:

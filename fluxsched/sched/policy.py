@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
+from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.decisions import (
     BACKFILLED,
     IMMEDIATE,
@@ -43,7 +44,7 @@ from fluxsched.sched.queue.pending import Skips, Waiting
 
 __all__ = [
     "ANYTHING", "BACKFILLED", "BEST_FIT", "FIFO", "IMMEDIATE", "ITSELF", "ITS_START", "NO", "NOTHING", "ORDER",
-    "ORDERS", "PAUSE", "PAUSE_EVERY", "PLACEMENT", "RESERVED", "SWITCH", "WORST_FIT", "YES",
+    "ORDERS", "PAUSE", "PAUSE_EVERY", "PLACEMENT", "RESERVED", "SWITCH", "WORST_FIT", "YES", "Account",
     "Decision", "Deny", "Fits", "Infeasible", "Insufficient", "Option", "Outcome", "Pause", "Pending", "Plan", "Policy",
     "Preempt", "Reservation", "Reserve", "Running", "Skips", "Start", "View", "Waiting", "Wake", "decide",
 ]  # fmt: skip
@@ -83,11 +84,17 @@ ANYTHING, ITSELF, ITS_START, NOTHING = "anything", "itself", "its start", "nothi
 
 
 class Running(NamedTuple):
-    """One job that holds resources; `expiration_s` is wall time, 0.0 for none; masks are of cores and of GPUs."""
+    """One job that holds resources; masks are of cores and of GPUs. `expiration_s` is wall time, 0.0 for none.
+
+    `started_s` is wall time, too; `account` and `preemptible_after_s` are as in `Waiting`.
+    """
 
     jobid: int
     expiration_s: float
     parts: Mapping[int, tuple[int, int]]
+    account: Account | None = None
+    preemptible_after_s: float | None = None
+    started_s: float = 0.0
 
 
 class View(Protocol):

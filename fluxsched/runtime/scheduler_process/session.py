@@ -229,7 +229,7 @@ class SchedulerSession:
             group = f" of group {call.group!r}" if call.topic == ACQUIRE and self._typed else ""
             return self.end(f"{call.topic}{group}: {error}")
         if call.topic == HELLO:
-            return self._take_over(answer)
+            return self._take_over(answer, now_s)
         if call.topic == READY:
             self._step("ready")
         return ()
@@ -254,7 +254,7 @@ class SchedulerSession:
                 found.append(Call(HELLO, msg.HelloRequest(self._partial_ok, groups), True))
         return found
 
-    def _take_over(self, job: msg.HelloResponse) -> Effects:
+    def _take_over(self, job: msg.HelloResponse, now_s: float) -> Effects:
         self._step("job")
         try:
             if job.R is None:
@@ -262,7 +262,9 @@ class SchedulerSession:
             resources, free = ResourceSet.parse(job.R), Idset.parse(job.free or "")
             if not self._typed and (unknown := resources.ranks - free - self._acquired()):
                 raise RemoteProtocolError(f"ranks {unknown} are not among the acquired ones")
-            return self.scheduler.hello(job.id, job.priority, job.userid, job.t_submit, resources, free)
+            return self.scheduler.hello(
+                job.id, job.priority, job.userid, job.t_submit, resources, free, now_s=now_s
+            )
         except FluxschedError as fault:
             return self.refuse_job(job.id, fault)
 
@@ -285,11 +287,11 @@ class SchedulerSession:
             jobspec = self._read(job.jobspec)
         except InvalidValue as fault:
             return [Respond(token, msg.AllocResponse(job.id, msg.DENY, note=str(fault)))]
-        return self.scheduler.alloc(job.id, job.priority, job.userid, job.t_submit or 0.0, jobspec)
+        return self.scheduler.alloc(job.id, job.priority, job.userid, job.t_submit or 0.0, jobspec, now_s)
 
     def _free(self, job: Any, token: Any, now_s: float) -> Effects:
         given = ResourceSet(parse_entries(job.R.execution.R_lite).entries)  # its hosts and times do not matter
-        effects = self.scheduler.free(job.id, given, job.final)
+        effects = self.scheduler.free(job.id, given, job.final, now_s)
         return self.outgoing(effects) if effects else effects
 
     def _cancel(self, job: msg.SchedCancelRequest, token: Any, now_s: float) -> Effects:

@@ -9,7 +9,7 @@ policy raises goes up as it is: everything committed so far stands, and was hand
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from fluxsched.core.build import BUILD
@@ -18,6 +18,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.why import Why
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
+from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Raise, Release
 from fluxsched.sched.engine.group import Group
@@ -35,6 +36,9 @@ from fluxsched.sched.shape import Shapes
 
 DEFAULT_GROUP: Final = "default"
 
+PREEMPT_TIMEOUT_S: Final = 5.0
+"""`[exec] preempt-timeout`, where nothing else is known."""
+
 ENDLESS_WARNING = "has no time limit: nothing can be planned behind it, and it starts early only where no job waits"
 
 
@@ -45,6 +49,9 @@ class Scheduler:
     all others, and serves them last. With `notify` false owners are sent no notices.
     `unsatisfiable` says what becomes of accepted jobs that no longer fit, ever (see `set_aside`); `time_text` writes
     times for their owners.
+
+    If a policy asks for accounts, `fair` settles them and `user_name` names users in them. A preempted job has
+    `preempt_timeout_s` until it is killed.
     """
 
     def __init__(
@@ -56,6 +63,9 @@ class Scheduler:
         notify: bool = True,
         unsatisfiable: str = WAIT,
         time_text: TimeText = utc_text,
+        fair: FairSettings | None = None,
+        user_name: Callable[[int], str] = str,
+        preempt_timeout_s: float = PREEMPT_TIMEOUT_S,
     ) -> None:
         if not groups:
             raise InvalidValue(f"a scheduler needs at least one group, such as {DEFAULT_GROUP!r}")
@@ -155,11 +165,16 @@ class Scheduler:
         t_submit_s: float,
         R: ResourceSet,  # noqa: N803
         free: Idset = EMPTY,
+        jobspec: Jobspec | Mapping[str, Any] | None = None,
+        now_s: float = 0.0,
     ) -> list[Effect]:
-        """A job that runs already, with its R and the ranks that it has freed (RFC 27, partial release)."""
+        """A job that runs already, with its R and the ranks that it has freed (RFC 27, partial release).
+
+        It began when its R says; its jobspec says whose account it is charged to, and when it may be preempted.
+        """
         if unknown := free - R.ranks:
             raise RemoteProtocolError(f"hello of job {jobid}: ranks {unknown} are freed, but R does not have them")
-        self._ledger.adopt(jobid, blocks_in(R, free), R.expiration_s)
+        self._ledger.adopt(jobid, blocks_in(R, free), R.expiration_s, R.starttime_s)
         holding = self._ledger.get(jobid)
         for group in self._groups.values():
             if holding is not None:
@@ -168,7 +183,13 @@ class Scheduler:
         return []
 
     def alloc(
-        self, jobid: int, priority: int, userid: int, t_submit_s: float, jobspec: Jobspec | Mapping[str, Any]
+        self,
+        jobid: int,
+        priority: int,
+        userid: int,
+        t_submit_s: float,
+        jobspec: Jobspec | Mapping[str, Any],
+        now_s: float = 0.0,
     ) -> list[Effect]:
         """A job asks for resources; a new one is denied at once if it can never have them (see `set_aside`)."""
         if jobid in self._ledger.holdings or self._waits(jobid):
@@ -178,7 +199,8 @@ class Scheduler:
             group = self._group_of(parsed.queue)
             shape = self._shapes.of(parsed.request)
             why = group.judge(shape)
-            job = _waiting(Waiting, (jobid, priority, userid, t_submit_s, shape, parsed.duration_s))
+            after_s = parsed.sharing.preemptible_after_s
+            job = _waiting(Waiting, (jobid, priority, userid, t_submit_s, shape, parsed.duration_s, None, after_s))
             if why is None:
                 queue = group.add(job, parsed.queue)
                 return [] if parsed.duration_s or not self._notify else self._warn(job, group, queue)
@@ -210,11 +232,11 @@ class Scheduler:
                 group.prioritize(jobid, priority)
         return []
 
-    def free(self, jobid: int, R: ResourceSet, final: bool) -> list[Effect]:  # noqa: N803
+    def free(self, jobid: int, R: ResourceSet, final: bool, now_s: float = 0.0) -> list[Effect]:  # noqa: N803
         """A job frees all of R, which is a part of what it holds; `final` when that is the last of it."""
         return self._freed(jobid, self._ledger.release(jobid, blocks_in(R), final))
 
-    def free_all(self, jobid: int) -> list[Effect]:
+    def free_all(self, jobid: int, now_s: float = 0.0) -> list[Effect]:
         """A job frees all that it holds: a final `free` of its whole R, for callers without an R."""
         return self._freed(jobid, self._ledger.release_all(jobid))
 

@@ -257,7 +257,7 @@ class SchedulingPass:
                 own_s = nextafter(now_s, inf)  # later than now, however short the job is
             end_s = min(own_s, end_s) if end_s else own_s
         reserved = jobid in self.planned or jobid in queue.planned
-        holding = group.ledger.commit(start, self._jobs, group.pool, end_s)
+        holding = group.ledger.commit(start, self._jobs, group.pool, end_s, now_s)
         if holding is None:
             return None
         queue.removed(job, group.running)
@@ -272,4 +272,11 @@ class SchedulingPass:
 
 
 def _seen(holding: Holding) -> Running:
-    return Running(holding.jobid, holding.expiration_s, MappingProxyType(holding.parts))
+    return Running(
+        holding.jobid,
+        holding.expiration_s,
+        MappingProxyType(holding.parts),
+        holding.account,
+        holding.preemptible_after_s,
+        holding.started_s,
+    )

@@ -77,7 +77,7 @@ class PendingJobs:
 
     def add(self, job: Waiting) -> QueueKey:
         """Returns the job's key. Raises LimitExceeded when the queue is full."""
-        jobid, priority, _, t_submit_s, _, _ = job
+        jobid, priority, t_submit_s = job[0], job[1], job[3]  # names of a tuple cost more
         if jobid in self.by_id:
             raise LocalProtocolError(f"job {jobid} is in the queue already")
         if len(self.by_id) >= WAITING_MAX:
@@ -97,7 +97,7 @@ class PendingJobs:
         job = self.by_id.pop(jobid, None)
         if job is None:
             return None
-        _, priority, _, t_submit_s, _, _ = job
+        priority, t_submit_s = job[1], job[3]
         if priority:
             self._offered.remove((-priority, t_submit_s, jobid))
             for order, jobs in self._orders.items():

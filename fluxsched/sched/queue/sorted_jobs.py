@@ -14,6 +14,7 @@ from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from fluxsched.core.jobspec import Request
+from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.shape import Shape
 
 CHUNK = 512
@@ -30,7 +31,10 @@ QueueKey: TypeAlias = tuple[Any, ...]
 
 
 class Waiting(NamedTuple):
-    """One waiting job, as policies see it; times in seconds, `duration_s` 0.0 for no limit."""
+    """One waiting job, as policies see it; times in seconds, `duration_s` 0.0 for no limit.
+
+    `account` is None unless a policy asks for accounts; `preemptible_after_s` is None if the job may not be preempted.
+    """
 
     jobid: int
     priority: int
@@ -38,6 +42,8 @@ class Waiting(NamedTuple):
     t_submit_s: float
     shape: Shape
     duration_s: float
+    account: Account | None = None
+    preemptible_after_s: float | None = None
 
     @property
     def request(self) -> Request:

@@ -107,13 +107,13 @@ class System:
 
     def submit(self, jobid: int, priority: int, userid: int, t_submit_s: float, jobspec: Jobspec) -> None:
         """A job asks for resources, between passes."""
-        effects = self.scheduler.alloc(jobid, priority, userid, t_submit_s, jobspec)
+        effects = self.scheduler.alloc(jobid, priority, userid, t_submit_s, jobspec, self.now_s)
         if effects:
             self.perform(effects)
 
     def free(self, jobid: int) -> None:
         """A job frees all that it holds, between passes."""
-        effects = self.scheduler.free_all(jobid)
+        effects = self.scheduler.free_all(jobid, self.now_s)
         if effects:
             self.perform(self._session.outgoing(effects))
 
