@@ -78,11 +78,15 @@ class StartShells(msgspec.Struct, frozen=True, gc=False):
 
 
 class Kill(msgspec.Struct, frozen=True, gc=False):
-    """Signal the job's processes, after commit and after the job's StartShells; the executor escalates on its own."""
+    """Signal the job's processes, after commit and after the job's StartShells; the executor escalates on its own.
+
+    `preempted`: with the grace time of preempted jobs.
+    """
 
     jobid: int
     signum: int
     why: str
+    preempted: bool = False
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):

@@ -105,13 +105,14 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
         system = policy.table("jobspec").table("defaults").table("system")
         system.fault("queue", f"queue {defaults.queue!r} is not configured; there are: {', '.join(queues) or 'none'}")
     schedulers = read_schedulers(root, groups, queues, directory)
-    kill_timeout_s = _exec(root.table("exec"))
+    kill_timeout_s, preempt_timeout_s = _exec(root.table("exec"))
     allow_guests = _access(root.table("access"))
     root.done()
     raw, lines = document.raw, document.lines
     config = Config(
-        name, resource, queues, schedulers, kill_timeout_s, defaults, limits, allow_guests, raw, lines, unsatisfiable
-    )
+        name, resource, queues, schedulers, kill_timeout_s, defaults, limits, allow_guests, raw, lines, unsatisfiable,
+        preempt_timeout_s,
+    )  # fmt: skip
     return config, document.faults
 
 
@@ -309,10 +310,13 @@ def _merged(own: Limits, general: Limits) -> Limits:
     return Limits(*[general if mine is None else mine for mine, general in chosen])
 
 
-def _exec(table: TomlTable) -> float:
+def _exec(table: TomlTable) -> tuple[float, float]:
+    """The times from SIGTERM to SIGKILL: in general, and for a preempted job."""
     kill_timeout_s = table.duration_s("kill-timeout")
+    preempt_timeout_s = table.duration_s("preempt-timeout")
     table.done()
-    return KILL_TIMEOUT_S if kill_timeout_s is None else kill_timeout_s
+    general_s = KILL_TIMEOUT_S if kill_timeout_s is None else kill_timeout_s
+    return general_s, general_s if preempt_timeout_s is None else preempt_timeout_s
 
 
 def _access(table: TomlTable) -> bool:

@@ -131,6 +131,8 @@ class Config:
     lines: Lines | None = field(default=None, compare=False, repr=False)
     unsatisfiable: str = WAIT
     """What becomes of accepted jobs that their group can no longer hold: one of `UNSATISFIABLE`."""
+    preempt_timeout_s: float = KILL_TIMEOUT_S
+    """From SIGTERM to SIGKILL for a preempted job; as `kill_timeout_s` where the file does not say."""
 
     def where(self, table: str, key: str | int | None = None) -> str:
         """`file:line` of a key in a table named by its dotted path, for error texts."""

@@ -57,8 +57,10 @@ class Executor(Protocol):
         """Begin; FluxschedError when it cannot even be tried."""
         ...
 
-    def kill(self, jobid: int, signum: int) -> None:
-        """Signal all tasks of the job; a terminating signal is followed by SIGKILL after the grace time."""
+    def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
+        """Signal all tasks of the job; a terminating signal is followed by SIGKILL after `grace_s` (None: as
+        configured for all jobs). Of several grace times the one that is over first counts.
+        """
         ...
 
     def close(self) -> None:

@@ -6,16 +6,17 @@ Law: the tasks are reaped once, the first one last, since its process id is the 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from fluxsched.runtime.exec.tasks.gate import Gate
 from fluxsched.runtime.exec.tasks.input import JobInput
 from fluxsched.runtime.exec.tasks.pmi import JobPmi
 from fluxsched.runtime.exec.tasks.temporary_directory import remove
 from fluxsched.runtime.exec.usage.meter import Meter
-from fluxsched.runtime.loop.turns import Timer
+from fluxsched.runtime.loop.turns import Timer, Turns
 from fluxsched.runtime.system.exit_watch import ExitWatch
 
 LOOK_S = 0.005
@@ -29,6 +30,7 @@ class JobProcesses:
         "ended",
         "gate",
         "grace",
+        "grace_ends_s",
         "input",
         "jobid",
         "limit_bytes",
@@ -67,6 +69,7 @@ class JobProcesses:
         self.watched = 0
         self.watch: ExitWatch | None = None
         self.grace: Timer | None = None
+        self.grace_ends_s = math.inf
         self.input: JobInput | None = None
         self.open = False
         self.ended = False
@@ -87,6 +90,14 @@ class JobProcesses:
             # a process that is gone or not ours to signal is no error: the check for survivors decides
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.gate.pgid, signum)
+
+    def kill_after(self, turns: Turns, delay_s: float, kill: Callable[[], None]) -> None:
+        """Have the job killed when this time has passed, unless it is to be killed sooner."""
+        ends_s = turns.clock.monotonic_s() + delay_s
+        if ends_s < self.grace_ends_s:
+            if self.grace is not None:
+                self.grace.cancel()
+            self.grace, self.grace_ends_s = turns.after(delay_s, kill), ends_s
 
     def settle(self) -> None:
         """Stop watching, timing and sending."""

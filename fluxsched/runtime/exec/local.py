@@ -238,7 +238,7 @@ class LocalExecutor:
 
     # -- kill ---------------------------------------------------------------------------------------------------
 
-    def kill(self, jobid: int, signum: int) -> None:
+    def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
         """Signal the process group of the job; one that is asked to end and does not is killed after the grace time."""
         run = self._runs.get(jobid)
         if run is None or run.ended:
@@ -248,8 +248,9 @@ class LocalExecutor:
         run.signal(signum)
         if run.todo is not None and (signum in ENDING or signum == signal.SIGKILL):
             run.todo = iter(())
-        if signum in ENDING and run.grace is None:
-            run.grace = self._turns.after(self._kill_timeout_s, lambda: self.kill(jobid, signal.SIGKILL))
+        if signum in ENDING:
+            delay_s = self._kill_timeout_s if grace_s is None else grace_s
+            run.kill_after(self._turns, delay_s, lambda: self.kill(jobid, signal.SIGKILL))
 
     def _exceeded(self, jobid: int, note: str) -> None:
         """A job uses more memory than it asked for: it ends now, since others have been promised the rest."""

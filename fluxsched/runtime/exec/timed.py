@@ -30,7 +30,7 @@ class TimedExecutor:
         self._timers[jobid] = self._turns.after(duration_s, partial(self._end, jobid, 0))
         self._reports.started(jobid)
 
-    def kill(self, jobid: int, signum: int) -> None:
+    def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
         """A terminating signal ends the job at once, as it would end a process."""
         if signum not in HARMLESS and jobid in self._timers:
             self._timers[jobid].cancel()

@@ -216,7 +216,7 @@ class Instance:
         self._local = local = LocalExecutor(self.turns, reports, config.kill_timeout_s)
         local.opened, self.inputs.input_of = self.inputs.opened, local.input_of
         effects.executors = {"local": local, "test": TimedExecutor(self.turns, reports)}
-        effects.scratch = self._scratch
+        effects.scratch, effects.preempt_timeout_s = self._scratch, config.preempt_timeout_s
         given = environment_of(self.uri, self.settings.parent)
         effects.environment = given | {TEMPORARY_VARIABLE: temporary_directory()}
         self._take_up(self.settings.sources)

@@ -162,7 +162,7 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
             "[resorce]\n",
             "site.toml:1: unknown key 'resorce'; known keys: access, exec, policy, queues, resource, scheduler",
         ),
-        ("\n[exec]\nimp = 1", "site.toml:3: [exec] unknown key 'imp'; known keys: kill-timeout"),
+        ("\n[exec]\nimp = 1", "site.toml:3: [exec] unknown key 'imp'; known keys: kill-timeout, preempt-timeout"),
         ("a = 1\nb = [1,\n", "site.toml:3: not TOML: "),
         ("[resource\n", "site.toml:1: not TOML: "),
         ('[exec]\nkill-timeout = "1s"\nkill-timeout = "2s"', "site.toml:3: not TOML: Cannot overwrite a value"),

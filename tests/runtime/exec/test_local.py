@@ -252,6 +252,20 @@ async def test_a_task_that_ignores_sigterm_is_killed_after_the_grace(shop: Shop)
     assert shop.turns.clock.monotonic_s() - begun_s >= GRACE_S
 
 
+@pytest.mark.parametrize("graces_s", [(GRACE_S, 600.0), (600.0, GRACE_S), (600.0, None), (600.0, 0.0)])
+async def test_of_several_grace_times_the_one_that_is_over_first_counts(
+    shop: Shop, graces_s: tuple[float, float | None]
+) -> None:
+    shop.start("trap '' TERM; echo ready; while :; do sleep 0.01; done")
+    await shop.until(lambda: bool(shop.said) and bool(shop.text()))
+    begun_s = shop.turns.clock.monotonic_s()
+    for grace_s in graces_s:
+        shop.executor.kill(1, signal.SIGTERM, grace_s)
+    assert await shop.finished() == signal.SIGKILL
+    soonest_s = min(GRACE_S if grace_s is None else grace_s for grace_s in graces_s)
+    assert shop.turns.clock.monotonic_s() - begun_s >= soonest_s
+
+
 async def test_other_signals_are_only_passed_on(shop: Shop) -> None:
     shop.start("trap 'echo usr' USR1; echo ready; while :; do sleep 0.01; done")
     await shop.until(lambda: bool(shop.said) and bool(shop.text()))

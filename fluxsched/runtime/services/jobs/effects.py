@@ -50,6 +50,8 @@ class JobEffects:
         self.held: Callable[[int, Idset], None] = lambda jobid, ranks: None
         self.unheld: Callable[[int, Idset], None] = lambda jobid, ranks: None
         self.executors: dict[str, Executor] = {}
+        self.preempt_timeout_s: float | None = None
+        """From SIGTERM to SIGKILL for a preempted job (seconds); None: as for all others."""
         self.environment: dict[str, str] = {}
         self.cores: list[Idset] | None = None
         self.updates: dict[int, list[RpcRequest]] = {}
@@ -186,12 +188,13 @@ class JobEffects:
 
     def _kill(self, one: effect.Kill) -> None:
         """After its start has been stored, or a job could be signaled before it runs; on a full disk limits hold."""
-        self._store.when_settled(lambda: self._signal(one.jobid, one.signum))
+        grace_s = self.preempt_timeout_s if one.preempted else None
+        self._store.when_settled(lambda: self._signal(one.jobid, one.signum, grace_s))
 
-    def _signal(self, jobid: int, signum: int) -> None:
+    def _signal(self, jobid: int, signum: int, grace_s: float | None) -> None:
         executor = self._running.get(jobid)
         if executor is not None:
-            executor.kill(jobid, signum)
+            executor.kill(jobid, signum, grace_s)
 
     def _update_done(self, one: effect.UpdateDone) -> None:
         for request in self.updates.pop(one.jobid, ()):
