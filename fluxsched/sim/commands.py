@@ -22,7 +22,7 @@ from fluxsched.sim.traces.files import read_trace, write_trace
 from fluxsched.sim.traces.json_lines import print_lines
 from fluxsched.sim.traces.lublin import USERS, generate
 from fluxsched.sim.traces.swf import print_swf
-from fluxsched.sim.traces.trace import Trace, machine_of
+from fluxsched.sim.traces.trace import Trace, machine_of, with_banks
 
 LABEL_CHARS_MAX = 40
 """A label is the head of a column."""
@@ -34,6 +34,7 @@ Bar = Callable[[str], Progress]
 @dataclass(frozen=True, slots=True)
 class StudyOptions:
     """One command line. `by` is `user` or `queue` for a table of these; `labels` are one a policy, in their order.
+    `bank` (one of BANKS) is what of a job stands for a bank that the trace does not name.
 
     Raises InvalidValue for options without a meaning: policies that do not exist or are given twice, labels that are
     not unique, and two machines.
@@ -55,6 +56,7 @@ class StudyOptions:
     feedback: bool = False
     by: str | None = None
     labels: tuple[str, ...] = ()
+    bank: str | None = None
 
     def __post_init__(self) -> None:
         _check_labels(self.labels, max(1, len(self.policies)))
@@ -86,12 +88,17 @@ class Study:
 def simulate(options: StudyOptions, stopwatch: Callable[[], float], bar: Bar | None = None) -> Study:
     """Every policy on the trace, then the files that were asked for. Raises InvalidValue before anything is written."""
     _check_written(options.jobs_out, options.plot)
-    trace = read_trace(options.trace)
+    trace = _read(options)
     results = [
         _simulated(trace, policy, label, options, stopwatch, bar)
         for policy, label in zip_longest(options.policies or (DEFAULT_POLICY,), options.labels)
     ]
     return _written(Study(trace, results, options.by), options)
+
+
+def _read(options: StudyOptions) -> Trace:
+    trace = read_trace(options.trace)
+    return trace if options.bank is None else with_banks(trace, options.bank)
 
 
 def _simulated(
@@ -130,7 +137,7 @@ def replay_live(
     }  # fmt: skip
     if words := [name for name, value in given.items() if value]:
         raise InvalidValue(f"{', '.join(words)}: not with --speed: the running instance determines it")
-    trace = read_trace(options.trace)
+    trace = _read(options)
     result = replay(instance, trace, speed, clock, None if bar is None else bar("live"))
     result.label = options.labels[0] if options.labels else None
     return _written(Study(trace, [result], options.by), options)
@@ -146,10 +153,11 @@ def make_workload(
     procs: int | None = None,
     nodes: int | None = None,
     cores: int | None = None,
+    banks: int | None = None,
     swf: bool = False,
 ) -> Iterator[str]:
     """A made-up trace into a file, or, without one, its lines (JSON lines, or SWF)."""
-    trace = generate(jobs, procs, seed, load=load, users=users, nodes=nodes, cores=cores)
+    trace = generate(jobs, procs, seed, load=load, users=users, nodes=nodes, cores=cores, banks=banks)
     if path is None:
         return print_swf(trace) if swf else print_lines(trace)
     write_trace(trace, path)

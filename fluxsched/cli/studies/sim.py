@@ -57,6 +57,8 @@ def sim() -> None:
 @click.option("--R", "r_path", metavar="F", type=_IN, help="Take the resources from an R file (RFC 20).")
 @click.option("--config", metavar="F", type=_IN, help="Groups, queues and limits of an instance's configuration.")
 @click.option("--site", metavar="F", type=_IN, help="Drains, outages, moves and maintenance, at given times.")
+@click.option("--bank", type=click.Choice(["user", "group", "queue"]),
+              help="What of a job is its bank, where the trace names none. [default: one bank for all]")  # fmt: skip
 @click.option("--until", "until_s", metavar="T", type=FSD, help="Stop after this virtual time (FSD: 90d).")
 @click.option("--jobs-out", metavar="F.csv", type=_OUT, help="Write the table of jobs for all policies.")
 @click.option("--plot", metavar="F", type=_OUT, help="Write plots to F.png, F.svg or F.html (needs fluxsched[plots]).")
@@ -105,6 +107,7 @@ def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> N
 )
 @click.option("--load", metavar="L", type=float, help="Demand as a fraction of the machine: 0.8. [default: any]")
 @click.option("--users", metavar="N", type=_COUNT, default=50, show_default=True, help="Number of users.")
+@click.option("--banks", metavar="N", type=_COUNT, help="Deal the users out to N banks. [default: none]")
 @click.option(
     "--swf", is_flag=True, help="Print SWF; with -o the name determines the format (.swf, .swf.gz, else JSON lines)."
 )

@@ -9,28 +9,31 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import with_path
+from fluxsched.core.sharing import parse_sharing
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.jobs.queue.queues import QueueConfig, Queues
 from fluxsched.sim.traces.trace import Ask, TraceJob
+
+JobspecKey: TypeAlias = tuple[Ask, float | None, int | str | None, str | None, float | None, int]
 
 COMMAND: Final = ("simulated",)
 
 
 class TraceJobspecs:
-    """Jobspecs by what decides them: needs, limit and queue."""
+    """Jobspecs by what decides them: needs, limit, queue, and how they share the machine."""
 
     def __init__(self, queues: Mapping[str | None, QueueConfig], default_queue: str | None) -> None:
         self._queues = Queues(queues, default_queue) if queues else None
         self._asked: dict[Ask, Jobspec] = {}
-        self._made: dict[tuple[Ask, float | None, int | str | None], Jobspec | str] = {}
+        self._made: dict[JobspecKey, Jobspec | str] = {}
 
     def of(self, job: TraceJob) -> Jobspec | str:
         """The jobspec, or why an instance would not take the job."""
-        key = (job.ask, job.limit_s, job.queue)
+        key = (job.ask, job.limit_s, job.queue, job.bank, job.preemptible_after_s, job.requeue)
         known = self._made.get(key)
         if known is None:
             known = self._made[key] = self._make_or_refuse(job)
@@ -48,12 +51,26 @@ class TraceJobspecs:
             base = self._asked[job.ask] = _jobspec(job.ask)
         if job.limit_s:
             base = replace(base, duration_s=job.limit_s, raw=with_system(base, "duration", job.limit_s))
+        base = _sharing(base, job)
         if self._queues is None:
             return base
         name = None if job.queue is None else str(job.queue)
         if name is not None and name in self._queues.names():
             base = replace(base, queue=name, raw=with_system(base, "queue", name))
         return self._queues.for_submit(base.queue).admit(base)
+
+
+def _sharing(base: Jobspec, job: TraceJob) -> Jobspec:
+    """With what the trace says of how the job shares the machine; it is not repeated in a whole jobspec."""
+    said = {
+        "bank": job.bank, "preemptible-after": job.preemptible_after_s, "fluxsched.requeue": job.requeue or None,
+    }  # fmt: skip
+    for key, value in said.items():
+        if value is not None:
+            base = replace(base, raw=with_system(base, key, value))
+    if any(value is not None for value in said.values()):
+        base = replace(base, sharing=parse_sharing(base.raw["attributes"]["system"]))
+    return base
 
 
 def _jobspec(ask: Ask) -> Jobspec:

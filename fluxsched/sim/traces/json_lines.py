@@ -28,10 +28,10 @@ CONSTRAINT_CHARS = 80
 
 KEYS = (
     "job", "submit", "run", "duration", "nslots", "cores", "gpus", "nodes", "exclusive", "constraint", "jobspec",
-    "user", "queue", "group", "wait", "urgency", "preceding", "think",
+    "user", "queue", "group", "wait", "urgency", "preceding", "think", "bank", "preemptible-after", "requeue",
 )  # fmt: skip
 
-_COUNTS = {"nslots": 1, "cores": 1, "gpus": 0, "urgency": 16}
+_COUNTS = {"nslots": 1, "cores": 1, "gpus": 0, "urgency": 16, "requeue": 0}
 _NEEDS = ("nslots", "cores", "gpus", "nodes", "exclusive", "constraint")
 
 
@@ -78,11 +78,12 @@ def parse_job(obj: dict[str, Any], number: int) -> TraceJob | None:
         bool(obj.get("exclusive")), _text_of(obj, "constraint"), _text_of(obj, "jobspec"),
     )  # fmt: skip
     run_s, limit_s = _number(obj, "run") or 0.0, _number(obj, "duration")
-    name = _name(obj, "job")
+    name, bank = _name(obj, "job"), _name(obj, "bank")
     job = TraceJob(
         number if name is None else name, _number(obj, "submit") or 0.0, run_s, limit_s or None, ask,
         _name(obj, "user"), _name(obj, "queue"), _name(obj, "group"), _number(obj, "wait"), counts["urgency"],
-        _name(obj, "preceding"), _number(obj, "think"),
+        _name(obj, "preceding"), _number(obj, "think"), None if bank is None else str(bank),
+        _number(obj, "preemptible-after"), counts["requeue"],
     )  # fmt: skip
     check_job(job)
     if ask.constraint is not None:
@@ -101,11 +102,13 @@ def print_lines(trace: Trace) -> Iterator[str]:
         row = {
             "job": job.job, "submit": job.submit_s, "run": job.run_s, "duration": job.limit_s, "user": job.user,
             "queue": job.queue, "group": job.group, "wait": job.wait_s, "preceding": job.preceding,
-            "think": job.think_s,
+            "think": job.think_s, "bank": job.bank, "preemptible-after": job.preemptible_after_s,
             "constraint": None if ask.constraint is None else json.loads(ask.constraint),
             "jobspec": None if ask.jobspec is None else json.loads(ask.jobspec),
         }  # fmt: skip
-        counts = {"nslots": ask.nslots, "cores": ask.cores, "gpus": ask.gpus, "urgency": job.urgency}
+        counts = {
+            "nslots": ask.nslots, "cores": ask.cores, "gpus": ask.gpus, "urgency": job.urgency, "requeue": job.requeue
+        }  # fmt: skip
         row |= {key: value for key, value in counts.items() if value != _COUNTS[key]}
         row |= {"nodes": ask.nodes, "exclusive": ask.exclusive or None}
         yield json.dumps({key: value for key, value in row.items() if value is not None})

@@ -59,16 +59,20 @@ def generate(
     users: int = USERS,
     nodes: int | None = None,
     cores: int | None = None,
+    banks: int | None = None,
 ) -> Trace:
     """A trace of so many jobs for a machine of `procs` one-core targets (PROCS), or of `nodes` with `cores` each (1).
 
-    `load` is the demand as a fraction of the machine: arrivals are then stretched or compressed evenly.
+    `load` is the demand as a fraction of the machine: arrivals are then stretched or compressed evenly. The users are
+    dealt out to so many `banks`, if given, the busiest to the first; a bank is the group of its users as well.
     Raises InvalidValue for counts below 1, for two machines, and for a load that is not positive.
     """
     machine = machine_of(procs, nodes, cores) or Machine(PROCS)
     total = machine.targets * machine.cores
     check_count("jobs", jobs)
     check_count("users", users)
+    if banks is not None:
+        check_count("banks", banks)
     if load is not None and not 0 < load < inf:
         raise InvalidValue(
             f"load {load:g} is not a number above 0: give the demand as a fraction of the machine, such as 0.8"
@@ -89,7 +93,15 @@ def generate(
         )
         for at, (submit_s, size, run_s) in enumerate(rows, 1)
     ]  # fmt: skip
+    if banks is not None:
+        made = [_in_bank(job, banks) for job in made]
     return Trace(f"lublin-{jobs}x{total}-seed{seed}", made, {"Note": f"Lublin-Feitelson model, seed {seed}"}, machine)
+
+
+def _in_bank(job: TraceJob, banks: int) -> TraceJob:
+    assert isinstance(job.user, int)
+    number = (job.user - 1) % banks + 1
+    return job._replace(group=number, bank=f"bank{number}")
 
 
 def _stretch(rows: list[tuple[float, int, int]], procs: int, load: float) -> float:

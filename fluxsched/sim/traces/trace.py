@@ -7,11 +7,12 @@ first ones are kept with the reason, so that an incomplete trace is not taken fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from reprlib import repr as shortened
 from typing import NamedTuple
 
+from fluxsched.core.sharing import REQUEUE_MAX, check_name
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 JOBS_MAX = 20_000_000
@@ -22,6 +23,9 @@ TIME_MAX_S = 1e12
 
 URGENCY_MAX = 31
 """RFC 14's largest urgency."""
+
+BANKS = ("user", "group", "queue")
+"""What of a job may stand for the bank that its trace does not name."""
 
 FAULTS_KEPT_MAX = 100
 """Lines that were not used, kept with their reason; the rest are counted."""
@@ -54,7 +58,9 @@ class TraceJob(NamedTuple):
     """One job. Times are seconds since the trace began; `run_s` is how long it would run, `limit_s` what it asked for.
 
     `job` is its name in the trace, `wait_s` how long it waited where the trace was recorded. With feedback it is
-    submitted `think_s` after the end of the job named `preceding`.
+    submitted `think_s` after the end of the job named `preceding`. Without a `bank` it is charged to the default one;
+    it may be preempted once it has run for `preemptible_after_s` (None: never), and is then submitted again, `requeue`
+    times at most.
     """
 
     job: int | str
@@ -69,6 +75,9 @@ class TraceJob(NamedTuple):
     urgency: int = 16
     preceding: int | str | None = None
     think_s: float | None = None
+    bank: str | None = None
+    preemptible_after_s: float | None = None
+    requeue: int = 0
 
 
 class UnusedLine(NamedTuple):
@@ -189,9 +198,9 @@ def in_order(jobs: list[TraceJob]) -> list[TraceJob]:
 
 def check_job(job: TraceJob) -> None:
     """Raises InvalidValue, naming the job, for times that are negative or too long, for a job that needs nothing, and
-    for an urgency that is none."""
+    for an urgency, a bank or a number of times that is none."""
     for what, value in (("submit", job.submit_s), ("run", job.run_s), ("limit", job.limit_s),
-                        ("think", job.think_s)):  # fmt: skip
+                        ("think", job.think_s), ("preemptible-after", job.preemptible_after_s)):  # fmt: skip
         if value is not None and not 0 <= value <= TIME_MAX_S:
             most = f"{TIME_MAX_S:,.0f}"
             raise InvalidValue(f"job {job.job}: {what} time {value} is not a number of seconds of 0 or more, to {most}")
@@ -200,6 +209,23 @@ def check_job(job: TraceJob) -> None:
     if not 0 <= job.urgency <= URGENCY_MAX:
         allowed = f"0 (held) to {URGENCY_MAX} (expedited)"
         raise InvalidValue(f"job {job.job}: urgency {job.urgency} is not {allowed}: leave it out for 16")
+    if job.bank is not None:
+        check_name(job.bank, f"job {job.job}: bank")
+    if not 0 <= job.requeue <= REQUEUE_MAX:
+        raise InvalidValue(f"job {job.job}: requeue {job.requeue} is not a number within 0-{REQUEUE_MAX}")
+
+
+def with_banks(trace: Trace, by: str) -> Trace:
+    """The trace with the `user`, `group` or `queue` (one of BANKS) of each job as its bank, where it names none itself.
+
+    Jobs whose name is unknown stay without one. Raises InvalidValue for a name that cannot be a bank's.
+    """
+    if by not in BANKS:
+        raise InvalidValue(f"bank {by!r} is not one of {', '.join(BANKS)}")
+    names = {getattr(job, by) for job in trace.jobs}
+    banks = {name: None if name is None else check_name(str(name), f"{by} as bank") for name in names}
+    jobs = [job if job.bank is not None else job._replace(bank=banks[getattr(job, by)]) for job in trace.jobs]
+    return replace(trace, jobs=jobs)
 
 
 def followers(jobs: Sequence[TraceJob]) -> dict[int, list[int]]:

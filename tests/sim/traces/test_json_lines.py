@@ -26,7 +26,7 @@ def test_a_header_and_jobs() -> None:
         "",
         {**JOB, "job": "a", "duration": 60, "nslots": 2, "cores": 3, "gpus": 1, "nodes": 2, "exclusive": True,
          "user": "ann", "queue": "q", "constraint": {"properties": ["ssd"]}, "urgency": 20,
-         "preceding": 4, "think": 2.5},
+         "preceding": 4, "think": 2.5, "bank": "physics", "preemptible-after": 30, "requeue": 2},
         {**JOB, "submit": 1},
     )  # fmt: skip
     assert trace.machine == Machine(4, 2, 1)
@@ -35,7 +35,7 @@ def test_a_header_and_jobs() -> None:
         TraceJob(4, 1.0, 10.5, None, Ask()),
         TraceJob(
             "a", 5.0, 10.5, 60.0, Ask(2, 3, 1, 2, True, '{"properties": ["ssd"]}'), "ann", "q", urgency=20, preceding=4,
-            think_s=2.5,
+            think_s=2.5, bank="physics", preemptible_after_s=30.0, requeue=2,
         ),
     ]  # fmt: skip
 
@@ -57,6 +57,15 @@ def test_a_jobspec_says_it_all() -> None:
         ({**JOB, "cores": "2"}, "cores is '2', not a count"),
         ({**JOB, "cores": True}, "cores is 'True', not a count"),
         ({**JOB, "run": "x"}, "run is 'x', not a number of seconds"),
+        ({**JOB, "preemptible-after": "1h"}, "preemptible-after is '1h', not a number of seconds"),
+        ({**JOB, "preemptible-after": -1}, "job 2: preemptible-after time -1.0"),
+        ('{"submit": 0, "run": 1, "preemptible-after": NaN}', "job 2: preemptible-after time nan"),
+        ({**JOB, "requeue": 101}, "job 2: requeue 101 is not a number within 0-100"),
+        ({**JOB, "requeue": -1}, "requeue is '-1', not a count"),
+        ({**JOB, "bank": "a\nb"}, "job 2: bank: "),
+        ({**JOB, "bank": "\x1b[31m"}, "job 2: bank: "),
+        ({**JOB, "bank": "x" * 256}, "job 2: bank has 256 characters, the limit is 255"),
+        ({**JOB, "bank": ["a"]}, "bank is \"['a']\", neither a number nor a text"),
         ({**JOB, "run": -1}, "job 2: run time -1.0"),
         ({**JOB, "user": 1.5}, "user is '1.5', neither"),
         ({**JOB, "constraint": "ssd"}, "constraint is not an object"),
@@ -99,7 +108,8 @@ names = st.none() | st.integers(0, 9) | st.text(max_size=5)
 rows = st.builds(
     TraceJob, st.integers(0, 9) | st.text(max_size=5), st.floats(0, 1e9), st.floats(0, 1e9),
     st.none() | st.floats(0.1, 1e9), asks, names, names, names, st.none() | st.floats(0, 1e9), st.integers(0, 31),
-    names, st.none() | st.floats(0, 1e9),
+    names, st.none() | st.floats(0, 1e9), st.none() | st.text("abc/-", min_size=1), st.none() | st.floats(0, 1e9),
+    st.integers(0, 100),
 )  # fmt: skip
 
 
@@ -116,7 +126,7 @@ def test_jobs_that_are_made_are_checked_too() -> None:
         Trace.of([TraceJob(7, 0.0, 1.0, 1.0, Ask(), urgency=99)])
 
 
-@pytest.mark.parametrize("key", ["submit", "run", "duration", "think"])
+@pytest.mark.parametrize("key", ["submit", "run", "duration", "think", "preemptible-after"])
 def test_a_time_has_a_limit(key: str) -> None:
     trace = read({**JOB, key: TIME_MAX_S}, {**JOB, key: 1e300})
     assert (len(trace.jobs), trace.bad) == (1, 1)

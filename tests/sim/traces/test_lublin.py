@@ -61,6 +61,14 @@ def test_nodes_of_cores() -> None:
     assert {job.ask.nslots for job in generate(jobs=20, procs=1, seed=1).jobs} == {1}
 
 
+def test_users_are_dealt_out_to_banks() -> None:
+    plain, dealt = generate(jobs=200, seed=2, users=7), generate(jobs=200, seed=2, users=7, banks=3)
+    assert [job._replace(group=None, bank=None) for job in dealt.jobs] == plain.jobs
+    assert {(job.user, job.group, job.bank) for job in dealt.jobs} == {
+        (user, (user - 1) % 3 + 1, f"bank{(user - 1) % 3 + 1}") for user in range(1, 8)
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -68,6 +76,7 @@ def test_nodes_of_cores() -> None:
         ({"procs": 0}, "procs 0 is not a count of at least 1"),
         ({"nodes": 1, "cores": 0}, "cores 0 is not a count of at least 1"),
         ({"users": 0}, "users 0 is not a count of at least 1"),
+        ({"banks": 0}, "banks 0 is not a count of at least 1"),
         ({"load": 0}, "load 0 is not a number above 0: give the demand as a fraction of the machine, such as 0.8"),
         ({"load": float("inf")}, "load inf is not"),
         ({"load": float("nan")}, "load nan is not"),

@@ -13,6 +13,7 @@ from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sim import Ask, Machine, Trace, TraceJob, read_trace, write_trace
 from fluxsched.sim.traces import trace as limits
 from fluxsched.sim.traces.swf import COLUMNS, parse_line, print_swf, read_swf
+from fluxsched.sim.traces.trace import with_banks
 
 HEAD = ["; Version: 2.2", ";  MaxProcs: 16", "; Note: first", "; Note: second", ";", "; no key here"]
 WHOLE = "7 10 5 60 4 -1 -1 8 120 -1 1 3 2 -1 1 -1 -1 -1"
@@ -156,13 +157,28 @@ def test_files_that_are_no_traces(tmp_path: Path) -> None:
         read_trace(tmp_path / "cut.gz")
 
 
+@pytest.mark.parametrize(("by", "bank"), [("user", "4"), ("group", "5"), ("queue", None)])
+def test_a_field_that_stands_for_the_bank(by: str, bank: str | None) -> None:
+    job = TraceJob(1, 0.0, 1.0, 1.0, Ask(), user=4, group=5)
+    trace = with_banks(Trace.of([job, job._replace(job=2, bank="mine")]), by)
+    assert [each.bank for each in trace.jobs] == [bank, "mine"]
+
+
+def test_a_field_that_cannot_stand_for_the_bank() -> None:
+    trace = Trace.of([TraceJob(1, 0.0, 1.0, 1.0, Ask(), user="a\nb")])
+    with pytest.raises(InvalidValue, match="user as bank: "):
+        with_banks(trace, "user")
+    with pytest.raises(InvalidValue, match="bank 'job' is not one of user, group, queue"):
+        with_banks(trace, "job")
+
+
 numbers = st.integers(0, 10**9) | st.floats(0, 1e9)
 jobs = st.lists(
     st.builds(
         TraceJob, st.integers(0, 10**6), numbers.map(float), numbers.map(float),
         st.none() | st.floats(1, 1e9), st.integers(1, 10**6).map(Ask), st.none() | st.integers(0, 99),
         st.none() | st.integers(0, 99), st.none() | st.integers(0, 99), st.none() | numbers.map(float), st.just(16),
-        st.none() | st.integers(0, 99), st.none() | numbers.map(float),
+        st.none() | st.integers(0, 99), st.none() | numbers.map(float), st.none(), st.none(), st.just(0),
     ),
     max_size=5,
 )  # fmt: skip
