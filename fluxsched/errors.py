@@ -8,6 +8,7 @@ Two kinds of fault are distinguished: what a peer or a person did wrong (`Invali
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 
 
 class FluxschedError(Exception):
@@ -27,6 +28,14 @@ class InvalidValue(FluxschedError, ValueError):
 
 class LimitExceeded(InvalidValue):
     """A value within its grammar but above one of our named limits."""
+
+
+class InvalidParts(InvalidValue):
+    """A value of several parts, some of which are wrong: `faults` has the path of keys to each, and what is wrong."""
+
+    def __init__(self, message: str, faults: Sequence[tuple[tuple[str, ...], str]]) -> None:
+        super().__init__(message)
+        self.faults = tuple(faults)
 
 
 class Refused(FluxschedError):

@@ -52,14 +52,15 @@ def parse_sharing(system: Mapping[str, Any]) -> Sharing:
     return Sharing(bank, after_s, requeue, job_set)
 
 
-def check_name(name: str | None, path: str) -> str | None:
+def check_name(name: str | None, path: str = "") -> str | None:
     """The name of a bank, user or job set, which people see in tables. Raises InvalidValue or LimitExceeded."""
     if name is None:
         return None
+    at = f"{path}: " if path else ""
     if len(name) > NAME_CHARS_MAX:
-        raise LimitExceeded(f"{path} has {len(name)} characters, the limit is {NAME_CHARS_MAX}: choose a shorter name")
+        raise LimitExceeded(f"{at}{len(name)} characters, the limit is {NAME_CHARS_MAX}: choose a shorter name")
     if not name or not name.isprintable():
-        raise InvalidValue(f"{path}: {shown(name)} is not a name: it needs printable characters, at least one")
+        raise InvalidValue(f"{at}{shown(name)} is not a name: it needs printable characters, at least one")
     return name
 
 

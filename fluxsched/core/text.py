@@ -7,9 +7,12 @@ writing or cannot be encoded; a text without such characters comes back as it is
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 UNPRINTABLE: Final = re.compile(r"[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+NAMES_TOLD: Final = 20
+"""More names than this are not read."""
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
@@ -32,6 +35,13 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Like `printable`, but its lines stay lines."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Names for an error text, safe to print: the first NAMES_TOLD, and how many more there are."""
+    told = ", ".join(map(printable, names[:NAMES_TOLD]))
+    more = len(names) - NAMES_TOLD
+    return f"{told} and {more} more" if more > 0 else told or "none"
 
 
 def kind_of(value: object) -> str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
+
+from fluxsched.core.text import UNPRINTABLE
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -22,14 +24,14 @@ def toml_text(table: Mapping[str, Any]) -> str:
 def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
     plain = [f"{key_text(key)} = {inline(value)}" for key, value in table.items() if not _is_header(value)]
     if path and (plain or not table):
-        yield f"\n[{'.'.join(map(key_text, path))}]"
+        yield f"\n[{path_text(path)}]"
     yield from plain
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _lines(value, (*path, key))
         elif _is_header(value):
             for entry in value:
-                yield f"\n[[{'.'.join(map(key_text, (*path, key)))}]]"
+                yield f"\n[[{path_text((*path, key))}]]"
                 yield from (f"{key_text(name)} = {inline(one)}" for name, one in entry.items())
 
 
@@ -39,13 +41,19 @@ def _is_header(value: object) -> bool:
     )
 
 
+def path_text(keys: Iterable[str]) -> str:
+    """A path of keys as TOML writes it: `fair.banks.optics`."""
+    return ".".join(map(key_text, keys))
+
+
 def key_text(key: str) -> str:
     """A key as it stands in a table or between the dots of a path."""
     return key if _BARE.fullmatch(key) else _text(key)
 
 
 def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    quoted = json.dumps(text, ensure_ascii=False)
+    return UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)  # what json leaves as it is
 
 
 def inline(value: object) -> str:

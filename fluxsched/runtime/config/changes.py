@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from fluxsched.core.tomltext import key_text
+from fluxsched.core.tomltext import path_text
 
 Keys: TypeAlias = tuple[str, ...]
 
@@ -22,6 +22,7 @@ LIVE: tuple[Keys, ...] = (
     ("policy", "limits"),
     ("policy", "jobspec"),
     ("queues",),
+    ("fair",),
 )
 """What a reload applies, with all below it."""
 
@@ -39,12 +40,12 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[KeyChange]:
     """Every key that is different, in the order of the new configuration, then what is gone; a whole table once."""
     before, after = dict(_flat(old)), dict(_flat(new))
     found = [
-        KeyChange(dotted(keys), before.get(keys), value, _is_live(keys))
+        KeyChange(path_text(keys), before.get(keys), value, _is_live(keys))
         for keys, value in after.items()
         if before.get(keys) != value and not (_is_filled(keys, before) and _is_filled(keys, after))
     ]
     gone = dict.fromkeys(_gone(keys, after) for keys in before if not _is_filled(keys, after) and keys not in after)
-    return found + [KeyChange(dotted(keys), _at(old, keys), None, _is_live(keys)) for keys in gone]
+    return found + [KeyChange(path_text(keys), _at(old, keys), None, _is_live(keys)) for keys in gone]
 
 
 def in_force(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,11 +60,6 @@ def in_force(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
                     at = at.setdefault(table, {})
                 at[last] = value
     return merged
-
-
-def dotted(keys: Keys) -> str:
-    """A path of keys as TOML writes it."""
-    return ".".join(map(key_text, keys))
 
 
 def _flat(table: Mapping[str, Any], at: Keys = ()) -> Iterator[tuple[Keys, Any]]:

@@ -1,8 +1,8 @@
 """Reading an instance's configuration: TOML into checked values, every fault with file, line and key.
 
 The tables: `[resource]` (with `[[resource.config]]` and `[resource.groups]`), `[queues.NAME]` and `[policy]` in the
-form of RFC 33 with our `group`, `[[scheduler]]`, `[exec]`, `[access]`. Law: a key that we do not act upon is refused,
-since a limit or an access rule that is silently ignored is worse than none.
+form of RFC 33 with our `group`, `[[scheduler]]`, `[fair]`, `[exec]`, `[access]`. Law: a key that we do not act upon is
+refused, since a limit or an access rule that is silently ignored is worse than none.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
+from fluxsched.core.jsontext import shown
 from fluxsched.core.rfields import LOCAL_PREFIX, check_property
-from fluxsched.errors import InvalidValue
+from fluxsched.core.sharing import check_name as check_bank
+from fluxsched.core.text import some_of
 from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.resource.state.groups import DEFAULT, EXCLUDE, GROUPS_MAX
 from fluxsched.resource.state.groups import check_name as check_group_name
+from fluxsched.runtime.config.fair import read_fair
 from fluxsched.runtime.config.policies import check_policy, located
 from fluxsched.runtime.config.schedulers import check_group, check_name, read_schedulers
 from fluxsched.runtime.config.toml_reader import Document, TomlFault, TomlTable, raise_faults
@@ -39,6 +41,7 @@ from fluxsched.runtime.config.values import (
     SchedulerSettings,
 )
 from fluxsched.runtime.system.files import read_text
+from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.engine.set_aside import UNSATISFIABLE, WAIT
 
 __all__ = [
@@ -90,20 +93,19 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
 
     Raises InvalidValue for what is not TOML at all.
     """
-    document = Document(text, name)
+    document = Document.parse(text, name)
     root = document.root
     directory = Path(name).parent
     resource = _resource(root.table("resource"), directory)
     groups = {DEFAULT, *resource.groups}
     policy = root.table("policy")
-    unsatisfiable = policy.text("unsatisfiable", partial(_one_of, UNSATISFIABLE)) or WAIT
-    limits, defaults = _policy(policy, with_queue=True)
+    unsatisfiable = policy.choice("unsatisfiable", UNSATISFIABLE) or WAIT
+    limits, defaults = _policy(policy, is_global=True)
     queues = _queues(root.table("queues"), groups, limits, defaults, directory)
     if not queues:
         _check_default(policy, None, defaults.duration_s, limits)
-    if defaults.queue is not None and defaults.queue not in queues:
-        system = policy.table("jobspec").table("defaults").table("system")
-        system.fault("queue", f"queue {defaults.queue!r} is not configured; there are: {', '.join(queues) or 'none'}")
+    fair = read_fair(root.table("fair"))
+    _check_defaults(policy.table("jobspec").table("defaults").table("system"), defaults, queues, fair)
     schedulers = read_schedulers(root, groups, queues, directory)
     kill_timeout_s, preempt_timeout_s = _exec(root.table("exec"))
     allow_guests = _access(root.table("access"))
@@ -112,8 +114,20 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
     config = Config(
         name, resource, queues, schedulers, kill_timeout_s, defaults, limits, allow_guests, raw, lines, unsatisfiable,
         preempt_timeout_s,
+        fair,
     )  # fmt: skip
     return config, document.faults
+
+
+def _check_defaults(
+    system: TomlTable, defaults: Defaults, queues: Mapping[str, QueueConfig], fair: FairSettings
+) -> None:
+    if defaults.queue is not None and defaults.queue not in queues:
+        known = ", ".join(queues) or "none"
+        system.fault("queue", f"queue {shown(defaults.queue)} is not configured; there are: {known}")
+    if defaults.bank is not None and fair.banks is not None and defaults.bank not in fair.banks:
+        known = some_of(list(fair.banks))
+        system.fault("bank", f"bank {shown(defaults.bank)} is not in [fair.banks]; there are: {known}")
 
 
 def queue_configs(config: Config | None) -> dict[str | None, QueueConfig]:
@@ -213,8 +227,8 @@ def _silence(table: TomlTable) -> tuple[float, float, float]:
     return heartbeat_s, torpid_s, offline_s
 
 
-def _policy(table: TomlTable, *, with_queue: bool) -> tuple[Limits, Defaults]:
-    """A `policy` table; only the global one can name the default queue."""
+def _policy(table: TomlTable, *, is_global: bool) -> tuple[Limits, Defaults]:
+    """A `policy` table; only the global one can name the default queue and bank."""
     limits = table.table("limits")
     size = limits.table("job-size")
     most, least = size.table("max"), size.table("min")
@@ -231,15 +245,12 @@ def _policy(table: TomlTable, *, with_queue: bool) -> tuple[Limits, Defaults]:
     defaults = jobspec.table("defaults")
     system = defaults.table("system")
     duration_s = _unlimited_as_zero(system.duration_s("duration"))
-    default = Defaults(duration_s, system.text("queue") if with_queue else None)
+    default = Defaults(duration_s)
+    if is_global:
+        default = Defaults(duration_s, system.text("queue"), system.text("bank", check_bank))
     for read in (least, most, size, limits, system, defaults, jobspec, table):
         read.done()
     return limit, default
-
-
-def _one_of(allowed: tuple[str, ...], value: str) -> None:
-    if value not in allowed:
-        raise InvalidValue(f"{value!r} is not one of {', '.join(allowed)}")
 
 
 def _unlimited_as_zero(duration_s: float | None) -> float | None:
@@ -290,7 +301,7 @@ def _queue_policy(table: TomlTable) -> tuple[str | None, Limits, Defaults]:
     scheduler = policy.table("scheduler")
     spec = scheduler.text("policy", check_policy)
     scheduler.done()
-    return spec, *_policy(policy, with_queue=False)
+    return spec, *_policy(policy, is_global=False)
 
 
 def in_full(raw: Mapping[str, Any]) -> dict[str, Any]:

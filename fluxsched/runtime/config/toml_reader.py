@@ -10,12 +10,13 @@ import difflib
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from fluxsched.core.amounts import AMOUNT_KINDS_MAX, Amounts, check_kind, parse_amount
 from fluxsched.core.duration import parse_duration
-from fluxsched.core.jsontext import check_shape, load_object
+from fluxsched.core.jsontext import check_shape, load_object, shown
+from fluxsched.core.tomltext import key_text, path_text
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.runtime.config.toml_lines import Lines, Path
 
@@ -55,13 +56,18 @@ def raise_faults(name: str, faults: Iterable[TomlFault]) -> None:
 
 
 class Document:
-    """One TOML text, its lines, and the faults found so far."""
+    """One configuration, the lines of its text if it has one, and the faults found so far."""
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, raw: dict[str, Any], name: str, text: str = "") -> None:
         self.name = name
-        self.lines = Lines("" if name.endswith(JSON) else text)
-        self.raw = _load(text, name)
+        self.lines = Lines(text)
+        self.raw = raw
         self.faults: list[TomlFault] = []
+
+    @classmethod
+    def parse(cls, text: str, name: str) -> Document:
+        """From TOML, or JSON by its name. Raises InvalidValue for what is neither."""
+        return cls(_load(text, name), name, "" if name.endswith(JSON) else text)
 
     @property
     def root(self) -> TomlTable:
@@ -95,13 +101,26 @@ class TomlTable:
 
     def fault(self, key: str | None, text: str) -> None:
         """Note what is wrong with a key of this table, or with the table (None)."""
-        place = f"{_title(self.path)} {'' if key is None else f'{key}: '}".lstrip()
-        self._document.fault(self.path if key is None else (*self.path, key), place + text)
+        self.fault_at(() if key is None else (key,), text)
+
+    def fault_at(self, path: tuple[str, ...], text: str) -> None:
+        """The same of a key in the tables below, by its path from here."""
+        at = (*self.path, *path)
+        place = f"{_title(at[:-1])} {key_text(path[-1])}: " if path else f"{_title(at)} "
+        self._document.fault(at, place.lstrip() + text)
 
     def text(self, key: str, parse: Callable[[str], object] | None = None) -> str | None:
         """A string that `parse`, if given, accepts; None if it is not there or is wrong."""
         value = self._get(key, str)
         return value if value is not None and self.accepts(key, parse, value) else None
+
+    def choice(self, key: str, allowed: Sequence[str]) -> str | None:
+        """One of some words."""
+        value: str | None = self._get(key, str)
+        if value is None or value in allowed:
+            return value
+        self.fault(key, f"{shown(value)} is not one of {', '.join(allowed)}")
+        return None
 
     def texts(self, key: str, parse: Callable[[str], object] | None = None) -> tuple[str, ...]:
         """An array of strings, each of which `parse`, if given, accepts."""
@@ -120,6 +139,29 @@ class TomlTable:
             self.fault(key, f"{value} is below {lowest}, the lowest value allowed")
             return None
         return value
+
+    def number(self, key: str) -> float | None:
+        """An integer or a real."""
+        return self._real(key, self._get(key, int, float))
+
+    def number_or_text(self, key: str, parse: Callable[[str], float]) -> float | None:
+        """A number, or a text of which `parse` makes one."""
+        value = self._get(key, int, float, str)
+        if not isinstance(value, str):
+            return self._real(key, value)
+        return parse(value) if self.accepts(key, parse, value) else None
+
+    def number_or_table(self, key: str) -> float | TomlTable | None:
+        """A number, or a table that says more."""
+        value = self._get(key, int, float, dict)
+        return self.table(key) if isinstance(value, dict) else self._real(key, value)
+
+    def _real(self, key: str, value: int | float | None) -> float | None:
+        try:
+            return None if value is None else float(value)
+        except OverflowError:
+            self.fault(key, "is beyond the range of a double: give a smaller number")
+            return None
 
     def flag(self, key: str) -> bool | None:
         """true or false."""
@@ -194,7 +236,7 @@ class TomlTable:
         for key in self._obj.keys() - self._asked:
             close = difflib.get_close_matches(key, known, 1)
             hint = f", did you mean {close[0]!r}?" if close else ""
-            text = f"{_title(self.path)} unknown key {key!r}; known keys: {', '.join(known)}{hint}"
+            text = f"{_title(self.path)} unknown key {shown(key)}; known keys: {', '.join(known)}{hint}"
             self._document.fault((*self.path, key), text.lstrip())
 
     def _get(self, key: str, *kinds: type) -> Any:
@@ -202,13 +244,14 @@ class TomlTable:
         value = self._obj.get(key)
         if value is None or (isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))):
             return value
-        self.fault(key, f"must be {' or '.join(_WORDS[kind] for kind in kinds)}, not {_word(value)}")
+        words = [_WORDS[kind] for kind in kinds if kind is not int or float not in kinds]
+        self.fault(key, f"must be {' or '.join(words)}, not {_word(value)}")
         return None
 
 
 def _title(path: Path) -> str:
     """The table as its header has it: `[resource.groups]`, `[[scheduler]]`, nothing for the root."""
-    dotted = ".".join([key for key in path if isinstance(key, str)])
+    dotted = path_text([key for key in path if isinstance(key, str)])
     if not dotted:
         return ""
     return f"[[{dotted}]]" if isinstance(path[-1], int) else f"[{dotted}]"

@@ -13,6 +13,7 @@ from typing import Any
 from fluxsched.core.amounts import Amounts
 from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.runtime.config.toml_lines import Lines, Path
+from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.engine.set_aside import WAIT
 
 HEARTBEAT_S = 2.0
@@ -86,6 +87,7 @@ class Defaults:
 
     duration_s: float | None = None
     queue: str | None = None
+    bank: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ class Config:
     """What becomes of accepted jobs that their group can no longer hold: one of `UNSATISFIABLE`."""
     preempt_timeout_s: float = KILL_TIMEOUT_S
     """From SIGTERM to SIGKILL for a preempted job; as `kill_timeout_s` where the file does not say."""
+    fair: FairSettings = field(default_factory=FairSettings)
 
     def where(self, table: str, key: str | int | None = None) -> str:
         """`file:line` of a key in a table named by its dotted path, for error texts."""

@@ -13,12 +13,12 @@ from fluxsched.runtime.config.values import NO_LIMIT
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "rfc/config.md").read_text()
 SOURCE = "".join(path.read_text() for path in (ROOT / "fluxsched/runtime/config").glob("*.py"))
-READ = set(re.findall(r"""\.(?:text|texts|flag|integer|duration_s|table|tables)\("([\w-]+)\"""", SOURCE))
+READ = set(re.findall(r"""\.(?:text|texts|choice|flag|integer|number|duration_s|table|tables)\("([\w-]+)\"""", SOURCE))
 EXAMPLES = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
 def test_every_key_that_is_read_is_on_the_page_and_in_the_example() -> None:
-    kinds = {"heartbeat", "requires", "nnodes", "scheduler", "kill-timeout"}
+    kinds = {"heartbeat", "requires", "nnodes", "scheduler", "kill-timeout", "cap", "signal"}
     assert kinds - READ == set()
     titles = set(re.findall(r"[\w-]+", " ".join(re.findall(r"^#+ `(.*)`$", PAGE, re.MULTILINE))))
     rows = set(re.findall(r"[\w-]+", " ".join(re.findall(r"^\| `([^`]+)` \|", PAGE, re.MULTILINE))))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.errors import InvalidParts, InvalidValue, LimitExceeded
 from fluxsched.sched.accounts import settings
 from fluxsched.sched.accounts.settings import RATE_MAX, Bank, FairSettings
 from fluxsched.sched.accounts.tree import DEPTH_MAX
@@ -35,17 +35,41 @@ def test_weights_are_above_0(weight: float) -> None:
         ({"weights": {"core": -1.0}}, r"weights\.core"),
         ({"cap": nan}, "cap"),
         ({"budget_min": -1.0}, "budget"),
+        ({"weights": {"core": 0.0}}, "weights: all are 0"),
         ({"rate": -1}, "rate"),
         ({"rate": RATE_MAX + 1}, "rate"),
-        ({"banks": {"a": Bank(parent="b")}}, r"banks\.a\.parent: no bank 'b'"),
+        ({"banks": {"a": Bank(parent="b")}}, r"banks\.a\.parent: there is no bank 'b'; there are a$"),
         ({"banks": {"a": Bank(cap=-1.0)}}, r"banks\.a\.cap"),
-        ({"banks": {"a": Bank(parent="b"), "b": Bank(parent="a")}}, "circle: a -> b -> a"),
-        ({"banks": {"a": Bank(parent="a")}}, "circle: a -> a"),
+        ({"banks": {"a": Bank(parent="b"), "b": Bank(parent="a")}}, "in a circle, a -> b -> a: give one"),
+        ({"banks": {"a": Bank(parent="a")}}, "circle, a -> a"),
     ],
 )
 def test_what_is_wrong_is_named(values: dict[str, Any], part: str) -> None:
     with pytest.raises(InvalidValue, match=part):
         FairSettings(**values)
+
+
+def test_all_that_is_wrong_is_told_at_its_place() -> None:
+    chain = {f"b{at}": Bank(parent=f"b{(at + 1) % 20}") for at in range(20)}
+    with pytest.raises(InvalidParts) as told:
+        FairSettings(cap=-1.0, banks={"a\x1b[1m": Bank(0.0, users={"b\nc": nan}), "led": Bank(parent="b3"), **chain})
+    assert [path for path, _ in told.value.faults] == [
+        ("cap",),
+        ("banks", "a\x1b[1m"),
+        ("banks", "a\x1b[1m", "weight"),
+        ("banks", "a\x1b[1m", "users", "b\nc"),
+        ("banks", "a\x1b[1m", "users", "b\nc"),
+        ("banks", "b3", "parent"),  # one circle, named once, also where another leads into it
+    ]
+    assert "b3 -> b4 -> b5 -> b6 -> b7 -> b8 -> b9 -> b10 -> ... -> b3: " in str(told.value)
+    assert str(told.value).isprintable()
+
+
+def test_a_user_is_not_the_bank_of_that_name() -> None:
+    fair = FairSettings(banks={"physics": Bank(), "ann": Bank(parent="physics")})
+    assert fair.account_path("physics", "bob") == ("physics", "bob")
+    assert fair.account_path("physics", "ann") != fair.path("ann")
+    assert fair.account_path("ann", "ann") == ("physics", "ann", "ann")
 
 
 def test_limits() -> None:
