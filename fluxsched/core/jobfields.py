@@ -112,9 +112,8 @@ def seconds(obj: object, key: str, zero: str = "0 sets no limit") -> float:
     if obj is None:
         return 0.0
     if isinstance(obj, bool) or not isinstance(obj, int | float) or not 0 <= obj <= SECONDS_MAX:
-        raise InvalidValue(
-            f"attributes.system.{key} must be a number of seconds within 0 and {SECONDS_MAX:.0f}; {zero}"
-        )
+        limits = f"within 0 and {SECONDS_MAX:.0f}"
+        raise InvalidValue(f"attributes.system.{key} must be a number of seconds {limits}, not {shown(obj)}; {zero}")
     return float(obj)
 
 

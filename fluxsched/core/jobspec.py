@@ -198,12 +198,16 @@ class Jobspec:
         output: str | None = None,
         error: str | None = None,
         name: str | None = None,
+        bank: str | None = None,
+        preemptible_after_s: float | None = None,
+        requeue: int = 0,
+        job_set: str | None = None,
     ) -> Jobspec:
         """What the command line makes: a slot a task, spread evenly over `nodes` if given (a count as in RFC 14).
 
         Without `ntasks` it is one task, or one a node. Amounts of countable resources are numbers or texts such as
-        `8GiB`. Without a file for `input` the tasks read what is sent to the job. Raises InvalidValue like `parse`,
-        which it goes through.
+        `8GiB`. Without a file for `input` the tasks read what is sent to the job. `preemptible_after_s` None is never.
+        Raises InvalidValue like `parse`, which it goes through.
         """
         if isinstance(constraint, Constraint):
             constraint = constraint.to_json()
@@ -216,7 +220,10 @@ class Jobspec:
             "dependencies": [dict(dependency) for dependency in dependencies] or None,
             "exec": None if test_run_duration_s is None else {"test": {"run_duration": _fsd(test_run_duration_s)}},
             "shell": jobfields.file_options(input, output, error),
-            "job": None if name is None else {"name": name},
+            "job": _given({"name": name, "set": job_set}),
+            "bank": bank,
+            "preemptible-after": preemptible_after_s,
+            "fluxsched": _given({"requeue": requeue or None}),
         }
         resources, count = jobfields.layout(ntasks, cores_per_task, gpus_per_task, nodes, exclusive)
         jobfields.add_amounts(resources, amounts_per_task or {}, amounts_per_node or {}, shared or {})
@@ -225,7 +232,7 @@ class Jobspec:
                 "version": 1,
                 "resources": resources,
                 "tasks": [{"command": list(command), "slot": jobfields.TASK_SLOT, "count": count}],
-                "attributes": {"system": {key: value for key, value in system.items() if value is not None}},
+                "attributes": {"system": _given(system) or {}},
             }
         )
 
@@ -238,6 +245,11 @@ def _constraint(system: Mapping[str, Any]) -> Constraint:
         return Constraint.parse(obj)
     except InvalidValue as fault:
         raise named("attributes.system.constraints", fault) from None
+
+
+def _given(keys: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Without those that are None; None if all are."""
+    return {key: value for key, value in keys.items() if value is not None} or None
 
 
 def _fsd(duration_s: float) -> str | float:

@@ -18,6 +18,7 @@ from fluxsched.jobs.lifecycle.links import Links
 from fluxsched.jobs.lifecycle.queue_control import QueueControl
 from fluxsched.jobs.lifecycle.requests import JOBS_ACTIVE_MAX, Requests
 from fluxsched.jobs.lifecycle.restore import Restored, StoredJob, restore
+from fluxsched.jobs.queue.banks import ANY_BANK, Banks
 from fluxsched.jobs.queue.queues import QueueConfig, Queues
 
 
@@ -33,13 +34,14 @@ class JobManager:
         default_queue: str | None = None,
         active_max: int = JOBS_ACTIVE_MAX,
         inactive_kept_max: int = INACTIVE_KEPT_MAX,
+        banks: Banks = ANY_BANK,
     ) -> None:
         self.jobs = JobTable(inactive_kept_max)
         self.queues = Queues(queues or {}, default_queue)
         self.holdings = Holdings()
         self.links = Links()
         self._lifecycle = lifecycle = Lifecycle(self.jobs, self.queues, self.holdings, self.links)
-        self.requests = Requests(lifecycle, active_max)
+        self.requests = Requests(lifecycle, active_max, banks)
         self.execution = Execution(lifecycle)
         self.allocation = Allocation(lifecycle)
         self.queue_control = QueueControl(lifecycle)

@@ -47,3 +47,13 @@ def test_a_bank_and_a_set_have_names_that_can_be_shown(name: object) -> None:
         jobspec(bank=name)
     with pytest.raises(InvalidValue, match=r"attributes\.system\.job\.set"):
         jobspec(job={"set": name})
+
+
+def test_what_a_command_says() -> None:
+    assert Jobspec.from_command(["true"]).sharing is USUAL
+    said = Jobspec.from_command(
+        ["true"], name="mine", bank="physics", preemptible_after_s=0, requeue=REQUEUE_MAX, job_set="night"
+    )
+    assert (said.sharing, said.job_name) == (Sharing("physics", 0.0, REQUEUE_MAX, "night"), "mine")
+    with pytest.raises(InvalidValue, match=r"preemptible-after must be .*, not nan; 0 means at once"):
+        Jobspec.from_command(["true"], preemptible_after_s=math.nan)

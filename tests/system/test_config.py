@@ -111,3 +111,25 @@ def test_check_tells_all_faults_without_an_instance(user: Any, path: Path) -> No
     path.write_text("[queues\n")
     assert "site.toml:1: not TOML" in user("config", "check", "site.toml", status=1).err
     assert "cannot be read" in user("config", "check", "nosuch.toml", status=1).err
+
+
+def test_banks_are_decided_at_submission_and_changed_by_a_reload(daemon: Any, user: Any) -> None:
+    path = user.directory / "site.toml"
+    path.write_text("[fair.banks]\nphysics = 3\noptics = 1\n")
+    here = daemon("--fake", "1x2", "--config", path)
+    refused = here("submit", "true", status=1)
+    assert "the job names no bank, and there is no default: name one of physics, optics" in refused.err
+    refused = here("submit", "--bank", "chemistry", "true", status=1)
+    assert "bank 'chemistry' does not exist: use one of physics, optics" in refused.err
+    here("wait", here.submit("--bank", "optics", "true"))
+    path.write_text("[policy.jobspec.defaults.system]\nbank = 'physics'\n[fair.banks]\nphysics = 2\n")
+    assert here("config", "reload").out.splitlines() == [
+        'policy.jobspec.defaults.system.bank: "physics"',
+        "fair.banks.physics: 3 -> 2",
+        "fair.banks.optics is gone",
+        "schedulers take [fair] when they are reloaded: fluxsched module reload NAME",
+    ]
+    job = here.submit("true")
+    here("wait", job)
+    assert json.loads(here("job", "info", job, "jobspec").out)["attributes"]["system"]["bank"] == "physics"
+    assert "does not exist" in here("submit", "--bank", "optics", "true", status=1).err

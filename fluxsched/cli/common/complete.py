@@ -90,6 +90,7 @@ def policies(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
 queues = _of("job-manager.queue-list", lambda answer: answer.get("queues", ()))
 groups = _of("resource.groups", lambda answer: [each["name"] for each in answer.get("groups", ())])
 modules = _of("module.list", lambda answer: [each["name"] for each in answer.get("mods", ())])
+banks = _of("config.get", lambda answer: answer.get("fair", {}).get("banks", ()))
 properties = _of(
     "resource.status", lambda answer: sorted(answer.get("R", {}).get("execution", {}).get("properties", ()))
 )

@@ -88,6 +88,8 @@ def tell(answer: dict[str, Any]) -> None:
     """What has changed, line by line."""
     for change in answer["changed"]:
         show.line(f"{_words(change)}")
+    if any(change["key"].partition(".")[0] == "fair" for change in answer["changed"]):
+        show.line("schedulers take [fair] when they are reloaded: fluxsched module reload NAME")
     for name in answer["modules"]:
         show.line(f"module {name} is restarted to serve its queues; jobs continue")
     for change in answer["restart"]:

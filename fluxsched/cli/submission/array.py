@@ -27,7 +27,7 @@ CC_VARIABLE = "FLUX_JOB_CC"
 REFUSALS_SHOWN_MAX = 20
 """Refused jobs that are reported one by one."""
 
-_TEXTS = ("queue", "job_name", "input", "output", "error", "cwd")
+_TEXTS = ("queue", "bank", "job_set", "job_name", "input", "output", "error", "cwd")
 _LISTS = ("command", "env_rules", "attributes")
 
 

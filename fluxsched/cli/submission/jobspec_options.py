@@ -22,6 +22,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import ENV_EXPAND
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import with_path
+from fluxsched.core.sharing import REQUEUE_MAX
 from fluxsched.core.text import is_text, printable
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.system.clock import SystemClock
@@ -113,6 +114,14 @@ def amounts_for(place: str, requests: Iterable[Sequence[Asked]]) -> dict[str, in
     return asked
 
 
+def parse_preemptible_after(text: str) -> float:
+    """Seconds; never is said by leaving the option out."""
+    seconds = parse_duration(text)
+    if seconds == inf:
+        raise InvalidValue(f"{text!r} is never: leave the option out, and the job is never preempted")
+    return seconds
+
+
 def parse_copies(text: str) -> Idset:
     """The ids of `--cc`."""
     ids = Idset.parse(text)
@@ -145,6 +154,12 @@ _JOB_OPTIONS = (
     click.option("-t", "--time-limit", type=LIMIT_FSD, metavar="MINUTES|FSD", default=0.0,
                  help="Time limit: minutes, or with a unit, such as 30s, 1.5h."),
     click.option("-q", "--queue", metavar="NAME", shell_complete=complete.queues, help="The queue to submit to."),
+    click.option("--bank", metavar="NAME", shell_complete=complete.banks, help="The bank to charge the job to."),
+    click.option("--preemptible-after", type=Converted("preemptible-after", parse_preemptible_after), metavar="FSD",
+                 help="Let the job be preempted once it has run for so long; 0s: at any time. [default: never]"),
+    click.option("--requeue", type=Whole(min=0, max=REQUEUE_MAX), metavar="N", default=0,
+                 help="Submit the job again if it is preempted, at most N times."),
+    click.option("--set", "job_set", metavar="NAME", help="The set that the job is part of."),
     click.option("--urgency", type=URGENCY, metavar="N", default=16, help="0-31, hold, default or expedite."),
     click.option("--job-name", metavar="NAME", help="The job's name. [default: the command's]"),
     click.option("--dependency", "dependencies", multiple=True, metavar="SCHEME:VALUE",
@@ -223,6 +238,10 @@ def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None
         output=options["output"],
         error=options["error"],
         name=options["job_name"],
+        bank=options["bank"],
+        preemptible_after_s=options["preemptible_after"],
+        requeue=options["requeue"],
+        job_set=options["job_set"],
     ).to_json()
     if options["allow_infeasible"]:
         jobspec["attributes"]["system"][UNSATISFIABLE] = "wait"

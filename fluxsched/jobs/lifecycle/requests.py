@@ -21,6 +21,7 @@ from fluxsched.jobs.job.dependencies import Dependency, parse_dependencies
 from fluxsched.jobs.job.job import SENT, URGENCY_DEFAULT, URGENCY_EXPEDITE, URGENCY_HOLD, WAITING, Job, priority_of
 from fluxsched.jobs.job.states import CLEANUP, DEPEND, PENDING, RUN, SCHED
 from fluxsched.jobs.lifecycle.lifecycle import Lifecycle
+from fluxsched.jobs.queue.banks import Banks
 
 JOBS_ACTIVE_MAX = 1 << 20
 """Active jobs (RFC 27 wants to scale to a million in SCHED); about 3 KiB each."""
@@ -46,10 +47,11 @@ DURATION_KEY: Final = "attributes.system.duration"
 class Requests:
     """Users' side of the job manager."""
 
-    def __init__(self, lifecycle: Lifecycle, active_max: int) -> None:
+    def __init__(self, lifecycle: Lifecycle, active_max: int, banks: Banks) -> None:
         self._lifecycle = lifecycle
         self._jobs = lifecycle.jobs
         self.active_max = active_max
+        self.banks = banks
 
     def submit(
         self,
@@ -63,8 +65,8 @@ class Requests:
     ) -> list[Effect]:
         """Accept a new job, and take it as far as it gets: usually to SCHED. `jobid` must be new.
 
-        Raises Refused (EINVAL: queue unknown, disabled or limits; ENOENT: unknown antecedent; EAGAIN: too many
-        jobs) or InvalidValue.
+        Raises Refused (EINVAL: queue or bank unknown, queue disabled or limits; ENOENT: unknown antecedent; EAGAIN:
+        too many jobs) or InvalidValue.
         """
         _check_urgency(urgency)
         if len(self._jobs.active) >= self.active_max:
@@ -73,7 +75,7 @@ class Requests:
             raise InvalidValue(f"job id {jobid} is taken: ids must be unique")
         check_submitted(jobspec)
         queue = self._lifecycle.queues.for_submit(jobspec.queue)
-        jobspec = queue.admit(jobspec)
+        jobspec = queue.admit(jobspec, self.banks.missing_in(jobspec))
         dependencies = self._checked_dependencies(jobspec) if jobspec.dependencies else ()
         job = Job(jobid, queue, jobspec)
         self._lifecycle.begin(now_s)

@@ -95,8 +95,11 @@ class JobQueue:
         self.enabled = self.started = not is_missing
         self.enable_reason = self.start_reason = MISSING_REASON if is_missing else ""
 
-    def admit(self, jobspec: Jobspec) -> Jobspec:
-        """The jobspec with the queue's defaults and requirements. Raises Refused when the queue does not accept it."""
+    def admit(self, jobspec: Jobspec, bank: str | None = None) -> Jobspec:
+        """The jobspec with the queue's defaults and requirements, and a bank to be added, if any.
+
+        Raises Refused when the queue does not accept it.
+        """
         if not self.enabled:
             raise Refused(f"{self.title} accepts no jobs: {self.enable_reason}", errno.EINVAL)
         config = self.config
@@ -105,6 +108,8 @@ class JobQueue:
             raw = with_path(raw, "attributes.system.queue", config.name)
         if config.default_duration_s and not jobspec.duration_s:
             raw = with_path(raw, "attributes.system.duration", config.default_duration_s)
+        if bank is not None:
+            raw = with_path(raw, "attributes.system.bank", bank)
         if config.requires is not None:
             raw = with_path(raw, "attributes.system.constraints", _both(raw, config.requires.to_json()))
         if raw is not jobspec.raw:

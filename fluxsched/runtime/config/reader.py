@@ -20,6 +20,7 @@ from fluxsched.core.jsontext import shown
 from fluxsched.core.rfields import LOCAL_PREFIX, check_property
 from fluxsched.core.sharing import check_name as check_bank
 from fluxsched.core.text import some_of
+from fluxsched.jobs.queue.banks import Banks
 from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.resource.state.groups import DEFAULT, EXCLUDE, GROUPS_MAX
 from fluxsched.resource.state.groups import check_name as check_group_name
@@ -51,6 +52,7 @@ __all__ = [
     "Limits",
     "ResourceConfig",
     "SchedulerSettings",
+    "banks_of",
     "in_full",
     "load_config",
     "parse_config",
@@ -138,6 +140,11 @@ def queue_configs(config: Config | None) -> dict[str | None, QueueConfig]:
     if not found and (config.limits, config.defaults) != (Limits(), Defaults()):
         found[None] = _limited(QueueConfig(), config.limits, config.defaults.duration_s)
     return found
+
+
+def banks_of(config: Config) -> Banks:
+    """The banks for the job manager."""
+    return Banks(config.defaults.bank, config.fair.banks)
 
 
 def _limited(queue: QueueConfig, limits: Limits, default_duration_s: float | None) -> QueueConfig:

@@ -31,7 +31,7 @@ from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.resource.module import ResourceModule
 from fluxsched.resource.state.inventory import Inventory
 from fluxsched.runtime.client.enclosing import attributes_of, environment_of
-from fluxsched.runtime.config.reader import queue_configs
+from fluxsched.runtime.config.reader import banks_of, queue_configs
 from fluxsched.runtime.exec.base import Reports
 from fluxsched.runtime.exec.cleanup.keeper import Keeper, RecordProcesses
 from fluxsched.runtime.exec.cleanup.orphans import clear_orphans
@@ -136,7 +136,7 @@ class Instance:
         sources, config = self.settings.sources, self.settings.config
         now_s = self.settings.clock.wall_s()
         module = ResourceModule(sources.inventory, sources.groups, restored.saved, now_s=now_s)
-        manager = JobManager(queue_configs(config), default_queue=config.defaults.queue)
+        manager = JobManager(queue_configs(config), default_queue=config.defaults.queue, banks=banks_of(config))
         self.effects = JobEffects(manager, self.router, self.store, self.turns, self._spool)
         raise_jobs = self.effects.raise_jobs
         self.resource = ResourceService(module, self.router, self.store, self.turns, raise_jobs, self._reload)

@@ -13,7 +13,7 @@ from fluxsched.errors import Refused
 from fluxsched.protocol.messages.common import ConfigChange, ConfigReloadResponse
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.runtime.config.changes import KeyChange, changes, in_force
-from fluxsched.runtime.config.reader import Config, in_full, queue_configs
+from fluxsched.runtime.config.reader import Config, banks_of, in_full, queue_configs
 from fluxsched.runtime.inventory.sources import Sources
 from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Router
@@ -70,6 +70,7 @@ class Reloading:
         def take_up() -> ConfigReloadResponse:
             found = changes(self._raw, config.raw)
             self._raw = in_force(self._raw, config.raw)
+            manager.requests.banks = banks_of(config)
             self._effects.perform(manager.queue_control.reconfigure(queues, config.defaults.queue, self._effects.now_s))
             answer = ConfigReloadResponse(
                 [_told(change) for change in found if change.is_live],

@@ -15,6 +15,7 @@ ANSWERS = {
     "job-manager.list": {"jobs": [{"id": 5, "name": "sleep", "state": "RUN"}, {"id": 99, "state": "SCHED"}]},
     "job-manager.queue-list": {"queues": ["batch", "debug"]},
     "resource.groups": {"groups": [{"name": "default"}, {"name": "lab"}]},
+    "config.get": {"fair": {"banks": {"physics": 3, "optics": {"parent": "physics"}}}},
     "module.list": {"mods": [{"name": "sched-easy"}, {"name": "resource"}]},
     "resource.status": {"R": {"execution": {"nodelist": ["node[0-2]", "gpu9"], "properties": {"ssd": "0"}}}},
 }
@@ -34,6 +35,7 @@ def offered(connect: Any, line: str) -> list[str]:
         ("job info ", ["ƒ6", "ƒ2i"]),
         ("submit -q b", ["batch"]),
         ("jobs -q ", ["batch", "debug"]),
+        ("submit --bank ", ["physics", "optics"]),
         ("queue stop d", ["debug"]),
         ("queue status d", ["debug"]),
         ("resource list -q d", ["debug"]),
