@@ -23,7 +23,7 @@ class Measure:
     `weights` maps a resource's name to the weight of one unit; resources without a weight do not count.
     """
 
-    __slots__ = ("_weights", "capacity", "dominant", "resources", "total")
+    __slots__ = ("_unit_weights", "_weights", "capacity", "dominant", "resources", "total", "unit")
 
     def __init__(self, weights: Mapping[str, float], dominant: bool = False) -> None:
         if len(weights) > RESOURCES_MAX:
@@ -33,6 +33,10 @@ class Measure:
                 raise InvalidValue(f"weight {weight!r} of resource {name!r} must be a number of at least 0")
         self.resources = tuple(weights)
         self._weights = tuple(weights.values())
+        ratios = [float(weight).as_integer_ratio() for weight in self._weights]
+        parts = max([denominator for _, denominator in ratios], default=1)  # all are powers of 2
+        self._unit_weights = tuple([numerator * (parts // denominator) for numerator, denominator in ratios])
+        self.unit = 1.0 / parts
         self.dominant = dominant
         self.capacity: Vector = (0,) * len(weights)
         self.total = 0.0
@@ -62,3 +66,10 @@ class Measure:
             if amount:
                 largest = max(largest, amount / capacity if capacity else 1.0)
         return self.total * largest
+
+    def units(self, amounts: Sequence[int]) -> int:
+        """The weighted sum in whole `unit`s, of which every weight is a multiple: no order of changes leaves a rest."""
+        total = 0
+        for weight, amount in zip(self._unit_weights, amounts, strict=True):
+            total += weight * amount
+        return total

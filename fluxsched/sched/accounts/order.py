@@ -13,38 +13,55 @@ from __future__ import annotations
 
 from math import inf
 
-from fluxsched.sched.accounts.signal import Signal
-from fluxsched.sched.accounts.tournament import Key, Tournament
+from fluxsched.sched.accounts.tournament import Contender, Tournament
 from fluxsched.sched.accounts.tree import Account, Accounts
 
 
-class _Place:
+class _Place(Contender):
     """An account in the tournament of its parent; below a place that is not a leaf is a tournament of its own."""
 
-    __slots__ = ("account", "among", "below", "first", "name", "offered_usage", "order", "second", "slot", "top")
+    __slots__ = ("account", "among", "below", "offered_usage", "top")
 
-    def __init__(self, order: FairOrder, account: Account, top: _Place | None, among: Tournament) -> None:
-        self.order = order
+    def __init__(self, account: Account, top: _Place | None, among: Tournament) -> None:
+        super().__init__(account.name)
         self.account = account
         self.top = top
         self.among = among
-        self.name = account.name
         self.below: Tournament | None = None
         self.offered_usage = 0.0
-        self.slot = -1
-        self.first = Key()
-        self.second = Key()
 
     def refresh(self, scale: float) -> float:
         """Read the keys from the account, and the usage of the job that it would offer from below."""
-        certain = -inf
-        if self.below is not None:
-            best = self.below.first(scale)
-            assert isinstance(best, _Place)
-            self.offered_usage = best.offered_usage
-            certain = self.below.certain
-        self.order.set_keys(self)
-        return certain
+        meter = self.account.all_jobs
+        if not meter.is_flow:  # what is offered does not matter, so those below need not be asked
+            weight = self.account.weight
+            usage = meter.usage + self.account.planned_usage
+            self.base = (usage + meter.usage) / weight
+            self.slope = meter.excess / weight
+            self.second_base = usage / weight
+            return -inf
+        if self.below is None:
+            return self._read_flow(scale)
+        best = self.below.first(scale)
+        assert isinstance(best, _Place)
+        self.offered_usage = best.offered_usage
+        return max(self.below.certain, self._read_flow(scale))
+
+    def _read_flow(self, scale: float) -> float:
+        """The line of the flow as long as it is above what is constant, from then on that."""
+        meter, weight = self.account.all_jobs, self.account.weight
+        base, slope = meter.usage / weight, meter.excess / weight
+        usage = meter.usage + self.account.planned_usage
+        self.base, self.slope, until = _above((usage + self.offered_usage) / weight, base, slope, scale)
+        self.second_base, self.second_slope, second_until = _above(usage / weight, base, slope, scale)
+        return max(until, second_until)
+
+
+def _above(floor: float, base: float, slope: float, scale: float) -> tuple[float, float, float]:
+    """max(floor, base + slope * scale) as a line, and the scale down to which it is that line."""
+    if base + slope * scale > floor:
+        return base, slope, (floor - base) / slope
+    return floor, 0.0, -inf
 
 
 class FairOrder:
@@ -52,7 +69,7 @@ class FairOrder:
 
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
-        self._root = _Place(self, accounts.root, None, Tournament())
+        self._root = _Place(accounts.root, None, Tournament())
         self._root.below = Tournament()
         self._places: dict[Account, _Place] = {accounts.root: self._root}
         self._planned: list[Account] = []
@@ -69,8 +86,7 @@ class FairOrder:
         """A leaf has no job to offer."""
         place = self._places.get(account)
         while place is not None and place.top is not None and place.slot >= 0:
-            place.among.leave(place.slot)
-            place.slot = -1
+            place.among.leave(place)
             if place.among.size:
                 self.changed(place.top.account)
                 break
@@ -82,7 +98,7 @@ class FairOrder:
         while at is not None:
             place = self._places.get(at)
             if place is not None and place.slot >= 0:
-                place.among.changed(place.slot)
+                place.among.changed(place)
             at = at.parent
 
     def first(self, now_s: float) -> Account | None:
@@ -117,24 +133,6 @@ class FairOrder:
             self.changed(account)
         self._planned.clear()
 
-    def set_keys(self, place: _Place) -> None:
-        """The keys of the module's docstring, as functions of the scale."""
-        account = place.account
-        meter, weight = account.all_jobs, account.weight
-        usage = meter.usage + account.planned_usage
-        first, second = place.first, place.second
-        if self._accounts.signal is Signal.FLOW:
-            first.floor = (usage + place.offered_usage) / weight
-            second.floor = usage / weight
-            first.base = second.base = meter.usage / weight
-            first.slope = second.slope = meter.excess / weight
-        else:
-            first.floor = -inf
-            first.base = (usage + meter.usage) / weight
-            first.slope = meter.excess / weight
-            second.floor = usage / weight
-            second.base = second.slope = 0.0
-
     def _place(self, account: Account) -> _Place:
         place = self._places.get(account)
         if place is None:
@@ -142,10 +140,10 @@ class FairOrder:
             top = self._place(account.parent)
             if top.below is None:
                 top.below = Tournament()
-            place = self._places[account] = _Place(self, account, top, top.below)
+            place = self._places[account] = _Place(account, top, top.below)
         return place
 
     def _enter(self, place: _Place) -> None:
         while place.top is not None and place.slot < 0:
-            place.slot = place.among.enter(place)
+            place.among.enter(place)
             place = place.top

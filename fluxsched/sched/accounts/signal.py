@@ -58,15 +58,16 @@ class Decay:
 
 
 class UsageMeter:
-    """Amounts held, their usage U, and the falling part of one signal over it."""
+    """Amounts held, their usage U (also in whole units), and the falling part of one signal over it."""
 
-    __slots__ = ("excess", "held", "signal", "usage")
+    __slots__ = ("excess", "held", "is_flow", "units", "usage")
 
     def __init__(self, resources: int, signal: Signal) -> None:
         self.held = [0] * resources
+        self.units = 0
         self.usage = 0.0
         self.excess = 0.0
-        self.signal = signal
+        self.is_flow = signal is Signal.FLOW
 
     def level(self, scale: float) -> float:
         """The signal at this scale."""
@@ -74,10 +75,11 @@ class UsageMeter:
 
     def set_usage(self, usage: float, scale: float) -> None:
         """Change the usage: the signal itself does not jump, but a flow is never below the usage."""
-        self.set_level(self.level(scale), usage, scale)
+        excess = self.excess + (self.usage - usage) / scale
+        self.excess = 0.0 if excess < 0.0 and self.is_flow else excess
+        self.usage = usage
 
     def set_level(self, level: float, usage: float, scale: float) -> None:
         """Put usage and signal at values of this moment."""
-        excess = (level - usage) / scale
-        self.excess = max(excess, 0.0) if self.signal is Signal.FLOW else excess
-        self.usage = usage
+        self.usage, self.excess = level, 0.0
+        self.set_usage(usage, scale)

@@ -136,18 +136,22 @@ class Accounts:
     def book(self, account: Account, amounts: Vector, sign: int, firm: bool, now_s: float) -> None:
         """A job begins (sign 1) or no longer holds (-1) amounts; `firm` if it cannot be preempted."""
         scale = self.advance(now_s)
+        changes = [(resource, sign * amount) for resource, amount in enumerate(amounts) if amount]
+        units = sign * self.measure.units(amounts)
         at: Account | None = account
         while at is not None:
-            self._book(at.all_jobs, amounts, sign, scale)
-            if firm:
-                self._book(at.firm, amounts, sign, scale)
+            self._book(at.all_jobs, changes, units, scale)
+            if firm and at.parent is not None:  # the root has no cap
+                self._book(at.firm, changes, units, scale)
             at = at.parent
 
-    def _book(self, meter: UsageMeter, amounts: Vector, sign: int, scale: float) -> None:
+    def _book(self, meter: UsageMeter, changes: Sequence[tuple[int, int]], units: int, scale: float) -> None:
         held = meter.held
-        for resource, amount in enumerate(amounts):
-            held[resource] += sign * amount
-        meter.set_usage(self.measure.usage(held), scale)
+        for resource, change in changes:
+            held[resource] += change
+        meter.units += units
+        measure = self.measure
+        meter.set_usage(measure.usage(held) if measure.dominant else meter.units * measure.unit, scale)
 
     def set_capacity(self, capacity: Vector, now_s: float) -> None:
         """All usable targets, and what is held on others, have changed."""
