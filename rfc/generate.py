@@ -17,7 +17,7 @@ from fluxsched.protocol.local_topics import LOCAL_TOPICS
 from fluxsched.protocol.sessions.acquire_stream import PLAIN, TYPED, AcquireState
 from fluxsched.protocol.sessions.machine import diagram
 from fluxsched.protocol.topics import COMMON, TOPICS, Topic
-from fluxsched.runtime.scheduler_process import session
+from fluxsched.runtime.scheduler_process.states import SESSION, SessionState
 
 HERE = Path(__file__).parent
 _GENERATED = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -28,7 +28,7 @@ def parts() -> dict[str, str]:
     return {
         "acquire-typed": _mermaid(diagram(TYPED, AcquireState.IDLE)),
         "acquire-plain": _mermaid(diagram(PLAIN, AcquireState.IDLE)),
-        "scheduler-session": _mermaid(diagram(session.SESSION, session.SessionState.IDLE)),
+        "scheduler-session": _mermaid(diagram(SESSION, SessionState.IDLE)),
         "job-states": _mermaid(diagram(TRANSITIONS, State.NEW)),
         "local-topics": topic_table(LOCAL_TOPICS),
         "topics": topic_table(own_topics()),

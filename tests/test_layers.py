@@ -34,7 +34,8 @@ MAY_IMPORT = {
     "sim": {
         "core", "errors", "jobs", "protocol", "resource", "sched", "runtime.system.clock.Chance",
         "runtime.system.clock.seeded", "runtime.config.reader", "runtime.inventory.discovery", "runtime.system.files",
-        "runtime.config.policies", "runtime.inventory.sources", "runtime.scheduler_process.session",
+        "runtime.config.policies", "runtime.inventory.sources", "runtime.scheduler_process.effects",
+        "runtime.scheduler_process.session",
     },
     "doctor": {"core", "errors", "runtime", "sim", "adapters.flux.install"},
     "adapters": {"core", "errors", "protocol", "runtime", "sched"},
@@ -45,7 +46,8 @@ MAY_IMPORT = {
     },
 }  # fmt: skip
 PURE = ("errors", "core", "protocol", "resource", "jobs", "sched")
-PURE_FILES = ("fluxsched/runtime/scheduler_process/session.py",)
+_CONVERSATION = ("effects", "saving", "session", "states")
+PURE_FILES = tuple(f"fluxsched/runtime/scheduler_process/{name}.py" for name in _CONVERSATION)
 CLOCKS = {"random", "secrets", "time", "uuid"}
 IMPURE = CLOCKS | {"asyncio", "logging", "os", "socket", "sqlite3", "subprocess", "threading", "zmq"}
 ZMQ_HOME = "fluxsched/transport/sockets.py"

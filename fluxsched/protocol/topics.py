@@ -101,6 +101,7 @@ _JOB_MANAGER = _service(
     why=(jobs.WhyRequest, jobs.WhyResponse, "why a job is not running"),
     sched_hello=(alloc.HelloRequest, alloc.HelloResponse, "register a scheduler; the running jobs follow", True),
     sched_ready=(alloc.ReadyRequest, alloc.ReadyResponse, "a scheduler accepts alloc requests"),
+    sched_save=(alloc.SaveRequest, Empty, "keep a scheduler's state for the next one of its groups"),
     queue_list=(Empty, queues.QueueListResponse, "names of the queues"),
     queue_status=(queues.QueueStatusRequest, queues.QueueStatus, "one queue's state"),
     queue_enable=(queues.QueueEnableRequest, Empty, "enable or disable submission to a queue"),

@@ -36,8 +36,7 @@ from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.runtime.messaging.payload_memo import SPEC_BYTES_MAX, SPECS_KEPT, PayloadMemo
-from fluxsched.runtime.scheduler_process.messages import ANSWERS, REQUESTS
-from fluxsched.runtime.scheduler_process.session import (
+from fluxsched.runtime.scheduler_process.effects import (
     ACQUIRE,
     HELLO,
     READY,
@@ -47,8 +46,9 @@ from fluxsched.runtime.scheduler_process.session import (
     Fail,
     Log,
     Respond,
-    SchedulerSession,
 )
+from fluxsched.runtime.scheduler_process.messages import ANSWERS, REQUESTS
+from fluxsched.runtime.scheduler_process.session import SchedulerSession
 from fluxsched.runtime.system.clock import Clock, local_text
 from fluxsched.sched import effects as effect
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler

@@ -15,7 +15,8 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, RPCError
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages.alloc import HelloResponse
-from fluxsched.runtime.scheduler_process.session import Call, Effects, SchedulerSession
+from fluxsched.runtime.scheduler_process.effects import Call, Effects
+from fluxsched.runtime.scheduler_process.session import SchedulerSession
 
 LOOKUPS_MAX = 256
 """Lookups in flight: the KVS answers them in one round trip, and no queue of the broker grows without bound."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final
 
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import InvalidValue, RemoteProtocolError
 from fluxsched.jobs.effects import Effect, SchedFree, UpdateDone
 from fluxsched.jobs.holdings.holdings import parse_grant
 from fluxsched.jobs.job.annotations import merge, said_by_users
-from fluxsched.jobs.job.job import NO_REQUEST, Job
+from fluxsched.jobs.job.job import NO_REQUEST, Job, sched_jobspec
 from fluxsched.jobs.job.states import RUN, SCHED
 from fluxsched.jobs.lifecycle.lifecycle import Lifecycle
 from fluxsched.jobs.lifecycle.links import LIMIT_MAX, HelloItem, Link, checked_groups
@@ -179,7 +179,7 @@ def _merged(job: Job, annotations: dict[str, Any]) -> dict[str, Any]:
 
 def _hello_item(job: Job, partial_ok: bool) -> HelloItem:
     assert job.R is not None
-    if partial_ok or not job.freed:
-        return HelloItem(job.id, job.priority, job.userid, job.t_submit, job.freed, job.R)
-    nothing = job.freed - job.freed
-    return HelloItem(job.id, job.priority, job.userid, job.t_submit, nothing, job.remainder(job.held))
+    freed, held = job.freed, job.R
+    if freed and not partial_ok:
+        freed, held = EMPTY, job.remainder(job.held)
+    return HelloItem(job.id, job.priority, job.userid, job.t_submit, freed, held, sched_jobspec(job))

@@ -33,6 +33,7 @@ class HelloItem(NamedTuple):
     t_submit: float
     free: Idset
     R: dict[str, Any]
+    jobspec: dict[str, Any]
 
 
 class Link:

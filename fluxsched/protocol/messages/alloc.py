@@ -34,7 +34,10 @@ class HelloRequest(Payload, frozen=True):
 
 
 class HelloResponse(Payload, frozen=True):
-    """One job that holds resources (RFC 27, Hello). `R` is ours: in Flux the scheduler reads it from the KVS."""
+    """One job that holds resources (RFC 27, Hello). `R` and `jobspec` are ours: in Flux they are in the KVS.
+
+    The environment is left out of `jobspec`.
+    """
 
     id: JobNumber
     priority: Priority
@@ -42,6 +45,7 @@ class HelloResponse(Payload, frozen=True):
     t_submit: WallTime
     free: IdsetText | None = None
     R: RObject | None = None
+    jobspec: JobspecObject | None = None
 
 
 class ReadyRequest(Payload, frozen=True):
@@ -56,9 +60,20 @@ class ReadyRequest(Payload, frozen=True):
 
 
 class ReadyResponse(Payload, frozen=True):
-    """The queue depth (RFC 27, Ready)."""
+    """The queue depth (RFC 27, Ready). `state` is ours: what a scheduler of these groups saved last."""
 
     count: Size
+    state: Any = None
+
+
+class SaveRequest(Payload, frozen=True):
+    """Keep this until a scheduler of the same groups is ready (`job-manager.sched-save`; ours).
+
+    `set-aside`: what was kept before was of no use; it is kept under another name, until the next time.
+    """
+
+    state: Any
+    set_aside: bool = msgspec.field(name="set-aside", default=False)
 
 
 class AllocRequest(Payload, frozen=True):

@@ -41,7 +41,7 @@ from fluxsched.runtime.flux_compat.endpoint import serve_instance, serve_jobs
 from fluxsched.runtime.instance.reloading import Reloading
 from fluxsched.runtime.instance.run_directory import lock_state, make_run_directory, remove_dead, scratch_directory
 from fluxsched.runtime.instance.settings import Settings
-from fluxsched.runtime.instance.shutdown import end_jobs, until
+from fluxsched.runtime.instance.shutdown import end_jobs, end_modules, until
 from fluxsched.runtime.instance.stored_state import StoredState, read_store
 from fluxsched.runtime.inventory.sources import Sources
 from fluxsched.runtime.loop.faults import Faults
@@ -143,7 +143,7 @@ class Instance:
         self.resource.allocated = lambda: allocated(manager.holdings, module.resources)
         manager.holdings.there = lambda: module.resources
         self.effects.held, self.effects.unheld = self._held, self._unheld
-        self.scheduling = SchedulingService(self.effects, self.router)
+        self.scheduling = SchedulingService(self.effects, self.router, self.store)
         self.scheduling.foreign = module.foreign
         self.jobs = JobService(self.effects, self.scheduling, self.router, self.store, self._fluids(restored))
         self.streams = JobStreams(self.effects, self.router, self.store, self.turns)
@@ -389,7 +389,7 @@ class Instance:
             await end_jobs(self.effects, self.store)
         if self._following is not None:
             self._following.cancel()
-        self.modules.close()
+        await end_modules(self.modules, self.turns)
         for executor in self.effects.executors.values():
             executor.close()
         if self.keeper is not None:

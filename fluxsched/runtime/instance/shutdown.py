@@ -8,6 +8,7 @@ from collections.abc import Callable
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.services.jobs.effects import JobEffects
+from fluxsched.runtime.services.modules.service import TERMINATE_S, ModuleService
 
 CHECK_S = 0.005
 """How often a condition is looked at (seconds)."""
@@ -37,3 +38,10 @@ async def end_jobs(effects: JobEffects, store: Store) -> None:
     stored = asyncio.Event()
     turns.post(lambda: store.after_commit(stored.set))
     await until(turns, lambda: stored.is_set() or store.fault is not None, END_JOBS_S)
+
+
+async def end_modules(modules: ModuleService, turns: Turns) -> None:
+    """Ask all schedulers to leave, answer what they want kept, and end those that do not go."""
+    turns.post(modules.terminate)
+    await until(turns, lambda: modules.are_terminated and not modules.are_running, TERMINATE_S)
+    modules.close()

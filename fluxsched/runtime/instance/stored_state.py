@@ -15,6 +15,7 @@ from fluxsched.jobs.lifecycle.restore import StoredJob
 from fluxsched.resource.effects import Saved
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.messaging.payload_memo import JSON, JobspecMemo
+from fluxsched.runtime.services.jobs.scheduler_states import KINDS
 from fluxsched.runtime.services.resource_journal import STORED_EVENTS_MAX
 
 INACTIVE_RESTORED_MAX = 10_000
@@ -37,7 +38,7 @@ class StoredState:
 def read_store(store: Store) -> StoredState:
     """Read all that a restart needs."""
     found = StoredState()
-    for kind, key, value in store.read("SELECT kind, key, value FROM saved"):
+    for kind, key, value in store.read("SELECT kind, key, value FROM saved WHERE kind NOT IN (?, ?)", KINDS):
         decoded = json.loads(value)
         if kind == "queue":
             found.queues[key] = decoded

@@ -25,7 +25,7 @@ MIB = 1 << 20
 NEW = frozenset(
     {
         "job-manager.submit", "job-ingest.submit", "job-manager.urgency", "job-manager.update",
-        "job-manager.queue-enable", "job-manager.queue-start",
+        "job-manager.queue-enable", "job-manager.queue-start", "job-manager.sched-save",
         "resource.drain", "resource.undrain", "resource.assign", "resource.include", "resource.reload",
         "resource.property-add", "resource.property-remove", "resource.expiration-update",
     }

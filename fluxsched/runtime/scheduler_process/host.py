@@ -21,17 +21,18 @@ from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.protocol.sessions.rpc import Calls
 from fluxsched.runtime.loop.turns import Timer, Turns
 from fluxsched.runtime.messaging.payload_memo import JobspecMemo
-from fluxsched.runtime.scheduler_process.messages import ANSWERS, REQUESTS
-from fluxsched.runtime.scheduler_process.session import (
+from fluxsched.runtime.scheduler_process.effects import (
     READY,
     Call,
     Effects,
     End,
     Fail,
+    Left,
     Log,
     Respond,
-    SchedulerSession,
 )
+from fluxsched.runtime.scheduler_process.messages import ANSWERS, REQUESTS
+from fluxsched.runtime.scheduler_process.session import SchedulerSession
 from fluxsched.runtime.system.log import exception_text, left, logger
 from fluxsched.sched import effects as effect
 from fluxsched.sched.engine.scheduler import Scheduler
@@ -46,6 +47,8 @@ KEPT_MAX = 4096
 """Messages kept with which no more are read: enough to find the questions among them, read within 12 ms."""
 SLICE_MESSAGES = 16
 """Messages handled between two looks at the clock."""
+LEAVE_S = 3.0
+"""How long the last state may take to be stored (seconds): less than the instance waits before it kills us."""
 PASS_SLICE_S = 0.005
 """How long a pass decides before questions are answered (seconds), which takes less than 20 ms."""
 
@@ -56,8 +59,8 @@ class SchedulerHost:
     def __init__(self, client: Client, scheduler: Scheduler, groups: tuple[str, ...], turns: Turns, name: str) -> None:
         self.scheduler = scheduler
         self.name = name
-        self.ended: str | None = None
-        self.on_end: Callable[[str], None] | None = None
+        self.is_over = False
+        self.on_end: Callable[[str | None], None] | None = None
         streams = {group: AcquireClient(group) for group in groups}
         self.session = SchedulerSession(scheduler, streams, JobspecMemo().read)
         self._groups = groups
@@ -99,8 +102,12 @@ class SchedulerHost:
                     self._send(make_response(request, None if payload is None else codec.pack(payload)))
                 case Fail(request, error):
                     self._fail(request, error)
+                case effect.Raise():
+                    self._perform(self.session.outgoing((one,)))
                 case Log(text, is_error):
                     (log.error if is_error else log.info)("%s", text)
+                case Left():
+                    self._ended(None)
                 case End(reason):
                     log.error("%s", reason)
                     self._ended(reason)
@@ -132,6 +139,7 @@ class SchedulerHost:
         except Exception as exc:
             log.exception("policy %s failed", self.scheduler.policy.name)
             self.end(f"policy {self.scheduler.policy.name!r} raised {exception_text(exc, policy_line(exc))}")
+        self._perform(session.due(self._turns.wall_s))
         if cut or session.has_work:
             self._turns.wake()
         else:
@@ -224,13 +232,18 @@ class SchedulerHost:
         answer.update(route=self.name, rank=0, userid=message.userid, rolemask=message.rolemask)
         self._send(make_response(message, codec.pack(answer)))
 
+    def leave(self) -> None:
+        """Stop in good order: `on_end` is called with None once all is saved, or it has taken LEAVE_S."""
+        self._turns.after(LEAVE_S, lambda: self._ended(None))
+        self._perform(self.session.leave(self._turns.clock.wall_s()))
+
     def end(self, reason: str) -> None:
         """Stop; `on_end` is called with the reason."""
         self.session.end(reason)
         self._ended(reason)
 
-    def _ended(self, reason: str) -> None:
-        if self.ended is None:
-            self.ended = reason
+    def _ended(self, reason: str | None) -> None:
+        if not self.is_over:
+            self.is_over = True
             if self.on_end is not None:
                 self.on_end(reason)

@@ -56,7 +56,7 @@ async def serve(
     scheduler = Scheduler(policy, groups, queues, own, unsatisfiable=unsatisfiable, time_text=local_text)
     host = SchedulerHost(client, scheduler, groups, turns, name)
     host.on_end = end
-    loop.add_signal_handler(signal.SIGTERM, end, None)
+    loop.add_signal_handler(signal.SIGTERM, turns.post, host.leave)
     client.start(loop, turns.wake)
     turns.start(loop)
     host.start()

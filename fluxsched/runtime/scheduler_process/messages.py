@@ -12,7 +12,7 @@ from typing import Any
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.lite import FREE
 from fluxsched.protocol.messages import alloc as msg
-from fluxsched.runtime.scheduler_process import session
+from fluxsched.runtime.scheduler_process import effects
 
 REQUESTS: Mapping[str, Any] = {
     "sched.alloc": codec.with_raw(msg.AllocRequest, "jobspec"),
@@ -26,5 +26,8 @@ REQUESTS: Mapping[str, Any] = {
 }
 """What `SchedulerSession.receive` takes."""
 
-ANSWERS: Mapping[str, Any] = {session.HELLO: msg.HelloResponse, session.READY: msg.ReadyResponse}
+ANSWERS: Mapping[str, Any] = {
+    effects.HELLO: codec.with_raw(msg.HelloResponse, "jobspec"),
+    effects.READY: msg.ReadyResponse,
+}
 """What `SchedulerSession.answered` takes decoded; acquire streams decode their own."""

@@ -1,6 +1,7 @@
 """A scheduler's conversation with resource module and job manager (RFC 27, RFC 28 draft): messages in, effects out.
 
     start -> acquire each group -> first grow of each -> hello, running jobs -> ready -> requests, and passes between
+    -> leave -> the history of accounts is saved
 
 Law: the state table says what may happen when. A request that it does not list for the state is kept, in order, and so
 is a change of resources while a pass is under way; a question overtakes what is kept. Nothing here knows bytes, JSON, a
@@ -12,9 +13,8 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import Enum
 from math import inf
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
@@ -27,92 +27,37 @@ from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.protocol.sessions.machine import step
+from fluxsched.runtime.scheduler_process.effects import (
+    ACQUIRE,
+    HELLO,
+    RAISE,
+    READY,
+    RELEASE,
+    SAVE,
+    Call,
+    Effects,
+    End,
+    Fail,
+    Left,
+    Log,
+    Respond,
+    SessionEffect,
+)
+from fluxsched.runtime.scheduler_process.saving import Saving
+from fluxsched.runtime.scheduler_process.states import SESSION, SessionState
 from fluxsched.sched import effects as sched
 from fluxsched.sched.engine.group_changes import apply
 from fluxsched.sched.engine.scheduler import Scheduler
-
-ACQUIRE: Final = "resource.acquire"
-RELEASE: Final = "resource.release"
-HELLO: Final = "job-manager.sched-hello"
-READY: Final = "job-manager.sched-ready"
-RAISE: Final = "job-manager.raise"
-"""The topics of our own requests."""
 
 RESTART = "scheduler-restart"
 """The type of the exception on a running job that cannot be taken over (RFC 27, Hello)."""
 
 
-class SessionState(Enum):
-    """Where a scheduler stands."""
-
-    IDLE = "not started"
-    ACQUIRING = "a group has not grown yet"
-    HELLO = "running jobs are taken over"
-    READYING = "they all are, and sched-ready is sent"
-    READY = "requests are handled"
-    DECIDING = "a pass is under way"
-    ENDED = "an error ended it, or its adapter did"
-
-
-_S = SessionState
-_END = {"end": _S.ENDED}
-SESSION: Mapping[SessionState, Mapping[str, SessionState]] = {
-    _S.IDLE: {"start": _S.ACQUIRING, **_END},
-    _S.ACQUIRING: {"change": _S.ACQUIRING, "acquired": _S.HELLO, **_END},
-    _S.HELLO: {"change": _S.HELLO, "job": _S.HELLO, "known": _S.READYING, **_END},
-    _S.READYING: {"change": _S.READYING, "ready": _S.READY, **_END},
-    _S.READY: {"change": _S.READY, "question": _S.READY, "request": _S.READY, "decide": _S.DECIDING, **_END},
-    _S.DECIDING: {"question": _S.DECIDING, "decide": _S.DECIDING, "decided": _S.READY, **_END},
-    _S.ENDED: _END,
-}
-"""What may happen in each state. Requests, questions and changes that it does not list are kept."""
-
 _READY, _DECIDING, _ENDED = SessionState.READY, SessionState.DECIDING, SessionState.ENDED  # three times as fast to find
+_SERVING, _OVER = (_READY, _DECIDING), (SessionState.LEAVING, _ENDED)
 
 
 _NO_PASS: Iterator[sched.Effect] = iter(())
-
-
-class Call(NamedTuple):
-    """Send a request of ours and give its answers to `answered`. `message` None: no payload; `group`: of a stream."""
-
-    topic: str
-    message: Any = None
-    streaming: bool = False
-    group: str = ""
-
-
-class Respond(NamedTuple):
-    """Answer the request that came with `token`; an alloc request may get more answers, by job id (RFC 27)."""
-
-    token: Any
-    message: Any = None
-
-
-class Fail(NamedTuple):
-    """The request that came with `token` was wrong or is refused: answer it with this error if it wants an answer."""
-
-    token: Any
-    error: FluxschedError
-
-
-class End(NamedTuple):
-    """The scheduler cannot continue."""
-
-    reason: str
-
-
-class Log(NamedTuple):
-    """A line for the log."""
-
-    text: str
-    is_error: bool = False
-
-
-SessionEffect: TypeAlias = sched.Effect | Call | Respond | Fail | End | Log
-"""The scheduler's `Release` and `Raise` come out as calls; its answers to alloc requests as they are."""
-
-Effects: TypeAlias = Sequence[SessionEffect]
 _Handler: TypeAlias = Callable[[Any, Any, float], Effects]
 
 
@@ -143,6 +88,8 @@ class SchedulerSession:
         self._no_grow = set(streams)
         self._kept: deque[tuple[_Handler, Any, Any, float]] = deque()
         self._pass: Iterator[sched.Effect] = _NO_PASS
+        accounts = scheduler.account_tree
+        self._saving = None if accounts is None else Saving(accounts)
         self._handlers: dict[str, _Handler] = {
             "sched.alloc": self._alloc,
             "sched.free": self._free,
@@ -173,7 +120,7 @@ class SchedulerSession:
                     return handler(message, token, now_s)
                 except FluxschedError as fault:
                     return [Fail(token, fault)]
-        if self.state is not _ENDED:
+        if self.state not in _OVER:
             self._kept.append((handler, message, token, now_s))
         return ()
 
@@ -212,12 +159,14 @@ class SchedulerSession:
 
         A hello answer needs its `R`; see `refuse_job` for one whose R the adapter cannot get.
         """
-        if self.state is _ENDED:
+        if self.state in _OVER and not (call.topic == SAVE and self.state is SessionState.LEAVING):
             return ()
         if call.topic == RAISE:
             return () if error is None else [Log(f"{RAISE}: {error}", is_error=True)]
+        if call.topic == SAVE:
+            return self._saved(error)
         if call.topic == ACQUIRE and error is None:
-            if self.state in (_READY, _DECIDING):
+            if self.state in _SERVING:
                 self._kept.append((self._change, answer, call, now_s))
                 return ()
             return self._change(answer, call, now_s)
@@ -232,6 +181,7 @@ class SchedulerSession:
             return self._take_over(answer, now_s)
         if call.topic == READY:
             self._step("ready")
+            return self._restore(answer, now_s)
         return ()
 
     def _change(self, answer: Any, call: Call, now_s: float) -> Effects:
@@ -256,17 +206,24 @@ class SchedulerSession:
 
     def _take_over(self, job: msg.HelloResponse, now_s: float) -> Effects:
         self._step("job")
+        found: list[SessionEffect] = []
+        jobspec = None
+        try:
+            jobspec = None if job.jobspec is None else self._read(job.jobspec)
+        except FluxschedError as fault:
+            found.append(Log(f"hello: {format_f58(job.id)} counts as if it had no jobspec: {fault}", is_error=True))
         try:
             if job.R is None:
                 raise RemoteProtocolError(f"hello of job {job.id} carries no R")
             resources, free = ResourceSet.parse(job.R), Idset.parse(job.free or "")
             if not self._typed and (unknown := resources.ranks - free - self._acquired()):
                 raise RemoteProtocolError(f"ranks {unknown} are not among the acquired ones")
-            return self.scheduler.hello(
-                job.id, job.priority, job.userid, job.t_submit, resources, free, now_s=now_s
+            found += self.scheduler.hello(
+                job.id, job.priority, job.userid, job.t_submit, resources, free, jobspec, now_s
             )
         except FluxschedError as fault:
-            return self.refuse_job(job.id, fault)
+            found += self.refuse_job(job.id, fault)
+        return found
 
     def refuse_job(self, jobid: int, fault: FluxschedError) -> Effects:
         """A running job cannot be taken over: RFC 27 asks for a fatal exception, as its resources may be given away."""
@@ -349,12 +306,51 @@ class SchedulerSession:
     @property
     def may_decide(self) -> bool:
         """Whether a pass can begin or continue."""
-        return self.state in (_READY, _DECIDING)
+        return self.state in _SERVING
 
     @property
     def next_notice_s(self) -> float:
         """When a pass is due though nothing happens; inf if never (see `Scheduler.next_notice_s`)."""
-        return self.scheduler.next_notice_s if self.state is _READY else inf
+        if self.state is not _READY:
+            return inf
+        next_s = self.scheduler.next_notice_s
+        return next_s if self._saving is None else min(next_s, self._saving.next_s)
+
+    # ---- the history of accounts
+
+    def due(self, now_s: float) -> Effects:
+        """What is to be saved by now; to be asked once a turn."""
+        if self._saving is None or self.state not in _SERVING:
+            return ()
+        request = self._saving.due(now_s)
+        return () if request is None else [Call(SAVE, request)]
+
+    def leave(self, now_s: float) -> Effects:
+        """Stop in good order: nothing is handled or decided from now on, and after `Left` all is saved."""
+        request = None if self._saving is None or self.state not in _SERVING else self._saving.last(now_s)
+        self.drop()
+        self._step("leave")
+        self._kept.clear()
+        if self.state is _ENDED:
+            return [Left()]
+        if request is not None:
+            return [Call(SAVE, request)]
+        return () if self._saving is not None and self._saving.is_asked else self._left()
+
+    def _restore(self, answer: msg.ReadyResponse | None, now_s: float) -> Effects:
+        saved = None if answer is None else answer.state
+        complaint = None if self._saving is None else self._saving.restore(saved, now_s)
+        return () if complaint is None else [Log(complaint, is_error=True)]
+
+    def _saved(self, error: RPCError | None) -> Effects:
+        assert self._saving is not None
+        complaint = self._saving.answered(error)
+        found = [] if complaint is None else [Log(complaint, is_error=True)]
+        return [*found, *self._left()] if self.state is SessionState.LEAVING and not self._saving.is_asked else found
+
+    def _left(self) -> Effects:
+        self._step("saved")
+        return [Left()]
 
     # ---- within
 

@@ -76,6 +76,7 @@ class Accounts:
         self.measure = measure
         self.signal = signal
         self.decay = Decay(half_life_s, now_s)
+        self.bookings = 0  # how often something was booked: signals that were kept before are no longer these
         self._shares_of_all = shares_of_all
         self._count = 0
         self.root = Account("", None, len(measure.resources), signal)
@@ -138,6 +139,7 @@ class Accounts:
         scale = self.advance(now_s)
         changes = [(resource, sign * amount) for resource, amount in enumerate(amounts) if amount]
         units = sign * self.measure.units(amounts)
+        self.bookings += 1
         at: Account | None = account
         while at is not None:
             self._book(at.all_jobs, changes, units, scale)

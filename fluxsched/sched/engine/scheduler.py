@@ -19,6 +19,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.core.why import Why
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
 from fluxsched.sched.accounts.settings import FairSettings
+from fluxsched.sched.accounts.tree import Accounts
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Raise, Release
 from fluxsched.sched.engine.group import Group
@@ -72,6 +73,8 @@ class Scheduler:
         if unsatisfiable not in UNSATISFIABLE:
             raise InvalidValue(f"unsatisfiable {unsatisfiable!r} is not one of {', '.join(UNSATISFIABLE)}")
         self._policy = policy
+        self.account_tree: Accounts | None = None
+        """Its signals are saved and restored; None unless a policy asks for accounts."""
         self._queues = dict(queues or {})
         self._notify = notify
         if missing := sorted({*self._queues.values()} - {*groups}):

@@ -21,7 +21,7 @@ from fluxsched.protocol.sessions.acquire_server import AcquireServer
 from fluxsched.resource import effects as resource
 from fluxsched.resource.module import ResourceModule
 from fluxsched.resource.state.inventory import Inventory
-from fluxsched.runtime.scheduler_process.session import (
+from fluxsched.runtime.scheduler_process.effects import (
     ACQUIRE,
     HELLO,
     RAISE,
@@ -30,9 +30,9 @@ from fluxsched.runtime.scheduler_process.session import (
     Effects,
     End,
     Fail,
-    SchedulerSession,
     SessionEffect,
 )
+from fluxsched.runtime.scheduler_process.session import SchedulerSession
 from fluxsched.sched.effects import Canceled, Denied, Granted
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.set_aside import WAIT

@@ -15,7 +15,7 @@ from fluxsched.protocol.framing.header import RESPONSE, Message, decode, make_er
 from fluxsched.protocol.messages.alloc import ANNOTATE, DENY, AllocResponse
 from fluxsched.runtime.loop.turns import SHARE_S, Timer, Turns
 from fluxsched.runtime.scheduler_process.host import KEPT_MAX, RECEIVE_MAX, SchedulerHost
-from fluxsched.runtime.scheduler_process.session import SessionState
+from fluxsched.runtime.scheduler_process.states import SessionState
 from fluxsched.sched.engine.notices import NOTICE_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policies.easy import Easy

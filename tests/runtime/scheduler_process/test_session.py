@@ -19,24 +19,27 @@ from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.messages.acquire import AcquireChange, AcquireFirst, Grow, Shrink, Update
 from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.runtime.scheduler_process import session as module
-from fluxsched.runtime.scheduler_process.session import (
+from fluxsched.runtime.scheduler_process.effects import (
     ACQUIRE,
     HELLO,
+    RAISE,
     READY,
     RELEASE,
-    SESSION,
+    SAVE,
     Call,
     End,
     Fail,
     Log,
     Respond,
-    SchedulerSession,
-    SessionState,
 )
+from fluxsched.runtime.scheduler_process.session import SchedulerSession
+from fluxsched.runtime.scheduler_process.states import SESSION, SessionState
+from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.effects import Canceled, Denied, Granted
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policy import PAUSE, Decision, Option, View
+from tests.sched.accounts.conftest import cores
 
 EVENTS = sorted({event for row in SESSION.values() for event in row})
 NO_DATA = RPCError("no data", errno.ENODATA)
@@ -74,7 +77,9 @@ class Peers:
     def __init__(self, *groups: str, plain: bool = False) -> None:
         names = groups or ("default",)
         streams = {name: AcquireClient(None if plain else name) for name in names}
-        self.session = SchedulerSession(Scheduler(Paced(), names), streams, self.read)
+        scheduler = Scheduler(Paced(), names)
+        self.accounts = scheduler.account_tree = cores(100, Signal.DECAYED_USAGE)
+        self.session = SchedulerSession(scheduler, streams, self.read)
         self.calls: dict[tuple[str, str], Call] = {}
 
     @staticmethod
@@ -114,6 +119,10 @@ class Peers:
     def work(self, limit: int = 100) -> list[Any]:
         return self.heard(self.session.work(limit))
 
+    def use(self) -> None:
+        """A job holds 10 cores from now on."""
+        self.accounts.book(self.accounts.account(("physics", "ann")), (10,), 1, True, 100.0)
+
     def decide(self) -> list[Any]:
         found = list(self.session.decide(100.0))
         self.session.decided()
@@ -139,6 +148,9 @@ def at(state: SessionState) -> Peers:
         peers.alloc(99)
         peers.work()
         next(peers.session.decide(100.0))
+    if state is SessionState.LEAVING:
+        peers.use()
+        peers.heard(peers.session.leave(100.0))
     if state is SessionState.ENDED:
         peers.session.end("enough")
     assert peers.session.state is state
@@ -161,6 +173,9 @@ DOES: dict[str, Callable[[Peers], object]] = {
     "request": lambda peers: (peers.alloc(1), peers.work()),
     "decide": lambda peers: peers.session.decide(100.0),
     "decided": lambda peers: peers.session.decided(),
+    "save": lambda peers: peers.heard(peers.session.due(1000.0)),
+    "saved": lambda peers: (peers.use(), peers.heard(peers.session.due(1000.0)), peers.answer(SAVE)),
+    "leave": lambda peers: (peers.use(), peers.heard(peers.session.leave(100.0))),
     "end": lambda peers: peers.session.end("enough"),
 }
 """How each event comes about."""
@@ -188,7 +203,8 @@ def test_each_event_in_each_state(state: SessionState, event: str) -> None:
     if event == "acquired" and state in (SessionState.HELLO, SessionState.READYING):
         allowed = SessionState.ENDED  # the same targets twice: the stream breaks the protocol
     assert session.state is (allowed or state)
-    if state is not SessionState.ENDED and event in KEPT and (state, event) != (SessionState.IDLE, "change"):
+    over = state in (SessionState.LEAVING, SessionState.ENDED)
+    if not over and event in KEPT and (state, event) != (SessionState.IDLE, "change"):
         assert session.kept == (allowed is None)
 
 
@@ -244,8 +260,8 @@ def test_a_job_that_cannot_be_taken_over_gets_an_exception_and_the_others_go_on(
         log, call = peers.answer(HELLO, msg.HelloResponse(jobid, 16, 1, 1.0, None, held))
         assert isinstance(log, Log)
         assert log.is_error
-        assert (call.topic, call.message.id, call.message.type) == (module.RAISE, jobid, module.RESTART)
-    assert peers.answer(module.RAISE, error=RPCError("not active", errno.ENOENT))[0].is_error
+        assert (call.topic, call.message.id, call.message.type) == (RAISE, jobid, module.RESTART)
+    assert peers.answer(RAISE, error=RPCError("not active", errno.ENOENT))[0].is_error
     assert [type(one) for one in peers.answer(HELLO, error=NO_DATA)] == [Call]
 
 
@@ -267,7 +283,7 @@ def test_a_shrink_raises_and_releases_as_the_typed_dialect_asks() -> None:
     peers.decide()
     peers.answer(ACQUIRE, Shrink("0,3"), group="default")
     raised, released = peers.work()
-    assert (raised.topic, raised.message.id, raised.message.type) == (module.RAISE, 1, "exec")
+    assert (raised.topic, raised.message.id, raised.message.type) == (RAISE, 1, "exec")
     assert (released.topic, released.message.targets) == (RELEASE, "3")
     peers.ask("sched.free", Free(1, "0"))
     [released] = peers.work()

@@ -67,7 +67,7 @@ class JobEffects:
         self._given: list[tuple[int, Idset]] = []
         self._after: list[Callable[[], None]] = []
         self._texts: ObjectMemo[bytearray] = ObjectMemo(lambda jobspec: bytearray(_encode(jobspec)))
-        self._packed: ObjectMemo[msgspec.Raw] = ObjectMemo(lambda jobspec: msgspec.Raw(codec.pack(jobspec)))
+        self.packed: ObjectMemo[msgspec.Raw] = ObjectMemo(lambda jobspec: msgspec.Raw(codec.pack(jobspec)))
         self._due: Timer | None = None
         self._due_at_s = 0.0
         turns.at_end(self._end_turn)
@@ -151,7 +151,7 @@ class JobEffects:
             priority=one.priority,
             userid=one.userid,
             t_submit=one.t_submit,
-            jobspec=self._packed.of(one.jobspec),
+            jobspec=self.packed.of(one.jobspec),
         )
         self._router.request(_peer(one), "sched.alloc", request)
 

@@ -17,10 +17,12 @@ from fluxsched.jobs.queue.queues import DEFAULT_GROUP
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.messages import alloc as msg
+from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.messaging.payload_memo import PayloadMemo
 from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.effects import JobEffects
+from fluxsched.runtime.services.jobs.scheduler_states import SchedulerStates
 from fluxsched.runtime.system.log import logger
 
 log = logger("jobs")
@@ -28,14 +30,18 @@ ANNOTATIONS_KEPT = 4096
 """Annotations that are remembered: jobs that wait for the same, or ran on the same cores, share them (2 MiB)."""
 ANNOTATIONS_BYTES_MAX = 256
 """Longer ones are one job's own."""
+HELLO = codec.with_raw(msg.HelloResponse, "jobspec")
 ANSWER = codec.QuickReader(codec.with_raw(msg.AllocResponse, "annotations"), "R")
 
 
 class SchedulingService:
     """Who schedules which group, and the translation of their answers."""
 
-    def __init__(self, effects: JobEffects, router: Router) -> None:
+    def __init__(self, effects: JobEffects, router: Router, store: Store) -> None:
         self._effects = effects
+        self._states = SchedulerStates(store)
+        self._keeps: dict[Peer, tuple[str, ...]] = {}
+        """Whose state is kept for which groups, also when they no longer serve them but have not left."""
         self._router = router
         self._groups: dict[Peer, tuple[str, ...]] = {}
         self._ready: set[Peer] = set()
@@ -47,13 +53,14 @@ class SchedulingService:
             {
                 "job-manager.sched-hello": self._hello,
                 "job-manager.sched-ready": self._sched_ready,
+                "job-manager.sched-save": self._save,
                 "feasibility.check": self._feasibility,
                 "sched.why": self._sched_why,
             }
         )
         router.on_response("sched.alloc", self._answer)
         router.on_response("sched.free", self._answer)
-        router.on_lost(self._lost)
+        router.on_lost(self._gone)
 
     def ready(self, groups: tuple[str, ...]) -> bool:
         """Whether a scheduler is ready for every one of `groups`."""
@@ -76,16 +83,17 @@ class SchedulingService:
         request.open_stream(lambda: None)
         groups = tuple(wanted.groups) if wanted.groups is not None else (DEFAULT_GROUP,)
         items = self._effects.manager.allocation.hello(request.peer, groups, partial_ok=wanted.partial_ok)
-        self._groups[request.peer] = groups
+        self._groups[request.peer] = self._keeps[request.peer] = groups
         for item in items:
             request.respond(
-                msg.HelloResponse(
+                HELLO(
                     id=item.jobid,
                     priority=item.priority,
                     userid=item.userid,
                     t_submit=item.t_submit,
                     free=str(item.free),
                     R=item.R,
+                    jobspec=self._effects.packed.of(item.jobspec),
                 )
             )
         request.finish()
@@ -101,10 +109,19 @@ class SchedulingService:
         limit = wanted.limit if wanted.mode == "limited" else None
         count, effects = self._effects.manager.allocation.ready(request.peer, limit, self._effects.now_s)
         self._ready.add(request.peer)
-        request.respond(msg.ReadyResponse(count=count))
+        request.respond(msg.ReadyResponse(count=count, state=self._states.get(self._groups[request.peer])))
         self._effects.perform(effects)
         for call in self.on_ready:
             call()
+
+    def _save(self, request: RpcRequest) -> None:
+        wanted, groups = request.payload(msg.SaveRequest), self._keeps.get(request.peer)
+        if groups is None:
+            raise RemoteProtocolError("job-manager.sched-save: say job-manager.sched-hello first")
+        for group in groups:
+            if self.scheduler_of(group) not in (None, request.peer):
+                raise Refused(f"another scheduler serves group {group!r} by now, and its state is kept", errno.EBUSY)
+        self._states.keep(groups, wanted.state, wanted.set_aside, request.respond)
 
     def leave(self, peer: Peer) -> None:
         """Accept nothing more from this scheduler: its groups are free, and its requests wait for another."""
@@ -157,6 +174,10 @@ class SchedulingService:
         if peer is None:
             raise Refused(f"no scheduler serves group {group!r}; load one with `fluxsched module load`", errno.ENOSYS)
         self._router.forward(request, peer, payload)
+
+    def _gone(self, peer: Peer) -> None:
+        self._keeps.pop(peer, None)
+        self._lost(peer)
 
     def _lost(self, peer: Peer) -> None:
         self._ready.discard(peer)

@@ -88,6 +88,8 @@ class ModuleService:
                 "service.remove": self._service_remove,
             }
         )
+        self.are_terminated = False
+        """Whether all were asked to leave, at the end of the instance."""
         self._supervision = Supervision(router, turns, lambda: self.modules.values(), self._spawn)
         scheduling.on_ready.append(self._check_ready)
 
@@ -184,7 +186,11 @@ class ModuleService:
             return
         assert module.process is not None
         module.on_exit += [lambda: forget(self.modules, name), gone]
+        self._terminate(module)
+
+    def _terminate(self, module: Module) -> None:
         if module.status != STATUS_FINALIZING:
+            assert module.process is not None
             module.status = STATUS_FINALIZING
             module.process.terminate()
             module.killer = self._turns.after(TERMINATE_S, module.process.kill)
@@ -213,8 +219,21 @@ class ModuleService:
 
         self.remove(module.name, again)
 
+    def terminate(self) -> None:
+        """Ask all modules to leave; none is started again (at the end of the instance)."""
+        self.are_terminated = True
+        for module in self.modules.values():
+            self._supervision.forget(module)
+            if module.is_running:
+                self._terminate(module)
+
+    @property
+    def are_running(self) -> bool:
+        """Whether some module's process has not ended."""
+        return any(module.process is not None and module.status != STATUS_EXITED for module in self.modules.values())
+
     def close(self) -> None:
-        """End all modules and wait for them (at the end of the instance)."""
+        """End what runs and wait for it (at the end of the instance)."""
         running = [m for m in self.modules.values() if m.process is not None and m.status != STATUS_EXITED]
         for module in running:
             module.status = STATUS_FINALIZING
