@@ -54,11 +54,13 @@ ROOMS = {
         "effects": {"pool"},
         "ledger": {"accounts", "decisions", "pool", "queue"},
         "plan": {"decisions", "ledger", "pool", "queue", "shape"},
-        "policy": {"accounts", "decisions", "plan", "pool", "queue"},
+        "preemption": {"accounts", "ledger", "pool", "shape"},
+        "policy": {"accounts", "decisions", "plan", "pool", "preemption", "queue"},
         "policies": {"accounts", "policy"},
         "registry": {"policies", "policy"},
         "engine": {
-            "accounts", "decisions", "effects", "ledger", "plan", "policy", "pool", "queue", "registry", "shape",
+            "accounts", "decisions", "effects", "ledger", "plan", "policy", "pool", "preemption", "queue", "registry",
+            "shape",
         },
     },
     "runtime": {

@@ -9,6 +9,7 @@ holders of a target are found by its word.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 
 from fluxsched.core.amounts import Amounts, less, total
 from fluxsched.core.idset import Idset
@@ -38,7 +39,9 @@ class Holding:
     `account` is None unless a policy asks for accounts; `preemptible_after_s` is None if the job may not be preempted.
     """
 
-    __slots__ = ("account", "blocks", "expiration_s", "jobid", "must_end", "preemptible_after_s", "started_s")
+    __slots__ = (
+        "account", "blocks", "expiration_s", "gone_by_s", "jobid", "must_end", "preemptible_after_s", "started_s",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -56,6 +59,12 @@ class Holding:
         self.account = account
         self.preemptible_after_s = preemptible_after_s
         self.must_end = False  # on a shrunk target: a fatal exception was raised on the job
+        self.gone_by_s = inf  # it was preempted, and is killed then
+
+    @property
+    def end_s(self) -> float:
+        """When plans take it to end (wall time, seconds; inf if that is not known)."""
+        return min(self.expiration_s or inf, self.gone_by_s)
 
     @property
     def parts(self) -> dict[int, tuple[int, int]]:
@@ -243,6 +252,10 @@ class Ledger:
     def set_expiration(self, jobid: int, expiration_s: float) -> None:
         """Sets when a job that holds something is to end (wall time, seconds; 0.0 for none)."""
         self.holdings[jobid].expiration_s = expiration_s
+
+    def set_going(self, jobid: int, by_s: float) -> None:
+        """A job that holds something was preempted, and is to be gone by then (wall time, seconds)."""
+        self.holdings[jobid].gone_by_s = by_s
 
     def end_on(self, ranks: Idset) -> list[Holding]:
         """The holdings on these ranks, which were shrunk, whose jobs now have to end; each is named once."""

@@ -39,14 +39,54 @@ from fluxsched.sched.decisions import (
 )
 from fluxsched.sched.plan.base import Plan
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Infeasible, Insufficient, Outcome
+from fluxsched.sched.preemption.if_gone import IfGone
+from fluxsched.sched.preemption.preemptions import Preemptions
 from fluxsched.sched.queue.orders import FIFO, ORDERS
 from fluxsched.sched.queue.pending import Skips, Waiting
 
 __all__ = [
-    "ANYTHING", "BACKFILLED", "BEST_FIT", "FIFO", "IMMEDIATE", "ITSELF", "ITS_START", "NO", "NOTHING", "ORDER",
-    "ORDERS", "PAUSE", "PAUSE_EVERY", "PLACEMENT", "RESERVED", "SWITCH", "WORST_FIT", "YES", "Account",
-    "Decision", "Deny", "Fits", "Infeasible", "Insufficient", "Option", "Outcome", "Pause", "Pending", "Plan", "Policy",
-    "Preempt", "Reservation", "Reserve", "Running", "Skips", "Start", "View", "Waiting", "Wake", "decide",
+    "ANYTHING",
+    "BACKFILLED",
+    "BEST_FIT",
+    "FIFO",
+    "IMMEDIATE",
+    "ITSELF",
+    "ITS_START",
+    "NO",
+    "NOTHING",
+    "ORDER",
+    "ORDERS",
+    "PAUSE",
+    "PAUSE_EVERY",
+    "PLACEMENT",
+    "RESERVED",
+    "SWITCH",
+    "WORST_FIT",
+    "YES",
+    "Account",
+    "Decision",
+    "Deny",
+    "Fits",
+    "IfGone",
+    "Infeasible",
+    "Insufficient",
+    "Option",
+    "Outcome",
+    "Pause",
+    "Pending",
+    "Plan",
+    "Policy",
+    "Preempt",
+    "Preemptions",
+    "Reservation",
+    "Reserve",
+    "Running",
+    "Skips",
+    "Start",
+    "View",
+    "Waiting",
+    "Wake",
+    "decide",
 ]  # fmt: skip
 
 
@@ -118,6 +158,10 @@ class View(Protocol):
         """
         ...
 
+    def job(self, jobid: int) -> Waiting | None:
+        """The job of this id, if it waits here."""
+        ...
+
     @property
     def running(self) -> Iterator[Running]:
         """Jobs that hold resources in this group, in the order in which they began."""
@@ -144,6 +188,15 @@ class View(Protocol):
 
     def find(self, job: Waiting, placement: str = WORST_FIT) -> Fits | None:
         """The same without a reason, for passes that look at many jobs."""
+        ...
+
+    @property
+    def preemptions(self) -> Preemptions:
+        """Which jobs may be preempted, which are going, and how many more may be; to be read only."""
+        ...
+
+    def if_gone(self) -> IfGone:
+        """What would fit if jobs were gone, in a `with` block; do not yield inside."""
         ...
 
     def reason(self, job: Waiting) -> Callable[[], str]:

@@ -22,6 +22,7 @@ from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.pool.place import shortage
 from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.preemption.preemptions import Preemptions
 from fluxsched.sched.queue.pending import Waiting
 from fluxsched.sched.shape import Shape
 
@@ -50,7 +51,7 @@ class Group:
 
     `queues` are those that have a policy of their own, by name, in the order in which they are served, then the one for
     all others, by the empty name. `set_aside` are jobs of all of them, by id; `short_since_s` is when the group last
-    lost something, or was acquired (wall time, seconds).
+    lost something, or was acquired (wall time, seconds). A pass comes at `wake_s` (the same) though nothing happens.
     """
 
     def __init__(
@@ -62,16 +63,19 @@ class Group:
         unsatisfiable: str = WAIT,
         notify: bool = True,
         time_text: TimeText = utc_text,
+        preemptions: Preemptions | None = None,
     ) -> None:
         self.name = name
         self.pool = pool
         self.queues = {queue: PolicyQueue(queue, policy) for queue, policy in policies}
         self.running = RunningJobs(pool, ledger)
+        self.preemptions = Preemptions(ledger) if preemptions is None else preemptions
         self.grown = False
         self.leaving = EMPTY
         self.expiration_s = 0.0
         self.changed = False
         self.events = 0
+        self.wake_s = inf
         self.notices = Notices(notify)
         self.ledger = ledger
         self.set_aside: dict[int, SetAside] = {}

@@ -7,10 +7,11 @@ may be dropped between any two: what is left is decided next time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import inf
 from typing import Final
 
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.decisions import Deny, Start
+from fluxsched.sched.decisions import Deny, Preempt, Start, Wake
 from fluxsched.sched.effects import PAUSED, Effect
 from fluxsched.sched.engine.group import Group
 from fluxsched.sched.engine.policy_queue import PolicyQueue
@@ -34,6 +35,9 @@ class Passes:
     def run(self, now_s: float) -> Iterator[Effect]:
         """The effects of each decision as it falls, and of the notices that are due at `now_s` (wall time)."""
         for group, passes in self._of_group:
+            if group.wake_s <= now_s:
+                group.wake_s = inf
+                group.invalidate_pass()
             if not group.changed or not group.grown or 0 < group.expiration_s <= now_s:
                 continue
             refused, begun = 0, False
@@ -54,7 +58,7 @@ class Passes:
                         effect = scheduling_pass.apply(decision)
                         if effect is not None:
                             yield effect
-                        elif isinstance(decision, _FINAL):
+                        elif isinstance(decision, _REFUSABLE):
                             refused += 1
                             self._check_refusals(queue, refused)
                     done = True
@@ -70,20 +74,21 @@ class Passes:
 
     @property
     def next_notice_s(self) -> float:
-        """When a notice that was held back is due (wall time, seconds; inf if none is)."""
-        return min([group.notices.next_s for group, _ in self._of_group])
+        """When a notice that was held back is due, or a pass that was asked for (wall time, seconds; else inf)."""
+        return min([min(group.notices.next_s, group.wake_s) for group, _ in self._of_group])
 
     def _check_refusals(self, queue: PolicyQueue, refused: int) -> None:
         self._counts["refused"] += 1
         if refused > REFUSALS_MAX:
             raise LocalProtocolError(
                 f"policy {queue.policy.name!r}: over {REFUSALS_MAX} decisions refused in one pass; it should not start "
-                "or deny jobs that left the queue, nor use a fit for another request or of an earlier state"
+                "or deny jobs that left the queue, nor use a fit for another request or of an earlier state, nor "
+                "preempt jobs that are going or have not allowed it yet"
             )
 
 
-_FINAL: Final = (Start, Deny)
-"""Decisions that take a job off the queue, unless they are refused."""
+_REFUSABLE: Final = (Start, Deny, Preempt, Wake)
+"""Decisions that have no effect only if they are refused."""
 
 
 def _due_notices(group: Group, now_s: float) -> Iterator[Effect]:

@@ -32,13 +32,11 @@ from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.pool.placement import blocks_in
 from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S, Preemptions
 from fluxsched.sched.queue.pending import Waiting
 from fluxsched.sched.shape import Shapes
 
 DEFAULT_GROUP: Final = "default"
-
-PREEMPT_TIMEOUT_S: Final = 5.0
-"""`[exec] preempt-timeout`, where nothing else is known."""
 
 ENDLESS_WARNING = "has no time limit: nothing can be planned behind it, and it starts early only where no job waits"
 
@@ -85,13 +83,23 @@ class Scheduler:
         of_group: dict[str, list[tuple[str, Policy]]] = {name: [] for name in groups}
         for queue, own in (policies or {}).items():
             of_group[self._queues.get(queue, groups[0])].append((queue, own))
+        self._preemptions = Preemptions(self._ledger, preempt_timeout_s, (fair or FairSettings()).rate)
         self._groups = {
-            name: Group(name, pool, self._ledger, [*of_group[name], ("", policy)], unsatisfiable, notify, time_text)
+            name: Group(
+                name,
+                pool,
+                self._ledger,
+                [*of_group[name], ("", policy)],
+                unsatisfiable,
+                notify,
+                time_text,
+                self._preemptions,
+            )
             for name, pool in pools.items()
         }
         self._serving = {queue: self._groups[name] for queue, name in self._queues.items()}
         self._first = self._groups[groups[0]]
-        self._counts = dict.fromkeys(("passes", "granted", "denied", "canceled", "refused"), 0)
+        self._counts = dict.fromkeys(("passes", "granted", "denied", "canceled", "refused", "preempted"), 0)
         self._passes = Passes(self._groups.values(), self._counts)
 
     @property
@@ -177,8 +185,11 @@ class Scheduler:
         """
         if unknown := free - R.ranks:
             raise RemoteProtocolError(f"hello of job {jobid}: ranks {unknown} are freed, but R does not have them")
-        self._ledger.adopt(jobid, blocks_in(R, free), R.expiration_s, R.starttime_s)
+        after_s = None if jobspec is None else _parsed(jobspec).sharing.preemptible_after_s
+        self._ledger.adopt(jobid, blocks_in(R, free), R.expiration_s, R.starttime_s, None, after_s)
         holding = self._ledger.get(jobid)
+        if holding is not None:
+            self._preemptions.began(holding)
         for group in self._groups.values():
             if holding is not None:
                 group.running.began(holding)
@@ -198,7 +209,7 @@ class Scheduler:
         if jobid in self._ledger.holdings or self._waits(jobid):
             raise RemoteProtocolError(f"alloc of job {jobid}: it waits or runs already")
         try:
-            parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
+            parsed = _parsed(jobspec)
             group = self._group_of(parsed.queue)
             shape = self._shapes.of(parsed.request)
             why = group.judge(shape)
@@ -245,6 +256,7 @@ class Scheduler:
 
     def _freed(self, jobid: int, emptied: list[int]) -> list[Effect]:
         effects: list[Effect] = []
+        self._preemptions.freed(jobid)
         for group in self._groups.values():
             group.freed(jobid)
             if emptied and group.leaving:
@@ -271,7 +283,7 @@ class Scheduler:
     def feasible(self, jobspec: Jobspec | Mapping[str, Any]) -> str | None:
         """Why the job could never run, whatever is up or busy; None if it could, or before the first grow."""
         try:
-            parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
+            parsed = _parsed(jobspec)
             return self._group_of(parsed.queue).judge(self._shapes.of(parsed.request))
         except InvalidValue as fault:
             return str(fault)
@@ -363,6 +375,10 @@ class Scheduler:
 
 
 _waiting = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a job
+
+
+def _parsed(jobspec: Jobspec | Mapping[str, Any]) -> Jobspec:
+    return jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
 
 
 def _mine(parts: Iterable[int], targets: Idset) -> Idset:

@@ -10,11 +10,23 @@ from functools import partial
 from math import inf, nextafter
 from reprlib import repr as short
 from types import MappingProxyType
+from typing import Final
 
 from fluxsched.core.duration import format_duration
 from fluxsched.core.jobid import format_f58
-from fluxsched.sched.decisions import BACKFILLED, RESERVED, Deny, Pause, Pending, Reservation, Reserve, Start
-from fluxsched.sched.effects import PAUSED, Denied, Effect, Granted
+from fluxsched.sched.decisions import (
+    BACKFILLED,
+    RESERVED,
+    Deny,
+    Pause,
+    Pending,
+    Preempt,
+    Reservation,
+    Reserve,
+    Start,
+    Wake,
+)
+from fluxsched.sched.effects import PAUSED, PREEMPT, Denied, Effect, Granted, Raise
 from fluxsched.sched.engine.group import Group
 from fluxsched.sched.engine.notices import REASON_CHARS_MAX
 from fluxsched.sched.engine.policy_queue import PolicyQueue
@@ -24,6 +36,8 @@ from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.policy import ITS_START, NOTHING, PAUSE_EVERY, Running
 from fluxsched.sched.pool.place import find_fit, place_now
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Insufficient, Outcome
+from fluxsched.sched.preemption.if_gone import IfGone
+from fluxsched.sched.preemption.preemptions import Preemptions
 from fluxsched.sched.queue.orders import FIFO, key_of
 from fluxsched.sched.queue.pending import Skips, Waiting
 
@@ -115,6 +129,16 @@ class SchedulingPass:
             return self._arrived(self._arrivals, skips, order)
         jobs = self._jobs.walk(skips, order, self.now_s)
         return self._unsettled(jobs) if self._queue.replans and self.planned else jobs
+
+    def job(self, jobid: int) -> Waiting | None:
+        return self._jobs.by_id.get(jobid)
+
+    @property
+    def preemptions(self) -> Preemptions:
+        return self._group.preemptions
+
+    def if_gone(self) -> IfGone:
+        return self._group.preemptions.if_gone(self._group.pool)
 
     def late(self, order: str = FIFO) -> None:
         """What policies of 0.1.0 ask for arrivals: there is no answer, so they examine all jobs."""
@@ -239,8 +263,34 @@ class SchedulingPass:
                 return Denied(jobid, note[:REASON_CHARS_MAX])
             case Pause():
                 return PAUSED
+            case Preempt():
+                return self._preempt(decision)
+            case Wake(at_s):
+                return self._wake(at_s)
             case _:
-                raise TypeError(f"it yielded {short(decision)}: a policy yields Start, Pending, Deny, Reserve or Pause")
+                raise TypeError(f"it yielded {short(decision)}: a policy yields {_DECISIONS}")
+
+    def _preempt(self, decision: Preempt) -> Raise | None:
+        jobid, beneficiary, reason = decision
+        group, now_s = self._group, self.now_s
+        if beneficiary not in self._jobs.by_id or group.preemptions.refuses(jobid, now_s):
+            return None
+        holding = group.ledger.holdings[jobid]
+        if not any(block.word & group.pool.members_at(block.at) for block in holding.blocks):
+            return None
+        group.preemptions.preempt(holding, beneficiary, now_s)
+        group.running.began(holding)
+        group.invalidate_pass()  # what is planned may begin sooner
+        self._counts["preempted"] += 1
+        note = f"preempted so that job {format_f58(beneficiary)} can start: {reason}"
+        return Raise(jobid, note[:REASON_CHARS_MAX], PREEMPT)
+
+    def _wake(self, at_s: float) -> Effect | None:
+        """A pass at a time that has come already would follow at once, again and again: it is refused."""
+        if not at_s > self.now_s:
+            return None
+        self._group.wake_s = min(self._group.wake_s, at_s)
+        return PAUSED
 
     def _start(self, start: Start) -> Granted | None:
         group, queue, now_s = self._group, self._queue, self.now_s
@@ -262,6 +312,8 @@ class SchedulingPass:
             return None
         queue.removed(job, group.running)
         group.running.placed(holding)
+        if holding.preemptible_after_s is not None:
+            group.preemptions.began(holding)
         if self._plan is not None:
             self._plan.began(job, fit)
         self._counts["granted"] += 1
@@ -269,6 +321,9 @@ class SchedulingPass:
         withdrawn = notices.forget(jobid) if jobid in notices.reasons else None
         selection = RESERVED if reserved else BACKFILLED if self._overtakes else selection
         return Granted(jobid, fit, now_s, end_s, group.pool.source, selection, withdrawn)
+
+
+_DECISIONS: Final = "Start, Pending, Deny, Reserve, Preempt, Wake or Pause"
 
 
 def _seen(holding: Holding) -> Running:

@@ -91,7 +91,7 @@ class _Forecast:
     def __init__(self, group: Group, ledger: Ledger, now_s: float) -> None:
         self._group = group
         self._now_s = now_s
-        self._endless = [holding.jobid for holding in group.holdings() if not holding.expiration_s]
+        self._endless = [holding.jobid for holding in group.holdings() if holding.end_s == inf]
         self._running = RunningJobs(group.pool, ledger)
 
     def of(self, queue: PolicyQueue, job: Waiting) -> tuple[float | None, str]:

@@ -225,7 +225,7 @@ class BusyTargets:
             holding = self._ledger.get(jobid)
             if holding is not None:
                 self._known[jobid] = holding.blocks
-                end_s = holding.expiration_s or inf
+                end_s = holding.end_s
                 for rank, cores, gpus, _ in parts_in(on_targets(holding.blocks)):
                     self._on.setdefault(rank, {})[jobid] = end_s, cores, gpus
                     stale.add(rank)

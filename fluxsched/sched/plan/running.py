@@ -208,7 +208,7 @@ class RunningJobs:
             if cores != self.each and at != NO_TARGET:
                 self.shared.add(jobid)
         if counted:
-            releases.add(jobid, holding.expiration_s or inf, weight)
+            releases.add(jobid, holding.end_s, weight)
             self.free -= weight
         else:
             self.shared.discard(jobid)

@@ -1,0 +1,137 @@
+"""What would fit if all that are going were gone, and some more jobs with them.
+
+Law: leaving the block undoes everything (`what_if`), so nothing may be yielded inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import NamedTuple
+
+from fluxsched.core.amounts import Amounts, total
+from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT
+from fluxsched.sched.pool.choice import need_of, slots_of_idle, slots_on
+from fluxsched.sched.pool.placement import BEST_FIT, Fits
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.what_if import WhatIf
+from fluxsched.sched.shape import Shape
+
+
+class Opening(NamedTuple):
+    """What is free on a target (ids as masks), and how much must be so that one more node, or slot, fits there."""
+
+    cores: int
+    gpus: int
+    amounts: Amounts
+    need_cores: int
+    need_gpus: int
+    need_amounts: Amounts
+
+    @property
+    def fits(self) -> bool:
+        """Whether so much is free."""
+        if self.cores.bit_count() < self.need_cores or self.gpus.bit_count() < self.need_gpus:
+            return False
+        have = dict(self.amounts)
+        return all(have.get(kind, 0) >= amount for kind, amount in self.need_amounts)
+
+    def given(self, cores: int, gpus: int, amounts: Amounts) -> Opening:
+        """The same when a job has freed so much there."""
+        free = total(self.amounts, amounts) if amounts else self.amounts
+        return self._replace(cores=self.cores | cores, gpus=self.gpus | gpus, amounts=free)
+
+
+class IfGone:
+    """Changes of a pool within a `with` block; `going` are the jobs that are taken to be gone."""
+
+    __slots__ = ("_going", "_ledger", "_pool", "_what_if")
+
+    def __init__(self, pool: Pool, ledger: Ledger, going: Iterable[int]) -> None:
+        self._pool = pool
+        self._ledger = ledger
+        self._going = going
+        self._what_if = WhatIf(pool)
+
+    def __enter__(self) -> IfGone:
+        self._what_if.__enter__()
+        self.give(self._going)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
+        self._what_if.__exit__(kind, fault, at)
+
+    def give(self, jobids: Iterable[int]) -> None:
+        """As if these jobs were gone, too."""
+        for jobid in jobids:
+            holding = self._ledger.get(jobid)
+            if holding is not None:
+                self._what_if.give(holding.blocks)
+
+    def take(self, fit: Fits) -> None:
+        """As if a job had started here."""
+        self._what_if.take(fit.blocks)
+
+    def find(self, shape: Shape) -> Fits | None:
+        """Where the shape fits: where it is tight, and on what was given rather than on what is free already."""
+        return self._what_if.find(shape, BEST_FIT, prefer_given=True)
+
+    def fits(self, shape: Shape) -> bool:
+        """Whether it fits at all."""
+        return self._what_if.find(shape, BEST_FIT) is not None
+
+    def spare(self, jobid: int, shape: Shape) -> bool:
+        """Keeps a job that was given, if the shape fits all the same; whether it does."""
+        what_if, holding = self._what_if, self._ledger.holdings[jobid]
+        mark = what_if.mark()
+        what_if.keep(holding.blocks)
+        if what_if.find(shape, BEST_FIT) is not None:
+            return True
+        what_if.back(mark)
+        return False
+
+    def openings(self, shape: Shape) -> Openings:
+        """What the shape needs of one target."""
+        return Openings(self._pool, shape)
+
+
+class Openings:
+    """Where a node, or one more slot, of a shape would fit if jobs were gone; as of now, within a what-if."""
+
+    __slots__ = ("_able", "_need", "_pool", "_request")
+
+    def __init__(self, pool: Pool, shape: Shape) -> None:
+        request = self._request = shape.request
+        self._pool = pool
+        need = self._need = need_of(request, request.slots.min if request.nodes is not None else 1)
+        self._able = [each for each in pool.choice(request.constraint) if need.fits_ever(each.targets)]
+
+    @property
+    def takes_whole(self) -> bool:
+        """Whether a node, or slot, takes all cores and GPUs of any target that could hold it."""
+        able = [each.targets for each in self._able]
+        return all(self._need.on(targets) == (targets.cores, targets.gpus) for targets in able)
+
+    def at(self, rank: int) -> Opening | None:
+        """What has to come free on a target; None if it fits there already, or could not at all."""
+        at, bit = rank >> WORD_SHIFT, 1 << (rank & LOW_BITS)
+        for candidates in self._able:
+            targets, _, only = candidates
+            if targets.members.at(at) & bit:
+                if (only is not None and not only.at(at) & bit) or not self._pool.is_up(rank):
+                    return None
+                break
+        else:
+            return None
+        request, need = self._request, self._need
+        cores, gpus = targets.free_ids(rank)
+        amounts = targets.free_amounts(rank) if targets.countables else ()
+        if request.nodes is None and not request.exclusive:
+            slots = slots_on(request, cores.bit_count(), gpus.bit_count(), amounts) + 1
+            if slots > slots_of_idle(request, targets):
+                return None
+            need = need_of(request, slots)
+        need_cores, need_gpus = need.on(targets)
+        opening = Opening(cores, gpus, amounts, need_cores, need_gpus, need.amounts_on(targets))
+        return None if opening.fits else opening

@@ -1,0 +1,121 @@
+"""Preemption in one scheduler: which jobs are going, for which other job, and how many more may be preempted.
+
+Law: a job is preempted at most once, and in any RATE_WINDOW_S at most `rate` of them are. What is going holds what it
+has until that is freed (law 5).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Set
+from math import inf
+from typing import Final
+
+from fluxsched.sched.accounts.settings import RATE_WINDOW_S, FairSettings
+from fluxsched.sched.accounts.tree import Account
+from fluxsched.sched.ledger import Holding, Ledger
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.preemption.if_gone import IfGone
+from fluxsched.sched.preemption.running import PreemptibleJobs, UsageOf
+
+PREEMPT_TIMEOUT_S: Final = 5.0
+"""`[exec] preempt-timeout`, where nothing else is known."""
+
+RATE: Final = FairSettings().rate
+
+
+def cores_held(holding: Holding) -> float:
+    """What a job holds where there are no accounts: its cores."""
+    return float(sum(block.word.bit_count() * block.cores.bit_count() for block in holding.blocks))
+
+
+class Preemptions:
+    """`running` are the jobs that may be preempted, `going` maps those that were to the job that they go for.
+
+    A job that is going is killed after `timeout_s`. `of_account` counts preempted jobs.
+    """
+
+    __slots__ = ("_awaited", "_begun_s", "_ledger", "going", "of_account", "rate", "running", "timeout_s")
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        timeout_s: float = PREEMPT_TIMEOUT_S,
+        rate: int = RATE,
+        usage_of: UsageOf = cores_held,
+    ) -> None:
+        self._ledger = ledger
+        self.rate = rate
+        self.timeout_s = timeout_s
+        self.running = PreemptibleJobs(usage_of)
+        self.going: dict[int, int] = {}
+        self.of_account: dict[Account, int] = {}
+        self._awaited: dict[int, set[int]] = {}
+        self._begun_s: deque[float] = deque()
+
+    # ---- questions
+
+    @property
+    def awaited(self) -> Set[int]:
+        """The jobs for which others are going."""
+        return self._awaited.keys()
+
+    def left(self, now_s: float) -> int:
+        """How many more jobs may be preempted at `now_s` (wall time, seconds)."""
+        begun_s = self._begun_s
+        while begun_s and begun_s[0] + RATE_WINDOW_S <= now_s:
+            begun_s.popleft()
+        if begun_s and begun_s[-1] > now_s:  # the clock stepped back: what has begun began now at the latest
+            self._begun_s = begun_s = deque([min(each_s, now_s) for each_s in begun_s])
+        return self.rate - len(begun_s)
+
+    def next_s(self, jobs: int, now_s: float) -> float:
+        """When so many jobs may be preempted (wall time, seconds); inf if that is more than the rate allows, ever."""
+        missing = jobs - self.left(now_s)
+        if missing <= 0:
+            return now_s
+        return self._begun_s[missing - 1] + RATE_WINDOW_S if missing <= len(self._begun_s) else inf
+
+    def refuses(self, jobid: int, now_s: float) -> bool:
+        """Whether the job must not be preempted at `now_s`: it is not here, is ending, or has not allowed it yet."""
+        holding = self._ledger.get(jobid)
+        if holding is None or holding.must_end or jobid in self.going or holding.preemptible_after_s is None:
+            return True
+        return now_s < holding.started_s + holding.preemptible_after_s or self.left(now_s) <= 0
+
+    def if_gone(self, pool: Pool) -> IfGone:
+        """What would fit if all that are going were gone; for a `with` block."""
+        return IfGone(pool, self._ledger, self.going)
+
+    # ---- events
+
+    def began(self, holding: Holding) -> None:
+        """A job holds something."""
+        if holding.preemptible_after_s is not None and holding.jobid not in self.going:
+            self.running.began(holding)
+
+    def freed(self, jobid: int) -> None:
+        """A job has freed a part of what it holds, or all."""
+        left = self._ledger.get(jobid)
+        if jobid in self.running.jobs:
+            if left is None:
+                self.running.ended(jobid)
+            else:
+                self.running.began(left)
+        elif left is None and jobid in self.going:
+            beneficiary = self.going.pop(jobid)
+            awaited = self._awaited[beneficiary]
+            awaited.discard(jobid)
+            if not awaited:
+                del self._awaited[beneficiary]
+
+    def preempt(self, holding: Holding, beneficiary: int, now_s: float) -> None:
+        """The job, which `refuses` allows, is going from now on, so that the beneficiary can start."""
+        jobid = holding.jobid
+        self._ledger.set_going(jobid, now_s + self.timeout_s)
+        self.running.ended(jobid)
+        self.going[jobid] = beneficiary
+        self._awaited.setdefault(beneficiary, set()).add(jobid)
+        self._begun_s.append(now_s)
+        if holding.account is not None:
+            self.of_account[holding.account] = self.of_account.get(holding.account, 0) + 1

@@ -1,0 +1,236 @@
+"""`Preempt` and `Wake`: what is granted and what is refused, whichever policy asks; and what is going in plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import inf, nan
+from typing import Any
+
+import pytest
+
+from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.accounts.settings import RATE_WINDOW_S, FairSettings
+from fluxsched.sched.effects import PREEMPT, Granted, Raise
+from fluxsched.sched.policies.easy import Easy
+from fluxsched.sched.policy import Decision, Preempt, View, Wake
+
+MakeR = Callable[..., ResourceSet]
+Spec = Callable[..., dict[str, Any]]
+
+
+class Scripted(Easy):
+    """EASY, and then what a test wants."""
+
+    name = "scripted"
+    OPTIONS: dict[str, Any] = {}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted: list[Decision] = []
+        self.seen: list[tuple[float, dict[int, int], int]] = []
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        yield from super().schedule(view, now_s)
+        self.seen.append((now_s, dict(view.preemptions.going), view.preemptions.left(now_s)))
+        while self.wanted:
+            yield self.wanted.pop(0)
+
+
+def preemptible(spec: dict[str, Any], after: float | None) -> dict[str, Any]:
+    if after is not None:
+        spec["attributes"]["system"]["preemptible-after"] = after
+    return spec
+
+
+@pytest.fixture
+def policy() -> Scripted:
+    return Scripted()
+
+
+@pytest.fixture
+def full(bench_of: Any, make_r: MakeR, spec: Spec, policy: Scripted) -> Any:
+    """Jobs 1 and 2 hold the two targets, 1 preemptible after 10 s, 2 never; 3 waits for one of them."""
+    bench = bench_of(policy)
+    bench.grow(make_r("0-1"))
+    bench.submit(1, preemptible(spec(nodes=1, exclusive=True), 10))
+    bench.submit(2, spec(nodes=1, exclusive=True))
+    bench.run()
+    bench.submit(3, spec(nodes=1, exclusive=True, duration=60))
+    bench.run()
+    return bench
+
+
+def preempt(bench: Any, policy: Scripted, *jobids: int, beneficiary: int = 3) -> list[Any]:
+    policy.wanted = [Preempt(jobid, beneficiary, "account a uses 2 of its share 1") for jobid in jobids]
+    bench.scheduler.updated("default", 0.0)  # all is examined
+    return [effect for effect in bench.run() if isinstance(effect, Raise)]
+
+
+def test_a_granted_one_raises_an_exception_that_says_for_whom(full: Any, policy: Scripted) -> None:
+    full.now_s += 10
+    (raised,) = preempt(full, policy, 1)
+    assert (raised.jobid, raised.type) == (1, PREEMPT)
+    assert raised.note == "preempted so that job ƒ4 can start: account a uses 2 of its share 1"
+    assert full.scheduler.stats()["preempted"] == 1
+    assert full.scheduler.stats()["refused"] == 0
+
+
+@pytest.mark.parametrize(
+    ("jobid", "after_s", "why"),
+    [(1, 9.999, "too young"), (2, 1e9, "never"), (3, 10, "waits"), (99, 10, "not here")],
+)
+def test_what_is_refused(full: Any, policy: Scripted, jobid: int, after_s: float, why: str) -> None:
+    full.now_s += after_s
+    assert preempt(full, policy, jobid) == [], why
+    assert full.scheduler.stats()["refused"] == 1
+    assert not policy.seen[-1][1]
+
+
+def test_one_that_is_going_or_ends_anyway_is_refused(full: Any, policy: Scripted) -> None:
+    full.now_s += 10
+    assert len(preempt(full, policy, 1, 1)) == 1
+    assert full.scheduler.stats()["refused"] == 1
+    full.now_s += 100
+    assert preempt(full, policy, 1) == []
+
+
+def test_one_on_a_shrunk_target_is_refused(full: Any, policy: Scripted) -> None:
+    full.now_s += 10
+    ranks = full.granted[1].ranks
+    full.did(full.scheduler.shrunk("default", ranks, True))
+    assert preempt(full, policy, 1) == []
+    assert full.scheduler.stats()["refused"] == 1
+
+
+def test_for_a_job_that_does_not_wait_none_is_preempted(full: Any, policy: Scripted) -> None:
+    full.now_s += 10
+    assert preempt(full, policy, 1, beneficiary=2) == preempt(full, policy, 1, beneficiary=77) == []
+
+
+def test_what_is_going_holds_all_until_it_is_freed_and_plans_take_it_to_end_in_time(
+    full: Any, policy: Scripted, spec: Spec
+) -> None:
+    assert [kept.start_s for kept in full.scheduler.planned()] == [inf], "jobs 1 and 2 have no limit"
+    full.now_s += 10
+    preempt(full, policy, 1)
+    assert [effect.annotations for effect in full.run()] == [{"sched": {"t_estimate": full.now_s + 5.0}}]
+    (kept,) = full.scheduler.planned()
+    assert (kept.jobid, kept.start_s) == (3, full.now_s + 5.0)
+    assert policy.seen[-1][1] == {1: 3}
+    full.free(1)
+    assert [effect.jobid for effect in full.run() if isinstance(effect, Granted)] == [3]
+    assert policy.seen[-1][1] == {}
+
+
+def test_an_end_of_its_own_that_comes_sooner_stays(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    policy = Scripted()
+    bench = bench_of(policy, preempt_timeout_s=30.0)
+    bench.grow(make_r("0"))
+    bench.submit(1, preemptible(spec(cores=4, duration=20), 0))
+    bench.run()
+    bench.submit(3, spec(cores=4, duration=60))
+    bench.now_s += 1
+    preempt(bench, policy, 1)
+    bench.run()
+    assert [kept.start_s for kept in bench.scheduler.planned()] == [120.0]
+    bench.scheduler.expiration(1, 500.0)
+    bench.run()
+    assert [kept.start_s for kept in bench.scheduler.planned()] == [131.0], "it is killed by then"
+
+
+def test_if_the_beneficiary_leaves_its_victims_are_going_all_the_same(full: Any, policy: Scripted) -> None:
+    full.now_s += 10
+    preempt(full, policy, 1)
+    full.did(full.scheduler.cancel(3))
+    assert full.scheduler.stats()["preempted"] == 1
+    full.free(1)
+    full.submit(4, {**preemptible_any()})
+    full.run()
+    assert policy.seen[-1][1] == {}
+
+
+def preemptible_any() -> dict[str, Any]:
+    """A job of one core."""
+    slot = {"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 1}]}
+    tasks = [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}]
+    return {"version": 1, "resources": [slot], "tasks": tasks, "attributes": {"system": {"duration": 0.0}}}
+
+
+def test_a_job_found_running_may_be_preempted_by_what_its_jobspec_says(
+    bench_of: Any, make_r: MakeR, spec: Spec
+) -> None:
+    """A reload forgets what is going: it may be preempted once more, and the job manager ends it anyway."""
+    policy = Scripted()
+    bench = bench_of(policy)
+    machine = make_r("0")
+    bench.grow(machine)
+    held = ResourceSet.parse({**machine.to_json(), "execution": {**machine.to_json()["execution"], "starttime": 90.0}})
+    bench.granted[1] = held
+    bench.did(bench.scheduler.hello(1, 16, 1000, 1.0, held, jobspec=preemptible(spec(cores=4), 20), now_s=100.0))
+    bench.submit(3, spec(cores=4))
+    assert preempt(bench, policy, 1) == []
+    bench.now_s = 110.0
+    assert [raised.jobid for raised in preempt(bench, policy, 1)] == [1]
+
+
+# ---- the rate
+
+
+def test_the_rate_holds_in_any_window(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    policy = Scripted()
+    bench = bench_of(policy, fair=FairSettings(rate=2))
+    bench.grow(make_r("0", cores=8))
+    for jobid in range(1, 9):
+        bench.submit(jobid, preemptible(spec(), 0))
+    bench.run()
+    bench.submit(9, spec(cores=8))
+    assert len(preempt(bench, policy, 1, 2, 3, beneficiary=9)) == 2
+    assert bench.scheduler.stats()["refused"] == 1
+    bench.now_s += RATE_WINDOW_S - 0.001
+    assert preempt(bench, policy, 3, beneficiary=9) == []
+    bench.now_s += 0.001
+    assert len(preempt(bench, policy, 3, 4, 5, beneficiary=9)) == 2
+    assert [left for _, _, left in policy.seen[-3:]] == [2, 0, 2]
+    bench.now_s -= 50
+    preempt(bench, policy, 5, beneficiary=9)
+    bench.now_s += RATE_WINDOW_S
+    assert len(preempt(bench, policy, 5, beneficiary=9)) == 1, "a clock that steps back does not stop it for long"
+
+
+def test_at_rate_0_none_is_preempted(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    policy = Scripted()
+    bench = bench_of(policy, fair=FairSettings(rate=0))
+    bench.grow(make_r("0"))
+    bench.submit(1, preemptible(spec(cores=4), 0))
+    bench.run()
+    bench.submit(3, spec(cores=4))
+    assert preempt(bench, policy, 1) == []
+
+
+# ---- waking
+
+
+def test_a_pass_comes_when_it_was_asked_for(full: Any, policy: Scripted) -> None:
+    policy.wanted = [Wake(105.0), Wake(104.0), Wake(106.0)]
+    full.scheduler.updated("default", 0.0)
+    full.run()
+    assert full.scheduler.next_notice_s == 104.0
+    passes = len(policy.seen)
+    full.now_s = 103.0
+    full.run()
+    assert len(policy.seen) == passes, "nothing has happened"
+    full.now_s = 104.0
+    full.run()
+    assert len(policy.seen) == passes + 1
+    assert full.scheduler.next_notice_s > 106.0, "the pass asks again for what it needs"
+
+
+@pytest.mark.parametrize("at_s", [100.0, 99.0, -inf, nan])
+def test_a_time_that_has_come_is_refused_since_passes_would_never_end(
+    full: Any, policy: Scripted, at_s: float
+) -> None:
+    policy.wanted = [Wake(at_s)]
+    full.scheduler.updated("default", 0.0)
+    full.run()
+    assert full.scheduler.next_notice_s > 100.0
+    assert full.scheduler.stats()["refused"] == 1
