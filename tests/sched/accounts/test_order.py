@@ -124,6 +124,27 @@ class TestFilling:
         turn_s = 6000.0 + 600 * math.log2(100 / (31 if signal is Signal.FLOW else 60))
         assert [order.first(turn_s + late_s) for late_s in (-1.0, 1.0)] == [b, a]
 
+    def test_equal_decayed_usage_goes_by_what_is_used_now(self) -> None:
+        """After a half-life: Z has used 100 and uses none, A has just begun with 50; both keys are 50."""
+        accounts = cores(1000, Signal.DECAYED_USAGE)
+        order = FairOrder(accounts)
+        a, z = account(accounts, "a", active=1), account(accounts, "z", active=1)
+        accounts.book(z, (100,), 1, True, 0.0)
+        accounts.book(z, (100,), -1, True, 600.0)
+        accounts.book(a, (50,), 1, True, 600.0)
+        order.offer(a, 1)
+        order.offer(z, 1)
+        assert order.first(600.0) is z
+
+    def test_equal_flows_go_by_the_flow_without_the_next_job(self) -> None:
+        accounts = cores(1000, Signal.FLOW)
+        order = FairOrder(accounts)
+        a, z = account(accounts, "a", active=1), account(accounts, "z", active=1)
+        for leaf, held in ((a, 30), (z, 20)):
+            accounts.book(leaf, (held,), 1, True, 0.0)
+            order.offer(leaf, 40 - held)
+        assert order.first(0.0) is z
+
     def test_reservations_count_until_the_pass_is_over(self) -> None:
         accounts = cores(40)
         order = FairOrder(accounts)
