@@ -71,7 +71,7 @@ ROOMS = {
         "messaging": {"loop", "system"},
         "inventory": {"config", "system"},
         "exec": {"loop", "system"},
-        "scheduler_process": {"loop", "messaging", "system"},
+        "scheduler_process": {"client", "config", "loop", "messaging", "system"},
         "services": {"config", "exec", "loop", "messaging", "scheduler_process", "system"},
         "flux_compat": {"exec", "loop", "messaging", "services", "system"},
         "instance": {

@@ -59,14 +59,14 @@ from fluxsched.runtime.services.jobs.service import JobService
 from fluxsched.runtime.services.jobs.streams import JobStreams
 from fluxsched.runtime.services.jobs.waits import JobWaits
 from fluxsched.runtime.services.modules.service import ModuleService
-from fluxsched.runtime.services.resource import ResourceService, allocated, user_name
+from fluxsched.runtime.services.resource import ResourceService, allocated
 from fluxsched.runtime.system import log as logs
 from fluxsched.runtime.system.clock import generator_id
 from fluxsched.runtime.system.kept_logs import ENDED, begin_line, keep_log
 from fluxsched.runtime.system.live_instances import write_info
 from fluxsched.runtime.system.own_process import settle, uncollected
 from fluxsched.runtime.system.paths import DATABASE_NAME, LOG_NAME, TEMPORARY_VARIABLE, temporary_directory
-from fluxsched.runtime.system.private_files import SPOOL_NAME, private_state
+from fluxsched.runtime.system.private_files import SPOOL_NAME, private_state, user_name
 from fluxsched.transport.base import Server
 
 log = logs.logger("instance")
@@ -152,7 +152,7 @@ class Instance:
         serve_jobs(self.router, self.effects, self.jobs, self.streams, self.inputs, self.store)
         self.modules = ModuleService(
             self.router, self.scheduling, self.turns, self.run_directory, lambda: self.uri, config.queues,
-            config.unsatisfiable,
+            config.unsatisfiable, config.preempt_timeout_s,
         )  # fmt: skip
         self.jobs.policy_of = self.modules.policy_of
         self.agents = AgentService(self.resource, self.router, self.turns, config.resource)

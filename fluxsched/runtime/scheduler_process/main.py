@@ -11,17 +11,23 @@ import argparse
 import asyncio
 import signal
 import sys
+from collections.abc import Iterable
 
 from fluxsched.errors import FluxschedError
+from fluxsched.runtime.client.asyncio_client import connect
+from fluxsched.runtime.config.fair import fair_settings
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.scheduler_process.exit_reason import reason_line
 from fluxsched.runtime.scheduler_process.host import SchedulerHost
 from fluxsched.runtime.system import log
 from fluxsched.runtime.system.clock import SystemClock, local_text
 from fluxsched.runtime.system.own_process import die_with, settle
+from fluxsched.runtime.system.private_files import user_name
+from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
 from fluxsched.sched.engine.set_aside import UNSATISFIABLE, WAIT
 from fluxsched.sched.policy import Policy
+from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
 from fluxsched.sched.registry import load
 from fluxsched.transport.zeromq import ZmqClient
 
@@ -38,8 +44,22 @@ def policies_of(specs: str) -> tuple[Policy, dict[str, Policy]]:
         raise FluxschedError(f"policy {specs} raised {log.exception_text(exc)}") from exc
 
 
+async def settled(uri: str, policies: Iterable[Policy]) -> FairSettings | None:
+    """What the site settles about accounts, if a policy asks for them. Raises InvalidValue for a bad table."""
+    if not any(getattr(policy, "ACCOUNTS", False) for policy in policies):
+        return None
+    async with connect(uri) as handle:
+        return fair_settings(await handle.rpc("config.get"))
+
+
 async def serve(
-    uri: str, name: str, specs: str, groups: tuple[str, ...], queues: dict[str, str], unsatisfiable: str
+    uri: str,
+    name: str,
+    specs: str,
+    groups: tuple[str, ...],
+    queues: dict[str, str],
+    unsatisfiable: str,
+    preempt_timeout_s: float,
 ) -> str | None:
     """Run the module until it is asked to stop (None) or fails (the reason)."""
     loop = asyncio.get_running_loop()
@@ -50,10 +70,21 @@ async def serve(
             ended.set_result(reason)
 
     policy, own = policies_of(specs)
+    fair = await settled(uri, (policy, *own.values()))
     turns = Turns(SystemClock())
     turns.failed = lambda exc: end(log.exception_text(exc))
     client = ZmqClient(uri)
-    scheduler = Scheduler(policy, groups, queues, own, unsatisfiable=unsatisfiable, time_text=local_text)
+    scheduler = Scheduler(
+        policy,
+        groups,
+        queues,
+        own,
+        unsatisfiable=unsatisfiable,
+        time_text=local_text,
+        fair=fair,
+        user_name=user_name,
+        preempt_timeout_s=preempt_timeout_s,
+    )
     host = SchedulerHost(client, scheduler, groups, turns, name)
     host.on_end = end
     loop.add_signal_handler(signal.SIGTERM, turns.post, host.leave)
@@ -76,6 +107,7 @@ def main() -> int:
     parser.add_argument("--group", action="append", default=[])
     parser.add_argument("--queue", action="append", default=[], help="NAME=GROUP")
     parser.add_argument("--unsatisfiable", choices=UNSATISFIABLE, default=WAIT)
+    parser.add_argument("--preempt-timeout", type=float, default=PREEMPT_TIMEOUT_S, help="seconds")
     parser.add_argument("specs", metavar="SPEC[;QUEUE=SPEC...]")
     parser.add_argument("--instance", type=int, help="process id of the instance; this process ends with it")
     options = parser.parse_args()
@@ -85,7 +117,8 @@ def main() -> int:
     try:
         groups = tuple(options.group) or (DEFAULT_GROUP,)
         queues = dict(pair.split("=", 1) for pair in options.queue)
-        reason = asyncio.run(serve(options.uri, options.name, options.specs, groups, queues, options.unsatisfiable))
+        terms = options.unsatisfiable, options.preempt_timeout
+        reason = asyncio.run(serve(options.uri, options.name, options.specs, groups, queues, *terms))
     except FluxschedError as exc:
         sys.stderr.write(reason_line(str(exc)))
         return 2

@@ -7,9 +7,6 @@ Translates requests into calls of `resource.ResourceModule` and performs its eff
 from __future__ import annotations
 
 import errno
-import getpass
-import os
-import pwd
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache
@@ -51,6 +48,7 @@ from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.resource_journal import JournalService
 from fluxsched.runtime.system.log import logger
+from fluxsched.runtime.system.private_files import user_name
 
 log = logger("resource")
 
@@ -332,14 +330,6 @@ class ResourceService:
 
 
 @lru_cache(USER_NAMES_KEPT)
-def user_name(userid: int) -> str:
-    """A user's name for people to read; the number when the machine does not know it."""
-    try:
-        return pwd.getpwuid(userid).pw_name
-    except KeyError:
-        return getpass.getuser() if userid == os.getuid() else str(userid)
-
-
 def _group_info(group: GroupView) -> GroupInfo:
     acquirer = group.acquirer.peer.name if isinstance(group.acquirer, RpcRequest) else None
     return GroupInfo(

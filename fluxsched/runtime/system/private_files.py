@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import getpass
 import os
 import pwd
 import stat
@@ -43,7 +44,7 @@ def private_directory(path: Path, what: str, is_ours: Callable[[Path], bool] = l
     if not stat.S_ISDIR(found.st_mode):
         raise Refused(f"{what} {path} is not a directory: name another one", errno.ENOTDIR)
     if found.st_uid != os.geteuid():
-        whose = f"{what} {path} belongs to {_name(found.st_uid)}, who could read and change what is kept there"
+        whose = f"{what} {path} belongs to user {user_name(found.st_uid)}, who could read and change what is kept there"
         raise Refused(f"{whose}: name one of your own", errno.EPERM)
     if found.st_mode & OTHERS:
         mode = stat.S_IMODE(found.st_mode)
@@ -88,8 +89,9 @@ def private_file(path: Path) -> None:
         os.close(fd)
 
 
-def _name(userid: int) -> str:
+def user_name(userid: int) -> str:
+    """A user's name for people to read; the number when the machine does not know it."""
     try:
         return pwd.getpwuid(userid).pw_name
     except KeyError:
-        return f"user {userid}"
+        return getpass.getuser() if userid == os.getuid() else str(userid)

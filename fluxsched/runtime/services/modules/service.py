@@ -42,6 +42,7 @@ from fluxsched.runtime.services.modules.process import (
 from fluxsched.runtime.services.modules.supervision import Supervision, troubles
 from fluxsched.runtime.system.log import logger
 from fluxsched.sched.engine.set_aside import WAIT
+from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
 
 log = logger("module")
 
@@ -66,6 +67,7 @@ class ModuleService:
         uri: Callable[[], str],
         queues: Mapping[str, QueueConfig],
         unsatisfiable: str = WAIT,
+        preempt_timeout_s: float = PREEMPT_TIMEOUT_S,
     ) -> None:
         self.modules: dict[str, Module] = {}
         self._router = router
@@ -74,7 +76,7 @@ class ModuleService:
         self._directory = directory
         self._uri = uri
         self._queues = queues
-        self._unsatisfiable = unsatisfiable
+        self._terms = ("--unsatisfiable", unsatisfiable, "--preempt-timeout", str(preempt_timeout_s))
         self.builtin: dict[str, Handler] = {}
         """The parts of the instance itself, with the handlers of their statistics."""
         router.serve(
@@ -128,8 +130,7 @@ class ModuleService:
         def ended() -> None:
             self._turns.post(lambda: self._exited(module))
 
-        options = ("--unsatisfiable", self._unsatisfiable)
-        module.spawn(self._uri(), self._queues, self._directory, ended, options)
+        module.spawn(self._uri(), self._queues, self._directory, ended, self._terms)
         self._supervision.watch(module)
 
     def _check_ready(self) -> None:
