@@ -162,7 +162,7 @@ class SchedulerSession:
         if self.state in _OVER and not (call.topic == SAVE and self.state is SessionState.LEAVING):
             return ()
         if call.topic == RAISE:
-            return () if error is None else [Log(f"{RAISE}: {error}", is_error=True)]
+            return () if error is None else self._not_raised(call.message, error)
         if call.topic == SAVE:
             return self._saved(error)
         if call.topic == ACQUIRE and error is None:
@@ -230,6 +230,12 @@ class SchedulerSession:
         note = f"failed to reallocate R for running job: {fault}"
         what = f"hello: cannot take over {format_f58(jobid)}, raising a fatal exception on it: {fault}"
         return [Log(what, is_error=True), Call(RAISE, RaiseRequest(id=jobid, type=RESTART, severity=0, note=note))]
+
+    def _not_raised(self, wanted: RaiseRequest, error: RPCError) -> Effects:
+        if wanted.type == sched.PREEMPT:
+            self.scheduler.preempt_failed(wanted.id)
+        what = f"{RAISE} of type {wanted.type} on {format_f58(wanted.id)}: {error}"
+        return [Log(what, is_error=True)]
 
     def _acquired(self) -> Idset:
         found = EMPTY

@@ -28,7 +28,7 @@ from fluxsched.sched.engine.policy_queue import PolicyQueue
 from fluxsched.sched.engine.set_aside import UNSATISFIABLE, WAIT, TimeText, asks_to_wait, utc_text
 from fluxsched.sched.engine.status import group_stats, resource_status
 from fluxsched.sched.engine.why import explain, explain_set_aside
-from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.ledger import Holding, Ledger
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.pool.placement import blocks_in
 from fluxsched.sched.pool.pool import Pool
@@ -263,6 +263,13 @@ class Scheduler:
                 effects += self._release(group, group.leaving & Idset.of(emptied))
         return effects
 
+    def preempt_failed(self, jobid: int) -> None:
+        """The job manager has refused the exception that was to preempt a job: it is not going."""
+        holding = self._ledger.get(jobid)
+        if holding is not None:
+            self._preemptions.failed(jobid)
+            self._has_end(holding)
+
     def expiration(self, jobid: int, expiration_s: float) -> list[Effect]:
         """A running job is to end at another time (wall time, seconds; 0.0 for none). Raises Refused if it cannot."""
         holding = self._ledger.get(jobid)
@@ -273,10 +280,14 @@ class Scheduler:
             if end_s and expiration_s > end_s and any(rank in group.pool for rank in holding.parts):
                 raise Refused(f"expiration {expiration_s} of job {jobid} is after the end of its resources, {end_s}")
         self._ledger.set_expiration(jobid, expiration_s)
+        self._has_end(holding)
+        return []
+
+    def _has_end(self, holding: Holding) -> None:
+        """When a running job is to end is known, or has changed."""
         for group in self._groups.values():
             group.running.began(holding)
             group.invalidate_pass()
-        return []
 
     # ---- answers
 

@@ -35,7 +35,7 @@ class Preemptions:
     A job that is going is killed after `timeout_s`. `of_account` counts preempted jobs.
     """
 
-    __slots__ = ("_awaited", "_begun_s", "_ledger", "going", "of_account", "rate", "running", "timeout_s")
+    __slots__ = ("_awaited", "_begun_s", "_ledger", "_spared", "going", "of_account", "rate", "running", "timeout_s")
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class Preemptions:
         self.of_account: dict[Account, int] = {}
         self._awaited: dict[int, set[int]] = {}
         self._begun_s: deque[float] = deque()
+        self._spared: set[int] = set()  # on which no exception could be raised
 
     # ---- questions
 
@@ -79,7 +80,9 @@ class Preemptions:
     def refuses(self, jobid: int, now_s: float) -> bool:
         """Whether the job must not be preempted at `now_s`: it is not here, is ending, or has not allowed it yet."""
         holding = self._ledger.get(jobid)
-        if holding is None or holding.must_end or jobid in self.going or holding.preemptible_after_s is None:
+        if holding is None or holding.must_end or holding.preemptible_after_s is None:
+            return True
+        if jobid in self.going or jobid in self._spared:
             return True
         return now_s < holding.started_s + holding.preemptible_after_s or self.left(now_s) <= 0
 
@@ -91,8 +94,9 @@ class Preemptions:
 
     def began(self, holding: Holding) -> None:
         """A job holds something."""
-        if holding.preemptible_after_s is not None and holding.jobid not in self.going:
-            self.running.began(holding)
+        if holding.preemptible_after_s is None or holding.jobid in self.going or holding.jobid in self._spared:
+            return
+        self.running.began(holding)
 
     def freed(self, jobid: int) -> None:
         """A job has freed a part of what it holds, or all."""
@@ -103,11 +107,23 @@ class Preemptions:
             else:
                 self.running.began(left)
         elif left is None and jobid in self.going:
-            beneficiary = self.going.pop(jobid)
-            awaited = self._awaited[beneficiary]
-            awaited.discard(jobid)
-            if not awaited:
-                del self._awaited[beneficiary]
+            self._is_gone(jobid)
+        elif left is None:
+            self._spared.discard(jobid)
+
+    def failed(self, jobid: int) -> None:
+        """The job manager has not preempted the job: it is not going, and nothing is asked of it again."""
+        if jobid in self.going:
+            self._is_gone(jobid)
+            self._spared.add(jobid)
+            self._ledger.set_going(jobid, inf)
+
+    def _is_gone(self, jobid: int) -> None:
+        beneficiary = self.going.pop(jobid)
+        awaited = self._awaited[beneficiary]
+        awaited.discard(jobid)
+        if not awaited:
+            del self._awaited[beneficiary]
 
     def preempt(self, holding: Holding, beneficiary: int, now_s: float) -> None:
         """The job, which `refuses` allows, is going from now on, so that the beneficiary can start."""

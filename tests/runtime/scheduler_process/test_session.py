@@ -17,6 +17,7 @@ from fluxsched.errors import InvalidTransition, InvalidValue, RPCError
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.messages.acquire import AcquireChange, AcquireFirst, Grow, Shrink, Update
+from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.runtime.scheduler_process import session as module
 from fluxsched.runtime.scheduler_process.effects import (
@@ -35,7 +36,7 @@ from fluxsched.runtime.scheduler_process.effects import (
 from fluxsched.runtime.scheduler_process.session import SchedulerSession
 from fluxsched.runtime.scheduler_process.states import SESSION, SessionState
 from fluxsched.sched.accounts.signal import Signal
-from fluxsched.sched.effects import Canceled, Denied, Granted
+from fluxsched.sched.effects import PREEMPT, Canceled, Denied, Granted, Raise
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policy import PAUSE, Decision, Option, View
@@ -288,6 +289,15 @@ def test_a_shrink_raises_and_releases_as_the_typed_dialect_asks() -> None:
     peers.ask("sched.free", Free(1, "0"))
     [released] = peers.work()
     assert (released.topic, released.message.targets) == (RELEASE, "0")
+
+
+def test_a_preemption_that_is_refused_is_said_and_told_to_the_scheduler() -> None:
+    peers = Peers().ready()
+    [call] = peers.session.outgoing([Raise(7, "for job 8", PREEMPT)])
+    assert (call.topic, call.message) == (RAISE, RaiseRequest(7, "preempt", 0, "for job 8"))
+    [log] = peers.session.answered(call, None, RPCError("not active", errno.ENOENT), 100.0)
+    assert log == Log(f"{RAISE} of type preempt on ƒ8: not active", is_error=True)
+    assert peers.session.answered(call, None, None, 100.0) == ()
 
 
 def test_what_is_wrong_with_a_request_is_its_sender_s_answer() -> None:

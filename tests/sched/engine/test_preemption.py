@@ -102,6 +102,20 @@ def test_one_on_a_shrunk_target_is_refused(full: Any, policy: Scripted) -> None:
     assert full.scheduler.stats()["refused"] == 1
 
 
+def test_one_on_which_no_exception_was_raised_is_not_going_and_is_not_asked_again(full: Any, policy: Scripted) -> None:
+    full.now_s += 10
+    preempt(full, policy, 1)
+    full.run()
+    full.scheduler.preempt_failed(1)
+    full.scheduler.preempt_failed(99)
+    assert preempt(full, policy, 1) == []
+    assert policy.seen[-1][1] == {}
+    assert [kept.start_s for kept in full.scheduler.planned()] == [inf], "it has no end any more"
+    full.free(1)
+    assert [effect.jobid for effect in full.run() if isinstance(effect, Granted)] == [3]
+    full.scheduler.check()
+
+
 def test_for_a_job_that_does_not_wait_none_is_preempted(full: Any, policy: Scripted) -> None:
     full.now_s += 10
     assert preempt(full, policy, 1, beneficiary=2) == preempt(full, policy, 1, beneficiary=77) == []
