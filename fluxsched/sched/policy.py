@@ -211,8 +211,8 @@ class Policy(Protocol):
 
     - `BACKFILLS = True`: it backfills, so jobs without a limit are warned.
     - `ARRIVALS`: what a job may change that arrives behind all others while nothing else happens. With ITSELF
-      `candidates` offers arrivals alone, in the plan of the last pass; with ITS_START there is no pass if none of them
-      fits, and with NOTHING there is none at all.
+      `candidates` offers arrivals alone, in the plan of the last pass; with ITS_START there is no pass if that plan
+      rules out that one of them starts, and with NOTHING there is none at all.
     - `REPLANS = True`: it passes every candidate to `plan.seat` in order, so those whose reservation stays the same are
       not offered.
     """

@@ -112,7 +112,7 @@ class Bench:
         return self.did(self.scheduler.grown(group, resources, resources.ranks - down, down))
 
     def submit(self, jobid: int, spec: dict[str, Any], priority: int = 16) -> list[Effect]:
-        return self.did(self.scheduler.alloc(jobid, priority, 1000, float(jobid), spec))
+        return self.did(self.scheduler.alloc(jobid, priority, 1000, float(jobid), spec, self.now_s))
 
     def run(self) -> list[Effect]:
         return self.did(list(self.scheduler.schedule(self.now_s)))

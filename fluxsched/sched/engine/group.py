@@ -143,14 +143,14 @@ class Group:
         """How many jobs wait."""
         return sum([len(queue.jobs) for queue in self.queues.values()]) + len(self.set_aside)
 
-    def add(self, job: Waiting, name: str | None) -> PolicyQueue:
-        """A job joins the queue of this name, if it has a policy of its own, else the one for all others.
+    def add(self, job: Waiting, name: str | None, now_s: float = 0.0) -> PolicyQueue:
+        """A job joins, at `now_s`, the queue of this name, if it has a policy of its own, else the one for all others.
 
         Raises LimitExceeded when that is full.
         """
         queue = self.queues.get(name or "") or self.queues[""]
-        queue.add(job, self.running)
-        self.changed = True
+        if queue.add(job, self.running, now_s):
+            self.changed = True
         self.events += 1
         return queue
 
@@ -189,7 +189,7 @@ class Group:
         A job that was set aside and fits is back; one that has become infeasible is set aside, or denied. With the
         `first` targets no job has been judged before.
         """
-        found = self._judge_set_aside()
+        found = self._judge_set_aside(now_s)
         for queue in self.queues.values():
             if all(self.judge(shape) is None for shape, _ in queue.jobs.shapes()):
                 continue
@@ -229,7 +229,7 @@ class Group:
         told = self.notices.tell_now(aside.job.jobid, aside.reason(self.time_text))
         return [] if told is None else [told]
 
-    def _judge_set_aside(self) -> list[Denied | Annotated]:
+    def _judge_set_aside(self, now_s: float) -> list[Denied | Annotated]:
         found: list[Denied | Annotated] = []
         for jobid, aside in list(self.set_aside.items()):
             why = self.judge(aside.job.shape)
@@ -239,7 +239,7 @@ class Group:
                     found += self._tell_set_aside(aside)
                 continue
             try:
-                aside.queue.add(aside.job, self.running)
+                aside.queue.add(aside.job, self.running, now_s)
             except LimitExceeded:  # the queue is full meanwhile: it is judged again with the next change
                 continue
             del self.set_aside[jobid]

@@ -48,8 +48,6 @@ class Passes:
                     begun = True
                     self._counts["passes"] += 1
                     group.changed = False
-                if queue.arrivals is not None and scheduling_pass.is_needless(queue.arrivals, now_s):
-                    continue
                 done = False
                 decisions: Iterator[object] | None = None
                 try:

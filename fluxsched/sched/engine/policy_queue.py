@@ -11,7 +11,7 @@ from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.running import RunningJobs
-from fluxsched.sched.policy import ANYTHING, Policy
+from fluxsched.sched.policy import ANYTHING, ITS_START, NOTHING, Policy
 from fluxsched.sched.queue.pending import PendingJobs, Waiting
 from fluxsched.sched.queue.sorted_jobs import QueueKey
 
@@ -47,17 +47,27 @@ class PolicyQueue:
         self._uncountable = 0  # jobs whose need cannot be counted, as of generation `_counted`
         self._counted = UNCOUNTED
 
-    def add(self, job: Waiting, running: RunningJobs) -> None:
-        """A job joins the queue. Raises LimitExceeded when that is full."""
+    def add(self, job: Waiting, running: RunningJobs, now_s: float) -> bool:
+        """A job joins the queue; False if no pass can decide something new because of it.
+
+        Raises LimitExceeded when the queue is full.
+        """
         key = self.jobs.add(job)
-        if self.arrivals is not None and job.priority:
-            first = self.jobs.first
-            if first is None or first is job or (self.jobs.last is not job and key < self._rearmost(first)):
-                self.arrivals = None
-            else:
-                self.arrivals.append(job)
         if self._counted == running.generation and not running.need(job.shape):
             self._uncountable += 1
+        if self.arrivals is None:
+            return True
+        if not job.priority:
+            return False
+        first = self.jobs.first
+        if first is None or first is job or (self.jobs.last is not job and key < self._rearmost(first)):
+            self.arrivals = None
+            return True
+        change, plan = self.changed_by_arrivals, self.plan
+        if change == NOTHING or (change == ITS_START and plan is not None and plan.rules_out(job, now_s)):
+            return False
+        self.arrivals.append(job)
+        return True
 
     def passed(self, plan: CountedPlan | PoolPlan | None) -> None:
         """A pass came to its end: until something else happens, only new jobs need to be examined."""

@@ -216,7 +216,7 @@ class Scheduler:
             after_s = parsed.sharing.preemptible_after_s
             job = _waiting(Waiting, (jobid, priority, userid, t_submit_s, shape, parsed.duration_s, None, after_s))
             if why is None:
-                queue = group.add(job, parsed.queue)
+                queue = group.add(job, parsed.queue, now_s)
                 return [] if parsed.duration_s or not self._notify else self._warn(job, group, queue)
             if not group.refuses(t_submit_s, asks_to_wait(parsed)):
                 return list(group.add_infeasible(job, parsed.queue, why))

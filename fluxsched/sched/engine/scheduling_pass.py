@@ -33,7 +33,7 @@ from fluxsched.sched.engine.policy_queue import PolicyQueue
 from fluxsched.sched.ledger import Holding
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.placed import PoolPlan
-from fluxsched.sched.policy import ITS_START, NOTHING, PAUSE_EVERY, Running
+from fluxsched.sched.policy import PAUSE_EVERY, Running
 from fluxsched.sched.pool.place import find_fit, place_now
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Insufficient, Outcome
 from fluxsched.sched.preemption.if_gone import IfGone
@@ -73,7 +73,7 @@ class SchedulingPass:
         self.now_s = now_s
         self._events = group.events
         self._arrivals, queue.arrivals = queue.arrivals, None
-        self._overtakes = self._arrivals is not None and self._overtakes  # as `is_needless` has found
+        self._overtakes = self._arrivals is not None and self._still_holds(now_s)
         self.planned = queue.planned
         if self._overtakes:
             self._plan = queue.plan
@@ -85,21 +85,6 @@ class SchedulingPass:
         if not hasattr(decisions, "__iter__"):
             raise TypeError(f"schedule returned {decisions!r}: it should be a generator, which yields decisions")
         return decisions
-
-    def is_needless(self, arrivals: list[Waiting], now_s: float) -> bool:
-        """Whether these arrivals, which are all that has happened, cannot change a decision; asked before `begin`."""
-        change = self._queue.changed_by_arrivals
-        if change == NOTHING:
-            return True
-        self._overtakes = self._still_holds(now_s)
-        if change != ITS_START or not self._overtakes:
-            return False
-        pool = self._group.pool
-        for job in arrivals:
-            if find_fit(pool, job.shape, BEST_FIT) is not None:
-                return False
-        arrivals.clear()  # they do not fit until something is freed
-        return True
 
     def end(self, done: bool) -> None:
         """The pass came to its end, or was dropped: then the reservations that it did not come to are kept."""
@@ -231,8 +216,9 @@ class SchedulingPass:
             plan = self._counted = CountedPlan(group.pool, running, self.now_s, last_s)
         else:
             plan = self._counted.anew(self.now_s, last_s)
-        others = [] if self._alone else [queue for queue in queues if queue.planned and queue is not self._queue]
-        for queue in others:
+        if self._alone:
+            return plan
+        for queue in [queue for queue in queues if queue.planned and queue is not self._queue]:
             for kept in sorted(queue.planned.values(), key=lambda kept: kept.start_s):
                 job = queue.jobs.get(kept.jobid)
                 if job is not None and kept.start_s < inf:

@@ -19,7 +19,8 @@ from typing import Protocol
 
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.plan.running import RunningJobs
-from fluxsched.sched.pool.placement import Fits
+from fluxsched.sched.pool.place import find_fit
+from fluxsched.sched.pool.placement import BEST_FIT, Fits
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.sorted_jobs import Skips, Waiting
 
@@ -100,10 +101,20 @@ class Planner:
     def has(self, jobid: int) -> bool:
         return jobid in self._kept
 
-    def renew(self, now_s: float) -> bool:
-        for kept in self._kept.values():
+    def rules_out(self, job: Waiting, now_s: float) -> bool:
+        """Whether the job cannot start until something is freed; asked by the engine when it arrives, at `now_s`."""
+        return find_fit(self._pool, job.shape, BEST_FIT) is None and not self._is_due(now_s)
+
+    def _is_due(self, now_s: float) -> bool:
+        """Whether a reservation should have begun."""
+        for kept in self._kept.values():  # noqa: SIM110 - a generator costs more, with each arrival
             if kept.start_s <= now_s:
-                return False
+                return True
+        return False
+
+    def renew(self, now_s: float) -> bool:
+        if self._is_due(now_s):
+            return False
         self._now_s = now_s
         self._left_s = self._last_s - now_s
         return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import inf, nextafter
 from sys import float_info
+from typing import Final
 
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.plan.base import Planner, least_beyond
@@ -24,6 +25,10 @@ from fluxsched.sched.queue.sorted_jobs import Skips, Waiting
 LONGEST_S = float_info.max
 """The limit of a job that has none: less only than `inf`, which no limit reaches."""
 
+UNKNOWN: Final = -1.0
+"""A limit that was not worked out."""
+
+
 class Shadow(Skips):
     """What is free now: `extra` cores for ever, the others until `shadow_s`, when the only reservation begins.
 
@@ -31,29 +36,42 @@ class Shadow(Skips):
     cannot start, or not for `short_s` or longer.
     """
 
-    __slots__ = ("_running", "extra", "shadow_s", "short_s")
+    __slots__ = ("_now_s", "_running", "_short_s", "extra", "shadow_s")
 
     def __init__(self, running: RunningJobs) -> None:
         super().__init__()
         self._running = running
+        self._now_s = 0.0
         self.extra: float = inf
-        self.shadow_s = self.short_s = inf
+        self.shadow_s: float = inf
+        self._short_s: float = inf
 
     def clear(self) -> None:
         """A new pass: there is no reservation, and no request was tried."""
         self.unfit.clear()
         self.long.clear()
-        self.extra = self.shadow_s = self.short_s = inf
+        self.extra = self.shadow_s = self._short_s = inf
 
     def lift(self) -> None:
         """No reservation, or more than one."""
-        self.extra = self.shadow_s = self.short_s = inf
+        self.extra = self.shadow_s = self._short_s = inf
 
     def set(self, shadow_s: float, extra: int, now_s: float) -> None:
         """The only reservation begins at `shadow_s`, and so many cores will still be free then."""
         self.extra = float(extra)
         self.shadow_s = shadow_s
-        self.short_s = least_beyond(shadow_s, now_s)
+        self._now_s, self._short_s = now_s, UNKNOWN
+
+    def advance(self, now_s: float) -> None:
+        """Time has gone on."""
+        self._now_s, self._short_s = now_s, UNKNOWN
+
+    @property
+    def short_s(self) -> float:
+        """The shortest limit with which a job that starts now is not over by then; worked out when it matters."""
+        if self._short_s < 0:
+            self._short_s = least_beyond(self.shadow_s, self._now_s)
+        return self._short_s
 
     def began(self, release: JobRelease) -> None:
         """A job was started: it takes `extra` cores unless it ends before the shadow."""
@@ -107,6 +125,15 @@ class CountedPlan(Planner):
                 return fit
         self.skips.unfit.add(shape.number)
         return None
+
+    def rules_out(self, job: Waiting, now_s: float) -> bool:
+        shape, running, shadow = job.shape, self._running, self._shadow
+        known = running.needs.get(shape.number)
+        cores = known if known is not None else running.need(shape)
+        if cores > running.free:
+            return not self._is_due(now_s)
+        too_long = cores > shadow.extra and now_s + (job.duration_s or LONGEST_S) > shadow.shadow_s
+        return too_long and not self._is_due(now_s)
 
     def reserve(self, job: Waiting) -> Reservation:
         kept = self._kept.get(job.jobid)
@@ -184,7 +211,7 @@ class CountedPlan(Planner):
             profile.advance(now_s)
             self._short_s_of.clear()
         if self._shadow.shadow_s < inf:
-            self._shadow.short_s = least_beyond(self._shadow.shadow_s, now_s)
+            self._shadow.advance(now_s)
         return True
 
     def began(self, job: Waiting, fit: Fits) -> None:

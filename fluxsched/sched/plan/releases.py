@@ -111,7 +111,7 @@ class ReleaseIndex:
             if left > total:
                 left -= total
                 continue
-            ends = chain.from_iterable(self._chunks[at:]) if at else iter(self)
+            ends = chain.from_iterable(self._chunks[at:] if at else self._chunks)
             for end_s, _, each in ends:
                 left -= each
                 if left <= 0:
