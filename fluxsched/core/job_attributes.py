@@ -64,7 +64,13 @@ _ALL: Final = (
     JobAttribute("result", "string", "RESULT"),
     JobAttribute("cwd", "string", listed=False),
     JobAttribute("project", "string", listed=False),
-    JobAttribute("bank", "string", listed=False),
+    JobAttribute("bank", "string", "BANK"),
+    JobAttribute("job_set", "string", "SET", flux=False),
+    JobAttribute("preemptible_after", "number", "PREEMPTIBLE", flux=False),
+    JobAttribute("requeue", "integer", "REQUEUE", flux=False),
+    JobAttribute("attempt", "integer", "ATTEMPT", flux=False),
+    JobAttribute("requeue_of", "integer", flux=False),
+    JobAttribute("requeued_as", "integer", flux=False),
 )
 
 JOB_ATTRIBUTES: Final[Mapping[str, JobAttribute]] = MappingProxyType({one.name: one for one in _ALL})

@@ -127,6 +127,10 @@ class FluidGenerator:
         if last_id is not None:
             self._timestamp_ms = _checked(last_id) >> (GENERATOR_BITS + SEQUENCE_BITS)
 
+    def at(self, now_s: float) -> int:
+        """The next id at this time, in seconds since the epoch."""
+        return self.next(int(now_s * 1000))
+
     def next(self, now_ms: int) -> int:
         """The next id at this time. Raises LimitExceeded 34 years after the epoch."""
         timestamp_ms, sequence = max(now_ms - self._epoch_ms, 0), 0

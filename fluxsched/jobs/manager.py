@@ -5,7 +5,7 @@ Law: it is put together from parts that share the `Lifecycle`; each part is all 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from fluxsched.jobs.effects import Effect
 from fluxsched.jobs.holdings.holdings import Holdings
@@ -24,11 +24,13 @@ from fluxsched.jobs.queue.queues import QueueConfig, Queues
 
 class JobManager:
     """`requests` is for users, `execution` for executors, `allocation` for schedulers, `queue_control` for
-    administrators; `jobs`, `queues`, `holdings` and `links` may be read by all.
+    administrators; `jobs`, `queues`, `holdings` and `links` may be read by all. `new_id` makes ids for jobs that are
+    submitted again, each greater than all before it.
     """
 
     def __init__(
         self,
+        new_id: Callable[[float], int],
         queues: Mapping[str | None, QueueConfig] | None = None,
         *,
         default_queue: str | None = None,
@@ -40,7 +42,7 @@ class JobManager:
         self.queues = Queues(queues or {}, default_queue)
         self.holdings = Holdings()
         self.links = Links()
-        self._lifecycle = lifecycle = Lifecycle(self.jobs, self.queues, self.holdings, self.links)
+        self._lifecycle = lifecycle = Lifecycle(self.jobs, self.queues, self.holdings, self.links, new_id)
         self.requests = Requests(lifecycle, active_max, banks)
         self.execution = Execution(lifecycle)
         self.allocation = Allocation(lifecycle)

@@ -46,12 +46,18 @@ class World:
     """The manager, its clock, and everything that its effects have done so far."""
 
     def __init__(self, queues: dict[str, Any] | None = None, **options: Any) -> None:
-        self.manager = manager = JobManager(queues, **options)
+        self.last_id = 1000
+        self.manager = manager = JobManager(self.new_id, queues, **options)
         self.parts = (manager.requests, manager.execution, manager.allocation, manager.queue_control, manager, self)
         self.now_s = 100.0
         self.stored: dict[int, dict[str, Any]] = {}
         self.held: dict[int, Idset] = {}
         self.last: list[Effect] = []
+
+    def new_id(self, now_s: float) -> int:
+        """The id of a job that is submitted again: four digits, and greater than all in the store."""
+        self.last_id = max(self.last_id, *self.stored) + 1
+        return self.last_id
 
     def do(self, method: str, *args: Any, **options: Any) -> list[Effect]:
         """Call the manager a second later, apply its effects, and check everything."""

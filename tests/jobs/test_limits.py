@@ -34,7 +34,7 @@ def test_the_type_of_an_exception_is_a_short_word(world: Any) -> None:
 
 
 def test_a_full_instance_refuses_jobs(new_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert JobManager().requests.active_max == JOBS_ACTIVE_MAX
+    assert JobManager(int).requests.active_max == JOBS_ACTIVE_MAX
     world = new_world(active_max=1)
     world.submit(1)
     with pytest.raises(Refused, match="1 jobs are active, the limit") as raised:

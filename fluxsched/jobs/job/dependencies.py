@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, Protocol
 
-from fluxsched.core.jobid import parse_jobid
+from fluxsched.core.jobid import format_f58, parse_jobid
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.jobs.job.states import INACTIVE, State
 
@@ -71,6 +71,11 @@ def parse_dependency(description: str) -> Dependency:
     raise InvalidValue(f"dependency scheme {scheme!r} is not known: use one of {', '.join(SCHEMES)} (RFC 26)")
 
 
+def depending_on(scheme: str, antecedent: int) -> Dependency:
+    """A dependency on a job."""
+    return Dependency(f"{scheme}={format_f58(antecedent)}", scheme, antecedent, 0.0)
+
+
 def parse_dependencies(objects: Iterable[Mapping[str, Any]]) -> list[Dependency]:
     """The dependencies of a jobspec, in order, equal ones once. Raises InvalidValue or LimitExceeded."""
     found: dict[str, Dependency] = {}
@@ -82,12 +87,17 @@ def parse_dependencies(objects: Iterable[Mapping[str, Any]]) -> list[Dependency]
     return list(found.values())
 
 
+def is_met_by_start(dependency: Dependency, job: Antecedent) -> bool:
+    """Whether all that it waits for is the start of the antecedent, which has started."""
+    return dependency.scheme in START_SCHEMES and job.started
+
+
 def verdict(jobid: int, dependency: Dependency, job: Antecedent) -> Verdict | None:
     """What the antecedent's present means for the dependency; None while it is open (RFC 26)."""
     scheme = dependency.scheme
+    if is_met_by_start(dependency, job):
+        return Verdict(jobid, dependency, "")
     if scheme in START_SCHEMES:
-        if job.started:
-            return Verdict(jobid, dependency, "")
         failure = "ended without starting"
     elif scheme == "afterok":
         failure = "" if job.success else "did not succeed"
@@ -126,6 +136,10 @@ class DependencyIndex:
                 dependents.pop(jobid, None)
                 if not dependents:
                     del self._waiting[dependency.antecedent]
+
+    def take(self, antecedent: int) -> dict[int, list[Dependency]]:
+        """The open dependencies on a job, by the jobs that wait; they are forgotten."""
+        return self._waiting.pop(antecedent, {})
 
     def settle(self, job: Antecedent) -> list[Verdict]:
         """What has been decided by the antecedent's present; decided dependencies are forgotten."""

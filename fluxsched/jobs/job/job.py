@@ -16,10 +16,12 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import with_path
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.sharing import USUAL, Sharing
 from fluxsched.errors import InvalidTransition
 from fluxsched.jobs.effects import Event
 from fluxsched.jobs.holdings.holdings import Grant
 from fluxsched.jobs.job.annotations import USER, merge
+from fluxsched.jobs.job.attempts import CANCEL, PREEMPT, Attempt, read_attempt, read_next
 from fluxsched.jobs.job.dependencies import Dependency, parse_dependency
 from fluxsched.jobs.job.states import CLEANUP, EVENTS, FATAL, INACTIVE, NEW, RUN, SCHED, TRANSITIONS, State, step
 from fluxsched.jobs.job.usage import Usage, read_usage
@@ -64,6 +66,13 @@ class Job(msgspec.Struct, eq=False, gc=False):
     flags: int = 0
     state: State = NEW
     t_submit: float = 0.0
+    t_first: float = 0.0
+    """When its first attempt was submitted: by this time it stands in line."""
+    attempt: Attempt | None = None
+    """None for the first."""
+    next_id: int = 0
+    """The attempt after it, 0 if there is none."""
+    sharing: Sharing = USUAL
     t_sched: float = 0.0
     t_run: float = 0.0
     t_cleanup: float = 0.0
@@ -98,6 +107,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
             self.name = jobspec.job_name or jobspec.command[0].rsplit("/", 1)[-1]
             self.command = jobspec.command
             self.cwd = jobspec.cwd
+            self.sharing = jobspec.sharing
             self.duration_s = jobspec.duration_s
             if jobspec.array is not None:
                 self.array = jobspec.array or self.id
@@ -109,12 +119,27 @@ class Job(msgspec.Struct, eq=False, gc=False):
 
     @property
     def success(self) -> bool:
-        """Whether it ended well: no fatal exception, status 0. Meaningful once the job is inactive."""
-        return self.fatal is None and self.status == 0
+        """Whether it ended well: no fatal exception, status 0. Meaningful once the job is inactive.
+
+        Preempted or not, a job that ended with status 0 has done its work.
+        """
+        return self.status == 0 and (self.fatal is None or self.is_preempted)
+
+    @property
+    def is_preempted(self) -> bool:
+        """Whether it was ended for the sake of another job, and by nothing before."""
+        return self.fatal is not None and self.fatal["type"] == PREEMPT
+
+    @property
+    def is_due_again(self) -> bool:
+        """Whether it is to be submitted again once it ends now."""
+        if not self.is_preempted or self.success or any(_is_cancel(event) for event in self.exceptions or ()):
+            return False
+        return (self.attempt.number if self.attempt is not None else 0) < self.sharing.requeue
 
     def key(self) -> PriorityKey:
-        """The job's place in the queue: higher priority first, then earlier submit time, then lower id."""
-        return (-self.priority, self.t_submit, self.id)
+        """The job's place in the queue: higher priority first, then earlier (first) submit time, then lower id."""
+        return (-self.priority, self.t_first, self.id)
 
     def apply(self, event: Event) -> None:
         """Let the event happen. Raises InvalidTransition, with its recent events, if the table does not list it."""
@@ -189,7 +214,10 @@ def sched_jobspec(job: Job) -> dict[str, Any]:
 
 def _submit(job: Job, event: Event) -> None:
     context = event["context"]
-    job.t_submit = event["timestamp"]
+    job.t_submit = job.t_first = event["timestamp"]
+    job.attempt = read_attempt(context)
+    if job.attempt is not None:
+        job.t_first = job.attempt.t_first
     job.userid, job.urgency, job.flags = context["userid"], context["urgency"], context["flags"]
 
 
@@ -252,6 +280,14 @@ def _release(job: Job, event: Event) -> None:
         job.freed, job.held = job.freed | ranks, job.held - ranks
 
 
+def _clean(job: Job, event: Event) -> None:
+    job.next_id = read_next(event)
+
+
+def _is_cancel(event: Event) -> bool:
+    return bool(event["context"]["type"] == CANCEL and event["context"]["severity"] == 0)
+
+
 def _exception(job: Job, event: Event) -> None:
     if job.exceptions is None:
         job.exceptions = []
@@ -278,6 +314,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Job, Event], None]]] = {
     "finish": _finish,
     "release": _release,
     "exception": _exception,
+    "clean": _clean,
 }
 
 _STAMPS = {SCHED: "t_sched", RUN: "t_run", CLEANUP: "t_cleanup", INACTIVE: "t_inactive"}

@@ -5,8 +5,6 @@ Law: it follows from the job's log alone, so a job that is read back from the st
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from fluxsched.jobs.job.job import Job
@@ -14,7 +12,11 @@ from fluxsched.jobs.job.states import INACTIVE
 
 
 class JobResult(msgspec.Struct, frozen=True, gc=False):
-    """How a job ended; `status` is a wait status, -1 if nothing ran; `result` COMPLETED, FAILED, CANCELED, TIMEOUT."""
+    """How a job ended; `status` is a wait status, -1 if nothing ran; `result` COMPLETED, FAILED, CANCELED, TIMEOUT.
+
+    `next_id` is the attempt that follows on it; `last_id` the attempt that it tells of, where that is another job (0:
+    there is none).
+    """
 
     jobid: int
     success: bool
@@ -24,6 +26,8 @@ class JobResult(msgspec.Struct, frozen=True, gc=False):
     exception_type: str | None
     exception_note: str | None
     t_inactive: float
+    next_id: int = 0
+    last_id: int = 0
 
 
 _RESULTS = {"cancel": "CANCELED", "timeout": "TIMEOUT", "timelimit": "TIMEOUT"}
@@ -43,17 +47,25 @@ def result(job: Job) -> JobResult | None:
     name = result_name(job)
     if name is None:
         return None
-    fatal, status = job.fatal, job.status
+    fatal = None if job.success else job.fatal
     return JobResult(
         jobid=job.id,
         success=job.success,
-        status=-1 if status is None else status,
+        status=-1 if job.status is None else job.status,
         result=name,
-        errstr=_error_text(fatal, status),
+        errstr=error_text(job),
         exception_type=fatal["type"] if fatal else None,
         exception_note=fatal["note"] if fatal else None,
         t_inactive=job.t_inactive,
+        next_id=job.next_id,
     )
+
+
+def as_asked(asked: int, found: JobResult) -> JobResult:
+    """The result of a job's last attempt as that of the job that was asked for."""
+    if found.jobid == asked:
+        return found
+    return msgspec.structs.replace(found, jobid=asked, last_id=found.jobid)
 
 
 def shell_status(status: int) -> int:
@@ -62,7 +74,11 @@ def shell_status(status: int) -> int:
     return (128 + signum if signum else status >> 8 & 0xFF) << 8
 
 
-def _error_text(fatal: dict[str, Any] | None, status: int | None) -> str:
+def error_text(job: Job) -> str:
+    """What ended the job, in words; empty if nothing but itself, and well."""
+    fatal, status = job.fatal, job.status
+    if job.success:
+        return ""
     if fatal is not None:
         return f"exception {fatal['type']}: {fatal['note']}" if fatal["note"] else f"exception {fatal['type']}"
     if not status:

@@ -56,6 +56,13 @@ class JobTable:
             raise Refused(f"job {format_f58(jobid)} is not known: {gone}", errno.ENOENT)
         return found
 
+    def last(self, jobid: int) -> Job:
+        """The last attempt of the job, which is mostly the job itself. Raises Refused (ENOENT)."""
+        job = self.get(jobid)
+        while job.next_id:
+            job = self.get(job.next_id)
+        return job
+
     def get_active(self, jobid: int) -> Job:
         """The active job. Raises Refused: ENOENT for an unknown one, EINVAL for one that has ended."""
         found = self.active.get(jobid)

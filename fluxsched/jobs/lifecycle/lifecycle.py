@@ -8,17 +8,20 @@ to schedulers) is done at the end of the turn from a worklist, so a chain of 2,0
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.jobs.effects import Effect, Event, Held, Kill, Persist, SchedFree, StartShells, Unheld, WakeAt
 from fluxsched.jobs.holdings.holdings import Grant, Holdings
-from fluxsched.jobs.job.dependencies import DependencyIndex, Verdict, verdict
+from fluxsched.jobs.job.attempts import PREEMPT, clean_context
+from fluxsched.jobs.job.dependencies import Dependency, DependencyIndex, Verdict, depending_on, is_met_by_start, verdict
 from fluxsched.jobs.job.job import HELD_PRIORITY, NO_REQUEST, SENT, WAITING, Job, priority_of
 from fluxsched.jobs.job.states import CLEANUP, DEPEND, PRIORITY, RUN, SCHED
 from fluxsched.jobs.job.table import JobTable
 from fluxsched.jobs.lifecycle.links import Links
+from fluxsched.jobs.lifecycle.next_attempt import jobspec_of_next, submitted_again
 from fluxsched.jobs.queue.queues import Queues
 
 SIGTERM: Final = 15
@@ -29,14 +32,17 @@ class Lifecycle:
     """The steps that jobs take, over the jobs and what is indexed over them. The parts of the job manager share it.
 
     `touched` names the groups whose schedulers may be sent requests at the end of the turn, `settled` has the jobs on
-    whose start or end others may depend.
+    whose start or end others may depend. `new_id` makes the id of a job at a time.
     """
 
-    def __init__(self, jobs: JobTable, queues: Queues, holdings: Holdings, links: Links) -> None:
+    def __init__(
+        self, jobs: JobTable, queues: Queues, holdings: Holdings, links: Links, new_id: Callable[[float], int]
+    ) -> None:
         self.jobs = jobs
         self.queues = queues
         self.holdings = holdings
         self.links = links
+        self._new_id = new_id
         self.dependencies = DependencyIndex()
         self.now_s = 0.0
         self.out: list[Effect] = []
@@ -153,12 +159,35 @@ class Lifecycle:
             self.clean(job)
 
     def clean(self, job: Job) -> None:
-        """Nothing is left to be done: the job becomes inactive."""
-        self.log(job, "clean")
+        """Nothing is left to be done: the job becomes inactive. Its next attempt, if it is to have one, is submitted in
+        the same turn, so in the same transaction: a crash can neither lose it nor submit it twice.
+        """
+        next_id = self._new_id(self.now_s) if job.is_due_again else 0
+        self.log(job, "clean", clean_context(next_id) if next_id else None)
         job.queue.active -= 1
-        if job.id in self.dependencies:
+        if next_id:
+            self._submit_again(job, next_id)
+        elif job.id in self.dependencies:
             self.settled.append(job)
         self.jobs.end(job)
+
+    def submit(self, job: Job, context: dict[str, Any]) -> None:
+        """A new job becomes active, in state DEPEND."""
+        self.log(job, "submit", context, jobspec=job.raw)
+        self.log(job, "validate")
+        self.admit(job)
+
+    def _submit_again(self, job: Job, next_id: int) -> None:
+        """The next attempt of a preempted job; what depends on the job depends on that from now on."""
+        following = Job(next_id, job.queue, jobspec_of_next(job))
+        self.submit(following, submitted_again(job))
+        for jobid, dependencies in self.dependencies.take(job.id).items():
+            dependent = self.jobs.active[jobid]
+            for dependency in dependencies:
+                new = self._move(dependent, dependency, following)
+                if new is not None:
+                    self.dependencies.add(jobid, new)
+        self.advance(following)
 
     # -- exceptions
 
@@ -173,11 +202,13 @@ class Lifecycle:
         self._forget_dependencies(job)
         self.log_exception(job, type, 0, note, **optional)
         if state is CLEANUP:
+            if job.executing and job.is_preempted and type != PREEMPT:  # its grace time may be longer than others'
+                self.out.append(Kill(job.id, SIGTERM, type))
             return
         if state is SCHED:
             self.withdraw(job)
         if state is RUN:
-            self.out.append(Kill(job.id, SIGTERM, f"{type}: {note}" if note else type))
+            self.out.append(Kill(job.id, SIGTERM, f"{type}: {note}" if note else type, type == PREEMPT))
         else:
             self.clean(job)
 
@@ -195,24 +226,44 @@ class Lifecycle:
 
     def await_dependencies(self, job: Job) -> None:
         """Remember the job's open dependencies; those that are decided already take effect at once."""
-        for dependency in list((job.dependencies or {}).values()):
+        for named in list((job.dependencies or {}).values()):
             if job.state is not DEPEND:
                 break  # an earlier one can never be met
-            found: Verdict | None = None
-            if dependency.antecedent:
-                antecedent = self.jobs.find(dependency.antecedent)
-                if antecedent is None:
-                    note = f"{dependency.description}: job {format_f58(dependency.antecedent)} is no longer known"
-                    found = Verdict(job.id, dependency, note)
-                else:
-                    found = verdict(job.id, dependency, antecedent)
-            elif dependency.at_s <= self.now_s:
-                found = Verdict(job.id, dependency, "")
+            dependency = self._on_last_attempt(job, named) if named.antecedent else named
+            if dependency is None:
+                continue
+            found = self._verdict(job, dependency)
             if found is not None:
                 self._decide(found)
             else:
                 self.dependencies.add(job.id, dependency)
         self.wake()
+
+    def _verdict(self, job: Job, dependency: Dependency) -> Verdict | None:
+        """Whether a dependency is met, or never will be; None while that is open."""
+        if not dependency.antecedent:
+            return Verdict(job.id, dependency, "") if dependency.at_s <= self.now_s else None
+        antecedent = self.jobs.find(dependency.antecedent)
+        if antecedent is None:
+            note = f"{dependency.description}: job {format_f58(dependency.antecedent)} is no longer known"
+            return Verdict(job.id, dependency, note)
+        return verdict(job.id, dependency, antecedent)
+
+    def _on_last_attempt(self, job: Job, dependency: Dependency) -> Dependency | None:
+        """The dependency as it is once its antecedent was submitted again; None if the job has that one already."""
+        antecedent = self.jobs.find(dependency.antecedent)
+        if antecedent is None or not antecedent.next_id or is_met_by_start(dependency, antecedent):
+            return dependency
+        return self._move(job, dependency, self.jobs.last(antecedent.id))
+
+    def _move(self, job: Job, dependency: Dependency, last: Job) -> Dependency | None:
+        """Let the job depend on another attempt of its antecedent; None if it does so already."""
+        new = depending_on(dependency.scheme, last.id)
+        self.log(job, "dependency-remove", {"description": dependency.description})
+        if new.description in (job.dependencies or ()):
+            return None
+        self.log(job, "dependency-add", {"description": new.description})
+        return new
 
     def _forget_dependencies(self, job: Job) -> None:
         if job.dependencies:

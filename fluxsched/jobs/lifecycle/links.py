@@ -101,7 +101,7 @@ class Link:
     def _send(self, job: Job, out: list[Effect]) -> None:
         job.request = SENT
         self.outstanding[job.id] = job
-        out.append(SchedAlloc(self.scheduler, job.id, job.priority, job.userid, job.t_submit, sched_jobspec(job)))
+        out.append(SchedAlloc(self.scheduler, job.id, job.priority, job.userid, job.t_first, sched_jobspec(job)))
 
     def _next_queue(self) -> JobQueue | None:
         """The queue with the best job, among those that are started."""
@@ -187,5 +187,5 @@ def checked_groups(groups: Iterable[str]) -> tuple[str, ...]:
 
 
 def _reversed_key(job: Job) -> tuple[float, ...]:
-    """The worst first: lowest priority, then latest submit time, then highest id."""
-    return (job.priority, -job.t_submit, -job.id)
+    """The worst first: lowest priority, then latest (first) submit time, then highest id."""
+    return (job.priority, -job.t_first, -job.id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from fluxsched.core.duration import format_duration
 from fluxsched.core.jobfields import SECONDS_MAX
@@ -17,10 +17,12 @@ from fluxsched.core.template import check_outputs
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.jobs.effects import Effect, Kill, SchedExpiration, SchedPrioritize, UpdateDone
 from fluxsched.jobs.job.annotations import with_memo
+from fluxsched.jobs.job.attempts import PREEMPT
 from fluxsched.jobs.job.dependencies import Dependency, parse_dependencies
 from fluxsched.jobs.job.job import SENT, URGENCY_DEFAULT, URGENCY_EXPEDITE, URGENCY_HOLD, WAITING, Job, priority_of
 from fluxsched.jobs.job.states import CLEANUP, DEPEND, PENDING, RUN, SCHED
 from fluxsched.jobs.lifecycle.lifecycle import Lifecycle
+from fluxsched.jobs.lifecycle.next_attempt import DURATION_KEY, submitted
 from fluxsched.jobs.queue.banks import Banks
 
 JOBS_ACTIVE_MAX = 1 << 20
@@ -37,11 +39,6 @@ TYPE_CHARS_MAX = 32
 
 EXCEPTIONS_MAX = 256
 """Exceptions a job, so that a component gone wild cannot fill log and memory; one that ends a job always passes."""
-
-EVENTLOG_VERSION: Final = 1
-"""RFC 21's version of the eventlog format."""
-
-DURATION_KEY: Final = "attributes.system.duration"
 
 
 class Requests:
@@ -79,10 +76,7 @@ class Requests:
         dependencies = self._checked_dependencies(jobspec) if jobspec.dependencies else ()
         job = Job(jobid, queue, jobspec)
         self._lifecycle.begin(now_s)
-        context = {"userid": userid, "urgency": urgency, "flags": flags, "version": EVENTLOG_VERSION}
-        self._lifecycle.log(job, "submit", context, jobspec=job.raw)
-        self._lifecycle.log(job, "validate")
-        self._lifecycle.admit(job)
+        self._lifecycle.submit(job, submitted(userid, urgency, flags))
         if dependencies:
             for dependency in dependencies:
                 self._lifecycle.log(job, "dependency-add", {"description": dependency.description})
@@ -110,6 +104,9 @@ class Requests:
         if len(note) > NOTE_CHARS_MAX:
             raise LimitExceeded(f"exception note has {len(note)} characters, limit {NOTE_CHARS_MAX}: shorten it")
         job = self._jobs.get_active(jobid)
+        if type == PREEMPT and severity == 0 and job.state is not RUN:
+            where = f"{job.title} is in state {job.state.name}"
+            raise Refused(f"{where}: only a running job can be preempted", errno.EINVAL)
         if len(job.exceptions or ()) >= EXCEPTIONS_MAX and (severity > 0 or job.state is CLEANUP):
             raise LimitExceeded(f"{job.title} has {EXCEPTIONS_MAX} exceptions already: no more are logged")
         self._lifecycle.begin(now_s)

@@ -112,7 +112,13 @@ _GETTERS: Final[Mapping[str, Get]] = {
     "result": result_name,
     "cwd": attrgetter("cwd"),
     "project": lambda job: None,  # accounting of Flux: our instances have none
-    "bank": lambda job: None,
+    "bank": lambda job: job.sharing.bank,
+    "job_set": lambda job: job.sharing.job_set,
+    "preemptible_after": lambda job: job.sharing.preemptible_after_s,
+    "requeue": lambda job: job.sharing.requeue or None,
+    "attempt": lambda job: job.attempt and job.attempt.number,
+    "requeue_of": lambda job: job.attempt and job.attempt.of,
+    "requeued_as": lambda job: job.next_id or None,
 }
 
 _FLUX_GETTERS: Final[Mapping[str, Get]] = {

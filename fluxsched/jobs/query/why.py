@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from fluxsched.core.jobid import format_f58
 from fluxsched.core.why import Why
 from fluxsched.jobs.job.job import HELD_PRIORITY, SENT, WAITING, Job
-from fluxsched.jobs.job.result import result
+from fluxsched.jobs.job.result import error_text, result
 from fluxsched.jobs.job.states import DEPEND, PENDING, RUN, SCHED
 from fluxsched.jobs.lifecycle.links import Links
 
@@ -18,8 +19,12 @@ def _what_became(job: Job) -> str:
     """The reason of a job that waits no longer."""
     ended = result(job)
     if ended is not None:
-        return f"it has ended: {ended.errstr or 'success'}"
-    return f"it {'runs' if job.state is RUN else 'is ending'} on {job.nodelist or 'nothing'}"
+        again = f"; it was submitted again as job {format_f58(job.next_id)}" if job.next_id else ""
+        return f"it has ended: {ended.errstr or 'success'}{again}"
+    where = f"on {job.nodelist or 'nothing'}"
+    if job.state is RUN:
+        return f"it runs {where}"
+    return f"it is ending {where}{f': {error_text(job)}' if job.fatal else ''}"
 
 
 def why(links: Links, job: Job) -> Why:

@@ -52,13 +52,14 @@ class SubmitResponse(Payload, frozen=True):
 
 
 class WaitRequest(Payload, frozen=True):
-    """Answered when the job is inactive."""
+    """Answered when the job is inactive; one that is submitted again after it was preempted, when its last attempt is.
+    """
 
     id: JobNumber
 
 
 class WaitResponse(Payload, frozen=True):
-    """How the job ended; the exception is the one that ended it."""
+    """How the job ended; the exception is the one that ended it. `last`: the attempt that this is about, if another."""
 
     id: JobNumber
     success: bool
@@ -66,6 +67,7 @@ class WaitResponse(Payload, frozen=True):
     errstr: str = ""
     exception_type: str | None = None
     exception_note: str | None = None
+    last: JobNumber | None = None
 
 
 class WaitAllRequest(Payload, frozen=True):
@@ -193,6 +195,13 @@ class JobInfo(Payload, frozen=True, kw_only=True):
     success: bool | None = None
     result: Literal["COMPLETED", "FAILED", "CANCELED", "TIMEOUT"] | None = None
     exception: dict[str, Any] | None = None
+    bank: str | None = None
+    job_set: str | None = None
+    preemptible_after: Seconds | None = None
+    requeue: Size | None = None
+    attempt: Size | None = None
+    requeue_of: JobNumber | None = None
+    requeued_as: JobNumber | None = None
     annotations: dict[str, Any] = msgspec.field(default_factory=dict)
     dependencies: list[str] = msgspec.field(default_factory=list)
     command: list[str] = msgspec.field(default_factory=list)

@@ -136,7 +136,8 @@ class Instance:
         sources, config = self.settings.sources, self.settings.config
         now_s = self.settings.clock.wall_s()
         module = ResourceModule(sources.inventory, sources.groups, restored.saved, now_s=now_s)
-        manager = JobManager(queue_configs(config), default_queue=config.defaults.queue, banks=banks_of(config))
+        new_id = self._fluids(restored).at
+        manager = JobManager(new_id, queue_configs(config), default_queue=config.defaults.queue, banks=banks_of(config))
         self.effects = JobEffects(manager, self.router, self.store, self.turns, self._spool)
         raise_jobs = self.effects.raise_jobs
         self.resource = ResourceService(module, self.router, self.store, self.turns, raise_jobs, self._reload)
@@ -145,7 +146,7 @@ class Instance:
         self.effects.held, self.effects.unheld = self._held, self._unheld
         self.scheduling = SchedulingService(self.effects, self.router, self.store)
         self.scheduling.foreign = module.foreign
-        self.jobs = JobService(self.effects, self.scheduling, self.router, self.store, self._fluids(restored))
+        self.jobs = JobService(self.effects, self.scheduling, self.router, self.store, new_id)
         self.streams = JobStreams(self.effects, self.router, self.store, self.turns)
         self.waits = JobWaits(self.effects, self.router, self.store, self.turns)
         self.inputs = JobInputs(self.effects, self.streams, self.router)

@@ -235,7 +235,7 @@ def test_a_lost_scheduler_leaves_jobs_alone(world: Any, r_of: Callable[..., Any]
         world.grant(3)
 
     hello, count, _ = world.scheduler("again")
-    assert hello == [HelloItem(1, 16, 1000, 102.0, ids(""), r_of("0-3"))]
+    assert hello == [HelloItem(1, 16, 1000, 102.0, ids(""), r_of("0-3"), world.stored[1]["jobspec"])]
     assert count == 2
     assert world.sent() == [3, 4]
 

@@ -47,17 +47,19 @@ def wait_response(result: JobResult) -> WaitResponse:
         errstr=result.errstr,
         exception_type=result.exception_type,
         exception_note=result.exception_note,
+        last=result.last_id or None,
     )
 
 
 def clean_context(result: JobResult) -> dict[str, Any]:
     """What a watcher learns with the `clean` event."""
-    return {
+    found = {
         "status": _wait_status(result),
         "success": result.success,
         "result": result.result,
         "errstr": result.errstr,
     }
+    return found | {"requeued_as": result.next_id} if result.next_id else found
 
 
 def _wait_status(result: JobResult) -> int:

@@ -8,9 +8,10 @@ from functools import partial
 
 import msgspec
 
-from fluxsched.core.jobid import FluidGenerator, format_f58
+from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, Refused
+from fluxsched.jobs.job.attempts import CANCEL
 from fluxsched.jobs.job.job import SENT
 from fluxsched.jobs.query import listing
 from fluxsched.jobs.query.job_query import JobQuery, find, parse_query
@@ -44,7 +45,7 @@ class JobService:
         scheduling: SchedulingService,
         router: Router,
         store: Store,
-        fluids: FluidGenerator,
+        new_id: Callable[[float], int],
     ) -> None:
         self._effects = effects
         self._manager = effects.manager
@@ -52,7 +53,7 @@ class JobService:
         self._router = router
         self._store = store
         self._turns = effects.turns
-        self._fluids = fluids
+        self._new_id = new_id
         self._specs = JobspecMemo()
         self.accepting = True
         self.policy_of: Callable[[str | None, str], str | None] = lambda queue, group: None
@@ -85,19 +86,26 @@ class JobService:
         """Take the job of the request's user, and answer with its id once it is stored."""
         if not self.accepting:
             raise Refused("the instance is shutting down and accepts no jobs", errno.ESHUTDOWN)
-        jobid, now_s = self._fluids.next(int(self._turns.wall_s * 1000)), self._turns.wall_s
+        now_s = self._turns.wall_s
+        jobid = self._new_id(now_s)
         submit, userid = self._manager.requests.submit, request.userid
         self._effects.perform(submit(jobid, jobspec, userid=userid, urgency=urgency, flags=flags, now_s=now_s))
         self.answer(request, msg.SubmitResponse(jobid))
         return jobid
 
+    def _last(self, jobid: int) -> int:
+        """The job's last attempt: what its user does to a job is meant for that. Raises Refused (ENOENT)."""
+        return self._manager.jobs.last(jobid).id
+
     def _raise(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.RaiseRequest)
-        self._raise_exception(request, wanted.id, wanted.type, wanted.severity, wanted.note)
+        # others than users mean the very job: it may have been submitted again while their message was under way
+        jobid = self._last(wanted.id) if wanted.type == CANCEL else wanted.id
+        self._raise_exception(request, jobid, wanted.type, wanted.severity, wanted.note)
 
     def _cancel(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.JobCancelRequest)
-        self._raise_exception(request, wanted.id, "cancel", 0, wanted.note)
+        self._raise_exception(request, self._last(wanted.id), CANCEL, 0, wanted.note)
 
     def _raise_exception(self, request: RpcRequest, jobid: int, kind: str, severity: int, note: str) -> None:
         self._effects.perform(
@@ -107,7 +115,7 @@ class JobService:
 
     def _kill(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.KillRequest)
-        self._effects.perform(self._manager.requests.kill(wanted.id, wanted.signum, self._turns.wall_s))
+        self._effects.perform(self._manager.requests.kill(self._last(wanted.id), wanted.signum, self._turns.wall_s))
         self._store.when_settled(request.respond)  # nothing of it is stored, and on a full disk it makes room
 
     def _memo(self, request: RpcRequest) -> None:
@@ -123,16 +131,18 @@ class JobService:
     def set_urgency(self, request: RpcRequest) -> int:
         """Do what an UrgencyRequest asks; the urgency that the job had before."""
         wanted = request.payload(msg.UrgencyRequest)
-        old = self._manager.jobs.get(wanted.id).urgency
+        job = self._manager.jobs.last(wanted.id)
+        old = job.urgency
         self._effects.perform(
-            self._manager.requests.set_urgency(wanted.id, wanted.urgency, request.userid, self._turns.wall_s)
+            self._manager.requests.set_urgency(job.id, wanted.urgency, request.userid, self._turns.wall_s)
         )
         return old
 
     def _update(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.UpdateRequest)
-        effects = self._manager.requests.update(wanted.id, wanted.updates, request.userid, self._turns.wall_s)
-        self._effects.updates.setdefault(wanted.id, []).append(request)
+        jobid = self._last(wanted.id)
+        effects = self._manager.requests.update(jobid, wanted.updates, request.userid, self._turns.wall_s)
+        self._effects.updates.setdefault(jobid, []).append(request)
         self._effects.perform(effects)
 
     def _list(self, request: RpcRequest) -> None:

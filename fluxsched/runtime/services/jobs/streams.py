@@ -13,7 +13,8 @@ from typing import Any
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
-from fluxsched.jobs.job.result import JobResult, result
+from fluxsched.jobs.job.attempts import read_next
+from fluxsched.jobs.job.result import JobResult, as_asked, result
 from fluxsched.jobs.query.job_query import EVERY_JOB, find
 from fluxsched.protocol.messages import jobs as msg
 from fluxsched.runtime.exec.base import spool_directory
@@ -38,6 +39,9 @@ OUTPUT_POLL_S = 0.02
 
 Send = Callable[[list[dict[str, Any]]], None]
 """Takes some more events of one job."""
+
+Waiter = tuple[int, Callable[[JobResult], None]]
+"""The job that was asked for, and who is told how it ended."""
 
 
 class Follower:
@@ -77,7 +81,8 @@ class JobStreams:
         self._turns = turns
         self._watchers: dict[RpcRequest, tuple[frozenset[int] | None, frozenset[str] | None]] = {}
         self._logs: defaultdict[int, dict[RpcRequest, Send]] = defaultdict(dict)
-        self._waits: defaultdict[int, dict[RpcRequest | None, Callable[[JobResult], None]]] = defaultdict(dict)
+        self._waits: defaultdict[int, dict[RpcRequest | None, Waiter]] = defaultdict(dict)
+        """By the last attempt of the job that is waited for."""
         self._followers: dict[RpcRequest, tuple[Follower, TaskOutput]] = {}
         self._polling = False
         self._wanted: set[str] | None = set()
@@ -150,7 +155,7 @@ class JobStreams:
                 for send in tuple(logs[jobid].values()):
                     send(events)
             if ended:
-                self._inactive(jobid)
+                self._inactive(jobid, read_next(events[-1]))
 
     def _event(self, jobid: int, event: dict[str, Any]) -> tuple[int, float, str, dict[str, Any]]:
         context = event.get("context") or {}
@@ -210,14 +215,16 @@ class JobStreams:
             if not self._logs[jobid]:
                 del self._logs[jobid]
 
-    def _inactive(self, jobid: int) -> None:
+    def _inactive(self, jobid: int, next_id: int) -> None:
         for request in self._logs.pop(jobid, ()):
             request.finish()
         waits = self._waits.pop(jobid, {})
-        if waits:
+        if waits and next_id:
+            self._waits[next_id].update(waits)
+        elif waits:
             ended = self._result(jobid)
-            for call in waits.values():
-                call(ended)
+            for asked, call in waits.values():
+                call(as_asked(asked, ended))
 
     def _result(self, jobid: int) -> JobResult:
         """How a job ended, once that is on disk: a job that is no longer in memory is read from there."""
@@ -230,12 +237,17 @@ class JobStreams:
         self.when_inactive(jobid, request, lambda result: request.respond(wait_response(result)))
 
     def when_inactive(self, jobid: int, request: RpcRequest | None, call: Callable[[JobResult], None]) -> None:
-        """Call once it is on disk how the job ended; not if the request's peer is lost before. Raises Refused."""
-        ended = result(self._manager.jobs.get(jobid))
+        """Call once it is on disk how the job ended, or its last attempt; not if the request's peer is lost before.
+
+        Raises Refused.
+        """
+        last = self._manager.jobs.last(jobid)
+        ended = result(last)
         if ended is None:
-            self._waits[jobid][request] = call
+            self._waits[last.id][request] = jobid, call
         else:
-            self._effects.after_commit(lambda: call(ended))
+            found = as_asked(jobid, ended)
+            self._effects.after_commit(lambda: call(found))
 
     def _forget(self, peer: Peer) -> None:
         """The peer is lost: its streams have ended by themselves, its waits for one answer have not."""

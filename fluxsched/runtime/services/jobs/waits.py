@@ -1,7 +1,8 @@
 """Waiting for many jobs with one stream: `job-manager.wait-all`.
 
-Law: each job is reported once, after its end is on disk, and the stream ends with the last. A stream waits for a set of
-ids, so that a hundred thousand are dropped at once with their peer.
+Law: each job is reported once, after its end is on disk, and the stream ends with the last; of a job that is submitted
+again after it was preempted the end of its last attempt counts. A stream waits for a table of ids, so that a hundred
+thousand are dropped at once with their peer.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import Refused
+from fluxsched.jobs.job.attempts import read_next
+from fluxsched.jobs.job.result import as_asked
 from fluxsched.protocol.messages import jobs as msg
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns, Work, pieces
@@ -31,20 +34,26 @@ class JobWaits:
         self._manager = effects.manager
         self._store = store
         self._turns = turns
-        self._left: dict[RpcRequest, set[int]] = {}
+        self._left: dict[RpcRequest, dict[int, tuple[int, ...]]] = {}
+        """For each stream the jobs that have not ended, and for each of these which jobs were asked for: earlier
+        attempts, or itself."""
         router.serve({"job-manager.wait-all": self._wait_all})
         effects.publish.append(self._publish)
 
     def _wait_all(self, request: RpcRequest) -> None:
         ids = request.payload(msg.WaitAllRequest).ids
-        active, inactive = self._manager.jobs.active, self._manager.jobs.inactive
-        unknown = [jobid for jobid in ids if jobid not in active and jobid not in inactive]
+        jobs = self._manager.jobs
+        unknown = [jobid for jobid in ids if jobid not in jobs]
         if unknown:
             more = f" and {len(unknown) - NAMED_MAX} more" if len(unknown) > NAMED_MAX else ""
             raise Refused(f"no such job: {', '.join(map(format_f58, unknown[:NAMED_MAX]))}{more}", errno.ENOENT)
         request.open_stream(lambda: forget(self._left, request))
-        self._left[request] = set(ids)
-        ended = [jobid for jobid in dict.fromkeys(ids) if jobid in inactive]
+        left: dict[int, tuple[int, ...]] = {}
+        for jobid in dict.fromkeys(ids):
+            last_id = jobs.last(jobid).id
+            left[last_id] = (*left.get(last_id, ()), jobid)
+        self._left[request] = left
+        ended = [jobid for jobid in left if jobid in jobs.inactive]
         self._effects.after_commit(lambda: self._turns.spread(self._send_ended(request, ended), request.failed))
 
     def _send_ended(self, request: RpcRequest, ended: Sequence[int]) -> Work:
@@ -61,15 +70,27 @@ class JobWaits:
             return
         for jobid, events in stored:
             if events[-1]["name"] == "clean":
+                next_id = read_next(events[-1])
                 for request in list(self._left):
-                    self._send(request, jobid)
+                    if next_id:
+                        self._wait_on(request, jobid, next_id)
+                    else:
+                        self._send(request, jobid)
+
+    def _wait_on(self, request: RpcRequest, jobid: int, next_id: int) -> None:
+        """The job was preempted: what was waited for is its next attempt."""
+        left = self._left[request]
+        asked = left.pop(jobid, ())
+        if asked:
+            left[next_id] = (*left.get(next_id, ()), *asked)
 
     def _send(self, request: RpcRequest, jobid: int) -> None:
         left = self._left.get(request)
         if left is None or jobid not in left:
             return
-        left.discard(jobid)
-        request.respond(wait_response(clean_result(self._manager, self._store, jobid)))
+        ended = clean_result(self._manager, self._store, jobid)
+        for asked in left.pop(jobid):
+            request.respond(wait_response(as_asked(asked, ended)))
         if not left:
             self._finish(request)
 

@@ -1,0 +1,54 @@
+"""The attempts of a job that is submitted again after it was preempted.
+
+Law: each attempt is a job of its own, since RFC 21 leads from CLEANUP only to INACTIVE. Both logs name the other: the
+`clean` event of the preempted job the next attempt, the `submit` event of that one the job that it continues. So every
+chain can be followed after a restart, in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+PREEMPT: Final = "preempt"
+"""The type of the exception by which a scheduler ends a running job for the sake of another."""
+
+CANCEL: Final = "cancel"
+"""The type of the exception by which its user ends a job: then it is not submitted again."""
+
+_KEY: Final = "requeue"
+"""What tells of other attempts in the context of `submit` and `clean`."""
+
+
+class Attempt(NamedTuple):
+    """Which attempt a job is: that after the job `of`, the `number`th after the first, which was submitted at
+    `t_first` (seconds since the epoch).
+    """
+
+    of: int
+    number: int
+    t_first: float
+
+
+def submit_context(attempt: Attempt) -> dict[str, Any]:
+    """What the `submit` event of an attempt says beside what that of every job does."""
+    return {_KEY: {"of": attempt.of, "attempt": attempt.number, "t_first": attempt.t_first}}
+
+
+def clean_context(next_id: int) -> dict[str, Any]:
+    """What the `clean` event of a job says that is submitted again."""
+    return {_KEY: {"as": next_id}}
+
+
+def read_attempt(context: Mapping[str, Any]) -> Attempt | None:
+    """That of the context of a `submit` event; None for a first attempt. Raises KeyError, TypeError or ValueError."""
+    found = context.get(_KEY)
+    if found is None:
+        return None
+    return Attempt(int(found["of"]), int(found["attempt"]), float(found["t_first"]))
+
+
+def read_next(event: Mapping[str, Any]) -> int:
+    """The id of the next attempt that a `clean` event names, 0 if none. Raises KeyError, TypeError or ValueError."""
+    found = (event.get("context") or {}).get(_KEY)
+    return 0 if found is None else int(found["as"])

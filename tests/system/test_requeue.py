@@ -1,0 +1,70 @@
+"""kill -9 of an instance that preempts a job: the next one submits it again, once, and in its old place in line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+NOTE = "for job ƒX of default/ann"
+OPTIONS = ("--fake", "1x1", "--statedir", "state")
+REQUEUE = ("--setattr", "system.fluxsched.requeue=3")
+STUBBORN = "trap '' TERM; echo $FLUX_JOB_ID >> ran; while [ ! -e end ]; do sleep 0.02; done"
+
+
+def events(here: Any, jobid: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = here("job", "info", jobid, "eventlog", "--json").json
+    return found
+
+
+def continued(here: Any, jobid: str) -> dict[str, Any]:
+    """The job that continues another, the only one."""
+    info = here.info(jobid)
+    found = [job for job in here("jobs", "-a", "--json").json["jobs"] if job.get("requeue_of") == info["id"]]
+    assert [job["id"] for job in found] == [info["requeued_as"]]
+    return found[0]
+
+
+def test_a_job_is_submitted_again_once_wherever_its_instance_is_killed(
+    user: Any, daemon: Any, kill_hard: Any, until: Any
+) -> None:
+    (user.directory / "site.toml").write_text('[exec]\npreempt-timeout = "1h"\n')
+    options = (*OPTIONS, "--config", "site.toml")
+    here = daemon(*options)
+    ran = Path(here.directory, "ran")
+    first = here.running(*REQUEUE, "bash", "-c", STUBBORN)
+    until(ran.exists)
+    later = here.submit("true")
+    then = here.submit("--dependency", f"afterok:{first}", "true")
+    here("job", "raise", "-t", "preempt", "-m", NOTE, first)
+    assert here.info(first)["state"] == "CLEANUP", "it does not want to end"
+    kill_hard(here.pid())  # the exception is stored, and the job still runs
+    here = daemon(*options)
+    second = continued(here, first)
+    assert here.info(first)["exception"] == {"type": "preempt", "severity": 0, "note": NOTE, "userid": second["userid"]}
+    until(lambda: len(ran.read_text().split()) == 2)
+    assert here.info(later)["state"] == "SCHED", "the job that was preempted stands before it"
+    assert here.info(then)["dependencies"] == [f"afterok={here('job', 'id', '--to', 'f58', second['id']).word}"]
+    kill_hard(here.pid())  # the second attempt runs and nobody has preempted it
+    here = daemon(*options)
+    assert here.info(str(second["id"]))["exception"]["type"] == "exec"
+    here("wait", first, status=1)
+    assert here.info(then)["exception"]["type"] == "depend"
+    here("wait", later)
+    assert len(ran.read_text().split()) == 2
+
+
+def test_an_attempt_that_waits_outlives_its_instance(user: Any, daemon: Any, kill_hard: Any, until: Any) -> None:
+    here = daemon(*OPTIONS)
+    first = here.running(*REQUEUE, "sh", "-c", "while [ ! -e end ]; do sleep 0.02; done")
+    urgent = here.submit("--urgency", "expedite", "sleep", "1000")
+    here("job", "raise", "-t", "preempt", "-m", NOTE, first)
+    here("job", "wait-event", urgent, "start")
+    second = continued(here, first)
+    assert (second["state"], second["attempt"]) == ("SCHED", 1)
+    kill_hard(here.pid())
+    here = daemon(*OPTIONS)
+    assert continued(here, first)["id"] == second["id"]
+    (here.directory / "end").touch()
+    assert here("wait", first).status == 0
+    assert [event["name"] for event in events(here, first)][-1] == "clean"
+    assert here.info(str(second["id"]))["result"] == "COMPLETED"
