@@ -245,7 +245,7 @@ def test_reasons_of_denied_jobs_are_told_and_in_the_csv(sim: Run, tmp_path: Path
     why = "needs 9 slots of 1 core; the group has only 4 such slots"
     assert done.stdout.count(why) == 1  # the same under both
     assert f"1 denied: {why} (job 4)" in done.stdout
-    assert (tmp_path / "j.csv").read_text().count(f",{why}\n") == 2
+    assert (tmp_path / "j.csv").read_text().count(f",{why},,,\n") == 2
     shown = json.loads(sim("t.swf", "--json").stdout)
     assert shown["policies"][0]["notes"] == [{"state": "denied", "reason": why, "jobs": 1}]
 

@@ -269,7 +269,7 @@ class SchedulingPass:
         group.invalidate_pass()  # what is planned may begin sooner
         self._counts["preempted"] += 1
         note = f"preempted so that job {format_f58(beneficiary)} can start: {reason}"
-        return Raise(jobid, note[:REASON_CHARS_MAX], PREEMPT)
+        return Raise(jobid, note[:REASON_CHARS_MAX], PREEMPT, beneficiary)
 
     def _wake(self, at_s: float) -> Effect | None:
         """A pass at a time that has come already would follow at once, again and again: it is refused."""

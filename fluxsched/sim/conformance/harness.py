@@ -224,7 +224,7 @@ class Harness:
         self.truth.waiting.pop(jobid, None)
         self.truth.on_hold.discard(jobid)
 
-    def raised(self, jobid: int) -> None:
+    def raised(self, jobid: int, type: str, for_jobid: int | None) -> None:
         """A running job gets a fatal exception, and ends."""
         self.end(jobid)
 

@@ -1,7 +1,8 @@
 """Virtual time: what happens when, in a total order.
 
-Law: at one instant first all ends take effect, then what happens to the site, then all submissions; among equals the
-order in which they were planned decides; the planned objects are never compared. Time never runs backwards.
+Law: at one instant first all ends take effect, then what happens to the site, then all submissions, and last what only
+wakes the scheduler; among equals the order in which they were planned decides; the planned objects are never compared.
+Time never runs backwards. What is due while time passes between two instants (`pass_by`) belongs to the next one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, TypeAlias
 
-END, SITE, SUBMIT = range(3)
+END, SITE, SUBMIT, WAKE = range(4)
 """What kinds of events there are, in the order in which those of one instant take effect."""
 
 
@@ -35,6 +36,15 @@ class Agenda:
         self._planned += 1
         heappush(self._heap, (when_s, kind, self._planned, (kind, what)))
 
+    def pass_by(self, delay_s: float) -> None:
+        """Let time pass, as after an instant that took some."""
+        self.now_s += max(delay_s, 0.0)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is planned but to wake the scheduler."""
+        return self._submits_s[self._submitted] == inf and all(event[0] == WAKE for *_, event in self._heap)
+
     def instants(self, until_s: float) -> Iterator[list[AgendaEvent]]:
         """Instant by instant up to and including `until_s`: all of its events, kind and what, in order.
 
@@ -45,13 +55,17 @@ class Agenda:
         submit_s = submits_s[self._submitted]
         while True:
             now_s = heap[0][0] if heap and heap[0][0] < submit_s else submit_s
-            if now_s > until_s or now_s == inf:
+            if now_s == inf:
+                return
+            if now_s < self.now_s:
+                now_s = self.now_s
+            if now_s > until_s:
                 return
             self.now_s = now_s
             found = []
-            while heap and heap[0][0] == now_s:
+            while heap and heap[0][0] <= now_s:
                 found.append(heappop(heap)[3])
-            while submit_s == now_s:
+            while submit_s <= now_s:
                 found.append((SUBMIT, self._submitted))
                 self._submitted += 1
                 submit_s = submits_s[self._submitted]

@@ -1,7 +1,7 @@
 """Jobspecs for the jobs of a trace: equal jobs share one.
 
-Law: queues decide as in an instance (`jobs.queues`): defaults, requirements and limits are theirs; a job that they
-would refuse is refused here with their words.
+Law: queues and banks decide as in an instance (`jobs.queue`): defaults, requirements and limits are theirs; a job that
+they would refuse is refused here with their words.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import with_path
 from fluxsched.core.sharing import parse_sharing
 from fluxsched.errors import InvalidValue, Refused
+from fluxsched.jobs.queue.banks import ANY_BANK, Banks
 from fluxsched.jobs.queue.queues import QueueConfig, Queues
 from fluxsched.sim.traces.trace import Ask, TraceJob
 
@@ -26,7 +27,10 @@ COMMAND: Final = ("simulated",)
 class TraceJobspecs:
     """Jobspecs by what decides them: needs, limit, queue, and how they share the machine."""
 
-    def __init__(self, queues: Mapping[str | None, QueueConfig], default_queue: str | None) -> None:
+    def __init__(
+        self, queues: Mapping[str | None, QueueConfig], default_queue: str | None, banks: Banks = ANY_BANK
+    ) -> None:
+        self._banks = banks
         self._queues = Queues(queues, default_queue) if queues else None
         self._asked: dict[Ask, Jobspec] = {}
         self._made: dict[JobspecKey, Jobspec | str] = {}
@@ -52,6 +56,9 @@ class TraceJobspecs:
         if job.limit_s:
             base = replace(base, duration_s=job.limit_s, raw=with_system(base, "duration", job.limit_s))
         base = _sharing(base, job)
+        bank = self._banks.missing_in(base)
+        if bank is not None:
+            base = _sharing(base, job._replace(bank=bank))
         if self._queues is None:
             return base
         name = None if job.queue is None else str(job.queue)

@@ -49,6 +49,7 @@ def run(
     stopwatch: Callable[[], float] | None = None,
     progress: Progress | None = None,
     label: str | None = None,
+    preempt_grace_s: float = 0.0,
 ) -> Result:
     """Simulate a trace under one policy, `NAME` or `NAME:key=value,...`, on virtual time; `easy;debug=fifo` has another
     one for the queue `debug`, of the configuration or else of the trace.
@@ -57,8 +58,8 @@ def run(
     `config` (an instance's configuration) or the trace says. `site` changes it meanwhile. `until_s` ends early.
     `placements` fills the column `ranks`; `check` asserts all invariants at each instant; with `feedback` a job that
     has a preceding one (SWF fields 17 and 18) is submitted when that is over; `stopwatch` (seconds) measures what
-    passes cost; `label` is what tables and plots call the result instead of its policy. Raises InvalidValue for what
-    cannot be read or does not fit together.
+    passes cost; `label` is what tables and plots call the result instead of its policy; a preempted job ends
+    `preempt_grace_s` later. Raises InvalidValue for what cannot be read or does not fit together.
     """
     if not until_s >= 0:
         raise InvalidValue(f"until_s {until_s:g} is not a number of seconds of 0 or more")
@@ -66,6 +67,11 @@ def run(
         raise InvalidValue(f"{shortened(policy)} is not a policy: give a name, or an object with `name` and `schedule`")
     traced = trace_of(trace)
     place = _site(traced, procs, nodes, cores, gpus, resources, config)
+    if not 0 <= preempt_grace_s <= place.preempt_timeout_s:
+        raise InvalidValue(
+            f"preempt-grace {preempt_grace_s:g} s is not within 0-{place.preempt_timeout_s:g} s, the preempt-timeout: "
+            "set [exec] preempt-timeout in a configuration"
+        )
     steps = read_site(Path(site), place.resources) if isinstance(site, Path | str) else site
     title = policy if isinstance(policy, str) else policy.name
     own: dict[str, Policy] = {}
@@ -75,6 +81,7 @@ def run(
     simulation = Simulation(
         traced, place, policy, title, steps,
         policies=own, placements=placements, check=check, feedback=feedback, stopwatch=stopwatch, progress=progress,
+        preempt_grace_s=preempt_grace_s,
     )  # fmt: skip
     result = simulation.run(until_s)
     result.label = label

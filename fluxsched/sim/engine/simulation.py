@@ -3,6 +3,8 @@
 Law (batched semantics): at each instant all ends, then all changes of the site, then all submissions take effect, and
 one pass follows. The scheduler knows the limit but not the run time; a job ends after the shorter of the two. What
 a pass starts and ends at once is for the next pass of the same instant. Same trace, same options: same schedule.
+With time of its own (`own_time`) an instant takes as much virtual time as real time, and what happens meanwhile is for
+the next one.
 """
 
 from __future__ import annotations
@@ -14,19 +16,36 @@ from typing import Final
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.effects import Granted
+from fluxsched.sched.effects import PREEMPT, Granted
 from fluxsched.sched.policy import Policy
-from fluxsched.sim.engine.agenda import END, SITE, SUBMIT, Agenda
+from fluxsched.sim.engine.agenda import END, SITE, SUBMIT, WAKE, Agenda
+from fluxsched.sim.engine.attempts import Attempts
 from fluxsched.sim.engine.jobspecs import TraceJobspecs
 from fluxsched.sim.engine.site import Site
 from fluxsched.sim.engine.site_events import OUTAGE, SiteEvent
-from fluxsched.sim.engine.system import System
+from fluxsched.sim.engine.system import SharedBy, System
+from fluxsched.sim.engine.users import Users
 from fluxsched.sim.results.result import Cost, Result
-from fluxsched.sim.results.table import COMPLETED, DENIED, FAILED, RUNNING, TIMEOUT, UNSUBMITTED, WAITING, Columns
+from fluxsched.sim.results.table import (
+    COMPLETED,
+    DENIED,
+    FAILED,
+    NO_ROW,
+    PREEMPTED,
+    RUNNING,
+    TIMEOUT,
+    UNSUBMITTED,
+    WAITING,
+    Columns,
+)
 from fluxsched.sim.traces.trace import Trace, followers
 
 PROGRESS_INSTANTS: Final = 256
 """Progress is reported every so many instants: some hundred times a second."""
+
+IDLE_WAKES_MAX = 1000
+"""How often in a row a policy may wake the scheduler where nothing else is to happen, until it starts a job: one that
+goes on is waiting for something that never comes."""
 
 Progress = Callable[[int, int, float], None]
 """Called with the jobs that are over, all jobs, and the virtual time in seconds."""
@@ -49,14 +68,17 @@ class Simulation:
         feedback: bool = False,
         stopwatch: Callable[[], float] | None = None,
         progress: Progress | None = None,
+        preempt_grace_s: float = 0.0,
     ) -> None:
         self._trace, self._jobs = trace, trace.jobs
         self._site, self._title = site, title
-        self._specs = TraceJobspecs(site.queues, site.default_queue)
+        self._specs = TraceJobspecs(site.queues, site.default_queue, site.banks)
         queues = {name: queue.group for name, queue in site.queues.items() if name is not None}
+        self._users = Users()
         self.system = System(
             self, site.resources, policy, site.groups, site.acquired, queues,
             policies=policies, unsatisfiable=site.unsatisfiable,
+            sharing=SharedBy(site.fair, self._users.name, site.preempt_timeout_s),
         )  # fmt: skip
         self._scheduler = self.system.scheduler
         self._followers = followers(trace.jobs) if feedback else {}
@@ -67,7 +89,10 @@ class Simulation:
         self._tracking = bool(steps)
         self._check, self._stopwatch, self._progress = check, stopwatch, progress
         self._watched = check or progress is not None
-        self._users: dict[object, int] = {}
+        self._attempts = Attempts([job.requeue for job in trace.jobs])
+        self._grace_s = preempt_grace_s
+        self._wake_s = inf
+        self._idle_wakes = 0
         self._limit_s = [inf] * len(trace.jobs)
         self._held: dict[int, Idset] = {}
         self._instants = self._over = 0
@@ -103,15 +128,27 @@ class Simulation:
                 self._finish(what, now_s)  # type: ignore[arg-type]
             elif kind == SUBMIT:
                 self._submit(what, now_s)  # type: ignore[arg-type]
-            else:
+            elif kind == SITE:
                 self._change(what, now_s)  # type: ignore[arg-type]
+            else:
+                self._wake_s = inf
         begun_s = stopwatch() if stopwatch is not None else 0.0
         system.run_pass()
         if stopwatch is not None:
             self._pass_s.append(stopwatch() - begun_s)
         self._instants += 1
+        wake_s = self._scheduler.next_notice_s
+        if wake_s != self._wake_s and wake_s != inf:
+            self._plan_wake(wake_s)
         if self._watched:
             self._look_up(now_s)
+
+    def _plan_wake(self, wake_s: float) -> None:
+        """A pass is due though nothing may happen until then. An earlier one that was planned does no harm."""
+        self._idle_wakes = self._idle_wakes + 1 if self._agenda.is_quiet else 0
+        if self._idle_wakes <= IDLE_WAKES_MAX:
+            self._wake_s = wake_s
+            self._agenda.at(max(wake_s, self._agenda.now_s), WAKE, None)
 
     def _look_up(self, now_s: float) -> None:
         """Between two instants: checks and progress."""
@@ -143,16 +180,28 @@ class Simulation:
         if isinstance(spec, str):
             self._deny(at, spec)
             return
-        userid = job.user if isinstance(job.user, int) else self._users.setdefault(job.user, len(self._users))
         if spec.duration_s:
             self._limit_s[at] = spec.duration_s
         if not self._plain[at]:
             self._procs[at] = _cores(spec)
-        self.system.submit(at + 1, job.urgency, userid, now_s, spec)
+        user = job.user
+        userid = user if isinstance(user, int) else self._users.userid(user)
+        self.system.submit(at + 1, job.urgency, userid, self._submit_s[at], spec)
+
+    def _submit_again(self, at: int) -> None:
+        """A preempted job, in line by its first submission."""
+        job = self._jobs[at]
+        self._state[at], self._start[at], self._end[at] = WAITING, None, None
+        spec = self._specs.of(job)
+        assert isinstance(spec, Jobspec), "it was taken before"
+        jobid = self._attempts.next_id(at)
+        self.system.submit(jobid, job.urgency, self._users.userid(job.user), self._submit_s[at], spec)
 
     def began(self, granted: Granted) -> None:
         """A job got its resources."""
         at, now_s = granted.jobid - 1, self.system.now_s
+        if at >= len(self._jobs):
+            at = self._attempts.row(granted.jobid)
         job = self._jobs[at]
         assert self._state[at] is WAITING, f"job {job.job} is started, and is {self._state[at]}"
         self._start[at], self._state[at] = now_s, RUNNING
@@ -167,30 +216,53 @@ class Simulation:
             self._ranks[at] = str(resources.ranks)
         if self._tracking:
             self._held[at] = resources.ranks
-            self.system.tell(self.system.module.hold(at + 1, resources.ranks))
+            self.system.tell(self.system.module.hold(self._attempts.jobid(at), resources.ranks))
 
     def _finish(self, at: int, now_s: float, state: str | None = None) -> None:
         """A job ends by its timer, or earlier; its timer is then ignored."""
         if self._state[at] != RUNNING:
             return
+        jobid, again = at + 1, False
+        if self._attempts.known:
+            end_s = self._timed_end_s(at) if state is None else now_s
+            if now_s < end_s:
+                return  # the timer of an attempt that was preempted
+            jobid, now_s, was_preempted = self._attempts.jobid(at), end_s, self._attempts.goes(at)
+            if was_preempted:
+                state = PREEMPTED
+                again = self._attempts.ended(at, self._start[at] or 0.0, now_s, self._procs[at])
         self._end[at] = now_s
         if state is None:
             state = COMPLETED if self._jobs[at].run_s <= self._limit_s[at] else TIMEOUT
-        self._state[at] = state
-        self._over += 1
-        if self._followers:
-            self._follow(at)
-        self.system.free(at + 1)
+        if not again:
+            self._state[at] = state
+            self._over += 1
+            if self._followers:
+                self._follow(at)
+        self.system.free(jobid)
         if self._tracking:
-            self.system.tell(self.system.module.unhold(at + 1, self._held.pop(at), now_s))
+            self.system.tell(self.system.module.unhold(jobid, self._held.pop(at), self.system.now_s))
+        if again:
+            self._submit_again(at)
 
-    def raised(self, jobid: int) -> None:
-        """A running job gets a fatal exception: its targets left the group."""
-        self._finish(jobid - 1, self.system.now_s, FAILED)
+    def _timed_end_s(self, at: int) -> float:
+        start_s = self._start[at]
+        assert start_s is not None
+        return min(start_s + min(self._jobs[at].run_s, self._limit_s[at]), self._attempts.latest_end_s(at))
+
+    def raised(self, jobid: int, type: str, for_jobid: int | None) -> None:
+        """A running job gets a fatal exception: its targets left the group, or it is preempted for another job."""
+        at, now_s = self._attempts.row(jobid), self.system.now_s
+        if type != PREEMPT:
+            self._finish(at, now_s, FAILED)
+            return
+        for_row = NO_ROW if for_jobid is None else self._attempts.row(for_jobid)
+        if self._attempts.preempt(at, now_s + self._grace_s, for_row):
+            self._agenda.at(now_s + self._grace_s, END, at)
 
     def left(self, jobid: int, note: str) -> None:
         """A waiting job was denied; nothing here cancels one."""
-        self._deny(jobid - 1, note)
+        self._deny(self._attempts.row(jobid), note)
 
     def _deny(self, at: int, note: str) -> None:
         self._state[at] = DENIED
@@ -224,10 +296,12 @@ class Simulation:
 
     def _result(self, until_s: float, wall_s: float | None) -> Result:
         jobs = self._jobs
-        self._notes |= {jobid - 1: why for jobid, why in self._scheduler.set_aside().items()}
+        banks = [job.bank for job in jobs]
+        self._notes |= {self._attempts.row(jobid): why for jobid, why in self._scheduler.set_aside().items()}
         table = Columns(
             [job.job for job in jobs], self._submit_s, self._start, self._end, self._procs,
             [job.user for job in jobs], [job.queue for job in jobs], self._state, self._ranks, self._notes,
+            banks if any(banks) else [], self._attempts.preemptions,
         )  # fmt: skip
         counts = self._scheduler.stats()
         cost = Cost(self._instants, counts["passes"], wall_s, self._pass_s, counts["refused"])

@@ -13,13 +13,16 @@ from typing import Final
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
+from fluxsched.jobs.queue.banks import ANY_BANK, Banks
 from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.resource.state.groups import EXCLUDE
 from fluxsched.runtime.config.policies import check_policies, composed
-from fluxsched.runtime.config.reader import queue_configs, read_file
+from fluxsched.runtime.config.reader import banks_of, queue_configs, read_file
 from fluxsched.runtime.inventory.discovery import Topology
 from fluxsched.runtime.inventory.sources import build_inventory, fake_resources, read_resources
+from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.engine.set_aside import WAIT
+from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
 from fluxsched.sim.traces.trace import Machine, Trace, machine_of
 
 DEFAULT: Final = "default"
@@ -30,13 +33,18 @@ QUEUES_SHOWN: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The resources, the groups beside `default`, the queues and the default queue."""
+    """The resources, the groups beside `default`, the queues and the default queue; which banks there are, what is
+    settled about fair shares, and how long a preempted job may take to end.
+    """
 
     resources: ResourceSet
     groups: Mapping[str, Idset] = field(default_factory=dict)
     queues: Mapping[str | None, QueueConfig] = field(default_factory=dict)
     default_queue: str | None = None
     unsatisfiable: str = WAIT
+    banks: Banks = ANY_BANK
+    fair: FairSettings | None = None
+    preempt_timeout_s: float = PREEMPT_TIMEOUT_S
 
     @property
     def acquired(self) -> list[str]:
@@ -90,8 +98,9 @@ def _configured(config_path: Path, r_path: Path | None, machine: Machine | None,
         config, r_path=r_path, fake=None if machine is None else _spec(machine), topology=_nowhere, known=faults
     )
     return Site(
-        found.inventory.resources, found.groups, queue_configs(config), config.defaults.queue, config.unsatisfiable
-    )
+        found.inventory.resources, found.groups, queue_configs(config), config.defaults.queue, config.unsatisfiable,
+        banks_of(config), config.fair, config.preempt_timeout_s,
+    )  # fmt: skip
 
 
 def _recorded(trace: Trace) -> Machine:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
@@ -33,10 +33,12 @@ from fluxsched.runtime.scheduler_process.effects import (
     SessionEffect,
 )
 from fluxsched.runtime.scheduler_process.session import SchedulerSession
-from fluxsched.sched.effects import Canceled, Denied, Granted
+from fluxsched.sched.accounts.settings import FairSettings
+from fluxsched.sched.effects import Canceled, Denied, Granted, Raise
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.set_aside import WAIT
 from fluxsched.sched.policy import Policy
+from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
 
 ACQUIRER: Final = "scheduler"
 """The one peer of the resource module; it acquires every group."""
@@ -56,8 +58,19 @@ class JobOwner(Protocol):
     def left(self, jobid: int, note: str) -> None:
         """A waiting job was denied or canceled."""
 
-    def raised(self, jobid: int) -> None:
-        """A running job gets a fatal exception: its targets left the group."""
+    def raised(self, jobid: int, type: str, for_jobid: int | None) -> None:
+        """A running job gets a fatal exception: its targets left the group, or it is preempted for another job."""
+
+
+class SharedBy(NamedTuple):
+    """What settles fair shares and preemption, where a policy asks for it (see `Scheduler`)."""
+
+    fair: FairSettings | None = None
+    user_name: Callable[[int], str] = str
+    preempt_timeout_s: float = PREEMPT_TIMEOUT_S
+
+
+SHARED: Final = SharedBy()
 
 
 class System:
@@ -75,13 +88,15 @@ class System:
         policies: Mapping[str, Policy] | None = None,
         unsatisfiable: str = WAIT,
         running: Sequence[HelloResponse] = (),
+        sharing: SharedBy = SHARED,
     ) -> None:
         self.module = ResourceModule(
             Inventory(resources, "configuration"), groups, now_s=now_s, online=resources.ranks
         )
         self.scheduler = Scheduler(
-            policy, acquired, queues, policies, notify=False, unsatisfiable=unsatisfiable, time_text=virtual_text
-        )
+            policy, acquired, queues, policies, notify=False, unsatisfiable=unsatisfiable, time_text=virtual_text,
+            fair=sharing.fair, user_name=sharing.user_name, preempt_timeout_s=sharing.preempt_timeout_s,
+        )  # fmt: skip
         self.now_s = now_s
         self._session = SchedulerSession(self.scheduler, {group: AcquireClient(group) for group in acquired}, _same)
         self._owner = owner
@@ -132,6 +147,8 @@ class System:
                     if not left:
                         session.drop()
                         break
+            elif isinstance(effect, Raise):
+                self._owner.raised(effect.jobid, effect.type, effect.for_jobid)
             else:
                 self.perform((effect,))
         if session.decided():
@@ -177,7 +194,7 @@ class System:
         elif call.topic == RELEASE:
             self.tell(self.module.release(ACQUIRER, message.group, Idset.parse(message.targets), self.now_s))
         elif call.topic == RAISE:
-            self._owner.raised(message.id)
+            self._owner.raised(message.id, message.type, None)
         elif call.topic == HELLO:
             for job in self._running:
                 self.perform(self._session.answered(call, job, None, self.now_s))

@@ -52,7 +52,10 @@ class OverTime:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of one policy on one trace. Times in seconds; utilisation is of the usable cores from the first submission on."""
+    """Of one policy on one trace. Times in seconds; utilisation is of the usable cores from the first submission on.
+
+    `preemptions` counts the attempts that were ended for other jobs, whose work (core seconds) is lost.
+    """
 
     jobs: int
     states: dict[str, int]
@@ -67,6 +70,8 @@ class Summary:
     users: tuple[Share, ...] = field(repr=False)
     queues: tuple[Share, ...] = field(repr=False)
     over_time: OverTime = field(repr=False)
+    preemptions: int = 0
+    lost_core_s: float = 0.0
 
 
 def bounded_slowdown(wait_s: float, run_s: float, tau_s: float = TAU_S) -> float:
@@ -155,6 +160,8 @@ def summarize(jobs: Columns, capacity: Steps, end_s: float) -> Summary:
         users=users,
         queues=queues,
         over_time=_over_time(jobs, capacity, waiting, begun, ended),
+        preemptions=len(jobs.preemptions),
+        lost_core_s=sum([each.lost_core_s for each in jobs.preemptions]),
     )
 
 

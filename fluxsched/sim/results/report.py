@@ -11,7 +11,18 @@ from typing import Any, NamedTuple
 
 from fluxsched.sim.results.metrics import PARTS, Share, Spread, Summary, percentile
 from fluxsched.sim.results.result import Result
-from fluxsched.sim.results.table import COMPLETED, DENIED, FAILED, RUNNING, TIMEOUT, UNSUBMITTED, WAITING
+from fluxsched.sim.results.table import (
+    COMPLETED,
+    DENIED,
+    FAILED,
+    NO_ROW,
+    PREEMPTED,
+    RUNNING,
+    TIMEOUT,
+    UNSUBMITTED,
+    WAITING,
+    Columns,
+)
 from fluxsched.sim.traces.trace import Trace
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -19,7 +30,7 @@ BARS = "▁▂▃▄▅▆▇█"
 SHARES_SHOWN = 10
 """Users or queues in a table: the largest ones; JSON has all."""
 
-STATES = (COMPLETED, TIMEOUT, FAILED, DENIED, RUNNING, WAITING, UNSUBMITTED)
+STATES = (COMPLETED, TIMEOUT, FAILED, PREEMPTED, DENIED, RUNNING, WAITING, UNSUBMITTED)
 """In the order of the table."""
 
 FAULTS_SHOWN = 3
@@ -181,13 +192,25 @@ def _result_json(result: Result) -> dict[str, Any]:
         }  # fmt: skip
     label = {} if result.label is None else {"label": result.label}
     return {
-        "policy": result.policy, **label, **asdict(result.summary), "notes": _reasons_json(result), "cost": figures
+        "policy": result.policy, **label, **asdict(result.summary), "notes": _reasons_json(result),
+        "preempted": _preempted_json(result.jobs), "cost": figures
     }  # fmt: skip
 
 
 def _reasons_json(result: Result) -> list[dict[str, Any]]:
     """All reasons, with how many jobs have each."""
     return [{"state": state, "reason": why, "jobs": len(jobs)} for (state, why), jobs in reasons_of(result).items()]
+
+
+def _preempted_json(jobs: Columns) -> list[dict[str, Any]]:
+    """All attempts that were ended for other jobs."""
+    return [
+        {
+            "job": jobs.job[each.row], "start": each.start_s, "end": each.end_s, "lost_core_s": each.lost_core_s,
+            "for": None if each.for_row == NO_ROW else jobs.job[each.for_row],
+        }
+        for each in jobs.preemptions
+    ]  # fmt: skip
 
 
 def _states(state: str) -> Callable[[Result, Summary], str]:
@@ -245,6 +268,8 @@ FIGURES = (
     Figure("queue length max", lambda _, summary: f"{summary.queue_max:,}"),
     Figure("fairness over users", lambda _, summary: _fairness(summary.fairness_users, summary.users)),
     Figure("fairness over queues", lambda _, summary: _fairness(summary.fairness_queues, summary.queues)),
+    Figure("preemptions", lambda _, summary: f"{summary.preemptions:,}" if summary.preemptions else ""),
+    Figure("work lost [core h]", lambda _, summary: _number(summary.lost_core_s / 3600) if summary.preemptions else ""),
     Figure("passes", lambda result, _: f"{result.cost.passes:,}" if result.cost.passes else ""),
     Figure("decisions refused", lambda result, _: f"{result.cost.refused:,}" if result.cost.refused else ""),
     Figure("pass mean [us]", _passes(lambda passes: sum(passes) / len(passes))),

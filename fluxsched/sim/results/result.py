@@ -19,11 +19,12 @@ from fluxsched.sim.traces.swf import number_text
 
 COLUMNS = (
     "job", "submit", "start", "end", "procs", "policy", "user", "queue", "wait", "slowdown", "state", "ranks",
-    "note",
+    "note", "bank", "preempted", "lost",
 )  # fmt: skip
 """Of `to_csv`, in order. Times in seconds since the trace began; `slowdown` is bounded; `ranks` only if asked for.
 
-`policy` is the label, if one was given; `note` says why the job was denied, or can only wait."""
+`policy` is the label, if one was given; `note` says why the job was denied, or can only wait; `preempted` how often
+the job was, and `lost` how many core seconds of its work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,15 @@ class Result:
         jobs = self.jobs
         ranks = jobs.ranks if jobs.ranks is not None else [None] * len(jobs)
         policy = [self.title] * len(jobs)
+        times: dict[int, int] = {}
+        lost: dict[int, float] = {}
+        for each in jobs.preemptions:
+            times[each.row] = times.get(each.row, 0) + 1
+            lost[each.row] = lost.get(each.row, 0.0) + each.lost_core_s
         return zip(
             jobs.job, jobs.submit, jobs.start, jobs.end, jobs.procs, policy, jobs.user, jobs.queue, self.wait,
-            self.slowdown, jobs.state, ranks, [jobs.notes.get(row) for row in range(len(jobs))], strict=True,
+            self.slowdown, jobs.state, ranks, map(jobs.notes.get, range(len(jobs))), jobs.bank or [None] * len(jobs),
+            map(times.get, range(len(jobs))), map(lost.get, range(len(jobs))), strict=True,
         )  # fmt: skip
 
     def to_csv(self, file: TextIO | Path | str, header: bool = True) -> None:

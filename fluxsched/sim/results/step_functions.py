@@ -27,8 +27,10 @@ def steps_of(changes: Iterable[tuple[float, int]]) -> Steps:
 
 
 def busy_steps(jobs: Columns) -> Steps:
-    """Cores in use."""
+    """Cores in use, attempts that were preempted included."""
     changes = []
+    for lost in jobs.earlier_attempts():
+        changes += [(lost.start_s, lost.procs), (lost.end_s, -lost.procs)]
     for start_s, end_s, procs in zip(jobs.start, jobs.end, jobs.procs, strict=True):
         if start_s is not None:
             changes.append((start_s, procs))
@@ -38,8 +40,10 @@ def busy_steps(jobs: Columns) -> Steps:
 
 
 def queue_steps(jobs: Columns) -> Steps:
-    """Jobs that wait: submitted, not denied and not started."""
+    """Jobs that wait: submitted, not denied and not started, or preempted and not started again."""
     changes = []
+    for lost in jobs.earlier_attempts():
+        changes += [(lost.start_s, -1), (lost.end_s, 1)]
     for submit_s, start_s, state in zip(jobs.submit, jobs.start, jobs.state, strict=True):
         if start_s is not None or state == "waiting":
             changes.append((submit_s, 1))
@@ -49,9 +53,9 @@ def queue_steps(jobs: Columns) -> Steps:
 
 
 def used_core_s(jobs: Columns, until_s: float) -> float:
-    """Core seconds that jobs had by then."""
+    """Core seconds that jobs had by then, attempts that were preempted included."""
     rows = zip(jobs.start, jobs.end, jobs.procs, strict=True)
-    return sum([
+    return sum([lost.lost_core_s for lost in jobs.earlier_attempts()]) + sum([
         ((until_s if end_s is None else end_s) - start_s) * procs for start_s, end_s, procs in rows
         if start_s is not None and start_s < until_s
     ])  # fmt: skip

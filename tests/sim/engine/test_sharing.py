@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.sharing import Sharing
-from fluxsched.sim import Ask, Trace
+from fluxsched.sim import Ask, Trace, run
 from fluxsched.sim.engine.jobspecs import TraceJobspecs, with_system
+from fluxsched.sim.engine.users import NAMED_FROM, Users
 
 Rows = Callable[..., Trace]
 
@@ -28,3 +30,20 @@ def _sharing(spec: Jobspec | str) -> Sharing:
     assert isinstance(spec, Jobspec)
     assert Jobspec.parse(spec.raw).sharing == spec.sharing
     return spec.sharing
+
+
+def test_banks_of_a_configuration_are_the_only_ones(trace_of: Rows, tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text('[fair.banks]\nphysics = 3\n[policy.jobspec.defaults.system]\nbank = "physics"\n')
+    (job,) = trace_of((0, 1, 1, 1)).jobs
+    jobs = run(Trace.of([job, job._replace(bank="optics")]), "fifo", procs=2, config=config).jobs
+    assert jobs.state == ["completed", "denied"]
+    assert jobs.notes[1].startswith("bank 'optics' does not exist: use one of physics")
+
+
+def test_users_keep_their_names() -> None:
+    users = Users()
+    ids = [users.userid(user) for user in (7, "ann", None, "7", "ann")]
+    assert [users.name(userid) for userid in ids] == ["7", "ann", "unknown", "7", "ann"]
+    assert len(set(ids)) == 4
+    assert users.userid("ann") >= NAMED_FROM > ids[0]

@@ -11,7 +11,18 @@ from hypothesis import strategies as st
 
 from fluxsched.sim import Trace, run
 from fluxsched.sim.results.metrics import bounded_slowdown, jain, percentile, spread
-from fluxsched.sim.results.step_functions import average, averages, busy_steps, maximum, queue_steps, sampled, steps_of
+from fluxsched.sim.results.report import as_json, table
+from fluxsched.sim.results.step_functions import (
+    average,
+    averages,
+    busy_steps,
+    maximum,
+    queue_steps,
+    sampled,
+    steps_of,
+    used_core_s,
+)
+from fluxsched.sim.results.table import NO_ROW, Preemption
 
 Rows = Callable[..., Trace]
 
@@ -89,10 +100,36 @@ def test_a_table_becomes_csv(trace_of: Rows) -> None:
     file = io.StringIO()
     run(trace_of((0.5, 10, 10, 1), (1, 5, 5, 9)), "fifo", procs=1).to_csv(file)
     assert file.getvalue() == (
-        "job,submit,start,end,procs,policy,user,queue,wait,slowdown,state,ranks,note\n"
-        "1,0.5,0.5,10.5,1,fifo,,,0,1,completed,,\n"
-        "2,1,,,9,fifo,,,,,denied,,needs 9 slots of 1 core; the group has only 1 such slot\n"
+        "job,submit,start,end,procs,policy,user,queue,wait,slowdown,state,ranks,note,bank,preempted,lost\n"
+        "1,0.5,0.5,10.5,1,fifo,,,0,1,completed,,,,,\n"
+        "2,1,,,9,fifo,,,,,denied,,needs 9 slots of 1 core; the group has only 1 such slot,,,\n"
     )
+
+
+def test_what_preemption_cost(trace_of: Rows) -> None:
+    """Job 1 is ended twice, after 10 and after 5 s, then runs to its end; job 3 once, and is not submitted again."""
+    result = run(trace_of((0, 10, 10, 4), (10, 5, 5, 4), (11, 9, 9, 4)), procs=4)
+    jobs = result.jobs
+    jobs.start[:], jobs.end[:], jobs.state[2] = [30.0, 10.0, 20.0], [40.0, 15.0, 22.0], "preempted"
+    jobs.bank = ["a", "b", "b"]
+    jobs.preemptions += [
+        Preemption(0, 0.0, 10.0, 4, 1, True), Preemption(0, 15.0, 20.0, 4, NO_ROW, True),
+        Preemption(2, 20.0, 22.0, 4, 0, False),
+    ]  # fmt: skip
+    assert busy_steps(jobs) == [(0, 4), (22, 0), (30, 4), (40, 0)]
+    assert queue_steps(jobs) == [(0, 0), (10, 1), (11, 2), (15, 1), (30, 0)]
+    assert used_core_s(jobs, 40.0) == 4 * 32
+    summary = result.summary
+    assert (summary.preemptions, summary.lost_core_s, summary.utilisation) == (3, 68.0, 0.8)
+    lines = [row[-3:] for row in result.rows()]
+    assert lines == [("a", 2, 60.0), ("b", None, None), ("b", 1, 8.0)]
+    text = "\n".join(table([result]))
+    assert "jobs preempted" in text
+    assert "preemptions" in text
+    assert "work lost [core h]" in text
+    (told,) = as_json(trace_of((0, 1, 1, 1)), [result])["policies"]
+    assert told["preempted"][1] == {"job": 1, "start": 15.0, "end": 20.0, "lost_core_s": 20.0, "for": None}
+    assert told["preempted"][2]["for"] == 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(-5, 5)), min_size=1, max_size=8), st.integers(1, 7))

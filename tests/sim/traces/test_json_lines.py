@@ -64,7 +64,7 @@ def test_a_jobspec_says_it_all() -> None:
         ({**JOB, "requeue": -1}, "requeue is '-1', not a count"),
         ({**JOB, "bank": "a\nb"}, "job 2: bank: "),
         ({**JOB, "bank": "\x1b[31m"}, "job 2: bank: "),
-        ({**JOB, "bank": "x" * 256}, "job 2: bank has 256 characters, the limit is 255"),
+        ({**JOB, "bank": "x" * 256}, "job 2: bank: 256 characters, the limit is 255"),
         ({**JOB, "bank": ["a"]}, "bank is \"['a']\", neither a number nor a text"),
         ({**JOB, "run": -1}, "job 2: run time -1.0"),
         ({**JOB, "user": 1.5}, "user is '1.5', neither"),
