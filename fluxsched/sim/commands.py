@@ -58,6 +58,7 @@ class StudyOptions:
     labels: tuple[str, ...] = ()
     bank: str | None = None
     preempt_grace_s: float | None = None
+    own_time: bool = False
 
     def __post_init__(self) -> None:
         _check_labels(self.labels, max(1, len(self.policies)))
@@ -124,6 +125,7 @@ def _simulated(
             progress=None if bar is None else bar(label or policy),
             label=label,
             preempt_grace_s=options.preempt_grace_s or 0.0,
+            own_time=options.own_time,
         )
 
 
@@ -136,7 +138,7 @@ def replay_live(
         "policy": options.policies, "procs": options.procs, "nodes": options.nodes, "cores": options.cores,
         "gpus": options.gpus, "R": options.r_path, "config": options.config, "site": options.site,
         "until": options.until_s, "check": options.check, "feedback": options.feedback,
-        "preempt-grace": options.preempt_grace_s,
+        "preempt-grace": options.preempt_grace_s, "own-time": options.own_time,
     }  # fmt: skip
     if words := [name for name, value in given.items() if value]:
         raise InvalidValue(f"{', '.join(words)}: not with --speed: the running instance determines it")

@@ -68,6 +68,8 @@ def sim() -> None:
 @click.option(
     "--feedback", is_flag=True, help="Submit a job when its preceding job has ended and its think time has passed."
 )
+@click.option("--own-time", is_flag=True,
+              help="Virtual time passes while the scheduler works; shows how soon jobs are considered.")  # fmt: skip
 @click.option("--check", is_flag=True, help="Assert all invariants at each instant; slow.")
 @click.option("--speed", metavar="X", type=float, help="Replay against a running instance instead, X times as fast.")
 @uri_option

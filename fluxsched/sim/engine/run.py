@@ -50,6 +50,7 @@ def run(
     progress: Progress | None = None,
     label: str | None = None,
     preempt_grace_s: float = 0.0,
+    own_time: bool = False,
 ) -> Result:
     """Simulate a trace under one policy, `NAME` or `NAME:key=value,...`, on virtual time; `easy;debug=fifo` has another
     one for the queue `debug`, of the configuration or else of the trace.
@@ -59,7 +60,8 @@ def run(
     `placements` fills the column `ranks`; `check` asserts all invariants at each instant; with `feedback` a job that
     has a preceding one (SWF fields 17 and 18) is submitted when that is over; `stopwatch` (seconds) measures what
     passes cost; `label` is what tables and plots call the result instead of its policy; a preempted job ends
-    `preempt_grace_s` later. Raises InvalidValue for what cannot be read or does not fit together.
+    `preempt_grace_s` later. With `own_time` virtual time passes while the scheduler works, as the stopwatch says.
+    Raises InvalidValue for what cannot be read or does not fit together.
     """
     if not until_s >= 0:
         raise InvalidValue(f"until_s {until_s:g} is not a number of seconds of 0 or more")
@@ -72,6 +74,8 @@ def run(
             f"preempt-grace {preempt_grace_s:g} s is not within 0-{place.preempt_timeout_s:g} s, the preempt-timeout: "
             "set [exec] preempt-timeout in a configuration"
         )
+    if own_time and stopwatch is None:
+        raise InvalidValue("own_time needs a stopwatch: it says how much time passes while the scheduler works")
     steps = read_site(Path(site), place.resources) if isinstance(site, Path | str) else site
     title = policy if isinstance(policy, str) else policy.name
     own: dict[str, Policy] = {}
@@ -81,7 +85,7 @@ def run(
     simulation = Simulation(
         traced, place, policy, title, steps,
         policies=own, placements=placements, check=check, feedback=feedback, stopwatch=stopwatch, progress=progress,
-        preempt_grace_s=preempt_grace_s,
+        preempt_grace_s=preempt_grace_s, own_time=own_time,
     )  # fmt: skip
     result = simulation.run(until_s)
     result.label = label

@@ -69,6 +69,7 @@ class Simulation:
         stopwatch: Callable[[], float] | None = None,
         progress: Progress | None = None,
         preempt_grace_s: float = 0.0,
+        own_time: bool = False,
     ) -> None:
         self._trace, self._jobs = trace, trace.jobs
         self._site, self._title = site, title
@@ -90,7 +91,10 @@ class Simulation:
         self._check, self._stopwatch, self._progress = check, stopwatch, progress
         self._watched = check or progress is not None
         self._attempts = Attempts([job.requeue for job in trace.jobs])
+        self._attempts.known = own_time  # ends may be late
         self._grace_s = preempt_grace_s
+        self._own_time, self._begun_s = own_time, 0.0
+        self._considered_s: list[float] = []
         self._wake_s = inf
         self._idle_wakes = 0
         self._limit_s = [inf] * len(trace.jobs)
@@ -112,6 +116,7 @@ class Simulation:
 
     def run(self, until_s: float = inf) -> Result:
         """Everything up to and including `until_s` (virtual time, seconds)."""
+        assert self._stopwatch is not None or not self._own_time, "time of its own is taken by a stopwatch"
         agenda, stopwatch = self._agenda, self._stopwatch
         begun_s = stopwatch() if stopwatch is not None else 0.0
         for events in agenda.instants(until_s):
@@ -123,6 +128,7 @@ class Simulation:
     def _instant(self, events: list[tuple[int, object]], now_s: float) -> None:
         system, stopwatch = self.system, self._stopwatch
         system.now_s = now_s
+        self._begun_s = stopwatch() if self._own_time and stopwatch is not None else 0.0
         for kind, what in events:
             if kind == END:
                 self._finish(what, now_s)  # type: ignore[arg-type]
@@ -135,13 +141,22 @@ class Simulation:
         begun_s = stopwatch() if stopwatch is not None else 0.0
         system.run_pass()
         if stopwatch is not None:
-            self._pass_s.append(stopwatch() - begun_s)
+            ended_s = stopwatch()
+            self._pass_s.append(ended_s - begun_s)
+            if self._own_time:
+                self._agenda.pass_by(ended_s - self._begun_s)
+                self._consider(events, self._agenda.now_s)
         self._instants += 1
         wake_s = self._scheduler.next_notice_s
         if wake_s != self._wake_s and wake_s != inf:
             self._plan_wake(wake_s)
         if self._watched:
             self._look_up(now_s)
+
+    def _consider(self, events: list[tuple[int, object]], now_s: float) -> None:
+        """The pass is over that began after these events."""
+        submit_s = self._submit_s
+        self._considered_s += [now_s - submit_s[at] for kind, at in events if kind == SUBMIT]  # type: ignore[call-overload]
 
     def _plan_wake(self, wake_s: float) -> None:
         """A pass is due though nothing may happen until then. An earlier one that was planned does no harm."""
@@ -202,6 +217,8 @@ class Simulation:
         at, now_s = granted.jobid - 1, self.system.now_s
         if at >= len(self._jobs):
             at = self._attempts.row(granted.jobid)
+        if self._own_time and self._stopwatch is not None:
+            now_s += max(self._stopwatch() - self._begun_s, 0.0)
         job = self._jobs[at]
         assert self._state[at] is WAITING, f"job {job.job} is started, and is {self._state[at]}"
         self._start[at], self._state[at] = now_s, RUNNING
@@ -304,7 +321,7 @@ class Simulation:
             banks if any(banks) else [], self._attempts.preemptions,
         )  # fmt: skip
         counts = self._scheduler.stats()
-        cost = Cost(self._instants, counts["passes"], wall_s, self._pass_s, counts["refused"])
+        cost = Cost(self._instants, counts["passes"], wall_s, self._pass_s, counts["refused"], self._considered_s)
         targets = len(self._site.resources)
         return Result(self._title, self._trace.name, table, self._capacity, targets, cost, until_s)
 

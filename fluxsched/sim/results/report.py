@@ -190,6 +190,12 @@ def _result_json(result: Result) -> dict[str, Any]:
         figures |= {
             "pass_mean_s": sum(passes) / len(passes), "pass_p99_s": percentile(passes, 0.99), "pass_max_s": passes[-1]
         }  # fmt: skip
+    if cost.considered_s:
+        considered_s = sorted(cost.considered_s)
+        figures |= {
+            "considered_p50_s": percentile(considered_s, 0.5), "considered_p99_s": percentile(considered_s, 0.99),
+            "considered_max_s": considered_s[-1], "started_per_s": result.started_per_s,
+        }  # fmt: skip
     label = {} if result.label is None else {"label": result.label}
     return {
         "policy": result.policy, **label, **asdict(result.summary), "notes": _reasons_json(result),
@@ -246,6 +252,11 @@ def _passes(number: Callable[[Sequence[float]], float]) -> Callable[[Result, Sum
     return text
 
 
+def _considered(result: Result, part: float) -> str:
+    considered_s = sorted(result.cost.considered_s)
+    return _number(percentile(considered_s, part)) if considered_s else ""
+
+
 def _rate(result: Result, summary: Summary) -> str:
     submitted = len(result.jobs) - summary.states.get(UNSUBMITTED, 0)
     return f"{submitted / result.cost.wall_s:,.0f}" if result.cost.wall_s else ""
@@ -272,6 +283,9 @@ FIGURES = (
     Figure("work lost [core h]", lambda _, summary: _number(summary.lost_core_s / 3600) if summary.preemptions else ""),
     Figure("passes", lambda result, _: f"{result.cost.passes:,}" if result.cost.passes else ""),
     Figure("decisions refused", lambda result, _: f"{result.cost.refused:,}" if result.cost.refused else ""),
+    Figure("considered p50 [s]", lambda result, _: _considered(result, 0.5)),
+    Figure("considered p99 [s]", lambda result, _: _considered(result, 0.99)),
+    Figure("started [jobs/s]", lambda result, _: _number(result.started_per_s) if result.cost.considered_s else ""),
     Figure("pass mean [us]", _passes(lambda passes: sum(passes) / len(passes))),
     Figure("pass p99 [us]", _passes(lambda passes: percentile(passes, 0.99))),
     Figure("pass max [us]", _passes(lambda passes: passes[-1])),

@@ -32,6 +32,7 @@ class Cost:
     """What scheduling took: instants, passes, and, if a stopwatch was given, seconds in all and in each pass.
 
     `refused` are the decisions of the policy that could not be made real: one that keeps the laws has none.
+    `considered_s` has, with time of its own, how long after each submission a pass had ended that began after it.
     """
 
     instants: int
@@ -39,6 +40,7 @@ class Cost:
     wall_s: float | None = None
     pass_s: Sequence[float] = ()
     refused: int = 0
+    considered_s: Sequence[float] = ()
 
 
 @dataclass(repr=False)
@@ -89,6 +91,13 @@ class Result:
     def summary(self) -> Summary:
         """The figures that reports show."""
         return summarize(self.jobs, self.capacity, self.end_s)
+
+    @property
+    def started_per_s(self) -> float:
+        """Jobs started from the first submission to `end_s`, attempts that were preempted included."""
+        begun_s = min(self.jobs.submit, default=0.0)
+        started = sum([start is not None for start in self.jobs.start]) + sum(1 for _ in self.jobs.earlier_attempts())
+        return started / (self.end_s - begun_s) if self.end_s > begun_s else 0.0
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """The table line by line, in the order of COLUMNS."""
