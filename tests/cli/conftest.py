@@ -89,8 +89,8 @@ class FakeHandle:
             raise answer
         return list(answer)
 
-    def wait(self, jobid: int) -> Any:
-        return self.rpc("job-manager.wait", {"id": jobid})
+    def wait(self, jobid: int, *, follow: bool = True) -> Any:
+        return self.rpc("job-manager.wait", {"id": jobid, **({} if follow else {"follow": False})})
 
 
 class Outcome:

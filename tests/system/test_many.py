@@ -189,3 +189,16 @@ def _until(fd: int, text: bytes) -> bytes:
         assert select.select([fd], [], [], 20)[0], found
         found += os.read(fd, 65536)
     return found
+
+
+def test_a_job_set_is_listed_held_and_canceled_by_its_name(site: Any) -> None:
+    one, two = (site.submit("--set", "sweep 7", "--urgency", "hold", "true") for _ in range(2))
+    other = site.submit("--set", "sweep 8", "--urgency", "hold", "true")
+    listed = site("jobs", "-n", "--set", "sweep 7", "-o", "{id.f58} {job_set}").out.splitlines()
+    assert [line.split(maxsplit=1) for line in listed] == [[two, "sweep 7"], [one, "sweep 7"]]
+    assert site("urgency", "--set", "sweep 8", "expedite").out == "changed the urgency of 1 job\n"
+    site("wait", other)
+    assert site("cancel", "--set", "sweep 7").out == "canceled 2 jobs\n"
+    assert site.info(one)["result"] == "CANCELED"
+    done = site("cancel", "--set", "sweep 7", "-u", "root" if os.getuid() else "nobody", status=1)
+    assert done.err == "fluxsched: cancel: no active job matches --user, --set\n"

@@ -59,14 +59,21 @@ def follow_output(
 
 
 def attach(handle: InstanceHandle, jobid: int, *, labelled: bool, source: int | None) -> int:
-    """Follow a job to its end and return its exit status. On a terminal, show why it has not started.
+    """Follow a job to its end, from attempt to attempt, and return its exit status. On a terminal, show why it has not
+    started.
 
     What can be read from the descriptor `source`, if there is one, is passed on to the job's tasks.
     """
-    hints = pending_hints(handle, jobid) if sys.stderr.isatty() else ()
-    forwarder = None if source is None else Forwarder(handle, jobid, source)
-    follow_output(handle, jobid, follow=True, labelled=labelled, meanwhile=hints, beside=forwarder)
-    return report_end(handle.wait(jobid))
+    while True:
+        hints = pending_hints(handle, jobid) if sys.stderr.isatty() else ()
+        forwarder = None if source is None else Forwarder(handle, jobid, source)
+        follow_output(handle, jobid, follow=True, labelled=labelled, meanwhile=hints, beside=forwarder)
+        result = handle.wait(jobid, follow=False)
+        if not result.get("requeued_as"):
+            return report_end(result)
+        again = show.jobid_text(result["requeued_as"])
+        warn(f"{show.jobid_text(jobid)}: {end_text(result)}; submitted again as {again}")
+        jobid = result["requeued_as"]
 
 
 def pending_hints(handle: InstanceHandle, jobid: int) -> Iterator[float]:
@@ -93,8 +100,14 @@ def _why(handle: InstanceHandle, jobid: int) -> Mapping[str, Any]:
 def report_end(result: Mapping[str, Any]) -> int:
     """Say on stderr why a job has failed, if it has; the exit status that it gives this command."""
     if not result["success"]:
-        warn(f"{show.jobid_text(result['id'])}: {end_text(result)}")
+        warn(f"{job_text(result)}: {end_text(result)}")
     return exit_status(result)
+
+
+def job_text(result: Mapping[str, Any]) -> str:
+    """The job that a result is of, and its last attempt where that is another one."""
+    last = result.get("last")
+    return show.jobid_text(result["id"]) + (f" (submitted again as {show.jobid_text(last)})" if last else "")
 
 
 def end_text(result: Mapping[str, Any]) -> str:

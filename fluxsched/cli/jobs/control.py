@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import click
 
 from fluxsched.cli.common import show
-from fluxsched.cli.common.base import Command
+from fluxsched.cli.common.base import Command, warn
 from fluxsched.cli.common.options import (
     FSD,
     SIGNAL,
@@ -25,7 +25,7 @@ from fluxsched.cli.common.options import (
     viewing,
 )
 from fluxsched.cli.common.values import parse_value
-from fluxsched.cli.jobs.attach import end_text, exit_status, report_end
+from fluxsched.cli.jobs.attach import end_text, exit_status, job_text, report_end
 from fluxsched.cli.jobs.selection import JobSelection, described, in_states, one_line, selected, selection_options
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 
@@ -90,12 +90,14 @@ def hit(handle: InstanceHandle, asked: JobSelection, act: Act, more: Mapping[str
     jobids = list(selected(handle, asked, states)) if asked.is_selection else list(asked.jobs.ids)
     if not jobids and asked.terms:
         raise Refused(none_matches(asked, act.states))
+    faults: list[tuple[int, FluxschedError]] = []
     answers = handle.rpc_each(act.topic, ({"id": jobid, **more} for jobid in jobids))
-    faults: list[tuple[int, FluxschedError]] = [
-        (jobid, answer)
-        for jobid, answer in zip(jobids, answers, strict=True)
-        if isinstance(answer, FluxschedError)
-    ]
+    for jobid, answer in zip(jobids, answers, strict=True):
+        if isinstance(answer, FluxschedError):
+            faults.append((jobid, answer))
+        elif answer.get("last"):
+            again, done = show.jobid_text(answer["last"]), act.done.format("").strip()
+            warn(f"{show.jobid_text(jobid)} was submitted again as {again}, which was {done}")
     if asked.is_selection:
         click.echo(act.done.format(show.plural(len(jobids) - len(faults), "job")))
         faults = list(_still_owed(handle, act, faults))
@@ -195,15 +197,21 @@ def wait_for(handle: InstanceHandle, jobids: Sequence[int], verbose: bool = Fals
     if not jobids:
         return 0
     results = handle.stream("job-manager.wait-all", {"ids": list(jobids)})
-    return max(_ended(result, verbose, as_json) for result in results)
+    seen: set[int] = set()
+    return max(_ended(result, verbose, as_json, seen) for result in results)
 
 
-def _ended(result: Mapping[str, Any], verbose: bool, as_json: bool) -> int:
+def _ended(result: Mapping[str, Any], verbose: bool, as_json: bool, seen: set[int]) -> int:
+    """Several attempts of one job may be waited for, and their end is one."""
     if as_json:
         show.print_stream([result])
         return exit_status(result)
+    last = result.get("last") or result["id"]
+    if last in seen:
+        return exit_status(result)
+    seen.add(last)
     if verbose and result["success"]:
-        show.flushed(f"{show.jobid_text(result['id'])}: {end_text(result)}")
+        show.flushed(f"{job_text(result)}: {end_text(result)}")
     return report_end(result)
 
 

@@ -22,6 +22,8 @@ STATES = {
 }  # fmt: skip
 RESULTS = {"completed": "CD", "failed": "F", "canceled": "CA", "timeout": "TO"}
 """Names and abbreviations of how inactive jobs ended."""
+PREEMPTED = "PREEMPTED"
+"""What the status of a job says that failed because it was preempted, as Slurm has it; `PR` for short."""
 
 _ABBREVIATIONS = {"NEW": "N", "DEPEND": "D", "PRIORITY": "P", "SCHED": "S", "RUN": "R", "CLEANUP": "C", "INACTIVE": "I"}
 
@@ -46,10 +48,17 @@ class JobRow(NamedTuple):
 
     def status(self) -> str:
         """The result if it has one, else the state."""
-        return str(self.info.get("result") or self.info["state"])
+        return PREEMPTED if self.is_preempted else str(self.info.get("result") or self.info["state"])
+
+    @property
+    def is_preempted(self) -> bool:
+        """Whether it failed because it was preempted."""
+        return self.info.get("result") == "FAILED" and (self.info.get("exception") or {}).get("type") == "preempt"
 
     def status_abbrev(self) -> str:
         """One or two letters."""
+        if self.is_preempted:
+            return "PR"
         return RESULTS.get(self.status().lower()) or _ABBREVIATIONS.get(self.status(), "?")
 
     def sched(self) -> Mapping[str, Any]:
@@ -64,6 +73,9 @@ class JobRow(NamedTuple):
     def contextual_info(self) -> str:
         """What one wants to know in this state: what it waits for, where it is, why it failed."""
         sched = self.sched()
+        if self.is_preempted or (self.info["state"] == "CLEANUP" and self.info.get("exception")):
+            again = self.info.get("requeued_as")
+            return self.exception() + (f"; again as {show.jobid_text(again)}" if again else "")
         if self.info["state"] not in PENDING:
             return str(self.info.get("nodelist") or self.exception())
         if self.info.get("dependencies") and self.info["state"] == "DEPEND":
@@ -94,6 +106,10 @@ def _of(key: str) -> Callable[[JobRow], object]:
     return lambda row: row.info.get(key)
 
 
+def _jobid(key: str) -> Callable[[JobRow], object]:
+    return lambda row: show.jobid_text(row.info[key]) if row.info.get(key) else None
+
+
 def _used(figure: Callable[[Mapping[str, Any]], object]) -> Callable[[JobRow], object]:
     def value(row: JobRow) -> object:
         usage = row.info.get("usage")
@@ -103,8 +119,13 @@ def _used(figure: Callable[[Mapping[str, Any]], object]) -> Callable[[JobRow], o
 
 
 def _colour(value: object) -> str | None:
-    return {"F": show.RED, "TO": show.RED, "CA": show.YELLOW, "FAILED": show.RED, "TIMEOUT": show.RED,
-            "CANCELED": show.YELLOW, "R": show.GREEN, "RUN": show.GREEN}.get(str(value))  # fmt: skip
+    return _COLOURS.get(str(value))
+
+
+_COLOURS = {
+    "F": show.RED, "FAILED": show.RED, "TO": show.RED, "TIMEOUT": show.RED, "CA": show.YELLOW, "CANCELED": show.YELLOW,
+    "PR": show.YELLOW, PREEMPTED: show.YELLOW, "R": show.GREEN, "RUN": show.GREEN,
+}  # fmt: skip
 
 
 FIELDS = {
@@ -115,7 +136,9 @@ FIELDS = {
     "id.f58plain": Field("JOBID", lambda row: format_f58(row.info["id"], ascii=True)),
     "id.hex": Field("JOBID", lambda row: format_hex(row.info["id"])),
     "id.dothex": Field("JOBID", lambda row: format_dothex(row.info["id"])),
-    "array": Field("ARRAY", lambda row: show.jobid_text(row.info["array"]) if row.info.get("array") else None),
+    "array": Field("ARRAY", _jobid("array")),
+    "requeue_of": Field("REQUEUE-OF", _jobid("requeue_of")),
+    "requeued_as": Field("REQUEUED-AS", _jobid("requeued_as")),
     "username": Field("USER", lambda row: show.user_name(row.info["userid"])),
     "status": Field("STATUS", JobRow.status, _colour),
     "status_abbrev": Field("ST", JobRow.status_abbrev, _colour),

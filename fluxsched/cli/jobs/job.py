@@ -84,11 +84,14 @@ def _with_tasks(handle: InstanceHandle, found: dict[str, Any]) -> dict[str, Any]
     return {**found, "usage": {**usage, "tasks": tasks} if tasks else usage}
 
 
+_JOBIDS = ("id", "array", "requeue_of", "requeued_as")
+
+
 def _print_job(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         show.print_json(found)
         return
-    readable = {**found, "id": show.jobid_text(found["id"])}
+    readable = found | {key: show.jobid_text(found[key]) for key in _JOBIDS if found.get(key)}
     for key, value in readable.items():
         is_time = key.startswith("t_") or key == "expiration"
         if key == "usage" or value in (None, "", [], {}) or ((is_time or key == "duration") and not value):
@@ -101,7 +104,7 @@ def _print_job(found: dict[str, Any], as_json: bool) -> None:
 
 
 def _value_text(key: str, value: object) -> str:
-    if key == "duration" and isinstance(value, float):
+    if key in ("duration", "preemptible_after") and isinstance(value, float):
         return show.duration_text(value)
     return json.dumps(value, ensure_ascii=False)
 

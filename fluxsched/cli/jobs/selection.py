@@ -7,11 +7,13 @@ then those that are there are meant. What was selected can have ended when its t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from fluxsched.cli.common import complete, show
 from fluxsched.cli.common.options import JOBID, Converted, Function, InstanceHandle, WordList, note_typed, parse_jobid
@@ -101,6 +103,18 @@ def user_id(text: str) -> int | None:
         raise InvalidValue(f"there is no user {text!r}") from None
 
 
+def _named_sets(ctx: click.Context, param: click.Parameter, names: tuple[str, ...]) -> JobConstraint | None:
+    """Jobs of these sets: one's own, unless it is said whose. Other users' sets may have the same names."""
+    if not names:
+        return None
+    if not all(names):  # an empty variable of a script must not select more
+        raise click.BadParameter("the name of a set is empty", ctx, param)
+    sets: JobConstraint = {"set": list(names)}
+    if ctx.get_parameter_source("user") is not ParameterSource.DEFAULT:
+        return sets
+    return {"and": [sets, {"userid": [os.getuid()]}]}
+
+
 def _split(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
     names = tuple(name.strip() for text in texts for name in text.split(","))
     if not all(names):  # an empty variable of a script must not select more
@@ -116,6 +130,7 @@ def terms_of(
     queues: tuple[str, ...],
     words: tuple[str, ...] | None,
     array: tuple[int, ...],
+    sets: JobConstraint | None,
     targets: JobConstraint | None,
 ) -> dict[str, JobConstraint]:
     """What each option that was given demands, by the option's name."""
@@ -132,6 +147,8 @@ def terms_of(
         found["--filter"] = in_states(*words)
     if array:
         found["--array"] = {"array": list(array)}
+    if sets is not None:
+        found["--set"] = sets
     if targets is not None:
         found["--include"] = targets
     return found
@@ -173,18 +190,18 @@ def filter_options(*state_flags: str) -> Callable[[Callable[..., Any]], Callable
     def decorate(handler: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(handler)
         def run(*args: Any, user: int | None, names: tuple[str, ...], queues: tuple[str, ...],
-                words: tuple[str, ...] | None, array: tuple[int, ...], targets: JobConstraint | None,
-                **more: Any) -> Any:  # fmt: skip
+                words: tuple[str, ...] | None, array: tuple[int, ...], sets: JobConstraint | None,
+                targets: JobConstraint | None, **more: Any) -> Any:  # fmt: skip
             def terms(jobs: Jobs) -> dict[str, JobConstraint]:
                 return terms_of(
-                    jobs, user=user, names=names, queues=queues, words=words, array=array, targets=targets
+                    jobs, user=user, names=names, queues=queues, words=words, array=array, sets=sets, targets=targets
                 )
 
             return handler(*args, terms=terms, **more)
 
         for option in reversed((
             click.option("-u", "--user", metavar="USER", default=ANY_USER, type=Converted("user", user_id),
-                         help="Only jobs of this user. [default: all]"),
+                         is_eager=True, help="Only jobs of this user. [default: all]"),
             click.option("--name", "names", metavar="NAME", multiple=True,
                          help="Only jobs of this name; '*', '?' and '[...]' are wildcards."),
             click.option("-q", "--queue", "queues", metavar="NAME,...", multiple=True, callback=_split,
@@ -193,6 +210,8 @@ def filter_options(*state_flags: str) -> Callable[[Callable[..., Any]], Callable
                          help="Only jobs in these states or with these results: pending, running, failed, ..."),
             click.option("--array", metavar="JOBID", multiple=True, type=JOBID,
                          help="Only jobs of the array whose first job this is."),
+            click.option("--set", "sets", metavar="NAME", multiple=True, callback=_named_sets,
+                         help="Only jobs of this set; your own, unless --user is given."),
             click.option("-i", "--include", "targets", metavar="TARGETS", type=Converted("targets", on_targets),
                          help="Only jobs that have resources on these hosts or ranks."),
         )):  # fmt: skip

@@ -1,7 +1,7 @@
 """Which jobs are meant, by a listing or by a command for many of them.
 
 A constraint has RFC 31's shape with the operators of RFC 43, made into one test a job. Ours are `id` (ids and ranges of
-ids), `array` (jobs submitted together) and `name-pattern` (names with `*`, `?` and `[...]`).
+ids), `array` (jobs submitted together), `set` (job sets) and `name-pattern` (names with `*`, `?` and `[...]`).
 
 Law: a constraint is checked as a whole before the first job is looked at; what it says of states is also known as a
 set, so that whole classes of jobs are skipped.
@@ -215,6 +215,11 @@ def _queue(values: list[Any]) -> JobQuery:
     return JobQuery(EVERY_STATE, lambda job: job.queue.name in names)
 
 
+def _set(values: list[Any]) -> JobQuery:
+    names = frozenset(_texts("set", values))
+    return JobQuery(EVERY_STATE, lambda job: job.sharing.job_set in names)
+
+
 def _states(values: list[Any]) -> JobQuery:
     mask = 0
     for value in values:
@@ -252,6 +257,7 @@ _LEAVES: Final[Mapping[str, Callable[[list[Any]], JobQuery]]] = {
     "id": _id,
     "array": _array,
     "queue": _queue,
+    "set": _set,
     "states": _states,
     "results": _results,
     "hostlist": _hostlist,

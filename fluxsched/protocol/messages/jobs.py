@@ -52,14 +52,18 @@ class SubmitResponse(Payload, frozen=True):
 
 
 class WaitRequest(Payload, frozen=True):
-    """Answered when the job is inactive; one that is submitted again after it was preempted, when its last attempt is.
+    """Answered when the job is inactive; one that is submitted again after it was preempted, when its last attempt is,
+    unless `follow` is false.
     """
 
     id: JobNumber
+    follow: bool = True
 
 
 class WaitResponse(Payload, frozen=True):
-    """How the job ended; the exception is the one that ended it. `last`: the attempt that this is about, if another."""
+    """How the job ended; the exception is the one that ended it. `last`: the attempt that this is about, if another;
+    `requeued_as`: the one that continues this one.
+    """
 
     id: JobNumber
     success: bool
@@ -68,6 +72,7 @@ class WaitResponse(Payload, frozen=True):
     exception_type: str | None = None
     exception_note: str | None = None
     last: JobNumber | None = None
+    requeued_as: JobNumber | None = None
 
 
 class WaitAllRequest(Payload, frozen=True):
@@ -90,6 +95,12 @@ class JobCancelRequest(Payload, frozen=True):
 
     id: JobNumber
     note: str = ""
+
+
+class JobCancelResponse(Payload, frozen=True):
+    """`last`: the attempt that was canceled, where that is another job than the one named."""
+
+    last: JobNumber | None = None
 
 
 class KillRequest(Payload, frozen=True):

@@ -111,9 +111,9 @@ class InstanceCalls:
         return jobs.SubmitRequest(jobspec.to_json() if isinstance(jobspec, Jobspec) else jobspec, urgency)
 
     @rpc("job-manager.wait", jobs.WaitResponse, _object, None)
-    def wait(self, jobid: int, *, timeout_s: float | None = None) -> Payload:
-        """The result of a job once it is inactive (WaitResponse)."""
-        return jobs.WaitRequest(jobid)
+    def wait(self, jobid: int, *, timeout_s: float | None = None, follow: bool = True) -> Payload:
+        """The result of a job once it is inactive (WaitResponse); to `follow` it, of its last attempt."""
+        return jobs.WaitRequest(jobid, follow)
 
     @rpc("job-manager.raise", Empty, _nothing)
     def cancel(self, jobid: int, note: str = "") -> Payload:

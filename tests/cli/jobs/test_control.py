@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -27,6 +28,11 @@ def chosen(*ids: int, found=None) -> dict:
          [{"userid": [7]}, {"queue": ["batch"]}, {"states": ["CLEANUP", "RUN"]}], ("kill", {"signum": 9})),
         ("urgency --array 1 hold", "changed the urgency of 2 jobs",
          [{"array": [1]}, {"states": ["DEPEND", "NEW", "PRIORITY", "SCHED"]}], ("urgency", {"urgency": 0})),
+        ("cancel --set s7", "canceled 2 jobs",
+         [{"and": [{"set": ["s7"]}, {"userid": [os.getuid()]}]}, ACTIVE], ("cancel", {})),
+        ("urgency --set a,b --set c -u 7 hold", "changed the urgency of 2 jobs",
+         [{"userid": [7]}, {"set": ["a,b", "c"]}, {"states": ["DEPEND", "NEW", "PRIORITY", "SCHED"]}],
+         ("urgency", {"urgency": 0})),
     ],
 )  # fmt: skip
 def test_what_selected_jobs_are_sent(cli, args: str, said: str, constraint: list, sent: tuple) -> None:
@@ -38,6 +44,12 @@ def test_what_selected_jobs_are_sent(cli, args: str, said: str, constraint: list
         (topic, {"id": 2, **sent[1]}),
         (topic, {"id": 1, **sent[1]}),
     ]
+
+
+def test_an_empty_name_of_a_set_selects_nothing(cli) -> None:
+    done = cli("cancel", "--set", "", answers=chosen(1))
+    assert (done.code, done.calls) == (2, [])
+    assert "the name of a set is empty" in done.err
 
 
 def test_a_selected_job_that_has_ended_meanwhile_is_no_error(cli, job) -> None:
@@ -129,6 +141,21 @@ def test_wait_for_several_with_one_stream(cli) -> None:
     assert cli("wait", "--all", answers=chosen()).code == 0
     lines = cli("wait", "--json", "1", "2", "ƒ2", answers=answers).out.splitlines()
     assert [json.loads(line)["id"] for line in lines] == [2, 1]
+
+
+def test_several_attempts_of_a_job_have_one_end(cli) -> None:
+    def ended(request: dict) -> list[dict]:
+        return [result(jobid, 1 << 8) | ({"last": 2} if jobid == 1 else {}) for jobid in request["ids"]]
+
+    done = cli("wait", "1", "2", answers={"job-manager.wait-all": ended})
+    assert (done.code, done.err) == (1, "fluxsched: wait: ƒ2 (submitted again as ƒ3): exit status 1\n")
+    assert len(cli("wait", "--json", "1", "2", answers={"job-manager.wait-all": ended}).out.splitlines()) == 2
+
+
+def test_cancel_tells_which_attempt_it_hit(cli) -> None:
+    done = cli("cancel", "1", answers={"job-manager.cancel": {"last": 2}})
+    assert (done.code, done.out) == (0, "")
+    assert done.err == "fluxsched: cancel: ƒ2 was submitted again as ƒ3, which was canceled\n"
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,7 @@ ACTIVE = {"states": ["CLEANUP", "DEPEND", "NEW", "PRIORITY", "RUN", "SCHED"]}
         ("-i node[0-3] -a", {"max_entries": 1000, "constraint": {"hostlist": ["node[0-3]"]}}),
         ("-i 0-3,node7,9 -a", {"max_entries": 1000, "constraint": {
             "or": [{"ranks": ["0-3,9"]}, {"hostlist": ["node7"]}]}}),
+        ("--set s7 -u all -a", {"max_entries": 1000, "constraint": {"set": ["s7"]}}),
         ("1 ƒ3", {"max_entries": 1000, "ids": [1, 2]}),
         ("1..ƒ5 9 -a", {"max_entries": 1000, "constraint": {"id": ["1..4", 9]}}),
     ],
@@ -262,3 +263,19 @@ def test_watch_asks_for_what_has_changed_so_many_at_a_time(cli, job, monkeypatch
     assert asked == [{"constraint": named, "ids": ids, "max_entries": 2} for ids in ([1, 2], [3])]
     failing = answers | {"job-manager.watch": [Refused("it is shutting down")]}
     assert cli("jobs", "--watch", answers=failing).err == "fluxsched: jobs: it is shutting down\n"
+
+
+def test_a_preempted_job_says_for_which_job_and_what_became_of_it(cli, job) -> None:
+    exception = {"type": "preempt", "severity": 0, "note": "for ƒ9 of default/ann"}
+    ended = {"state": "INACTIVE", "result": "FAILED", "nodelist": "node0", "exception": exception}
+    jobs = [job(id=1, **ended, requeued_as=7), job(id=2, **ended), job(id=3, **(ended | {"result": "COMPLETED"}))]
+    jobs += [job(id=4, state="CLEANUP", nodelist="node0", exception=exception), job(id=7, attempt=1, requeue_of=1)]
+    fields = "{id.f58} {status} {status_abbrev} {requeue_of} {contextual_info}"
+    lines = cli("jobs", "-an", "-o", fields, answers={"job-manager.list": {"jobs": jobs}}).out.splitlines()
+    assert [" ".join(line.split()) for line in lines[:4]] == [
+        "ƒ2 PREEMPTED PR preempt: for ƒ9 of default/ann; again as ƒ8",
+        "ƒ3 PREEMPTED PR preempt: for ƒ9 of default/ann",
+        "ƒ4 COMPLETED CD node0",
+        "ƒ5 CLEANUP C preempt: for ƒ9 of default/ann",
+    ]
+    assert "ƒ2" in lines[4].split(), "what it continues"

@@ -177,6 +177,10 @@ def test_wrong_arguments(cli, args: str, text: str) -> None:
     assert text in done.err
 
 
+ONLY = {"id": 1, "follow": False}
+"""What asks for the end of job 1, not of a later attempt."""
+
+
 def piece(data: bytes, stream: str = "stdout", task: int = 0) -> dict:
     return {"stream": stream, "data": data, "task": task}
 
@@ -189,7 +193,7 @@ def test_run_shows_output_and_leaves_with_the_status(cli) -> None:
     done = cli("run", "-n2", "true", answers=answers)
     assert (done.code, done.bytes_out) == (7, b"a\nbc\n")
     assert done.err.endswith("fluxsched: run: ƒ2: task 0: exit code 7\n")
-    assert done.calls[1:] == [("job-manager.output", {"id": 1, "follow": True}), ("job-manager.wait", {"id": 1})]
+    assert done.calls[1:] == [("job-manager.output", {"id": 1, "follow": True}), ("job-manager.wait", ONLY)]
 
 
 def test_labels(cli) -> None:
@@ -233,6 +237,17 @@ def test_interrupting_run_cancels_and_attach_does_not(cli) -> None:
 
 def test_run_dry_run(cli) -> None:
     assert json.loads(cli("run", "--dry-run", "true").out)["tasks"][0]["command"] == ["true"]
+
+
+def test_run_goes_on_with_the_next_attempt_of_a_preempted_job(cli) -> None:
+    preempted = {"id": 1, "status": 15, "success": False, "exception_type": "preempt", "exception_note": "for ƒ9"}
+    answers = {
+        "job-manager.output": lambda request: [piece(b"%d\n" % request["id"])],
+        "job-manager.wait": lambda request: preempted | {"requeued_as": 7} if request["id"] == 1 else DONE | {"id": 7},
+    }
+    done = cli("run", "true", answers=answers)
+    assert (done.code, done.out) == (0, "1\n7\n")
+    assert done.err == "fluxsched: run: ƒ2: exception preempt: for ƒ9; submitted again as ƒ8\n"
 
 
 def test_attach_and_output(cli) -> None:

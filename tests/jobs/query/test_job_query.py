@@ -86,6 +86,20 @@ def test_a_job_that_ends_while_others_are_looked_at_is_found_once(full: Any, mon
     assert _last(newest) == [6, 5, 4, 3, 2, 1]
 
 
+def test_a_job_set_is_found_by_its_name_as_long_as_its_jobs_are_known(world: Any, spec: Any) -> None:
+    for jobid, job_set in ((1, "a"), (2, "b"), (3, None), (4, "a")):
+        world.submit(jobid, spec(job_set=job_set, bank="physics", preemptible_after_s=0.0))
+    world.do("cancel", 1, USER, "no")
+    assert _ids(world, {"set": ["a"]}) == [4, 1]
+    assert _ids(world, {"set": ["b", "a", "c"]}) == [2, 4, 1]
+    assert _ids(world, {"and": [{"set": ["a"]}, {"states": ["active"]}]}) == [4]
+    with pytest.raises(InvalidValue, match=r"constraint set: .* give texts"):
+        parse_query({"set": [7]})
+    (job,) = world.listing(EVERY_JOB._replace(ids=(1,)))
+    assert (job["bank"], job["job_set"], job["preemptible_after"]) == ("physics", "a", 0.0)
+    assert attributes.describe(world.job(1), ["bank"]) == {"id": 1, "bank": "physics"}
+
+
 def test_since_is_about_ended_jobs_alone(full: Any) -> None:
     ended_s = full.manager.jobs.get(2).t_inactive
     assert _ids(full, None, since_s=ended_s) == [6, 5, 4, 3, 2]

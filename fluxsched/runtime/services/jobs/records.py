@@ -48,6 +48,7 @@ def wait_response(result: JobResult) -> WaitResponse:
         exception_type=result.exception_type,
         exception_note=result.exception_note,
         last=result.last_id or None,
+        requeued_as=result.next_id or None,
     )
 
 

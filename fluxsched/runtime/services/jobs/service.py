@@ -102,16 +102,18 @@ class JobService:
         # others than users mean the very job: it may have been submitted again while their message was under way
         jobid = self._last(wanted.id) if wanted.type == CANCEL else wanted.id
         self._raise_exception(request, jobid, wanted.type, wanted.severity, wanted.note)
+        self.answer(request)
 
     def _cancel(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.JobCancelRequest)
-        self._raise_exception(request, self._last(wanted.id), CANCEL, 0, wanted.note)
+        last = self._last(wanted.id)
+        self._raise_exception(request, last, CANCEL, 0, wanted.note)
+        self.answer(request, msg.JobCancelResponse(last) if last != wanted.id else None)
 
     def _raise_exception(self, request: RpcRequest, jobid: int, kind: str, severity: int, note: str) -> None:
         self._effects.perform(
             self._manager.requests.raise_exception(jobid, kind, severity, note, request.userid, self._turns.wall_s)
         )
-        self.answer(request)
 
     def _kill(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.KillRequest)

@@ -9,7 +9,7 @@ import errno
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
@@ -40,8 +40,14 @@ OUTPUT_POLL_S = 0.02
 Send = Callable[[list[dict[str, Any]]], None]
 """Takes some more events of one job."""
 
-Waiter = tuple[int, Callable[[JobResult], None]]
-"""The job that was asked for, and who is told how it ended."""
+
+class Waiter(NamedTuple):
+    """Something that waits for the end of the job `asked`: or of its last attempt, if it is to `follow`."""
+
+    asked: int
+    follow: bool
+    call: Callable[[JobResult], None]
+
 
 
 class Follower:
@@ -218,13 +224,11 @@ class JobStreams:
     def _inactive(self, jobid: int, next_id: int) -> None:
         for request in self._logs.pop(jobid, ()):
             request.finish()
-        waits = self._waits.pop(jobid, {})
-        if waits and next_id:
-            self._waits[next_id].update(waits)
-        elif waits:
-            ended = self._result(jobid)
-            for asked, call in waits.values():
-                call(as_asked(asked, ended))
+        for asker, waiter in self._waits.pop(jobid, {}).items():
+            if next_id and waiter.follow:
+                self._waits[next_id][asker] = waiter
+            else:
+                waiter.call(as_asked(waiter.asked, self._result(jobid)))
 
     def _result(self, jobid: int) -> JobResult:
         """How a job ended, once that is on disk: a job that is no longer in memory is read from there."""
@@ -233,18 +237,24 @@ class JobStreams:
     # -- wait ---------------------------------------------------------------------------------------------------
 
     def _wait(self, request: RpcRequest) -> None:
-        jobid = request.payload(msg.WaitRequest).id
-        self.when_inactive(jobid, request, lambda result: request.respond(wait_response(result)))
+        wanted = request.payload(msg.WaitRequest)
 
-    def when_inactive(self, jobid: int, request: RpcRequest | None, call: Callable[[JobResult], None]) -> None:
-        """Call once it is on disk how the job ended, or its last attempt; not if the request's peer is lost before.
+        def answer(ended: JobResult) -> None:
+            request.respond(wait_response(ended))
 
-        Raises Refused.
+        self.when_inactive(wanted.id, request, answer, follow=wanted.follow)
+
+    def when_inactive(
+        self, jobid: int, request: RpcRequest | None, call: Callable[[JobResult], None], *, follow: bool = True
+    ) -> None:
+        """Call once it is on disk how the job ended, or to `follow` it how its last attempt did; not if the request's
+        peer is lost before. Raises Refused.
         """
-        last = self._manager.jobs.last(jobid)
+        jobs = self._manager.jobs
+        last = jobs.last(jobid) if follow else jobs.get(jobid)
         ended = result(last)
         if ended is None:
-            self._waits[last.id][request] = jobid, call
+            self._waits[last.id][request] = Waiter(jobid, follow, call)
         else:
             found = as_asked(jobid, ended)
             self._effects.after_commit(lambda: call(found))
