@@ -31,6 +31,7 @@ from fluxsched.sched.pool.placement import (
 )
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.pending import PendingJobs
+from fluxsched.sched.usage.book import UsageBook, safe_of
 
 
 class Holding:
@@ -79,13 +80,14 @@ class Holding:
 
 
 class Ledger:
-    """All holdings in all pools of a scheduler; a rank is in at most one pool."""
+    """All holdings in all pools of a scheduler; a rank is in at most one pool. `book` are the accounts, if kept."""
 
     def __init__(self, pools: Sequence[Pool]) -> None:
         self._pools = pools
         self.instance_countables = pools[0].instance_countables if pools else InstanceCountables()
         for pool in pools:
             pool.instance_countables = self.instance_countables
+        self.book: UsageBook | None = None
         self.holdings: dict[int, Holding] = {}  # by job id; changed here alone
         self._by_word: dict[int, set[int]] = {}  # jobs that hold something in a word of ranks
         self._uncounted: dict[int, set[int]] = {}  # rank that no pool counts -> jobs
@@ -132,7 +134,10 @@ class Ledger:
             return None
         holding = self.take(jobid, fit.blocks, pool, expiration_s, now_s)
         if holding is not None:
-            holding.account, holding.preemptible_after_s = job.account, job.preemptible_after_s
+            after_s = holding.preemptible_after_s = job.preemptible_after_s
+            if self.book is not None and job.account is not None:
+                holding.account = job.account
+                self.book.begins(jobid, job.account, fit.blocks, safe_of(after_s, job.duration_s), now_s)
             queue.remove(jobid)
         return holding
 
@@ -154,6 +159,8 @@ class Ledger:
         started_s: float = 0.0,
         account: Account | None = None,
         preemptible_after_s: float | None = None,
+        limit_s: float = 0.0,
+        now_s: float = 0.0,
     ) -> None:
         """Takes over a job that runs already (RFC 27 hello). Raises RemoteProtocolError if something is held twice."""
         if jobid in self.holdings:
@@ -168,8 +175,10 @@ class Ledger:
             mine = _of_targets(mine)
         self._enter(Holding(jobid, blocks, expiration_s, started_s, account, preemptible_after_s))
         self._note_uncounted(jobid, on_targets(blocks))
+        if self.book is not None and account is not None:
+            self.book.adopts(jobid, account, blocks, safe_of(preemptible_after_s, limit_s), started_s, now_s)
 
-    def release(self, jobid: int, blocks: Blocks, final: bool) -> list[int]:
+    def release(self, jobid: int, blocks: Blocks, final: bool, now_s: float = 0.0) -> list[int]:
         """Takes back what a job frees; returns the ranks that no pool counts and that no job holds any more.
 
         A rank is freed whole; what the job has of the instance's countables is freed with the last of its ranks,
@@ -182,7 +191,7 @@ class Ledger:
                 return []  # the last mark of a job whose parts were all freed before
             raise RemoteProtocolError(f"free of job {jobid}: it holds nothing here, or was freed before")
         if blocks == holding.blocks:
-            return self._end(holding, blocks, ())
+            return self._end(holding, blocks, (), now_s)
         shared = instance_block(instance_amounts(holding.blocks))
         blocks = tuple(on_targets(blocks))
         left = _without(holding, joined(blocks))
@@ -193,14 +202,14 @@ class Ledger:
         if final and left:
             ranks = Idset.of([part.rank for part in parts_in(left)])
             raise RemoteProtocolError(f"final free of job {jobid}: ranks {ranks} would stay held")
-        return self._end(holding, blocks, left)
+        return self._end(holding, blocks, left, now_s)
 
-    def release_all(self, jobid: int) -> list[int]:
+    def release_all(self, jobid: int, now_s: float = 0.0) -> list[int]:
         """Takes back all that a job holds; like a final `release` of that. Raises RemoteProtocolError if it is none."""
         holding = self.holdings.get(jobid)
         if holding is None:
             raise RemoteProtocolError(f"free of job {jobid}: it holds nothing here, or was freed before")
-        return self._end(holding, holding.blocks, ())
+        return self._end(holding, holding.blocks, (), now_s)
 
     def count_in(self, ranks: Idset) -> None:
         """Marks what is held on ranks that a pool has just begun to count: it is no longer foreign."""
@@ -217,6 +226,12 @@ class Ledger:
         words = dict(words_of(ranks.mask))
         for holding in self.holders(ranks):
             self._note_uncounted(holding.jobid, holding.on(words))
+
+    def outside(self, down: Idset) -> list[Holding]:
+        """The holdings of which a part may be on these ranks, or on some that no pool counts."""
+        words = {at for at, _ in words_of(down.mask)} | {rank >> WORD_SHIFT for rank in self._uncounted}
+        jobids = set().union(*[self._by_word.get(at, set()) for at in words])
+        return [self.holdings[jobid] for jobid in sorted(jobids)]
 
     def foreign(self) -> int:
         """How many jobs hold something that no pool counts."""
@@ -276,7 +291,7 @@ class Ledger:
             else:
                 jobs.add(jobid)
 
-    def _end(self, holding: Holding, blocks: Blocks, left: Blocks) -> list[int]:
+    def _end(self, holding: Holding, blocks: Blocks, left: Blocks, now_s: float) -> list[int]:
         """A job frees some blocks and keeps what is left."""
         jobid = holding.jobid
         mine = blocks
@@ -291,6 +306,9 @@ class Ledger:
             holding.blocks = left
         else:
             del self.holdings[jobid]
+        if self.book is not None and holding.account is not None:
+            firm = holding.preemptible_after_s is None
+            self.book.frees(jobid, holding.account, blocks, firm, not left, now_s)
         return self._emptied(jobid, blocks) if self._uncounted else []
 
     def _emptied(self, jobid: int, blocks: Blocks) -> list[int]:

@@ -41,52 +41,17 @@ from fluxsched.sched.plan.base import Plan
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Infeasible, Insufficient, Outcome
 from fluxsched.sched.preemption.if_gone import IfGone
 from fluxsched.sched.preemption.preemptions import Preemptions
-from fluxsched.sched.queue.orders import FIFO, ORDERS
+from fluxsched.sched.queue.account_lines import AccountLines
+from fluxsched.sched.queue.orders import FIFO, LXF, ORDERS
 from fluxsched.sched.queue.pending import Skips, Waiting
+from fluxsched.sched.usage.book import safe_of
 
 __all__ = [
-    "ANYTHING",
-    "BACKFILLED",
-    "BEST_FIT",
-    "FIFO",
-    "IMMEDIATE",
-    "ITSELF",
-    "ITS_START",
-    "NO",
-    "NOTHING",
-    "ORDER",
-    "ORDERS",
-    "PAUSE",
-    "PAUSE_EVERY",
-    "PLACEMENT",
-    "RESERVED",
-    "SWITCH",
-    "WORST_FIT",
-    "YES",
-    "Account",
-    "Decision",
-    "Deny",
-    "Fits",
-    "IfGone",
-    "Infeasible",
-    "Insufficient",
-    "Option",
-    "Outcome",
-    "Pause",
-    "Pending",
-    "Plan",
-    "Policy",
-    "Preempt",
-    "Preemptions",
-    "Reservation",
-    "Reserve",
-    "Running",
-    "Skips",
-    "Start",
-    "View",
-    "Waiting",
-    "Wake",
-    "decide",
+    "ANYTHING", "BACKFILLED", "BEST_FIT", "FIFO", "IMMEDIATE", "ITSELF", "ITS_START", "LXF", "NO", "NOTHING",
+    "ORDER", "ORDERS", "PAUSE", "PAUSE_EVERY", "PLACEMENT", "RESERVED", "SWITCH", "WORST_FIT", "YES", "Account",
+    "AccountLines", "Decision", "Deny", "Fits", "IfGone", "Infeasible", "Insufficient", "Option", "Outcome",
+    "Pause", "Pending", "Plan", "Policy", "Preempt", "Preemptions", "Reservation", "Reserve", "Running", "Skips",
+    "Start", "View", "Waiting", "Wake", "decide", "safe_of",
 ]  # fmt: skip
 
 
@@ -178,6 +143,11 @@ class View(Protocol):
         ...
 
     @property
+    def lines(self) -> AccountLines | None:
+        """The waiting jobs by account, and the accounts; None unless the policy asks for them (`ACCOUNTS`)."""
+        ...
+
+    @property
     def plan(self) -> Plan:
         """The reservations of this pass, including those of the group's other queues."""
         ...
@@ -207,7 +177,7 @@ class View(Protocol):
 class Policy(Protocol):
     """What the engine needs of a policy; options arrive as keyword arguments of the constructor.
 
-    Three more attributes are optional:
+    Some more attributes are optional:
 
     - `BACKFILLS = True`: it backfills, so jobs without a limit are warned.
     - `ARRIVALS`: what a job may change that arrives behind all others while nothing else happens. With ITSELF
@@ -215,6 +185,10 @@ class Policy(Protocol):
       rules out that one of them starts, and with NOTHING there is none at all.
     - `REPLANS = True`: it passes every candidate to `plan.seat` in order, so those whose reservation stays the same are
       not offered.
+    - `ACCOUNTS = True`: it needs accounts, which are kept as the site settles them in `[fair]`; `fair_overrides` are
+      names of FairSettings and values that it was given instead.
+    - `INNER`: which of its OPTIONS names another policy, which is given to it ready; options that it does not have are
+      that policy's.
     """
 
     name: ClassVar[str]

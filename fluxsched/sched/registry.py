@@ -23,6 +23,7 @@ from typing import Any, Final
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sched.policies.conservative import Conservative
 from fluxsched.sched.policies.easy import Easy
+from fluxsched.sched.policies.fair.policy import Fair
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
 from fluxsched.sched.policies.hybrid import Hybrid
@@ -42,6 +43,7 @@ POLICIES: Final = OURS / "sched" / "policies"
 OWN: Final[Mapping[str, type[Policy]]] = {
     "conservative": Conservative,
     "easy": Easy,
+    "fair": Fair,
     "fifo": Fifo,
     "firstfit": FirstFit,
     "hybrid": Hybrid,
@@ -108,8 +110,25 @@ def make(name: str, options: Mapping[str, str]) -> Policy:
     """A policy ready to use. Raises InvalidValue naming the policy, the option and what is allowed."""
     cls = find(name)
     check_class(cls)
-    policy: Policy = cls(**_values(cls, options))
+    inner: str | None = getattr(cls, "INNER", None)
+    own = options if inner is None else {key: value for key, value in options.items() if key in cls.OPTIONS}
+    values = {key.replace("-", "_"): value for key, value in _values(cls, own).items()}
+    if inner is not None:
+        values[inner] = _inner(cls, str(values[inner]), {key: options[key] for key in options if key not in own})
+    policy: Policy = cls(**values)
     return policy
+
+
+def _inner(cls: type[Any], name: str, options: Mapping[str, str]) -> Policy:
+    """The policy inside of another, with the options that the other does not have."""
+    found = find(name)
+    if getattr(found, "INNER", None) is not None:
+        raise InvalidValue(f"policy {cls.name!r}: {cls.INNER}={name!r} runs another policy itself: name that one")
+    try:
+        return make(name, options)
+    except InvalidValue as fault:
+        own = ", ".join(sorted(cls.OPTIONS))
+        raise type(fault)(f"policy {cls.name!r}: {fault}; its own options are {own}") from fault
 
 
 def find(name: str) -> type[Any]:

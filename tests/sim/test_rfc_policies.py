@@ -51,7 +51,7 @@ def test_the_table_of_ours_is_complete() -> None:
     listed = rows("policies")
     assert listed.keys() == OWN.keys()
     for name, cls in OWN.items():
-        assert re.findall(r"`(\w+)`", listed[name][0]) == sorted(cls.OPTIONS)
+        assert re.findall(r"`([\w-]+)`", listed[name][0]) == sorted(cls.OPTIONS)
 
 
 def test_the_view_and_the_decisions_are_all_there() -> None:

@@ -54,6 +54,11 @@ class AccountLimits:
         else:
             self._caps[account] = cap
 
+    @property
+    def any(self) -> bool:
+        """Whether anything is limited."""
+        return self.budget is not None or self._cap is not None or bool(self._caps)
+
     # ---- cap
 
     def over_cap(self, account: Account, usage: float, now_s: float) -> Blocked | None:
@@ -71,11 +76,11 @@ class AccountLimits:
             if held + usage > most:
                 return Blocked(CAP, at.path, held, usage, bound)
             if flow > most:
-                return Blocked(CAP, at.path, flow, usage, bound, self._falls_to(at, most))
+                return Blocked(CAP, at.path, flow, usage, bound, self._falls_to(at, max(bound, held)))
         return None
 
     def _falls_to(self, account: Account, level: float) -> float:
-        """When the flow of firm usage will have fallen to a level that is above the usage."""
+        """When the flow of firm usage will have fallen to a level, if that is above the usage."""
         decay = self._accounts.decay
         if level <= account.firm.usage:
             return inf

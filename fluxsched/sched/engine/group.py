@@ -14,6 +14,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LimitExceeded, RemoteProtocolError
 from fluxsched.sched.effects import Annotated, Denied
+from fluxsched.sched.engine.accounting import asks
 from fluxsched.sched.engine.notices import Notices
 from fluxsched.sched.engine.policy_queue import PolicyQueue
 from fluxsched.sched.engine.set_aside import WAIT, SetAside, TimeText, utc_text
@@ -23,8 +24,10 @@ from fluxsched.sched.policy import Policy
 from fluxsched.sched.pool.place import shortage
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.preemption.preemptions import Preemptions
+from fluxsched.sched.queue.account_lines import AccountLines
 from fluxsched.sched.queue.pending import Waiting
 from fluxsched.sched.shape import Shape
+from fluxsched.sched.usage.book import UsageBook
 
 VERDICTS_MAX = 4096
 """Shapes whose verdicts are remembered; some hundred bytes each."""
@@ -137,6 +140,13 @@ class Group:
             if jobid in queue.jobs.by_id:
                 return queue
         return None
+
+    def keep_accounts(self, book: UsageBook) -> None:
+        """From now on the usage of jobs is booked; called before there are any."""
+        for queue in self.queues.values():
+            queue.jobs.book = book
+            if asks(queue.policy):
+                queue.jobs.lines = AccountLines(book, queue.jobs.by_id)
 
     @property
     def waiting(self) -> int:

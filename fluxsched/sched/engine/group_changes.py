@@ -17,9 +17,9 @@ def apply(scheduler: Scheduler, group: str, change: GroupChange, typed: bool, no
     if change.shrink:
         effects += scheduler.shrunk(group, change.shrink, typed, now_s)
     if offline := change.offline - joined:
-        effects += scheduler.went_offline(offline)
+        effects += scheduler.went_offline(offline, now_s)
     if online := change.online - joined:
-        effects += scheduler.went_online(online)
+        effects += scheduler.went_online(online, now_s)
     if change.is_update:
         effects += scheduler.updated(group, change.expiration_s, change.property_add, change.property_remove, now_s)
     return effects

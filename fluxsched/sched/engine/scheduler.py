@@ -22,6 +22,7 @@ from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.accounts.tree import Accounts
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Raise, Release
+from fluxsched.sched.engine.accounting import adopted_job, book_for, count_capacity
 from fluxsched.sched.engine.group import Group
 from fluxsched.sched.engine.passes import Passes
 from fluxsched.sched.engine.policy_queue import PolicyQueue
@@ -32,7 +33,7 @@ from fluxsched.sched.ledger import Holding, Ledger
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.pool.placement import blocks_in
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S, Preemptions
+from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S, Preemptions, cores_held
 from fluxsched.sched.queue.pending import Waiting
 from fluxsched.sched.shape import Shapes
 
@@ -71,7 +72,8 @@ class Scheduler:
         if unsatisfiable not in UNSATISFIABLE:
             raise InvalidValue(f"unsatisfiable {unsatisfiable!r} is not one of {', '.join(UNSATISFIABLE)}")
         self._policy = policy
-        self.account_tree: Accounts | None = None
+        book = self.accounts = book_for([policy, *(policies or {}).values()], fair, user_name)
+        self.account_tree: Accounts | None = None if book is None else book.tree
         """Its signals are saved and restored; None unless a policy asks for accounts."""
         self._queues = dict(queues or {})
         self._notify = notify
@@ -83,22 +85,20 @@ class Scheduler:
         of_group: dict[str, list[tuple[str, Policy]]] = {name: [] for name in groups}
         for queue, own in (policies or {}).items():
             of_group[self._queues.get(queue, groups[0])].append((queue, own))
-        self._preemptions = Preemptions(self._ledger, preempt_timeout_s, (fair or FairSettings()).rate)
+        rate = (fair or FairSettings()).rate if book is None else book.settings.rate
+        usage_of = cores_held if book is None else book.held_usage
+        self._preemptions = Preemptions(self._ledger, preempt_timeout_s, rate, usage_of)
+        settled = unsatisfiable, notify, time_text, self._preemptions
         self._groups = {
-            name: Group(
-                name,
-                pool,
-                self._ledger,
-                [*of_group[name], ("", policy)],
-                unsatisfiable,
-                notify,
-                time_text,
-                self._preemptions,
-            )
+            name: Group(name, pool, self._ledger, [*of_group[name], ("", policy)], *settled)
             for name, pool in pools.items()
         }
         self._serving = {queue: self._groups[name] for queue, name in self._queues.items()}
         self._first = self._groups[groups[0]]
+        self._ledger.book = book
+        if book is not None:
+            for group in self._groups.values():
+                group.keep_accounts(book)
         self._counts = dict.fromkeys(("passes", "granted", "denied", "canceled", "refused", "preempted"), 0)
         self._passes = Passes(self._groups.values(), self._counts)
 
@@ -121,6 +121,7 @@ class Scheduler:
                 raise RemoteProtocolError(f"grow of group {group!r} names ranks {twice}, which {other.name!r} has")
         first = not at.grown
         at.grow(resources, online, now_s)
+        self._count_capacity(now_s)
         return self._judge(at, now_s, first)
 
     def shrunk(self, group: str, targets: Idset, typed: bool, now_s: float = 0.0) -> list[Effect]:
@@ -128,6 +129,7 @@ class Scheduler:
         at = self._group(group)
         at.shrink(targets, now_s)
         self._ledger.count_out(targets)
+        self._count_capacity(now_s)
         effects: list[Effect] = []
         if typed:
             at.leaving |= targets
@@ -136,16 +138,18 @@ class Scheduler:
             effects += self._release(at, targets - self._ledger.held(targets))
         return effects + self._judge(at, now_s)
 
-    def went_online(self, targets: Idset) -> list[Effect]:
+    def went_online(self, targets: Idset, now_s: float = 0.0) -> list[Effect]:
         """Targets may be used again; about those that are leaving nothing is said, so what is not ours is ignored."""
         for group in self._groups.values():
             group.set_availability(targets, up=True)
+        self._count_capacity(now_s)
         return []
 
-    def went_offline(self, targets: Idset) -> list[Effect]:
+    def went_offline(self, targets: Idset, now_s: float = 0.0) -> list[Effect]:
         """Nothing more is placed there; jobs there go on."""
         for group in self._groups.values():
             group.set_availability(targets, up=False)
+        self._count_capacity(now_s)
         return []
 
     def updated(
@@ -185,8 +189,10 @@ class Scheduler:
         """
         if unknown := free - R.ranks:
             raise RemoteProtocolError(f"hello of job {jobid}: ranks {unknown} are freed, but R does not have them")
-        after_s = None if jobspec is None else _parsed(jobspec).sharing.preemptible_after_s
-        self._ledger.adopt(jobid, blocks_in(R, free), R.expiration_s, R.starttime_s, None, after_s)
+        bank, after_s, limit_s = adopted_job(jobspec)
+        account = None if self.accounts is None else self.accounts.account_above(bank, userid)
+        blocks = blocks_in(R, free)
+        self._ledger.adopt(jobid, blocks, R.expiration_s, R.starttime_s, account, after_s, limit_s, now_s)
         holding = self._ledger.get(jobid)
         if holding is not None:
             self._preemptions.began(holding)
@@ -213,8 +219,10 @@ class Scheduler:
             group = self._group_of(parsed.queue)
             shape = self._shapes.of(parsed.request)
             why = group.judge(shape)
-            after_s = parsed.sharing.preemptible_after_s
-            job = _waiting(Waiting, (jobid, priority, userid, t_submit_s, shape, parsed.duration_s, None, after_s))
+            sharing = parsed.sharing
+            account = None if self.accounts is None else self.accounts.account_of(sharing.bank, userid)
+            limits = parsed.duration_s, account, sharing.preemptible_after_s
+            job = _waiting(Waiting, (jobid, priority, userid, t_submit_s, shape, *limits))
             if why is None:
                 queue = group.add(job, parsed.queue, now_s)
                 return [] if parsed.duration_s or not self._notify else self._warn(job, group, queue)
@@ -248,11 +256,11 @@ class Scheduler:
 
     def free(self, jobid: int, R: ResourceSet, final: bool, now_s: float = 0.0) -> list[Effect]:  # noqa: N803
         """A job frees all of R, which is a part of what it holds; `final` when that is the last of it."""
-        return self._freed(jobid, self._ledger.release(jobid, blocks_in(R), final))
+        return self._freed(jobid, self._ledger.release(jobid, blocks_in(R), final, now_s))
 
     def free_all(self, jobid: int, now_s: float = 0.0) -> list[Effect]:
         """A job frees all that it holds: a final `free` of its whole R, for callers without an R."""
-        return self._freed(jobid, self._ledger.release_all(jobid))
+        return self._freed(jobid, self._ledger.release_all(jobid, now_s))
 
     def _freed(self, jobid: int, emptied: list[int]) -> list[Effect]:
         effects: list[Effect] = []
@@ -345,6 +353,8 @@ class Scheduler:
 
         May be taken in slices, or dropped between two effects: the rest is decided and sent next time.
         """
+        if self.accounts is not None:
+            self.accounts.settle()
         return self._passes.run(now_s)
 
     @property
@@ -353,6 +363,10 @@ class Scheduler:
         return self._passes.next_notice_s
 
     # ---- within
+
+    def _count_capacity(self, now_s: float) -> None:
+        if self.accounts is not None:
+            count_capacity(self.accounts, [group.pool for group in self._groups.values()], self._ledger, now_s)
 
     def _group(self, name: str) -> Group:
         group = self._groups.get(name)

@@ -38,6 +38,7 @@ from fluxsched.sched.pool.place import find_fit, place_now
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Insufficient, Outcome
 from fluxsched.sched.preemption.if_gone import IfGone
 from fluxsched.sched.preemption.preemptions import Preemptions
+from fluxsched.sched.queue.account_lines import AccountLines
 from fluxsched.sched.queue.orders import FIFO, key_of
 from fluxsched.sched.queue.pending import Skips, Waiting
 
@@ -88,7 +89,9 @@ class SchedulingPass:
 
     def end(self, done: bool) -> None:
         """The pass came to its end, or was dropped: then the reservations that it did not come to are kept."""
-        queue = self._queue
+        queue, lines = self._queue, self._jobs.lines
+        if lines is not None:
+            lines.order.forget_plans()
         if isinstance(self._plan, PoolPlan):
             for each in self._group.queues.values():
                 each.planned = self._plan.as_kept(each.planned)
@@ -127,6 +130,10 @@ class SchedulingPass:
 
     def late(self, order: str = FIFO) -> None:
         """What policies of 0.1.0 ask for arrivals: there is no answer, so they examine all jobs."""
+
+    @property
+    def lines(self) -> AccountLines | None:
+        return self._jobs.lines
 
     @property
     def plan(self) -> CountedPlan | PoolPlan:

@@ -11,9 +11,11 @@ from itertools import chain
 from typing import cast
 
 from fluxsched.errors import LimitExceeded, LocalProtocolError
+from fluxsched.sched.queue.account_lines import AccountLines
 from fluxsched.sched.queue.orders import FIFO, FIXED, LXF, expansion
 from fluxsched.sched.queue.sorted_jobs import CHUNK, QueueKey, Skips, SortedJobs, Waiting
 from fluxsched.sched.shape import Shape
+from fluxsched.sched.usage.book import UsageBook
 
 __all__ = ["CHUNK", "WAITING_MAX", "PendingJobs", "Skips", "Waiting"]
 
@@ -23,6 +25,8 @@ WAITING_MAX = 2_000_000
 
 class PendingJobs:
     """The waiting jobs of one group, or of one queue of it that has a policy of its own; `by_id` is changed here alone.
+
+    `book` are the accounts, if they are kept, and `lines` the jobs by account, if the policy asks for them.
     """
 
     def __init__(self) -> None:
@@ -30,6 +34,8 @@ class PendingJobs:
         self._offered = SortedJobs()
         self._held = SortedJobs()
         self._orders: dict[str, SortedJobs] = {}
+        self.book: UsageBook | None = None
+        self.lines: AccountLines | None = None
 
     def __len__(self) -> int:
         return len(self.by_id)
@@ -88,6 +94,8 @@ class PendingJobs:
             self._held.add(key, job)
             return key
         self._offered.add(key, job)
+        if self.book is not None:
+            self._enters(self.book, key, job)
         for order, jobs in self._orders.items():
             jobs.add(FIXED[order](job), job)
         return key
@@ -99,7 +107,10 @@ class PendingJobs:
             return None
         priority, t_submit_s = job[1], job[3]
         if priority:
-            self._offered.remove((-priority, t_submit_s, jobid))
+            key = (-priority, t_submit_s, jobid)
+            self._offered.remove(key)
+            if self.book is not None:
+                self._exits(self.book, key, job)
             for order, jobs in self._orders.items():
                 jobs.remove(FIXED[order](job))
         else:
@@ -125,6 +136,18 @@ class PendingJobs:
             mine = (-expansion(job, now_s), *job.key)
             return sum((-expansion(each, now_s), *each.key) < mine for each in self._offered)
         return self._offered.before(job.key) if order == FIFO else self._ordered(order).before(FIXED[order](job))
+
+    def _enters(self, book: UsageBook, key: QueueKey, job: Waiting) -> None:
+        assert job.account is not None
+        book.waits(job.account)
+        if self.lines is not None:
+            self.lines.add(key, job)
+
+    def _exits(self, book: UsageBook, key: QueueKey, job: Waiting) -> None:
+        assert job.account is not None
+        book.leaves(job.account)
+        if self.lines is not None:
+            self.lines.remove(key, job)
 
     def _by_expansion(self, skips: Skips, now_s: float) -> Iterator[Waiting | None]:
         jobs = SortedJobs()

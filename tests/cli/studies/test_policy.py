@@ -20,7 +20,7 @@ class RuleBroken:
         for job in view.queue:
             yield 7
 """
-TYPE_ERROR = "TypeError: it yielded 7: a policy yields Start, Pending, Deny, Reserve or Pause"
+TYPE_ERROR = "TypeError: it yielded 7: a policy yields Start, Pending, Deny, Reserve, Preempt, Wake or Pause"
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ def test_list(cli) -> None:
     done = cli("policy", "list")
     heading, *lines = done.out.splitlines()
     assert heading.split() == ["POLICY", "OPTIONS", "WHAT", "IT", "DOES"]
-    assert [line.split()[0] for line in lines] == ["conservative", "easy", "fifo", "firstfit", "hybrid"]
-    assert lines[2].split(None, 2) == [
+    assert [line.split()[0] for line in lines] == ["conservative", "easy", "fair", "fifo", "firstfit", "hybrid"]
+    assert lines[3].split(None, 2) == [
         "fifo", "placement=worst-fit", "Strict order: the first job that cannot start holds back all others.",
     ]  # fmt: skip
     answer = json.loads(cli("policy", "list", "--json").out)["policies"]
@@ -90,7 +90,7 @@ def test_check_says_what_is_broken_where(cli, here: Path) -> None:
 def test_check_of_what_is_none(cli) -> None:
     done = cli("policy", "check", "nosuch")
     assert (done.code, done.out) == (2, "")
-    assert "there are conservative, easy, fifo" in done.err
+    assert "there are conservative, easy, fair, fifo" in done.err
     assert cli("policy", "check", "easy:order=best").code == 2
     assert cli("policy", "check", "./no.py").code == 2
 
@@ -175,4 +175,4 @@ def test_a_list_is_made_whatever_a_package_does(
     monkeypatch.syspath_prepend(str(here))
     found = {one.name: one.says for one in policies(import_s)}
     assert found["goes"] == words
-    assert list(found) == ["conservative", "easy", "fifo", "firstfit", "goes", "hybrid"]
+    assert list(found) == ["conservative", "easy", "fair", "fifo", "firstfit", "goes", "hybrid"]

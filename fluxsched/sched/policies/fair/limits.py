@@ -1,0 +1,92 @@
+"""What limits hold back in one pass: who is over a cap or a budget, why, and when time alone lifts it.
+
+Law: a job that is held back holds back those behind it in its account that draw on the same limit, and no others. Less
+and less is left within a pass, so what is held back once is so for the rest of it.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from fluxsched.sched.accounts.limits import Blocked
+from fluxsched.sched.accounts.tree import Account
+from fluxsched.sched.policy import AccountLines, Waiting, safe_of
+
+MINUTE_S = 60.0
+
+
+class PassLimits:
+    """Asked about each job when it is its turn. `blocked` are jobs that met a limit, `wake_s` when the first may start
+    by itself (wall time, seconds).
+    """
+
+    __slots__ = ("_capped", "_lines", "_now_s", "_spent", "any", "blocked", "wake_s")
+
+    def __init__(self, lines: AccountLines, now_s: float) -> None:
+        self.any = lines.book.limits.any
+        self.blocked: list[tuple[Waiting, Blocked]] = []
+        self.wake_s = inf
+        self._lines = lines
+        self._now_s = now_s
+        self._capped: set[Account] = set()
+        self._spent: set[Account] = set()
+
+    def admits(self, job: Waiting) -> bool:
+        """Whether the job may start now."""
+        if not self.any:
+            return True
+        account = job.account
+        assert account is not None
+        if self.holds(job):
+            return False
+        found = limit_of(self._lines, job, self._now_s)
+        if found is None:
+            return True
+        (self._capped if job.preemptible_after_s is None else self._spent).add(account)
+        self.blocked.append((job, found))
+        self.wake_s = min(self.wake_s, found.until_s)
+        return False
+
+    def holds(self, job: Waiting) -> bool:
+        """Whether a job ahead of it in its account waits for the same limit."""
+        account = job.account
+        if job.preemptible_after_s is None:
+            return account in self._capped
+        return account in self._spent and bool(charge_of(self._lines, job))
+
+    def holds_all(self, account: Account, preemptible: int) -> bool:
+        """Whether no job of the account can start, of which so many are preemptible."""
+        return not preemptible and account in self._capped
+
+
+def limit_of(lines: AccountLines, job: Waiting, now_s: float) -> Blocked | None:
+    """The limit that the job would exceed if it started now."""
+    book, account = lines.book, job.account
+    assert account is not None
+    usage = book.usage(job.shape)
+    safe_s = safe_of(job.preemptible_after_s, job.duration_s)
+    if safe_s is None:
+        return book.limits.over_cap(account, usage, now_s)
+    return book.limits.over_budget(account, account.name, usage, safe_s / MINUTE_S)
+
+
+def charge_of(lines: AccountLines, job: Waiting) -> float:
+    """What the start of a preemptible job would be charged, in resource minutes."""
+    book, account = lines.book, job.account
+    safe_s = safe_of(job.preemptible_after_s, job.duration_s)
+    assert account is not None
+    return 0.0 if safe_s is None else book.limits.charge(account, book.usage(job.shape), safe_s / MINUTE_S)
+
+
+def limit_text(found: Blocked) -> str:
+    """In words for the job's owner: the limit and its numbers."""
+    name = "/".join(found.account)
+    if found.limit == "cap":
+        return (
+            f"account {name} is at its cap: {found.used:.6g} of {found.bound:.6g} are in use by jobs that may not be "
+            f"preempted, and the job asks for {found.asks:.6g}"
+        )
+    return (
+        f"budget of {found.account[-1]}: {found.used:.6g} of {found.bound:.6g} resource minutes are charged, and the "
+        f"job would be charged {found.asks:.6g}"
+    )

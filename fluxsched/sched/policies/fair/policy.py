@@ -1,0 +1,130 @@
+"""Fair shares: the next job is of the account that uses least for its weight; another policy decides where and when.
+
+That policy sees the waiting jobs in fair order, without those that a limit holds back, and its decisions pass through
+here: what starts or gets a reservation counts in the usage of its account from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from math import inf
+from typing import Any, ClassVar, Final
+
+from fluxsched.core.duration import parse_duration
+from fluxsched.sched.accounts.settings import RATE_MAX
+from fluxsched.sched.accounts.signal import Signal
+from fluxsched.sched.policies.fair.limits import limit_text
+from fluxsched.sched.policies.fair.view import FairView
+from fluxsched.sched.policy import Decision, Option, Pending, Policy, Reserve, View, Wake
+
+
+def parse_amount_of(text: str) -> float:
+    """A number of at least 0. Raises ValueError."""
+    value = float(text)
+    if not 0 <= value < inf:
+        raise ValueError("it is a number of at least 0")
+    return value
+
+
+def parse_rate(text: str) -> int:
+    """How many jobs. Raises ValueError."""
+    if not (text.isascii() and text.isdigit()) or int(text[:20]) > RATE_MAX:
+        raise ValueError(f"a rate is a number within 0-{RATE_MAX}")
+    return int(text)
+
+
+SIGNALS: Final = tuple(signal.value for signal in Signal)
+WEIGHTED, DOMINANT = "weighted", "dominant"
+ACTIVE, ALL = "active", "all"
+
+FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], object]]]] = {
+    "signal": ("signal", Signal),
+    "half_life": ("half_life_s", float),
+    "usage": ("dominant", DOMINANT.__eq__),
+    "shares": ("shares_of_all", ALL.__eq__),
+    "cap": ("cap", float),
+    "budget": ("budget_min", float),
+    "rate": ("rate", int),
+}
+"""Our options that are settings of `[fair]`: the name there, and what makes its value."""
+
+
+class Fair:
+    """The account that uses least for its weight comes next, under the policy `backfill`."""
+
+    name: ClassVar[str] = "fair"
+    ACCOUNTS: ClassVar[bool] = True
+    INNER: ClassVar[str] = "backfill"
+    OPTIONS: ClassVar[Mapping[str, Option]] = {
+        "backfill": Option("easy", help="the policy that decides which of the jobs start; its options may follow"),
+        "signal": Option(None, SIGNALS, help="what accounts are ordered by, beside what they use now"),
+        "half-life": Option(None, parse=parse_duration, help="in which time the past counts half, such as 7d"),
+        "usage": Option(None, (WEIGHTED, DOMINANT), help="sum of weights, or the largest part of any resource"),
+        "shares": Option(None, (ACTIVE, ALL), help="of accounts that have jobs, or of all that are configured"),
+        "cap": Option(None, parse=parse_amount_of, help="of jobs that may not be preempted, in shares"),
+        "budget": Option(None, parse=parse_amount_of, help="resource minutes a user, for preemptible jobs"),
+        "rate": Option(None, parse=parse_rate, help="how many jobs may be preempted in any minute"),
+    }
+
+    def __init__(self, backfill: Policy, **settings: Any) -> None:
+        self.BACKFILLS = bool(getattr(backfill, "BACKFILLS", False))
+        self.fair_overrides: Mapping[str, object] = {
+            FIELDS[name][0]: FIELDS[name][1](value) for name, value in settings.items() if value is not None
+        }
+        self.inner = backfill
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        lines = view.lines
+        if lines is None:
+            return iter(self.inner.schedule(view, now_s))
+        lines.order.forget_plans()
+        mine = FairView(view, lines, now_s)
+        return _Watched(iter(self.inner.schedule(mine, now_s)), mine)
+
+
+class _Watched:
+    """The decisions of the inner policy, then ours. What is thrown in goes to the policy that decides."""
+
+    def __init__(self, inner: Iterator[Decision], view: FairView) -> None:
+        self._view = view
+        self._inner = inner
+        self._at = inner
+        self._is_inner = True
+
+    def __iter__(self) -> Iterator[Decision]:
+        return self
+
+    def __next__(self) -> Decision:
+        if self._is_inner:
+            try:
+                decision = next(self._inner)
+            except StopIteration:
+                self._is_inner, self._at = False, _limited(self._view)
+            else:
+                if isinstance(decision, Reserve):
+                    self._view.reserved(decision.reservation.jobid)
+                return decision
+        return next(self._at)
+
+    def throw(self, fault: BaseException) -> Decision:
+        """What the engine raises out of the policy's own `yield`."""
+        throw: Callable[[BaseException], Decision] | None = getattr(self._at, "throw", None)
+        if throw is None:
+            raise fault
+        return throw(fault)
+
+    def close(self) -> None:
+        """The pass is dropped."""
+        close = getattr(self._at, "close", None)
+        if close is not None:
+            close()
+
+
+def _limited(view: FairView) -> Iterator[Decision]:
+    """What limits hold back, and when that ends by itself."""
+    view.lines.order.forget_plans()
+    for job, found in view.limits.blocked:
+        yield Pending(job.jobid, partial(limit_text, found))
+    if view.limits.wake_s < inf:
+        yield Wake(view.limits.wake_s)

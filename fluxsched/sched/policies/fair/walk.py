@@ -1,0 +1,217 @@
+"""Waiting jobs in fair order: again and again the first job of the account with the least key (progressive filling).
+
+Law: a job that starts or gets a reservation counts in the usage of its account from there on; one that is passed over
+does not, and its account offers its next. A walk costs what it looks at: it ends at once when no job is left that could
+start, and looks only at accounts that have such jobs where these are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from fluxsched.sched.accounts.order import FairOrder
+from fluxsched.sched.accounts.signal import Signal
+from fluxsched.sched.accounts.tree import Account
+from fluxsched.sched.policies.fair.limits import PassLimits
+from fluxsched.sched.policy import FIFO, LXF, PAUSE_EVERY, AccountLines, Skips, Waiting
+
+FEW: Final = 4
+"""Where fewer than one of so many accounts have jobs left that could start, these get an order of their own."""
+
+
+class FairWalk:
+    """One walk over the waiting jobs of a queue, from the first on, each account in one of the ORDERS.
+
+    Several may be under way at once: each knows how far it is in each account.
+    """
+
+    def __init__(self, lines: AccountLines, limits: PassLimits, skips: Skips, order: str, now_s: float) -> None:
+        self.over = False
+        self._lines = lines
+        self._limits = limits
+        self._skips = skips
+        self._by = order
+        self._now_s = now_s
+        self._is_flow = lines.book.tree.signal is Signal.FLOW
+        self._job: Waiting | None = None  # the job that was given last
+        self._heads: dict[Account, Waiting | None] = {}  # what is offered, where that is not the first; None: no more
+        self._walks: dict[Account, Iterator[Waiting | None]] = {}
+        self._order = lines.order
+        self._expedited = lines.expedited.sorted(order, now_s).walk(skips) if lines.expedited.jobs.size else None
+        self._turn = -1
+        self._misses = 0
+        self._look_at = 0 if order != FIFO or skips.unfit or skips.long else 1
+
+    def peek(self) -> Waiting | None:
+        """The job that comes next, if it waits the same as before; None at the end (`over`), or for a pause."""
+        job = self._job
+        if job is not None and self._lines.has(job):
+            return job
+        return self.next()
+
+    def next(self) -> Waiting | None:
+        """The next job; None at the end (`over`), or for a pause. The one before was passed over if it still waits."""
+        passed, self._job = self._job, None
+        if self._expedited is not None:
+            self._job = self._next_expedited(self._expedited)
+            if self._job is not None:
+                return self._job
+            self._expedited = None
+            passed = None
+        self._take_over()
+        if passed is not None and self._lines.has(passed):
+            self._misses += 1
+            account = passed.account
+            assert account is not None
+            self._advance(account, passed)
+        if self._misses >= self._look_at:
+            self._look_ahead()
+        return self._search()
+
+    def _search(self) -> Waiting | None:
+        for _ in range(PAUSE_EVERY):
+            if self.over:
+                return None
+            self._catch_up()
+            account = self._order.first(self._now_s)
+            if account is None:
+                self.over = True
+                return None
+            job = self._head(account)
+            if job is None:
+                self._end(account)
+            elif self._may_start(job) and self._limits.admits(job):
+                self._job = job
+                return job
+            else:
+                self._advance(account, job)
+        return None
+
+    def _next_expedited(self, jobs: Iterator[Waiting | None]) -> Waiting | None:
+        for job in jobs:
+            if job is not None and self._lines.has(job) and self._limits.admits(job):
+                return job
+        return None
+
+    # ---- where the walk is in each account
+
+    def _head(self, account: Account) -> Waiting | None:
+        """What the account offers in this walk."""
+        if account in self._heads:
+            return self._heads[account]
+        line = self._lines.by_account.get(account)
+        if line is None:
+            return None
+        if self._by == FIFO:
+            return line.first
+        return self._next_of(account, None)
+
+    def _advance(self, account: Account, passed: Waiting) -> None:
+        """The account offers the next job after one that was passed over, or that started."""
+        job = self._next_of(account, passed)
+        if job is None:
+            self._end(account)
+            return
+        self._offer(account, job)
+
+    def _next_of(self, account: Account, passed: Waiting | None) -> Waiting | None:
+        """The next job of the account's line that may start, or by which it would come later (`flow` alone)."""
+        line = self._lines.by_account.get(account)
+        if line is None or self._limits.holds_all(account, line.preemptible):
+            return None
+        walk = self._walks.get(account)
+        if walk is None:
+            skips = Skips() if self._is_flow else self._skips
+            walk = self._walks[account] = line.sorted(self._by, self._now_s).walk(skips)
+        usage = self._lines.book.usage
+        most = 0.0 if passed is None or not self._is_flow else usage(passed.shape)
+        for job in walk:
+            if job is None or job is passed:
+                continue
+            if self._by == LXF and not self._lines.has(job):
+                continue
+            if self._may_start(job) and not self._limits.holds(job):
+                return job
+            if self._is_flow and usage(job.shape) > most:
+                return job
+        return None
+
+    def _offer(self, account: Account, job: Waiting) -> None:
+        self._heads[account] = job
+        self._lines.moved.add(account)
+        self._order.offer(account, self._lines.book.usage(job.shape))
+
+    def _end(self, account: Account) -> None:
+        """The account has no more jobs for this walk."""
+        self._heads[account] = None
+        self._lines.moved.add(account)
+        self._order.withdraw(account)
+
+    def _may_start(self, job: Waiting) -> bool:
+        number, skips = job.shape.number, self._skips
+        return number not in skips.unfit and (number not in skips.long or job.limit_s < skips.long[number])
+
+    # ---- the order of accounts
+
+    def _take_over(self) -> None:
+        """Have the order stand where this walk is: another one may have moved it."""
+        lines = self._lines
+        if lines.turn == self._turn:
+            return
+        lines.turn += 1
+        self._turn = lines.turn
+        lines.offer_again()
+        if self._is_flow and self._by != FIFO and self._order is lines.order:
+            self._narrow(dict.fromkeys(lines.by_account))  # the first of each account is another one
+        for account, head in self._heads.items():
+            if self._order is not lines.order:
+                self._order.changed(account)
+            elif head is None:
+                self._end(account)
+            else:
+                self._offer(account, head)
+
+    def _catch_up(self) -> None:
+        """Take in what was started or planned, which changes keys, and the jobs that accounts offer."""
+        lines, order = self._lines, self._order
+        if not lines.touched:
+            return
+        touched = list(lines.touched)
+        lines.touched.clear()
+        kept = order is lines.order
+        for account in touched:
+            lines.moved.add(account)
+            if account in self._heads:
+                head = self._heads[account]
+                if head is not None and not lines.has(head):
+                    self._advance(account, head)
+            elif kept:
+                lines.offer_first(account)
+            elif account not in lines.by_account:
+                order.withdraw(account)
+            order.changed(account)
+
+    def _look_ahead(self) -> None:
+        """End the walk if no waiting job could start by what is known; look at few accounts if only few have some."""
+        lines = self._lines
+        enough = len(lines.by_account) // FEW
+        live = lines.live(self._skips, enough)
+        kinds = sum(map(len, lines.kinds.values()))
+        self._look_at = self._misses + 1 + kinds // PAUSE_EVERY
+        if not live:
+            self.over = True
+        elif len(live) <= enough and not self._is_flow and self._order is lines.order:
+            self._narrow(live)
+
+    def _narrow(self, accounts: dict[Account, None]) -> None:
+        """From here on only these accounts come, in an order of their own."""
+        lines = self._lines
+        order = FairOrder(lines.book.tree)
+        self._order = order
+        for account in accounts:
+            job = self._head(account)
+            if job is not None:
+                order.offer(account, lines.book.usage(job.shape))
+                if self._by != FIFO:
+                    self._heads[account] = job

@@ -1,0 +1,257 @@
+"""The accounts of one scheduler, over all its groups and queues: what jobs hold, what they are charged, what there is.
+
+Law: usage is booked in the step that grants, adopts or frees, so a tree of accounts says at any time what the ledger
+says; and what is charged to a budget comes back when the job holds nothing any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from typing import Final, Protocol
+
+from fluxsched.core.sharing import DEFAULT_BANK
+from fluxsched.errors import InvalidValue
+from fluxsched.sched.accounts.limits import AccountLimits
+from fluxsched.sched.accounts.measure import Measure, Vector
+from fluxsched.sched.accounts.settings import FairSettings
+from fluxsched.sched.accounts.tree import Account, Accounts
+from fluxsched.sched.pool.placement import NO_TARGET, Block, Blocks
+from fluxsched.sched.shape import SHAPES_MAX, Shape
+from fluxsched.sched.usage.amounts import AmountCounter
+
+MINUTE_S: Final = 60.0
+
+
+class Holds(Protocol):
+    """What holds something."""
+
+    @property
+    def blocks(self) -> Blocks:
+        """What that is."""
+        ...
+
+
+class UsageBook:
+    """`tree` and `limits` as `settings` has them. Times are wall time in seconds; `user_name` names users by their id.
+
+    `running` and `waiting` count jobs by account that hold something, and that wait and are not on hold.
+    """
+
+    def __init__(self, settings: FairSettings, user_name: Callable[[int], str] = str) -> None:
+        self.settings = settings
+        measure = Measure(settings.weights, settings.dominant)
+        self.tree = Accounts(measure, settings.signal, settings.half_life_s, 0.0, settings.shares_of_all)
+        self.limits = AccountLimits(self.tree, settings.cap, settings.budget_min)
+        self.amounts = AmountCounter(measure.resources)
+        self.running: dict[Account, int] = {}
+        self.waiting: dict[Account, int] = {}
+        self._user_name = user_name
+        self._known: dict[tuple[str | None, int], Account] = {}
+        self._asked: dict[int, Vector] = {}  # by number of the shape
+        self._usages: dict[int, float] = {}  # the same
+        self._charges: dict[int, float] = {}  # what running jobs were charged, by id
+        self._adopted: dict[int, _Adopted] = {}  # not charged yet
+        self._touched: list[set[Account]] = []
+        self._usable: dict[int, int] = {}  # targets, word by word
+        self._inside: Vector = measure.capacity  # what they have
+        self._elsewhere: Vector = measure.capacity  # what is held on others
+        self._configure(settings)
+
+    def _configure(self, settings: FairSettings) -> None:
+        for name, bank in (settings.banks or {}).items():
+            path = settings.path(name)
+            account = self.tree.account(path)
+            self.tree.configure(account, bank.weight)
+            self.limits.set_cap(account, bank.cap)
+            for user, weight in bank.users.items():
+                self.tree.configure(self.tree.account((*path, user)), weight)
+
+    # ---- accounts
+
+    def account_of(self, bank: str | None, userid: int) -> Account:
+        """That of a user in a bank, made if need be. Raises InvalidValue naming the limit that it would exceed."""
+        account = self._known.get((bank, userid))
+        if account is None:
+            path = (*self.settings.path(bank or DEFAULT_BANK), self._user_name(userid))
+            account = self._known[bank, userid] = self.tree.account(path)
+        return account
+
+    def account_above(self, bank: str | None, userid: int) -> Account:
+        """The same for a job that runs already and cannot be refused: beyond a limit, the root."""
+        try:
+            return self.account_of(bank, userid)
+        except InvalidValue:
+            return self.tree.root
+
+    def follow(self) -> set[Account]:
+        """A set to which, from now on, each account is added whose usage or whose line of waiting jobs has changed."""
+        touched: set[Account] = set()
+        self._touched.append(touched)
+        return touched
+
+    def touch(self, account: Account) -> None:
+        """The keys of an account have changed, or the job that it offers."""
+        for touched in self._touched:
+            touched.add(account)
+
+    def touch_all(self) -> None:
+        """The keys of all accounts have changed."""
+        for account in self.tree.root.walk():
+            self.touch(account)
+
+    # ---- jobs that wait
+
+    def waits(self, account: Account) -> None:
+        """A job waits unheld."""
+        self.waiting[account] = self.waiting.get(account, 0) + 1
+        self.tree.activate(account, 1)
+
+    def leaves(self, account: Account) -> None:
+        """A job that waited unheld does so no more."""
+        self.waiting[account] -= 1
+        self.tree.activate(account, -1)
+
+    def usage(self, shape: Shape) -> float:
+        """What a waiting job of this shape would add: the least that it asks for (u in the formulas)."""
+        usage = self._usages.get(shape.number, -1.0)
+        if usage < 0.0:
+            if len(self._usages) >= SHAPES_MAX:
+                self._usages.clear()
+            usage = self.tree.measure.usage(self.amounts.of_request(shape.request))
+            self._usages[shape.number] = usage
+        return usage
+
+    # ---- jobs that hold something
+
+    def begins(self, jobid: int, account: Account, blocks: Blocks, safe_s: float | None, now_s: float) -> None:
+        """A job starts, and may be preempted once it has run for `safe_s` (None: never)."""
+        amounts = self.amounts.of_blocks(blocks)
+        if safe_s and self.limits.budget is not None:
+            usage = self.tree.measure.usage(amounts)
+            self._pay(jobid, account, self.limits.charge(account, usage, safe_s / MINUTE_S))
+        self._hold(account, amounts, safe_s is None, now_s)
+
+    def adopts(
+        self,
+        jobid: int,
+        account: Account,
+        blocks: Blocks,
+        safe_s: float | None,
+        started_s: float,
+        now_s: float,
+    ) -> None:
+        """A job is found running; it is charged by `settle`."""
+        amounts = self.amounts.of_blocks(blocks)
+        self._adopted[jobid] = _Adopted(jobid, account, amounts, safe_s, started_s)
+        self._hold(account, amounts, safe_s is None, now_s)
+        self._count_elsewhere(blocks, 1, now_s)
+
+    def frees(self, jobid: int, account: Account, blocks: Blocks, firm: bool, last: bool, now_s: float) -> None:
+        """A job frees this, which is the `last` that it held or a part."""
+        self.tree.book(account, self.amounts.of_blocks(blocks), -1, firm, now_s)
+        if any(self._elsewhere):
+            self._count_elsewhere(blocks, -1, now_s)
+        if last:
+            self.tree.activate(account, -1)
+            self.running[account] -= 1
+            self._adopted.pop(jobid, None)
+            charge = self._charges.pop(jobid, 0.0)
+            if charge:
+                self.limits.pay(account.name, -charge)
+        self.touch(account)
+
+    def settle(self) -> None:
+        """Charges the jobs that were found running, as if they had started now in the order in which they did."""
+        if not self._adopted:
+            return
+        adopted = sorted(self._adopted.values(), key=_start_of)
+        self._adopted.clear()
+        if self.limits.budget is None:
+            return
+        held: dict[Account, float] = {}
+        for job in adopted:
+            usage = self.tree.measure.usage(job.amounts)
+            before = held.get(job.account, 0.0)
+            held[job.account] = before + usage
+            if job.safe_s:
+                fair = self.tree.fair_usage(job.account)
+                beyond = min(usage, max(0.0, before + usage - fair))
+                self._pay(job.jobid, job.account, beyond * job.safe_s / MINUTE_S)
+
+    def held_usage(self, holding: Holds) -> float:
+        """What a running job uses (u in the formulas)."""
+        return self.tree.measure.usage(self.amounts.of_blocks(holding.blocks))
+
+    def charged(self, jobid: int) -> float:
+        """What a running job was charged, in resource minutes."""
+        return self._charges.get(jobid, 0.0)
+
+    def _hold(self, account: Account, amounts: Vector, firm: bool, now_s: float) -> None:
+        self.tree.activate(account, 1)
+        self.running[account] = self.running.get(account, 0) + 1
+        self.tree.book(account, amounts, 1, firm, now_s)
+        self.touch(account)
+
+    def _pay(self, jobid: int, account: Account, charge: float) -> None:
+        if charge:
+            self._charges[jobid] = charge
+            self.limits.pay(account.name, charge)
+
+    # ---- all that there is
+
+    def set_capacity(self, usable: Mapping[int, int], inside: Vector, held: Iterable[Block], now_s: float) -> None:
+        """Which targets are usable, word by word, what they have, and what jobs hold on others at least."""
+        self._usable = dict(usable)
+        self._inside = inside
+        self._elsewhere = self.amounts.of_blocks(self._outside(held))
+        self._capacity_changed(now_s)
+
+    def _outside(self, blocks: Iterable[Block]) -> list[Block]:
+        usable = self._usable
+        found = []
+        for at, word, cores, gpus, amounts in blocks:
+            if at != NO_TARGET and (outside := word & ~usable.get(at, 0)):
+                found.append(Block(at, outside, cores, gpus, amounts))
+        return found
+
+    def _count_elsewhere(self, blocks: Blocks, sign: int, now_s: float) -> None:
+        outside = self._outside(blocks)
+        if outside:
+            more = self.amounts.of_blocks(outside)
+            self._elsewhere = tuple([one + sign * other for one, other in zip(self._elsewhere, more, strict=True)])
+            self._capacity_changed(now_s)
+
+    def _capacity_changed(self, now_s: float) -> None:
+        measure = self.tree.measure
+        capacity = tuple([one + other for one, other in zip(self._inside, self._elsewhere, strict=True)])
+        if capacity == measure.capacity:
+            return
+        self.tree.set_capacity(capacity, now_s)
+        if measure.dominant:  # what is asked and what is held count by their part of it
+            self._usages.clear()
+            self.touch_all()
+
+
+class _Adopted:
+    """A job found running that was not charged yet."""
+
+    __slots__ = ("account", "amounts", "jobid", "safe_s", "started_s")
+
+    def __init__(self, jobid: int, account: Account, amounts: Vector, safe_s: float | None, started_s: float) -> None:
+        self.jobid = jobid
+        self.account = account
+        self.amounts = amounts
+        self.safe_s = safe_s
+        self.started_s = started_s
+
+
+def _start_of(job: _Adopted) -> tuple[float, int]:
+    return job.started_s, job.jobid
+
+
+def safe_of(preemptible_after_s: float | None, limit_s: float) -> float | None:
+    """How long a job is safe from its start on, at most its time limit (0.0: it has none); None: it is firm."""
+    if preemptible_after_s is None:
+        return None
+    return min(preemptible_after_s, limit_s or inf)
