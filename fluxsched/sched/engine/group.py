@@ -13,7 +13,7 @@ from math import inf
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LimitExceeded, RemoteProtocolError
-from fluxsched.sched.effects import Annotated, Denied
+from fluxsched.sched.effects import Annotated, Denied, Effect
 from fluxsched.sched.engine.accounting import asks
 from fluxsched.sched.engine.notices import Notices
 from fluxsched.sched.engine.policy_queue import PolicyQueue
@@ -28,6 +28,8 @@ from fluxsched.sched.queue.account_lines import AccountLines
 from fluxsched.sched.queue.pending import Waiting
 from fluxsched.sched.shape import Shape
 from fluxsched.sched.usage.book import UsageBook
+
+ENDLESS_WARNING = "has no time limit: nothing can be planned behind it, and it starts early only where no job waits"
 
 VERDICTS_MAX = 4096
 """Shapes whose verdicts are remembered; some hundred bytes each."""
@@ -163,6 +165,12 @@ class Group:
             self.changed = True
         self.events += 1
         return queue
+
+    def warn(self, job: Waiting, queue: PolicyQueue) -> list[Effect]:
+        """A job without a limit in front of a policy that backfills; the end of the group is a limit, too."""
+        if self.expiration_s or not getattr(queue.policy, "BACKFILLS", False):
+            return []
+        return [Annotated(job.jobid, {"sched": {"warning": ENDLESS_WARNING}})]
 
     def remove(self, jobid: int, queue: PolicyQueue) -> bool:
         """Takes a job off a queue; whether it was there."""

@@ -21,14 +21,13 @@ from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.accounts.tree import Accounts
 from fluxsched.sched.decisions import Reservation
-from fluxsched.sched.effects import Annotated, Canceled, Denied, Effect, Raise, Release
+from fluxsched.sched.effects import Canceled, Denied, Effect, Raise, Release
 from fluxsched.sched.engine.accounting import adopted_job, book_for, count_capacity
 from fluxsched.sched.engine.group import Group
 from fluxsched.sched.engine.passes import Passes
-from fluxsched.sched.engine.policy_queue import PolicyQueue
 from fluxsched.sched.engine.set_aside import UNSATISFIABLE, WAIT, TimeText, asks_to_wait, utc_text
 from fluxsched.sched.engine.status import group_stats, resource_status
-from fluxsched.sched.engine.why import explain, explain_set_aside
+from fluxsched.sched.engine.why import why_of
 from fluxsched.sched.ledger import Holding, Ledger
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.pool.placement import blocks_in
@@ -38,8 +37,6 @@ from fluxsched.sched.queue.pending import Waiting
 from fluxsched.sched.shape import Shapes
 
 DEFAULT_GROUP: Final = "default"
-
-ENDLESS_WARNING = "has no time limit: nothing can be planned behind it, and it starts early only where no job waits"
 
 
 class Scheduler:
@@ -225,19 +222,13 @@ class Scheduler:
             job = _waiting(Waiting, (jobid, priority, userid, t_submit_s, shape, *limits))
             if why is None:
                 queue = group.add(job, parsed.queue, now_s)
-                return [] if parsed.duration_s or not self._notify else self._warn(job, group, queue)
+                return [] if parsed.duration_s or not self._notify else group.warn(job, queue)
             if not group.refuses(t_submit_s, asks_to_wait(parsed)):
                 return list(group.add_infeasible(job, parsed.queue, why))
         except InvalidValue as fault:
             why = str(fault)
         self._counts["denied"] += 1
         return [Denied(jobid, why)]
-
-    def _warn(self, job: Waiting, group: Group, queue: PolicyQueue) -> list[Effect]:
-        """A job without a limit in front of a policy that backfills; the end of the group is a limit, too."""
-        if group.expiration_s or not getattr(queue.policy, "BACKFILLS", False):
-            return []
-        return [Annotated(job.jobid, {"sched": {"warning": ENDLESS_WARNING}})]
 
     def cancel(self, jobid: int) -> list[Effect]:
         """The request is withdrawn; nothing is said when it was answered before."""
@@ -309,16 +300,7 @@ class Scheduler:
 
     def why(self, jobid: int, now_s: float) -> Why:
         """Why a job waits, for its owner. Raises Refused for a job that is not known here."""
-        for group in self._groups.values():
-            if jobid in group.set_aside:
-                return explain_set_aside(group, jobid)
-            queue = group.queue_of(jobid)
-            job = None if queue is None else queue.jobs.get(jobid)
-            if queue is not None and job is not None:
-                return explain(group, queue, job, self._ledger, now_s)
-        if jobid in self._ledger:
-            return Why("holds resources")
-        raise Refused(f"job {jobid} neither waits nor holds anything here", errno.ENOENT)
+        return why_of(jobid, self._groups.values(), self._ledger, now_s)
 
     def stats(self) -> dict[str, Any]:
         """Numbers for people."""

@@ -6,10 +6,13 @@ running jobs may still run at most, and where one of them has no limit there is 
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterable
 from math import inf
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.why import Why
+from fluxsched.errors import Refused
 from fluxsched.sched.engine.group import Group
 from fluxsched.sched.engine.policy_queue import PolicyQueue
 from fluxsched.sched.engine.set_aside import RULE, WHEN
@@ -25,6 +28,20 @@ from fluxsched.sched.registry import OWN, says
 
 NAMED_MAX = 3
 """Jobs without a limit that are named; one would do."""
+
+
+def why_of(jobid: int, groups: Iterable[Group], ledger: Ledger, now_s: float) -> Why:
+    """The answer about a job. Raises Refused for one that is not known here."""
+    for group in groups:
+        if jobid in group.set_aside:
+            return explain_set_aside(group, jobid)
+        queue = group.queue_of(jobid)
+        job = None if queue is None else queue.jobs.get(jobid)
+        if queue is not None and job is not None:
+            return explain(group, queue, job, ledger, now_s)
+    if jobid in ledger:
+        return Why("holds resources")
+    raise Refused(f"job {jobid} neither waits nor holds anything here", errno.ENOENT)
 
 
 def explain(group: Group, queue: PolicyQueue, job: Waiting, ledger: Ledger, now_s: float) -> Why:
