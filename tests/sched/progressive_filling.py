@@ -6,6 +6,7 @@ to date account by account, and what rounding may decide either way is accepted 
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -95,34 +96,51 @@ class Filling:
         self.charges: dict[int, Fraction] = {}
         self._signals: dict[Path, Remembered] = {}
         self._flows: dict[Path, Remembered] = {}
+        self._used: defaultdict[Path, Fraction] = defaultdict(Fraction)
+        self._used_by_firm: defaultdict[Path, Fraction] = defaultdict(Fraction)
+        self._active: Counter[Path] = Counter()
 
     # ---- what happens
 
     def waits(self, job: Asked) -> None:
         self.waiting[job.jobid] = job
+        if job.priority:
+            self._activate(job.path, 1)
 
     def leaves(self, jobid: int) -> None:
-        del self.waiting[jobid]
+        job = self.waiting.pop(jobid)
+        if job.priority:
+            self._activate(job.path, -1)
 
     def starts(self, jobid: int, now_s: float) -> None:
         job = self.waiting[jobid]
         if not job.is_firm:
             self.charges[jobid] = self.charge(job)
-        del self.waiting[jobid]
+        self.leaves(jobid)
         self.holding[jobid] = job
-        self._changed(job.path, now_s)
+        self._activate(job.path, 1)
+        self._change(job, 1, now_s)
 
     def frees(self, jobid: int, now_s: float) -> None:
         self.charges.pop(jobid, None)
-        self._changed(self.holding.pop(jobid).path, now_s)
+        job = self.holding.pop(jobid)
+        self._activate(job.path, -1)
+        self._change(job, -1, now_s)
 
     def plans(self, jobid: int) -> None:
         """It gets a reservation, until `planned` is cleared."""
         job = self.waiting[jobid]
         self.planned.append((job.path, job.usage))
 
-    def _changed(self, path: Path, now_s: float) -> None:
+    def _activate(self, path: Path, jobs: int) -> None:
         for at in above(path):
+            self._active[at] += jobs
+
+    def _change(self, job: Asked, sign: int, now_s: float) -> None:
+        for at in above(job.path):
+            self._used[at] += sign * job.usage
+            if job.is_firm:
+                self._used_by_firm[at] += sign * job.usage
             kept = self._signals.setdefault(at, Remembered(self.site.signal, self.site.half_life_s))
             kept.change(self.usage(at), now_s)
             kept = self._flows.setdefault(at, Remembered(FLOW, self.site.half_life_s))
@@ -132,8 +150,7 @@ class Filling:
 
     def usage(self, path: Path, firm_alone: bool = False) -> Fraction:
         """U, or U' of those jobs alone that cannot be preempted."""
-        held = [job for job in self.holding.values() if job.is_firm or not firm_alone]
-        return sum((job.usage for job in held if _within(job.path, path)), Fraction(0))
+        return (self._used_by_firm if firm_alone else self._used)[path]
 
     def signal(self, path: Path, now_s: float) -> float:
         kept = self._signals.get(path)
@@ -148,12 +165,10 @@ class Filling:
 
     def siblings(self, path: Path) -> set[Path]:
         """Those who share with it, itself among them."""
-        depth = len(path)
-        if self.site.shares_of_all:
-            known = set(self.site.weights)
-        else:
-            known = {at for job in (*self.waiting.values(), *self.holding.values()) for at in above(job.path)}
-        return {at for at in known if len(at) == depth and at[:-1] == path[:-1]} | {path}
+        known = set(self.site.weights)
+        if not self.site.shares_of_all:
+            known = {at for at, jobs in self._active.items() if jobs}
+        return {at for at in known if len(at) == len(path) and at[:-1] == path[:-1]} | {path}
 
     def share(self, path: Path) -> Fraction:
         share = Fraction(1)
@@ -192,29 +207,32 @@ class Filling:
 
     # ---- whose job comes next
 
-    def line(self, path: Path, now_s: float, passed: set[int]) -> Asked | None:
-        """The job that a user's account offers: blocked ones block those behind that draw on the same limit."""
+    def free_to_start(self, path: Path, now_s: float) -> list[Asked]:
+        """A user's jobs in order, without those that a limit blocks: these block others that draw on the same limit."""
+        found = []
         capped = spent = False
-        for job in sorted(self.waiting.values(), key=lambda job: job.place):
-            if job.path != path or job.priority in (0, EXPEDITED):
-                continue
+        for job in sorted([job for job in self.waiting.values() if job.path == path], key=lambda job: job.place):
             if job.is_firm:
                 capped = capped or self.over_cap(job, now_s) is not None
                 blocked = capped
             else:
                 spent = spent or self.over_budget(job)
                 blocked = spent and self.charge(job) > 0
-            if not blocked and job.jobid not in passed:
-                return job
-        return None
+            if not blocked and job.priority:
+                found.append(job)
+        return found
 
     def next(self, now_s: float, passed: set[int]) -> list[Asked]:
         """The jobs that may come next: one, or several where rounding decides."""
-        expedited = [job for job in self.waiting.values() if job.priority == EXPEDITED and job.jobid not in passed]
+        offers: dict[Path, Asked] = {}
+        for path in {job.path for job in self.waiting.values()}:
+            for job in self.free_to_start(path, now_s):
+                if job.jobid not in passed:
+                    offers[path] = job
+                    break
+        expedited = [job for job in offers.values() if job.priority == EXPEDITED]
         if expedited:
             return [min(expedited, key=lambda job: job.place)]
-        leaves = {job.path for job in self.waiting.values()}
-        offers = {path: job for path in leaves if (job := self.line(path, now_s, passed)) is not None}
         return self._best((), offers, now_s) if offers else []
 
     def _best(self, at: Path, offers: Mapping[Path, Asked], now_s: float) -> list[Asked]:

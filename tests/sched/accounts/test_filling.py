@@ -86,11 +86,11 @@ class Both:
             job = self.filling.waiting[waiting[step.which % len(waiting)]]
             getattr(self, f"_{step.what}")(job, self.accounts.account(job.path))
         for path in LEAVES:
-            job = self.filling.line(path, self.now_s, set())
-            if job is None:
-                self.order.withdraw(self.accounts.account(path))
+            jobs = self.filling.free_to_start(path, self.now_s)
+            if jobs:
+                self.order.offer(self.accounts.account(path), float(jobs[0].usage))
             else:
-                self.order.offer(self.accounts.account(path), float(job.usage))
+                self.order.withdraw(self.accounts.account(path))
 
     def _wait(self, step: Step) -> None:
         self.jobs += 1

@@ -1,0 +1,129 @@
+"""`fair` in the long run: with endless backlog what accounts get comes to their weights, or to what the signal says."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+
+from fluxsched.core.idset import EMPTY
+from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.accounts.settings import Bank, FairSettings
+from fluxsched.sched.accounts.signal import Signal
+from fluxsched.sched.effects import Granted
+from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.registry import load
+
+CORES = 100
+BACKLOG = 3
+"""Jobs that wait in each account at any time."""
+
+User = tuple[str, int]
+"""A bank, and the number of a user."""
+
+
+class EndlessBacklog:
+    """A machine on which as many jobs start as fit, and all users always have more."""
+
+    def __init__(self, fair: FairSettings, users: list[User], policy: str = "fair:backfill=easy") -> None:
+        self.chance = Random(1)
+        self.now_s = 0.0
+        self.core_s: Counter[User] = Counter()
+        self.starts: Counter[User] = Counter()
+        self._users = users
+        self._scheduler = Scheduler(load(policy)[0], fair=fair, notify=False)
+        execution = {"R_lite": [{"rank": "0", "children": {"core": f"0-{CORES - 1}"}}], "nodelist": ["n0"]}
+        resources = ResourceSet.parse({"version": 1, "execution": {**execution, "starttime": 0, "expiration": 0}})
+        self._scheduler.grown("default", resources, resources.ranks, EMPTY)
+        self._jobs: list[tuple[User, int, float]] = []
+        self._ends: list[tuple[float, int]] = []
+
+    def submit(self, user: User, cores: int, run_s: float) -> None:
+        jobid = len(self._jobs)
+        self._jobs.append((user, cores, run_s))
+        spec: dict[str, Any] = {
+            "version": 1,
+            "resources": [
+                {"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": cores}]},
+            ],
+            "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
+            "attributes": {"system": {"duration": run_s, "bank": user[0]}},
+        }
+        self._scheduler.alloc(jobid, 16, user[1], float(jobid), spec, self.now_s)
+
+    def again(self, user: User) -> None:
+        """One more of small jobs, all different."""
+        self.submit(user, self.chance.choice((1, 1, 2)), self.chance.uniform(300, 1500))
+
+    def run(self, until_s: float) -> None:
+        for user in self._users * BACKLOG:
+            self.again(user)
+        while self.now_s < until_s:
+            self.step()
+
+    def step(self) -> list[User]:
+        """The users whose jobs start at the next end."""
+        started = []
+        for effect in self._scheduler.schedule(self.now_s):
+            if isinstance(effect, Granted):
+                user, cores, run_s = self._jobs[effect.jobid]
+                self.core_s[user] += round(cores * run_s)
+                self.starts[user] += 1
+                heapq.heappush(self._ends, (self.now_s + run_s, effect.jobid))
+                started.append(user)
+        self.now_s = self._ends[0][0]
+        while self._ends and self._ends[0][0] <= self.now_s:
+            self._scheduler.free_all(heapq.heappop(self._ends)[1], self.now_s)
+        for user in started:
+            self.again(user)
+        return started
+
+
+def test_core_seconds_come_to_the_weights() -> None:
+    """Two levels: banks 3:2:1, and users of several weights in them; jobs are at most a fiftieth of the machine."""
+    banks = {"a": Bank(3.0, users={"1": 2.0}), "b": Bank(2.0, users={"4": 0.5}), "c": Bank(1.0)}
+    parts = {("a", 1): 6 / 18, ("a", 2): 3 / 18, ("b", 3): 4 / 18, ("b", 4): 2 / 18, ("c", 5): 3 / 18}
+    site = EndlessBacklog(FairSettings(half_life_s=3600.0, banks=banks), list(parts))
+    site.run(60_000.0)
+    total = sum(site.core_s.values())
+    assert total > 0.99 * CORES * 60_000.0
+    assert {user: used / total for user, used in site.core_s.items()} == pytest.approx(parts, rel=0.05)
+
+
+def test_the_past_is_made_up_for_within_some_half_lives() -> None:
+    """One bank alone for a half-life: then the other gets more than half, until both have had the same of late."""
+    banks = {"a": Bank(), "b": Bank()}
+    site = EndlessBacklog(FairSettings(half_life_s=3600.0, banks=banks), [("a", 1)])
+    site.run(3600.0)
+    alone = site.core_s["a", 1]
+    for _ in range(BACKLOG):
+        site.again(("b", 2))
+    while site.now_s < 7200.0:
+        site.step()
+    early = site.core_s["b", 2] / (site.core_s["a", 1] - alone)
+    before = site.core_s.copy()
+    while site.now_s < 40_000.0:
+        site.step()
+    later = (site.core_s["b", 2] - before["b", 2]) / (site.core_s["a", 1] - before["a", 1])
+    assert early > 1.5
+    assert later == pytest.approx(1.0, rel=0.05)
+
+
+@pytest.mark.parametrize("policy", ["fair:backfill=easy", "fair:backfill=fifo"])
+@pytest.mark.parametrize(("signal", "light"), [(Signal.FLOW, 0), (Signal.DECAYED_USAGE, 1100)])
+def test_jobs_of_the_whole_machine_one_after_the_other(signal: Signal, light: int, policy: str) -> None:
+    """Weights 1:3, 4000 jobs of 600 s: the light account gets none under `flow`."""
+    banks = {"a": Bank(1.0), "b": Bank(3.0)}
+    fair = FairSettings(signal=signal, half_life_s=3600.0, banks=banks)
+    site = EndlessBacklog(fair, [], policy)
+    users = [("a", 1), ("b", 2)]
+    for user in users:
+        site.submit(user, CORES, 600.0)
+    site.again = lambda user: site.submit(user, CORES, 600.0)  # type: ignore[method-assign]
+    for _ in range(4000):
+        assert len(site.step()) == 1
+    assert site.starts["a", 1] == pytest.approx(light, abs=25)
+    assert site.starts.total() == 4000
