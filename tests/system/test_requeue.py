@@ -68,3 +68,30 @@ def test_an_attempt_that_waits_outlives_its_instance(user: Any, daemon: Any, kil
     assert here("wait", first).status == 0
     assert [event["name"] for event in events(here, first)][-1] == "clean"
     assert here.info(str(second["id"]))["result"] == "COMPLETED"
+
+
+def test_a_job_on_its_way_is_canceled_in_the_usual_time_and_for_good(user: Any, daemon: Any, until: Any) -> None:
+    (user.directory / "site.toml").write_text('[exec]\nkill-timeout = "100ms"\npreempt-timeout = "1h"\n')
+    here = daemon(*OPTIONS, "--config", "site.toml")
+    first = here.running(*REQUEUE, "bash", "-c", STUBBORN)
+    until(Path(here.directory, "ran").exists)
+    here("job", "raise", "-t", "preempt", "-m", NOTE, first)
+    here("cancel", first)
+    assert here("wait", first, status=137).err == f"fluxsched: wait: {first}: exception preempt: {NOTE}\n"
+    assert "requeued_as" not in here.info(first)
+    assert here("jobs", "--json").json == {"jobs": []}
+
+
+def test_an_instance_that_is_stopped_keeps_what_it_has_preempted(user: Any, daemon: Any, until: Any) -> None:
+    (user.directory / "site.toml").write_text('[exec]\nkill-timeout = "100ms"\npreempt-timeout = "1h"\n')
+    options = (*OPTIONS, "--config", "site.toml")
+    here = daemon(*options)
+    first = here.running(*REQUEUE, "bash", "-c", STUBBORN)
+    until(Path(here.directory, "ran").exists)
+    here("job", "raise", "-t", "preempt", "-m", NOTE, first)
+    here("stop")
+    here = daemon(*options)
+    assert continued(here, first)["attempt"] == 1
+    until(lambda: len(Path(here.directory, "ran").read_text().split()) == 2)
+    (here.directory / "end").touch()
+    here("wait", first)

@@ -158,6 +158,8 @@ def why(handle: InstanceHandle, jobid: int, as_json: bool) -> None:
         show.print_json(answer)
         return
     show.line(f"{answer['state']}: {answer['reason']}")
+    if answer.get("attempt"):
+        show.line(answer["attempt"])
     if answer.get("rule"):
         show.line(f"rule: {answer['rule']}")
     if answer.get("earliest") or answer.get("when"):

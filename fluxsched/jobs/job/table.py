@@ -57,10 +57,10 @@ class JobTable:
         return found
 
     def last(self, jobid: int) -> Job:
-        """The last attempt of the job, which is mostly the job itself. Raises Refused (ENOENT)."""
+        """The last attempt of the job that is known, which is mostly the job itself. Raises Refused (ENOENT)."""
         job = self.get(jobid)
-        while job.next_id:
-            job = self.get(job.next_id)
+        while (following := self.find(job.next_id) if job.next_id else None) is not None:
+            job = following
         return job
 
     def get_active(self, jobid: int) -> Job:

@@ -9,6 +9,7 @@ from fluxsched.core.why import Why
 from fluxsched.jobs.job.job import HELD_PRIORITY, SENT, WAITING, Job
 from fluxsched.jobs.job.result import error_text, result
 from fluxsched.jobs.job.states import DEPEND, PENDING, RUN, SCHED
+from fluxsched.jobs.job.table import JobTable
 from fluxsched.jobs.lifecycle.links import Links
 
 BEGIN_TIME: Final = "begin-time="
@@ -25,6 +26,16 @@ def _what_became(job: Job) -> str:
     if job.state is RUN:
         return f"it runs {where}"
     return f"it is ending {where}{f': {error_text(job)}' if job.fatal else ''}"
+
+
+def history(jobs: JobTable, job: Job) -> str | None:
+    """Which attempt it is and why there is one, in words; None for a first attempt."""
+    attempt = job.attempt
+    if attempt is None:
+        return None
+    before = jobs.find(attempt.of)
+    reason = f": {before.fatal['note']}" if before is not None and before.fatal and before.fatal["note"] else ""
+    return f"attempt {attempt.number} of {job.sharing.requeue}; {format_f58(attempt.of)} was preempted{reason}"
 
 
 def why(links: Links, job: Job) -> Why:

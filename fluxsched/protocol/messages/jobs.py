@@ -298,7 +298,7 @@ class WhyRequest(Payload, frozen=True):
 
 
 class WhyResponse(Payload, frozen=True):
-    """The answer in a user's words, and what it rests on."""
+    """The answer in a user's words, and what it rests on. `attempt`: which one this is, and why there is one."""
 
     id: JobNumber
     state: str
@@ -308,3 +308,4 @@ class WhyResponse(Payload, frozen=True):
     annotations: dict[str, Any] = msgspec.field(default_factory=dict)
     rule: str | None = None
     when: str | None = None
+    attempt: str | None = None

@@ -14,6 +14,7 @@ from fluxsched.core.sharing import REQUEUE_MAX
 from fluxsched.errors import Refused
 from fluxsched.jobs.effects import Kill, Persist, SchedAlloc
 from fluxsched.jobs.job.states import State
+from fluxsched.jobs.query.why import history
 
 NEXT = 1001
 """The id of the first job that is submitted again."""
@@ -65,6 +66,10 @@ def test_it_is_submitted_again_in_the_transaction_of_its_end(preempted: Callable
     assert world.sent() == [NEXT]
     assert world.result(1).next_id == NEXT
     assert world.why(1).reason.endswith("it was submitted again as job ƒJG")
+    assert history(world.manager.jobs, world.job(1)) is None
+    assert history(world.manager.jobs, world.job(NEXT)) == f"attempt 1 of 1; ƒ2 was preempted: {NOTE}"
+    world.manager.jobs.inactive.pop(1)
+    assert history(world.manager.jobs, world.job(NEXT)) == "attempt 1 of 1; ƒ2 was preempted"
 
 
 def test_it_is_submitted_no_more_often_than_it_asked_for(preempted: Callable[..., Any]) -> None:

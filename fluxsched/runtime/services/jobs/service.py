@@ -15,7 +15,7 @@ from fluxsched.jobs.job.attempts import CANCEL
 from fluxsched.jobs.job.job import SENT
 from fluxsched.jobs.query import listing
 from fluxsched.jobs.query.job_query import JobQuery, find, parse_query
-from fluxsched.jobs.query.why import why
+from fluxsched.jobs.query.why import history, why
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.messages import alloc, queues
@@ -209,6 +209,7 @@ class JobService:
             annotations=job.annotations or {},
             rule=known.rule or None,
             when=known.when or None,
+            attempt=history(self._manager.jobs, job),
         )
         peer = self._scheduling.scheduler_of(job.queue.group)
         if job.request != SENT or peer is None:

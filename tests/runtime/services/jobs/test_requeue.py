@@ -6,8 +6,11 @@ import copy
 import errno
 from typing import Any
 
+import pytest
+
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.sharing import REQUEUE_MAX
+from fluxsched.runtime.loop.store import Store
 
 SPEC: dict[str, Any] = {
     "version": 1,
@@ -107,10 +110,37 @@ async def test_what_is_done_to_an_earlier_attempt_is_done_to_the_last(world: Any
     assert (found["last"], found["exception_type"]) == (second, "cancel")
     (job,) = (await peer.ok("job-manager.list", {"ids": [first]}))["jobs"]
     assert (job["result"], job["requeued_as"], job["exception"]["note"]) == ("FAILED", second, NOTE)
+    why = await peer.ok("job-manager.why", {"id": second})
+    assert why["attempt"] == f"attempt 1 of 1; {format_f58(first)} was preempted: {NOTE}"
     why = await peer.ok("job-manager.why", {"id": first})
     assert why["reason"] == (
         f"it has ended: exception preempt: {NOTE}; it was submitted again as job {format_f58(second)}"
     )
+
+
+async def test_the_end_of_an_attempt_and_the_next_one_are_one_transaction(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what moves with it: all that a crash could tear apart."""
+    transactions: list[dict[int, str]] = []
+    transact = Store._transact
+
+    def recorded(store: Store, connection: Any, groups: Any) -> None:
+        rows = [row for table, some in groups if table == "job_log" for row in some]
+        transactions.append({jobid: events.decode() for jobid, _, events, _, _ in rows})
+        transact(store, connection, groups)
+
+    monkeypatch.setattr(Store, "_transact", recorded)
+    peer = world.second(await world.instance())
+    first = await submitted(peer)
+    dependency = {"scheme": "afterok", "value": format_f58(first)}
+    dependent = await submitted(peer, requeue=0, dependencies=[dependency])
+    await preempt(peer, first)
+    second = await after(peer, first)
+    (ending,) = [rows for rows in transactions if '"clean"' in rows.get(first, "")]
+    assert '"submit"' in ending[second]
+    assert ending[dependent].count('"dependency-') == 2
+    await peer.ok("job-manager.cancel", {"id": first})
 
 
 async def test_how_often_is_refused_above_the_limit_and_where_it_is_no_number(world: Any) -> None:
