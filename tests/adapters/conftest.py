@@ -12,8 +12,9 @@ import pytest
 from fluxsched.adapters.flux.bridge import Bridge
 from fluxsched.adapters.flux.handle import BrokerReply, BrokerRequest
 from fluxsched.adapters.flux.options import parse_options
+from fluxsched.adapters.flux.trace import plain
 
-INPUTS = ("request", "reply", "turn")
+INPUTS = ("request", "reply", "turn", "leave")
 
 
 def _loose(value: Any) -> Any:
@@ -49,6 +50,8 @@ class Replay:
             self.at += 1
             if kind == "turn":
                 bridge.turn()
+            elif kind == "leave":
+                bridge.leave()
             elif kind == "request":
                 number, topic, payload = rest
                 bridge.receive(BrokerRequest(topic, _bytes(payload), number))
@@ -117,6 +120,7 @@ class Hand:
         self.said: list[tuple[Any, ...]] = []
         self.calls: dict[str, Callable[[BrokerReply], None]] = {}
         self.commits: list[tuple[dict[str, Any], Callable[[BrokerReply], None]]] = []
+        self.raw_commits: list[tuple[dict[str, bytes], Callable[[BrokerReply], None]]] = []
         self.delays: list[float] = []
         self.stopped = False
         self.bits: set[int] = set()
@@ -169,7 +173,8 @@ class Hand:
         self.said.append(("rpc", topic, _value(payload)))
 
     def commit(self, values: Mapping[str, bytes], done: Any) -> None:
-        self.commits.append(({key: _value(value) for key, value in values.items()}, done))
+        self.raw_commits.append((dict(values), done))
+        self.commits.append(({key: plain(value) for key, value in values.items()}, done))
 
     def lookup(self, key: str, done: Any) -> None:
         self.calls[key] = done
@@ -201,6 +206,8 @@ class Hand:
 
 
 def _bytes(payload: Any) -> bytes | None:
+    if isinstance(payload, str):  # what is no JSON is recorded as text
+        return payload.encode()
     return None if payload is None else json.dumps(payload).encode()
 
 

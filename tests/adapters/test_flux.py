@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import json
 import shutil
 import subprocess
 
@@ -36,10 +38,10 @@ def flux(installed, monkeypatch, tmp_path):
     monkeypatch.setenv("FLUX_MODPROBE_PATH_APPEND", str(installed.path.parents[1]))
     module = f"{module_path()} python-path={':'.join(installed.python_path)}"
 
-    def run(script: str, nodes: int = 4, cores: int = 2) -> str:
+    def run(script: str, nodes: int = 4, cores: int = 2, options: tuple[str, ...] = ()) -> str:
         fake = [word.format(nodes=nodes, cores=cores) for word in FAKE]
         script = script.replace("RELOAD", "flux module reload MODULE").replace("MODULE", module)
-        command = ["flux", "start", "-s1", *fake, "bash", "-euc", script]
+        command = ["flux", "start", "-s1", *fake, *options, "bash", "-euc", script]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -147,3 +149,60 @@ def test_a_bad_policy_ends_neither_flux_nor_the_module(flux, tmp_path):
         "RELOAD; flux queue drain; flux jobs -ano {result}"
     )
     assert said.split() == ["1", "1", "COMPLETED"]
+
+
+FAIR_FILE = '[fair]\nhalf-life = "10m"\n[fair.banks]\nphysics = 3\nchemistry = 1\n'
+
+UNTIL = 'until_so() { for i in $(seq 100); do eval "$1" && return; sleep 0.1; done; return 1; }; '
+"""A function of the script: waits until a command succeeds."""
+
+SUBMIT_IN = "flux submit --setattr=exec.test.run_duration={}s --setattr=bank={}"
+
+
+@pytest.fixture
+def fair(flux, tmp_path):
+    """fair(script): the same, where accounts are kept as FAIR_FILE says."""
+    (tmp_path / "fluxsched.toml").write_text(FAIR_FILE)
+    return lambda script, **size: flux(UNTIL + script, **size, options=(f"--config-path={tmp_path}",))
+
+
+def test_history_survives_a_reload_and_usage_is_that_of_the_running_jobs(fair, tmp_path):
+    fair(
+        "RELOAD policy=fair;"
+        f"id=$({SUBMIT_IN.format(300, 'physics')} -N1 --exclusive true);"
+        "flux job wait-event -t 20 $id start >/dev/null;"
+        f"flux job wait-event -t 20 $({SUBMIT_IN.format(0.1, 'chemistry')} -n1 true) clean >/dev/null; sleep 0.5;"
+        "RELOAD policy=fair; flux kvs get fluxsched.accounts >first;"
+        "RELOAD policy=fair; flux kvs get fluxsched.accounts >second;"
+        "flux cancel $id; flux job wait-event $id clean >/dev/null; RELOAD policy=fair;"
+        "flux kvs get fluxsched.accounts >third"
+    )
+    first, second, third = (json.loads((tmp_path / name).read_text()) for name in ("first", "second", "third"))
+    assert (first["version"], first["signal"], first["half-life"]) == (1, "decayed-usage", 600.0)
+    ours = getpass.getuser()
+    before, after, later = ({tuple(path): both for path, *both in one["accounts"]} for one in (first, second, third))
+    assert {("physics", ours), ("chemistry", ours)} < before.keys() == after.keys()
+    assert 0 < before["physics", ours][0] < after["physics", ours][0] < 2 * 0.2, "it goes on rising to the 2 cores held"
+    assert after["chemistry", ours][0] < before["chemistry", ours][0], "it goes on falling"
+    assert before["physics", ours][1] == after["physics", ours][1] == 2.0, "what is held, and may not be preempted"
+    assert 1.0 < later["physics", ours][1] < 2.0, "the job has ended"
+
+
+@pytest.mark.parametrize("damage", ["{", '{"version": 9}', '{"version": 1, "saved": 99999999999.0}'])
+def test_history_that_is_of_no_use_is_set_aside_and_the_module_serves(fair, damage):
+    said = fair(
+        f"flux kvs put --raw 'fluxsched.accounts={damage}'; RELOAD policy=fair;"
+        "until_so 'flux kvs get fluxsched.accounts-set-aside >aside 2>/dev/null'; cat aside;"
+        "until_so 'flux dmesg | grep -o \"the saved history of accounts is .*\"';"
+        f"{SUBMIT_IN.format(0.01, 'physics')} -n1 --quiet true; flux queue drain; flux jobs -ano {{result}}"
+    )
+    aside, text, result = said.splitlines()
+    assert aside == damage
+    assert text.endswith("; it is set aside, and history begins anew")
+    assert result == "COMPLETED"
+
+
+def test_a_bad_table_is_named_in_the_log(fair, tmp_path):
+    (tmp_path / "fluxsched.toml").write_text('[fair]\nsignal = "loud"\n')
+    said = fair("! flux module load --name=again MODULE policy=fair; flux dmesg | grep again.err")
+    assert "signal" in said

@@ -25,8 +25,10 @@ from fluxsched.adapters.flux.handle import (
     BrokerReply,
     BrokerRequest,
 )
+from fluxsched.adapters.flux.history import KvsHistory
 from fluxsched.adapters.flux.options import Options
 from fluxsched.adapters.flux.running_jobs import RunningJobLookup
+from fluxsched.adapters.flux.site import NO_CONFIG, SiteConfig
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
@@ -39,7 +41,9 @@ from fluxsched.runtime.messaging.payload_memo import SPEC_BYTES_MAX, SPECS_KEPT,
 from fluxsched.runtime.scheduler_process.effects import (
     ACQUIRE,
     HELLO,
+    RAISE,
     READY,
+    SAVE,
     Call,
     Effects,
     End,
@@ -50,6 +54,7 @@ from fluxsched.runtime.scheduler_process.effects import (
 from fluxsched.runtime.scheduler_process.messages import ANSWERS, REQUESTS
 from fluxsched.runtime.scheduler_process.session import SchedulerSession
 from fluxsched.runtime.system.clock import Clock, local_text
+from fluxsched.runtime.system.private_files import user_name
 from fluxsched.sched import effects as effect
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
 from fluxsched.sched.engine.set_aside import WAIT
@@ -70,9 +75,18 @@ ANSWERED = ("sched.expiration", "sched.resource-status", "feasibility.check")
 class Bridge:
     """Joins one scheduler to one Flux instance."""
 
-    def __init__(self, handle: BrokerHandle, options: Options, clock: Clock) -> None:
+    def __init__(self, handle: BrokerHandle, options: Options, clock: Clock, site: SiteConfig = NO_CONFIG) -> None:
         self._compat = CompatPolicy(handle, options.policy, options.forecast, lambda: self.scheduler.planned())
-        self.scheduler = Scheduler(self._compat, unsatisfiable=options.unsatisfiable, time_text=local_text)
+        self.scheduler = Scheduler(
+            self._compat,
+            unsatisfiable=options.unsatisfiable,
+            time_text=local_text,
+            fair=site.fair,
+            user_name=user_name,
+            preempt_timeout_s=site.preempt_timeout_s,
+        )
+        self._keeps_accounts = self.scheduler.account_tree is not None
+        self._history = KvsHistory(handle)
         self.session = SchedulerSession(
             self.scheduler,
             {DEFAULT_GROUP: AcquireClient(None, decode=codec.from_json)},
@@ -87,7 +101,7 @@ class Bridge:
         self._options = options
         self._clock = clock
         self._commits = Commits(handle, self._stored, self._not_stored)
-        self._running = RunningJobLookup(handle, self.session)
+        self._running = RunningJobLookup(handle, self.session, self._now_s, jobspecs=self._keeps_accounts)
         self._annotations: dict[int, dict[str, Any]] = {}
         self._armed = False
         self._rest_until_s = 0.0
@@ -108,7 +122,7 @@ class Bridge:
                 return
             read = codec.from_json(request.payload, REQUESTS[topic])
             if not self._compat_answers(request, read):
-                self._perform(self.session.receive(topic, read, request, 0.0))
+                self._perform(self.session.receive(topic, read, request, self._now_s()))
         except FluxschedError as fault:
             self._fail(request, fault)
         self._work()
@@ -138,7 +152,11 @@ class Bridge:
             self._changed()
 
     def _call(self, call: Call) -> None:
-        payload = None if call.message is None else codec.to_json(call.message)
+        if call.topic == SAVE:
+            self._history.save(call.message, lambda reply: self._answered(call, reply))
+            return
+        message = texts.preempted(call.message) if call.topic == RAISE else call.message
+        payload = None if message is None else codec.to_json(message)
         self._handle.rpc(call.topic, payload, lambda reply: self._answered(call, reply), streaming=call.streaming)
 
     def _answered(self, call: Call, reply: BrokerReply) -> None:
@@ -150,15 +168,29 @@ class Bridge:
         if call.topic == HELLO:
             self._running.answered(call, answer, error, self._perform)
             return
-        self._perform(self.session.answered(call, answer, error, self._change_s() if call.topic == ACQUIRE else 0.0))
+        if call.topic == READY and error is None and self._keeps_accounts:
+            self._history.add(answer, lambda ready: self._is_ready(call, ready))
+            return
         if call.topic == READY and error is None:
-            self._log_ready()
-            self._changed()
+            self._is_ready(call, answer)
+            return
+        now_s = self._change_s() if call.topic == ACQUIRE else self._now_s()
+        self._perform(self.session.answered(call, answer, error, now_s))
+        self._work()
+
+    def _is_ready(self, call: Call, answer: msg.ReadyResponse) -> None:
+        self._perform(self.session.answered(call, answer, None, self._now_s()))
+        self._log_ready()
+        self._changed()
         self._work()
 
     def _change_s(self) -> float:
-        """When resources change; it matters only where jobs wait for resources to return."""
-        return self._clock.wall_s() if self._options.unsatisfiable == WAIT else 0.0
+        """When resources change; it matters only where jobs wait for resources to return, and in accounts."""
+        return self._clock.wall_s() if self._options.unsatisfiable == WAIT else self._now_s()
+
+    def _now_s(self) -> float:
+        """When something happens; it matters only in accounts."""
+        return self._clock.wall_s() if self._keeps_accounts else 0.0
 
     def _log_ready(self) -> None:
         level = next(name for name, level in LEVELS.items() if level == self._options.log_level)
@@ -173,6 +205,10 @@ class Bridge:
             "policy_errors": self.policy_errors,
             "commits": self._commits.stats(),
         }
+
+    def leave(self) -> None:
+        """The module is unloaded: save what is to be saved."""
+        self._perform(self.session.leave(self._now_s()))
 
     # ---- the pass
 
@@ -189,6 +225,7 @@ class Bridge:
             return
         begun_s, now_s = self._clock.monotonic_s(), self._clock.wall_s()
         cut = self._pass(now_s, begun_s + SLICE_S)
+        self._perform(self.session.due(now_s))
         self._annotate()
         self._commits.flush()
         self.passes += 1
@@ -252,6 +289,8 @@ class Bridge:
                     self._handle.respond(request, None if answer is None else codec.to_json(answer))
                 case Fail(request, error):
                     self._fail(request, error)
+                case effect.Raise():
+                    self._perform(self.session.outgoing((one,)))
                 case Log(text, is_error):
                     self._log(LOG_ERR if is_error else LOG_INFO, text)
                 case End(reason):

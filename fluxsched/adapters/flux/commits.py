@@ -28,9 +28,9 @@ class PendingGrant(NamedTuple):
     answer: bytes
 
 
-def key_of(jobid: int) -> str:
-    """Where a job's R is in the KVS (RFC 16, job schema)."""
-    return f"job.{format_dothex(jobid)}.R"
+def key_of(jobid: int, key: str = "R") -> str:
+    """Where a part of a job is in the KVS (RFC 16, job schema)."""
+    return f"job.{format_dothex(jobid)}.{key}"
 
 
 class Commits:

@@ -40,6 +40,8 @@ class CompatPolicy:
         self, handle: BrokerHandle, policy: Policy, forecast: bool, planned: Callable[[], Iterator[Reservation]]
     ) -> None:
         self.BACKFILLS = bool(getattr(policy, "BACKFILLS", False))
+        self.ACCOUNTS = bool(getattr(policy, "ACCOUNTS", False))
+        self.fair_overrides: Mapping[str, object] = getattr(policy, "fair_overrides", {})
         self._handle = handle
         self._policy = policy
         self._forecast = forecast

@@ -94,8 +94,9 @@ def _policy(spec: str, given: Mapping[str, str]) -> Policy:
     name, options = parse_spec(spec)
     if twice := sorted(options.keys() & given.keys()):
         raise InvalidValue(f"option {twice[0]!r} is given twice, in policy={spec} and on its own")
-    known = getattr(find(name), "OPTIONS", {})
-    if unknown := [key for key in given if key not in known]:
+    found = find(name)
+    known = getattr(found, "OPTIONS", {})
+    if not hasattr(found, "INNER") and (unknown := [key for key in given if key not in known]):
         raise InvalidValue(
             f"unknown option {unknown[0]!r}: the module has {', '.join(OWN)}, "
             f"and policy {name!r} has {', '.join(sorted(known)) or 'none'}"

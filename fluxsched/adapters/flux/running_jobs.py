@@ -1,17 +1,21 @@
 """Running jobs are taken over with their R, which is in the KVS and not in hello's answers (RFC 27).
 
-Law: the KVS is asked for many R at once, in windows, and jobs are taken over in the order in which hello named them.
+Law: the KVS is asked for many jobs at once, in windows, and jobs are taken over in the order in which hello named them.
+Where accounts are kept it is asked for their jobspecs, too, with the updates in their eventlogs, in which a plugin
+may have set the bank; a job whose jobspec cannot be read runs on, and counts as if it had none.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from fluxsched.adapters.flux import texts
 from fluxsched.adapters.flux.commits import key_of
-from fluxsched.adapters.flux.handle import LOG_DEBUG, BrokerHandle, BrokerReply
+from fluxsched.adapters.flux.handle import LOG_DEBUG, LOG_ERR, BrokerHandle, BrokerReply
 from fluxsched.core.jobid import format_f58
+from fluxsched.core.jsontext import with_path
 from fluxsched.errors import FluxschedError, RPCError
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages.alloc import HelloResponse
@@ -21,18 +25,26 @@ from fluxsched.runtime.scheduler_process.session import SchedulerSession
 LOOKUPS_MAX = 256
 """Lookups in flight: the KVS answers them in one round trip, and no queue of the broker grows without bound."""
 
+R, JOBSPEC, EVENTLOG = "R", "jobspec", "eventlog"
+"""What is looked up of a job (RFC 16, job schema)."""
+
 Perform = Callable[[Effects], None]
+JobLookups = dict[str, BrokerReply]
 
 
 class RunningJobLookup:
     """Stands between hello's answers and the session, and adds each job's R."""
 
-    def __init__(self, handle: BrokerHandle, session: SchedulerSession) -> None:
+    def __init__(
+        self, handle: BrokerHandle, session: SchedulerSession, now_s: Callable[[], float], *, jobspecs: bool
+    ) -> None:
         self._handle = handle
         self._session = session
+        self._now_s = now_s
+        self._keys = (R, JOBSPEC, EVENTLOG) if jobspecs else (R,)
         self._last: RPCError | None = None
         self._named: deque[HelloResponse] = deque()
-        self._asked: deque[tuple[HelloResponse, list[BrokerReply]]] = deque()
+        self._asked: deque[tuple[HelloResponse, JobLookups]] = deque()
 
     def answered(self, call: Call, job: HelloResponse | None, error: RPCError | None, perform: Perform) -> None:
         """Take one answer of hello; ENODATA, or any other error, is its last."""
@@ -42,30 +54,60 @@ class RunningJobLookup:
         self._continue(call, perform)
 
     def _continue(self, call: Call, perform: Perform) -> None:
-        while self._asked and self._asked[0][1]:
-            job, (reply,) = self._asked.popleft()
-            self._take_over(call, job, reply, perform)
-        while self._named and len(self._asked) < LOOKUPS_MAX:
-            job, found = self._named.popleft(), list[BrokerReply]()
+        while self._asked and len(self._asked[0][1]) == len(self._keys):
+            self._take_over(call, *self._asked.popleft(), perform)
+        while self._named and (len(self._asked) + 1) * len(self._keys) <= LOOKUPS_MAX:
+            job, found = self._named.popleft(), JobLookups()
             self._asked.append((job, found))
+            for key in self._keys:
 
-            def answered(reply: BrokerReply, found: list[BrokerReply] = found) -> None:
-                found.append(reply)
-                self._continue(call, perform)
+                def answered(reply: BrokerReply, found: JobLookups = found, key: str = key) -> None:
+                    found[key] = reply
+                    self._continue(call, perform)
 
-            self._handle.lookup(key_of(job.id), answered)
+                self._handle.lookup(key_of(job.id, key), answered)
         if self._last is not None and not self._asked:
             error, self._last = self._last, None
-            perform(self._session.answered(call, None, error, 0.0))
+            perform(self._session.answered(call, None, error, self._now_s()))
 
-    def _take_over(self, call: Call, job: HelloResponse, reply: BrokerReply, perform: Perform) -> None:
+    def _take_over(self, call: Call, job: HelloResponse, found: JobLookups, perform: Perform) -> None:
+        reply = found[R]
         self._handle.log(LOG_DEBUG, texts.hello(format_f58(job.id, ascii=self._handle.ascii), job))
         try:
             if reply.errnum:
                 raise RPCError(f"its R cannot be read: {reply.text}", reply.errnum)
-            R = codec.from_json(reply.payload, dict)  # noqa: N806
+            resources = codec.from_json(reply.payload, dict)
         except FluxschedError as fault:
             perform(self._session.refuse_job(job.id, fault))
             return
-        full = HelloResponse(job.id, job.priority, job.userid, job.t_submit, job.free, R)
-        perform(self._session.answered(call, full, None, 0.0))
+        full = HelloResponse(
+            job.id, job.priority, job.userid, job.t_submit, job.free, resources, self._jobspec(job.id, found)
+        )
+        perform(self._session.answered(call, full, None, self._now_s()))
+
+    def _jobspec(self, jobid: int, found: JobLookups) -> Any:
+        """As bytes, which the session reads like those of an alloc request; None if there is none."""
+        if JOBSPEC not in found:
+            return None
+        for reply in (found[JOBSPEC], found[EVENTLOG]):
+            if reply.errnum:
+                name = format_f58(jobid, ascii=self._handle.ascii)
+                self._handle.log(LOG_ERR, f"hello: {name} counts as if it had no jobspec: {reply.text}")
+                return None
+        return updated(found[JOBSPEC].payload or b"", found[EVENTLOG].payload or b"")
+
+
+def updated(jobspec: bytes, eventlog: bytes) -> bytes:
+    """A jobspec with the updates that were logged since it was submitted (RFC 21); what cannot be read says nothing."""
+    if b'"jobspec-update"' not in eventlog:
+        return jobspec
+    try:
+        tree = codec.from_json(jobspec, dict)
+        for line in eventlog.splitlines():
+            event = codec.from_json(line, dict[str, Any])
+            if event.get("name") == "jobspec-update":
+                for path, value in event.get("context", {}).items():
+                    tree = with_path(tree, path, value)
+    except (FluxschedError, AttributeError):
+        return jobspec
+    return codec.to_json(tree)

@@ -6,11 +6,15 @@ Law: our own reason is always in the text, after the words that people grep for 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue
 from fluxsched.protocol.messages.alloc import HelloResponse
+from fluxsched.protocol.messages.jobs import RaiseRequest
+from fluxsched.sched.effects import PREEMPT
+
+NOT_AGAIN: Final = "; Flux does not submit it again"
 
 
 def unsatisfiable(why: str) -> str:
@@ -32,6 +36,13 @@ def read(jobspec: Mapping[str, Any]) -> Jobspec:
         return Jobspec.parse(jobspec)
     except InvalidValue as fault:
         raise InvalidValue(unreadable(jobspec, fault)) from fault
+
+
+def preempted(wanted: RaiseRequest) -> RaiseRequest:
+    """An exception of ours as Flux is asked for it: what a jobspec says of being submitted again is not done here."""
+    if wanted.type != PREEMPT:
+        return wanted
+    return RaiseRequest(wanted.id, wanted.type, wanted.severity, f"{wanted.note}{NOT_AGAIN}")
 
 
 def ready(depth: int | None, level: str, policy: str, resources: str) -> str:

@@ -6,7 +6,8 @@ debug bit that it asked for, every output, in order. A line is an array that beg
     ["rpc", 1, "resource.acquire", null, true]      we ask, as call 1        ["reply", 1, {...}, 0, ""]    its answer
     ["request", 3, "sched.alloc", {...}]            Flux asks, as request 3  ["respond", 3, {...}]         our answer
     ["commit", 4, {"job....R": {...}}]  ["lookup", 5, KEY]  ["fail", 3, ERRNUM, TEXT]  ["after"]  ["turn"]
-    ["wall", SECONDS]  ["debug", BIT, BOOLEAN]  ["log", LEVEL, TEXT]  ["stop"]
+    ["wall", SECONDS]  ["debug", BIT, BOOLEAN]  ["log", LEVEL, TEXT]  ["stop"]  ["leave"]
+    ["config", {...}]                               what Flux's configuration says, first, where accounts are kept
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ class Listener(Protocol):
 
     def turn(self) -> None:
         """The time asked for with `after` has come."""
+        ...
+
+    def leave(self) -> None:
+        """The module is unloaded."""
         ...
 
 
@@ -84,6 +89,17 @@ class Recorder:
         self._write("turn")
         self.bridge.turn()
         self.stream.flush()
+
+    def leave(self) -> None:
+        """The module is unloaded; this ends the recording."""
+        assert self.bridge is not None
+        self._write("leave")
+        self.bridge.leave()
+        self.stream.flush()
+
+    def configured(self, config: Mapping[str, Any]) -> None:
+        """What the configuration says."""
+        self._write("config", config)
 
     def wall_s(self) -> float:
         """The wall time that the bridge asked for."""
@@ -158,8 +174,11 @@ class Recorder:
 
 
 def plain(payload: bytes | None) -> Any:
-    """A payload as the JSON value that it is; None for none."""
-    return None if payload is None else msgspec.json.decode(payload)
+    """A payload as the JSON value that it is, or as text (an eventlog is none, but one a line); None for none."""
+    try:
+        return None if payload is None else msgspec.json.decode(payload)
+    except msgspec.DecodeError:
+        return (payload or b"").decode(errors="replace")
 
 
 def _token(request: BrokerRequest) -> tuple[int, BrokerRequest]:

@@ -62,6 +62,7 @@ class FluxHandle:
         self._level = level
         self._watchers: list[Any] = []
         self._timer = self._flux.timer_watcher_create(0.0, self._turn)
+        self._is_leaving = False
 
     def serve(self, topics: tuple[str, ...]) -> None:
         """Hand the requests of these topics to the bridge."""
@@ -98,6 +99,12 @@ class FluxHandle:
         else:
             future.cb_handle = None  # it points at the future itself: without it the future and its tag are freed now
 
+    @guarded
+    def leave(self) -> None:
+        """The reactor has stopped: what the bridge still wants stored is waited for."""
+        self._is_leaving = True
+        self.bridge.leave()
+
     # ---- what the bridge calls
 
     def rpc(self, topic: str, payload: bytes | None, done: Any, *, streaming: bool = False) -> None:
@@ -108,7 +115,11 @@ class FluxHandle:
         transaction = KVSTxn(self._flux)
         for key, value in values.items():
             transaction.put(key, value, raw=True)
-        commit_async(self._flux, _kvstxn=transaction).then(self._reply_to, _nothing, done, False)
+        future = commit_async(self._flux, _kvstxn=transaction)
+        if self._is_leaving:
+            self._reply(future, _nothing, done, False)
+        else:
+            future.then(self._reply_to, _nothing, done, False)
 
     def lookup(self, key: str, done: Any) -> None:
         Future(KVS.flux_kvs_lookup(self._flux, None, 0, key)).then(self._reply_to, _value, done, False)
@@ -170,7 +181,7 @@ def mod_main(h: Any, *args: str) -> None:
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
     module.run()
-    del handle  # until here
+    handle.leave()
 
 
 def _begin(module: BrokerModule, args: tuple[str, ...]) -> FluxHandle:
@@ -180,6 +191,7 @@ def _begin(module: BrokerModule, args: tuple[str, ...]) -> FluxHandle:
     try:
         from fluxsched.adapters.flux.bridge import TOPICS, Bridge
         from fluxsched.adapters.flux.options import parse_options
+        from fluxsched.adapters.flux.site import NO_CONFIG, asks, read_site
         from fluxsched.adapters.flux.trace import Recorder
         from fluxsched.runtime.system.clock import SystemClock
     except ImportError as fault:
@@ -188,13 +200,17 @@ def _begin(module: BrokerModule, args: tuple[str, ...]) -> FluxHandle:
         ) from fault
 
     options = parse_options([word for word in args if not word.startswith(PYTHON_PATH)], module.name)
+    config = module.handle.rpc("config.get").get() if asks(options.policy) else None
+    site = NO_CONFIG if config is None else read_site(config)
     handle = FluxHandle(module, options.log_level)
     if options.trace is None:
-        handle.bridge = Bridge(handle, options, SystemClock())
+        handle.bridge = Bridge(handle, options, SystemClock(), site)
     else:
         stream = open(options.trace, "w", buffering=1, encoding="utf-8")  # noqa: SIM115 (open until the module ends)
         recorder = handle.bridge = Recorder(handle, SystemClock(), stream)
-        recorder.bridge = Bridge(recorder, options, recorder)
+        if config is not None:
+            recorder.configured(config)
+        recorder.bridge = Bridge(recorder, options, recorder, site)
     for service in ("sched", "feasibility"):
         module.handle.service_register(service).get()
     handle.serve((*TOPICS, f"{module.name}.stats-get"))

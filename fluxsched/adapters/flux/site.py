@@ -1,0 +1,48 @@
+"""What a Flux instance's configuration says to our scheduler: `[fair]`, and how long a preempted job has.
+
+Law: it is read once, when the module is loaded, and what is wrong is said then; only what a policy asks for is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fluxsched.core.duration import parse_duration
+from fluxsched.errors import InvalidValue
+from fluxsched.runtime.config.fair import fair_settings
+from fluxsched.sched.accounts.settings import FairSettings
+from fluxsched.sched.policy import Policy
+from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
+
+
+@dataclass(frozen=True, slots=True)
+class SiteConfig:
+    """`fair` is None unless the policy asks for accounts. A job has `preempt_timeout_s` from SIGTERM to SIGKILL."""
+
+    fair: FairSettings | None = None
+    preempt_timeout_s: float = PREEMPT_TIMEOUT_S
+
+
+NO_CONFIG: Final = SiteConfig()
+
+
+def asks(policy: Policy) -> bool:
+    """Whether the policy needs to know the site."""
+    return bool(getattr(policy, "ACCOUNTS", False))
+
+
+def read_site(config: Mapping[str, Any]) -> SiteConfig:
+    """The answer to `config.get`. Raises InvalidValue with all that is wrong with `[fair]`."""
+    return SiteConfig(fair_settings(config), _kill_timeout_s(config))
+
+
+def _kill_timeout_s(config: Mapping[str, Any]) -> float:
+    """Flux's `exec.kill-timeout`; what is wrong with it is for Flux to say."""
+    table = config.get("exec")
+    given = table.get("kill-timeout") if isinstance(table, Mapping) else None
+    try:
+        return parse_duration(given) if isinstance(given, str) else PREEMPT_TIMEOUT_S
+    except InvalidValue:
+        return PREEMPT_TIMEOUT_S
