@@ -37,6 +37,7 @@ SECTIONS = {
         "wait": Lazy("fluxsched.cli.jobs.control:wait", "Wait for jobs to end and exit with their status."),
         "job": Lazy("fluxsched.cli.jobs.job:job", "Inspect one job: info, eventlog, why, attach and more."),
         "queue": Lazy("fluxsched.cli.jobs.queue:queue", "Show, enable, disable, start and stop queues."),
+        "fair": Lazy("fluxsched.cli.jobs.fair:fair", "Show accounts: shares, usage, limits and jobs."),
     },
     "Elsewhere": {
         "flux": Lazy("fluxsched.cli.instance.flux:flux", "Use fluxsched as a Flux instance's scheduler."),

@@ -12,6 +12,7 @@ from typing import Any, get_args
 import msgspec
 
 from fluxsched.protocol.messages import (
+    accounts,
     acquire,
     agents,
     alloc,
@@ -27,7 +28,7 @@ from fluxsched.protocol.messages.common import Payload
 from fluxsched.protocol.topics import COMMON, TOPICS, Topic
 
 MODULES: tuple[ModuleType, ...] = (
-    acquire, agents, alloc, common, flux_instance, flux_jobs, jobs, modules, queues, resource
+    accounts, acquire, agents, alloc, common, flux_instance, flux_jobs, jobs, modules, queues, resource
 )  # fmt: skip
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

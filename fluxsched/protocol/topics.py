@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from fluxsched.protocol.messages import acquire, agents, alloc, jobs, modules, queues, resource
+from fluxsched.protocol.messages import accounts, acquire, agents, alloc, jobs, modules, queues, resource
 from fluxsched.protocol.messages.common import (
     AttrRequest,
     AttrResponse,
@@ -118,6 +118,7 @@ _SCHED = _service(
     prioritize=(alloc.PrioritizeRequest, None, "new priorities of waiting jobs"),
     expiration=(alloc.ExpirationRequest, Empty, "change a running job's expiration"),
     why=(alloc.SchedWhyRequest, alloc.SchedWhyResponse, "why a job waits"),
+    accounts=(accounts.AccountsRequest, accounts.AccountsResponse, "accounts: usage, shares, limits"),
 ) | _service("feasibility", check=(alloc.FeasibilityRequest, Empty, "check whether a jobspec could ever run"))
 
 _ADMIN = (

@@ -68,7 +68,7 @@ SLICE_S = 0.02
 REST = 1.0
 """After a turn we rest for so many times its length, so that a burst shares passes and messages get their half."""
 
-ANSWERED = ("sched.expiration", "sched.resource-status", "feasibility.check")
+ANSWERED = ("sched.accounts", "sched.expiration", "sched.resource-status", "feasibility.check")
 """Requests whose sender waits for an answer, be it an error."""
 
 

@@ -94,13 +94,14 @@ def duration_text(duration_s: float) -> str:
         return "infinity"
     for unit_s, unit in _UNITS:
         if duration_s >= unit_s:
-            return _rounded(duration_s / unit_s) + unit
+            return rounded(duration_s / unit_s) + unit
     if 0 < duration_s < MILLISECONDS_BELOW_S:
-        return f"{_rounded(duration_s * 1000)}ms"
-    return f"{_rounded(duration_s)}s"
+        return f"{rounded(duration_s * 1000)}ms"
+    return f"{rounded(duration_s)}s"
 
 
-def _rounded(number: float) -> str:
+def rounded(number: float) -> str:
+    """About three digits, at most two behind the point: `0.03`, `12.5`, `1240`."""
     text = f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

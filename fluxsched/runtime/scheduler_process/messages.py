@@ -12,6 +12,7 @@ from typing import Any
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.lite import FREE
 from fluxsched.protocol.messages import alloc as msg
+from fluxsched.protocol.messages.accounts import AccountsRequest
 from fluxsched.runtime.scheduler_process import effects
 
 REQUESTS: Mapping[str, Any] = {
@@ -21,6 +22,7 @@ REQUESTS: Mapping[str, Any] = {
     "sched.prioritize": msg.PrioritizeRequest,
     "sched.expiration": msg.ExpirationRequest,
     "sched.why": msg.SchedWhyRequest,
+    "sched.accounts": AccountsRequest,
     "sched.resource-status": dict[str, Any],
     "feasibility.check": codec.with_raw(msg.FeasibilityRequest, "jobspec"),
 }

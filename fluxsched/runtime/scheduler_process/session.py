@@ -24,9 +24,11 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import parse_entries
 from fluxsched.errors import FluxschedError, InvalidValue, RemoteProtocolError, RPCError
 from fluxsched.protocol.messages import alloc as msg
+from fluxsched.protocol.messages.accounts import AccountsRequest
 from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.protocol.sessions.machine import step
+from fluxsched.runtime.scheduler_process.accounts import accounts_of
 from fluxsched.runtime.scheduler_process.effects import (
     ACQUIRE,
     HELLO,
@@ -99,6 +101,7 @@ class SchedulerSession:
         }
         self._questions: dict[str, _Handler] = {
             "sched.why": self._why,
+            "sched.accounts": self._accounts,
             "sched.resource-status": self._resource_status,
             "feasibility.check": self._feasibility,
         }
@@ -272,6 +275,9 @@ class SchedulerSession:
             wanted.id, found.reason, found.earliest_s, found.rule or None, found.when or None
         )
         return [Respond(token, answer)]
+
+    def _accounts(self, wanted: AccountsRequest, token: Any, now_s: float) -> Effects:
+        return [Respond(token, accounts_of(self.scheduler, wanted, now_s))]
 
     def _resource_status(self, wanted: Any, token: Any, now_s: float) -> Effects:
         parts = zip(("all", "down", "allocated"), self.scheduler.resource_status(), strict=True)

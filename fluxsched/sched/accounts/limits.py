@@ -61,13 +61,17 @@ class AccountLimits:
 
     # ---- cap
 
+    def cap_of(self, account: Account) -> float | None:
+        """Its cap as a factor of its share; None: no limit."""
+        return self._caps.get(account, self._cap) if account.parent is not None else None
+
     def over_cap(self, account: Account, usage: float, now_s: float) -> Blocked | None:
         """The first account, from the leaf up, in which a firm job of this usage would be over the cap."""
         if self._cap is None and not self._caps:
             return None
         scale = self._accounts.advance(now_s)
         for at in account.up():
-            cap = self._caps.get(at, self._cap) if at.parent is not None else None
+            cap = self.cap_of(at)
             if cap is None:
                 continue
             bound = cap * self._accounts.fair_usage(at)

@@ -99,6 +99,10 @@ class FairSettings:
             bank = parent
         return tuple(reversed(found))
 
+    def is_bank(self, path: tuple[str, ...]) -> bool:
+        """Whether the account at this path is a bank and not a user."""
+        return len(path) == 1 or (path[-1] in (self.banks or {}) and self.path(path[-1]) == path)
+
     def account_path(self, bank: str, user: str) -> tuple[str, ...]:
         """The account of a user in a bank; one who is called like a bank below it is not taken for that bank."""
         known = (self.banks or {}).get(user)

@@ -28,7 +28,7 @@ class Account:
 
     __slots__ = (
         "active", "all_jobs", "children", "configured", "depth", "firm", "guarantee", "maximum", "name", "parent",
-        "planned_usage", "weight", "weights_active",
+        "planned_usage", "weight", "weights_active", "weights_configured",
     )  # fmt: skip
 
     def __init__(self, name: str, parent: Account | None, resources: int, signal: Signal) -> None:
@@ -45,6 +45,7 @@ class Account:
         self.maximum: Vector | None = None
         self.active = 0  # jobs below that wait unheld or hold something
         self.weights_active: dict[float, int] = {}  # weight -> active children of it: sums do not drift
+        self.weights_configured: dict[float, int] = {}  # the same of configured ones
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -78,7 +79,8 @@ class Accounts:
         self.decay = Decay(half_life_s, now_s)
         self.bookings = 0  # how often something was booked: signals that were kept before are no longer these
         self._shares_of_all = shares_of_all
-        self._count = 0
+        self.made: list[Account] = []
+        """All accounts below the root, in the order in which they were made."""
         self.root = Account("", None, len(measure.resources), signal)
         self.root.configured = True
 
@@ -92,11 +94,11 @@ class Accounts:
         for name in path:
             child = at.children.get(name)
             if child is None:
-                if self._count >= ACCOUNTS_MAX:
+                if len(self.made) >= ACCOUNTS_MAX:
                     raise InvalidValue(f"no account {name!r}: there are {ACCOUNTS_MAX}, which is the limit")
                 child = Account(name, at, len(self.measure.resources), self.signal)
                 at.children[name] = child
-                self._count += 1
+                self.made.append(child)
             at = child
         return at
 
@@ -107,8 +109,11 @@ class Accounts:
         parent = account.parent
         assert parent is not None, "the root has no weight"
         if account.active:
-            _count_weight(parent, account.weight, -1)
-            _count_weight(parent, weight, 1)
+            _count_weight(parent.weights_active, account.weight, -1)
+            _count_weight(parent.weights_active, weight, 1)
+        if account.configured:
+            _count_weight(parent.weights_configured, account.weight, -1)
+        _count_weight(parent.weights_configured, weight, 1)
         account.weight = weight
         account.configured = True
 
@@ -131,7 +136,7 @@ class Accounts:
             at.active = before + jobs
             assert at.active >= 0, f"account {'/'.join(account.path)} has {at.active} active jobs"
             if at.parent is not None and (before == 0) != (at.active == 0):
-                _count_weight(at.parent, at.weight, 1 if before == 0 else -1)
+                _count_weight(at.parent.weights_active, at.weight, 1 if before == 0 else -1)
             at = at.parent
 
     def book(self, account: Account, amounts: Vector, sign: int, firm: bool, now_s: float) -> None:
@@ -184,12 +189,13 @@ class Accounts:
         parent = account.parent
         assert parent is not None
         if self._shares_of_all:
-            total = sum(child.weight for child in parent.children.values() if child.configured)
-            return total if account.configured else total + account.weight
+            weights, is_in = parent.weights_configured, account.configured
+        else:
+            weights, is_in = parent.weights_active, account.active > 0
         total = 0.0
-        for weight, count in parent.weights_active.items():
+        for weight, count in weights.items():
             total += weight * count
-        return total if account.active else total + account.weight
+        return total if is_in else total + account.weight
 
     # ---- state
 
@@ -212,9 +218,9 @@ class Accounts:
                 meter.set_level(brought, meter.usage, scale)
 
 
-def _count_weight(parent: Account, weight: float, change: int) -> None:
-    count = parent.weights_active.get(weight, 0) + change
+def _count_weight(weights: dict[float, int], weight: float, change: int) -> None:
+    count = weights.get(weight, 0) + change
     if count:
-        parent.weights_active[weight] = count
+        weights[weight] = count
     else:
-        del parent.weights_active[weight]
+        del weights[weight]

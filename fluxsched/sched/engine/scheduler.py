@@ -18,6 +18,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.why import Why
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
+from fluxsched.sched.accounts.report import AccountsReport
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.accounts.tree import Accounts
 from fluxsched.sched.decisions import Reservation
@@ -261,6 +262,10 @@ class Scheduler:
             if emptied and group.leaving:
                 effects += self._release(group, group.leaving & Idset.of(emptied))
         return effects
+
+    def accounts_report(self, now_s: float, start: int = 0) -> AccountsReport | None:
+        """The accounts, from `start` on; None unless a policy asks for accounts."""
+        return None if self.accounts is None else self.accounts.report(self._preemptions.of_account, now_s, start)
 
     def preempt_failed(self, jobid: int) -> None:
         """The job manager has refused the exception that was to preempt a job: it is not going."""

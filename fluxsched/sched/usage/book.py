@@ -14,6 +14,7 @@ from fluxsched.core.sharing import DEFAULT_BANK
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.accounts.limits import AccountLimits
 from fluxsched.sched.accounts.measure import Measure, Vector
+from fluxsched.sched.accounts.report import AccountsReport, Counts, report
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.accounts.tree import Account, Accounts
 from fluxsched.sched.pool.placement import NO_TARGET, Block, Blocks
@@ -73,7 +74,7 @@ class UsageBook:
         """That of a user in a bank, made if need be. Raises InvalidValue naming the limit that it would exceed."""
         account = self._known.get((bank, userid))
         if account is None:
-            path = (*self.settings.path(bank or DEFAULT_BANK), self._user_name(userid))
+            path = self.settings.account_path(bank or DEFAULT_BANK, self._user_name(userid))
             account = self._known[bank, userid] = self.tree.account(path)
         return account
 
@@ -99,6 +100,11 @@ class UsageBook:
         """The keys of all accounts have changed."""
         for account in self.tree.root.walk():
             self.touch(account)
+
+    def report(self, preempted: Mapping[Account, int], now_s: float, start: int = 0) -> AccountsReport:
+        """What accounts have and use, from the `start`th on; `preempted` counts jobs by account."""
+        counts = Counts(self.waiting, self.running, preempted)
+        return report(self.tree, self.limits, self.settings, counts, now_s, start)
 
     # ---- jobs that wait
 

@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "rfc/config.md").read_text()
 SOURCE = "".join(path.read_text() for path in (ROOT / "fluxsched/runtime/config").glob("*.py"))
 READ = set(re.findall(r"""\.(?:text|texts|choice|flag|integer|number|duration_s|table|tables)\("([\w-]+)\"""", SOURCE))
-EXAMPLES = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+SHARES = (ROOT / "rfc/fair.md").read_text()
+EXAMPLES = re.findall(r"^```toml\n(.*?)^```$", PAGE + SHARES, re.DOTALL | re.MULTILINE)
 
 
 def test_every_key_that_is_read_is_on_the_page_and_in_the_example() -> None:

@@ -17,6 +17,7 @@ from fluxsched.jobs.queue.queues import DEFAULT_GROUP
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.messages import alloc as msg
+from fluxsched.protocol.messages.accounts import AccountsRequest
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.messaging.payload_memo import PayloadMemo
 from fluxsched.runtime.messaging.peers import Peer, RpcRequest
@@ -56,6 +57,7 @@ class SchedulingService:
                 "job-manager.sched-save": self._save,
                 "feasibility.check": self._feasibility,
                 "sched.why": self._sched_why,
+                "sched.accounts": self._sched_accounts,
             }
         )
         router.on_response("sched.alloc", self._answer)
@@ -168,6 +170,9 @@ class SchedulingService:
     def _sched_why(self, request: RpcRequest) -> None:
         job = self._effects.manager.jobs.get(request.payload(msg.SchedWhyRequest).id)
         self._forward(request, job.queue.group)
+
+    def _sched_accounts(self, request: RpcRequest) -> None:
+        self._forward(request, request.payload(AccountsRequest).group)
 
     def _forward(self, request: RpcRequest, group: str, payload: bytes | None = None) -> None:
         peer = self.scheduler_of(group)
