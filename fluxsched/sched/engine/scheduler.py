@@ -183,14 +183,15 @@ class Scheduler:
     ) -> list[Effect]:
         """A job that runs already, with its R and the ranks that it has freed (RFC 27, partial release).
 
-        It began when its R says; its jobspec says whose account it is charged to, and when it may be preempted.
+        It began when its R says, or now; its jobspec says whose account it is charged to, and when it may be preempted.
         """
         if unknown := free - R.ranks:
             raise RemoteProtocolError(f"hello of job {jobid}: ranks {unknown} are freed, but R does not have them")
         bank, after_s, limit_s = adopted_job(jobspec)
         account = None if self.accounts is None else self.accounts.account_above(bank, userid)
         blocks = blocks_in(R, free)
-        self._ledger.adopt(jobid, blocks, R.expiration_s, R.starttime_s, account, after_s, limit_s, now_s)
+        started_s = min(R.starttime_s, now_s or R.starttime_s)  # a clock may have been set back since
+        self._ledger.adopt(jobid, blocks, R.expiration_s, started_s, account, after_s, limit_s, now_s)
         holding = self._ledger.get(jobid)
         if holding is not None:
             self._preemptions.began(holding)

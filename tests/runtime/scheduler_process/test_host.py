@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
 from fluxsched.protocol.framing.header import RESPONSE, Message, decode, make_error, make_request, make_response
 from fluxsched.protocol.messages.alloc import ANNOTATE, DENY, AllocResponse
 from fluxsched.runtime.loop.turns import SHARE_S, Timer, Turns
-from fluxsched.runtime.scheduler_process.host import KEPT_MAX, RECEIVE_MAX, SchedulerHost
+from fluxsched.runtime.scheduler_process.host import KEPT_MAX, LEAVE_S, RECEIVE_MAX, SchedulerHost
 from fluxsched.runtime.scheduler_process.states import SessionState
 from fluxsched.sched.engine.notices import NOTICE_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fifo import Fifo
+from fluxsched.sched.policy import Decision, Option, View, Wake
+from fluxsched.sched.registry import make
 
 BURST = 3 * KEPT_MAX
 
@@ -66,6 +69,8 @@ class Owner(Wire):
     def __init__(self) -> None:
         super().__init__([])
         self.annotated: list[tuple[int, dict[str, Any]]] = []
+        self.saved_s: list[float] = []
+        self.stores = True
         self.denied: list[int] = []
         self.answers: list[Message] = []
 
@@ -88,6 +93,10 @@ class Owner(Wire):
                 self.put(make_error(message, errno.ENODATA))
             case "job-manager.sched-ready":
                 self.put(make_response(message, codec.pack({"count": 0})))
+            case "job-manager.sched-save":
+                self.saved_s.append(json.loads(codec.unpack(message.payload, dict)["state"])["saved"])
+                if self.stores:
+                    self.put(make_response(message))
             case "sched.alloc":
                 answer = codec.unpack(message.payload, AllocResponse)
                 if answer.type == ANNOTATE:
@@ -193,3 +202,76 @@ def test_a_change_that_was_kept_back_is_told_in_time_though_nothing_happens() ->
     time.run(due_s + 10 * NOTICE_EVERY_S)
     assert turns.count <= before + 2, "then there is silence: one turn told, one may have followed what was sent"
     assert len(owner.annotated) == 1
+
+
+class Waking:
+    """Asks for a pass in 30 s, in each."""
+
+    name = "waking"
+    OPTIONS: ClassVar[dict[str, Option]] = {}
+
+    def __init__(self) -> None:
+        self.passes_s: list[float] = []
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        self.passes_s.append(now_s)
+        yield Wake(now_s + 30.0)
+
+
+def test_a_pass_comes_when_the_policy_asked_for_it_though_nothing_happens() -> None:
+    time, owner, policy = VirtualTime(), Owner(), Waking()
+    turns = Turns(time)
+    SchedulerHost(owner, Scheduler(policy), ("default",), turns, "me").start()
+    turns.start(time)  # type: ignore[arg-type]
+    for _ in range(3):  # acquire, hello, ready
+        turns.wake()
+        time.run(1000.0)
+    owner.alloc(1, 100.0)
+    turns.wake()
+    time.run(1029.9)
+    before = len(policy.passes_s)
+    time.run(1090.0)
+    assert policy.passes_s[before:] == [1030.0, 1060.0, 1090.0]
+
+
+def test_history_is_saved_in_time_though_nothing_happens_and_when_the_process_is_to_leave() -> None:
+    time, owner, ended = VirtualTime(), Owner(), list[str | None]()
+    turns = Turns(time)
+    host = SchedulerHost(owner, Scheduler(make("fair", {})), ("default",), turns, "me")
+    host.on_end = ended.append
+    host.start()
+    turns.start(time)  # type: ignore[arg-type]
+    for _ in range(3):  # acquire, hello, ready
+        turns.wake()
+        time.run(1000.0)
+    owner.alloc(1, 1000.0)
+    turns.wake()
+    time.run(1025.0)
+    assert owner.saved_s == [1010.0, 1020.0]
+    host.leave()
+    time.run(1025.5)
+    turns.wake()  # the answer has come
+    time.run(1025.5)
+    assert owner.saved_s == [1010.0, 1020.0, 1025.0]
+    assert ended == [None]
+
+
+def test_a_store_that_does_not_answer_delays_the_end_no_longer_than_its_time() -> None:
+    time, owner, ended = VirtualTime(), Owner(), list[str | None]()
+    owner.stores = False
+    turns = Turns(time)
+    host = SchedulerHost(owner, Scheduler(make("fair", {})), ("default",), turns, "me")
+    host.on_end = ended.append
+    host.start()
+    turns.start(time)  # type: ignore[arg-type]
+    for _ in range(3):  # acquire, hello, ready
+        turns.wake()
+        time.run(1000.0)
+    owner.alloc(1, 1000.0)
+    turns.wake()
+    time.run(1001.0)
+    host.leave()
+    time.run(1001.0 + LEAVE_S - 0.001)
+    assert ended == []
+    time.run(1001.0 + LEAVE_S)
+    assert ended == [None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import inf, nan
 from typing import Any
 
@@ -114,6 +115,20 @@ def test_one_on_which_no_exception_was_raised_is_not_going_and_is_not_asked_agai
     full.free(1)
     assert [effect.jobid for effect in full.run() if isinstance(effect, Granted)] == [3]
     full.scheduler.check()
+
+
+def test_one_that_began_in_the_future_began_when_it_was_found_running(
+    bench_of: Any, make_r: MakeR, spec: Spec, policy: Scripted
+) -> None:
+    bench = bench_of(policy)
+    bench.grow(make_r("0"))
+    later = replace(make_r("0"), starttime_s=bench.now_s + 3600)
+    bench.scheduler.hello(1, 16, 1, 1.0, later, jobspec=preemptible(spec(cores=4), 10), now_s=bench.now_s)
+    bench.submit(3, spec(cores=4, duration=60))
+    bench.run()
+    assert preempt(bench, policy, 1) == []
+    bench.now_s += 10
+    assert [effect.jobid for effect in preempt(bench, policy, 1)] == [1]
 
 
 def test_for_a_job_that_does_not_wait_none_is_preempted(full: Any, policy: Scripted) -> None:
