@@ -12,7 +12,7 @@ from fluxsched.sched.accounts.limits import AccountLimits
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.accounts.tree import Account, Accounts
 
-ROWS_MAX: Final = 1000
+ROWS_MAX: Final = 500
 """In one part of a report, which takes a few milliseconds."""
 
 
@@ -94,7 +94,7 @@ def _row(
         share,
         fair_usage,
         account.all_jobs.usage,
-        account.all_jobs.level(scale),
+        max(account.all_jobs.level(scale), 0.0),  # sums of floats may end just below
         account.firm.usage,
         account.firm.level(scale),
         None if cap is None else cap * fair_usage,
