@@ -63,6 +63,26 @@ def levels(bridge, now_s):
     return bridge.scheduler.account_tree.levels(now_s)
 
 
+def test_accounts_are_told_as_they_are_now(hand):
+    begin(hand)
+    used(hand)
+    hand.now_s += 600.0
+    hand.ask("sched.accounts", token="asked")
+    ((_, answer),) = [said for said in hand.take("respond") if said[0] == "asked"]
+    assert [(each["path"][0], each["user"], each["usage"], each["running"]) for each in answer["accounts"]] == [
+        ("default", False, 2.0, 1), ("default", True, 2.0, 1)
+    ]  # fmt: skip
+    assert answer["accounts"][0]["signal"] == pytest.approx(1.0)
+
+
+def test_a_policy_without_accounts_says_so(hand):
+    hand.begin("policy=easy")
+    hand.ask("sched.accounts", {"group": "any"}, token="asked")
+    ((token, errnum, text),) = hand.take("fail")
+    assert (token, errnum) == ("asked", errno.EOPNOTSUPP)
+    assert "keeps no accounts: use a policy that does, such as fair:backfill=easy" in text
+
+
 def test_what_changed_is_saved_every_so_often_under_the_key(hand):
     begin(hand)
     assert hand.commits == []

@@ -14,7 +14,7 @@ def accounts_of(scheduler: Scheduler, wanted: AccountsRequest, now_s: float) -> 
     """The answer. Raises Refused (EOPNOTSUPP) where no policy asks for accounts."""
     found = scheduler.accounts_report(now_s, wanted.start)
     if found is None:
-        text = f"policy {scheduler.policy.name!r} keeps no accounts: use one that does, such as fair:backfill=easy"
+        text = "this scheduler keeps no accounts: use a policy that does, such as fair:backfill=easy"
         raise Refused(text, errno.EOPNOTSUPP)
     settings = found.settings
     return AccountsResponse(

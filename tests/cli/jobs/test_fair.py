@@ -110,10 +110,10 @@ def test_parts_are_asked_for_until_the_last(cli: Any) -> None:
 
 def test_where_there_are_none(cli: Any, shown: Any) -> None:
     assert "no accounts yet: the first job of a user in a bank makes one" in shown(accounts=[]).err
-    refusal = RPCError("policy 'easy' keeps no accounts: use one that does, such as fair:backfill=easy", 95)
+    refusal = RPCError("this scheduler keeps no accounts: use a policy that does, such as fair:backfill=easy", 95)
     done = cli("fair", answers={"sched.accounts": refusal})
     assert (done.code, done.out) == (1, "")
-    assert "use one that does, such as fair:backfill=easy" in done.err
+    assert "use a policy that does, such as fair:backfill=easy" in done.err
 
 
 def test_nothing_that_a_terminal_obeys_is_printed(shown: Any) -> None:

@@ -53,7 +53,7 @@ async def test_who_keeps_none_says_so(world: Any) -> None:
     asker = world.second(await world.instance(schedulers=("easy",)))
     errnum, text = await asker.refused("sched.accounts", {})
     assert (errnum, text) == (
-        errno.EOPNOTSUPP, "policy 'easy' keeps no accounts: use one that does, such as fair:backfill=easy"
+        errno.EOPNOTSUPP, "this scheduler keeps no accounts: use a policy that does, such as fair:backfill=easy"
     )  # fmt: skip
     errnum, text = await asker.refused("sched.accounts", {"group": "lab"})
     assert (errnum, "no scheduler serves group 'lab'" in text) == (errno.ENOSYS, True)
