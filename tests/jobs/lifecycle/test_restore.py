@@ -24,7 +24,7 @@ ids = Idset.parse
 REPRODUCED = (
     "id", "userid", "urgency", "priority", "flags", "state", "t_submit", "t_run", "t_cleanup", "t_inactive", "ranks",
     "held", "freed", "started", "status", "exceptions", "fatal", "ncores", "nodelist", "starttime_s", "expiration_s",
-    "duration_s", "name", "command", "ntasks", "usage",
+    "duration_s", "name", "command", "ntasks", "usage", "t_first", "attempt", "next_id", "sharing",
 )  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def snapshot(job: Job) -> dict[str, Any]:
 OPERATIONS = (
     "submit", "submit", "submit", "submit after", "grant", "grant", "started", "started", "finished", "finished all",
     "release one", "release", "cancel", "warn", "exec_failed", "urgency", "update", "agree", "annotate", "canceled",
-    "denied", "stop", "start", "lose", "ready", "limited",
+    "denied", "stop", "start", "lose", "ready", "limited", "preempt", "preempt and end", "preempt and end",
 )  # fmt: skip
 Step = st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 3), st.integers(0, 31))
 Steps = st.lists(Step, min_size=15, max_size=60)
@@ -58,8 +58,14 @@ class Story:
     def step(self, what: str, pick: int, number: int) -> None:
         world, manager = self.world, self.world.manager
         jobid = max(1, self.last_id - pick)
+        if jobid in manager.jobs:
+            jobid = manager.jobs.last(jobid).id
         if what.startswith("submit"):
             self._submit(what, jobid, number)
+            return
+        if what == "preempt and end":  # what is rare by chance
+            for part, status in (("grant", 0), ("preempt", 0), ("finished all", 2 * number + 1)):
+                self.step(part, pick, status)
             return
         calls: dict[str, tuple[Any, ...]] = {
             "grant": ("alloc_granted", "sched", jobid, self.r_of(f"{2 * jobid}-{2 * jobid + 1}"), {"sched": {"n": 1}}),
@@ -69,6 +75,7 @@ class Story:
             "release one": ("released", jobid, ids(str(2 * jobid)), False),
             "release": ("released", jobid, None, True),
             "cancel": ("cancel", jobid, number, "why not"),
+            "preempt": ("raise_exception", jobid, "preempt", 0, "for another", 0),
             "warn": ("raise_exception", jobid, "warn", 1 + number % 7, "", None),
             "exec_failed": ("exec_failed", jobid, "broken"),
             "urgency": ("set_urgency", jobid, number, 1),
@@ -95,7 +102,8 @@ class Story:
         if what == "submit after" and self.last_id:
             dependencies = [{"scheme": schemes[number % 4], "value": str(jobid)}]
         self.last_id += 1
-        self.world.submit(self.last_id, self.spec(dependencies=dependencies, name=f"n{number}"), urgency=number)
+        spec = self.spec(dependencies=dependencies, name=f"n{number}", requeue=number % 3)
+        self.world.submit(self.last_id, spec, urgency=number)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
