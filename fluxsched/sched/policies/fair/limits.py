@@ -31,28 +31,22 @@ class PassLimits:
         self._capped: set[Account] = set()
         self._spent: set[Account] = set()
 
-    def admits(self, job: Waiting) -> bool:
-        """Whether the job may start now."""
+    def admits(self, job: Waiting, may_start: bool) -> bool:
+        """Whether a job that `may_start` otherwise may do so now; one that could not may still hold others back."""
         if not self.any:
-            return True
+            return may_start
         account = job.account
         assert account is not None
-        if self.holds(job):
+        firm = job.preemptible_after_s is None
+        if account in (self._capped if firm else self._spent) and (firm or charge_of(self._lines, job)):
             return False
         found = limit_of(self._lines, job, self._now_s)
         if found is None:
-            return True
-        (self._capped if job.preemptible_after_s is None else self._spent).add(account)
+            return may_start
+        (self._capped if firm else self._spent).add(account)
         self.blocked.append((job, found))
         self.wake_s = min(self.wake_s, found.until_s)
         return False
-
-    def holds(self, job: Waiting) -> bool:
-        """Whether a job ahead of it in its account waits for the same limit."""
-        account = job.account
-        if job.preemptible_after_s is None:
-            return account in self._capped
-        return account in self._spent and bool(charge_of(self._lines, job))
 
     def holds_all(self, account: Account, preemptible: int) -> bool:
         """Whether no job of the account can start, of which so many are preemptible."""

@@ -64,7 +64,7 @@ class FairWalk:
             self._misses += 1
             account = passed.account
             assert account is not None
-            self._advance(account, passed)
+            self._set_head(account, self._after(account, passed))
         if self._misses >= self._look_at:
             self._look_ahead()
         return self._search()
@@ -78,19 +78,33 @@ class FairWalk:
             if account is None:
                 self.over = True
                 return None
-            job = self._head(account)
-            if job is None:
-                self._end(account)
-            elif self._may_start(job) and self._limits.admits(job):
+            job = self._turn_of(account)
+            if job is not None:
                 self._job = job
                 return job
-            else:
-                self._advance(account, job)
+        return None
+
+    def _turn_of(self, account: Account) -> Waiting | None:
+        """The first job of the account that may start, if it has one by which its turn does not come later.
+
+        Only under `flow` the key depends on the job, and then a job that adds no more comes at the same turn.
+        """
+        usage, limits = self._lines.book.usage, self._limits
+        offered = job = self._head(account)
+        while job is not None:
+            if limits.admits(job, self._may_start(job)):
+                self._heads[account] = job
+                self._lines.moved.add(account)
+                return job
+            job = self._after(account, job)
+            if job is not None and self._is_flow and offered is not None and usage(job.shape) > usage(offered.shape):
+                break
+        self._set_head(account, job)
         return None
 
     def _next_expedited(self, jobs: Iterator[Waiting | None]) -> Waiting | None:
         for job in jobs:
-            if job is not None and self._lines.has(job) and self._limits.admits(job):
+            if job is not None and self._lines.has(job) and self._limits.admits(job, True):
                 return job
         return None
 
@@ -103,50 +117,30 @@ class FairWalk:
         line = self._lines.by_account.get(account)
         if line is None:
             return None
-        if self._by == FIFO:
-            return line.first
-        return self._next_of(account, None)
+        return line.first if self._by == FIFO else self._after(account, None)
 
-    def _advance(self, account: Account, passed: Waiting) -> None:
-        """The account offers the next job after one that was passed over, or that started."""
-        job = self._next_of(account, passed)
-        if job is None:
-            self._end(account)
-            return
-        self._offer(account, job)
-
-    def _next_of(self, account: Account, passed: Waiting | None) -> Waiting | None:
-        """The next job of the account's line that may start, or by which it would come later (`flow` alone)."""
+    def _after(self, account: Account, passed: Waiting | None) -> Waiting | None:
+        """The next job of the account; without those that cannot start, unless they may hold others back."""
         line = self._lines.by_account.get(account)
         if line is None or self._limits.holds_all(account, line.preemptible):
             return None
         walk = self._walks.get(account)
         if walk is None:
-            skips = Skips() if self._is_flow else self._skips
+            skips = Skips() if self._is_flow or self._limits.any else self._skips
             walk = self._walks[account] = line.sorted(self._by, self._now_s).walk(skips)
-        usage = self._lines.book.usage
-        most = 0.0 if passed is None or not self._is_flow else usage(passed.shape)
         for job in walk:
-            if job is None or job is passed:
-                continue
-            if self._by == LXF and not self._lines.has(job):
-                continue
-            if self._may_start(job) and not self._limits.holds(job):
-                return job
-            if self._is_flow and usage(job.shape) > most:
+            if job is not None and job is not passed and (self._by != LXF or self._lines.has(job)):
                 return job
         return None
 
-    def _offer(self, account: Account, job: Waiting) -> None:
+    def _set_head(self, account: Account, job: Waiting | None) -> None:
+        """The account offers this job from now on, or no more in this walk."""
         self._heads[account] = job
         self._lines.moved.add(account)
-        self._order.offer(account, self._lines.book.usage(job.shape))
-
-    def _end(self, account: Account) -> None:
-        """The account has no more jobs for this walk."""
-        self._heads[account] = None
-        self._lines.moved.add(account)
-        self._order.withdraw(account)
+        if job is None:
+            self._order.withdraw(account)
+        elif self._is_flow:
+            self._order.offer(account, self._lines.book.usage(job.shape))
 
     def _may_start(self, job: Waiting) -> bool:
         number, skips = job.shape.number, self._skips
@@ -167,10 +161,8 @@ class FairWalk:
         for account, head in self._heads.items():
             if self._order is not lines.order:
                 self._order.changed(account)
-            elif head is None:
-                self._end(account)
             else:
-                self._offer(account, head)
+                self._set_head(account, head)
 
     def _catch_up(self) -> None:
         """Take in what was started or planned, which changes keys, and the jobs that accounts offer."""
@@ -185,7 +177,7 @@ class FairWalk:
             if account in self._heads:
                 head = self._heads[account]
                 if head is not None and not lines.has(head):
-                    self._advance(account, head)
+                    self._set_head(account, self._after(account, head))
             elif kept:
                 lines.offer_first(account)
             elif account not in lines.by_account:
