@@ -13,8 +13,9 @@ from math import frexp, inf
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.runtime.system.clock import Chance, seeded
-from fluxsched.sim.conformance.checker import RuleBroken
 from fluxsched.sim.conformance.harness import BEGIN_S, URGENCY, Harness, MakeHarness
+from fluxsched.sim.conformance.rule_broken import RuleBroken
+from fluxsched.sim.engine.jobspecs import with_system
 
 MACHINE = "8x4+1"
 LIMITS_S = (10.0, 20.3, 49.9, 100.0, 299.7)
@@ -36,6 +37,9 @@ URGENCIES = (15, 16, 17)
 
 MANY = 8
 """Jobs that come at once before such a pass; queues stay short, since some policies plan all jobs on the real pool."""
+
+AFTER_S = (0.0, 15.0, 40.0, None)
+"""When jobs may be preempted, in the case of that."""
 
 BURST = 60
 RECURSION = 2000
@@ -205,6 +209,28 @@ def reload(make: MakeHarness, chance: Chance) -> bool:
         harness = harness.reloaded()
     harness.finish()
     return True
+
+
+def preempts(make: MakeHarness, chance: Chance) -> bool:
+    """The jobs of one user fill the machine, and most may be preempted; then others come, and nothing else happens."""
+    harness = make(MACHINE)
+    for _ in range(MANY * 4):
+        spec = spec_of(FAR_S, cores_per_task=chance.randint(1, 2))
+        harness.submit(_preemptible(spec, chance.choice(AFTER_S)), FAR_S)
+    harness.decide()
+    for user in (2, 3):
+        for _ in range(chance.randint(1, ARRIVALS)):
+            harness.submit(any_spec(chance, FAR_S), FAR_S, userid=user)
+    for _ in range(2 * INSTANTS):
+        harness.decide()
+        harness.advance(harness.now_s + chance.uniform(1.0, STEP_S / 4))
+    harness.finish()
+    return bool(harness.checker.preemptions.preempted)
+
+
+def _preemptible(spec: Jobspec, after_s: float | None) -> Jobspec:
+    raw = spec.raw if after_s is None else with_system(spec, "preemptible-after", after_s)
+    return Jobspec.parse(raw)
 
 
 def burst(make: MakeHarness, chance: Chance) -> bool:

@@ -13,9 +13,11 @@ from typing import Any, ClassVar, NamedTuple
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Request
-from fluxsched.sched.policy import Decision, Deny, Fits, Option, Pending, Policy, Reserve, Start, View
+from fluxsched.sched.policy import Decision, Deny, Fits, Option, Pending, Policy, Preempt, Reserve, Start, View
 from fluxsched.sched.pool.placement import parts_in
 from fluxsched.sched.registry import raise_at
+from fluxsched.sim.conformance.preemption import Preemptible, PreemptionJudge, line_of
+from fluxsched.sim.conformance.rule_broken import RuleBroken
 
 USABLE, FREE, WAITING, PROGRESS, HEAD = "usable", "free", "waiting", "progress", "head"
 """Laws, by the names of the rules that they belong to."""
@@ -27,21 +29,17 @@ LATE_S = 1e-6
 """What rounding may do to a promise."""
 
 
-class RuleBroken(Exception):
-    """A policy has broken the law of this name."""
-
-    def __init__(self, law: str, text: str) -> None:
-        super().__init__(text)
-        self.law = law
-
-
 class GroundTruth:
-    """What is true, by those who would know: `free` are core and GPU masks by rank, `usable` are ranks."""
+    """What is true, by those who would know: `free` are core and GPU masks by rank, `usable` are ranks, and `users` has
+    those of jobs that wait or run.
+    """
 
     def __init__(self, free: dict[int, tuple[int, int]], usable: Callable[[], Idset]) -> None:
         self.free = free
         self.usable = usable
         self.waiting: dict[int, Request] = {}
+        self.running: dict[int, Preemptible | None] = {}
+        self.users: dict[int, int] = {}
         self.on_hold: set[int] = set()
         self.started: set[int] = set()
 
@@ -57,7 +55,7 @@ class Checker:
     name: ClassVar[str] = "checker"
     OPTIONS: ClassVar[Mapping[str, Option]] = {}
 
-    def __init__(self, policy: Policy, truth: GroundTruth, first: Callable[[], int | None]) -> None:
+    def __init__(self, policy: Policy, truth: GroundTruth, first: Callable[[], int | None], rate: int) -> None:
         self.said: list[tuple[Any, ...]] = []
         self.promised: dict[int, float] = {}
         self.promises_hold = False
@@ -66,6 +64,10 @@ class Checker:
         self._policy = policy
         self._truth = truth
         self.first = first
+        self.preemptions = PreemptionJudge(rate, truth.running, truth.users)
+        if hasattr(policy, "ACCOUNTS"):  # the engine asks the policy that it was given
+            self.ACCOUNTS = policy.ACCOUNTS
+            self.fair_overrides = getattr(policy, "fair_overrides", {})
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
         """The policy's decisions, each judged."""
@@ -76,7 +78,7 @@ class Checker:
                 try:
                     judge.count()
                     if self.judging:
-                        judge.judge(decision)
+                        judge.judge(decision, decisions)
                     yield decision
                 except Exception as fault:
                     raise_at(decisions, fault)
@@ -115,7 +117,7 @@ class _Pass:
         if self._left < 0:
             raise RuleBroken(PROGRESS, "too many decisions in one pass: a pass should end when no job can start")
 
-    def judge(self, decision: Decision) -> None:
+    def judge(self, decision: Decision, decisions: Iterator[Decision]) -> None:
         """Raises RuleBroken if the decision breaks a law; what is no decision at all is for the engine to refuse."""
         match decision:
             case Start(jobid, fit) if isinstance(fit, Fits):
@@ -127,6 +129,10 @@ class _Pass:
             case Pending(jobid, reason):
                 self._checker.said.append(("pending", jobid))
                 _ = reason if isinstance(reason, str) else reason()
+            case Preempt(jobid, for_jobid):
+                self._checker.said.append(("preempt", jobid, for_jobid))
+                waits = for_jobid in self._truth.waiting and for_jobid not in self._truth.on_hold
+                self._checker.preemptions.judge(decision, waits, self._now_s, line_of(decisions))
             case Deny(jobid):
                 if jobid in self._truth.waiting:
                     raise RuleBroken(PROGRESS, f"job {format_f58(jobid)} is denied, although it can run here")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
@@ -22,11 +22,14 @@ from fluxsched.protocol.messages.alloc import (
     SchedCancelRequest,
 )
 from fluxsched.runtime.inventory.sources import fake_resources
-from fluxsched.sched.effects import Granted
+from fluxsched.sched.accounts.settings import FairSettings
+from fluxsched.sched.effects import PREEMPT, Granted
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP
 from fluxsched.sched.policy import Policy
-from fluxsched.sim.conformance.checker import PROGRESS, Checker, GroundTruth, RuleBroken
-from fluxsched.sim.engine.system import System
+from fluxsched.sim.conformance.checker import PROGRESS, Checker, GroundTruth
+from fluxsched.sim.conformance.preemption import Preemptible, rate_of
+from fluxsched.sim.conformance.rule_broken import RuleBroken
+from fluxsched.sim.engine.system import SharedBy, System
 
 BEGIN_S = 1_700_000_000.0
 """Wall time at the beginning, unless a case has another; not 0.0, which means no time."""
@@ -36,6 +39,12 @@ URGENCY = 16
 
 INSTANTS_MAX = 10_000
 """Instants until a harness is empty; a workload of some hundred jobs needs some hundred."""
+
+FAIR: Final = FairSettings(rate=8)
+"""Few preemptions in a minute, so that a case reaches them."""
+
+GRACE_S: Final = 2.0
+"""How long a preempted job takes to end."""
 
 ELSEWHERE = "elsewhere"
 """The group that targets leave to."""
@@ -48,13 +57,19 @@ class HarnessJob(NamedTuple):
     priority: int
     submit_s: float
     run_s: float
+    userid: int = 1
 
 
 class Harness:
     """One machine of equal targets, `HOSTSxCORES+GPUS`."""
 
     def __init__(
-        self, policy: Policy, machine: str, begin_s: float = BEGIN_S, running: Sequence[HelloResponse] = ()
+        self,
+        policy: Policy,
+        machine: str,
+        begin_s: float = BEGIN_S,
+        running: Sequence[HelloResponse] = (),
+        fair: FairSettings = FAIR,
     ) -> None:
         self.jobs: dict[int, HarnessJob] = {}
         self.running: dict[int, ResourceSet] = {}
@@ -65,8 +80,10 @@ class Harness:
         self.ranks = resources.ranks
         self._all = {rank: _masks(resources, rank) for rank in resources.ranks}
         self.truth = GroundTruth(dict(self._all), lambda: self.system.module.usable(DEFAULT_GROUP))
-        self.checker = Checker(deepcopy(policy), self.truth, self._first)
-        self.system = System(self, resources, self.checker, {}, [DEFAULT_GROUP], {}, begin_s, running=running)
+        self.checker = Checker(deepcopy(policy), self.truth, self._first, rate_of(policy, fair))
+        self.system = System(
+            self, resources, self.checker, {}, [DEFAULT_GROUP], {}, begin_s, running=running, sharing=SharedBy(fair)
+        )
 
     @property
     def now_s(self) -> float:
@@ -75,17 +92,18 @@ class Harness:
 
     # ---- jobs
 
-    def submit(self, spec: Jobspec, run_s: float = inf, priority: int = URGENCY) -> int:
+    def submit(self, spec: Jobspec, run_s: float = inf, priority: int = URGENCY, userid: int = 1) -> int:
         """A job enters the queue; its id counts from 1."""
         jobid = len(self.jobs) + 1
-        self._enter(jobid, HarnessJob(spec, priority, self.now_s, run_s))
+        self._enter(jobid, HarnessJob(spec, priority, self.now_s, run_s, userid))
         return jobid
 
     def _enter(self, jobid: int, job: HarnessJob) -> None:
         self.jobs[jobid] = job
         self.truth.waiting[jobid] = job.spec.request
+        self.truth.users[jobid] = job.userid
         (self.truth.on_hold.discard if job.priority else self.truth.on_hold.add)(jobid)
-        self.system.submit(jobid, job.priority, 1, job.submit_s, job.spec)
+        self.system.submit(jobid, job.priority, job.userid, job.submit_s, job.spec)
 
     def cancel(self, jobid: int) -> None:
         """Cancel a waiting job, or end a running one."""
@@ -103,7 +121,8 @@ class Harness:
     def end(self, jobid: int) -> None:
         """A running job ends and gives everything back."""
         held = self.running.pop(jobid)
-        del self.ends_s[jobid]
+        del self.ends_s[jobid], self.truth.running[jobid], self.truth.users[jobid]
+        self.checker.preemptions.ended(jobid)
         for rank in held.ranks:
             cores, gpus = self.truth.free[rank]
             more_cores, more_gpus = _masks(held, rank)
@@ -160,6 +179,7 @@ class Harness:
             self.system.check()
         if grants is None:
             self.checker.check_promises(self.now_s)
+            self.checker.preemptions.passed(self.truth.waiting)
         return len(self.truth.started) - before
 
     def advance(self, to_s: float = inf) -> bool:
@@ -189,12 +209,13 @@ class Harness:
     def reloaded(self) -> Harness:
         """The scheduler module is reloaded: a fresh policy takes over running jobs, and waiting jobs are sent again."""
         running = [
-            HelloResponse(jobid, self.jobs[jobid].priority, 1, self.jobs[jobid].submit_s, None, held.to_json())
-            for jobid, held in self.running.items()
+            _hello(jobid, self.jobs[jobid], held) for jobid, held in self.running.items()
         ]
         fresh = Harness(self._pristine, self._machine, self.now_s, running)
         fresh.truth.started |= self.truth.started
         fresh.jobs, fresh.ends_s = dict(self.jobs), dict(self.ends_s)
+        fresh.truth.running.update(self.truth.running)
+        fresh.truth.users.update(self.truth.users)
         for jobid, held in self.running.items():
             fresh._hold(jobid, held)
         for jobid in self.truth.waiting:
@@ -217,16 +238,22 @@ class Harness:
         del self.truth.waiting[jobid]
         self.truth.started.add(jobid)
         self.ends_s[jobid] = min(self.now_s + self.jobs[jobid].run_s, granted.expiration_s or inf)
+        after_s = self.jobs[jobid].spec.sharing.preemptible_after_s
+        self.truth.running[jobid] = None if after_s is None else Preemptible(self.now_s + after_s)
         self._hold(jobid, granted.resources)
 
     def left(self, jobid: int, note: str) -> None:
         """A waiting job was denied or canceled."""
         self.truth.waiting.pop(jobid, None)
+        self.truth.users.pop(jobid, None)
         self.truth.on_hold.discard(jobid)
 
     def raised(self, jobid: int, type: str, for_jobid: int | None) -> None:
-        """A running job gets a fatal exception, and ends."""
-        self.end(jobid)
+        """A running job gets a fatal exception, and ends; a preempted one takes a moment."""
+        if type == PREEMPT:
+            self.ends_s[jobid] = min(self.ends_s[jobid], self.now_s + GRACE_S)
+        else:
+            self.end(jobid)
 
     def _hold(self, jobid: int, held: ResourceSet) -> None:
         self.running[jobid] = held
@@ -234,6 +261,10 @@ class Harness:
             cores, gpus = self.truth.free[rank]
             taken_cores, taken_gpus = _masks(held, rank)
             self.truth.free[rank] = cores & ~taken_cores, gpus & ~taken_gpus
+
+
+def _hello(jobid: int, job: HarnessJob, held: ResourceSet) -> HelloResponse:
+    return HelloResponse(jobid, job.priority, job.userid, job.submit_s, None, held.to_json(), job.spec.raw)
 
 
 def _masks(resources: ResourceSet, rank: int) -> tuple[int, int]:

@@ -15,9 +15,10 @@ from fluxsched.runtime.system.clock import Chance, seeded
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import policy_line
 from fluxsched.sim.conformance import cases as put
-from fluxsched.sim.conformance.checker import PROGRESS, RuleBroken
+from fluxsched.sim.conformance.checker import PROGRESS
 from fluxsched.sim.conformance.cost import SIZES, cost
 from fluxsched.sim.conformance.harness import Harness, MakeHarness
+from fluxsched.sim.conformance.rule_broken import RuleBroken
 from fluxsched.sim.policy_guard import exit_text
 
 T = TypeVar("T")
@@ -35,6 +36,8 @@ LAWS = {
     "free": "starts no job on resources that are in use",
     "waiting": "starts only waiting jobs, each once, on the resources it requested",
     "progress": "ends its passes, denies no job that can run, leaves no job waiting on an idle machine",
+    "allowed": "preempts only running jobs that allow it by then, each once",
+    "rate": "preempts no more jobs in a minute than its rate",
 }
 """Judged in every case."""
 
@@ -54,6 +57,7 @@ RULES = {
     "targets": Rule("survives targets lost, offline, drained or moved during a pass", put.targets),
     "jobs": Rule("survives jobs canceled, held and moved in the queue during a pass", put.jobs),
     "expiration": Rule("survives changes of job limits and of the expiration of the resources", put.expiration),
+    "in-vain": Rule("preempts no job in vain: the other one starts or leaves, unless shares change", put.preempts),
     "reload": Rule("continues after a reload with the jobs that are already running", put.reload),
     "burst": Rule("survives 60 jobs submitted at once behind a blocked first job", put.burst, False),
     "recursion": Rule("survives 2,000 jobs that become runnable at once", put.recursion, False),
@@ -154,7 +158,7 @@ def _tried(
             return case(), name, None
     except RuleBroken as broken:
         where = "" if broken.law == name else f" (case {name!r})"
-        return None, broken.law, Finding(seed, f"{broken}{where}", policy_line(broken))
+        return None, broken.law, Finding(seed, f"{broken}{where}", broken.line or policy_line(broken))
     except SystemExit as fault:
         return None, name, Finding(seed, exit_text(fault), policy_line(fault))
     except Exception as fault:  # foreign code: whatever it raises is a finding

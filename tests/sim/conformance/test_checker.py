@@ -14,8 +14,9 @@ from fluxsched.sched.registry import make
 from fluxsched.sim.conformance import harness as module
 from fluxsched.sim.conformance import suite as conformance
 from fluxsched.sim.conformance.cases import spec_of
-from fluxsched.sim.conformance.checker import DECISIONS_EACH_MAX, DECISIONS_MORE_MAX, LATE_S, RuleBroken
+from fluxsched.sim.conformance.checker import DECISIONS_EACH_MAX, DECISIONS_MORE_MAX, LATE_S
 from fluxsched.sim.conformance.harness import Harness
+from fluxsched.sim.conformance.rule_broken import RuleBroken
 
 
 def test_rounding_excuses_who_waits_as_it_excuses_who_starts() -> None:

@@ -2,290 +2,26 @@
 
 from __future__ import annotations
 
-import random
+import inspect
 import sys
-from collections.abc import Iterator
 from math import frexp, inf, nextafter
 from typing import Any
 
 import pytest
 
 from fluxsched.runtime.system.clock import seeded
-from fluxsched.sched.policy import PAUSE, Deny, Pending, Policy, Reserve, Start, View
+from fluxsched.sched.policy import Policy, View
 from fluxsched.sched.registry import make, parse_spec
 from fluxsched.sim import examine
 from fluxsched.sim.conformance.cases import BEGINS_S, MACHINE, ordinary, rounding
 from fluxsched.sim.conformance.cost import NOISE_S, SLACK, Growth, cost, limit
 from fluxsched.sim.conformance.harness import Harness
 from fluxsched.sim.conformance.suite import LAWS, RULES, RuleVerdict
+from tests.sim.conformance.breakers import BREAKERS, FirstFit, Hasty, Promising, Ruthless, Standby, Twice, Wasteful
 
 SEEDS, SIZES = 5, (100, 1000)
 OURS = ["fifo", "firstfit", "easy", "easy:order=sjf", "hybrid", "hybrid:depth=3", "conservative",
         "conservative:compress"]  # fmt: skip
-
-
-class FirstFit:
-    """Keeps everything; those below each break one rule."""
-
-    name = "broken"
-    OPTIONS: dict[str, Any] = {}  # noqa: RUF012
-
-    def schedule(self, view: View, now_s: float) -> Iterator[Any]:
-        self.begin(view)
-        for job in view.queue:
-            fit = self.find(view, job)
-            if fit is None:
-                yield Pending(job.jobid, view.reason(job))
-            else:
-                yield from self.start(job, fit)
-        self.end(view)
-
-    def begin(self, view: View) -> None: ...
-
-    def find(self, view: View, job: Any) -> Any:
-        return view.find(job)
-
-    def start(self, job: Any, fit: Any) -> Iterator[Any]:
-        yield Start(job.jobid, fit)
-
-    def end(self, view: View) -> None: ...
-
-
-class Blind(FirstFit):
-    """usable: what nobody runs on must be free, it thinks."""
-
-    def __init__(self) -> None:
-        self.seen: dict[Any, Any] = {}
-
-    def find(self, view: View, job: Any) -> Any:
-        fit = view.find(job)
-        if fit is not None:
-            return self.seen.setdefault(job.request, fit) and fit
-        taken = {rank for running in view.running for rank in running.parts}
-        old = self.seen.get(job.request)
-        return None if old is None or any(part.rank in taken for part in old.parts) else old
-
-
-class Greedy(FirstFit):
-    """free: two equal jobs are put on the same place."""
-
-    def find(self, view: View, job: Any) -> Any:
-        last, fit = getattr(self, "last", None), view.find(job)
-        self.last = fit
-        return last if fit is None and last is not None and last.request is job.request else fit
-
-    def begin(self, view: View) -> None:
-        self.last = None
-
-
-class Twice(FirstFit):
-    """waiting: a job is started again."""
-
-    def start(self, job: Any, fit: Any) -> Iterator[Any]:
-        yield Start(job.jobid, fit)
-        yield Start(job.jobid, fit)
-
-
-class Held(FirstFit):
-    """waiting: a job gets less than it asked for."""
-
-    def find(self, view: View, job: Any) -> Any:
-        fit = view.find(job)
-        return fit if fit is None or len(fit.blocks) < 2 else fit._replace(blocks=fit.blocks[:1])
-
-
-class Picky(FirstFit):
-    """progress: it does not like some jobs."""
-
-    def find(self, view: View, job: Any) -> Any:
-        return None if job.request.cores == 3 else view.find(job)
-
-
-class Endless(FirstFit):
-    """progress: it asks again and again whether somebody may start."""
-
-    def schedule(self, view: View, now_s: float) -> Iterator[Any]:
-        while any(True for _ in view.queue):
-            yield from super().schedule(view, now_s)
-            yield PAUSE
-
-
-class Unkind(FirstFit):
-    """progress: who does not fit now never will, it says."""
-
-    def find(self, view: View, job: Any) -> Any:
-        return view.find(job)
-
-    def schedule(self, view: View, now_s: float) -> Iterator[Any]:
-        for job in view.queue:
-            fit = view.find(job)
-            yield Deny(job.jobid, "too big") if fit is None else Start(job.jobid, fit)
-
-
-class Jumpy(FirstFit):
-    """ordinary: there is no priority that is a little lower than usual, it thinks."""
-
-    def find(self, view: View, job: Any) -> Any:
-        assert job.priority != 15
-        return view.find(job)
-
-
-class Promising(FirstFit):
-    """head: it tells the first in line when it is to start, and forgets that where larger jobs are concerned."""
-
-    def schedule(self, view: View, now_s: float) -> Iterator[Any]:
-        plan, told = view.plan, False
-        for job in view.queue:
-            fit = view.find(job)
-            if fit is not None and (not told or job.request.cores > 1):
-                yield Start(job.jobid, fit)
-            elif not told:
-                told = True
-                yield Reserve(plan.reserve(job), view.reason(job))
-                plan.drop(job.jobid)
-
-
-class Dicing(FirstFit):
-    """deterministic: now and then it has no wish to start somebody now."""
-
-    def find(self, view: View, job: Any) -> Any:
-        busy = any(True for _ in view.running)
-        return None if busy and random.random() < 0.5 else view.find(job)
-
-
-class Stubborn(FirstFit):
-    """targets: when it is dropped, it counts on whom it has started last to run on."""
-
-    last: int | None = None
-
-    def begin(self, view: View) -> None:
-        assert self.last is None or self.last in [running.jobid for running in view.running]
-
-    def start(self, job: Any, fit: Any) -> Iterator[Any]:
-        self.last = job.jobid
-        yield Start(job.jobid, fit)
-
-    def end(self, view: View) -> None:
-        self.last = None
-
-
-class Remembering(FirstFit):
-    """jobs: when it is dropped, it counts on whom it was to look at next."""
-
-    line: tuple[Any, ...] = ()
-
-    def begin(self, view: View) -> None:
-        now = {job.jobid: job for job in view.queue}
-        for job in self.line:
-            assert now.get(job.jobid, job) is job, "somebody has another priority"
-        self.line = tuple(now.values())
-
-
-class Strict(FirstFit):
-    """expiration: limits are limits."""
-
-    def __init__(self) -> None:
-        self.ends: dict[int, float] = {}
-
-    def begin(self, view: View) -> None:
-        for job in view.running:
-            assert self.ends.setdefault(job.jobid, job.expiration_s) == job.expiration_s
-
-
-class Proud(FirstFit):
-    """reload: it knows only whom it started itself."""
-
-    def __init__(self) -> None:
-        self.mine: set[int] = set()
-
-    def begin(self, view: View) -> None:
-        assert all(job.jobid in self.mine for job in view.running)
-
-    def start(self, job: Any, fit: Any) -> Iterator[Any]:
-        self.mine.add(job.jobid)
-        yield Start(job.jobid, fit)
-
-
-class Narrow(FirstFit):
-    """burst: it has room for fifty new jobs a pass, but for the first."""
-
-    known: frozenset[int] | None = None
-
-    def begin(self, view: View) -> None:
-        now = frozenset(job.jobid for job in view.queue)
-        assert self.known is None or len(now - self.known) < 50
-        self.known = now
-
-
-class Recursive(FirstFit):
-    """recursion: one call a start."""
-
-    def schedule(self, view: View, now_s: float) -> Iterator[Any]:
-        for job in view.queue:
-            fit = view.find(job)
-            if fit is not None:
-                yield Start(job.jobid, fit)
-                yield from self.schedule(view, now_s)
-                return
-            yield Pending(job.jobid, view.reason(job))
-
-
-class Wordy(FirstFit):
-    """not-nothing: every word of a constraint says something."""
-
-    def find(self, view: View, job: Any) -> Any:
-        for words in job.request.constraint.to_json().values():
-            assert all(words)
-        return view.find(job)
-
-
-class Fine(FirstFit):
-    """rounding: the next time is as far as the last one, it thinks."""
-
-    def schedule(self, view: View, now_s: float) -> Iterator[Any]:
-        assert nextafter(now_s, inf) - now_s == now_s - nextafter(now_s, 0.0)
-        return super().schedule(view, now_s)
-
-
-class Frozen(FirstFit):
-    """frozen: a reservation is made once; whoever ends by then may overtake, and nobody else."""
-
-    def __init__(self) -> None:
-        self.made: dict[int, Any] = {}
-
-    def schedule(self, view: View, now_s: float) -> Iterator[Any]:
-        head = None
-        for job in view.queue:
-            fit = view.find(job)
-            if head is not None:
-                start_s = self.made[head].start_s
-                if fit is not None and job.duration_s and now_s + job.duration_s <= start_s < inf:
-                    yield Start(job.jobid, fit)
-            elif fit is not None:
-                yield Start(job.jobid, fit)
-            else:
-                head = job.jobid
-                if head not in self.made:
-                    self.made[head] = view.plan.reserve(job)
-                yield Reserve(self.made[head], view.reason(job))
-
-
-class Quadratic(FirstFit):
-    """cost: everybody is compared with everybody."""
-
-    def begin(self, view: View) -> None:
-        keys = [job.key for job in view.queue]
-        for key in keys:
-            sum(1 for other in keys if other < key)
-
-
-BREAKERS = [
-    (Blind, "usable"), (Greedy, "free"), (Twice, "waiting"), (Held, "waiting"), (Picky, "progress"),
-    (Endless, "progress"), (Unkind, "progress"), (Jumpy, "ordinary"), (Promising, "head"), (Dicing, "deterministic"),
-    (Stubborn, "targets"), (Remembering, "jobs"), (Strict, "expiration"), (Proud, "reload"), (Narrow, "burst"),
-    (Recursive, "recursion"), (Wordy, "not-nothing"), (Fine, "rounding"), (Frozen, "frozen"),
-    (Quadratic, "cost"),
-]  # fmt: skip
 
 
 class Steps:
@@ -323,7 +59,7 @@ def test_a_policy_that_breaks_one_rule_breaks_that_rule(breaker: Any, rule: str)
     finding = found[rule].finding
     assert finding is not None
     if rule not in ("progress", "frozen", "cost"):
-        assert finding.line is None or finding.line.startswith("test_suite.py:")
+        assert finding.line is None or finding.line.startswith("breakers.py:")
 
 
 def test_the_first_failing_case_is_told_and_comes_again_with_its_seed() -> None:
@@ -333,6 +69,25 @@ def test_the_first_failing_case_is_told_and_comes_again_with_its_seed() -> None:
     assert again == found
     assert str(found).startswith(f"seed {found.seed}")
     assert "job ƒ" in found.what
+
+
+def test_who_preempts_as_he_may_keeps_every_rule() -> None:
+    verdicts = {one.rule: one for one in examine(Standby(), cases=SEEDS)}
+    assert {one.verdict for one in verdicts.values()} <= {"kept", "no claim"}
+    assert verdicts["in-vain"].verdict == "kept"
+    assert {one.rule: one.verdict for one in examine(make("fifo", {}), cases=2)}["in-vain"] == "no claim"
+
+
+@pytest.mark.parametrize("breaker", [Ruthless, Hasty, Wasteful])
+def test_the_line_that_preempts_is_told(breaker: Any) -> None:
+    (found,) = broken(breaker()).values()
+    assert found.finding is not None
+    assert found.finding.line == f"breakers.py:{_line_of_preempt()}"
+
+
+def _line_of_preempt() -> int:
+    lines, first = inspect.getsourcelines(Standby)
+    return first + next(at for at, line in enumerate(lines) if "yield Preempt" in line)
 
 
 def test_who_claims_nothing_is_not_judged_by_it() -> None:
