@@ -18,6 +18,9 @@ from fluxsched.sched.accounts.tree import Accounts
 SAVE_EVERY_S: Final = 10.0
 """How much history a SIGKILL may cost (seconds)."""
 
+SLICE_ACCOUNTS: Final = 1024
+"""Accounts written at a time, within some milliseconds: then questions are answered."""
+
 
 class Saving:
     """Saves and restores one tree. Times are wall time in seconds."""
@@ -27,6 +30,7 @@ class Saving:
         self._saved_s = -inf
         self._bookings = accounts.bookings  # as they were saved
         self._asked: deque[int] = deque()  # those of requests that are not answered: at the end there may be two
+        self._writing: state.Writing | None = None  # what is written, in slices, for the request that is due
         self._set_aside = False
         self._complaint = ""
 
@@ -48,22 +52,34 @@ class Saving:
 
     @property
     def next_s(self) -> float:
-        """When the next request is due; inf while there is nothing to save."""
+        """When the next request is due; inf while there is nothing to save, -inf while one is being written."""
+        if self._writing is not None:
+            return -inf
         if self._asked or not self._is_changed:
             return inf
         return self._saved_s if self._set_aside else self._saved_s + SAVE_EVERY_S
 
     def due(self, now_s: float) -> SaveRequest | None:
-        """The request that is due by now. After a clock was set back, that is at once."""
-        return self.last(now_s) if not self._saved_s <= now_s < self.next_s and self.next_s < inf else None
+        """The request that is due by now, once it is written. After a clock was set back, it is due at once."""
+        if self._writing is None:
+            if self._saved_s <= now_s < self.next_s or self.next_s == inf:
+                return None
+            self._writing = state.Writing(self._accounts)
+        return self._request(self._writing, now_s) if self._writing.go_on(SLICE_ACCOUNTS, now_s) else None
 
     def last(self, now_s: float) -> SaveRequest | None:
         """A request to save what has changed, whenever that was; None for nothing."""
         if not self._is_changed:
             return None
-        self._saved_s = now_s
+        writing = state.Writing(self._accounts)
+        while not writing.go_on(SLICE_ACCOUNTS, now_s):
+            pass
+        return self._request(writing, now_s)
+
+    def _request(self, writing: state.Writing, now_s: float) -> SaveRequest:
+        self._writing, self._saved_s = None, now_s
         self._asked.append(self._accounts.bookings)
-        return SaveRequest(state.saved(self._accounts, now_s), self._set_aside)
+        return SaveRequest(writing.text(now_s), self._set_aside)
 
     def answered(self, error: RPCError | None) -> str | None:
         """The answer to the oldest request; a line for the log."""

@@ -18,12 +18,12 @@ from msgspec import Meta
 from fluxsched.core.jsontext import shown
 from fluxsched.core.sharing import check_name
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded
-from fluxsched.sched.accounts.tree import ACCOUNTS_MAX, DEPTH_MAX, Accounts
+from fluxsched.sched.accounts.tree import ACCOUNTS_MAX, DEPTH_MAX, Account, Accounts
 
 VERSION: Final = 1
 
 STATE_BYTES_MAX = 16 * 2**20
-"""Of the text: beyond, the accounts nearest nothing are left out. 65,536 accounts usually need 5 MiB."""
+"""Of the text: beyond, the accounts nearest nothing are left out. 65,536 accounts usually need 4 MiB."""
 
 NOTHING: Final = 1e-9
 """In units of weight: what has fallen so low is forgotten, 1,000 cores after 40 half-lives."""
@@ -47,26 +47,60 @@ class _State(msgspec.Struct, rename={"half_life": "half-life"}):
     accounts: list[_Entry]
 
 
+class Writing:
+    """The history being written, some accounts at a time, since tens of thousands of them take a while.
+
+    What an account does between its turn and the last one's is not in it: that is less than a second.
+    """
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+        self._left: list[tuple[_Path, Account]] = [((), accounts.root)]
+        self._entries: list[_Entry] = []
+        self._texts: list[bytes] = []
+
+    def go_on(self, limit: int, now_s: float) -> bool:
+        """Write so many more accounts, as they are at `now_s`. Returns whether these were the last."""
+        scale, left, entries = self._accounts.advance(now_s), self._left, list[_Entry]()
+        while left and limit:
+            limit -= 1
+            path, account = left.pop()
+            left += [((*path, name), child) for name, child in account.children.items()]
+            level, firm = account.all_jobs.level(scale), account.firm.level(scale)
+            if level > NOTHING or firm > NOTHING:
+                entries.append((path, max(level, 0.0), max(firm, 0.0)))
+        if entries:
+            self._entries += entries
+            self._texts.append(msgspec.json.encode(entries)[1:-1])
+        return not left
+
+    def text(self, now_s: float) -> str:
+        """The whole of it, once all accounts were written, and it is `now_s`."""
+        signal, half_life_s = self._accounts.signal.value, self._accounts.decay.half_life_s
+        known = {"version": VERSION, "saved": now_s, "signal": signal, "half-life": half_life_s, "accounts": []}
+        head = msgspec.json.encode(known)[:-2]
+        size, body = len(head) + 2, b",".join(self._texts)
+        if size + len(body) > STATE_BYTES_MAX:
+            body = _most(self._entries, len(body), STATE_BYTES_MAX - size)
+        return (head + body + b"]}").decode()
+
+
+def _most(entries: list[_Entry], size: int, size_max: int) -> bytes:
+    """The entries that are furthest from nothing, as many as there is room for; all of them have `size`."""
+    entries.sort(key=itemgetter(1, 2), reverse=True)
+    body = b""
+    while size > size_max:
+        del entries[len(entries) * size_max // size :]
+        body = msgspec.json.encode(entries)[1:-1]
+        size = len(body)
+    return body
+
+
 def saved(accounts: Accounts, now_s: float) -> str:
     """The history as it is now."""
-    entries: list[_Entry] = [
-        (path, max(level, 0.0), max(firm, 0.0))
-        for path, (level, firm) in accounts.levels(now_s).items()
-        if level > NOTHING or firm > NOTHING
-    ]
-    text = _text(accounts, entries, now_s)
-    if len(text) > STATE_BYTES_MAX:
-        entries.sort(key=itemgetter(1, 2), reverse=True)
-        while len(text) > STATE_BYTES_MAX:
-            del entries[len(entries) * STATE_BYTES_MAX // len(text) :]
-            text = _text(accounts, entries, now_s)
-    return text.decode()
-
-
-def _text(accounts: Accounts, entries: list[_Entry], now_s: float) -> bytes:
-    signal, half_life_s = accounts.signal.value, accounts.decay.half_life_s
-    head = {"version": VERSION, "saved": now_s, "signal": signal, "half-life": half_life_s}
-    return msgspec.json.encode({**head, "accounts": entries})
+    writing = Writing(accounts)
+    writing.go_on(ACCOUNTS_MAX + 1, now_s)
+    return writing.text(now_s)
 
 
 def restore(accounts: Accounts, state: object, now_s: float) -> str | None:

@@ -12,7 +12,7 @@ import pytest
 from fluxsched.errors import RPCError
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.runtime.scheduler_process.effects import HELLO, READY, SAVE, Call, Left, Log
-from fluxsched.runtime.scheduler_process.saving import SAVE_EVERY_S
+from fluxsched.runtime.scheduler_process.saving import SAVE_EVERY_S, SLICE_ACCOUNTS
 from fluxsched.runtime.scheduler_process.states import SessionState
 from tests.runtime.scheduler_process.test_session import NO_DATA, Peers, at
 
@@ -66,6 +66,30 @@ def test_what_ended_is_saved_once() -> None:
     assert len(saves(peers.heard(peers.session.due(110.0)))) == 1
     peers.answer(SAVE)
     assert peers.session.next_notice_s == inf
+
+
+def test_many_accounts_are_written_in_slices_between_which_jobs_start() -> None:
+    assert SLICE_ACCOUNTS == 1024
+    peers, _ = ready(None)
+    for number in range(SLICE_ACCOUNTS):
+        peers.accounts.book(peers.accounts.account(("physics", f"user{number}")), (10,), 1, True, 105.0)
+    assert peers.session.due(110.0) == ()
+    assert peers.session.next_notice_s < 110.0, "the next slice is due at once"
+    peers.use()
+    [request] = saves(peers.heard(peers.session.due(110.1)))
+    known = json.loads(request.state)
+    assert (known["saved"], len(known["accounts"])) == (110.1, SLICE_ACCOUNTS + 2)
+    assert [path for path, *_ in known["accounts"][:2]] == [[], ["physics"]]
+    assert peers.session.next_notice_s == inf
+
+
+def test_leaving_does_not_wait_for_slices() -> None:
+    peers, _ = ready(None)
+    for number in range(3 * SLICE_ACCOUNTS):
+        peers.accounts.book(peers.accounts.account(("physics", f"user{number}")), (10,), 1, True, 105.0)
+    peers.session.due(110.0)
+    [request] = saves(peers.session.leave(110.0))
+    assert len(json.loads(request.state)["accounts"]) == 3 * SLICE_ACCOUNTS + 2
 
 
 def test_a_clock_that_steps_back_delays_nothing() -> None:
