@@ -5,7 +5,8 @@
 
 Each pass is a whole one, after something was freed, so that every waiting job is looked at; nobody can start, so all
 passes are alike. `counted` machines have one core a target, `pool` machines have targets of 64 cores and 4 GPUs that
-jobs share, where reservations are tried on the real pool.
+jobs share, where reservations are tried on the real pool. Under `fair` jobs are of 1,000 accounts, which all have some
+waiting; time passes, a minute from one pass to the next.
 """
 
 from __future__ import annotations
@@ -37,7 +38,13 @@ CASES: tuple[tuple[str, str, str, int, float | None], ...] = (
     ("fifo", "fifo", "counted", 10_000, None),
     ("easy on the pool", "easy", "pool", 10_000, None),
     ("hybrid 8 on the pool", "hybrid:depth=8", "pool", 10_000, None),
+    ("fair easy", "fair:backfill=easy", "counted", 10_000, 5.0),
+    ("fair easy flow", "fair:backfill=easy,signal=flow", "counted", 10_000, 5.0),
+    ("fair easy cap", "fair:backfill=easy,cap=1.2,budget=600", "counted", 10_000, None),
+    ("fair fifo", "fair:backfill=fifo", "counted", 10_000, None),
+    ("fair easy on the pool", "fair:backfill=easy", "pool", 10_000, 5.0),
 )
+ACCOUNTS = 1_000
 
 
 def machine(kind: str, running: list[int]) -> ResourceSet:
@@ -58,12 +65,13 @@ def loaded(policy: str, kind: str, waiting: int) -> Scheduler:
     scheduler.grown("default", resources, resources.ranks, EMPTY)
     for jobid, size in enumerate(running):
         spec = spec_of(kind, size if kind == "counted" else 4, chance.uniform(600, 86400), chance.random() < 0.2)
-        scheduler.alloc(jobid, 16, 1, 0.0, spec)
+        scheduler.alloc(jobid, 16, jobid % ACCOUNTS, 0.0, spec)
     for _ in scheduler.schedule(0.0):
         pass
     for jobid in range(RUNNING, RUNNING + waiting):
         size = chance.choice(SIZES[2:])
-        scheduler.alloc(jobid, 16, 1, float(jobid), spec_of(kind, size, float(chance.choice(LIMITS_S)), False))
+        spec = spec_of(kind, size, float(chance.choice(LIMITS_S)), False)
+        scheduler.alloc(jobid, 16, jobid % ACCOUNTS, float(jobid), spec)
     return scheduler
 
 
@@ -83,7 +91,7 @@ def passes(scheduler: Scheduler) -> list[float]:
         scheduler.went_offline(Idset.of([0]))  # a change after which all are looked at
         scheduler.went_online(Idset.of([0]))
         begun = time.process_time()
-        for _ in scheduler.schedule(1.0 + n / 1000):
+        for _ in scheduler.schedule(60.0 * (n + 1)):
             pass
         spent.append((time.process_time() - begun) * 1000)
     return spent
