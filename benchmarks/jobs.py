@@ -4,12 +4,15 @@
     python benchmarks/jobs.py --paced 5000 --duration 10                                  how long each takes
     python benchmarks/jobs.py --waiting 1000000                                           with so many in the queue
     python benchmarks/jobs.py --restart 100000                                            how long a restart takes then
+    ... --accounts 1000 --policy easy --policy fair     of so many accounts, and in each of them a job waits
     ... --probe       how long another client's calls take meanwhile
     ... --client      as a plain program does it: gather all `submit`, then all `wait`
     ... --distinct    no two jobspecs alike, so that none is found among those read before
 
 One client bundles its submits and follows the jobs by one subscription (with `--client` it waits for each). CPU time of
-each process is printed, since the machine may be shared. Peers' figures: see benchmarks/README.md.
+each process is printed, since the machine may be shared. Several policies have an instance each, and runs take turns.
+With accounts the jobs of a run are backfilled: ahead of them, in each account, a job waits for a node that is in use.
+Peers' figures: see benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -45,27 +48,47 @@ PROBE_S = 0.005
 """Pause of the probe between two calls."""
 WINDOW_WAITING = 4096
 """Submits under way while a queue is filled."""
+LIMIT_S = 60.0
+"""Time limit of jobs that are backfilled."""
+DAY_S = 86_400.0
 
 
 class Jobspecs:
-    """Jobspecs as messages carry them: all alike, or each with its own name and argument."""
+    """Jobspecs as messages carry them: all alike, each with its own argument, or of as many banks in turn."""
 
-    def __init__(self, distinct: bool, run_s: float) -> None:
+    def __init__(self, distinct: bool, run_s: float, accounts: int = 0) -> None:
         self._distinct = distinct
         self._counter = itertools.count()
-        self._equal = self._make("true", run_s)
         self._run_s = run_s
+        self._alike = [self._make("true", f"bank{at}") for at in range(accounts)] or [self._make("true")]
 
-    @staticmethod
-    def _make(argument: str, run_s: float) -> dict[str, Any]:
-        made = fluxsched.Jobspec.from_command(["true", argument], test_run_duration_s=run_s, cwd="/", environment={})
+    def _make(self, argument: str, bank: str | None = None) -> dict[str, Any]:
+        made = fluxsched.Jobspec.from_command(
+            ["true", argument], test_run_duration_s=self._run_s, cwd="/", environment={},
+            bank=bank, duration_s=LIMIT_S if bank else 0.0,
+        )  # fmt: skip
         return made.to_json()
 
     def next(self) -> dict[str, Any]:
         """The next job's."""
-        if not self._distinct:
-            return self._equal
-        return self._make(str(next(self._counter)), self._run_s)
+        at = next(self._counter)
+        return self._make(str(at)) if self._distinct else self._alike[at % len(self._alike)]
+
+
+async def crowd(uri: str, accounts: int) -> None:
+    """Let a job of each account wait for the first node, on which another runs for a day."""
+
+    def asking(bank: str) -> dict[str, Any]:
+        made = fluxsched.Jobspec.from_command(
+            ["true"], nodes=1, exclusive=True, duration_s=DAY_S, bank=bank, constraint={"ranks": ["0"]},
+            test_run_duration_s=DAY_S, cwd="/", environment={},
+        )  # fmt: skip
+        return made.to_json()
+
+    async with fluxsched.connect(uri) as h:
+        for at in range(accounts + 1):
+            h.call("job-manager.submit", {"jobspec": asking(f"bank{at % accounts}")})
+        await h.rpc("instance.info")
 
 
 async def burst(uri: str, jobs: int, window: int, specs: Jobspecs) -> float:
@@ -147,7 +170,7 @@ def probe(uri: str, results: Connection) -> None:
         calls: list[tuple[str, str, dict[str, Any]]] = [
             ("ping", "instance.ping", {}),
             ("list of 10", "job-manager.list", {"max_entries": 10}),
-            ("ping of the scheduler", "sched-fifo.ping", {}),
+            ("ping of the scheduler", "sched.ping", {}),
         ]
         took_s: dict[str, list[float]] = {name: [] for name, _, _ in calls}
         while not results.poll(PROBE_S):
@@ -193,7 +216,7 @@ class Usage:
             mods = h.rpc("module.list")["mods"]
             self._pids = {
                 "instance": h.rpc("instance.info")["pid"],
-                "scheduler": next(mod["pid"] for mod in mods if mod["name"] == "sched-fifo"),
+                "scheduler": next(mod["pid"] for mod in mods if "sched" in mod["services"]),
                 "client": os.getpid(),
             }
 
@@ -219,24 +242,32 @@ def _resident_mib(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() >> 20
 
 
-def measure_bursts(options: argparse.Namespace, uri: str) -> None:
-    """Jobs a second, run by run."""
-    usage, specs = Usage(uri), Jobspecs(options.distinct, RUN_S)
+def measure_bursts(options: argparse.Namespace, uris: dict[str, str]) -> None:
+    """Jobs a second, run by run, by policy in turn."""
+    specs = Jobspecs(options.distinct, RUN_S, options.accounts)
     run = gathered if options.client else burst
-    asyncio.run(run(uri, min(options.jobs, 500), options.window, specs))
-    rates = []
+    for uri in uris.values():
+        if options.accounts:
+            asyncio.run(crowd(uri, options.accounts))
+        asyncio.run(run(uri, min(options.jobs, 500), options.window, specs))
+    rates: dict[str, list[float]] = {policy: [] for policy in uris}
     for _ in range(options.runs):
-        before = usage.cpu_s()
-        with probing(options.probe, uri):
-            elapsed_s = asyncio.run(run(uri, options.jobs, options.window, specs))
-        used = ", ".join(f"{name} {value:.0f}" for name, value in usage.since(before, options.jobs / 1e6).items())
-        rates.append(options.jobs / elapsed_s)
-        print(f"{rates[-1]:8.0f} jobs/s   CPU us a job: {used}; {usage.resident()}", flush=True)
-    print(f"median {statistics.median(rates):.0f} jobs/s of {options.jobs} jobs on {options.fake}, {options.runs} runs")
+        for policy, uri in uris.items():
+            usage = Usage(uri)
+            before = usage.cpu_s()
+            with probing(options.probe, uri):
+                elapsed_s = asyncio.run(run(uri, options.jobs, options.window, specs))
+            used = ", ".join(f"{name} {value:.0f}" for name, value in usage.since(before, options.jobs / 1e6).items())
+            rates[policy].append(options.jobs / elapsed_s)
+            print(f"{rates[policy][-1]:8.0f} jobs/s   CPU us a job: {used}; {usage.resident()}; {policy}", flush=True)
+    for policy, found in rates.items():
+        what = f"{options.jobs} jobs on {options.fake}, {options.runs} runs"
+        print(f"median {statistics.median(found):.0f} jobs/s of {what}, {policy}")
 
 
-def measure_paced(options: argparse.Namespace, uri: str) -> None:
+def measure_paced(options: argparse.Namespace, uris: dict[str, str]) -> None:
     """Latency of jobs that come at a steady rate, and the share of a core that each process needs for it."""
+    (uri,) = uris.values()
     usage, specs = Usage(uri), Jobspecs(options.distinct, RUN_S)
     asyncio.run(paced(uri, options.paced, 1.0, specs))
     before = usage.cpu_s()
@@ -250,8 +281,9 @@ def measure_paced(options: argparse.Namespace, uri: str) -> None:
     print(f"  of a core: {', '.join(f'{name} {share:.0f} %' for name, share in used.items())}; {usage.resident()}")
 
 
-def measure_waiting(options: argparse.Namespace, uri: str) -> None:
+def measure_waiting(options: argparse.Namespace, uris: dict[str, str]) -> None:
     """Calls of others while a queue is filled, and once it is full."""
+    (uri,) = uris.values()
     usage, specs = Usage(uri), Jobspecs(options.distinct, WAITING_RUN_S)
     before = usage.cpu_s()
     with probing(True, uri):
@@ -266,7 +298,7 @@ def measure_waiting(options: argparse.Namespace, uri: str) -> None:
 def _waiting(h: Any) -> int:
     """The requests that the scheduler has; none while it is too busy to answer."""
     try:
-        groups = h.rpc("sched-fifo.stats-get")["groups"]
+        groups = h.rpc("sched.stats-get")["groups"]
     except fluxsched.RPCError:
         return 0
     return int(groups["default"]["waiting"]) if "default" in groups else 0
@@ -305,21 +337,26 @@ def main() -> int:
     parser.add_argument("--duration", type=float, default=10.0, help="for so long (seconds)")
     parser.add_argument("--waiting", type=int, help="submit so many jobs that do not end")
     parser.add_argument("--restart", type=int, help="restart with so many jobs waiting")
+    parser.add_argument("--policy", action="append", help="instead of fifo; several with the first form alone")
+    parser.add_argument("--accounts", type=int, default=0, help="jobs are of so many accounts, with others ahead")
     parser.add_argument("--probe", action="store_true", help="another client asks meanwhile")
     options = parser.parse_args()
     if options.restart:
         measure_restart(options)
         return 0
-    measure: Callable[[argparse.Namespace, str], None] = measure_bursts
+    measure: Callable[[argparse.Namespace, dict[str, str]], None] = measure_bursts
     if options.waiting:
         measure = measure_waiting
     elif options.paced:
         measure = measure_paced
-    uri = launch.start_daemon(launch.StartOptions(fake=options.fake))
+    uris: dict[str, str] = {}
     try:
-        measure(options, uri)
+        for policy in options.policy or ["fifo"]:
+            uris[policy] = launch.start_daemon(launch.StartOptions(fake=options.fake, schedulers=(policy,)))
+        measure(options, uris)
     finally:
-        launch.stop(uri)
+        for uri in uris.values():
+            launch.stop(uri)
     return 0
 
 
