@@ -39,19 +39,20 @@ from fluxsched.sched.decisions import (
 )
 from fluxsched.sched.plan.base import Plan
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Infeasible, Insufficient, Outcome
-from fluxsched.sched.preemption.if_gone import IfGone
+from fluxsched.sched.preemption.if_gone import IfGone, Openings
 from fluxsched.sched.preemption.preemptions import Preemptions
+from fluxsched.sched.preemption.running import PartHeld, PreemptibleJobs
 from fluxsched.sched.queue.account_lines import AccountLines
 from fluxsched.sched.queue.orders import FIFO, LXF, ORDERS
 from fluxsched.sched.queue.pending import Skips, Waiting
 from fluxsched.sched.usage.book import safe_of
 
 __all__ = [
-    "ANYTHING", "BACKFILLED", "BEST_FIT", "FIFO", "IMMEDIATE", "ITSELF", "ITS_START", "LXF", "NO", "NOTHING",
-    "ORDER", "ORDERS", "PAUSE", "PAUSE_EVERY", "PLACEMENT", "RESERVED", "SWITCH", "WORST_FIT", "YES", "Account",
-    "AccountLines", "Decision", "Deny", "Fits", "IfGone", "Infeasible", "Insufficient", "Option", "Outcome",
-    "Pause", "Pending", "Plan", "Policy", "Preempt", "Preemptions", "Reservation", "Reserve", "Running", "Skips",
-    "Start", "View", "Waiting", "Wake", "decide", "safe_of",
+    "ANYTHING", "BACKFILLED", "BEST_FIT", "FIFO", "IMMEDIATE", "ITSELF", "ITS_START", "LXF", "NO", "NOTHING", "ORDER",
+    "ORDERS", "PAUSE", "PAUSE_EVERY", "PLACEMENT", "RESERVED", "SWITCH", "WORST_FIT", "YES", "Account", "AccountLines",
+    "Decision", "Deny", "Fits", "IfGone", "Infeasible", "Insufficient", "Openings", "Option", "Outcome", "PartHeld",
+    "Pause", "Pending", "Plan", "Policy", "Preempt", "PreemptibleJobs", "Preemptions", "Reservation", "Reserve",
+    "Running", "Skips", "Start", "View", "Waiting", "Wake", "decide", "safe_of",
 ]  # fmt: skip
 
 

@@ -237,6 +237,7 @@ class Scheduler:
         for group in self._groups.values():
             if group.withdraw(jobid):
                 self._counts["canceled"] += 1
+                self._preemptions.looked_after((jobid,))
                 return [Canceled(jobid)]
         return []
 
@@ -257,7 +258,7 @@ class Scheduler:
 
     def _freed(self, jobid: int, emptied: list[int]) -> list[Effect]:
         effects: list[Effect] = []
-        self._preemptions.freed(jobid)
+        self._preemptions.freed(jobid, self._waits)
         for group in self._groups.values():
             group.freed(jobid)
             if emptied and group.leaving:
@@ -272,7 +273,7 @@ class Scheduler:
         """The job manager has refused the exception that was to preempt a job: it is not going."""
         holding = self._ledger.get(jobid)
         if holding is not None:
-            self._preemptions.failed(jobid)
+            self._preemptions.failed(jobid, self._waits)
             self._has_end(holding)
 
     def expiration(self, jobid: int, expiration_s: float) -> list[Effect]:

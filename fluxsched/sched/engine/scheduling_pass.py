@@ -98,8 +98,15 @@ class SchedulingPass:
         if not done:
             left = {jobid: kept for jobid, kept in self.planned.items() if jobid in queue.jobs}
             queue.planned = {**left, **queue.planned}
-        elif self._alone and self._events == self._group.events:
+            return
+        preemptions = self._group.preemptions
+        if preemptions.awaited:
+            preemptions.looked_after([jobid for jobid in preemptions.awaited if self._has_seen(jobid)])
+        if self._alone and self._events == self._group.events:
             queue.passed(self._plan)
+
+    def _has_seen(self, jobid: int) -> bool:
+        return jobid in self._jobs.by_id or jobid in self._group.ledger
 
     # ---- what the policy sees
 

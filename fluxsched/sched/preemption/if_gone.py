@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from fluxsched.core.amounts import Amounts, total
+from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT
 from fluxsched.sched.pool.choice import need_of, slots_of_idle, slots_on
@@ -69,9 +70,20 @@ class IfGone:
             if holding is not None:
                 self._what_if.give(holding.blocks)
 
-    def take(self, fit: Fits) -> None:
-        """As if a job had started here."""
-        self._what_if.take(fit.blocks)
+    def seat(self, shape: Shape, wanted: Fits | None) -> None:
+        """As if a job had started where it wants to, else anywhere; if it fits at all."""
+        if wanted is not None and self._takes(wanted):
+            return
+        fit = self.find(shape)
+        if fit is not None:
+            self._what_if.take(fit.blocks)
+
+    def _takes(self, fit: Fits) -> bool:
+        try:
+            self._what_if.take(fit.blocks)
+        except LocalProtocolError:  # not all of it is free
+            return False
+        return True
 
     def find(self, shape: Shape) -> Fits | None:
         """Where the shape fits: where it is tight, and on what was given rather than on what is free already."""
@@ -97,21 +109,21 @@ class IfGone:
 
 
 class Openings:
-    """Where a node, or one more slot, of a shape would fit if jobs were gone; as of now, within a what-if."""
+    """Where a node, or one more slot, of a shape would fit if jobs were gone; as of now, within a what-if.
 
-    __slots__ = ("_able", "_need", "_pool", "_request")
+    It takes `need` cores of a target at least, and leaves others `left` at most.
+    """
+
+    __slots__ = ("_able", "_need", "_pool", "_request", "left", "need")
 
     def __init__(self, pool: Pool, shape: Shape) -> None:
         request = self._request = shape.request
         self._pool = pool
         need = self._need = need_of(request, request.slots.min if request.nodes is not None else 1)
         self._able = [each for each in pool.choice(request.constraint) if need.fits_ever(each.targets)]
-
-    @property
-    def takes_whole(self) -> bool:
-        """Whether a node, or slot, takes all cores and GPUs of any target that could hold it."""
-        able = [each.targets for each in self._able]
-        return all(self._need.on(targets) == (targets.cores, targets.gpus) for targets in able)
+        cores = [(each.targets.cores, need.on(each.targets)[0]) for each in self._able]
+        self.need = min([mine for _, mine in cores], default=0)
+        self.left = max([there - mine for there, mine in cores], default=0)
 
     def at(self, rank: int) -> Opening | None:
         """What has to come free on a target; None if it fits there already, or could not at all."""

@@ -7,7 +7,7 @@ has until that is freed (law 5).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Set
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from typing import Final
 
@@ -32,10 +32,11 @@ def cores_held(holding: Holding) -> float:
 class Preemptions:
     """`running` are the jobs that may be preempted, `going` maps those that were to the job that they go for.
 
-    A job that is going is killed after `timeout_s`. `of_account` counts preempted jobs.
+    `awaited` maps these to those that are not gone yet: to none once they all are, until a pass has seen that. A job
+    that is going is killed after `timeout_s`. `of_account` counts preempted jobs.
     """
 
-    __slots__ = ("_awaited", "_begun_s", "_ledger", "_spared", "going", "of_account", "rate", "running", "timeout_s")
+    __slots__ = ("_begun_s", "_ledger", "_spared", "awaited", "going", "of_account", "rate", "running", "timeout_s")
 
     def __init__(
         self,
@@ -50,16 +51,11 @@ class Preemptions:
         self.running = PreemptibleJobs(usage_of)
         self.going: dict[int, int] = {}
         self.of_account: dict[Account, int] = {}
-        self._awaited: dict[int, set[int]] = {}
+        self.awaited: dict[int, set[int]] = {}
         self._begun_s: deque[float] = deque()
         self._spared: set[int] = set()  # on which no exception could be raised
 
     # ---- questions
-
-    @property
-    def awaited(self) -> Set[int]:
-        """The jobs for which others are going."""
-        return self._awaited.keys()
 
     def left(self, now_s: float) -> int:
         """How many more jobs may be preempted at `now_s` (wall time, seconds)."""
@@ -86,6 +82,13 @@ class Preemptions:
             return True
         return now_s < holding.started_s + holding.preemptible_after_s or self.left(now_s) <= 0
 
+    def usage_going(self) -> Iterator[tuple[Account, float]]:
+        """What jobs hold that are going, in units of weight, and whose it is."""
+        for jobid in self.going:
+            holding = self._ledger.holdings[jobid]
+            if holding.account is not None:
+                yield holding.account, self.running.usage(holding)
+
     def if_gone(self, pool: Pool) -> IfGone:
         """What would fit if all that are going were gone; for a `with` block."""
         return IfGone(pool, self._ledger, self.going)
@@ -98,8 +101,8 @@ class Preemptions:
             return
         self.running.began(holding)
 
-    def freed(self, jobid: int) -> None:
-        """A job has freed a part of what it holds, or all."""
+    def freed(self, jobid: int, waits: Callable[[int], bool]) -> None:
+        """A job has freed a part of what it holds, or all; `waits` says whether a job still waits."""
         left = self._ledger.get(jobid)
         if jobid in self.running.jobs:
             if left is None:
@@ -107,23 +110,28 @@ class Preemptions:
             else:
                 self.running.began(left)
         elif left is None and jobid in self.going:
-            self._is_gone(jobid)
+            self._is_gone(jobid, waits)
         elif left is None:
             self._spared.discard(jobid)
 
-    def failed(self, jobid: int) -> None:
+    def failed(self, jobid: int, waits: Callable[[int], bool]) -> None:
         """The job manager has not preempted the job: it is not going, and nothing is asked of it again."""
         if jobid in self.going:
-            self._is_gone(jobid)
             self._spared.add(jobid)
             self._ledger.set_going(jobid, inf)
+            self._is_gone(jobid, waits)
 
-    def _is_gone(self, jobid: int) -> None:
+    def looked_after(self, beneficiaries: Iterable[int]) -> None:
+        """These have left, or a pass has come to its end since the last job that went for them is gone."""
+        for jobid in beneficiaries:
+            if jobid in self.awaited and not self.awaited[jobid]:
+                del self.awaited[jobid]
+
+    def _is_gone(self, jobid: int, waits: Callable[[int], bool]) -> None:
         beneficiary = self.going.pop(jobid)
-        awaited = self._awaited[beneficiary]
-        awaited.discard(jobid)
-        if not awaited:
-            del self._awaited[beneficiary]
+        self.awaited[beneficiary].discard(jobid)
+        if not waits(beneficiary):
+            self.looked_after((beneficiary,))
 
     def preempt(self, holding: Holding, beneficiary: int, now_s: float) -> None:
         """The job, which `refuses` allows, is going from now on, so that the beneficiary can start."""
@@ -131,7 +139,7 @@ class Preemptions:
         self._ledger.set_going(jobid, now_s + self.timeout_s)
         self.running.ended(jobid)
         self.going[jobid] = beneficiary
-        self._awaited.setdefault(beneficiary, set()).add(jobid)
+        self.awaited.setdefault(beneficiary, set()).add(jobid)
         self._begun_s.append(now_s)
         if holding.account is not None:
             self.of_account[holding.account] = self.of_account.get(holding.account, 0) + 1

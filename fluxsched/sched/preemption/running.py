@@ -6,7 +6,7 @@ for, in time linear in what began and ended since, and in slices.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import islice
 from math import inf
 from typing import Final, NamedTuple
@@ -18,6 +18,18 @@ from fluxsched.sched.pool.placement import Blocks, on_targets, parts_in
 
 CATCH_UP_JOBS: Final = 1024
 """Jobs that are taken in at a time: some milliseconds."""
+
+ROUNDING: Final = 1e-3
+"""Of sums of work, in units of weight times seconds: they are summed in another order where they are estimated."""
+
+FEW: Final = 7
+"""Where others keep so many times what is needed, it is no use to see what they would have to lose."""
+
+NARROW: Final = 8
+"""Where accounts have fewer than one in so many of the jobs, only the targets of these are looked at."""
+
+Estimate = tuple[float, int, bool]
+"""(work that is lost at least, rank, whether that is exact)."""
 
 UsageOf = Callable[[Holding], float]
 """What a job holds, in units of weight (u in the formulas)."""
@@ -37,31 +49,45 @@ class PartHeld(NamedTuple):
 
 
 class TargetJobs:
-    """The jobs on one target that allow preemption. `usage` is that of all of them, wherever they hold it."""
+    """The jobs on one target that allow preemption, and sums from which it follows what is lost there at least.
 
-    __slots__ = ("_weighted_start", "least_usage", "parts", "usage", "youngest_s")
+    `cores` is what they hold of it. Their `usage` is that of all they hold, wherever it is, and rates are usage by core
+    of this target. `weighted_start` is the sum of usage x start, which counts from an origin.
+    """
+
+    __slots__ = (
+        "cores", "least_rate", "least_usage", "most_rate", "oldest_s", "parts", "usage", "weighted_start", "youngest_s",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.parts: dict[int, PartHeld] = {}
-        self.usage = self._weighted_start = 0.0
-        self.least_usage = 0.0
-        self.youngest_s = -inf
+        self.cores = 0
+        self.usage = self.weighted_start = 0.0
+        self.least_usage = self.least_rate = self.most_rate = 0.0
+        self.youngest_s = self.oldest_s = 0.0
 
     def summarize(self, origin_s: float) -> None:
-        """Works out the sums anew, so that they do not drift; starts count from `origin_s`, to keep their digits."""
-        usage = weighted_start = 0.0
-        least_usage, youngest_s = inf, -inf
+        """Works out the sums anew, so that they do not drift."""
+        cores, usage, weighted_start = 0, 0.0, 0.0
+        least_usage, least_rate, most_rate = inf, inf, 0.0
+        youngest_s, oldest_s = -inf, inf
         for part in self.parts.values():
-            usage += part.usage
-            weighted_start += part.usage * (part.started_s - origin_s)
+            mine = part.cores.bit_count()
             least_usage = min(least_usage, part.usage)
             youngest_s = max(youngest_s, part.started_s)
-        self.usage, self._weighted_start = usage, weighted_start
-        self.least_usage, self.youngest_s = least_usage, youngest_s
-
-    def work(self, age_s: float) -> float:
-        """The work of all of them, at so long after the origin."""
-        return self.usage * age_s - self._weighted_start
+            if not mine:
+                least_rate = 0.0  # it may stay, whatever else does
+                continue
+            cores += mine
+            usage += part.usage
+            weighted_start += part.usage * (part.started_s - origin_s)
+            rate = part.usage / mine
+            least_rate = min(least_rate, rate)
+            most_rate = max(most_rate, rate)
+            oldest_s = min(oldest_s, part.started_s)
+        self.cores, self.usage, self.weighted_start = cores, usage, weighted_start
+        self.least_usage, self.least_rate, self.most_rate = least_usage, least_rate, most_rate
+        self.youngest_s, self.oldest_s = youngest_s, oldest_s
 
 
 class PreemptibleJobs:
@@ -103,10 +129,39 @@ class PreemptibleJobs:
         """What the job holds, in units of weight."""
         return self._usage_of(holding)
 
-    def targets_of(self, account: Account) -> set[int]:
-        """Where jobs of the account are, as far as has been caught up with."""
-        known, mine = self._known, self.of_account.get(account, ())
-        return {part.rank for jobid in mine for part in parts_in(on_targets(known.get(jobid, ())))}
+    def least_work(self, accounts: Collection[Account], need: int, left: int, now_s: float) -> list[Estimate]:
+        """What is lost at least on each target with jobs of these accounts where `need` cores are to come free.
+
+        That is what must go at the age of the youngest; and all, less what may stay at the age of the oldest. Others
+        may keep `left` cores there.
+        """
+        targets = self._targets_of(accounts)
+        age_s = now_s - self.origin_s
+        if not left:
+            return [(each.usage * age_s - each.weighted_start - ROUNDING, rank, False) for rank, each in targets]
+        goes = [
+            (must if (must := (each.cores - left) * each.least_rate) > each.least_usage else each.least_usage)
+            * (now_s - each.youngest_s)
+            - ROUNDING
+            for _, each in targets
+        ]
+        if left < FEW * need:
+            stays = [min(left, each.cores) * each.most_rate * (now_s - each.oldest_s) for _, each in targets]
+            alls = [each.usage * age_s - each.weighted_start - ROUNDING for _, each in targets]
+            goes = [max(one, all_of_them - stay) for one, all_of_them, stay in zip(goes, alls, stays, strict=True)]
+        return [(work, rank, False) for work, (rank, _) in zip(goes, targets, strict=True)]
+
+    def _targets_of(self, accounts: Collection[Account]) -> Collection[tuple[int, TargetJobs]]:
+        """Targets with jobs of these accounts; all, unless these have few of the jobs."""
+        jobs = sum([len(self.of_account[account]) for account in accounts])
+        if jobs * NARROW >= len(self.jobs):
+            return self.by_target.items()
+        ranks = {rank for account in accounts for jobid in self.of_account[account] for rank in self.ranks_of(jobid)}
+        return [(rank, self.by_target[rank]) for rank in ranks]
+
+    def ranks_of(self, jobid: int) -> list[int]:
+        """Where the job is."""
+        return [part.rank for part in parts_in(on_targets(self._known.get(jobid, ())))]
 
     def catch_up(self) -> bool:
         """Takes in some of what has happened; whether that is all."""

@@ -6,7 +6,7 @@ here: what starts or gets a reservation counts in the usage of its account from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from math import inf
 from typing import Any, ClassVar, Final
@@ -15,6 +15,7 @@ from fluxsched.core.duration import parse_duration
 from fluxsched.sched.accounts.settings import RATE_MAX
 from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.policies.fair.limits import limit_text
+from fluxsched.sched.policies.fair.preemption import PreemptingPass, seat_awaiting
 from fluxsched.sched.policies.fair.view import FairView
 from fluxsched.sched.policy import Decision, Option, Pending, Policy, Reserve, View, Wake
 
@@ -80,32 +81,35 @@ class Fair:
             return iter(self.inner.schedule(view, now_s))
         lines.order.forget_plans()
         mine = FairView(view, lines, now_s)
-        return _Watched(iter(self.inner.schedule(mine, now_s)), mine)
+        stages = (
+            partial(seat_awaiting, view, mine),
+            partial(self.inner.schedule, mine, now_s),
+            partial(_afterwards, view, mine, now_s),
+        )
+        return _Watched(stages, mine)
 
 
 class _Watched:
-    """The decisions of the inner policy, then ours. What is thrown in goes to the policy that decides."""
+    """The decisions of the inner policy, ours before and after. What is thrown in goes to the one that decides."""
 
-    def __init__(self, inner: Iterator[Decision], view: FairView) -> None:
+    def __init__(self, stages: Iterable[Callable[[], Iterator[Decision]]], view: FairView) -> None:
         self._view = view
-        self._inner = inner
-        self._at = inner
-        self._is_inner = True
+        self._stages = iter(stages)
+        self._at = iter(next(self._stages)())
 
     def __iter__(self) -> Iterator[Decision]:
         return self
 
     def __next__(self) -> Decision:
-        if self._is_inner:
+        while True:
             try:
-                decision = next(self._inner)
+                decision = next(self._at)
             except StopIteration:
-                self._is_inner, self._at = False, _limited(self._view)
-            else:
-                if isinstance(decision, Reserve):
-                    self._view.reserved(decision.reservation.jobid)
-                return decision
-        return next(self._at)
+                self._at = iter(next(self._stages)())
+                continue
+            if isinstance(decision, Reserve):
+                self._view.reserved(decision.reservation.jobid)
+            return decision
 
     def throw(self, fault: BaseException) -> Decision:
         """What the engine raises out of the policy's own `yield`."""
@@ -121,9 +125,14 @@ class _Watched:
             close()
 
 
+def _afterwards(view: View, mine: FairView, now_s: float) -> Iterator[Decision]:
+    mine.forget_reserved()
+    yield from _limited(mine)
+    yield from PreemptingPass(view, mine, now_s).decide()
+
+
 def _limited(view: FairView) -> Iterator[Decision]:
     """What limits hold back, and when that ends by itself."""
-    view.lines.order.forget_plans()
     for job, found in view.limits.blocked:
         yield Pending(job.jobid, partial(limit_text, found))
     if view.limits.wake_s < inf:

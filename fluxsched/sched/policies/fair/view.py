@@ -50,7 +50,7 @@ class FairView:
     @property
     def first(self) -> Waiting | None:
         if self._front is None:
-            self._front = self._walk(Skips(), FIFO)
+            self._front = self.walk(Skips())
         while not self._front.over:
             job = self._front.peek()
             if job is not None:
@@ -58,7 +58,7 @@ class FairView:
         return None
 
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
-        walk = self._walk(skips, order)
+        walk = self.walk(skips, order)
         while True:
             job = walk.next()
             if job is None and walk.over:
@@ -68,6 +68,11 @@ class FairView:
     def late(self, order: str = FIFO) -> None:
         """What policies of 0.1.0 ask for arrivals: there is no answer, so they examine all jobs."""
 
+    def forget_reserved(self) -> None:
+        """From here on no reservation counts."""
+        self._reserved.clear()
+        self._lines.order.forget_plans()
+
     def reserved(self, jobid: int) -> None:
         """The job has a reservation: it counts in its account from here on."""
         job, lines = self._lines.by_id.get(jobid), self.lines
@@ -76,7 +81,8 @@ class FairView:
             lines.order.plan(job.account, lines.book.usage(job.shape))
             lines.book.touch(job.account)
 
-    def _walk(self, skips: Skips, order: str) -> FairWalk:
+    def walk(self, skips: Skips, order: str = FIFO) -> FairWalk:
+        """From the first waiting job on, in fair order."""
         return FairWalk(self._lines, self.limits, skips, order, self._now_s)
 
     # ---- as it is

@@ -1,0 +1,152 @@
+"""For which waiting jobs others are preempted, and how the places that come free are kept for them.
+
+Law: in fair order from the first job that could not start, while its account stays within its share with it, running
+jobs are found that go for it, and the rate lasts. A job for which others are going gets no more until these are gone,
+and has a reservation until then. No job is preempted for one of its own account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from math import inf
+
+from fluxsched.sched.accounts.tree import Account
+from fluxsched.sched.policies.fair.levels import Levels
+from fluxsched.sched.policies.fair.victims import VictimSearch
+from fluxsched.sched.policies.fair.view import FairView
+from fluxsched.sched.policy import (
+    PAUSE,
+    RESERVED,
+    WORST_FIT,
+    Decision,
+    Fits,
+    Preempt,
+    Reservation,
+    Reserve,
+    Skips,
+    Start,
+    View,
+    Waiting,
+    Wake,
+)
+
+
+def seat_awaiting(view: View, mine: FairView) -> Iterator[Decision]:
+    """Jobs for which others are going start, or have a reservation, before the others are looked at."""
+    awaiting = [job for job in map(view.job, view.preemptions.awaited) if job is not None and job.priority]
+    if not awaiting:
+        return
+    plan = view.plan
+    for job in awaiting:
+        old = view.planned.get(job.jobid)
+        if old is not None and old.fit is not None:
+            plan.keep(job, old)  # no other job may have this place
+    for job in awaiting:
+        if mine.limits.admits(job, True):
+            plan.drop(job.jobid)
+            found = plan.seat(job, WORST_FIT)
+            yield Start(job.jobid, found, RESERVED) if isinstance(found, Fits) else Reserve(found, view.reason(job))
+
+
+class PreemptingPass:
+    """What a pass at `now_s` (wall time, seconds) preempts, after all that can start has started."""
+
+    def __init__(self, view: View, mine: FairView, now_s: float) -> None:
+        self._view = view
+        self._mine = mine
+        self._now_s = now_s
+        self._book = mine.lines.book
+        self._preemptions = view.preemptions
+        self._levels = Levels(self._book.tree)
+        self._seats: list[tuple[Waiting, Fits | None]] = []
+
+    def decide(self) -> Iterator[Decision]:
+        """Nothing is worked out where no job may be preempted."""
+        if not self._preemptions.running.jobs or not self._preemptions.rate:
+            return
+        walk = self._mine.walk(Skips())
+        self._count_going()
+        while not walk.over:
+            job = walk.next()
+            if job is None:
+                yield PAUSE
+            elif job.jobid not in self._preemptions.awaited:
+                done = yield from self._preempt_for(job)
+                if not done:
+                    return
+
+    def _count_going(self) -> None:
+        """What is going no longer counts, and those count for which it goes."""
+        preemptions, levels = self._preemptions, self._levels
+        for account, usage in preemptions.usage_going():
+            levels.add(account, -usage)
+        for jobid in preemptions.awaited:
+            job = self._view.job(jobid)
+            if job is not None and job.account is not None:
+                kept = self._view.planned.get(jobid)
+                self._count(job, job.account, None if kept is None else kept.fit)
+
+    def _count(self, job: Waiting, account: Account, fit: Fits | None) -> None:
+        self._levels.add(account, self._usage(job, fit))
+        self._mine.reserved(job.jobid)
+        self._seats.append((job, fit))
+
+    def _usage(self, job: Waiting, fit: Fits | None) -> float:
+        """What the job asks for at least, and what it gets: whole targets may have more."""
+        asked = self._book.usage(job.shape)
+        return asked if fit is None else max(asked, self._book.held_usage(fit))
+
+    def _preempt_for(self, job: Waiting) -> Generator[Decision, None, bool]:
+        """Whether the job can start once others are gone, so that the next one may be looked at."""
+        account, preemptions = job.account, self._preemptions
+        assert account is not None
+        banks = self._levels.scope(account, self._usage(job, None))
+        while True:
+            if not banks:
+                return False
+            search = VictimSearch(job, banks, self._levels, preemptions.running, self._now_s)
+            if search.is_hopeless and not preemptions.going:
+                return False
+            yield from self._search(search)
+            if search.fit is None:
+                if search.early_s < inf:
+                    yield Wake(search.early_s)
+                return False
+            within = self._levels.scope(account, self._usage(job, search.fit))
+            if len(within) >= len(banks) or not search.victims:
+                break
+            banks = within
+        again_s = preemptions.next_s(len(search.victims), self._now_s)
+        if again_s > self._now_s:
+            if again_s < inf:
+                yield Wake(again_s)
+            return False
+        yield from self._preempt(search, search.fit, job)
+        self._count(job, account, search.fit)
+        return True
+
+    def _search(self, search: VictimSearch) -> Iterator[Decision]:
+        while not self._preemptions.running.catch_up():
+            yield PAUSE
+        done = False
+        while not done:
+            with self._view.if_gone() as what_if:
+                for other, fit in self._seats:
+                    what_if.seat(other.shape, fit)
+                done = search.go_on(what_if)
+            yield PAUSE
+
+    def _preempt(self, search: VictimSearch, fit: Fits, job: Waiting) -> Iterator[Decision]:
+        levels = self._levels
+        for part in search.victims.values():
+            account = part.account
+            assert account is not None
+            name, usage, share = "/".join(account.path), levels.usage(account), levels.share(account)
+            yield Preempt(part.jobid, job.jobid, f"account {name} uses {usage:.6g} of its share of {share:.6g}")
+            levels.add(account, -part.usage)
+        if search.victims:
+            start_s = self._now_s + self._preemptions.timeout_s
+            cores = sum(block.word.bit_count() * block.cores.bit_count() for block in fit.blocks)
+            self._view.plan.drop(job.jobid)
+            made = Reservation(job.jobid, start_s, start_s + job.limit_s, cores, fit)
+            yield Reserve(made, f"waits until {len(search.victims)} preempted jobs are gone")

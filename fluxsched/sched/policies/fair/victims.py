@@ -1,0 +1,200 @@
+"""Which running jobs go so that a waiting one can start, and where.
+
+Law: on each target that could hold a node (or one more slot) of the job, those go that must until it fits there: each
+time of the account that is furthest over its share, and over it on every level below the bank that it shares with the
+job's account, the job that began last. Targets are taken in the order of the work that each loses if it is the first,
+the lower rank at a tie, until the job fits; each then loses what must go by then. What is not needed is spared, the
+first chosen first. If they do not suffice, none goes.
+
+Targets are worked out in the order of what is lost there at least, so most of them never are.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Final
+
+from fluxsched.sched.accounts.tree import Account
+from fluxsched.sched.policies.fair.levels import Levels, below_common
+from fluxsched.sched.policy import Fits, IfGone, Openings, PartHeld, PreemptibleJobs, Waiting
+
+VICTIMS_MAX = 65_536
+"""Running jobs that are looked at for one waiting job; if they do not suffice, none goes."""
+
+LOOKED_AT_ONCE: Final = 2048
+"""Of these, how many between two pauses: some milliseconds."""
+
+
+class VictimSearch:
+    """The search for one job at `now_s` (wall time, seconds), in slices: `go_on` says when it is over.
+
+    Then the job fits at `fit`, if that is not None, once `victims` are gone, and all that are going. `early_s` is when
+    another job may be preempted that has not allowed it yet (wall time, seconds; inf if there is none).
+    """
+
+    __slots__ = (
+        "_entries", "_job", "_levels", "_looked", "_lost", "_now_s", "_paths", "_priced", "_running", "early_s", "fit",
+        "victims",
+    )  # fmt: skip
+
+    def __init__(
+        self, job: Waiting, banks: list[Account], levels: Levels, running: PreemptibleJobs, now_s: float
+    ) -> None:
+        self._job = job
+        self._levels = levels
+        self._running = running
+        self._now_s = now_s
+        self._paths = _paths(job, banks, levels, running)
+        self._entries: list[tuple[float, int, bool]] | None = None
+        self._priced: set[int] = set()
+        self._lost: dict[Account, float] = {}  # of the usage, by the victims so far
+        self._looked = 0
+        self.victims: dict[int, PartHeld] = {}
+        self.early_s = inf
+        self.fit: Fits | None = None
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether no account of which a job could go is over its share."""
+        return not self._paths
+
+    def go_on(self, what_if: IfGone) -> bool:
+        """Looks at some more jobs; whether that was enough."""
+        shape, pause_at = self._job.shape, self._looked + LOOKED_AT_ONCE
+        openings = what_if.openings(shape)
+        if self._entries is None:
+            self.fit = what_if.find(shape)
+            if self.fit is not None or not self._paths:
+                return True
+            self._entries = self._running.least_work(self._paths, openings.need, openings.left, self._now_s)
+            heapify(self._entries)
+        what_if.give(self.victims)
+        entries = self._entries
+        while entries:
+            if self._looked >= VICTIMS_MAX:
+                break
+            if self._looked >= pause_at:
+                return False
+            _, rank, exact = heappop(entries)
+            if not exact:
+                self._price(rank, openings)
+                continue
+            chosen = self._on_target(rank, openings, self._lost)
+            if chosen is None:
+                continue
+            self._choose(chosen, openings)
+            what_if.give([part.jobid for part in chosen])
+            if what_if.fits(shape):
+                self._settle(what_if)
+                return True
+            if self._job.request.nodes is None:
+                self._offer(rank, self._on_target(rank, openings, self._lost))  # another slot may come free there
+        self.victims.clear()
+        return True
+
+    def _price(self, rank: int, openings: Openings) -> None:
+        """Works out what is lost on a target if it is the first that is taken."""
+        if rank not in self._priced:
+            self._priced.add(rank)
+            self._offer(rank, self._on_target(rank, openings, {}))
+
+    def _offer(self, rank: int, chosen: list[PartHeld] | None) -> None:
+        if chosen is not None and self._entries is not None:
+            work = sum([part.usage * (self._now_s - part.started_s) for part in chosen])
+            heappush(self._entries, (work, rank, True))
+
+    def _settle(self, what_if: IfGone) -> None:
+        """Spares what is not needed."""
+        if len(self.victims) > 1:
+            for jobid in list(self.victims):
+                if what_if.spare(jobid, self._job.shape):
+                    del self.victims[jobid]
+        self.fit = what_if.find(self._job.shape)
+
+    # ---- one target
+
+    def _on_target(self, rank: int, openings: Openings, before: dict[Account, float]) -> list[PartHeld] | None:
+        """Those that must go there, in order; None if the job fits there already, or they do not suffice."""
+        opening = openings.at(rank)
+        by_account = None if opening is None else self._candidates(rank, not openings.left)
+        if opening is None or not by_account:
+            return None
+        lost = dict(before)
+        chosen: list[PartHeld] = []
+        while not opening.fits:
+            account = self._furthest(by_account, lost)
+            if account is None:
+                return None
+            part = by_account[account].pop()
+            chosen.append(part)
+            opening = opening.given(part.cores, part.gpus, part.amounts)
+            for at in account.up():
+                lost[at] = lost.get(at, 0.0) + part.usage
+        return chosen
+
+    def _candidates(self, rank: int, whole: bool) -> dict[Account, list[PartHeld]] | None:
+        """Those that may go, by account, each from the first that began; None where some of them must and may not."""
+        parts = self._running.by_target[rank].parts
+        self._looked += len(parts)
+        found: dict[Account, list[PartHeld]] = {}
+        for jobid, part in parts.items():
+            account = part.account
+            if jobid in self.victims:
+                continue
+            if account is None or account not in self._paths:
+                if whole:
+                    return None
+                continue
+            if part.allowed_s > self._now_s:
+                self.early_s = min(self.early_s, part.allowed_s)
+                if whole:
+                    return None
+                continue
+            mine = found.get(account)
+            if mine is None:
+                found[account] = [part]
+            else:
+                mine.append(part)
+        for mine in found.values():
+            mine.sort()
+        return found
+
+    def _furthest(self, by_account: dict[Account, list[PartHeld]], lost: dict[Account, float]) -> Account | None:
+        """The account that is furthest over its share, if one is on all levels; at a tie the one of the last begun."""
+        levels, best = self._levels, None
+        best_ratio, best_part = 0.0, (0.0, 0)
+        for account, parts in by_account.items():
+            if not parts:
+                continue
+            for at in self._paths[account]:
+                if not levels.usage(at) - lost.get(at, 0.0) > levels.bound(at):
+                    break
+            else:
+                share, part = levels.share(account), parts[-1]
+                ratio = (levels.usage(account) - lost.get(account, 0.0)) / share if share else inf
+                if best is None or ratio > best_ratio or (ratio == best_ratio and part[:2] > best_part):
+                    best, best_ratio, best_part = account, ratio, part[:2]
+        return best
+
+    def _choose(self, chosen: list[PartHeld], openings: Openings) -> None:
+        for part in chosen:
+            for rank in self._running.ranks_of(part.jobid):
+                self._price(rank, openings)  # while the job is still there
+        for part in chosen:
+            self.victims[part.jobid] = part
+            assert part.account is not None
+            for at in part.account.up():
+                self._lost[at] = self._lost.get(at, 0.0) + part.usage
+
+
+def _paths(
+    job: Waiting, banks: list[Account], levels: Levels, running: PreemptibleJobs
+) -> dict[Account, tuple[Account, ...]]:
+    """The accounts that are over their share on each level below the bank they have in common with the job's."""
+    found = {}
+    for account in running.of_account:
+        path = below_common(account, banks)
+        if path and account is not job.account and all(levels.usage(at) > levels.bound(at) for at in path):
+            found[account] = path
+    return found

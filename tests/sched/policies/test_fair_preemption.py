@@ -1,0 +1,309 @@
+"""Preemption under `fair` through the real scheduler: the table of its page, for whom, how many, and how it goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxsched.sched.accounts.settings import RATE_WINDOW_S, Bank
+from tests.sched.policies.preemption_site import MakeR, Site
+
+INNER = ("easy", "fifo", "conservative", "hybrid", "firstfit")
+
+
+@pytest.fixture
+def site_of(make_r: MakeR) -> Callable[..., Site]:
+    return lambda *args, **options: Site(make_r, *args, **options)
+
+
+SiteOf = Callable[..., Site]
+
+# ---- the table
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_an_account_within_its_share_gets_it(site_of: SiteOf, inner: str) -> None:
+    site = site_of(1, 32, policy=f"fair:backfill={inner}")
+    a = site.submit("a", 32)
+    assert site.passes() == []
+    site.submit("b", 32)
+    assert site.passes(60) == list(reversed(a[16:])), "A31 ... A16"
+    site.settle()
+    assert site.held == {"a": 16, "b": 16}
+
+
+def test_a_third_takes_of_both_and_then_none_goes(site_of: SiteOf) -> None:
+    site = site_of(1, 32)
+    site.submit("a", 32)
+    site.passes()
+    site.submit("b", 32)
+    site.settle()
+    site.submit("c", 10)
+    preempted = site.settle()
+    assert Counter(site.user[jobid] for jobid in preempted) == {"a": 5, "b": 5}
+    assert site.held == {"a": 11, "b": 11, "c": 10}
+    assert site.settle(1000) == []
+
+
+def test_weights_say_how_much(site_of: SiteOf) -> None:
+    banks = {"default": Bank(users={"a": 0.5, "b": 1.0})}
+    site = site_of(1, 32, banks=banks)
+    site.submit("a", 32)
+    site.passes()
+    site.submit("b", 32)
+    site.settle()
+    assert site.held == {"a": 11, "b": 21}
+
+
+def test_for_more_than_the_share_none_goes(site_of: SiteOf) -> None:
+    site = site_of(1, 32)
+    site.submit("a", 32)
+    site.passes()
+    site.submit("b", cores=32)
+    assert site.passes(60) == []
+
+
+def test_for_a_whole_target_those_on_one_target_go(site_of: SiteOf) -> None:
+    site = site_of(2, 32)
+    a = site.submit("a", 64)
+    site.passes()
+    site.submit("b", nodes=1)
+    preempted = site.passes(60)
+    assert len(preempted) == 32
+    ranks = {rank for jobid in preempted for rank in site.scheduler._ledger.holdings[jobid].parts}
+    assert ranks == {0}, "both lose as much work: the lower rank"
+    assert set(preempted) < set(a)
+    site.settle()
+    assert site.held == {"a": 32, "b": 32}
+
+
+def test_the_later_of_the_account_that_is_over(site_of: SiteOf) -> None:
+    site = site_of(3, 4)
+    site.submit("b", nodes=1)
+    _, later = site.submit("c", nodes=1), []
+    site.passes()
+    later = site.submit("c", nodes=1)
+    site.passes(10)
+    site.submit("a", nodes=1)
+    assert site.passes(60) == later
+
+
+# ---- how it goes on
+
+
+def test_the_note_names_the_beneficiary_and_whose_share_it_was(site_of: SiteOf) -> None:
+    site = site_of(1, 32)
+    site.submit("a", 32)
+    site.passes()
+    site.submit("b")
+    (preempted,) = site.passes(1)
+    wanted = "preempted so that job ƒZ can start: account default/a uses 32 of its share of 16"
+    assert site.notes[preempted] == wanted
+
+
+def test_no_more_go_for_a_job_until_these_are_gone(site_of: SiteOf) -> None:
+    site = site_of(2, 4)
+    site.submit("a", 8)
+    site.passes()
+    (b,) = site.submit("b", nodes=1)
+    preempted = site.passes(1)
+    assert len(preempted) == 4
+    for jobid in preempted[:-1]:
+        site.end(jobid)
+        assert site.passes(1) == []
+        assert b not in site.running
+    site.end(preempted[-1])
+    site.passes()
+    assert b in site.running
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_no_other_job_gets_the_place(site_of: SiteOf, inner: str) -> None:
+    """b waits for a whole target whose jobs go one by one; c's small jobs arrive meanwhile and find no place there."""
+    site = site_of(2, 4, policy=f"fair:backfill={inner}")
+    site.submit("a", 8)
+    site.passes()
+    (b,) = site.submit("b", nodes=1, duration=100)
+    preempted = site.passes(1)
+    c = site.submit("c", 2)
+    more = [site.passes(0.1)]
+    for jobid in preempted:
+        site.end(jobid)
+        more.append(site.passes(0.1))
+    assert b in site.running
+    taken = [jobid for found in more for jobid in found]
+    assert all(site.user[jobid] == "a" for jobid in taken)
+    site.settle()
+    assert all(jobid in site.running for jobid in c)
+
+
+def test_a_beneficiary_that_leaves_changes_nothing_for_those_that_go(site_of: SiteOf) -> None:
+    site = site_of(1, 4)
+    site.submit("a", 4)
+    site.passes()
+    (b,) = site.submit("b")
+    preempted = site.passes(1)
+    site.scheduler.cancel(b)
+    assert site.passes(1) == []
+    assert site.going == preempted
+    site.settle()
+    assert site.held == {"a": 3}
+    assert not site.scheduler._preemptions.awaited
+
+
+def test_none_goes_within_an_account_nor_before_its_time(site_of: SiteOf) -> None:
+    site = site_of(1, 4)
+    site.submit("a", 4, after=50)
+    site.passes()
+    site.submit("b", 1)
+    site.submit("a", 1)
+    assert site.passes(10) == []
+    assert site.scheduler.next_notice_s == 50.0
+    assert site.passes(39.9) == []
+    assert len(site.passes(0.1)) == 1
+
+
+def test_what_allows_no_preemption_stays(site_of: SiteOf) -> None:
+    site = site_of(1, 4)
+    site.submit("a", 4, after=None)
+    site.passes()
+    site.submit("b", 1)
+    assert site.passes(1e6) == []
+
+
+def test_the_rate_holds_back_and_then_a_pass_comes(site_of: SiteOf) -> None:
+    site = site_of(1, 32, rate=10)
+    site.submit("a", 32)
+    site.passes()
+    site.submit("b", 32)
+    assert len(site.passes(1)) == 10
+    site.settle()
+    assert site.scheduler.next_notice_s == 1 + RATE_WINDOW_S
+    assert site.passes(site.scheduler.next_notice_s - site.now_s - 0.1) == []
+    assert len(site.passes(0.1)) == 6
+    site.settle()
+    assert site.held == {"a": 16, "b": 16}
+
+
+def test_more_than_the_rate_allows_ever_is_not_preempted(site_of: SiteOf) -> None:
+    site = site_of(2, 4, rate=3)
+    site.submit("a", 8)
+    site.passes()
+    site.submit("b", nodes=1)
+    assert site.passes(1) == []
+    assert site.settle(1000) == []
+
+
+def test_a_slot_may_need_several_that_share_a_target(site_of: SiteOf) -> None:
+    site = site_of(2, 8)
+    site.submit("a", 16)
+    site.passes()
+    (b,) = site.submit("b", cores=5)
+    preempted = site.passes(1)
+    assert len(preempted) == 5
+    site.settle()
+    assert b in site.running
+
+
+def test_a_first_job_that_is_owed_nothing_stops_it(site_of: SiteOf) -> None:
+    """b is first, and not within its share with its job: what c wants, behind it, is not preempted for, either."""
+    site = site_of(1, 32)
+    site.submit("a", 32)
+    site.passes()
+    (b,) = site.submit("b", cores=32)
+    site.submit("c")
+    assert site.passes(60) == []
+    site.scheduler.cancel(b)
+    assert len(site.passes(1)) == 1
+
+
+def test_banks_share_first_and_users_within_them(site_of: SiteOf) -> None:
+    """x holds 12 of its 8, all a's: y's c takes 4 of it; b of x takes what a has above its share of x."""
+    site = site_of(1, 16, banks={"x": Bank(), "y": Bank()})
+    site.submit("a", 12, bank="x")
+    site.submit("d", 4, bank="y")
+    site.passes()
+    site.submit("c", 4, bank="y")
+    assert [site.user[jobid] for jobid in site.settle()] == ["a"] * 4
+    assert site.held == {"a": 8, "c": 4, "d": 4}
+    site.submit("b", 8, bank="x")
+    assert [site.user[jobid] for jobid in site.settle()] == ["a"] * 4
+    assert site.held == {"a": 4, "b": 4, "c": 4, "d": 4}
+
+
+# ---- generated histories
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("submit"),
+            st.sampled_from("abcd"),
+            st.integers(1, 6),  # jobs
+            st.sampled_from([1, 1, 2, 3, 4]),  # cores
+            st.sampled_from([None, None, 1, 2]),  # whole nodes
+            st.sampled_from([0.0, 0.0, 5.0, None]),  # preemptible after
+            st.sampled_from([0.0, 30.0, 300.0]),  # limit
+        ),
+        st.tuples(st.just("end"), st.integers(0, 20)),
+        st.tuples(st.just("wait"), st.sampled_from([1.0, 10.0, 70.0])),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def played(site: Site, events: list[Any]) -> list[list[int]]:
+    """What is preempted at each event; before the next, all that are going are gone."""
+    found = []
+    for event, *rest in events:
+        if event == "submit":
+            user, jobs, cores, nodes, after, limit = rest
+            site.submit(user, jobs, cores, nodes, after, duration=limit)
+        elif event == "end" and site.running:
+            site.end(sorted(site.running)[rest[0] % len(site.running)])
+        elif event == "wait":
+            site.now_s += rest[0]
+        found.append(site.passes(1.0))
+        yield_to = beneficiaries(site)
+        site.end(*site.going)
+        again = site.passes()
+        for jobid in yield_to:
+            assert jobid in site.running, "it was preempted in vain"
+        while site.going:
+            site.end(*site.going)
+            again += site.passes()
+        assert not {*again} & {*yield_to}, "for whom others went is preempted in turn, though shares stay"
+        found.append(again)
+    return found
+
+
+def beneficiaries(site: Site) -> list[int]:
+    return list(site.scheduler._preemptions.awaited)
+
+
+@given(EVENTS, st.sampled_from(INNER), st.integers(2, 4), st.sampled_from([3, 1000]))
+@settings(max_examples=150, deadline=None)
+def test_none_is_preempted_in_vain_and_it_comes_to_an_end(
+    make_r: MakeR, events: list[Any], inner: str, targets: int, rate: int
+) -> None:
+    site = Site(make_r, targets, 4, policy=f"fair:backfill={inner}", rate=rate)
+    played(site, events)
+    assert not site.going
+    assert not site.scheduler._preemptions.awaited
+
+
+@given(EVENTS, st.sampled_from(INNER))
+@settings(max_examples=100, deadline=None)
+def test_where_nothing_happens_any_more_preemption_ends(make_r: MakeR, events: list[Any], inner: str) -> None:
+    """Once all are old enough, each of those that run is preempted at most once more."""
+    site = Site(make_r, 3, 4, policy=f"fair:backfill={inner}")
+    played(site, events)
+    ran = len(site.running)
+    assert len(site.settle(1000.0)) <= ran
+    assert site.settle(1000.0) == []
+    assert site.settle(0.0) == []
