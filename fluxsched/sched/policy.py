@@ -188,6 +188,7 @@ class Policy(Protocol):
       not offered.
     - `ACCOUNTS = True`: it needs accounts, which are kept as the site settles them in `[fair]`; `fair_overrides` are
       names of FairSettings and values that it was given instead.
+    - `explain(lines, job, now_s)`: with accounts, why a job waits (`core.why.Why`; an empty reason: for the usual one).
     - `INNER`: which of its OPTIONS names another policy, which is given to it ready; options that it does not have are
       that policy's.
     """

@@ -118,6 +118,13 @@ class FairOrder:
             at = best
         return at.account
 
+    def key(self, account: Account, now_s: float) -> float:
+        """The first key of an account that offers a job, or has one below it that does."""
+        scale = self._accounts.advance(now_s)
+        place = self._places[account]
+        place.refresh(scale)
+        return place.base + place.slope * scale
+
     def plan(self, account: Account, usage: float) -> None:
         """Count the usage of a reservation in the account and all above it, until `forget_plans`."""
         for at in account.up():

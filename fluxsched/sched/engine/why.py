@@ -63,8 +63,13 @@ def explain(group: Group, queue: PolicyQueue, job: Waiting, ledger: Ledger, now_
         return Why(held, "a job on hold is skipped", "not while it is held")
     name, order = queue.policy.name, _order_of(queue)
     how = says(queue.policy) or "it does not say how it decides"
+    told = _told_by_policy(queue, job, now_s)
+    if told is not None and told.reason:
+        return told._replace(rule=f"{told.rule} under {name}: {how}")
     ahead = queue.jobs.ahead_of(job.jobid, order or FIFO, now_s)
-    if order is None:
+    if told is not None:
+        rule = f"{told.rule}; under {name}: {how}"
+    elif order is None:
         rule = f"one of {counted(len(queue.jobs), 'job')} that wait under {name}, in an order of its own: {how}"
     elif order != FIFO and job.jobid in queue.planned:
         rule = f"has a reservation under {name}: {how}"
@@ -78,7 +83,18 @@ def explain(group: Group, queue: PolicyQueue, job: Waiting, ledger: Ledger, now_
 
 def _order_of(queue: PolicyQueue) -> str | None:
     """In which order jobs are looked at; None for the policy of a plugin that sorts them itself."""
+    if queue.jobs.lines is not None:
+        return None
     return queue.order or (FIFO if type(queue.policy) in OWN.values() else None)
+
+
+def _told_by_policy(queue: PolicyQueue, job: Waiting, now_s: float) -> Why | None:
+    """What a policy that keeps accounts says itself."""
+    explain = getattr(queue.policy, "explain", None)
+    if explain is None or queue.jobs.lines is None:
+        return None
+    told: Why = explain(queue.jobs.lines, job, now_s)
+    return told
 
 
 def explain_set_aside(group: Group, jobid: int) -> Why:
@@ -91,7 +107,7 @@ def _reason(group: Group, queue: PolicyQueue, job: Waiting, ahead: int | None, o
     reason = group.notices.reasons.get(job.jobid)
     if reason is not None:
         return reason if isinstance(reason, str) else reason()
-    if group.changed or group.notices.reasons:
+    if queue.jobs.lines is None and (group.changed or group.notices.reasons):
         if ahead is None:
             return "its policy has not looked at it yet"
         place_in = "in the queue" if order == FIFO else f"in the order {order}"
@@ -99,6 +115,8 @@ def _reason(group: Group, queue: PolicyQueue, job: Waiting, ahead: int | None, o
     outcome = place_now(group.pool, job.shape, BEST_FIT)
     if not isinstance(outcome, Fits):
         return outcome.why
+    if queue.jobs.lines is not None:
+        return "fits now, but jobs ahead of it wait"
     return f"fits now, but policy {queue.policy.name!r} has looked at the queue and decided nothing about it"
 
 
@@ -119,6 +137,8 @@ class _Forecast:
         start_s, head = self._earliest(job), queue.jobs.first
         if start_s == inf:
             return None, f"not known: {self._why_not()}"
+        if queue.jobs.lines is not None:
+            head = None  # it is another one by account
         in_line = _order_of(queue) == FIFO or (head is not None and head.jobid in queue.planned)
         if in_line and head is not None and head.jobid != job.jobid and self._behind(queue, head, start_s):
             planned = queue.planned.get(head.jobid)

@@ -8,6 +8,7 @@ use, and then kept.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import frexp, inf, ldexp
 from typing import Final
 
 from fluxsched.sched.accounts.order import FairOrder
@@ -18,6 +19,9 @@ from fluxsched.sched.usage.book import UsageBook
 
 EXPEDITED: Final = 4294967295
 """The priority of jobs of urgency 31 (RFC 21)."""
+
+STEPS: Final = 16.0
+"""Half of them between a limit and its double."""
 
 
 class AccountLine:
@@ -66,9 +70,9 @@ class AccountLine:
 class AccountLines:
     """The lines of a queue, whose jobs are `by_id`, by account.
 
-    In `order` each of them offers its first job once `offer_again` was called. `kinds` are numbers of shapes, limits,
-    and how many jobs of which account have them. `turn` is the number of the walk for which the order stands as it is,
-    and `moved` are the accounts that it may have moved.
+    In `order` each of them offers its first job once `offer_again` was called. `kinds` are numbers of shapes, lower
+    bounds of limits (`about`), and how many jobs of which account have them. `turn` is the number of the walk for which
+    the order stands as it is, and `moved` are the accounts that it may have moved.
     """
 
     def __init__(self, book: UsageBook, by_id: Mapping[int, Waiting]) -> None:
@@ -94,7 +98,7 @@ class AccountLines:
             line = self.by_account[account] = AccountLine()
         line.add(key, job)
         by_limit = self.kinds.setdefault(job.shape.number, {})
-        counts = by_limit.setdefault(job.limit_s, {})
+        counts = by_limit.setdefault(about(job.limit_s), {})
         counts[account] = counts.get(account, 0) + 1
         if line.first is job:
             self.touched.add(account)
@@ -112,7 +116,7 @@ class AccountLines:
         line.remove(key, job)
         if not line.jobs.size:
             del self.by_account[account]
-        number, limit_s = job.shape.number, job.limit_s
+        number, limit_s = job.shape.number, about(job.limit_s)
         by_limit = self.kinds[number]
         counts = by_limit[limit_s]
         if counts[account] > 1:
@@ -141,6 +145,10 @@ class AccountLines:
         else:
             self.order.offer(account, self.book.usage(line.first.shape))
 
+    def is_expedited(self, job: Waiting) -> bool:
+        """Whether it comes before all accounts."""
+        return job.priority == EXPEDITED
+
     def has(self, job: Waiting) -> bool:
         """Whether this very job is here."""
         account = job.account
@@ -148,7 +156,7 @@ class AccountLines:
         return line is not None and line.jobs.has(job.key, job)
 
     def live(self, skips: Skips, enough: int) -> dict[Account, None]:
-        """Accounts with jobs that `skips` does not name; once there are more than enough, not all of them."""
+        """Accounts with jobs that `skips` does not name, and few others; once there are more than enough, not all."""
         skips.see_shapes(self.kinds)
         found: dict[Account, None] = {}
         unfit, long = skips.unfit, skips.long
@@ -162,6 +170,14 @@ class AccountLines:
                     if len(found) > enough:
                         return found
         return found
+
+
+def about(limit_s: float) -> float:
+    """A lower bound of a limit, at most an eighth below it: there are few, however many limits there are."""
+    if limit_s == inf:
+        return limit_s
+    part, exponent = frexp(limit_s)
+    return ldexp(int(part * STEPS) / STEPS, exponent)
 
 
 def _by_expansion(jobs: SortedJobs, now_s: float) -> SortedJobs:

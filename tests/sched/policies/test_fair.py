@@ -340,3 +340,54 @@ def test_one_account_too_many_is_denied(shared: Callable[..., Shared], monkeypat
     with pytest.raises(AssertionError, match="there are 3, which is the limit"):
         site.submit("c", 1)
     assert len(site.starts()) == 3
+
+
+# ---- why a job waits
+
+
+def test_why_says_which_account_comes_first(shared: Callable[..., Shared]) -> None:
+    site = shared(8)
+    site.submit("a", 6, 1, limit=100.0)
+    site.starts()
+    site.submit("a", 4, 2, limit=100.0)
+    (other,) = site.submit("b", 4, 1, limit=100.0)
+    last = site.submit("a", 4, 1, limit=100.0)[0]
+    assert site.starts() == []
+    why = site.scheduler.why(last, 0.0)
+    assert why.rule.startswith("2 ahead of it in account default/a; account default/b comes first: its usage and")
+    assert "is 0, that of default/a 6" in why.rule
+    assert "4 core" in why.reason
+    assert why.earliest_s == 100.0
+    first = site.scheduler.why(other, 0.0)
+    assert first.rule.startswith("first in account default/b, which comes first; under fair:")
+    assert first.earliest_s == 100.0
+
+
+def test_why_says_which_limit_and_when_time_lifts_it(shared: Callable[..., Shared]) -> None:
+    site = shared(100, cap=1.0, half_life_s=600.0)
+    (first,) = site.submit("a", 100)
+    site.starts()
+    site.submit("b", 60)
+    site.scheduler.free_all(first, 10.0)
+    second, third = site.submit("a", 10, 2)
+    why = site.scheduler.why(second, 10.0)
+    assert why.reason.startswith("account default/a is at its cap: 100 of 50 are in use")
+    assert why.earliest_s == pytest.approx(610.0)
+    behind = site.scheduler.why(third, 10.0)
+    assert behind.reason.startswith("waits behind job ")
+    assert behind.reason.endswith(why.reason)
+    assert behind.earliest_s == why.earliest_s
+    (urgent,) = site.submit("c", 10, priority=4294967295)
+    assert site.scheduler.why(urgent, 10.0).rule.startswith("comes before all accounts")
+
+
+def test_why_of_a_budget(shared: Callable[..., Shared]) -> None:
+    site = shared(10, budget_min=10.0)
+    site.submit("a", 4)
+    site.submit("b", 4)
+    site.starts()
+    waits, free = site.submit("a", 2, 1, after=3600.0)[0], site.submit("a", 2, 2, after=0.0)[1]
+    why = site.scheduler.why(waits, 0.0)
+    assert why.reason == "budget of a: 0 of 10 resource minutes are charged, and the job would be charged 60"
+    assert why.earliest_s is None
+    assert "budget" not in site.scheduler.why(free, 0.0).reason

@@ -12,12 +12,14 @@ from math import inf
 from typing import Any, ClassVar, Final
 
 from fluxsched.core.duration import parse_duration
+from fluxsched.core.why import Why
 from fluxsched.sched.accounts.settings import RATE_MAX
 from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.policies.fair.limits import limit_text
 from fluxsched.sched.policies.fair.preemption import PreemptingPass, seat_awaiting
 from fluxsched.sched.policies.fair.view import FairView
-from fluxsched.sched.policy import Decision, Option, Pending, Policy, Reserve, View, Wake
+from fluxsched.sched.policies.fair.why import explain
+from fluxsched.sched.policy import AccountLines, Decision, Option, Pending, Policy, Reserve, View, Waiting, Wake
 
 
 def parse_amount_of(text: str) -> float:
@@ -87,6 +89,10 @@ class Fair:
             partial(_afterwards, view, mine, now_s),
         )
         return _Watched(stages, mine)
+
+    def explain(self, lines: AccountLines, job: Waiting, now_s: float) -> Why:
+        """Why a job waits, as far as that is for us to say."""
+        return explain(lines, job, now_s)
 
 
 class _Watched:
