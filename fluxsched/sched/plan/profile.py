@@ -128,15 +128,26 @@ class Profile:
 
     def _within(self, chunk: int, cores: int, limit_s: float, start_s: float) -> float:
         """The earliest start that nothing in this chunk forbids; the start of the next chunk if there is none."""
-        times, free = self._times[chunk], self._free[chunk]
-        need, end_s, steps = cores + self._owed[chunk], start_s + limit_s, len(times)
-        for step in range(max(bisect_right(times, start_s) - 1, 0), steps):
+        times, free, need = self._times[chunk], self._free[chunk], cores + self._owed[chunk]
+        first, steps = max(bisect_right(times, start_s) - 1, 0), len(times)
+        end_s, chunk_end_s = start_s + limit_s, self._end_of(chunk)
+        if end_s >= chunk_end_s:  # what lacks last decides: it forbids every start before
+            for step in range(steps - 1, first - 1, -1):
+                if free[step] < need:
+                    return times[step + 1] if step + 1 < steps else chunk_end_s
+            return start_s
+        lacking = False
+        for step in range(first, steps):
             if free[step] < need:
-                if times[step] >= end_s:
-                    return start_s
-                start_s = times[step + 1] if step + 1 < steps else self._end_of(chunk)
+                if not lacking:
+                    if times[step] >= end_s:
+                        return start_s
+                    lacking = True
+            elif lacking:
+                lacking = False
+                start_s = times[step]
                 end_s = start_s + limit_s
-        return start_s
+        return chunk_end_s if lacking else start_s
 
     def _end_of(self, chunk: int) -> float:
         return self._firsts[chunk + 1] if chunk + 1 < len(self._firsts) else inf
