@@ -206,3 +206,27 @@ def test_a_bad_table_is_named_in_the_log(fair, tmp_path):
     (tmp_path / "fluxsched.toml").write_text('[fair]\nsignal = "loud"\n')
     said = fair("! flux module load --name=again MODULE policy=fair; flux dmesg | grep again.err")
     assert "signal" in said
+
+
+def test_a_preemptible_job_ends_when_an_account_under_its_share_needs_its_node(fair):
+    """chemistry holds all four nodes, of which one is its share: physics gets one of those that may be preempted.
+
+    Which those are, and whose, is known after a reload by their jobspecs.
+    """
+    said = fair(
+        "RELOAD policy=fair;"
+        f"{SUBMIT_IN.format(300, 'chemistry')} -N1 --exclusive --quiet true;"
+        f"ids=$({SUBMIT_IN.format(300, 'chemistry')} --cc=1-3 -N1 --exclusive --setattr=preemptible-after=0 true);"
+        "for id in $ids; do flux job wait-event -t 20 $id start >/dev/null; done; RELOAD policy=fair;"
+        f"id=$({SUBMIT_IN.format(0.01, 'physics')} -N1 --exclusive true);"
+        "flux job wait-event -t 20 $id clean >/dev/null;"
+        "for one in $ids; do flux job eventlog --format=json $one | jq -c 'select(.name==\"exception\").context'; done;"
+        "flux jobs -ano {status}:{id.f58plain} | sort | uniq -c; echo $id; flux cancel --all; flux queue drain"
+    )
+    context, *listed, beneficiary = said.splitlines()
+    exception = json.loads(context)
+    assert (exception["type"], exception["severity"]) == ("preempt", 0)
+    assert exception["note"].startswith(f"preempted so that job {beneficiary} can start: ")
+    assert exception["note"].endswith("; Flux does not submit it again")
+    states = [line.split()[1].split(":")[0] for line in listed]
+    assert sorted(states) == ["COMPLETED", "FAILED", "RUN", "RUN", "RUN"]
