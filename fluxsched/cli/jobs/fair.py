@@ -100,7 +100,8 @@ def fair(handle: InstanceHandle, banks: tuple[str, ...], group: str, output: Out
     """Show accounts, banks with their users below: shares, usage, limits and jobs.
 
     SHARE%, USED%, HISTORY% (remembered usage) and CAP% are parts of the whole machine, as it is shared by the accounts
-    that have jobs. BUDGET(min) is what a user has left. PREEMPTED counts since the scheduler started.
+    that have jobs; `-o long` has them in units of weight. BUDGET(min) is what a user has left. PREEMPTED counts since
+    the scheduler started.
     """
     answer = _asked(handle, group)
     accounts = in_banks(answer["accounts"], banks)
