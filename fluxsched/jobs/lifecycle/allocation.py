@@ -182,4 +182,5 @@ def _hello_item(job: Job, partial_ok: bool) -> HelloItem:
     freed, held = job.freed, job.R
     if freed and not partial_ok:
         freed, held = EMPTY, job.remainder(job.held)
-    return HelloItem(job.id, job.priority, job.userid, job.t_first, freed, held, sched_jobspec(job))
+    preempted_s = job.t_cleanup if job.is_preempted else 0.0
+    return HelloItem(job.id, job.priority, job.userid, job.t_first, freed, held, sched_jobspec(job), preempted_s)

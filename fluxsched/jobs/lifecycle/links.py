@@ -25,7 +25,7 @@ LIMIT_MAX = 2147483647
 
 
 class HelloItem(NamedTuple):
-    """One job with allocated resources, as sched-hello answers it."""
+    """One job with allocated resources, as sched-hello answers it; `preempted_s`: when it was preempted, 0.0 if not."""
 
     jobid: int
     priority: int
@@ -34,6 +34,7 @@ class HelloItem(NamedTuple):
     free: Idset
     R: dict[str, Any]
     jobspec: dict[str, Any]
+    preempted_s: float = 0.0
 
 
 class Link:

@@ -36,7 +36,7 @@ class HelloRequest(Payload, frozen=True):
 class HelloResponse(Payload, frozen=True):
     """One job that holds resources (RFC 27, Hello). `R` and `jobspec` are ours: in Flux they are in the KVS.
 
-    The environment is left out of `jobspec`.
+    The environment is left out of `jobspec`. `preempted`, ours too: since when it is going for the sake of another job.
     """
 
     id: JobNumber
@@ -46,6 +46,7 @@ class HelloResponse(Payload, frozen=True):
     free: IdsetText | None = None
     R: RObject | None = None
     jobspec: JobspecObject | None = None
+    preempted: WallTime | None = None
 
 
 class ReadyRequest(Payload, frozen=True):

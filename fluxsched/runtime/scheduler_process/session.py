@@ -222,7 +222,7 @@ class SchedulerSession:
             if not self._typed and (unknown := resources.ranks - free - self._acquired()):
                 raise RemoteProtocolError(f"ranks {unknown} are not among the acquired ones")
             found += self.scheduler.hello(
-                job.id, job.priority, job.userid, job.t_submit, resources, free, jobspec, now_s
+                job.id, job.priority, job.userid, job.t_submit, resources, free, jobspec, now_s, job.preempted
             )
         except FluxschedError as fault:
             found += self.refuse_job(job.id, fault)

@@ -180,8 +180,9 @@ class Scheduler:
         free: Idset = EMPTY,
         jobspec: Jobspec | Mapping[str, Any] | None = None,
         now_s: float = 0.0,
+        preempted_s: float | None = None,
     ) -> list[Effect]:
-        """A job that runs already, with its R and the ranks that it has freed (RFC 27, partial release).
+        """A job that runs already, with its R and the ranks that it has freed (RFC 27); going if it was preempted.
 
         It began when its R says, or now; its jobspec says whose account it is charged to, and when it may be preempted.
         """
@@ -194,7 +195,7 @@ class Scheduler:
         self._ledger.adopt(jobid, blocks, R.expiration_s, started_s, account, after_s, limit_s, now_s)
         holding = self._ledger.get(jobid)
         if holding is not None:
-            self._preemptions.began(holding)
+            self._preemptions.found(holding, preempted_s, now_s)
         for group in self._groups.values():
             if holding is not None:
                 group.running.began(holding)

@@ -21,6 +21,9 @@ from fluxsched.sched.preemption.running import PreemptibleJobs, UsageOf
 PREEMPT_TIMEOUT_S: Final = 5.0
 """`[exec] preempt-timeout`, where nothing else is known."""
 
+UNKNOWN: Final = 0
+"""The beneficiary of a job that was found going: none has this id."""
+
 RATE: Final = FairSettings().rate
 
 
@@ -101,6 +104,15 @@ class Preemptions:
             return
         self.running.began(holding)
 
+    def found(self, holding: Holding, preempted_s: float | None, now_s: float) -> None:
+        """A job held something before this scheduler came, and was preempted then (None: not); for whom is lost."""
+        if preempted_s is None:
+            self.began(holding)
+            return
+        began_s = min(preempted_s, now_s)
+        self._goes(holding.jobid, UNKNOWN, began_s)
+        self._begun_s = deque(sorted((*self._begun_s, began_s)))
+
     def freed(self, jobid: int, waits: Callable[[int], bool]) -> None:
         """A job has freed a part of what it holds, or all; `waits` says whether a job still waits."""
         left = self._ledger.get(jobid)
@@ -127,6 +139,11 @@ class Preemptions:
             if jobid in self.awaited and not self.awaited[jobid]:
                 del self.awaited[jobid]
 
+    def _goes(self, jobid: int, beneficiary: int, began_s: float) -> None:
+        self._ledger.set_going(jobid, began_s + self.timeout_s)
+        self.going[jobid] = beneficiary
+        self.awaited.setdefault(beneficiary, set()).add(jobid)
+
     def _is_gone(self, jobid: int, waits: Callable[[int], bool]) -> None:
         beneficiary = self.going.pop(jobid)
         self.awaited[beneficiary].discard(jobid)
@@ -135,11 +152,8 @@ class Preemptions:
 
     def preempt(self, holding: Holding, beneficiary: int, now_s: float) -> None:
         """The job, which `refuses` allows, is going from now on, so that the beneficiary can start."""
-        jobid = holding.jobid
-        self._ledger.set_going(jobid, now_s + self.timeout_s)
-        self.running.ended(jobid)
-        self.going[jobid] = beneficiary
-        self.awaited.setdefault(beneficiary, set()).add(jobid)
+        self.running.ended(holding.jobid)
+        self._goes(holding.jobid, beneficiary, now_s)
         self._begun_s.append(now_s)
         if holding.account is not None:
             self.of_account[holding.account] = self.of_account.get(holding.account, 0) + 1

@@ -54,6 +54,17 @@ def test_a_preempted_job_is_asked_to_end_with_a_grace_time_of_its_own(world: Any
     assert NOTE in world.why(1).reason
 
 
+def test_a_scheduler_that_comes_later_is_told_that_a_job_is_going(world: Any) -> None:
+    for jobid in (1, 2, 3):
+        world.run(jobid)
+    world.do("raise_exception", 1, "preempt", 0, NOTE, 0)
+    since_s = world.now_s
+    world.do("raise_exception", 2, "timeout", 0, "", 0)
+    world.do("scheduler_lost", "sched")
+    hello = world.manager.allocation.hello("sched")
+    assert [(item.jobid, item.preempted_s) for item in hello] == [(1, since_s), (2, 0.0), (3, 0.0)]
+
+
 def test_it_is_submitted_again_in_the_transaction_of_its_end(preempted: Callable[..., Any]) -> None:
     world = preempted()
     old, new = world.of(Persist)

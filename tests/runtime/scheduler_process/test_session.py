@@ -291,6 +291,13 @@ def test_a_shrink_raises_and_releases_as_the_typed_dialect_asks() -> None:
     assert (released.topic, released.message.targets) == (RELEASE, "0")
 
 
+def test_a_job_that_is_going_when_the_scheduler_comes_is_going() -> None:
+    peers = at(SessionState.HELLO)
+    peers.answer(HELLO, msg.HelloResponse(7, 16, 1, 1.0, None, R("0"), preempted=99.0))
+    peers.answer(HELLO, msg.HelloResponse(8, 16, 1, 1.0, None, R("1")))
+    assert peers.session.scheduler._preemptions.going == {7: 0}
+
+
 def test_a_preemption_that_is_refused_is_said_and_told_to_the_scheduler() -> None:
     peers = Peers().ready()
     [call] = peers.session.outgoing([Raise(7, "for job 8", PREEMPT)])

@@ -188,7 +188,7 @@ def preemptible_any() -> dict[str, Any]:
 def test_a_job_found_running_may_be_preempted_by_what_its_jobspec_says(
     bench_of: Any, make_r: MakeR, spec: Spec
 ) -> None:
-    """A reload forgets what is going: it may be preempted once more, and the job manager ends it anyway."""
+    """Unless it is said that it is going already."""
     policy = Scripted()
     bench = bench_of(policy)
     machine = make_r("0")
@@ -200,6 +200,25 @@ def test_a_job_found_running_may_be_preempted_by_what_its_jobspec_says(
     assert preempt(bench, policy, 1) == []
     bench.now_s = 110.0
     assert [raised.jobid for raised in preempt(bench, policy, 1)] == [1]
+
+
+def test_a_job_that_is_found_going_is_going(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    policy = Scripted()
+    bench = bench_of(policy, fair=FairSettings(rate=2))
+    machine = make_r("0")
+    bench.grow(machine)
+    bench.granted[1] = machine
+    jobspec = preemptible(spec(cores=4), 0)
+    bench.did(bench.scheduler.hello(1, 16, 1000, 1.0, machine, jobspec=jobspec, now_s=100.0, preempted_s=98.0))
+    bench.submit(3, spec(cores=4))
+    assert preempt(bench, policy, 1) == []
+    now_s, going, left = policy.seen[-1]
+    assert (going, left) == ({1: 0}, 1), "it counts for the rate as well"
+    assert bench.scheduler.why(3, now_s).earliest_s == 103.0, "5 s after it was preempted"
+    bench.free(1)
+    bench.run()
+    assert policy.seen[-1][1] == {}
+    assert 3 in bench.granted
 
 
 # ---- the rate

@@ -96,6 +96,7 @@ class SchedulingService:
                     free=str(item.free),
                     R=item.R,
                     jobspec=self._effects.packed.of(item.jobspec),
+                    preempted=item.preempted_s or None,
                 )
             )
         request.finish()
