@@ -39,7 +39,7 @@ from fluxsched.sched.decisions import (
 )
 from fluxsched.sched.plan.base import Plan
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Infeasible, Insufficient, Outcome
-from fluxsched.sched.preemption.if_gone import IfGone, Openings
+from fluxsched.sched.preemption.if_gone import IfGone, Openings, enough
 from fluxsched.sched.preemption.preemptions import Preemptions
 from fluxsched.sched.preemption.running import PartHeld, PreemptibleJobs
 from fluxsched.sched.queue.account_lines import AccountLines
@@ -52,7 +52,7 @@ __all__ = [
     "ORDERS", "PAUSE", "PAUSE_EVERY", "PLACEMENT", "RESERVED", "SWITCH", "WORST_FIT", "YES", "Account", "AccountLines",
     "Decision", "Deny", "Fits", "IfGone", "Infeasible", "Insufficient", "Openings", "Option", "Outcome", "PartHeld",
     "Pause", "Pending", "Plan", "Policy", "Preempt", "PreemptibleJobs", "Preemptions", "Reservation", "Reserve",
-    "Running", "Skips", "Start", "View", "Waiting", "Wake", "decide", "safe_of",
+    "Running", "Skips", "Start", "View", "Waiting", "Wake", "decide", "enough", "safe_of",
 ]  # fmt: skip
 
 

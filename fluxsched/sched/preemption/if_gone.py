@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import NamedTuple
 
-from fluxsched.core.amounts import Amounts, total
+from fluxsched.core.amounts import Amounts
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT
@@ -35,13 +35,7 @@ class Opening(NamedTuple):
         """Whether so much is free."""
         if self.cores.bit_count() < self.need_cores or self.gpus.bit_count() < self.need_gpus:
             return False
-        have = dict(self.amounts)
-        return all(have.get(kind, 0) >= amount for kind, amount in self.need_amounts)
-
-    def given(self, cores: int, gpus: int, amounts: Amounts) -> Opening:
-        """The same when a job has freed so much there."""
-        free = total(self.amounts, amounts) if amounts else self.amounts
-        return self._replace(cores=self.cores | cores, gpus=self.gpus | gpus, amounts=free)
+        return enough(self.amounts, self.need_amounts)
 
 
 class IfGone:
@@ -147,3 +141,11 @@ class Openings:
         need_cores, need_gpus = need.on(targets)
         opening = Opening(cores, gpus, amounts, need_cores, need_gpus, need.amounts_on(targets))
         return None if opening.fits else opening
+
+
+def enough(there: Amounts, need: Amounts) -> bool:
+    """Whether there is as much of each kind as is needed."""
+    if not need:
+        return True
+    have = dict(there)
+    return all(have.get(kind, 0) >= amount for kind, amount in need)

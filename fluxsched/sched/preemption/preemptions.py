@@ -26,6 +26,15 @@ UNKNOWN: Final = 0
 
 RATE: Final = FairSettings().rate
 
+REST_FROM: Final = 512
+"""Running jobs that may be looked at in vain in each pass: some milliseconds."""
+
+REST_S: Final = 1e-4
+"""For each job that was looked at in vain: then searches take some hundredths of the time."""
+
+REST_MAX_S = 10.0
+"""No search takes as long as that would be the rest after it: the clock has stepped back."""
+
 
 def cores_held(holding: Holding) -> float:
     """What a job holds where there are no accounts: its cores."""
@@ -39,7 +48,9 @@ class Preemptions:
     that is going is killed after `timeout_s`. `of_account` counts preempted jobs.
     """
 
-    __slots__ = ("_begun_s", "_ledger", "_spared", "awaited", "going", "of_account", "rate", "running", "timeout_s")
+    __slots__ = (
+        "_begun_s", "_in_vain", "_ledger", "_spared", "awaited", "going", "of_account", "rate", "running", "timeout_s",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -56,6 +67,7 @@ class Preemptions:
         self.of_account: dict[Account, int] = {}
         self.awaited: dict[int, set[int]] = {}
         self._begun_s: deque[float] = deque()
+        self._in_vain: tuple[int, float] = (0, -inf)
         self._spared: set[int] = set()  # on which no exception could be raised
 
     # ---- questions
@@ -95,6 +107,20 @@ class Preemptions:
     def if_gone(self, pool: Pool) -> IfGone:
         """What would fit if all that are going were gone; for a `with` block."""
         return IfGone(pool, self._ledger, self.going)
+
+    # ---- searches in vain
+
+    def searched_in_vain(self, jobid: int, looked_at: int, now_s: float) -> None:
+        """So many running jobs were looked at for this one at `now_s`, and it cannot start: `rests_until_s`."""
+        self._in_vain = jobid, now_s + (looked_at * REST_S if looked_at > REST_FROM else 0.0)
+
+    def rests_until_s(self, jobid: int, now_s: float) -> float:
+        """When to look again for a job for which it was in vain (wall time, seconds); `now_s` for any other.
+
+        What is long to search changes with each event, and mostly not enough.
+        """
+        searched, until_s = self._in_vain
+        return until_s if searched == jobid and now_s < until_s <= now_s + REST_MAX_S else now_s
 
     # ---- events
 

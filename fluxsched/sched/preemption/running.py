@@ -7,7 +7,7 @@ for, in time linear in what began and ended since, and in slices.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from itertools import islice
+from itertools import islice, repeat
 from math import inf
 from typing import Final, NamedTuple
 
@@ -118,7 +118,10 @@ class PreemptibleJobs:
         holding = self.jobs.pop(jobid, None)
         if holding is None:
             return
-        self._touched[jobid] = None
+        if jobid in self._known:
+            self._touched[jobid] = None
+        else:  # it was never taken in
+            self._touched.pop(jobid, None)
         if holding.account is not None:
             mine = self.of_account[holding.account]
             del mine[jobid]
@@ -138,7 +141,8 @@ class PreemptibleJobs:
         targets = self._targets_of(accounts)
         age_s = now_s - self.origin_s
         if not left:
-            return [(each.usage * age_s - each.weighted_start - ROUNDING, rank, False) for rank, each in targets]
+            works = [each.usage * age_s - each.weighted_start - ROUNDING for _, each in targets]
+            return list(zip(works, [rank for rank, _ in targets], repeat(False)))
         goes = [
             (must if (must := (each.cores - left) * each.least_rate) > each.least_usage else each.least_usage)
             * (now_s - each.youngest_s)
@@ -149,7 +153,7 @@ class PreemptibleJobs:
             stays = [min(left, each.cores) * each.most_rate * (now_s - each.oldest_s) for _, each in targets]
             alls = [each.usage * age_s - each.weighted_start - ROUNDING for _, each in targets]
             goes = [max(one, all_of_them - stay) for one, all_of_them, stay in zip(goes, alls, stays, strict=True)]
-        return [(work, rank, False) for work, (rank, _) in zip(goes, targets, strict=True)]
+        return list(zip(goes, [rank for rank, _ in targets], repeat(False)))
 
     def _targets_of(self, accounts: Collection[Account]) -> Collection[tuple[int, TargetJobs]]:
         """Targets with jobs of these accounts; all, unless these have few of the jobs."""

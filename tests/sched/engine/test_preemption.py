@@ -12,8 +12,10 @@ import pytest
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.accounts.settings import RATE_WINDOW_S, FairSettings
 from fluxsched.sched.effects import PREEMPT, Granted, Raise
+from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policy import Decision, Preempt, View, Wake
+from fluxsched.sched.preemption.preemptions import REST_FROM, REST_MAX_S, Preemptions
 
 MakeR = Callable[..., ResourceSet]
 Spec = Callable[..., dict[str, Any]]
@@ -253,6 +255,32 @@ def test_at_rate_0_none_is_preempted(bench_of: Any, make_r: MakeR, spec: Spec) -
     bench.run()
     bench.submit(3, spec(cores=4))
     assert preempt(bench, policy, 1) == []
+
+
+# ---- searches
+
+
+def test_a_long_search_in_vain_rests_for_the_time_that_it_is_worth() -> None:
+    preemptions = Preemptions(Ledger([]))
+    preemptions.searched_in_vain(7, REST_FROM, 100.0)
+    assert preemptions.rests_until_s(7, 100.0) == 100.0, "a short one is made again in each pass"
+    preemptions.searched_in_vain(7, 10_000, 100.0)
+    assert preemptions.rests_until_s(7, 100.0) == 101.0
+    assert preemptions.rests_until_s(8, 100.0) == 100.0, "another job"
+    assert preemptions.rests_until_s(7, 101.0) == 101.0
+    assert preemptions.rests_until_s(7, 101.0 - REST_MAX_S - 1) == 101.0 - REST_MAX_S - 1, "the clock stepped back"
+
+
+def test_what_begins_and_ends_unseen_leaves_nothing_behind(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    policy = Scripted()
+    bench = bench_of(policy)
+    bench.grow(make_r("0"))
+    for jobid in range(1, 20):
+        bench.submit(jobid, preemptible(spec(cores=4), 0))
+        bench.run()
+        bench.free(jobid)
+    running = bench.scheduler._preemptions.running
+    assert (len(running), running._touched, running._known) == (0, {}, {})
 
 
 # ---- waking

@@ -45,7 +45,11 @@ def seat_awaiting(view: View, mine: FairView) -> Iterator[Decision]:
         if mine.limits.admits(job, True):
             plan.drop(job.jobid)
             found = plan.seat(job, WORST_FIT)
-            yield Start(job.jobid, found, RESERVED) if isinstance(found, Fits) else Reserve(found, view.reason(job))
+            if isinstance(found, Fits):
+                yield Start(job.jobid, found, RESERVED)
+            else:
+                left = len(view.preemptions.awaited.get(job.jobid, ()))
+                yield Reserve(found, _until_gone(left) if left else view.reason(job))
 
 
 class PreemptingPass:
@@ -98,32 +102,30 @@ class PreemptingPass:
 
     def _preempt_for(self, job: Waiting) -> Generator[Decision, None, bool]:
         """Whether the job can start once others are gone, so that the next one may be looked at."""
-        account, preemptions = job.account, self._preemptions
+        account, preemptions, now_s = job.account, self._preemptions, self._now_s
         assert account is not None
         banks = self._levels.scope(account, self._usage(job, None))
-        while True:
-            if not banks:
-                return False
-            search = VictimSearch(job, banks, self._levels, preemptions.running, self._now_s)
+        while banks:
+            search = VictimSearch(job, banks, self._levels, preemptions.running, now_s)
             if search.is_hopeless and not preemptions.going:
                 return False
-            yield from self._search(search)
-            if search.fit is None:
-                if search.early_s < inf:
-                    yield Wake(search.early_s)
-                return False
-            within = self._levels.scope(account, self._usage(job, search.fit))
-            if len(within) >= len(banks) or not search.victims:
-                break
-            banks = within
-        again_s = preemptions.next_s(len(search.victims), self._now_s)
-        if again_s > self._now_s:
+            again_s = max(preemptions.rests_until_s(job.jobid, now_s), preemptions.next_s(1, now_s))
+            if again_s <= now_s:
+                yield from self._search(search)
+                within = self._levels.scope(account, self._usage(job, search.fit))
+                if search.victims and len(within) < len(banks):
+                    banks = within  # what it gets is more than what it asks for
+                    continue
+                again_s = search.early_s if search.fit is None else preemptions.next_s(len(search.victims), now_s)
+                if again_s <= now_s and search.fit is not None:
+                    yield from self._preempt(search, search.fit, job)
+                    self._count(job, account, search.fit)
+                    return True
+                preemptions.searched_in_vain(job.jobid, search.looked_at, now_s)
             if again_s < inf:
                 yield Wake(again_s)
             return False
-        yield from self._preempt(search, search.fit, job)
-        self._count(job, account, search.fit)
-        return True
+        return False
 
     def _search(self, search: VictimSearch) -> Iterator[Decision]:
         while not self._preemptions.running.catch_up():
@@ -149,4 +151,8 @@ class PreemptingPass:
             cores = sum(block.word.bit_count() * block.cores.bit_count() for block in fit.blocks)
             self._view.plan.drop(job.jobid)
             made = Reservation(job.jobid, start_s, start_s + job.limit_s, cores, fit)
-            yield Reserve(made, f"waits until {len(search.victims)} preempted jobs are gone")
+            yield Reserve(made, _until_gone(len(search.victims)))
+
+
+def _until_gone(jobs: int) -> str:
+    return f"starts when {jobs} preempted {'job is' if jobs == 1 else 'jobs are'} gone"

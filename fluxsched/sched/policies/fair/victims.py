@@ -15,15 +15,22 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final
 
+from fluxsched.core.amounts import total
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.policies.fair.levels import Levels, below_common
-from fluxsched.sched.policy import Fits, IfGone, Openings, PartHeld, PreemptibleJobs, Waiting
+from fluxsched.sched.policy import Fits, IfGone, Openings, PartHeld, PreemptibleJobs, Waiting, enough
 
 VICTIMS_MAX = 65_536
 """Running jobs that are looked at for one waiting job; if they do not suffice, none goes."""
 
+ESTIMATES_A_JOB: Final = 8
+"""Targets of which it takes as long to say what is lost there at least as to look at one job."""
+
 LOOKED_AT_ONCE: Final = 2048
 """Of these, how many between two pauses: some milliseconds."""
+
+Standing = tuple[float, float, int]
+"""Of an account, over others: usage by share, then when its last job began, and the id of that."""
 
 
 class VictimSearch:
@@ -34,8 +41,8 @@ class VictimSearch:
     """
 
     __slots__ = (
-        "_entries", "_job", "_levels", "_looked", "_lost", "_now_s", "_paths", "_priced", "_running", "early_s", "fit",
-        "victims",
+        "_entries", "_estimated", "_job", "_levels", "_looked", "_lost", "_now_s", "_paths", "_priced", "_running",
+        "early_s", "fit", "victims",
     )  # fmt: skip
 
     def __init__(
@@ -49,10 +56,15 @@ class VictimSearch:
         self._entries: list[tuple[float, int, bool]] | None = None
         self._priced: set[int] = set()
         self._lost: dict[Account, float] = {}  # of the usage, by the victims so far
-        self._looked = 0
+        self._looked = self._estimated = 0
         self.victims: dict[int, PartHeld] = {}
         self.early_s = inf
         self.fit: Fits | None = None
+
+    @property
+    def looked_at(self) -> int:
+        """How many running jobs it took, about: for what is lost at least, targets count for less."""
+        return self._looked + self._estimated // ESTIMATES_A_JOB
 
     @property
     def is_hopeless(self) -> bool:
@@ -68,6 +80,7 @@ class VictimSearch:
             if self.fit is not None or not self._paths:
                 return True
             self._entries = self._running.least_work(self._paths, openings.need, openings.left, self._now_s)
+            self._estimated = len(self._entries)
             heapify(self._entries)
         what_if.give(self.victims)
         entries = self._entries
@@ -86,7 +99,7 @@ class VictimSearch:
             self._choose(chosen, openings)
             what_if.give([part.jobid for part in chosen])
             if what_if.fits(shape):
-                self._settle(what_if)
+                self._settle(what_if, openings)
                 return True
             if self._job.request.nodes is None:
                 self._offer(rank, self._on_target(rank, openings, self._lost))  # another slot may come free there
@@ -104,9 +117,9 @@ class VictimSearch:
             work = sum([part.usage * (self._now_s - part.started_s) for part in chosen])
             heappush(self._entries, (work, rank, True))
 
-    def _settle(self, what_if: IfGone) -> None:
-        """Spares what is not needed."""
-        if len(self.victims) > 1:
+    def _settle(self, what_if: IfGone, openings: Openings) -> None:
+        """Spares what is not needed; of those that each are on one target, which is taken whole, all are."""
+        if openings.left or any(len(self._running.ranks_of(jobid)) > 1 for jobid in self.victims):
             for jobid in list(self.victims):
                 if what_if.spare(jobid, self._job.shape):
                     del self.victims[jobid]
@@ -115,23 +128,54 @@ class VictimSearch:
     # ---- one target
 
     def _on_target(self, rank: int, openings: Openings, before: dict[Account, float]) -> list[PartHeld] | None:
-        """Those that must go there, in order; None if the job fits there already, or they do not suffice."""
+        """Those that must go there, in order; None if the job fits there already, or they do not suffice.
+
+        The account that is furthest over its share comes next, at a tie that of the job that began last.
+        """
         opening = openings.at(rank)
         by_account = None if opening is None else self._candidates(rank, not openings.left)
         if opening is None or not by_account:
             return None
+        cores, gpus, amounts, need_cores, need_gpus, need_amounts = opening
         lost = dict(before)
+        standings = {account: self._standing(account, parts[-1], lost) for account, parts in by_account.items()}
         chosen: list[PartHeld] = []
-        while not opening.fits:
-            account = self._furthest(by_account, lost)
+        while cores.bit_count() < need_cores or gpus.bit_count() < need_gpus or not enough(amounts, need_amounts):
+            account = self._furthest(standings, lost)
             if account is None:
                 return None
-            part = by_account[account].pop()
+            mine = by_account[account]
+            part = mine.pop()
             chosen.append(part)
-            opening = opening.given(part.cores, part.gpus, part.amounts)
-            for at in account.up():
+            cores |= part.cores
+            gpus |= part.gpus
+            if need_amounts:
+                amounts = total(amounts, part.amounts)
+            for at in self._paths[account]:
                 lost[at] = lost.get(at, 0.0) + part.usage
+            if mine:
+                standings[account] = self._standing(account, mine[-1], lost)
+            else:
+                del standings[account]
         return chosen
+
+    def _standing(self, account: Account, last: PartHeld, lost: dict[Account, float]) -> Standing:
+        share = self._levels.share(account)
+        over = (self._levels.usage(account) - lost.get(account, 0.0)) / share if share else inf
+        return over, last.started_s, last.jobid
+
+    def _furthest(self, standings: dict[Account, Standing], lost: dict[Account, float]) -> Account | None:
+        """The next account; those that are no longer over their share on all levels never are again."""
+        levels = self._levels
+        while standings:
+            account = max(standings, key=standings.__getitem__)
+            for at in self._paths[account]:
+                if levels.usage(at) - lost.get(at, 0.0) <= levels.bound(at):
+                    del standings[account]
+                    break
+            else:
+                return account
+        return None
 
     def _candidates(self, rank: int, whole: bool) -> dict[Account, list[PartHeld]] | None:
         """Those that may go, by account, each from the first that began; None where some of them must and may not."""
@@ -160,23 +204,6 @@ class VictimSearch:
             mine.sort()
         return found
 
-    def _furthest(self, by_account: dict[Account, list[PartHeld]], lost: dict[Account, float]) -> Account | None:
-        """The account that is furthest over its share, if one is on all levels; at a tie the one of the last begun."""
-        levels, best = self._levels, None
-        best_ratio, best_part = 0.0, (0.0, 0)
-        for account, parts in by_account.items():
-            if not parts:
-                continue
-            for at in self._paths[account]:
-                if not levels.usage(at) - lost.get(at, 0.0) > levels.bound(at):
-                    break
-            else:
-                share, part = levels.share(account), parts[-1]
-                ratio = (levels.usage(account) - lost.get(account, 0.0)) / share if share else inf
-                if best is None or ratio > best_ratio or (ratio == best_ratio and part[:2] > best_part):
-                    best, best_ratio, best_part = account, ratio, part[:2]
-        return best
-
     def _choose(self, chosen: list[PartHeld], openings: Openings) -> None:
         for part in chosen:
             for rank in self._running.ranks_of(part.jobid):
@@ -184,7 +211,7 @@ class VictimSearch:
         for part in chosen:
             self.victims[part.jobid] = part
             assert part.account is not None
-            for at in part.account.up():
+            for at in self._paths[part.account]:
                 self._lost[at] = self._lost.get(at, 0.0) + part.usage
 
 
