@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fluxsched.sim import Result, run
@@ -29,6 +31,14 @@ def test_every_start_is_the_known_one(kth, policy: str) -> None:
 @pytest.mark.parametrize("policy", ["fifo", "easy"])
 def test_one_node_of_all_cores_is_scheduled_alike(kth, policy: str) -> None:
     assert differences(kth, run(kth.trace, policy, nodes=1, cores=100), POLICIES[policy]) == []
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_with_one_account_fair_shares_change_no_start(kth, policy: str) -> None:
+    name, _, options = policy.partition(":")
+    jobs = [job._replace(user=1, bank="all") for job in kth.trace.jobs]
+    result = run(replace(kth.trace, jobs=jobs), f"fair:backfill={name}" + (f",{options}" if options else ""))
+    assert differences(kth, result, POLICIES[policy]) == []
 
 
 def test_the_published_means_come_out(kth) -> None:
