@@ -252,6 +252,8 @@ class Ledger:
                 listed = holding.jobid in self._uncounted.get(rank, ())
                 assert counted != listed, f"rank {rank} is counted: {counted}, but listed as not counted: {listed}"
                 held[rank] = Part(rank, cores | before.cores, gpus | before.gpus, total(amounts, before.amounts))
+        if self.book is not None:
+            self.book.check(self)
         used = self.instance_countables.used()
         assert shared == used, f"jobs hold {shared} of the instance, {used} is booked"
         for pool in self._pools:

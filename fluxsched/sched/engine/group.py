@@ -312,3 +312,5 @@ class Group:
         assert offered.isdisjoint(self.set_aside), "a job is offered that is set aside"
         self.notices.check(offered, offered | self.set_aside.keys())
         self.running.check()
+        for queue in self.queues.values():
+            queue.jobs.check()

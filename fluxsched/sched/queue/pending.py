@@ -149,6 +149,15 @@ class PendingJobs:
         if self.lines is not None:
             self.lines.remove(key, job)
 
+    def check(self) -> None:
+        """Asserts that the lines of accounts have the jobs that are offered, in their order."""
+        if self.lines is not None:
+            lines = [self.lines.expedited, *self.lines.by_account.values()]
+            found = [job for line in lines for job in line.jobs]
+            assert sorted(found, key=lambda job: job.key) == list(self._offered), "accounts have other jobs in line"
+            kinds = sum(sum(counts.values()) for each in self.lines.kinds.values() for counts in each.values())
+            assert kinds == len(found) - lines[0].jobs.size, "kinds of waiting jobs are counted wrongly"
+
     def _by_expansion(self, skips: Skips, now_s: float) -> Iterator[Waiting | None]:
         jobs = SortedJobs()
         for job in self._offered:

@@ -33,6 +33,15 @@ class Holds(Protocol):
         ...
 
 
+class Charged(Holds, Protocol):
+    """What holds something and is charged to an account."""
+
+    @property
+    def account(self) -> Account | None:
+        """Which that is."""
+        ...
+
+
 class UsageBook:
     """`tree` and `limits` as `settings` has them. Times are wall time in seconds; `user_name` names users by their id.
 
@@ -203,6 +212,32 @@ class UsageBook:
         if charge:
             self._charges[jobid] = charge
             self.limits.pay(account.name, charge)
+
+    def check(self, holdings: Iterable[Charged]) -> None:
+        """Asserts that accounts say what these holdings, which are all, and the counts say; for tests and simulations.
+        """
+        held: dict[Account, list[int]] = {}
+        jobs: dict[Account, int] = {}
+        for holding in holdings:
+            account = holding.account
+            assert account is not None, "a job holds something and is in no account"
+            amounts = self.amounts.of_blocks(holding.blocks)
+            jobs[account] = jobs.get(account, 0) + 1
+            for at in account.up():
+                total = held.setdefault(at, [0] * len(amounts))
+                for resource, amount in enumerate(amounts):
+                    total[resource] += amount
+        assert jobs == {account: count for account, count in self.running.items() if count}, "running jobs miscounted"
+        active: dict[Account, int] = {}
+        for counts in (self.running, self.waiting):
+            for account, count in counts.items():
+                for at in account.up():
+                    active[at] = active.get(at, 0) + count
+        for account in self.tree.root.walk():
+            name = "/".join(account.path)
+            assert any(held.get(account, ())) == any(account.all_jobs.held), f"account {name} holds what no job holds"
+            assert account not in held or list(account.all_jobs.held) == held[account], f"account {name}: wrong usage"
+            assert account.active == active.get(account, 0), f"account {name}: {account.active} active jobs"
 
     # ---- all that there is
 

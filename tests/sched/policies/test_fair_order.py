@@ -182,7 +182,7 @@ def test_the_order_is_progressive_filling(seed: int, make_r: Callable[..., Resou
     signal = chance.choice(list(Signal))
     cap, budget = chance.choice([None, 1.0, 1.5]), chance.choice([None, 20.0, 200.0])
     settings = FairSettings(
-        signal=signal, half_life_s=HALF_LIFE_S, cap=cap, budget_min=budget, banks=BANKS, weights={"core": 1.0}
+        signal=signal, half_life_s=HALF_LIFE_S, cap=cap, budget_min=budget, rate=0, banks=BANKS, weights={"core": 1.0}
     )
     scheduler = Scheduler(load("fair:backfill=firstfit")[0], fair=settings, notify=False)
     resources = make_r("0", cores=CORES)
