@@ -73,9 +73,11 @@ class JobRow(NamedTuple):
     def contextual_info(self) -> str:
         """What one wants to know in this state: what it waits for, where it is, why it failed."""
         sched = self.sched()
-        if self.is_preempted or (self.info["state"] == "CLEANUP" and self.info.get("exception")):
-            again = self.info.get("requeued_as")
-            return self.exception() + (f"; again as {show.jobid_text(again)}" if again else "")
+        if self.is_preempted:
+            again, note = self.info.get("requeued_as"), self.info["exception"].get("note") or "preempted"
+            return f"again as {show.jobid_text(again)}; {note}" if again else str(note)
+        if self.info["state"] == "CLEANUP" and self.info.get("exception"):
+            return self.exception()
         if self.info["state"] not in PENDING:
             return str(self.info.get("nodelist") or self.exception())
         if self.info.get("dependencies") and self.info["state"] == "DEPEND":

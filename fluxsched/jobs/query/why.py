@@ -6,6 +6,7 @@ from typing import Final
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.why import Why
+from fluxsched.jobs.job.attempts import PREEMPT
 from fluxsched.jobs.job.job import HELD_PRIORITY, SENT, WAITING, Job
 from fluxsched.jobs.job.result import error_text, result
 from fluxsched.jobs.job.states import DEPEND, PENDING, RUN, SCHED
@@ -34,8 +35,8 @@ def history(jobs: JobTable, job: Job) -> str | None:
     if attempt is None:
         return None
     before = jobs.find(attempt.of)
-    reason = f": {before.fatal['note']}" if before is not None and before.fatal and before.fatal["note"] else ""
-    return f"attempt {attempt.number} of {job.sharing.requeue}; {format_f58(attempt.of)} was preempted{reason}"
+    reason = error_text(before) if before is not None else f"exception {PREEMPT}"
+    return f"attempt {attempt.number} of {job.sharing.requeue}; {format_f58(attempt.of)} ended with {reason}"
 
 
 def why(links: Links, job: Job) -> Why:

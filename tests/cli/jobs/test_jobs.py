@@ -273,8 +273,8 @@ def test_a_preempted_job_says_for_which_job_and_what_became_of_it(cli, job) -> N
     fields = "{id.f58} {status} {status_abbrev} {requeue_of} {contextual_info}"
     lines = cli("jobs", "-an", "-o", fields, answers={"job-manager.list": {"jobs": jobs}}).out.splitlines()
     assert [" ".join(line.split()) for line in lines[:4]] == [
-        "ƒ2 PREEMPTED PR preempt: for ƒ9 of default/ann; again as ƒ8",
-        "ƒ3 PREEMPTED PR preempt: for ƒ9 of default/ann",
+        "ƒ2 PREEMPTED PR again as ƒ8; for ƒ9 of default/ann",
+        "ƒ3 PREEMPTED PR for ƒ9 of default/ann",
         "ƒ4 COMPLETED CD node0",
         "ƒ5 CLEANUP C preempt: for ƒ9 of default/ann",
     ]

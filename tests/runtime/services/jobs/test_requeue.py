@@ -111,7 +111,7 @@ async def test_what_is_done_to_an_earlier_attempt_is_done_to_the_last(world: Any
     (job,) = (await peer.ok("job-manager.list", {"ids": [first]}))["jobs"]
     assert (job["result"], job["requeued_as"], job["exception"]["note"]) == ("FAILED", second, NOTE)
     why = await peer.ok("job-manager.why", {"id": second})
-    assert why["attempt"] == f"attempt 1 of 1; {format_f58(first)} was preempted: {NOTE}"
+    assert why["attempt"] == f"attempt 1 of 1; {format_f58(first)} ended with exception preempt: {NOTE}"
     why = await peer.ok("job-manager.why", {"id": first})
     assert why["reason"] == (
         f"it has ended: exception preempt: {NOTE}; it was submitted again as job {format_f58(second)}"
