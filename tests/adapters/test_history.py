@@ -170,6 +170,17 @@ def test_running_jobs_count_in_the_bank_of_their_jobspec_and_its_updates(hand):
     assert (bank.all_jobs.usage, bank.firm.usage) == (4.0, 0.0)
 
 
+def test_a_running_job_that_was_preempted_before_is_going(hand):
+    def running():
+        raised = {"timestamp": 999.0, "name": "exception", "context": {"type": "preempt", "severity": 0, "note": ""}}
+        hand.answer(f"{PREFIX}.jobspec", spec(**{"preemptible-after": 0}))
+        hand.calls[f"{PREFIX}.eventlog"](BrokerReply(json.dumps(raised).encode() + b"\n"))
+
+    scheduler = begin(hand, running=running).scheduler
+    assert list(scheduler._preemptions.going) == [JOBID]
+    assert scheduler._preemptions.left(1000.0) == scheduler._preemptions.rate - 1, "it counts in the rate"
+
+
 @pytest.mark.parametrize("broken", ["jobspec", "eventlog"])
 def test_a_running_job_whose_jobspec_cannot_be_read_counts_as_firm_in_the_default_bank(hand, broken):
     def running():

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fluxsched.adapters.flux.running_jobs import updated
+from fluxsched.adapters.flux.running_jobs import preempted_s, updated
 from fluxsched.adapters.flux.site import read_site
 from fluxsched.errors import InvalidValue
 
@@ -50,3 +50,16 @@ UPDATE = '{"name": "jobspec-update", '
 def test_an_eventlog_that_cannot_be_read_says_nothing(log):
     log += '"jobspec-update"'
     assert updated(SPEC, (event("submit") + log).encode()) is SPEC
+
+
+def test_a_job_that_was_preempted_and_still_holds_something_is_known_by_its_eventlog():
+    log = event("submit") + event("exception", type="preempt", severity=0, note="for f3")
+    assert preempted_s(log.encode()) == 1.0
+    for other in ({"type": "preempt", "severity": 1}, {"type": "cancel", "severity": 0}):
+        assert preempted_s((event("submit") + event("exception", **other)).encode()) is None
+    assert preempted_s((event("memo", note='"exception"', type="preempt", severity=0)).encode()) is None
+
+
+@pytest.mark.parametrize("line", ['"exception"', '{"name": "exception"}', '{"name": "exception", "context": 3}'])
+def test_an_exception_that_cannot_be_read_says_nothing(line):
+    assert preempted_s(line.encode()) is None

@@ -8,7 +8,7 @@ may have set the bank; a job whose jobspec cannot be read runs on, and counts as
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fluxsched.adapters.flux import texts
@@ -21,6 +21,7 @@ from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages.alloc import HelloResponse
 from fluxsched.runtime.scheduler_process.effects import Call, Effects
 from fluxsched.runtime.scheduler_process.session import SchedulerSession
+from fluxsched.sched.effects import PREEMPT
 
 LOOKUPS_MAX = 256
 """Lookups in flight: the KVS answers them in one round trip, and no queue of the broker grows without bound."""
@@ -80,9 +81,9 @@ class RunningJobLookup:
         except FluxschedError as fault:
             perform(self._session.refuse_job(job.id, fault))
             return
-        full = HelloResponse(
-            job.id, job.priority, job.userid, job.t_submit, job.free, resources, self._jobspec(job.id, found)
-        )
+        known = job.id, job.priority, job.userid, job.t_submit, job.free, resources
+        log = found[EVENTLOG].payload if EVENTLOG in found else None
+        full = HelloResponse(*known, self._jobspec(job.id, found), preempted_s(log or b""))
         perform(self._session.answered(call, full, None, self._now_s()))
 
     def _jobspec(self, jobid: int, found: JobLookups) -> Any:
@@ -97,17 +98,39 @@ class RunningJobLookup:
         return updated(found[JOBSPEC].payload or b"", found[EVENTLOG].payload or b"")
 
 
+def preempted_s(eventlog: bytes) -> float | None:
+    """Since when a job is going that holds something still (wall time, seconds); None if it is not.
+
+    An eventlog that cannot be read says nothing.
+    """
+    try:
+        for event in _events(eventlog, "exception"):
+            if (event["context"]["type"], event["context"]["severity"]) == (PREEMPT, 0):
+                return float(event["timestamp"])
+    except (FluxschedError, TypeError, ValueError, KeyError):
+        pass
+    return None
+
+
+def _events(eventlog: bytes, name: str) -> Iterator[dict[str, Any]]:
+    """Those of a name. Raises RemoteProtocolError or KeyError for an event that is none."""
+    having = f'"{name}"'.encode()
+    for line in eventlog.splitlines() if having in eventlog else ():  # mostly there is no such event
+        if having in line:
+            event = codec.from_json(line, dict[str, Any])
+            if event["name"] == name:
+                yield event
+
+
 def updated(jobspec: bytes, eventlog: bytes) -> bytes:
     """A jobspec with the updates that were logged since it was submitted (RFC 21); what cannot be read says nothing."""
-    if b'"jobspec-update"' not in eventlog:
-        return jobspec
     try:
+        updates = [event["context"] for event in _events(eventlog, "jobspec-update")]
+        if not updates:
+            return jobspec
         tree = codec.from_json(jobspec, dict)
-        for line in eventlog.splitlines():
-            event = codec.from_json(line, dict[str, Any])
-            if event.get("name") == "jobspec-update":
-                for path, value in event.get("context", {}).items():
-                    tree = with_path(tree, path, value)
-    except (FluxschedError, AttributeError):
+        for path, value in (pair for update in updates for pair in update.items()):
+            tree = with_path(tree, path, value)
+    except (FluxschedError, AttributeError, KeyError):
         return jobspec
     return codec.to_json(tree)
