@@ -16,7 +16,7 @@ PREEMPT: Final = "preempt"
 CANCEL: Final = "cancel"
 """The type of the exception by which its user ends a job: then it is not submitted again."""
 
-_KEY: Final = "requeue"
+REQUEUE: Final = "requeue"
 """What tells of other attempts in the context of `submit` and `clean`."""
 
 
@@ -32,23 +32,21 @@ class Attempt(NamedTuple):
 
 def submit_context(attempt: Attempt) -> dict[str, Any]:
     """What the `submit` event of an attempt says beside what that of every job does."""
-    return {_KEY: {"of": attempt.of, "attempt": attempt.number, "t_first": attempt.t_first}}
+    return {REQUEUE: {"of": attempt.of, "attempt": attempt.number, "t_first": attempt.t_first}}
 
 
 def clean_context(next_id: int) -> dict[str, Any]:
     """What the `clean` event of a job says that is submitted again."""
-    return {_KEY: {"as": next_id}}
+    return {REQUEUE: {"as": next_id}}
 
 
-def read_attempt(context: Mapping[str, Any]) -> Attempt | None:
-    """That of the context of a `submit` event; None for a first attempt. Raises KeyError, TypeError or ValueError."""
-    found = context.get(_KEY)
-    if found is None:
-        return None
+def read_attempt(context: Mapping[str, Any]) -> Attempt:
+    """That of the context of a `submit` event that has one. Raises KeyError, TypeError or ValueError."""
+    found = context[REQUEUE]
     return Attempt(int(found["of"]), int(found["attempt"]), float(found["t_first"]))
 
 
 def read_next(event: Mapping[str, Any]) -> int:
     """The id of the next attempt that a `clean` event names, 0 if none. Raises KeyError, TypeError or ValueError."""
-    found = (event.get("context") or {}).get(_KEY)
+    found = (event.get("context") or {}).get(REQUEUE)
     return 0 if found is None else int(found["as"])

@@ -21,7 +21,7 @@ from fluxsched.errors import InvalidTransition
 from fluxsched.jobs.effects import Event
 from fluxsched.jobs.holdings.holdings import Grant
 from fluxsched.jobs.job.annotations import USER, merge
-from fluxsched.jobs.job.attempts import CANCEL, PREEMPT, Attempt, read_attempt, read_next
+from fluxsched.jobs.job.attempts import CANCEL, PREEMPT, REQUEUE, Attempt, read_attempt, read_next
 from fluxsched.jobs.job.dependencies import Dependency, parse_dependency
 from fluxsched.jobs.job.states import CLEANUP, EVENTS, FATAL, INACTIVE, NEW, RUN, SCHED, TRANSITIONS, State, step
 from fluxsched.jobs.job.usage import Usage, read_usage
@@ -215,8 +215,8 @@ def sched_jobspec(job: Job) -> dict[str, Any]:
 def _submit(job: Job, event: Event) -> None:
     context = event["context"]
     job.t_submit = job.t_first = event["timestamp"]
-    job.attempt = read_attempt(context)
-    if job.attempt is not None:
+    if REQUEUE in context:
+        job.attempt = read_attempt(context)
         job.t_first = job.attempt.t_first
     job.userid, job.urgency, job.flags = context["userid"], context["urgency"], context["flags"]
 
@@ -281,7 +281,8 @@ def _release(job: Job, event: Event) -> None:
 
 
 def _clean(job: Job, event: Event) -> None:
-    job.next_id = read_next(event)
+    if "context" in event:
+        job.next_id = read_next(event)
 
 
 def _is_cancel(event: Event) -> bool:

@@ -162,7 +162,7 @@ class Lifecycle:
         """Nothing is left to be done: the job becomes inactive. Its next attempt, if it is to have one, is submitted in
         the same turn, so in the same transaction: a crash can neither lose it nor submit it twice.
         """
-        next_id = self._new_id(self.now_s) if job.is_due_again else 0
+        next_id = self._new_id(self.now_s) if job.fatal is not None and job.is_due_again else 0
         self.log(job, "clean", clean_context(next_id) if next_id else None)
         job.queue.active -= 1
         if next_id:
