@@ -1,0 +1,64 @@
+"""Every preemption of `fair` on a site with faults is judged by a checker that shares nothing with it.
+
+Some days here; `benchmarks/fair_years.py` does the same for years.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+import pytest
+
+from fluxsched.sched.policy import Decision, Option, Preempt, Start, View
+from fluxsched.sched.registry import load
+from tests.sched.faulty_site import FaultySite
+
+DAY_S = 86_400.0
+
+pytestmark = pytest.mark.plain_only("the methods of a scheduler are watched")
+
+
+@pytest.mark.parametrize(
+    ("policy", "days", "settings"),
+    [
+        ("fair:backfill=easy", 3, {}),
+        ("fair:backfill=easy", 2, {"rate": 4}),
+        ("fair:backfill=easy", 2, {"shares_of_all": True}),
+        ("fair:backfill=fifo", 4, {}),
+        ("fair:backfill=hybrid,depth=4", 1, {}),
+        ("fair:backfill=conservative", 1, {}),
+    ],
+)
+def test_no_preemption_breaks_a_law(policy: str, days: int, settings: dict[str, Any]) -> None:
+    site = FaultySite(load(policy)[0], 1, **settings)
+    site.live(days * DAY_S)
+    assert site.judge.faults == []
+    assert site.judge.counts["preempted"] >= 4
+
+
+class Greedy:
+    """First come, first served; for each job that does not fit all go that the engine lets go."""
+
+    name: ClassVar[str] = "greedy"
+    OPTIONS: ClassVar[Mapping[str, Option]] = {}
+    ACCOUNTS: ClassVar[bool] = True
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        for job in view.queue:
+            fit = view.find(job)
+            if fit is not None:
+                yield Start(job.jobid, fit)
+                continue
+            for part in list(view.running):
+                after_s = part.preemptible_after_s
+                if after_s is not None and now_s - part.started_s >= after_s:
+                    yield Preempt(part.jobid, job.jobid, "greed")
+
+
+def test_the_judge_finds_what_breaks_a_law() -> None:
+    site = FaultySite(Greedy(), 1)
+    site.live(2 * DAY_S)
+    said = "\n".join(site.judge.faults)
+    for words in ("is of the same account", "would use", "its a", "and it waits", "had others go for it"):
+        assert words in said
