@@ -12,6 +12,8 @@ from fluxsched.runtime.services.modules.service import TERMINATE_S, ModuleServic
 
 CHECK_S = 0.005
 """How often a condition is looked at (seconds)."""
+KILLED_S = 1.0
+"""How long a module that has to be killed may take to be gone (seconds)."""
 END_JOBS_S = 15.0
 """How long a shutdown waits for running jobs to be killed and their end to be stored (seconds)."""
 
@@ -43,5 +45,5 @@ async def end_jobs(effects: JobEffects, store: Store) -> None:
 async def end_modules(modules: ModuleService, turns: Turns) -> None:
     """Ask all schedulers to leave, answer what they want kept, and end those that do not go."""
     turns.post(modules.terminate)
-    await until(turns, lambda: modules.are_terminated and not modules.are_running, TERMINATE_S)
+    await until(turns, lambda: modules.are_terminated and not modules.are_running, TERMINATE_S + KILLED_S)
     modules.close()
