@@ -37,6 +37,7 @@ class JobFollower:
         self._unread = deque(jobids if output else ())
         self._reading = 0
         self._labelled = labelled
+        self._output = output
         handle.subscribe("job-manager.wait-all", {"ids": list(jobids)}, self._take_end)
         while self._unread and self._reading < OUTPUTS_MAX:
             self._read_next()
@@ -56,6 +57,10 @@ class JobFollower:
         else:
             self.ended += 1
             self.status = max(self.status, report_end(result))
+            if self._output and result.get("last"):  # submitted again: what it wrote then comes now
+                self._unread.append(result["last"])
+                if self._reading < OUTPUTS_MAX:
+                    self._read_next()
 
     def _read_next(self) -> None:
         jobid = self._unread.popleft()

@@ -93,6 +93,9 @@ def test_submit_and_wait_and_watch(cli, monkeypatch: pytest.MonkeyPatch) -> None
     done = cli("submit", "--watch", "-l", "--jps", "--quiet", "--cc=1-3", "true", answers=answers)
     assert done.out == "ƒ2: 0: a1\nƒ2: 0: b\nƒ3: 0: a2\nƒ3: 0: b\nƒ4: 0: a3\nƒ4: 0: b\n"
     assert "3 jobs in " in done.err
+    answers["job-manager.wait-all"] = lambda request: [{"id": 1, "last": 9, **WAITED}, *ended({"ids": [2]})]
+    done = cli("submit", "--watch", "-l", "--quiet", "--cc=1-2", "true", answers=answers)
+    assert done.out.count("ƒA: 0: a9\n") == 1, "what its last attempt wrote"
     failing = {"job-manager.wait-all": [RPCError("no such job", 2)]}
     assert cli("submit", "--wait", "true", answers=failing).err == "fluxsched: submit: no such job\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import math
 from typing import Any
 
 import pytest
@@ -25,6 +26,17 @@ def spec(requeue: object = 1, **system: object) -> dict[str, Any]:
     made = copy.deepcopy(SPEC)
     made["attributes"]["system"] |= {"fluxsched": {"requeue": requeue}, **system}
     return made
+
+
+WRONG: list[tuple[dict[str, object], str]] = [
+    ({"preemptible-after": -1}, "attributes.system.preemptible-after must be a number of seconds within 0 and "),
+    ({"preemptible-after": math.nan}, "attributes.system.preemptible-after must be a number of seconds within 0 and "),
+    ({"preemptible-after": "1h"}, "attributes.system.preemptible-after must be a number of seconds within 0 and "),
+    ({"job": {"set": "a\nb"}}, "attributes.system.job.set: 'a\\nb' is not a name: it needs printable characters"),
+    ({"job": {"set": "x" * 256}}, "attributes.system.job.set: 256 characters, the limit is 255: choose a shorter"),
+    ({"job": "s"}, "attributes.system.job must be an object"),
+    ({"bank": "\x1b[2J"}, "attributes.system.bank: '\\x1b[2J' is not a name: it needs printable characters"),
+]
 
 
 async def submitted(peer: Any, **system: object) -> int:
@@ -153,4 +165,7 @@ async def test_how_often_is_refused_above_the_limit_and_where_it_is_no_number(wo
     assert await submitted(peer, requeue=REQUEUE_MAX)
     errnum, text = await peer.refused("job-manager.submit", {"jobspec": spec(0, fluxsched=3)})
     assert (errnum, text) == (errno.EINVAL, "attributes.system.fluxsched must be an object")
+    for system, told in WRONG:
+        errnum, text = await peer.refused("job-manager.submit", {"jobspec": spec(0, **system)})
+        assert (errnum, text[: len(told)]) == (errno.EINVAL, told)
     assert [job["requeue"] for job in (await peer.ok("job-manager.list", {}))["jobs"]] == [REQUEUE_MAX]
