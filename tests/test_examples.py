@@ -28,6 +28,14 @@ PRINTS = {
         r"long +✔ +✔ default +easy +1h +1-6 its hosts\n"
         r"debug +✔ +✔ interactive +fifo:placement=best-fit +10m +30m +1-1\n"
     ),
+    "fair_site.toml": r"examples/fair_site\.toml: no faults: 1 target, 2 queues, 1 scheduler\n",
+    "fair_site.py": (
+        r"(?s)== Standby jobs .*\nstandby +0\.01 +100 +100 .* 8 +0\n.*"
+        r"== Physics is .* exception type=\"preempt\" severity=0 note=\"preempted so that job ƒ\w+ can start.*"
+        r"== They were .* S +1 .* PR +1 .*again as ƒ\w+; .*attempt 1 of 100.*"
+        r"\nphysics +3 .* 0 +1 +0\n.*standby .* 3 +5 +3\n.*"
+        r"== When .*\{'standby': 8, 'standby/[\w.-]+': 8\}\n.*canceled 8 jobs\n"
+    ),
     "acquire_client.py": r"grow \{'online': '0-3', 'offline': ''\}\noffline \{'targets': '1'\}\n",
     "client_async.py": CLIENT,
     "client_sync.py": CLIENT,
