@@ -9,12 +9,18 @@ from typing import Any
 
 import pytest
 
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.sharing import DEFAULT_BANK
 from fluxsched.errors import RPCError
 from fluxsched.protocol.messages import alloc as msg
+from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.runtime.scheduler_process.effects import HELLO, READY, SAVE, Call, Left, Log
 from fluxsched.runtime.scheduler_process.saving import SAVE_EVERY_S, SLICE_ACCOUNTS
+from fluxsched.runtime.scheduler_process.session import SchedulerSession
 from fluxsched.runtime.scheduler_process.states import SessionState
-from tests.runtime.scheduler_process.test_session import NO_DATA, Peers, at
+from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.registry import make
+from tests.runtime.scheduler_process.test_session import NO_DATA, Peers, R, at
 
 ANN = ("physics", "ann")
 BEGIN_S = 100.0
@@ -190,3 +196,46 @@ def test_a_scheduler_without_accounts_leaves_what_is_kept_alone() -> None:
     assert peers.answer(READY, msg.ReadyResponse(0, "nonsense")) == []
     assert peers.session.due(1e9) == ()
     assert peers.session.leave(1e9) == [Left()]
+
+
+def fair_peers() -> Peers:
+    """A session whose policy keeps accounts, at hello."""
+    peers = Peers()
+    scheduler = Scheduler(make("fair", {}))
+    peers.session = SchedulerSession(scheduler, {"default": AcquireClient("default")}, peers.read)
+    peers.start()
+    peers.grow()
+    return peers
+
+
+def hello(peers: Peers, jobspec: Any) -> list[Any]:
+    return peers.answer(HELLO, msg.HelloResponse(7, 16, 1, 1.0, None, R("0"), jobspec))
+
+
+def test_a_running_job_of_which_hello_says_nothing_counts_as_firm_in_the_default_bank() -> None:
+    peers = fair_peers()
+    assert hello(peers, None) == []
+    tree = peers.session.scheduler.account_tree
+    assert tree is not None
+    user = tree.account((DEFAULT_BANK, "1"))
+    assert (user.all_jobs.usage, user.firm.usage) == (2.0, 2.0)
+
+
+def test_one_whose_jobspec_cannot_be_read_is_taken_over_all_the_same_and_said() -> None:
+    peers = fair_peers()
+    [log] = hello(peers, 0)
+    assert log.is_error
+    assert log.text == "hello: ƒ8 counts as if it had no jobspec: no jobspec"
+    assert peers.session.scheduler.stats()["running"] == 1
+
+
+def test_one_counts_where_its_jobspec_says_with_what_may_be_preempted_apart() -> None:
+    peers = fair_peers()
+    jobspec = Jobspec.from_command(["true"]).to_json()
+    jobspec["attributes"]["system"] |= {"bank": "physics", "preemptible-after": 0}
+    peers.session._read = Jobspec.parse
+    assert hello(peers, jobspec) == []
+    tree = peers.session.scheduler.account_tree
+    assert tree is not None
+    user = tree.account(("physics", "1"))
+    assert (user.all_jobs.usage, user.firm.usage) == (2.0, 0.0)
