@@ -16,7 +16,8 @@ from fluxsched.sim.engine.replay import LiveInstance, ReplayClock, replay
 from fluxsched.sim.engine.run import DEFAULT_POLICY, run
 from fluxsched.sim.engine.simulation import Progress
 from fluxsched.sim.policy_guard import is_foreign, policy_faults
-from fluxsched.sim.results.report import as_json, report
+from fluxsched.sim.results.accounts import write_courses
+from fluxsched.sim.results.report import BANK, as_json, report
 from fluxsched.sim.results.result import Result, write_csv
 from fluxsched.sim.traces.files import read_trace, write_trace
 from fluxsched.sim.traces.json_lines import print_lines
@@ -33,7 +34,7 @@ Bar = Callable[[str], Progress]
 
 @dataclass(frozen=True, slots=True)
 class StudyOptions:
-    """One command line. `by` is `user` or `queue` for a table of these; `labels` are one a policy, in their order.
+    """One command line. `by` is `user`, `queue` or `bank` for a table of these; `labels` are one a policy, in order.
     `bank` (one of BANKS) is what of a job stands for a bank that the trace does not name.
 
     Raises InvalidValue for options without a meaning: policies that do not exist or are given twice, labels that are
@@ -59,6 +60,7 @@ class StudyOptions:
     bank: str | None = None
     preempt_grace_s: float | None = None
     own_time: bool = False
+    accounts_out: Path | None = None
 
     def __post_init__(self) -> None:
         _check_labels(self.labels, max(1, len(self.policies)))
@@ -89,7 +91,7 @@ class Study:
 
 def simulate(options: StudyOptions, stopwatch: Callable[[], float], bar: Bar | None = None) -> Study:
     """Every policy on the trace, then the files that were asked for. Raises InvalidValue before anything is written."""
-    _check_written(options.jobs_out, options.plot)
+    _check_written(options.jobs_out, options.accounts_out, options.plot)
     trace = _read(options)
     results = [
         _simulated(trace, policy, label, options, stopwatch, bar)
@@ -126,6 +128,7 @@ def _simulated(
             label=label,
             preempt_grace_s=options.preempt_grace_s or 0.0,
             own_time=options.own_time,
+            accounts=options.by == BANK or options.accounts_out is not None,
         )
 
 
@@ -133,12 +136,13 @@ def replay_live(
     options: StudyOptions, instance: LiveInstance, speed: float, clock: ReplayClock, bar: Bar | None = None
 ) -> Study:
     """The trace against a running instance. Raises like `replay`, and InvalidValue for what only simulations can do."""
-    _check_written(options.jobs_out, options.plot)
+    _check_written(options.jobs_out, None, options.plot)
     given = {
         "policy": options.policies, "procs": options.procs, "nodes": options.nodes, "cores": options.cores,
         "gpus": options.gpus, "R": options.r_path, "config": options.config, "site": options.site,
         "until": options.until_s, "check": options.check, "feedback": options.feedback,
-        "preempt-grace": options.preempt_grace_s, "own-time": options.own_time,
+        "preempt-grace": options.preempt_grace_s, "own-time": options.own_time, "accounts-out": options.accounts_out,
+        "by bank": options.by == BANK,
     }  # fmt: skip
     if words := [name for name, value in given.items() if value]:
         raise InvalidValue(f"{', '.join(words)}: not with --speed: the running instance determines it")
@@ -182,9 +186,9 @@ def _check_labels(labels: tuple[str, ...], policies: int) -> None:
             raise InvalidValue(f"label {label!r} is given twice: labels must be different")
 
 
-def _check_written(jobs_out: Path | None, plot: Path | None) -> None:
+def _check_written(jobs_out: Path | None, accounts_out: Path | None, plot: Path | None) -> None:
     """A file that cannot be written, or a plot that cannot be drawn, is refused before the simulation, not after it."""
-    for path in (jobs_out, plot):
+    for path in (jobs_out, accounts_out, plot):
         if path is not None and not path.parent.is_dir():
             raise InvalidValue(f"{path} cannot be written: there is no directory {path.parent}")
     if plot is not None:
@@ -196,6 +200,9 @@ def _check_written(jobs_out: Path | None, plot: Path | None) -> None:
 def _written(study: Study, options: StudyOptions) -> Study:
     if options.jobs_out is not None:
         write_csv(study.results, options.jobs_out)
+    if options.accounts_out is not None:
+        with options.accounts_out.open("w", newline="", encoding="utf-8") as file:
+            write_courses([(result.title, result.accounts) for result in study.results], file)
     if options.plot is not None:
         from fluxsched.sim.results.plots import plot
 

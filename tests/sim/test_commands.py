@@ -140,6 +140,14 @@ def test_users_and_queues(sim: Run) -> None:
     assert [line.split()[0] for line in text.splitlines()[-2:]] == ["1", "2"]
 
 
+def test_accounts(sim: Run, tmp_path: Path) -> None:
+    words = ["--policy", "fifo", "--policy", "fair", "--by", "bank", "--bank", "user", "--accounts-out", "a.csv"]
+    text = sim("t.swf", *words).stdout
+    assert [line.split()[1] for line in text.splitlines() if ": account " in line] == ["account", "account"]
+    lines = (tmp_path / "a.csv").read_text().splitlines()
+    assert {tuple(line.split(",")[:2]) for line in lines[1:]} >= {("fifo", "1/1"), ("fair", "1/1"), ("fair", "2/2")}
+
+
 QUEUES = """\
 ; MaxProcs: 2
 1 0 -1 10 2 -1 -1 2 20 -1 1 1 1 -1 1 -1 -1 -1

@@ -63,8 +63,10 @@ def sim() -> None:
               help="Time that a preempted job takes to end (FSD), at most preempt-timeout. [default: 0s]")  # fmt: skip
 @click.option("--until", "until_s", metavar="T", type=FSD, help="Stop after this virtual time (FSD: 90d).")
 @click.option("--jobs-out", metavar="F.csv", type=_OUT, help="Write the table of jobs for all policies.")
+@click.option("--accounts-out", metavar="F.csv", type=_OUT, help="Write usage against share over time, by account.")
 @click.option("--plot", metavar="F", type=_OUT, help="Write plots to F.png, F.svg or F.html (needs fluxsched[plots]).")
-@click.option("--by", type=click.Choice(["user", "queue"]), help="Also show a table of users or queues.")
+@click.option("--by", type=click.Choice(["user", "queue", "bank"]),
+              help="Also show a table of users, queues or accounts.")  # fmt: skip
 @click.option(
     "--feedback", is_flag=True, help="Submit a job when its preceding job has ended and its think time has passed."
 )

@@ -14,12 +14,13 @@ from fluxsched.sim.results.table import Preemption
 class Attempts:
     """Rows of preempted jobs; `requeue` is how often each row's job may be submitted again.
 
-    `preemptions` are those that have happened, in order; `known` is false until the first job is preempted.
+    `preemptions` are those that have happened, in order; `known` is false until the first job is preempted, or
+    true from the beginning where ends may be late.
     """
 
-    def __init__(self, requeue: list[int]) -> None:
+    def __init__(self, requeue: list[int], known: bool = False) -> None:
         self.preemptions: list[Preemption] = []
-        self.known = False
+        self.known = known
         self._first_ids = len(requeue)
         self._left = requeue
         self._rows: list[int] = []  # of ids after the first ones

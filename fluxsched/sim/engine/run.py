@@ -51,6 +51,7 @@ def run(
     label: str | None = None,
     preempt_grace_s: float = 0.0,
     own_time: bool = False,
+    accounts: bool = False,
 ) -> Result:
     """Simulate a trace under one policy, `NAME` or `NAME:key=value,...`, on virtual time; `easy;debug=fifo` has another
     one for the queue `debug`, of the configuration or else of the trace.
@@ -60,8 +61,9 @@ def run(
     `placements` fills the column `ranks`; `check` asserts all invariants at each instant; with `feedback` a job that
     has a preceding one (SWF fields 17 and 18) is submitted when that is over; `stopwatch` (seconds) measures what
     passes cost; `label` is what tables and plots call the result instead of its policy; a preempted job ends
-    `preempt_grace_s` later. With `own_time` virtual time passes while the scheduler works, as the stopwatch says.
-    Raises InvalidValue for what cannot be read or does not fit together.
+    `preempt_grace_s` later. With `own_time` virtual time passes while the scheduler works, as the stopwatch says; with
+    `accounts` the result has them whether the policy asks for them or not. Raises InvalidValue for what cannot be read
+    or does not fit together.
     """
     if not until_s >= 0:
         raise InvalidValue(f"until_s {until_s:g} is not a number of seconds of 0 or more")
@@ -69,11 +71,7 @@ def run(
         raise InvalidValue(f"{shortened(policy)} is not a policy: give a name, or an object with `name` and `schedule`")
     traced = trace_of(trace)
     place = _site(traced, procs, nodes, cores, gpus, resources, config)
-    if not 0 <= preempt_grace_s <= place.preempt_timeout_s:
-        raise InvalidValue(
-            f"preempt-grace {preempt_grace_s:g} s is not within 0-{place.preempt_timeout_s:g} s, the preempt-timeout: "
-            "set [exec] preempt-timeout in a configuration"
-        )
+    _check_grace(preempt_grace_s, place.preempt_timeout_s)
     if own_time and stopwatch is None:
         raise InvalidValue("own_time needs a stopwatch: it says how much time passes while the scheduler works")
     steps = read_site(Path(site), place.resources) if isinstance(site, Path | str) else site
@@ -85,11 +83,19 @@ def run(
     simulation = Simulation(
         traced, place, policy, title, steps,
         policies=own, placements=placements, check=check, feedback=feedback, stopwatch=stopwatch, progress=progress,
-        preempt_grace_s=preempt_grace_s, own_time=own_time,
+        preempt_grace_s=preempt_grace_s, own_time=own_time, accounts=accounts,
     )  # fmt: skip
     result = simulation.run(until_s)
     result.label = label
     return result
+
+
+def _check_grace(preempt_grace_s: float, timeout_s: float) -> None:
+    if not 0 <= preempt_grace_s <= timeout_s:
+        raise InvalidValue(
+            f"preempt-grace {preempt_grace_s:g} s is not within 0-{timeout_s:g} s, the preempt-timeout: "
+            "set [exec] preempt-timeout in a configuration"
+        )
 
 
 def trace_of(source: TraceSource) -> Trace:

@@ -16,9 +16,11 @@ from typing import Final
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.effects import PREEMPT, Granted
 from fluxsched.sched.policy import Policy
 from fluxsched.sim.engine.agenda import END, SITE, SUBMIT, WAKE, Agenda
+from fluxsched.sim.engine.amount_recorder import AmountRecorder
 from fluxsched.sim.engine.attempts import Attempts
 from fluxsched.sim.engine.jobspecs import TraceJobspecs
 from fluxsched.sim.engine.site import Site
@@ -70,6 +72,7 @@ class Simulation:
         progress: Progress | None = None,
         preempt_grace_s: float = 0.0,
         own_time: bool = False,
+        accounts: bool = False,
     ) -> None:
         self._trace, self._jobs = trace, trace.jobs
         self._site, self._title = site, title
@@ -90,13 +93,11 @@ class Simulation:
         self._tracking = bool(steps)
         self._check, self._stopwatch, self._progress = check, stopwatch, progress
         self._watched = check or progress is not None
-        self._attempts = Attempts([job.requeue for job in trace.jobs])
-        self._attempts.known = own_time  # ends may be late
+        self._attempts = Attempts([job.requeue for job in trace.jobs], own_time)
         self._grace_s = preempt_grace_s
         self._own_time, self._begun_s = own_time, 0.0
         self._considered_s: list[float] = []
-        self._wake_s = inf
-        self._idle_wakes = 0
+        self._wake_s, self._idle_wakes = inf, 0
         self._limit_s = [inf] * len(trace.jobs)
         self._held: dict[int, Idset] = {}
         self._instants = self._over = 0
@@ -111,6 +112,8 @@ class Simulation:
         self._notes: dict[int, str] = {}
         self._plain = [job.ask.is_plain for job in trace.jobs]
         self._looking = self._tracking or placements
+        records = accounts or own_time or self._scheduler.accounts is not None
+        self._amounts = AmountRecorder(site, self.system, records, n)
         if feedback:
             self._submit_leaders()
 
@@ -197,6 +200,8 @@ class Simulation:
             return
         if spec.duration_s:
             self._limit_s[at] = spec.duration_s
+        if self._amounts.enabled:
+            self._amounts.asked(at, spec.request)
         if not self._plain[at]:
             self._procs[at] = _cores(spec)
         user = job.user
@@ -222,6 +227,8 @@ class Simulation:
         job = self._jobs[at]
         assert self._state[at] is WAITING, f"job {job.job} is started, and is {self._state[at]}"
         self._start[at], self._state[at] = now_s, RUNNING
+        if self._amounts.enabled:
+            self._amounts.held(at, granted.fit)
         self._agenda.at(now_s + min(job.run_s, self._limit_s[at]), END, at)
         if self._looking or not self._plain[at]:
             self._look_at(at, granted.resources)
@@ -310,6 +317,7 @@ class Simulation:
             for at in [at for at, held in self._held.items() if not held.isdisjoint(targets)]:
                 self._finish(at, now_s, FAILED)
         self._capacity.append((now_s, self.system.usable_cores()))
+        self._amounts.changed(now_s)
 
     def _result(self, until_s: float, wall_s: float | None) -> Result:
         jobs = self._jobs
@@ -322,8 +330,12 @@ class Simulation:
         )  # fmt: skip
         counts = self._scheduler.stats()
         cost = Cost(self._instants, counts["passes"], wall_s, self._pass_s, counts["refused"], self._considered_s)
-        targets = len(self._site.resources)
-        return Result(self._title, self._trace.name, table, self._capacity, targets, cost, until_s)
+        book, targets = self._scheduler.accounts, len(self._site.resources)
+        fair = (self._site.fair or FairSettings()) if book is None else book.settings
+        return Result(
+            self._title, self._trace.name, table, self._capacity, targets, cost, until_s, held=self._amounts.amounts,
+            fair=fair,
+        )  # fmt: skip
 
 
 def _cores(spec: Jobspec) -> int:

@@ -204,12 +204,16 @@ class System:
 
     # ---- questions
 
-    def usable_cores(self) -> int:
-        """Cores on targets that the scheduler may use now."""
+    def usable(self) -> Idset:
+        """The targets that the scheduler may use now."""
         usable = EMPTY
         for group in self._streams:
             usable |= self.module.usable(group)
-        return self.module.resources.restrict(usable).count("core")
+        return usable
+
+    def usable_cores(self) -> int:
+        """Their cores."""
+        return self.module.resources.restrict(self.usable()).count("core")
 
     def check(self) -> None:
         """Asserts law 5 over everything."""

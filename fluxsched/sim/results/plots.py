@@ -17,7 +17,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue
 from fluxsched.sim.results.report import report
 from fluxsched.sim.results.result import Result
-from fluxsched.sim.results.step_functions import Steps, averages, busy_steps, queue_steps, sampled
+from fluxsched.sim.results.step_functions import averages, busy_steps, queue_steps, sampled
 from fluxsched.sim.traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -46,6 +46,9 @@ NO_WAIT_MARGIN = 0.3
 
 LONGEST_MARGIN = 2.0
 """The end of that scale, in longest waits, for the same reason."""
+
+ACCOUNTS_DRAWN_MAX = 5
+"""Accounts in a panel: lines of more are not told apart."""
 
 PANEL_IN, ROW_IN = 1.7, 3.2
 """Heights in inches: of a panel that has others like it below, and of any other row."""
@@ -112,13 +115,17 @@ def draw(trace: Trace, results: Sequence[Result]) -> Figure:
 
     charted = [result for result in results[:GANTTS_MAX] if result.jobs.ranks is not None]
     scale, columns = Scale.of(results), min(len(results), SIZES_A_ROW)
-    heights = [PANEL_IN] * (2 * len(results)) + [ROW_IN] * (1 + -(-len(results) // columns) + len(charted))
+    shared = [result for result in results if result.accounts]
+    panels, others = 2 * len(results) + len(shared), 1 + -(-len(results) // columns) + len(charted)
+    heights = [PANEL_IN] * panels + [ROW_IN] * others
     figure = Figure(figsize=(13, sum(heights)), layout="constrained")
     figure.suptitle(trace.name)
     grid = figure.add_gridspec(len(heights), 2 * columns, height_ratios=heights)
     rows = iter(range(len(heights)))
     _panels(figure, [grid[next(rows), :] for _ in results], results, scale, _utilisation)
     _panels(figure, [grid[next(rows), :] for _ in results], results, scale, _queue)
+    if shared:
+        _panels(figure, [grid[next(rows), :] for _ in shared], shared, scale, _accounts)
     row = next(rows)
     waits = {each.title: each.wait for each in results}
     _cdf(figure.add_subplot(grid[row, :columns]), waits, "wait [s]", 0.0)
@@ -171,7 +178,7 @@ def _utilisation(axes: Axes, result: Result, at: int, scale: Scale) -> None:
     axes.set(ylabel="cores in use")
 
 
-def _averaged(steps: Steps, last_s: float) -> Sequence[tuple[float, float]]:
+def _averaged(steps: Sequence[tuple[float, float]], last_s: float) -> Sequence[tuple[float, float]]:
     if len(steps) <= PARTS_DRAWN:
         return steps
     means = averages(steps, 0.0, last_s, PARTS_DRAWN)
@@ -181,6 +188,16 @@ def _averaged(steps: Steps, last_s: float) -> Sequence[tuple[float, float]]:
 def _queue(axes: Axes, result: Result, at: int, scale: Scale) -> None:
     _stairs(axes, sampled(queue_steps(result.jobs), STEPS_DRAWN_MAX), scale, at)
     axes.set(ylabel="jobs waiting")
+
+
+def _accounts(axes: Axes, result: Result, at: int, scale: Scale) -> None:
+    """Usage of the accounts that used most, and, dotted, their shares."""
+    leaves = [course for course in result.accounts if len(course.path) > 1]
+    for place, course in enumerate(leaves[:ACCOUNTS_DRAWN_MAX]):
+        for steps, style in ((course.usage, {"label": course.name}), (course.share, {"linestyle": ":"})):
+            _stairs(axes, _averaged([*steps, (scale.last_s, 0.0)], scale.last_s), scale, place, **style)
+    axes.set(ylabel="usage, share")
+    axes.legend(loc="upper right", fontsize="x-small")
 
 
 def _stairs(axes: Axes, steps: Sequence[tuple[float, float]], scale: Scale, at: int, **style: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from fluxsched.sim.results.metrics import PARTS, Share, Spread, Summary, percentile
 from fluxsched.sim.results.result import Result
+from fluxsched.sim.results.step_functions import averages
 from fluxsched.sim.results.table import (
     COMPLETED,
     DENIED,
@@ -26,6 +27,9 @@ from fluxsched.sim.results.table import (
 from fluxsched.sim.traces.trace import Trace
 
 BARS = "▁▂▃▄▅▆▇█"
+
+BANK = "bank"
+"""What the table of accounts is asked for by."""
 
 SHARES_SHOWN = 10
 """Users or queues in a table: the largest ones; JSON has all."""
@@ -56,7 +60,7 @@ class Figure(NamedTuple):
 
 
 def report(trace: Trace, results: Sequence[Result], by: str | None = None) -> Iterator[str]:
-    """The lines of the whole report; `by` is `user` or `queue` for a table of these a policy."""
+    """The lines of the whole report; `by` is `user`, `queue` or `bank` for a table of these a policy."""
     yield from heading(trace, results)
     yield ""
     yield from table(results)
@@ -68,7 +72,7 @@ def report(trace: Trace, results: Sequence[Result], by: str | None = None) -> It
     if by is not None:
         for result in results:
             yield ""
-            yield from shares_table(result, by)
+            yield from accounts_table(result) if by == BANK else shares_table(result, by)
 
 
 def heading(trace: Trace, results: Sequence[Result]) -> Iterator[str]:
@@ -161,6 +165,23 @@ def shares_table(result: Result, by: str) -> Iterator[str]:
         yield f"and {len(shares) - SHARES_SHOWN} more"
 
 
+def accounts_table(result: Result) -> Iterator[str]:
+    """How the accounts that used most shared the machine under one policy: means over the makespan, in cores' worth."""
+    rows = [[f"{result.title}: account", "jobs", "usage", "share", "shortfall [h]", "wait mean [s]", "preempted",
+             "lost [core h]"]]  # fmt: skip
+    makespan_s = result.summary.makespan_s or 1.0
+    for course in result.accounts[:SHARES_SHOWN]:
+        wait_s = course.wait_mean_s
+        rows.append([
+            course.name, f"{course.jobs:,}", _number(course.used_s / makespan_s), _number(course.share_s / makespan_s),
+            _number(course.shortfall_s / 3600), "" if wait_s is None else _number(wait_s), f"{course.preempted:,}",
+            _number(course.lost_core_s / 3600),
+        ])  # fmt: skip
+    yield from aligned(rows)
+    if len(result.accounts) > SHARES_SHOWN:
+        yield f"and {len(result.accounts) - SHARES_SHOWN} more"
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """The first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -184,7 +205,9 @@ def as_json(trace: Trace, results: Sequence[Result]) -> dict[str, Any]:
 
 def _result_json(result: Result) -> dict[str, Any]:
     cost = result.cost
-    figures = {"instants": cost.instants, "passes": cost.passes, "refused": cost.refused, "wall_s": cost.wall_s}
+    figures: dict[str, Any] = {
+        "instants": cost.instants, "passes": cost.passes, "refused": cost.refused, "wall_s": cost.wall_s
+    }  # fmt: skip
     if cost.pass_s:
         passes = sorted(cost.pass_s)
         figures |= {
@@ -195,17 +218,36 @@ def _result_json(result: Result) -> dict[str, Any]:
         figures |= {
             "considered_p50_s": percentile(considered_s, 0.5), "considered_p99_s": percentile(considered_s, 0.99),
             "considered_max_s": considered_s[-1], "started_per_s": result.started_per_s,
+            "utilisation_of": result.utilisation_of,
         }  # fmt: skip
     label = {} if result.label is None else {"label": result.label}
     return {
         "policy": result.policy, **label, **asdict(result.summary), "notes": _reasons_json(result),
-        "preempted": _preempted_json(result.jobs), "cost": figures
+        "preempted": _preempted_json(result.jobs), "cost": figures, **_accounts_json(result)
     }  # fmt: skip
 
 
 def _reasons_json(result: Result) -> list[dict[str, Any]]:
     """All reasons, with how many jobs have each."""
     return [{"state": state, "reason": why, "jobs": len(jobs)} for (state, why), jobs in reasons_of(result).items()]
+
+
+def _accounts_json(result: Result) -> dict[str, Any]:
+    """All accounts, with means of usage and share over equal parts of the makespan."""
+    if not result.accounts:
+        return {}
+    course = result.summary.over_time
+    begin_s, end_s = course.begin_s, course.begin_s + PARTS * course.part_s
+    rows = [
+        {
+            "account": each.name, "jobs": each.jobs, "wait_mean_s": each.wait_mean_s, "preempted": each.preempted,
+            "lost_core_s": each.lost_core_s, "used_s": each.used_s, "share_s": each.share_s,
+            "shortfall_s": each.shortfall_s, "usage": averages(each.usage, begin_s, end_s, PARTS),
+            "share": averages(each.share, begin_s, end_s, PARTS),
+        }
+        for each in result.accounts
+    ]  # fmt: skip
+    return {"accounts": rows}
 
 
 def _preempted_json(jobs: Columns) -> list[dict[str, Any]]:
@@ -257,6 +299,12 @@ def _considered(result: Result, part: float) -> str:
     return _number(percentile(considered_s, part)) if considered_s else ""
 
 
+def _kinds_used(result: Result, summary: Summary) -> str:
+    """Utilisation of all that is no core: `gpu 81.2, memory 40.0`."""
+    parts = result.utilisation_of.items() if result.cost.considered_s else ()
+    return ", ".join([f"{kind} {100 * part:.1f}" for kind, part in parts if kind != "core"])
+
+
 def _rate(result: Result, summary: Summary) -> str:
     submitted = len(result.jobs) - summary.states.get(UNSUBMITTED, 0)
     return f"{submitted / result.cost.wall_s:,.0f}" if result.cost.wall_s else ""
@@ -286,6 +334,7 @@ FIGURES = (
     Figure("considered p50 [s]", lambda result, _: _considered(result, 0.5)),
     Figure("considered p99 [s]", lambda result, _: _considered(result, 0.99)),
     Figure("started [jobs/s]", lambda result, _: _number(result.started_per_s) if result.cost.considered_s else ""),
+    Figure("utilisation of others [%]", _kinds_used),
     Figure("pass mean [us]", _passes(lambda passes: sum(passes) / len(passes))),
     Figure("pass p99 [us]", _passes(lambda passes: percentile(passes, 0.99))),
     Figure("pass max [us]", _passes(lambda passes: passes[-1])),

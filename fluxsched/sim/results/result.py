@@ -13,6 +13,9 @@ from math import inf
 from pathlib import Path
 from typing import Any, TextIO
 
+from fluxsched.sched.accounts.settings import FairSettings
+from fluxsched.sim.results.accounts import AccountCourse, courses
+from fluxsched.sim.results.amount_columns import AmountColumns
 from fluxsched.sim.results.metrics import Summary, slowdowns, summarize, waits
 from fluxsched.sim.results.table import LEFT, Columns
 from fluxsched.sim.traces.swf import number_text
@@ -45,7 +48,10 @@ class Cost:
 
 @dataclass(repr=False)
 class Result:
-    """One policy on one trace, up to `until_s`. `jobs` is the table, `capacity` the usable cores from each time on."""
+    """One policy on one trace, up to `until_s`. `jobs` is the table, `capacity` the usable cores from each time on.
+
+    `held` has all kinds of resources, if they were recorded; `fair` is what was settled about accounts.
+    """
 
     policy: str
     trace: str
@@ -55,6 +61,8 @@ class Result:
     cost: Cost
     until_s: float = inf
     label: str | None = None
+    held: AmountColumns | None = None
+    fair: FairSettings | None = None
 
     @property
     def title(self) -> str:
@@ -91,6 +99,21 @@ class Result:
     def summary(self) -> Summary:
         """The figures that reports show."""
         return summarize(self.jobs, self.capacity, self.end_s)
+
+    @cached_property
+    def accounts(self) -> list[AccountCourse]:
+        """How accounts shared the machine, those that used most first; none if it was not recorded."""
+        if self.held is None or self.fair is None:
+            return []
+        return courses(self.jobs, self.held, self.fair, self.end_s)
+
+    @cached_property
+    def utilisation_of(self) -> dict[str, float]:
+        """Of each kind of resource from the first submission to `end_s`; empty if that was not recorded."""
+        begun_s = min(self.jobs.submit, default=0.0)
+        if self.held is None or self.end_s <= begun_s:
+            return {}
+        return self.held.utilisation(self.jobs, begun_s, self.end_s)
 
     @property
     def started_per_s(self) -> float:

@@ -66,7 +66,7 @@ def average(steps: Sequence[tuple[float, int]], begin_s: float, end_s: float) ->
     return averages(steps, begin_s, end_s, 1)[0]
 
 
-def averages(steps: Sequence[tuple[float, int]], begin_s: float, end_s: float, parts: int) -> list[float]:
+def averages(steps: Sequence[tuple[float, float]], begin_s: float, end_s: float, parts: int) -> list[float]:
     """The means over equal parts of a time, one after the other."""
     if end_s <= begin_s:
         return [0.0] * parts

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from fluxsched.errors import InvalidValue
-from fluxsched.sim import generate, run
+from fluxsched.sim import Trace, generate, run
 from fluxsched.sim.results.plots import check_path, plot
 
 
@@ -39,6 +39,18 @@ def test_a_page_stands_alone(study, tmp_path: Path) -> None:
     root = ElementTree.fromstring(svg)
     words = {node.text for node in root.iter() if node.text}
     assert {"cores in use", "jobs waiting", "cores of the job", "fifo", "firstfit", "target"} <= words
+
+
+def test_accounts_have_a_panel_where_they_are_known(study) -> None:
+    from fluxsched.sim.results.plots import ACCOUNTS_DRAWN_MAX, draw
+
+    trace, (plain, _) = study
+    named = Trace.of([job._replace(user=f"user{at}") for at, job in enumerate(trace.jobs)], machine=trace.machine)
+    figure = draw(named, [plain, run(named, "fifo", accounts=True)])
+    (panel,) = [axes for axes in figure.axes if axes.get_ylabel() == "usage, share"]
+    drawn = [text.get_text() for text in panel.get_legend().get_texts()]
+    assert len(drawn) == min(ACCOUNTS_DRAWN_MAX, len(trace.jobs))
+    assert all(name.startswith("default/user") for name in drawn)
 
 
 def test_nothing_to_draw_draws_empty_axes(study, tmp_path: Path, trace_of) -> None:
