@@ -136,13 +136,13 @@ class PreemptibleJobs:
         """What is lost at least on each target with jobs of these accounts where `need` cores are to come free.
 
         That is what must go at the age of the youngest; and all, less what may stay at the age of the oldest. Others
-        may keep `left` cores there.
+        may keep `left` cores there; where they may keep none, it is just what is lost.
         """
         targets = self._targets_of(accounts)
         age_s = now_s - self.origin_s
         if not left:
-            works = [each.usage * age_s - each.weighted_start - ROUNDING for _, each in targets]
-            return list(zip(works, [rank for rank, _ in targets], repeat(False)))
+            works = [each.usage * age_s - each.weighted_start for _, each in targets]
+            return list(zip(works, [rank for rank, _ in targets], repeat(True)))
         goes = [
             (must if (must := (each.cores - left) * each.least_rate) > each.least_usage else each.least_usage)
             * (now_s - each.youngest_s)

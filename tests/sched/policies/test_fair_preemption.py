@@ -11,6 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.sched.accounts.settings import RATE_WINDOW_S, Bank
+from fluxsched.sched.effects import PAUSED, Raise
+from fluxsched.sched.policies.fair import victims
+from fluxsched.sched.policies.fair.victims import VictimSearch
+from fluxsched.sched.preemption.preemptions import Preemptions
 from tests.sched.policies.preemption_site import MakeR, Site
 
 INNER = ("easy", "fifo", "conservative", "hybrid", "firstfit")
@@ -234,6 +238,41 @@ def test_banks_share_first_and_users_within_them(site_of: SiteOf) -> None:
     site.submit("b", 8, bank="x")
     assert [site.user[jobid] for jobid in site.settle()] == ["a"] * 4
     assert site.held == {"a": 4, "b": 4, "c": 4, "d": 4}
+
+
+# ---- what it costs
+
+
+@pytest.mark.plain_only("replaces a method")
+@pytest.mark.parametrize("after", [None, 0])
+def test_where_none_may_go_nothing_is_searched(site_of: SiteOf, after: float | None, monkeypatch: Any) -> None:
+    """No job allows it, or no account is above its share."""
+
+    def no_search(*_: Any) -> Any:
+        raise AssertionError("a search")
+
+    monkeypatch.setattr(VictimSearch, "go_on", no_search)
+    monkeypatch.setattr(Preemptions, "if_gone", no_search)
+    site = site_of(1, 4)
+    site.submit("a", 4 if after is None else 2, after=after)
+    site.submit("b", 2, after=after)
+    site.passes()
+    site.submit("b" if after is not None else "c")
+    assert site.passes(60) == []
+
+
+@pytest.mark.plain_only("constants are compiled in")
+def test_a_long_search_lets_questions_be_answered(site_of: SiteOf, monkeypatch: Any) -> None:
+    monkeypatch.setattr(victims, "LOOKED_AT_ONCE", 8)
+    site = site_of(8, 4)
+    site.submit("a", 32)
+    site.passes()
+    (b,) = site.submit("b", nodes=3)
+    effects = list(site.scheduler.schedule(site.now_s))
+    first = next(at for at, effect in enumerate(effects) if isinstance(effect, Raise))
+    assert effects[:first].count(PAUSED) > 1
+    assert len([effect for effect in effects if isinstance(effect, Raise)]) == 12
+    site.scheduler.cancel(b)
 
 
 # ---- generated histories

@@ -205,7 +205,7 @@ class VictimSearch:
         return found
 
     def _choose(self, chosen: list[PartHeld], openings: Openings) -> None:
-        for part in chosen:
+        for part in chosen if openings.left else ():
             for rank in self._running.ranks_of(part.jobid):
                 self._price(rank, openings)  # while the job is still there
         for part in chosen:
