@@ -45,7 +45,12 @@ class FairView:
 
     @property
     def queue(self) -> Iterator[Waiting]:
-        return (job for job in self.candidates(Skips()) if job is not None)
+        return self._each()
+
+    def _each(self) -> Iterator[Waiting]:
+        for job in self.candidates(Skips()):  # compiled, a generator expression would go through all at once
+            if job is not None:
+                yield job
 
     @property
     def first(self) -> Waiting | None:
