@@ -38,6 +38,7 @@ class FairWalk:
         self._heads: dict[Account, Waiting | None] = {}  # what is offered, where that is not the first; None: no more
         self._walks: dict[Account, Iterator[Waiting | None]] = {}
         self._order = lines.order
+        self._few: dict[Account, None] = {}  # those in it, where it is not that of all
         self._expedited = lines.expedited.sorted(order, now_s).walk(skips) if lines.expedited.jobs.size else None
         self._turn = -1
         self._misses = 0
@@ -158,11 +159,13 @@ class FairWalk:
         lines.offer_again()
         if self._is_flow and self._by != FIFO and self._order is lines.order:
             self._narrow(dict.fromkeys(lines.by_account))  # the first of each account is another one
-        for account, head in self._heads.items():
-            if self._order is not lines.order:
-                self._order.changed(account)
-            else:
-                self._set_head(account, head)
+        for account in self._few:
+            if account not in lines.by_account:
+                self._order.withdraw(account)
+            self._order.changed(account)
+        for account, head in list(self._heads.items()):
+            gone = head is not None and not lines.has(head)
+            self._set_head(account, self._after(account, head) if gone else head)
 
     def _catch_up(self) -> None:
         """Take in what was started or planned, which changes keys, and the jobs that accounts offer."""
@@ -200,7 +203,7 @@ class FairWalk:
         """From here on only these accounts come, in an order of their own."""
         lines = self._lines
         order = FairOrder(lines.book.tree)
-        self._order = order
+        self._order, self._few = order, accounts
         for account in accounts:
             job = self._head(account)
             if job is not None:

@@ -1,0 +1,99 @@
+"""A site that accounts share, for the tests of policy `fair`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.accounts.settings import FairSettings
+from fluxsched.sched.effects import Annotated, Denied, Granted
+from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.registry import load
+
+
+class Shared:
+    """A scheduler of one group that `fair` decides for; users are named by their ids, `a` is 1."""
+
+    def __init__(self, make_r: Callable[..., ResourceSet], cores: int, policy: str = "fair", **fair: Any) -> None:
+        self.scheduler = Scheduler(load(policy)[0], fair=FairSettings(**fair), user_name=lambda user: chr(96 + user))
+        resources = make_r("0", cores=cores)
+        self.scheduler.grown("default", resources, resources.ranks, Idset())
+        self.jobid = 0
+        self.users: dict[int, str] = {}
+        self.now_s = 0.0
+        self.told: dict[int, str] = {}
+
+    def submit(
+        self,
+        user: str,
+        cores: int,
+        jobs: int = 1,
+        bank: str | None = None,
+        after: float | None = None,
+        limit: float = 0.0,
+        priority: int = 16,
+    ) -> list[int]:
+        """So many jobs of as many cores; their ids."""
+        found = []
+        for _ in range(jobs):
+            self.jobid += 1
+            system: dict[str, Any] = {"duration": limit}
+            if bank is not None:
+                system["bank"] = bank
+            if after is not None:
+                system["preemptible-after"] = after
+            spec = {
+                "version": 1,
+                "resources": [
+                    {"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": cores}]}
+                ],
+                "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
+                "attributes": {"system": system},
+            }
+            who = ord(user) - 96
+            effects = self.scheduler.alloc(self.jobid, priority, who, float(self.jobid), spec, self.now_s)
+            assert not any(isinstance(effect, Denied) for effect in effects), effects
+            self.users[self.jobid] = user
+            found.append(self.jobid)
+        return found
+
+    def starts(self, now_s: float | None = None) -> list[int]:
+        """The jobs that start in a pass, in that order."""
+        self.now_s = self.now_s if now_s is None else now_s
+        started = []
+        for effect in self.scheduler.schedule(self.now_s):
+            if isinstance(effect, Granted):
+                started.append(effect.jobid)
+            elif isinstance(effect, Annotated):
+                self.told[effect.jobid] = effect.annotations["sched"].get("reason_pending", "")
+        self.scheduler.check()
+        return started
+
+    def sequence(self) -> list[str]:
+        """`A10`: an account starts a job, after which it uses so much."""
+        used: Counter[str] = Counter()
+        found = []
+        book = self.scheduler.accounts
+        assert book is not None
+        for jobid in self.starts():
+            holding = self.scheduler._ledger.get(jobid)
+            assert holding is not None
+            used[self.users[jobid]] += sum(cores.bit_count() for cores, _ in holding.parts.values())
+            found.append(f"{self.users[jobid].upper()}{used[self.users[jobid]]}")
+        return found
+
+    def used(self) -> dict[str, float]:
+        """What users hold, in units of weight."""
+        book = self.scheduler.accounts
+        assert book is not None
+        return {account.name: account.all_jobs.usage for account in book.tree.root.walk() if not account.children}
+
+
+@pytest.fixture(scope="session")
+def shared(make_r: Callable[..., ResourceSet]) -> Callable[..., Shared]:
+    return lambda cores, *args, **options: Shared(make_r, cores, *args, **options)

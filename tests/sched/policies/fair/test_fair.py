@@ -1,0 +1,219 @@
+"""Policy `fair` through the real scheduler: the worked examples of its order, its options, and walks within walks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import InvalidValue
+from fluxsched.sched.accounts.settings import Bank, FairSettings
+from fluxsched.sched.accounts.signal import Signal
+from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.policies.fair.policy import Fair
+from fluxsched.sched.policy import Decision, Skips, Start, View
+from fluxsched.sched.registry import load, make, parse_spec
+
+# ---- order: progressive filling
+
+
+@pytest.mark.parametrize(
+    ("signal", "expected"),
+    [("flow", "B4 B8 A10 B12 B16 A20 B20"), ("decayed-usage", "A10 B4 B8 B12 A20 B16 B20")],
+)
+@pytest.mark.parametrize("inner", ["easy", "fifo", "firstfit", "hybrid", "conservative"])
+def test_tens_and_fours(shared: Callable[..., Any], inner: str, signal: str, expected: str) -> None:
+    site = shared(40, f"fair:backfill={inner},signal={signal}")
+    site.submit("a", 10, 9)
+    site.submit("b", 4, 9)
+    assert site.sequence() == expected.split()
+
+
+@pytest.mark.parametrize("signal", ["flow", "decayed-usage"])
+def test_weights(shared: Callable[..., Any], signal: str) -> None:
+    banks = {"x": Bank(users={"a": 1.0, "b": 3.0})}
+    site = shared(40, f"fair:signal={signal}", banks=banks)
+    site.submit("a", 1, 50, "x")
+    site.submit("b", 1, 50, "x")
+    site.starts()
+    assert site.used() == {"a": 10, "b": 30}
+
+
+@pytest.mark.parametrize("signal", ["flow", "decayed-usage"])
+def test_weights_of_three(shared: Callable[..., Any], signal: str) -> None:
+    banks = {"x": Bank(users={"a": 1.0, "b": 0.5, "c": 0.1})}
+    site = shared(96, f"fair:signal={signal}", banks=banks)
+    for user in "abc":
+        site.submit(user, 1, 99, "x")
+    site.starts()
+    assert site.used() == {"a": 60, "b": 30, "c": 6}
+
+
+@pytest.mark.parametrize("signal", ["flow", "decayed-usage"])
+def test_banks(shared: Callable[..., Any], signal: str) -> None:
+    site = shared(40, f"fair:signal={signal}")
+    site.submit("a", 1, 50, "x")
+    site.submit("b", 1, 50, "x")
+    site.submit("c", 1, 50, "y")
+    site.starts()
+    assert site.used() == {"a": 10, "b": 10, "c": 20}
+
+
+@pytest.mark.parametrize(("signal", "expected"), [("flow", (0, 4000)), ("decayed-usage", (1100, 2900))])
+def test_whole_machine_jobs(shared: Callable[..., Any], signal: str, expected: tuple[int, int]) -> None:
+    banks = {"x": Bank(users={"a": 1.0, "b": 3.0})}
+    site = shared(4, "fair", banks=banks, half_life_s=3600.0, signal=Signal(signal))
+    for user in "ab":
+        site.submit(user, 4, 2, "x")
+    count: Counter[str] = Counter()
+    for turn in range(4000):
+        (jobid,) = site.starts(600.0 * turn)
+        user = site.users[jobid]
+        count[user] += 1
+        site.submit(user, 4, 1, "x")
+        site.scheduler.free_all(jobid, 600.0 * (turn + 1))
+    assert (count["a"], count["b"]) == expected
+
+
+@pytest.mark.parametrize(("signal", "first"), [("flow", False), ("decayed-usage", True)])
+def test_one_large_job_among_small_ones(shared: Callable[..., Any], signal: str, first: bool) -> None:
+    site = shared(40, f"fair:signal={signal}", half_life_s=600.0)
+    (large,) = site.submit("a", 30)
+    for user in "bc":
+        site.submit(user, 1, 60)
+    started = site.starts()
+    assert (started[0] == large) == first
+    for turn in range(1, 200):
+        for jobid in started:
+            if jobid != large:
+                site.submit(site.users[jobid], 1)
+                site.scheduler.free_all(jobid, 60.0 * turn)
+        started = site.starts(60.0 * turn)
+        assert first or large not in started
+
+
+def test_expedited_jobs_come_before_all_accounts_and_held_ones_never(shared: Callable[..., Any]) -> None:
+    site = shared(4)
+    site.submit("a", 1, 9)
+    (urgent,) = site.submit("b", 4, priority=4294967295)
+    site.submit("b", 1, 1, priority=0)
+    assert site.starts() == [urgent]
+    site.scheduler.free_all(urgent)
+    assert {site.users[jobid] for jobid in site.starts()} == {"a"}
+
+
+def test_a_reservation_counts_and_a_job_passed_over_does_not(shared: Callable[..., Any]) -> None:
+    site = shared(8, "fair:backfill=hybrid,depth=1")
+    site.submit("c", 4, 1, limit=100.0)
+    site.starts()
+    (large,) = site.submit("a", 8, 1, limit=100.0)
+    small = site.submit("a", 1, 2, limit=50.0)
+    other = site.submit("b", 1, 2, limit=50.0)
+    assert site.starts() == [*other, *small], "a, which has a reservation of 8, comes after b"
+    assert site.scheduler._groups["default"].queues[""].planned.keys() == {large}
+
+
+# ---- options, and several policies
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("fair:backfill=nothing", "no policy 'nothing'"),
+        ("fair:backfill=fair", "runs another policy itself"),
+        ("fair:depth=3", "no option 'depth'"),
+        ("fair:signal=x", "one of flow, decayed-usage"),
+        ("fair:cap=-1", "at least 0"),
+        ("fair:cap=nan", "at least 0"),
+        ("fair:rate=65537", "0-65536"),
+        ("fair:half-life=0.1s", None),
+    ],
+)
+def test_wrong_options(spec: str, words: str | None) -> None:
+    if words is None:
+        with pytest.raises(InvalidValue, match="half-life"):
+            Scheduler(load(spec)[0])
+        return
+    with pytest.raises(InvalidValue, match=words):
+        make(*parse_spec(spec))
+
+
+def test_options_pass_through_and_win() -> None:
+    policy = make(*parse_spec("fair:backfill=hybrid,depth=3,order=sjf,signal=flow,cap=1.2,half-life=1h,usage=dominant"))
+    assert policy.inner.name == "hybrid"  # type: ignore[attr-defined]
+    book = Scheduler(policy, fair=FairSettings(cap=2.0, rate=7)).accounts
+    assert book is not None
+    assert (book.settings.cap, book.settings.rate, book.settings.half_life_s) == (1.2, 7, 3600.0)
+    assert book.settings.dominant
+    assert book.settings.signal is Signal.FLOW
+
+
+def test_policies_that_contradict_each_other_are_refused() -> None:
+    one, own = load("fair:cap=1;debug=fair:cap=2")
+    with pytest.raises(InvalidValue, match="contradict"):
+        Scheduler(one, ("default",), {"debug": "default"}, own)
+
+
+def test_no_policy_asks_no_accounts() -> None:
+    assert Scheduler(load("easy")[0]).accounts is None
+
+
+def test_one_account_too_many_is_denied(shared: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from fluxsched.sched.accounts import tree
+
+    monkeypatch.setattr(tree, "ACCOUNTS_MAX", 3)
+    site = shared(4)
+    site.submit("a", 1, 2)
+    site.submit("b", 1)
+    with pytest.raises(AssertionError, match="there are 3, which is the limit"):
+        site.submit("c", 1)
+    assert len(site.starts()) == 3
+
+
+# ---- several walks at once
+
+
+class Nested:
+    """Begins other walks within a walk, and starts jobs in both."""
+
+    name = "nested"
+
+    def __init__(self) -> None:
+        self.met: list[int] = []
+        self.plain: list[int] = []
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        self.plain = [job.jobid for job in view.queue]
+        self.met = []
+        for turn, job in enumerate(view.queue):
+            self.met.append(job.jobid)
+            for other, _ in zip(view.candidates(Skips()), range(turn % 4), strict=False):
+                assert other is not None
+            assert view.first is not None
+            if turn == 5:
+                last = list(view.queue)[-1]
+                fit = view.find(last)
+                assert fit is not None
+                yield Start(last.jobid, fit)
+                self.plain.remove(last.jobid)
+
+
+@pytest.mark.parametrize("signal", ["flow", "decayed-usage"])
+def test_walks_within_walks_are_told_apart(
+    shared: Callable[..., Any], make_r: Callable[..., ResourceSet], signal: str
+) -> None:
+    inner = Nested()
+    site = shared(64, "fair", signal=Signal(signal))
+    site.scheduler = Scheduler(Fair(inner), fair=FairSettings(signal=Signal(signal)))
+    resources = make_r("0", cores=64)
+    site.scheduler.grown("default", resources, resources.ranks, Idset())
+    for user, cores in (("a", 3), ("b", 1), ("c", 9), ("a", 1), ("b", 4)):
+        site.submit(user, cores, 4)
+    assert len(site.starts()) == 1
+    assert sorted(inner.met) == sorted(inner.plain)
+    if signal == "decayed-usage":  # under flow the start moves others
+        assert inner.met[:6] == inner.plain[:6]

@@ -1,0 +1,149 @@
+"""Limits under policy `fair` through the real scheduler: caps, budgets, and why a job waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.accounts.settings import Bank, FairSettings
+from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.registry import load
+
+# ---- limits
+
+
+def test_a_cap_holds_back_those_that_draw_on_it(shared: Callable[..., Any]) -> None:
+    site = shared(1000, cap=1.2, banks={"x": Bank(users={"d": 2.0})})
+    site.submit("b", 1, 1, "x")
+    site.submit("a", 290, 1, "x")
+    site.submit("d", 500, 1, "x")
+    assert len(site.starts()) == 3
+    blocked, behind = site.submit("a", 20, 1, "x")[0], site.submit("a", 10, 1, "x")[0]
+    (last,) = site.submit("a", 10, 1, "x", after=0.0)
+    site.submit("b", 1000, 1, "x")
+    assert last in site.starts()
+    assert {blocked, behind} <= site.scheduler._groups["default"].queues[""].jobs.by_id.keys()
+    assert "290 of 300" in site.told[blocked]
+    assert "20" in site.told[blocked]
+    assert behind not in site.told
+
+
+def test_ten_would_start(shared: Callable[..., Any]) -> None:
+    site = shared(1000, cap=1.2, banks={"x": Bank(users={"d": 2.0})})
+    for user in "bd":
+        site.submit(user, 1, 1, "x")
+    site.submit("a", 290, 1, "x")
+    assert len(site.starts()) == 3
+    (ten,) = site.submit("a", 10, 1, "x")
+    assert site.starts() == [ten]
+
+
+def test_a_flow_lifts_a_cap_by_itself_and_a_pass_comes_then(shared: Callable[..., Any]) -> None:
+    site = shared(100, cap=1.0, half_life_s=600.0)
+    (first,) = site.submit("a", 100)
+    assert site.starts() == [first]
+    site.submit("b", 60)
+    site.scheduler.free_all(first, 10.0)
+    (second,) = site.submit("a", 10)
+    assert site.starts(10.0) == [], "both have a share of 50: b's job is over it, and a's flow is 100"
+    wake_s = site.scheduler.next_notice_s
+    assert wake_s == pytest.approx(610.0)
+    assert site.starts(wake_s) == [second]
+
+
+def test_a_budget_is_charged_at_the_start_and_comes_back_at_the_end(shared: Callable[..., Any]) -> None:
+    site = shared(1000, budget_min=600.0, banks={"x": Bank(users={"a": 1.0}), "y": Bank(weight=3.0)})
+    site.submit("b", 1, 1, "y")
+    site.submit("a", 250, 1, "x", after=0.0)
+    site.starts()
+    book = site.scheduler.accounts
+    assert book is not None
+    (charged,) = site.submit("a", 10, 1, "x", after=1800.0)
+    assert site.starts() == [charged]
+    assert book.limits.left("a") == 300.0
+    (waits,) = site.submit("a", 10, 1, "x", after=2400.0)
+    (free,) = site.submit("a", 10, 1, "x", after=0.0)
+    assert site.starts() == [free]
+    assert "300 of 600" in site.told[waits]
+    assert "400" in site.told[waits]
+    site.scheduler.free_all(charged, 0.0)
+    assert book.limits.left("a") == 600.0
+    assert site.starts() == [waits]
+
+
+def test_budgets_are_charged_anew_from_hello_in_the_order_of_start(
+    shared: Callable[..., Any], make_r: Callable[..., ResourceSet]
+) -> None:
+    settings = FairSettings(budget_min=1000.0)
+    scheduler = Scheduler(load("fair")[0], fair=settings)
+    resources = make_r("0-3", cores=10)
+    scheduler.grown("default", resources, resources.ranks, Idset())
+    for jobid, started_s in ((1, 50.0), (2, 10.0), (3, 30.0), (4, 20.0)):
+        spec = {
+            "version": 1,
+            "resources": [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 10}]}],
+            "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
+            "attributes": {"system": {"duration": 600.0, "preemptible-after": 600.0}},
+        }
+        held = resources.restrict(Idset.of([jobid - 1])).with_expiration(started_s, 0.0)
+        scheduler.hello(jobid, 16, 1 + jobid % 2, 0.0, held, EMPTY, spec, now_s=60.0)
+    list(scheduler.schedule(60.0))
+    book = scheduler.accounts
+    assert book is not None
+    assert [book.charged(jobid) for jobid in (1, 2, 3, 4)] == [0, 0, 0, 0], "20 each, of a share of 20"
+    scheduler.hello(5, 16, 2, 0.0, ResourceSet.parse({**resources.restrict(Idset.of([3])).to_json()}), Idset.of([3]))
+
+
+# ---- why a job waits
+
+
+def test_why_says_which_account_comes_first(shared: Callable[..., Any]) -> None:
+    site = shared(8)
+    site.submit("a", 6, 1, limit=100.0)
+    site.starts()
+    site.submit("a", 4, 2, limit=100.0)
+    (other,) = site.submit("b", 4, 1, limit=100.0)
+    last = site.submit("a", 4, 1, limit=100.0)[0]
+    assert site.starts() == []
+    why = site.scheduler.why(last, 0.0)
+    assert why.rule.startswith("2 ahead of it in account default/a; account default/b comes first: its usage and")
+    assert "is 0, that of default/a 6" in why.rule
+    assert "4 core" in why.reason
+    assert why.earliest_s == 100.0
+    first = site.scheduler.why(other, 0.0)
+    assert first.rule.startswith("first in account default/b, which comes first; under fair:")
+    assert first.earliest_s == 100.0
+
+
+def test_why_says_which_limit_and_when_time_lifts_it(shared: Callable[..., Any]) -> None:
+    site = shared(100, cap=1.0, half_life_s=600.0)
+    (first,) = site.submit("a", 100)
+    site.starts()
+    site.submit("b", 60)
+    site.scheduler.free_all(first, 10.0)
+    second, third = site.submit("a", 10, 2)
+    why = site.scheduler.why(second, 10.0)
+    assert why.reason.startswith("account default/a is at its cap: 100 of 50 are in use")
+    assert why.earliest_s == pytest.approx(610.0)
+    behind = site.scheduler.why(third, 10.0)
+    assert behind.reason.startswith("waits behind job ")
+    assert behind.reason.endswith(why.reason)
+    assert behind.earliest_s == why.earliest_s
+    (urgent,) = site.submit("c", 10, priority=4294967295)
+    assert site.scheduler.why(urgent, 10.0).rule.startswith("comes before all accounts")
+
+
+def test_why_of_a_budget(shared: Callable[..., Any]) -> None:
+    site = shared(10, budget_min=10.0)
+    site.submit("a", 4)
+    site.submit("b", 4)
+    site.starts()
+    waits, free = site.submit("a", 2, 1, after=3600.0)[0], site.submit("a", 2, 2, after=0.0)[1]
+    why = site.scheduler.why(waits, 0.0)
+    assert why.reason == "budget of a: 0 of 10 resource minutes are charged, and the job would be charged 60"
+    assert why.earliest_s is None
+    assert "budget" not in site.scheduler.why(free, 0.0).reason
