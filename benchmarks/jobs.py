@@ -170,7 +170,7 @@ def probe(uri: str, results: Connection) -> None:
         calls: list[tuple[str, str, dict[str, Any]]] = [
             ("ping", "instance.ping", {}),
             ("list of 10", "job-manager.list", {"max_entries": 10}),
-            ("ping of the scheduler", "sched.ping", {}),
+            ("ping of the scheduler", f"{_scheduler(h)}.ping", {}),
         ]
         took_s: dict[str, list[float]] = {name: [] for name, _, _ in calls}
         while not results.poll(PROBE_S):
@@ -295,10 +295,15 @@ def measure_waiting(options: argparse.Namespace, uris: dict[str, str]) -> None:
     print(f"with {options.waiting} jobs waiting on {options.fake}")
 
 
+def _scheduler(h: Any) -> str:
+    """What the scheduler's module is called, which depends on its policy; `sched` answers no questions."""
+    return next((each["name"] for each in h.rpc("module.list")["mods"] if "sched" in each["services"]), "none")
+
+
 def _waiting(h: Any) -> int:
     """The requests that the scheduler has; none while it is too busy to answer."""
     try:
-        groups = h.rpc("sched.stats-get")["groups"]
+        groups = h.rpc(f"{_scheduler(h)}.stats-get")["groups"]
     except fluxsched.RPCError:
         return 0
     return int(groups["default"]["waiting"]) if "default" in groups else 0

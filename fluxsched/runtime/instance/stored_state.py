@@ -21,6 +21,9 @@ from fluxsched.runtime.services.resource_journal import STORED_EVENTS_MAX
 INACTIVE_RESTORED_MAX = 10_000
 """Inactive jobs that a restart reads back for `jobs -a`, the last to end; others stay in the store for lookups."""
 
+ALIKE_MAX = 64
+"""Texts of events that are kept read, some hundred bytes each: every restart logs the same for all jobs that wait."""
+
 
 @dataclass(slots=True)
 class StoredState:
@@ -65,12 +68,17 @@ def _jobs(store: Store) -> Iterable[StoredJob]:
         """,
         (INACTIVE_RESTORED_MAX,),
     )
-    specs = JobspecMemo(JSON)
+    specs, alike = JobspecMemo(JSON), dict[bytes, list[dict[str, Any]]]()
     for jobid, stretch in groupby(rows, key=itemgetter(0)):
         events: list[dict[str, Any]] = []
         jobspec = resources = None
         for _, some, jobspec_text, resources_text in stretch:
-            events += decode(some)
+            known = alike.get(some)
+            if known is None:
+                if len(alike) >= ALIKE_MAX:
+                    alike.clear()
+                known = alike[some] = decode(some)
+            events += known
             jobspec = specs.read(jobspec_text) if jobspec_text is not None else jobspec
             resources = decode(resources_text) if resources_text is not None else resources
         yield (jobid, events, jobspec, resources)

@@ -389,7 +389,7 @@ class Scheduler:
         return [Release(group.name, targets)]
 
 
-_waiting = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a job
+_waiting: Final = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a job
 
 
 def _parsed(jobspec: Jobspec | Mapping[str, Any]) -> Jobspec:

@@ -258,4 +258,4 @@ class CountedPlan(Planner):
         return self._profile
 
 
-_reservation = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a pass
+_reservation: Final = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a pass

@@ -144,7 +144,7 @@ class ReleaseIndex:
         self._sums[at : at + 1] = [self._sums[at] - moved, moved]
 
 
-_weight = itemgetter(2)
-_ending = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a job
+_weight: Final = itemgetter(2)
+_ending: Final = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a job
 _AFTER_ALL_JOBIDS: Final = 1 << 64
 """Job ids have 64 bits (RFC 19)."""

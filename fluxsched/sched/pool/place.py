@@ -8,6 +8,8 @@ so a job touches few. Exclusive requests take idle targets whole.
 
 from __future__ import annotations
 
+from typing import Final
+
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.sched.pool import reasons
 from fluxsched.sched.pool.bitset import BITS, lowest
@@ -89,7 +91,7 @@ def find_fit(pool: Pool, shape: Shape, placement: str, preferred: Preferred | No
     return _tuple(Fits, (shape, (_tuple(Block, (at, BITS[lowest_id], cores, gpus, ())),), prepared.nslots))
 
 
-_tuple = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once an allocation
+_tuple: Final = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once an allocation
 
 
 def infeasible(pool: Pool, request: Request) -> str | None:

@@ -135,6 +135,19 @@ async def test_a_restart_reads_back_the_jobs_that_ended_last(store: Store, monke
     assert found == {1: ["submit", "clean"], 2: ["submit", "clean"], 3: ["submit"]}
 
 
+async def test_events_that_many_jobs_log_alike_are_read_once_and_every_job_has_its_own_list(store: Store) -> None:
+    jobs = range(1, restore.ALIKE_MAX + 3)
+    for jobid in jobs:
+        store.add("job_log", (jobid, 0, b'[{"name":"submit","at":%d}]' % jobid, "", ""))
+    for jobid in jobs:
+        store.add("job_log", (jobid, 0, b'[{"name":"flux-restart"}]', "", ""))
+    await stored(store, store._turns)
+    found = {jobid: events for jobid, events, *_ in restore.read_store(store).jobs}
+    assert found == {jobid: [{"name": "submit", "at": jobid}, {"name": "flux-restart"}] for jobid in jobs}
+    assert found[1] is not found[2]
+    assert found[1][1] is found[2][1]
+
+
 @pytest.mark.parametrize("opened", [0, 1, 2])
 def test_a_connection_that_cannot_be_opened_is_reported(
     opened: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
