@@ -263,7 +263,7 @@ class Standby(FirstFit):
         preemptions = view.preemptions
         for job in view.queue:
             fit = self.find(view, job)
-            if fit is not None and not preemptions.awaited - {job.jobid}:
+            if fit is not None and not preemptions.awaited.keys() - {job.jobid}:
                 yield Start(job.jobid, fit)
             elif fit is None and not preemptions.going:
                 victims = self.victims(view, job, now_s)

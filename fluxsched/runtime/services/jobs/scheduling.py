@@ -173,7 +173,8 @@ class SchedulingService:
         self._forward(request, job.queue.group)
 
     def _sched_accounts(self, request: RpcRequest) -> None:
-        self._forward(request, request.payload(AccountsRequest).group)
+        wanted = request.payload(AccountsRequest)
+        self._forward(request, wanted.group, codec.pack(wanted))  # of what came, only what was understood
 
     def _forward(self, request: RpcRequest, group: str, payload: bytes | None = None) -> None:
         peer = self.scheduler_of(group)
