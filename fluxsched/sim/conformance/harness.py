@@ -40,8 +40,8 @@ URGENCY = 16
 INSTANTS_MAX = 10_000
 """Instants until a harness is empty; a workload of some hundred jobs needs some hundred."""
 
-FAIR: Final = FairSettings(rate=8)
-"""Few preemptions in a minute, so that a case reaches them."""
+FAIR: Final = FairSettings(rate=8, weights={"core": 1.0})
+"""Few preemptions in a minute, so that a case reaches them. Idle GPUs count for nothing, or no user would be over."""
 
 GRACE_S: Final = 2.0
 """How long a preempted job takes to end."""

@@ -21,7 +21,7 @@ from tests.sim.conformance.breakers import BREAKERS, FirstFit, Hasty, Promising,
 
 SEEDS, SIZES = 5, (100, 1000)
 OURS = ["fifo", "firstfit", "easy", "easy:order=sjf", "hybrid", "hybrid:depth=3", "conservative",
-        "conservative:compress"]  # fmt: skip
+        "conservative:compress", "fair", "fair:backfill=conservative"]  # fmt: skip
 
 
 class Steps:
