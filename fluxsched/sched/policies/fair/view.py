@@ -64,6 +64,8 @@ class FairView:
 
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
         walk = self.walk(skips, order)
+        if order == FIFO and self._front is not None:
+            walk.begin_with(self._front.reserved_head(self._reserved))
         while True:
             job = walk.next()
             if job is None and walk.over:

@@ -7,7 +7,7 @@ start, and looks only at accounts that have such jobs where these are few.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Final
 
 from fluxsched.sched.accounts.order import FairOrder
@@ -40,9 +40,23 @@ class FairWalk:
         self._order = lines.order
         self._few: dict[Account, None] = {}  # those in it, where it is not that of all
         self._expedited = lines.expedited.sorted(order, now_s).walk(skips) if lines.expedited.jobs.size else None
+        self._given: Waiting | None = None
         self._turn = -1
         self._misses = 0
         self._look_at = 0 if order != FIFO or skips.unfit or skips.long else 1
+
+    def reserved_head(self, reserved: Set[int]) -> Waiting | None:
+        """The job that was given last, if it waits, the first of its account, and has one of these reservations."""
+        job = self._job
+        if job is None or job.account is None or job.jobid not in reserved or not self._lines.has(job):
+            return None
+        line = self._lines.by_account.get(job.account)
+        return job if line is not None and line.first is job else None
+
+    def begin_with(self, head: Waiting | None) -> None:
+        """Gives this job before all others: it has a reservation, and need not be found again by its account's key."""
+        if self._expedited is None:
+            self._given = head
 
     def peek(self) -> Waiting | None:
         """The job that comes next, if it waits the same as before; None at the end (`over`), or for a pause."""
@@ -54,20 +68,26 @@ class FairWalk:
     def next(self) -> Waiting | None:
         """The next job; None at the end (`over`), or for a pause. The one before was passed over if it still waits."""
         passed, self._job = self._job, None
+        if self._given is not None:
+            self._job, self._given = self._given, None
+            return self._job
         if self._expedited is not None:
             self._job = self._next_expedited(self._expedited)
             if self._job is not None:
                 return self._job
             self._expedited = None
             passed = None
+        if passed is not None and not self._lines.has(passed):
+            passed = None
+        self._misses += passed is not None
+        few = self._look_ahead() if self._misses >= self._look_at else None
+        if self.over:
+            return None
         self._take_over()
-        if passed is not None and self._lines.has(passed):
-            self._misses += 1
-            account = passed.account
-            assert account is not None
-            self._set_head(account, self._after(account, passed))
-        if self._misses >= self._look_at:
-            self._look_ahead()
+        if passed is not None and passed.account is not None:
+            self._set_head(passed.account, self._after(passed.account, passed))
+        if few is not None:
+            self._narrow(few)
         return self._search()
 
     def _search(self) -> Waiting | None:
@@ -183,21 +203,20 @@ class FairWalk:
                     self._set_head(account, self._after(account, head))
             elif kept:
                 lines.offer_first(account)
+                continue
             elif account not in lines.by_account:
                 order.withdraw(account)
             order.changed(account)
 
-    def _look_ahead(self) -> None:
-        """End the walk if no waiting job could start by what is known; look at few accounts if only few have some."""
+    def _look_ahead(self) -> dict[Account, None] | None:
+        """End the walk if no waiting job could start by what is known; the accounts that have some, if these are few.
+        """
         lines = self._lines
         enough = len(lines.by_account) // FEW
         live = lines.live(self._skips, enough)
-        kinds = sum(map(len, lines.kinds.values()))
-        self._look_at = self._misses + 1 + kinds // PAUSE_EVERY
-        if not live:
-            self.over = True
-        elif len(live) <= enough and not self._is_flow and self._order is lines.order:
-            self._narrow(live)
+        self._look_at = self._misses + 1 + len(lines.kinds) // FEW
+        self.over = not live
+        return live if live and len(live) <= enough and not self._is_flow and self._order is lines.order else None
 
     def _narrow(self, accounts: dict[Account, None]) -> None:
         """From here on only these accounts come, in an order of their own."""
