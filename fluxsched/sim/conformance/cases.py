@@ -213,7 +213,7 @@ def reload(make: MakeHarness, chance: Chance) -> bool:
 
 def preempts(make: MakeHarness, chance: Chance) -> bool:
     """The jobs of one user fill the machine, and most may be preempted; then others come, and nothing else happens."""
-    harness = make(MACHINE)
+    harness = make("8x4")  # where there are GPUs, whose cores are all taken may be within the share
     for _ in range(MANY * 4):
         spec = spec_of(FAR_S, cores_per_task=chance.randint(1, 2))
         harness.submit(_preemptible(spec, chance.choice(AFTER_S)), FAR_S)
