@@ -162,12 +162,19 @@ class ResourceSet:
 
     def ranks_of(self, host: str) -> Idset:
         """The ranks on a host, none if it is not here."""
-        return self.ranks_by_host.get(host, EMPTY)
+        return self.ranks_on((host,))[0]
 
-    @property
-    def ranks_by_host(self) -> Mapping[str, Idset]:
-        """Every host with its ranks, in order of lowest rank; made once, on first use."""
-        return self._lookup.ranks_by_host
+    def ranks_on(self, hosts: Iterable[str]) -> tuple[Idset, list[str]]:
+        """The ranks on these hosts, and those hosts that are not here; the table for it is made once, on first use."""
+        known = self._lookup.ranks_by_host
+        ranks: list[int] = []
+        unknown: list[str] = []
+        for host in hosts:
+            if host in known:
+                ranks += known[host]
+            else:
+                unknown.append(host)
+        return Idset.of(ranks), unknown
 
     def count(self, kind: str) -> int:
         """How many cores, GPUs or others (`core`, `gpu`, ...) there are; `node` counts the targets."""

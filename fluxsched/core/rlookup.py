@@ -37,9 +37,9 @@ class Lookup:
         return {rank: entry for entry in self._entries for rank in entry.ranks}
 
     @cached_property
-    def ranks_by_host(self) -> dict[str, Idset]:
-        """Host -> its ranks, in order of lowest rank."""
+    def ranks_by_host(self) -> dict[str, list[int]]:
+        """Host -> its ranks, ascending; numbers, for as masks those of 131,072 hosts would take a gigabyte."""
         ranks: dict[str, list[int]] = {}
         for rank, host in self.host_of.items():
             ranks.setdefault(host, []).append(rank)
-        return {host: Idset(1 << ids[0]) if len(ids) == 1 else Idset.of(ids) for host, ids in ranks.items()}
+        return ranks

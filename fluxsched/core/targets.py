@@ -5,28 +5,31 @@ Law: all offenders are named at once, so that mistakes in a long list are fixed 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeAlias
 
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import InvalidValue
 
+RanksOn: TypeAlias = Callable[[Iterable[str]], tuple[Idset, list[str]]]
+"""The ranks on some hosts, and those hosts that are not known."""
+
 _IDSET_CHARS: Final = frozenset("0123456789,-[]")
 
 
-def parse_targets(text: object, nodelist: Mapping[str, Idset], ranks: Idset) -> Idset:
+def parse_targets(text: object, ranks_on: RanksOn, ranks: Idset) -> Idset:
     """The ranks that `text` names: every rank of an idset, every rank on each host of a hostlist.
 
-    `nodelist` maps each known host to its ranks, `ranks` is all that there are. Raises InvalidValue naming all unknown
-    ones.
+    `ranks_on` is `ResourceSet.ranks_on`, `ranks` is all that there are. Raises InvalidValue naming all unknown ones.
     """
     wanted, hosts = split_targets(text)
-    unknown = [host for host in hosts if host not in nodelist]
+    if not hosts:
+        _refuse(wanted - ranks, None, ranks)
+        return wanted
+    on_hosts, unknown = ranks_on(hosts)
     _refuse(wanted - ranks, Hostlist.of(unknown) if unknown else None, ranks)
-    for host in hosts:
-        wanted |= nodelist[host]
-    return wanted
+    return wanted | on_hosts
 
 
 def split_targets(text: object) -> tuple[Idset, Hostlist]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -300,7 +301,19 @@ def test_several_ranks_on_a_host() -> None:
     r = ResourceSet.parse(make([entry("0-3")], ["here,there,here,here"]))
     assert r.ranks_of("here") == ids("0,2-3")
     assert r.ranks_of("nowhere") == EMPTY
-    assert {host: str(ranks) for host, ranks in r.ranks_by_host.items()} == {"here": "0,2-3", "there": "1"}
+    assert r.ranks_on(["there", "nowhere", "here"]) == (ids("0-3"), ["nowhere"])
+
+
+def test_a_target_of_a_big_machine_is_named_without_a_mask_for_each_host() -> None:
+    hosts = 131_072
+    execution = {"R_lite": [{"rank": f"0-{hosts - 1}", "children": {"core": "0"}}], "starttime": 0.0, "expiration": 0.0}
+    r = ResourceSet.parse({"version": 1, "execution": {**execution, "nodelist": [f"n[0-{hosts - 1}]"]}})
+    tracemalloc.start()
+    try:
+        assert r.ranks_of("n131071") == ids("131071")
+        assert tracemalloc.get_traced_memory()[1] < 200 << 20, "as masks they take a gigabyte"
+    finally:
+        tracemalloc.stop()
 
 
 def test_values_cannot_be_changed() -> None:

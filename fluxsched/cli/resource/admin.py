@@ -168,7 +168,7 @@ def _confirm(handle: InstanceHandle, targets: str) -> None:
     """Name the jobs that would end, and ask. Raises Refused when the answer is no."""
     status = handle.rpc("resource.status")
     source = ResourceSet.parse(status["R"])
-    ranks = parse_targets(targets, source.ranks_by_host, source.ranks)
+    ranks = parse_targets(targets, source.ranks_on, source.ranks)
     listed = handle.rpc("job-manager.list", {"states": ["RUN"]})["jobs"]
     ending = [each for each in listed if not Idset.parse(each.get("ranks") or "").isdisjoint(ranks)]
     taken = not ranks <= Idset.parse(status.get("exclude") or "")  # no job waits for what is excluded

@@ -97,7 +97,7 @@ def _wanted(handle: InstanceHandle, include: str | None, queue: str | None, whol
     if include is None and queue is None:
         return None
     total = ResourceSet.parse(whole)
-    ranks = total.ranks if include is None else parse_targets(include, total.ranks_by_host, total.ranks)
+    ranks = total.ranks if include is None else parse_targets(include, total.ranks_on, total.ranks)
     return ranks if queue is None else ranks & _of_queue(handle, queue)
 
 
@@ -155,7 +155,7 @@ def _asked(answer: Mapping[str, Any], states: tuple[str, ...], include: str | No
     if include is None:
         return held
     total = ResourceSet.parse(answer["all"])
-    return held.restrict(parse_targets(include, total.ranks_by_host, total.ranks))
+    return held.restrict(parse_targets(include, total.ranks_on, total.ranks))
 
 
 @click.command("info", cls=Command)

@@ -261,7 +261,7 @@ def _group_texts(config: Config) -> Iterator[tuple[str, str, int, str]]:
 
 
 def _targets(text: str, resources: ResourceSet) -> Idset:
-    return parse_targets(text, resources.ranks_by_host, resources.ranks)
+    return parse_targets(text, resources.ranks_on, resources.ranks)
 
 
 def _with_queue_members(config: Config, resources: ResourceSet, faults: list[TomlFault]) -> ResourceSet:

@@ -164,7 +164,7 @@ class ResourceService:
     def targets(self, text: str) -> Idset:
         """Targets from an idset or a hostlist; all offenders are named."""
         resources = self.module.resources
-        return parse_targets(text, resources.ranks_by_host, resources.ranks)
+        return parse_targets(text, resources.ranks_on, resources.ranks)
 
     def _drain(self, request: RpcRequest) -> None:
         self._change_drain(request, request.payload(DrainRequest), self.module.drain)

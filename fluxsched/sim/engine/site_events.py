@@ -92,7 +92,7 @@ def _load(line: str) -> dict[str, Any]:
 
 def _steps(obj: dict[str, Any], resources: ResourceSet) -> list[SiteEvent]:
     at_s = _time(obj, "at")
-    targets = parse_targets(obj["targets"], resources.ranks_by_host, resources.ranks)
+    targets = parse_targets(obj["targets"], resources.ranks_on, resources.ranks)
     if not targets:
         raise InvalidValue("no targets: name at least one")
     do: str = obj["do"]
