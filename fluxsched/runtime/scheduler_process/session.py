@@ -207,7 +207,8 @@ class SchedulerSession:
                 found.append(Call(HELLO, msg.HelloRequest(self._partial_ok, groups), True))
         return found
 
-    def _take_over(self, job: msg.HelloResponse, now_s: float) -> Effects:
+    def _take_over(self, job: Any, now_s: float) -> Effects:
+        """`job` is a HelloResponse whose jobspec is as `read` takes it."""
         self._step("job")
         found: list[SessionEffect] = []
         jobspec = None
