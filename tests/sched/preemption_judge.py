@@ -308,8 +308,8 @@ def watch(scheduler: Scheduler, judge: Judge, path_of: Callable[[str | None, int
     after("free_all", freed)
     after("cancel", canceled)
     after("prioritize", prioritized)
-    after("went_online", lambda _, targets: judge.usable(set(targets), True))
-    after("went_offline", lambda _, targets: judge.usable(set(targets), False))
+    after("went_online", lambda _, targets, *_rest: judge.usable(set(targets), True))
+    after("went_offline", lambda _, targets, *_rest: judge.usable(set(targets), False))
 
 
 def places_of(resources: ResourceSet) -> set[Place]:
