@@ -73,7 +73,13 @@ class Passes:
     @property
     def next_notice_s(self) -> float:
         """When a notice that was held back is due, or a pass that was asked for (wall time, seconds; else inf)."""
-        return min([min(group.notices.next_s, group.wake_s) for group, _ in self._of_group])
+        next_s = inf
+        for group, _ in self._of_group:  # written out, since a simulation asks at each instant
+            if group.notices.next_s < next_s:
+                next_s = group.notices.next_s
+            if group.wake_s < next_s:
+                next_s = group.wake_s
+        return next_s
 
     def _check_refusals(self, queue: PolicyQueue, refused: int) -> None:
         self._counts["refused"] += 1
