@@ -132,9 +132,18 @@ class _Watched:
 
 
 def _afterwards(view: View, mine: FairView, now_s: float) -> Iterator[Decision]:
+    yield from _lost(view, mine)
     mine.forget_reserved()
     yield from _limited(mine)
     yield from PreemptingPass(view, mine, now_s).decide()
+
+
+def _lost(view: View, mine: FairView) -> Iterator[Decision]:
+    """Jobs whose reservation another account's job has now: their owners must not go on to believe in the estimate."""
+    for jobid in view.planned:
+        job = None if mine.has_reserved(jobid) else view.job(jobid)
+        if job is not None:
+            yield Pending(jobid, view.reason(job))
 
 
 def _limited(view: FairView) -> Iterator[Decision]:

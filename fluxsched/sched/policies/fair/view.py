@@ -75,6 +75,10 @@ class FairView:
     def late(self, order: str = FIFO) -> None:
         """What policies of 0.1.0 ask for arrivals: there is no answer, so they examine all jobs."""
 
+    def has_reserved(self, jobid: int) -> bool:
+        """Whether the job has got a reservation in this pass."""
+        return jobid in self._reserved
+
     def forget_reserved(self) -> None:
         """From here on no reservation counts."""
         self._reserved.clear()

@@ -27,6 +27,7 @@ class Shared:
         self.users: dict[int, str] = {}
         self.now_s = 0.0
         self.told: dict[int, str] = {}
+        self.estimates: dict[int, float | None] = {}
 
     def submit(
         self,
@@ -70,7 +71,10 @@ class Shared:
             if isinstance(effect, Granted):
                 started.append(effect.jobid)
             elif isinstance(effect, Annotated):
-                self.told[effect.jobid] = effect.annotations["sched"].get("reason_pending", "")
+                said = effect.annotations["sched"]
+                self.told[effect.jobid] = said.get("reason_pending", "")
+                if "t_estimate" in said:
+                    self.estimates[effect.jobid] = said["t_estimate"]
         self.scheduler.check()
         return started
 
