@@ -6,8 +6,11 @@ time at which a blocked job may start by itself is known.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, isfinite, log2
+from types import MappingProxyType
+from typing import Final
 
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.accounts.tree import Account, Accounts
@@ -17,6 +20,8 @@ BUDGET = "budget"
 
 SLACK = 1e-9
 """Relative: sums of weights are rounded, and a job that just fits must not wait for ever."""
+
+NOTHING_KEPT: Final[Mapping[Account, float]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +70,13 @@ class AccountLimits:
         """Its cap as a factor of its share; None: no limit."""
         return self._caps.get(account, self._cap) if account.parent is not None else None
 
-    def over_cap(self, account: Account, usage: float, now_s: float) -> Blocked | None:
-        """The first account, from the leaf up, in which a firm job of this usage would be over the cap."""
+    def over_cap(
+        self, account: Account, usage: float, now_s: float, kept: Mapping[Account, float] = NOTHING_KEPT
+    ) -> Blocked | None:
+        """The first account, from the leaf up, in which a firm job of this usage would be over the cap.
+
+        `kept` is usage that firm jobs are about to have, for which others are going; it counts like theirs.
+        """
         if self._cap is None and not self._caps:
             return None
         scale = self._accounts.advance(now_s)
@@ -76,7 +86,7 @@ class AccountLimits:
                 continue
             bound = cap * self._accounts.fair_usage(at)
             most = bound * (1 + SLACK)
-            held, flow = at.firm.usage, at.firm.level(scale)
+            held, flow = at.firm.usage + kept.get(at, 0.0), at.firm.level(scale)
             if held + usage > most:
                 return Blocked(CAP, at.path, held, usage, bound)
             if flow > most:

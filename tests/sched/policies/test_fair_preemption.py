@@ -346,3 +346,18 @@ def test_where_nothing_happens_any_more_preemption_ends(make_r: MakeR, events: l
     assert len(site.settle(1000.0)) <= ran
     assert site.settle(1000.0) == []
     assert site.settle(0.0) == []
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_a_job_behind_does_not_use_up_the_cap_meanwhile(site_of: SiteOf, inner: str) -> None:
+    site = site_of(2, 20, policy=f"fair:backfill={inner}", cap=1.0)
+    site.submit("b", cores=18)
+    site.submit("b", cores=17)
+    site.passes()
+    (job,) = site.submit("a", cores=20, after=None)
+    assert len(site.passes(60)) == 1
+    (behind,) = site.submit("a", cores=2, after=None)
+    site.passes(1)
+    site.settle()
+    assert job in site.running, "else one has gone in vain"
+    assert behind not in site.running

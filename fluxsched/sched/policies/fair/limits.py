@@ -6,9 +6,10 @@ and less is left within a pass, so what is held back once is so for the rest of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 
-from fluxsched.sched.accounts.limits import Blocked
+from fluxsched.sched.accounts.limits import NOTHING_KEPT, Blocked
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.policy import AccountLines, Waiting, safe_of
 
@@ -20,7 +21,7 @@ class PassLimits:
     by itself (wall time, seconds).
     """
 
-    __slots__ = ("_capped", "_lines", "_now_s", "_spent", "any", "blocked", "wake_s")
+    __slots__ = ("_capped", "_kept", "_kept_for", "_lines", "_now_s", "_spent", "any", "blocked", "wake_s")
 
     def __init__(self, lines: AccountLines, now_s: float) -> None:
         self.any = lines.book.limits.any
@@ -28,19 +29,21 @@ class PassLimits:
         self.wake_s = inf
         self._lines = lines
         self._now_s = now_s
+        self._kept: dict[Account, float] = {}
+        self._kept_for: set[int] = set()
         self._capped: set[Account] = set()
         self._spent: set[Account] = set()
 
     def admits(self, job: Waiting, may_start: bool) -> bool:
         """Whether a job that `may_start` otherwise may do so now; one that could not may still hold others back."""
-        if not self.any:
+        if not self.any or job.jobid in self._kept_for:
             return may_start
         account = job.account
         assert account is not None
         firm = job.preemptible_after_s is None
         if account in (self._capped if firm else self._spent) and (firm or charge_of(self._lines, job)):
             return False
-        found = limit_of(self._lines, job, self._now_s)
+        found = limit_of(self._lines, job, self._now_s, self._kept)
         if found is None:
             return may_start
         (self._capped if firm else self._spent).add(account)
@@ -48,19 +51,29 @@ class PassLimits:
         self.wake_s = min(self.wake_s, found.until_s)
         return False
 
+    def keep(self, job: Waiting) -> None:
+        """The job was admitted and others are going for it: what is left of its caps is not for those behind it."""
+        self._kept_for.add(job.jobid)
+        if job.account is not None and job.preemptible_after_s is None:
+            usage = self._lines.book.usage(job.shape)
+            for at in job.account.up():
+                self._kept[at] = self._kept.get(at, 0.0) + usage
+
     def holds_all(self, account: Account, preemptible: int) -> bool:
         """Whether no job of the account can start, of which so many are preemptible."""
         return not preemptible and account in self._capped
 
 
-def limit_of(lines: AccountLines, job: Waiting, now_s: float) -> Blocked | None:
-    """The limit that the job would exceed if it started now."""
+def limit_of(
+    lines: AccountLines, job: Waiting, now_s: float, kept: Mapping[Account, float] = NOTHING_KEPT
+) -> Blocked | None:
+    """The limit that the job would exceed if it started now, with what of caps is `kept` for others."""
     book, account = lines.book, job.account
     assert account is not None
     usage = book.usage(job.shape)
     safe_s = safe_of(job.preemptible_after_s, job.duration_s)
     if safe_s is None:
-        return book.limits.over_cap(account, usage, now_s)
+        return book.limits.over_cap(account, usage, now_s, kept)
     return book.limits.over_budget(account, account.name, usage, safe_s / MINUTE_S)
 
 
@@ -77,8 +90,8 @@ def limit_text(found: Blocked) -> str:
     name = "/".join(found.account)
     if found.limit == "cap":
         return (
-            f"account {name} is at its cap: {found.used:.6g} of {found.bound:.6g} are in use by jobs that may not be "
-            f"preempted, and the job asks for {found.asks:.6g}"
+            f"account {name} is at its cap: {found.used:.6g} of {found.bound:.6g} count as used by jobs that may not "
+            f"be preempted, and the job asks for {found.asks:.6g}"
         )
     return (
         f"budget of {found.account[-1]}: {found.used:.6g} of {found.bound:.6g} resource minutes are charged, and the "

@@ -48,6 +48,7 @@ def seat_awaiting(view: View, mine: FairView) -> Iterator[Decision]:
             if isinstance(found, Fits):
                 yield Start(job.jobid, found, RESERVED)
             else:
+                mine.limits.keep(job)
                 left = len(view.preemptions.awaited.get(job.jobid, ()))
                 yield Reserve(found, _until_gone(left) if left else view.reason(job))
 
