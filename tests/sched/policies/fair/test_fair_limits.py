@@ -90,12 +90,14 @@ def test_budgets_are_charged_anew_from_hello_in_the_order_of_start(
             "attributes": {"system": {"duration": 600.0, "preemptible-after": 600.0}},
         }
         held = resources.restrict(Idset.of([jobid - 1])).with_expiration(started_s, 0.0)
-        scheduler.hello(jobid, 16, 1 + jobid % 2, 0.0, held, EMPTY, spec, now_s=60.0)
+        scheduler.hello(jobid, 16, 1 if jobid == 2 else 2, 0.0, held, EMPTY, spec, now_s=60.0)
     list(scheduler.schedule(60.0))
     book = scheduler.accounts
     assert book is not None
-    assert [book.charged(jobid) for jobid in (1, 2, 3, 4)] == [0, 0, 0, 0], "20 each, of a share of 20"
-    scheduler.hello(5, 16, 2, 0.0, ResourceSet.parse({**resources.restrict(Idset.of([3])).to_json()}), Idset.of([3]))
+    assert [book.charged(jobid) for jobid in (1, 2, 3, 4)] == [100, 0, 0, 0], "the last of three to start is beyond 20"
+    assert book.limits.left("2") == 900
+    scheduler.free_all(1, 70.0)
+    assert book.limits.left("2") == 1000
 
 
 # ---- why a job waits
