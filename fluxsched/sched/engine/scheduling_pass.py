@@ -106,7 +106,11 @@ class SchedulingPass:
             queue.passed(self._plan)
 
     def _has_seen(self, jobid: int) -> bool:
-        return jobid in self._jobs.by_id or jobid in self._group.ledger
+        """Whether nothing more is to be kept for a job for which others went: it runs, or could have started.
+
+        As long as any job is going, it may have to wait for that, since another one may have started in its place.
+        """
+        return jobid in self._group.ledger or (jobid in self._jobs.by_id and not self._group.preemptions.going)
 
     # ---- what the policy sees
 

@@ -44,8 +44,8 @@ def cores_held(holding: Holding) -> float:
 class Preemptions:
     """`running` are the jobs that may be preempted, `going` maps those that were to the job that they go for.
 
-    `awaited` maps these to those that are not gone yet: to none once they all are, until a pass has seen that. A job
-    that is going is killed after `timeout_s`. `of_account` counts preempted jobs.
+    `awaited` maps these to those that are not gone yet: to none once they all are, until a pass has seen that while no
+    job is going. A job that is going is killed after `timeout_s`. `of_account` counts preempted jobs.
     """
 
     __slots__ = (

@@ -25,13 +25,14 @@ pytestmark = pytest.mark.plain_only("the methods of a scheduler are watched")
         ("fair:backfill=easy", 3, {}),
         ("fair:backfill=easy", 2, {"rate": 4}),
         ("fair:backfill=easy", 2, {"shares_of_all": True}),
+        ("fair:backfill=easy", 3, {"seed": 3, "load": 1.5}),  # several go at once, and places are exchanged
         ("fair:backfill=fifo", 4, {}),
         ("fair:backfill=hybrid,depth=4", 1, {}),
         ("fair:backfill=conservative", 1, {}),
     ],
 )
 def test_no_preemption_breaks_a_law(policy: str, days: int, settings: dict[str, Any]) -> None:
-    site = FaultySite(load(policy)[0], 1, **settings)
+    site = FaultySite(load(policy)[0], **{"seed": 1, **settings})
     site.live(days * DAY_S)
     assert site.judge.faults == []
     assert site.judge.counts["preempted"] >= 4
