@@ -20,6 +20,10 @@ from fluxsched.sched.usage.book import UsageBook
 EXPEDITED: Final = 4294967295
 """The priority of jobs of urgency 31 (RFC 21)."""
 
+MINUTE_S: Final = 60.0
+HOUR_S: Final = 3600.0
+DAY_S: Final = 86_400.0
+
 STEPS: Final = 16.0
 """Half of them between a limit and its double."""
 
@@ -173,8 +177,11 @@ class AccountLines:
 
 
 def about(limit_s: float) -> float:
-    """A lower bound of a limit, at most an eighth below it: there are few, however many limits there are."""
-    if limit_s == inf:
+    """A lower bound of a limit, at most an eighth below it: there are few, however many limits there are.
+
+    What people write is kept as it is: a limit that was too long is one of those, and so are all that equal it.
+    """
+    if limit_s == inf or not limit_s % (MINUTE_S if limit_s <= DAY_S else HOUR_S):
         return limit_s
     part, exponent = frexp(limit_s)
     return ldexp(int(part * STEPS) / STEPS, exponent)
