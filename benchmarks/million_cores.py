@@ -2,8 +2,8 @@
 
     python benchmarks/million_cores.py [--scale 0.02] [--policy fair:backfill=easy] [--minutes 20] [--accounts 1000]
 
-At scale 1: 15,625 targets of 64 cores. (a) At 0 s a million one-core jobs wait, and a thousand more, none of which ends
-before (b). (b) From `--begin` on 1,750 jobs a second arrive, with 5 % of their work in jobs of 1 to 64 whole targets.
+At scale 1: 15,625 targets of 64 cores. (a) At 0 s a million one-core jobs wait, and a thousand more; they end from (b)
+on. (b) From `--begin` on 1,750 jobs a second arrive, with 5 % of their work in jobs of 1 to 64 whole targets.
 The mean work of a job is 600 core seconds, so 5 % more is asked for than there is, and no scheduler can start more than
 1,667 jobs a second for long. Run times are exponential, limits are longer and whole minutes. Printed are the time until
 the machine is full, and of (b) jobs started a second, submission to considered, utilisation, how long whole-node jobs
@@ -40,6 +40,10 @@ OVERESTIMATE = 1.0
 WAITING = 1.001
 """Jobs of (a) for each core: once the machine is full, the first of the others is planned, as on any full machine."""
 
+FILLS_PER_S = 11_000.0
+"""About as many start a second while the machine fills: what runs at the begin of (b) ends from then on at the rate at
+which it would in a steady state."""
+
 FULL = 1.0
 """Of the cores busy."""
 
@@ -67,8 +71,8 @@ class Workload(Sequence[TraceJob]):
         node_work = (1 + nodes_max) / 2 * CORES * WORK_CORE_S  # mean work of a whole-node job
         part = NODE_WORK * WORK_CORE_S / node_work  # of the jobs that are whole-node
         one_core_s = (1 - NODE_WORK) * WORK_CORE_S / (1 - part)
-        for _ in range(round(machine.targets * CORES * WAITING)):
-            self._add(0.0, 0, one_core_s, accounts, chance, begin_s)
+        for at in range(round(machine.targets * CORES * WAITING)):
+            self._add(0.0, 0, one_core_s, accounts, chance, max(1.0, begin_s - at / FILLS_PER_S))
         self.first_s, self.backlog, now_s = begin_s, len(self._submit), begin_s
         while (now_s := now_s + chance.expovariate(per_s)) < begin_s + 60 * minutes:
             nodes = chance.randint(1, nodes_max) if chance.random() < part else 0
