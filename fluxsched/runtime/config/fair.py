@@ -15,13 +15,9 @@ from fluxsched.core.jsontext import shown
 from fluxsched.errors import InvalidParts, InvalidValue, LimitExceeded
 from fluxsched.runtime.config.toml_reader import Document, TomlTable
 from fluxsched.sched.accounts.measure import RESOURCES_MAX
-from fluxsched.sched.accounts.settings import WEIGHTS, Bank, FairSettings
+from fluxsched.sched.accounts.settings import ALL, DOMINANT, SHARES, SIGNALS, USAGES, WEIGHTS, Bank, FairSettings
 from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.accounts.tree import ACCOUNTS_MAX
-
-USAGES = ("weighted", "dominant")
-SHARES = ("active", "all")
-SIGNALS = tuple(signal.value for signal in Signal)
 
 _COUNTED = frozenset(("core", "gpu"))
 _PER_UNIT = re.compile(r"([0-9][0-9.eE+-]*) ?/ ?([A-Za-z]{1,3})", re.ASCII)
@@ -50,9 +46,9 @@ def read_fair(table: TomlTable) -> FairSettings:
         return FairSettings(
             DEFAULTS.signal if signal is None else Signal(signal),
             DEFAULTS.half_life_s if half_life_s is None else half_life_s,
-            usage == "dominant",
+            usage == DOMINANT,
             weights if "weights" in table else WEIGHTS,
-            shares == "all",
+            shares == ALL,
             cap,
             budget_min,
             DEFAULTS.rate if rate is None else rate,

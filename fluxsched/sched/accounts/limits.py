@@ -18,6 +18,9 @@ from fluxsched.sched.accounts.tree import Account, Accounts
 CAP = "cap"
 BUDGET = "budget"
 
+MINUTE_S: Final = 60.0
+"""Budgets are in resource minutes."""
+
 SLACK = 1e-9
 """Relative: sums of weights are rounded, and a job that just fits must not wait for ever."""
 

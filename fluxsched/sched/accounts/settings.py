@@ -22,6 +22,13 @@ from fluxsched.sched.accounts.tree import ACCOUNTS_MAX, DEPTH_MAX
 
 DAY_S: Final = 86_400.0
 
+SIGNALS: Final = tuple([signal.value for signal in Signal])
+WEIGHTED, DOMINANT = "weighted", "dominant"
+USAGES: Final = (WEIGHTED, DOMINANT)
+ACTIVE, ALL = "active", "all"
+SHARES: Final = (ACTIVE, ALL)
+"""What people write for `signal`, `usage` and `shares`, in a file or as options."""
+
 RATE_MAX: Final = 65_536
 """Jobs that may be preempted in RATE_WINDOW_S: each begin is remembered for that long."""
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
-from typing import Final, Protocol
+from typing import Protocol
 
 from fluxsched.core.sharing import DEFAULT_BANK
 from fluxsched.errors import InvalidValue
-from fluxsched.sched.accounts.limits import AccountLimits
+from fluxsched.sched.accounts.limits import MINUTE_S, AccountLimits
 from fluxsched.sched.accounts.measure import Measure, Vector
 from fluxsched.sched.accounts.report import AccountsReport, Counts, report
 from fluxsched.sched.accounts.settings import FairSettings
@@ -20,8 +20,6 @@ from fluxsched.sched.accounts.tree import Account, Accounts
 from fluxsched.sched.pool.placement import NO_TARGET, Block, Blocks
 from fluxsched.sched.shape import SHAPES_MAX, Shape
 from fluxsched.sched.usage.amounts import AmountCounter
-
-MINUTE_S: Final = 60.0
 
 
 class Holds(Protocol):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from fluxsched.sim.results.accounts import UNKNOWN_USER
+
 NAMED_FROM: Final = 1 << 32
 """User ids have 32 bits: above are those of users that a trace names by texts."""
-
-UNKNOWN: Final = "unknown"
-"""What the user of jobs is called for which a trace names none."""
 
 
 class Users:
@@ -25,7 +24,7 @@ class Users:
         userid = self._ids.get(user)
         if userid is None:
             userid = self._ids[user] = NAMED_FROM + len(self._names)
-            self._names.append(UNKNOWN if user is None else user)
+            self._names.append(UNKNOWN_USER if user is None else user)
         return userid
 
     def name(self, userid: int) -> str:

@@ -24,7 +24,7 @@ from fluxsched.sim.results.amount_columns import AmountColumns
 from fluxsched.sim.results.table import DENIED, UNSUBMITTED, Columns
 from fluxsched.sim.traces.swf import number_text
 
-UNKNOWN = "unknown"
+UNKNOWN_USER = "unknown"
 """What the user of jobs is called for which a trace names none."""
 
 Course = list[tuple[float, float]]
@@ -118,7 +118,7 @@ class _Sweep:
         key = bank or DEFAULT_BANK, user
         account = self._known.get(key)
         if account is None:
-            path = fair.account_path(key[0], UNKNOWN if user is None else str(user))
+            path = fair.account_path(key[0], UNKNOWN_USER if user is None else str(user))
             account = self._known[key] = self._tree.account(path)
             for at in above(account):
                 self.found.setdefault(at, AccountCourse(at.path))

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
-from fluxsched.sched.accounts.limits import NOTHING_KEPT, Blocked
+from fluxsched.sched.accounts.limits import MINUTE_S, NOTHING_KEPT, Blocked
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.policy import AccountLines, Waiting, safe_of
-
-MINUTE_S = 60.0
 
 
 class PassLimits:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.why import Why
-from fluxsched.sched.accounts.settings import RATE_MAX
+from fluxsched.sched.accounts.settings import ALL, DOMINANT, RATE_MAX, SHARES, SIGNALS, USAGES
 from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.policies.fair.limits import limit_text
 from fluxsched.sched.policies.fair.preemption import PreemptingPass, seat_awaiting
@@ -22,7 +22,7 @@ from fluxsched.sched.policies.fair.why import explain
 from fluxsched.sched.policy import AccountLines, Decision, Option, Pending, Policy, Reserve, View, Waiting, Wake
 
 
-def parse_amount_of(text: str) -> float:
+def parse_amount(text: str) -> float:
     """A number of at least 0. Raises ValueError."""
     value = float(text)
     if not 0 <= value < inf:
@@ -36,10 +36,6 @@ def parse_rate(text: str) -> int:
         raise ValueError(f"a rate is a number within 0-{RATE_MAX}")
     return int(text)
 
-
-SIGNALS: Final = tuple(signal.value for signal in Signal)
-WEIGHTED, DOMINANT = "weighted", "dominant"
-ACTIVE, ALL = "active", "all"
 
 FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], object]]]] = {
     "signal": ("signal", Signal),
@@ -63,10 +59,10 @@ class Fair:
         "backfill": Option("easy", help="the policy that decides which of the jobs start; its options may follow"),
         "signal": Option(None, SIGNALS, help="what accounts are ordered by, beside what they use now"),
         "half-life": Option(None, parse=parse_duration, help="in which time the past counts half, such as 7d"),
-        "usage": Option(None, (WEIGHTED, DOMINANT), help="sum of weights, or the largest part of any resource"),
-        "shares": Option(None, (ACTIVE, ALL), help="of accounts that have jobs, or of all that are configured"),
-        "cap": Option(None, parse=parse_amount_of, help="of jobs that may not be preempted, in shares"),
-        "budget": Option(None, parse=parse_amount_of, help="resource minutes a user, for preemptible jobs"),
+        "usage": Option(None, USAGES, help="sum of weights, or the largest part of any resource"),
+        "shares": Option(None, SHARES, help="of accounts that have jobs, or of all that are configured"),
+        "cap": Option(None, parse=parse_amount, help="of jobs that may not be preempted, in shares"),
+        "budget": Option(None, parse=parse_amount, help="resource minutes a user, for preemptible jobs"),
         "rate": Option(None, parse=parse_rate, help="how many jobs may be preempted in any minute"),
     }
 
