@@ -58,7 +58,7 @@ def sim() -> None:
 @click.option("--config", metavar="F", type=_IN, help="Groups, queues and limits of an instance's configuration.")
 @click.option("--site", metavar="F", type=_IN, help="Drains, outages, moves and maintenance, at given times.")
 @click.option("--bank", type=click.Choice(["user", "group", "queue"]),
-              help="What of a job is its bank, where the trace names none. [default: one bank for all]")  # fmt: skip
+              help="Which field stands for the bank if the trace names none. [default: one bank for all]")  # fmt: skip
 @click.option("--preempt-grace", "preempt_grace_s", metavar="T", type=FSD,
               help="Time that a preempted job takes to end (FSD), at most preempt-timeout. [default: 0s]")  # fmt: skip
 @click.option("--until", "until_s", metavar="T", type=FSD, help="Stop after this virtual time (FSD: 90d).")

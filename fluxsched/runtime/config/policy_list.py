@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.system.isolated_process import IsolatedProcess
+from fluxsched.sched.policy import Option
 from fluxsched.sched.registry import OWN, known_policies, make, parse_spec, says
 
 __all__ = ["ListedPolicy", "fault_of", "known_policies", "policies"]
@@ -27,7 +28,10 @@ CANNOT = "cannot be loaded: "
 
 
 class ListedPolicy(NamedTuple):
-    """An available policy, its options as `key=default`, and its description, or why it cannot be loaded."""
+    """An available policy, its options as `key=default`, and its description, or why it cannot be loaded.
+
+    An option without a default of its own is just `key`: the configuration has it.
+    """
 
     name: str
     options: str
@@ -64,11 +68,15 @@ def fault_of(spec: str, import_s: float = IMPORT_S) -> str | None:
     return says.removeprefix(CANNOT) if says.startswith(CANNOT) else None
 
 
+def _with_default(key: str, option: Option) -> str:
+    return key if option.default is None else f"{key}={option.default}"
+
+
 def listed(name: str) -> ListedPolicy:
     """One policy, imported here."""
     try:
         policy = make(*parse_spec(name))
-        options = " ".join(f"{key}={option.default}" for key, option in getattr(policy, "OPTIONS", {}).items())
+        options = " ".join(_with_default(key, option) for key, option in getattr(policy, "OPTIONS", {}).items())
         return ListedPolicy(name, options, says(policy))
     except FluxschedError as fault:
         return ListedPolicy(name, "", f"{CANNOT}{fault}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
+from enum import Enum
 from typing import Any
 
 from fluxsched.core.idset import EMPTY
@@ -43,14 +44,19 @@ def _overrides(policies: Iterable[Policy]) -> dict[str, Any]:
     for policy in policies:
         own: Mapping[str, object] = getattr(policy, "fair_overrides", {})
         if unknown := sorted(own.keys() - known):
-            raise InvalidValue(f"policy {policy.name!r}: fair_overrides names {', '.join(unknown)}; there are {known}")
+            names = ", ".join(sorted(known))
+            raise InvalidValue(f"policy {policy.name!r}: fair_overrides has {', '.join(unknown)}; there are {names}")
         for name, value in own.items():
             if found.setdefault(name, value) != value:
                 raise InvalidValue(
-                    f"policies contradict each other: {name} is {found[name]!r} for one and {value!r} for another; "
-                    "a scheduler has one tree of accounts"
+                    f"policies contradict each other: {name} is {_text(found[name])} for one and {_text(value)} for "
+                    "another, but a scheduler has one tree of accounts: give them the same"
                 )
     return found
+
+
+def _text(value: object) -> object:
+    return value.value if isinstance(value, Enum) else value
 
 
 def adopted_job(jobspec: Jobspec | Mapping[str, Any] | None) -> tuple[str | None, float | None, float]:

@@ -37,6 +37,7 @@ def test_list(cli) -> None:
     assert lines[3].split(None, 2) == [
         "fifo", "placement=worst-fit", "Strict order: the first job that cannot start holds back all others.",
     ]  # fmt: skip
+    assert lines[2].split()[1:4] == ["backfill=easy", "signal", "half-life"], "of the latter the configuration decides"
     answer = json.loads(cli("policy", "list", "--json").out)["policies"]
     assert answer[1]["options"] == "order=fifo placement=worst-fit"
     assert "instance" not in cli("policy", "list", "--help").out  # none is asked

@@ -57,13 +57,13 @@ class Fair:
     INNER: ClassVar[str] = "backfill"
     OPTIONS: ClassVar[Mapping[str, Option]] = {
         "backfill": Option("easy", help="the policy that decides which of the jobs start; its options may follow"),
-        "signal": Option(None, SIGNALS, help="what accounts are ordered by, beside what they use now"),
-        "half-life": Option(None, parse=parse_duration, help="in which time the past counts half, such as 7d"),
-        "usage": Option(None, USAGES, help="sum of weights, or the largest part of any resource"),
-        "shares": Option(None, SHARES, help="of accounts that have jobs, or of all that are configured"),
-        "cap": Option(None, parse=parse_amount, help="of jobs that may not be preempted, in shares"),
-        "budget": Option(None, parse=parse_amount, help="resource minutes a user, for preemptible jobs"),
-        "rate": Option(None, parse=parse_rate, help="how many jobs may be preempted in any minute"),
+        "signal": Option(None, SIGNALS, help="what is remembered of past usage, by which accounts are ordered"),
+        "half-life": Option(None, parse=parse_duration, help="time after which past usage counts half, such as 7d"),
+        "usage": Option(None, USAGES, help="what counts: the sum of weights, or the largest part of any one resource"),
+        "shares": Option(None, SHARES, help="accounts that share: those that have jobs, or all configured ones"),
+        "cap": Option(None, parse=parse_amount, help="most that non-preemptible jobs may use: so many shares"),
+        "budget": Option(None, parse=parse_amount, help="resource minutes a user for preemptible jobs above the share"),
+        "rate": Option(None, parse=parse_rate, help="most jobs that may be preempted in any 60 s"),
     }
 
     def __init__(self, backfill: Policy, **settings: Any) -> None:

@@ -154,8 +154,18 @@ def test_options_pass_through_and_win() -> None:
 
 def test_policies_that_contradict_each_other_are_refused() -> None:
     one, own = load("fair:cap=1;debug=fair:cap=2")
-    with pytest.raises(InvalidValue, match="contradict"):
+    with pytest.raises(InvalidValue, match=r"contradict each other: cap is 1\.0 for one and 2\.0 for another"):
         Scheduler(one, ("default",), {"debug": "default"}, own)
+    one, own = load("fair:signal=flow;debug=fair:signal=decayed-usage")
+    with pytest.raises(InvalidValue, match="signal is flow for one and decayed-usage for another"):
+        Scheduler(one, ("default",), {"debug": "default"}, own)
+
+
+def test_settings_that_are_not_known_are_refused_with_those_that_are() -> None:
+    policy = make("fair", {})
+    policy.fair_overrides = {"caps": 1.0}  # type: ignore[attr-defined]
+    with pytest.raises(InvalidValue, match="'fair': fair_overrides has caps; there are banks, budget_min, cap, "):
+        Scheduler(policy)
 
 
 def test_no_policy_asks_no_accounts() -> None:
