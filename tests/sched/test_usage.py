@@ -10,7 +10,7 @@ import pytest
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.accounts.settings import FairSettings
+from fluxsched.sched.accounts.settings import Bank, FairSettings
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.effects import Granted
 from fluxsched.sched.engine.scheduler import Scheduler
@@ -57,6 +57,17 @@ def test_the_dominant_part_counts(make_r: Callable[..., ResourceSet], spec: Call
     assert user(book).all_jobs.usage == pytest.approx(240 * 2 / 20)
     scheduler.went_offline(Idset.of([3]), 1.0)
     assert user(book).all_jobs.usage == pytest.approx(180 * 2 / 15)
+
+
+def test_a_bank_that_is_not_configured_weighs_1_beside_those_that_are(spec: Callable[..., Any]) -> None:
+    """Inside Flux, where a job in such a bank cannot be refused at submission."""
+    scheduler, book = site(banks={"physics": Bank(3.0)})
+    for jobid, bank in ((1, "physics"), (2, "elsewhere")):
+        jobspec = spec(cores=1)
+        jobspec["attributes"]["system"]["bank"] = bank
+        assert scheduler.alloc(jobid, 16, 1, 0.0, jobspec) == []
+    shares = {account.name: book.tree.share(account) for account in book.tree.root.children.values()}
+    assert shares == {"physics": 0.75, "elsewhere": 0.25}
 
 
 def test_partial_frees_are_booked_and_the_account_stays_active(

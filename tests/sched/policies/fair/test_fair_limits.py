@@ -75,6 +75,18 @@ def test_a_budget_is_charged_at_the_start_and_comes_back_at_the_end(shared: Call
     assert site.starts() == [waits]
 
 
+def test_a_user_has_one_budget_in_all_banks(shared: Callable[..., Any]) -> None:
+    site = shared(1000, budget_min=600.0, banks={"x": Bank(), "y": Bank(weight=3.0)})
+    site.submit("b", 1, 1, "y")
+    site.submit("a", 250, 1, "x", after=0.0)
+    site.submit("a", 10, 1, "x", after=1800.0)
+    site.submit("a", 375, 1, "y", after=0.0)
+    assert len(site.starts()) == 4
+    (waits,) = site.submit("a", 10, 1, "y", after=2400.0)
+    assert site.starts() == []
+    assert "budget of a: 300 of 600 resource minutes are charged, and the job would be charged 400" in site.told[waits]
+
+
 def test_budgets_are_charged_anew_from_hello_in_the_order_of_start(
     shared: Callable[..., Any], make_r: Callable[..., ResourceSet]
 ) -> None:
