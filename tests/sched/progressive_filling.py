@@ -244,11 +244,11 @@ class Filling:
             jobs = self._best(child, offers, now_s)
             ranked += [(self._keys(child, job, now_s), child[-1], child, job) for job in jobs]
         ranked.sort(key=lambda each: each[:2])
-        best = ranked[0]
-        return [each[3] for each in ranked if self._is_as_good(each, best, now_s)]
+        last = {each[2]: each for each in ranked}  # of each child; it may offer any of its jobs where rounding decides
+        return [each[3] for each in ranked if all(self._is_as_good(each, other, now_s) for other in last.values())]
 
     def _is_as_good(self, one: Ranked, best: Ranked, now_s: float) -> bool:
-        if one[2] == best[2]:
+        if one[:2] <= best[:2]:
             return True
         (first, second), (least, second_least) = one[0], best[0]
         if not isclose(first, least, rel_tol=1e-9, abs_tol=1e-9):
