@@ -120,7 +120,7 @@ class Accounts:
     # ---- events
 
     def advance(self, now_s: float) -> float:
-        """Let time pass; the scale of falling parts now."""
+        """Let time pass until `now_s` (wall time, seconds); the scale of falling parts then."""
         factor = self.decay.advance(now_s)
         if factor != 1.0:
             for account in self.root.walk():
@@ -140,7 +140,7 @@ class Accounts:
             at = at.parent
 
     def book(self, account: Account, amounts: Vector, sign: int, firm: bool, now_s: float) -> None:
-        """A job begins (sign 1) or no longer holds (-1) amounts; `firm` if it cannot be preempted."""
+        """A job begins to hold (sign 1) or frees (-1) amounts at `now_s`; `firm` if it cannot be preempted."""
         scale = self.advance(now_s)
         changes = [(resource, sign * amount) for resource, amount in enumerate(amounts) if amount]
         units = sign * self.measure.units(amounts)

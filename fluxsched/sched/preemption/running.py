@@ -164,7 +164,7 @@ class PreemptibleJobs:
         return [(rank, self.by_target[rank]) for rank in ranks]
 
     def ranks_of(self, jobid: int) -> list[int]:
-        """Where the job is."""
+        """The ranks on which the job holds something, as of the last `catch_up`."""
         return [part.rank for part in parts_in(on_targets(self._known.get(jobid, ())))]
 
     def catch_up(self) -> bool:

@@ -27,7 +27,7 @@ class Holds(Protocol):
 
     @property
     def blocks(self) -> Blocks:
-        """What that is."""
+        """What it holds."""
         ...
 
 
@@ -36,7 +36,7 @@ class Charged(Holds, Protocol):
 
     @property
     def account(self) -> Account | None:
-        """Which that is."""
+        """None where no accounts are kept."""
         ...
 
 
@@ -126,7 +126,7 @@ class UsageBook:
         self.tree.activate(account, -1)
 
     def usage(self, shape: Shape) -> float:
-        """What a waiting job of this shape would add: the least that it asks for (u in the formulas)."""
+        """u in the formulas, in units of weight: what a waiting job of this shape asks for at least."""
         usage = self._usages.get(shape.number, -1.0)
         if usage < 0.0:
             if len(self._usages) >= SHAPES_MAX:
@@ -193,7 +193,7 @@ class UsageBook:
                 self._pay(job.jobid, job.account, beyond * job.safe_s / MINUTE_S)
 
     def held_usage(self, holding: Holds) -> float:
-        """What a running job uses (u in the formulas)."""
+        """What a running job uses, in units of weight (u in the formulas)."""
         return self.tree.measure.usage(self.amounts.of_blocks(holding.blocks))
 
     def charged(self, jobid: int) -> float:

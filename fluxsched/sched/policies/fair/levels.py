@@ -25,7 +25,7 @@ class Levels:
         self._shares: dict[Account, float] = {}
 
     def usage(self, account: Account) -> float:
-        """U."""
+        """U, in units of weight."""
         return account.all_jobs.usage + self._changes.get(account, 0.0)
 
     def share(self, account: Account) -> float:
