@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "adapters": {"core", "errors", "protocol", "runtime", "sched"},
     "cli": {
         "core", "errors", "runtime.client.blocking", "runtime.system.clock", "runtime.system.isolated_process",
-        "runtime.instance.survey", "runtime.instance.launch", "runtime.config.policy_list",
+        "runtime.instance.survey", "runtime.instance.launch", "runtime.config.policy_list", "runtime.config.policies",
         "runtime.instance.proxy", "adapters.flux.install", "doctor.doctor", "sim.commands", "sim.plugin",
     },
 }  # fmt: skip

@@ -93,6 +93,24 @@ def join_queues(general: str, own: Mapping[str, str]) -> str:
     return ";".join([general, *[f"{queue}={spec}" for queue, spec in own.items()]])
 
 
+def names_in(spec: str) -> list[str]:
+    """The policies that a text names: one, and the one that it runs itself, if it is ours and does so."""
+    name, options = parse_spec(spec)
+    key = inner_option(name)
+    return [name] if key is None else [name, options.get(key, str(OWN[name].OPTIONS[key].default))]
+
+
+def inner_option(name: str) -> str | None:
+    """The option of one of our policies that names another, which it runs; None if it runs none."""
+    inner: str | None = getattr(OWN.get(name), "INNER", None)
+    return inner
+
+
+def has_plugin(spec: str) -> bool:
+    """Whether a policy that is not ours is named: its code is to run in a process of its own."""
+    return any(name not in OWN for name in names_in(spec))
+
+
 def load(specs: str) -> tuple[Policy, dict[str, Policy]]:
     """The policies that `SPEC;QUEUE=SPEC;...` names, ready to use. Raises InvalidValue naming the queue at fault."""
     general, own = split_queues(specs)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from fluxsched.core.waitstatus import exit_code
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.sched.registry import OWN, parse_spec, policy_line, split_queues
+from fluxsched.sched.registry import has_plugin, policy_line, split_queues
 
 
 def exit_text(fault: SystemExit) -> str:
@@ -38,7 +38,7 @@ def policy_faults(policy: str, when: str = "") -> Iterator[None]:
 def is_foreign(specs: str) -> bool:
     """Whether `SPEC;QUEUE=SPEC;...` names a policy that is not one of ours."""
     general, own = split_queues(specs)
-    return any(parse_spec(spec)[0] not in OWN for spec in (general, *own.values()))
+    return any(map(has_plugin, (general, *own.values())))
 
 
 def _where(fault: BaseException) -> str:

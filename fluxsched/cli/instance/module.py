@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 
 import click
 
@@ -57,12 +57,12 @@ def _specification(spec: str, options: tuple[str, ...]) -> str:
 
     What follows a `;` are policies of queues, to which the options do not belong.
     """
+    from fluxsched.runtime.config.policies import located
+
     general, semicolon, own = spec.partition(";")
     policy, colon, given = general.partition(":")
-    if policy.endswith(".py"):
-        policy = os.path.abspath(policy)
     joined = ",".join([given, *options] if given else options)
-    return (f"{policy}:{joined}" if joined or colon else policy) + semicolon + own
+    return located((f"{policy}:{joined}" if joined or colon else policy) + semicolon + own, Path.cwd())
 
 
 @module.command("load")

@@ -14,7 +14,7 @@ from fluxsched.runtime.config.policy_list import fault_of
 from fluxsched.runtime.config.reader import Config, read_file
 from fluxsched.runtime.config.toml_lines import Path as Keys
 from fluxsched.runtime.config.toml_reader import TomlFault
-from fluxsched.sched.registry import OWN, parse_spec, split_queues
+from fluxsched.sched.registry import has_plugin, split_queues
 
 
 def read_site(path: Path | None, *, trying: bool = False) -> tuple[Config, list[TomlFault]]:
@@ -36,7 +36,7 @@ def _faulty_policies(config: Config, trying: bool) -> Iterator[TomlFault]:
         yield from (TomlFault(line, f"{title}: there is no file {name}", keys) for name in absent)
         general, own = split_queues(specs)
         for spec in (general, *own.values()) if trying and not absent else ():
-            if parse_spec(spec)[0] not in OWN and (fault := fault_of(spec)) is not None:
+            if has_plugin(spec) and (fault := fault_of(spec)) is not None:
                 yield TomlFault(line, f"{title}: {fault}", keys)
 
 

@@ -15,10 +15,13 @@ from fluxsched.errors import InvalidValue
 from fluxsched.jobs.queue.queues import DEFAULT_GROUP, QueueConfig
 from fluxsched.sched.registry import (
     OWN,
+    has_plugin,
+    inner_option,
     is_file,
     join_queues,
     known_policies,
     make,
+    names_in,
     parse_spec,
     split_queues,
     unknown_policy,
@@ -27,11 +30,15 @@ from fluxsched.sched.registry import (
 
 def check_policy(spec: str) -> None:
     """Raises InvalidValue for an unknown policy, and for options that a built-in policy does not have."""
+    for name in names_in(spec):
+        if name not in OWN and not is_file(name) and name not in known_policies():
+            raise unknown_policy(name)
     name, options = parse_spec(spec)
-    if name in OWN:
+    if not has_plugin(spec):
         make(name, options)
-    elif not is_file(name) and name not in known_policies():
-        raise unknown_policy(name)
+    elif name in OWN:  # around a plugin: which of the others the plugin has is not known
+        inner, declared = inner_option(name), OWN[name].OPTIONS
+        make(name, {key: value for key, value in options.items() if key in declared and key != inner})
 
 
 def check_policies(specs: str) -> tuple[str, dict[str, str]]:
@@ -56,9 +63,9 @@ def absent_files(specs: str) -> Iterator[str]:
     """The files that `SPEC;QUEUE=SPEC;...` names and that are not there."""
     general, own = split_queues(specs)
     for spec in (general, *own.values()):
-        name, _ = parse_spec(spec)
-        if is_file(name) and not Path(name).is_file():
-            yield name
+        for name in names_in(spec):
+            if is_file(name) and not Path(name).is_file():
+                yield name
 
 
 def located(specs: str, directory: Path) -> str:
@@ -69,7 +76,13 @@ def located(specs: str, directory: Path) -> str:
 
 def _located(spec: str, directory: Path) -> str:
     name, colon, options = spec.partition(":")
-    return f"{os.path.abspath(directory / name)}{colon}{options}" if is_file(name) else spec
+    if is_file(name):
+        return f"{os.path.abspath(directory / name)}{colon}{options}"
+    before, inner, after = options.partition(f"{inner_option(name)}=")
+    if not inner or (before and not before.endswith(",")):
+        return spec
+    file, comma, others = after.partition(",")
+    return f"{name}:{before}{inner}{_located(file, directory)}{comma}{others}"
 
 
 def default_name(spec: str, groups: Sequence[str]) -> str:

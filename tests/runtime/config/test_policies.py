@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.config.policies import check_policies, composed, policy_of
-from fluxsched.runtime.config.policy_list import policies
+from fluxsched.runtime.config.policies import check_policies, composed, located, policy_of
+from fluxsched.runtime.config.policy_list import fault_of, policies
 from fluxsched.runtime.config.reader import Config, SchedulerSettings, in_full, parse_config
 from fluxsched.runtime.instance.launch import StartOptions, schedulers_of
 
@@ -70,6 +70,35 @@ def test_only_files_that_are_there(tmp_path: Path) -> None:
     path.write_text("1 / 0\n")
     assert schedulers_of(StartOptions(schedulers=(f"{path}:n=1",)), Config()) == (SchedulerSettings(f"{path}:n=1"),)
     assert check_policies(f"fifo;debug={path}") == ("fifo", {"debug": str(path)})  # not run, not even looked for
+
+
+def test_a_plugin_within_a_policy_of_ours_is_not_run_either(tmp_path: Path) -> None:
+    """The instance checks specifications: a plugin that is imported there may end it, or make it hang."""
+    path = tmp_path / "mine.py"
+    spec = f"fair:cap=2,backfill={path},depth=3"
+    with pytest.raises(InvalidValue, match=f"there is no file {path}"):
+        schedulers_of(StartOptions(schedulers=(spec,)), Config())
+    path.write_text("import sys\nsys.exit(3)\n")
+    assert check_policies(f"fifo;debug={spec}") == ("fifo", {"debug": spec})
+    assert schedulers_of(StartOptions(schedulers=(spec,)), Config()) == (SchedulerSettings(spec),)
+    told = fault_of(spec)
+    assert told is not None
+    assert "3" in told
+    with pytest.raises(InvalidValue, match="cap='x'"):
+        check_policies(f"fair:cap=x,backfill={path}")
+    with pytest.raises(InvalidValue, match="no policy 'nope'"):
+        check_policies("fair:backfill=nope")
+    with pytest.raises(InvalidValue, match="runs another policy itself"):
+        check_policies("fair:backfill=fair")
+
+
+def test_the_file_of_a_policy_within_another_counts_from_the_same_directory(tmp_path: Path) -> None:
+    specs = "fair:cap=2,backfill=./mine.py,depth=3;a=fair:backfill=mine.py;b=easy:order=sjf;c=mine.py:x=1;d=fair"
+    mine = tmp_path / "mine.py"
+    assert located(specs, tmp_path) == (
+        f"fair:cap=2,backfill={mine},depth=3;a=fair:backfill={mine};b=easy:order=sjf;c={mine}:x=1;d=fair"
+    )
+    assert located("fair:signal=flow,backfill=easy", tmp_path) == "fair:signal=flow,backfill=easy"
 
 
 def test_the_list_has_ours_with_options_and_words() -> None:
