@@ -17,6 +17,7 @@ from fluxsched.sched.policy import AccountLines, Waiting
 
 LIFTED = "by itself, as what was used before counts less and less; sooner if jobs of the account end"
 NOT_LIFTED = "not known: when jobs that draw on this limit end"
+TOO_LARGE = "not before the share of the account grows, or the limit: it asks for more than the whole limit"
 KEYS = {
     Signal.FLOW: "the flow of its usage with that job, by weight,",
     Signal.DECAYED_USAGE: "its usage and its decayed usage, by weight,",
@@ -35,7 +36,9 @@ def explain(lines: AccountLines, job: Waiting, now_s: float) -> Why:
     if ahead.jobid != job.jobid:
         reason = f"waits behind job {format_f58(ahead.jobid)}, which draws on the same limit: {reason}"
     rule = "no job starts beyond a limit of its account"
-    return Why(reason, rule, *((LIFTED, found.until_s) if found.until_s < inf else (NOT_LIFTED, None)))
+    if found.until_s < inf:
+        return Why(reason, rule, LIFTED, found.until_s)
+    return Why(reason, rule, TOO_LARGE if found.asks > found.bound else NOT_LIFTED, None)
 
 
 def _held_back(lines: AccountLines, job: Waiting, now_s: float) -> Waiting | None:

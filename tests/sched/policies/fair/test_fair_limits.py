@@ -151,6 +151,18 @@ def test_why_says_which_limit_and_when_time_lifts_it(shared: Callable[..., Any])
     assert site.scheduler.why(urgent, 10.0).rule.startswith("comes before all accounts")
 
 
+def test_jobs_that_ask_for_more_than_their_cap_wait_for_accounts_to_run_out_of_jobs(shared: Callable[..., Any]) -> None:
+    site = shared(10, cap=1.0)
+    (one,), (other,) = site.submit("a", 6), site.submit("b", 6)
+    assert site.starts() == []
+    why = site.scheduler.why(one, 0.0)
+    assert why.reason.startswith("account default/a is at its cap: 0 of 5 count as used")
+    assert why.when.startswith("not before the share of the account grows")
+    assert why.earliest_s is None
+    site.scheduler.cancel(other)
+    assert site.starts() == [one]
+
+
 def test_why_of_a_budget(shared: Callable[..., Any]) -> None:
     site = shared(10, budget_min=10.0)
     site.submit("a", 4)
