@@ -52,13 +52,13 @@ class Attempts:
         """By when a job that goes is over; inf for any other."""
         return self._going[row][0] if row in self._going else inf
 
-    def ended(self, row: int, start_s: float, end_s: float, procs: int) -> bool:
+    def ended(self, row: int, start_s: float, end_s: float, procs: int, ranks: str | None = None) -> bool:
         """An attempt that was preempted is over: whether there is to be another one."""
         _, for_row = self._going.pop(row)
         again = self._left[row] > 0
         if again:
             self._left[row] -= 1
-        self.preemptions.append(Preemption(row, start_s, end_s, procs, for_row, again))
+        self.preemptions.append(Preemption(row, start_s, end_s, procs, for_row, again, ranks))
         return again
 
     def next_id(self, row: int) -> int:

@@ -254,7 +254,8 @@ class Simulation:
             jobid, now_s, was_preempted = self._attempts.jobid(at), end_s, self._attempts.goes(at)
             if was_preempted:
                 state = PREEMPTED
-                again = self._attempts.ended(at, self._start[at] or 0.0, now_s, self._procs[at])
+                ranks = None if self._ranks is None else self._ranks[at]
+                again = self._attempts.ended(at, self._start[at] or 0.0, now_s, self._procs[at], ranks)
         self._end[at] = now_s
         if state is None:
             state = COMPLETED if self._jobs[at].run_s <= self._limit_s[at] else TIMEOUT

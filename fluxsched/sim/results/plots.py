@@ -10,6 +10,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -246,13 +247,14 @@ def _scale_sizes(panels: Sequence[Axes], results: Sequence[Result]) -> None:
 
 
 def _gantt(axes: Axes, result: Result, scale: Scale) -> None:
-    """Every job on its targets, over time."""
+    """Every job on its targets, over time, with its attempts that were preempted in the same colour."""
     from matplotlib.collections import PolyCollection
 
     corners, colours = [], []
     jobs = result.jobs
-    rows = zip(jobs.start, jobs.end, jobs.ranks or (), strict=True)
-    for at, (start_s, end_s, ranks) in enumerate(rows):
+    rows = zip(range(len(jobs)), jobs.start, jobs.end, jobs.ranks or (), strict=True)
+    earlier = [(each.row, each.start_s, each.end_s, each.ranks) for each in jobs.earlier_attempts()]
+    for at, start_s, end_s, ranks in chain(rows, earlier):
         if start_s is None or ranks is None:
             continue
         begin, end = start_s / scale.unit_s, (scale.last_s if end_s is None else end_s) / scale.unit_s

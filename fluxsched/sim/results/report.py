@@ -60,7 +60,9 @@ class Figure(NamedTuple):
 
 
 def report(trace: Trace, results: Sequence[Result], by: str | None = None) -> Iterator[str]:
-    """The lines of the whole report; `by` is `user`, `queue` or `bank` for a table of these a policy."""
+    """The lines of the whole report; `by` is `user`, `queue` or `bank` for a table of these a policy. Without it there
+    is one of accounts for each policy under which they were recorded.
+    """
     yield from heading(trace, results)
     yield ""
     yield from table(results)
@@ -69,10 +71,10 @@ def report(trace: Trace, results: Sequence[Result], by: str | None = None) -> It
         yield from lines
         yield ""
     yield from over_time(results)
-    if by is not None:
-        for result in results:
+    for result in results:
+        if by is not None or result.accounts:
             yield ""
-            yield from accounts_table(result) if by == BANK else shares_table(result, by)
+            yield from accounts_table(result) if by in (BANK, None) else shares_table(result, by)
 
 
 def heading(trace: Trace, results: Sequence[Result]) -> Iterator[str]:

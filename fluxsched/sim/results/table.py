@@ -38,6 +38,8 @@ class Preemption(NamedTuple):
     procs: int
     for_row: int
     again: bool
+    ranks: str | None = None
+    """On which targets it ran, if that was asked for."""
 
     @property
     def lost_core_s(self) -> float:

@@ -68,6 +68,18 @@ def test_it_runs_again_in_line_by_its_first_submission() -> None:
     assert (jobs.start, jobs.end) == ([15, 65, 10], [65, 75, 15])
 
 
+def test_an_attempt_that_was_preempted_is_drawn_on_its_targets() -> None:
+    pytest.importorskip("matplotlib")
+    from fluxsched.sim.results.plots import draw
+
+    trace = Trace.of([standby(1, 0, 50, 4, requeue=1), urgent(2, 10, 5, 2)])
+    result = run(trace, Impatient(), procs=4, placements=True)
+    assert [each.ranks for each in result.jobs.preemptions] == ["0-3"]
+    (drawn,) = draw(trace, [result]).axes[-1].collections
+    assert len(drawn.get_paths()) == 3
+    assert min(path.get_extents().xmin for path in drawn.get_paths()) == 0.0
+
+
 def test_each_attempt_is_counted_and_the_row_has_the_last_one() -> None:
     jobs = simulate(standby(1, 0, 50, 4, requeue=1), urgent(2, 10, 5, 2), urgent(3, 20, 5, 2)).jobs
     assert (jobs.start, jobs.end) == ([15, 10, 20], [20, 15, 25])
