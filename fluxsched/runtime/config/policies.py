@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fluxsched.errors import InvalidValue
 from fluxsched.jobs.queue.queues import DEFAULT_GROUP, QueueConfig
+from fluxsched.sched.engine.accounting import book_for
 from fluxsched.sched.registry import (
     OWN,
     has_plugin,
@@ -108,7 +109,14 @@ def composed(specs: str, groups: Sequence[str], queues: Mapping[str, QueueConfig
                 f"{', '.join(groups)}"
             )
     served = {name: queue.policy for name, queue in queues.items() if queue.policy and queue.group in groups}
-    return join_queues(general, named | {name: spec for name, spec in served.items() if name not in named})
+    own = named | {name: spec for name, spec in served.items() if name not in named}
+    _check_agreement([general, *own.values()])
+    return join_queues(general, own)
+
+
+def _check_agreement(specs: Sequence[str]) -> None:
+    """Raises InvalidValue for settings of accounts in which policies of ours contradict each other."""
+    book_for([make(*parse_spec(spec)) for spec in specs if not has_plugin(spec)], None, str)
 
 
 def policy_of(queue: str | None, specs: str) -> str:

@@ -50,6 +50,7 @@ def test_the_policy_of_a_queue() -> None:
         ("easy;debug=fifo:order=sjf", "queue 'debug': policy 'fifo': no option 'order'; it has placement"),
         ("easy;debug=./absent.py", "there is no file ./absent.py"),
         ("easy;fifo", "'fifo' is not QUEUE=POLICY"),
+        ("fair:signal=flow;batch=fair:signal=decayed-usage", "contradict each other: signal is flow for one"),
     ],
 )
 def test_a_wrong_policy_is_refused_before_anything_starts(specs: str, told: str) -> None:

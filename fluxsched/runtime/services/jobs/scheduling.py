@@ -124,6 +124,8 @@ class SchedulingService:
         for group in groups:
             if self.scheduler_of(group) not in (None, request.peer):
                 raise Refused(f"another scheduler serves group {group!r} by now, and its state is kept", errno.EBUSY)
+        if wanted.set_aside:
+            log.warning("what was saved for groups %s is set aside: the scheduler's log says why", ",".join(groups))
         self._states.keep(groups, wanted.state, wanted.set_aside, request.respond)
 
     def leave(self, peer: Peer) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.runtime.services.jobs import scheduler_states
+from fluxsched.runtime.services.jobs import scheduler_states, scheduling
 from fluxsched.runtime.services.jobs.scheduler_states import STATE_BYTES_MAX
 
 GROUPS = '[resource.groups]\nb = "fake3"\n'
@@ -46,7 +46,11 @@ async def test_a_state_is_returned_to_the_next_scheduler_of_the_groups(world: An
     assert await kept(third, "b") is None, "other groups have other accounts"
 
 
-async def test_a_state_is_there_after_a_restart_and_one_set_aside_once_more(world: Any) -> None:
+async def test_a_state_is_there_after_a_restart_and_one_set_aside_once_more(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(scheduling.log, "warning", lambda text, *values: said.append(text % values))
     statedir = world.directory / "state"
     for life in range(4):
         site = await world.bare(fake="4x2", statedir=statedir)
@@ -54,6 +58,7 @@ async def test_a_state_is_there_after_a_restart_and_one_set_aside_once_more(worl
         assert await kept(peer, "default") == (f"life {life - 1}" if life else None)
         await peer.ok("job-manager.sched-save", {"state": f"life {life}", "set-aside": life > 0})
         await world.stop(site)
+    assert said == ["what was saved for groups default is set aside: the scheduler's log says why"] * 3
     assert rows(statedir) == {"scheduler": b'"life 3"', "scheduler-set-aside": b'"life 2"'}
 
 
