@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from fluxsched.cli.main import main
 from fluxsched.sched.policy import Decision, Plan, View, Waiting
 from fluxsched.sched.registry import OWN, make, parse_spec
-from fluxsched.sim import examine
+from fluxsched.sim import Ask, TraceJob, examine, run
 from fluxsched.sim.conformance.cost import SLACK
 from fluxsched.sim.conformance.suite import COST, COST_SAYS, LAWS, RULES
 
@@ -32,13 +32,21 @@ def rows(kind: str) -> dict[str, list[str]]:
     return {first.strip("`"): rest for first, *rest in cells}
 
 
-@pytest.mark.parametrize("name", ["shortest", "patient"])
+@pytest.mark.parametrize("name", ["shortest", "patient", "urgent"])
 def test_its_policies_keep_the_laws(name: str, tmp_path: Path) -> None:
     (text,) = blocks(f"policy: {name}")
     (tmp_path / f"{name}.py").write_text(text)
     policy = make(str(tmp_path / f"{name}.py"), {})
     assert policy.name == name
     assert [one for one in examine(policy, cases=2) if one.verdict == "broken"] == []
+
+
+def test_the_urgent_one_preempts_one_job_that_suffices(tmp_path: Path) -> None:
+    (tmp_path / "urgent.py").write_text(blocks("policy: urgent")[0])
+    jobs = [TraceJob(row, 0.0, 100.0, 200.0, Ask(4), preemptible_after_s=0.0) for row in (1, 2)]
+    jobs.append(TraceJob(3, 10.0, 10.0, 20.0, Ask(4), urgency=20))
+    found = run(jobs, make(str(tmp_path / "urgent.py"), {}), procs=8).jobs
+    assert (found.start[2], found.state[:2].count("preempted"), found.state[2]) == (10.0, 1, "completed")
 
 
 def test_the_rules_are_those_of_the_suite() -> None:
