@@ -43,7 +43,7 @@ class Account:
         self.planned_usage = 0.0  # of reservations, within a pass
         self.guarantee: Vector | None = None
         self.maximum: Vector | None = None
-        self.active = 0  # jobs below that wait unheld or hold something
+        self.active = 0  # jobs of it that wait unheld or hold something, and active children
         self.weights_active: dict[float, int] = {}  # weight -> active children of it: sums do not drift
         self.weights_configured: dict[float, int] = {}  # the same of configured ones
 
@@ -129,36 +129,34 @@ class Accounts:
         return self.decay.scale
 
     def activate(self, account: Account, jobs: int) -> None:
-        """So many more (or fewer, below 0) jobs of this account wait unheld or hold something."""
-        at: Account | None = account
-        while at is not None:
+        """So many more (or fewer, below 0) jobs of this leaf wait unheld or hold something."""
+        at, change = account, jobs
+        while True:
             before = at.active
-            at.active = before + jobs
+            at.active = before + change
             assert at.active >= 0, f"account {'/'.join(account.path)} has {at.active} active jobs"
-            if at.parent is not None and (before == 0) != (at.active == 0):
-                _count_weight(at.parent.weights_active, at.weight, 1 if before == 0 else -1)
+            if at.parent is None or (before == 0) == (at.active == 0):
+                return
+            change = 1 if before == 0 else -1
+            _count_weight(at.parent.weights_active, at.weight, change)
             at = at.parent
 
     def book(self, account: Account, amounts: Vector, sign: int, firm: bool, now_s: float) -> None:
         """A job begins to hold (sign 1) or frees (-1) amounts at `now_s`; `firm` if it cannot be preempted."""
-        scale = self.advance(now_s)
+        scale, measure = self.advance(now_s), self.measure
         changes = [(resource, sign * amount) for resource, amount in enumerate(amounts) if amount]
-        units = sign * self.measure.units(amounts)
+        units, unit = sign * measure.units(amounts), measure.unit
         self.bookings += 1
         at: Account | None = account
         while at is not None:
-            self._book(at.all_jobs, changes, units, scale)
-            if firm and at.parent is not None:  # the root has no cap
-                self._book(at.firm, changes, units, scale)
+            meters = (at.all_jobs, at.firm) if firm and at.parent is not None else (at.all_jobs,)  # the root has no cap
+            for meter in meters:
+                held = meter.held
+                for resource, change in changes:
+                    held[resource] += change
+                meter.units += units
+                meter.set_usage(measure.usage(held) if measure.dominant else meter.units * unit, scale)
             at = at.parent
-
-    def _book(self, meter: UsageMeter, changes: Sequence[tuple[int, int]], units: int, scale: float) -> None:
-        held = meter.held
-        for resource, change in changes:
-            held[resource] += change
-        meter.units += units
-        measure = self.measure
-        meter.set_usage(measure.usage(held) if measure.dominant else meter.units * measure.unit, scale)
 
     def set_capacity(self, capacity: Vector, now_s: float) -> None:
         """All usable targets, and what is held on others, have changed."""

@@ -15,7 +15,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LimitExceeded, RemoteProtocolError
 from fluxsched.sched.effects import Annotated, Denied, Effect
 from fluxsched.sched.engine.accounting import asks
-from fluxsched.sched.engine.notices import Notices
+from fluxsched.sched.engine.notices import SETTLE_S, Notices
 from fluxsched.sched.engine.policy_queue import PolicyQueue
 from fluxsched.sched.engine.set_aside import WAIT, SetAside, TimeText, utc_text
 from fluxsched.sched.ledger import Holding, Ledger
@@ -149,6 +149,7 @@ class Group:
             queue.jobs.book = book
             if asks(queue.policy):
                 queue.jobs.lines = AccountLines(book, queue.jobs.by_id)
+                self.notices.settle_s = SETTLE_S
 
     @property
     def waiting(self) -> int:

@@ -1,7 +1,8 @@
 """Notices to the owners of waiting jobs: reasons and estimates, at a bounded rate.
 
 Law: an owner is notified of a changed reason or estimate every NOTICE_EVERY_S at most; what is held back is sent when
-it is due, as it is by then. Only an estimate that no longer holds is withdrawn at once.
+it is due, as it is by then. Only an estimate that no longer holds is withdrawn at once. Where reservations move between
+accounts, a new estimate is first held back for SETTLE_S: most are over by then.
 """
 
 from __future__ import annotations
@@ -20,36 +21,40 @@ NOTICE_EVERY_S: Final = 10.0
 ESTIMATE_STEP_S: Final = 1.0
 """A smaller change of an estimate is not worth a message."""
 
+SETTLE_S: Final = 1.0
+"""Among accounts the first in line changes with every start: a shorter reservation is not worth two messages."""
+
 REASON_CHARS_MAX = 1000
 """Of what a policy says to a job's owner: it is shown in a column of tables, and is kept for each waiting job."""
 
 
 class _Notice:
-    """The last notice about a job, and when it was sent (wall time, seconds); `deferred` if something was held back."""
+    """The last notice about a job, when it was sent, and when what was held back is due (wall time, seconds)."""
 
-    __slots__ = ("at_s", "deferred", "estimate_s", "reason")
+    __slots__ = ("at_s", "due_s", "estimate_s", "reason")
 
     def __init__(self) -> None:
-        self.at_s = 0.0
+        self.at_s = -inf
         self.reason: str | None = None
         self.estimate_s: float | None = None
-        self.deferred = False
+        self.due_s = inf
 
 
 class Notices:
     """The notices about the waiting jobs of a group; `reasons` are the latest by job, sent or not.
 
     `next_s` is when something that was held back is due (wall time, seconds; inf if nothing was). With `enabled` false
-    reasons are kept for queries, and nothing is sent.
+    reasons are kept for queries, and nothing is sent. A new estimate is held back for `settle_s`.
     """
 
-    __slots__ = ("_due", "_enabled", "_told", "next_s", "reasons")
+    __slots__ = ("_due", "_enabled", "_told", "next_s", "reasons", "settle_s")
 
     def __init__(self, enabled: bool) -> None:
         self.reasons: dict[int, Reason] = {}
         self._enabled = enabled
         self._told: dict[int, _Notice] = {}
         self.next_s = inf
+        self.settle_s = 0.0
         self._due: list[tuple[float, int]] = []  # a heap: when what was held back is due, and about which job
 
     def tell(self, jobid: int, reason: Reason, start_s: float | None, now_s: float) -> Annotated | None:
@@ -63,13 +68,12 @@ class Notices:
         notice = self._told.get(jobid)
         if notice is None:
             notice = self._told[jobid] = _Notice()
-        elif now_s < notice.at_s + NOTICE_EVERY_S and (estimate_s is not None or notice.estimate_s is None):
-            if not notice.deferred:
-                notice.deferred = True
-                heappush(self._due, (notice.at_s + NOTICE_EVERY_S, jobid))
-                self.next_s = self._due[0][0]
-            return None
-        notice.deferred = False
+        if estimate_s is not None or notice.estimate_s is None:
+            if notice.due_s == inf:
+                self._defer(jobid, notice, estimate_s, now_s)
+            if now_s < notice.due_s < inf:
+                return None
+        notice.due_s = inf
         changes: dict[str, Any] = {}
         text = reason if isinstance(reason, str) else reason()
         if text != notice.reason:
@@ -81,6 +85,16 @@ class Notices:
         notice.at_s = now_s
         return Annotated(jobid, {"sched": changes})
 
+    def _defer(self, jobid: int, notice: _Notice, estimate_s: float | None, now_s: float) -> None:
+        """Hold back what it is too early for."""
+        due_s = notice.at_s + NOTICE_EVERY_S
+        if notice.estimate_s is None and estimate_s is not None:
+            due_s = max(due_s, now_s + self.settle_s)
+        if now_s < due_s:
+            notice.due_s = due_s
+            heappush(self._due, (due_s, jobid))
+            self.next_s = self._due[0][0]
+
     def tell_now(self, jobid: int, reason: str) -> Annotated | None:
         """A reason that is no estimate and may not be held back; the estimate is withdrawn."""
         self.reasons.pop(jobid, None)
@@ -90,7 +104,7 @@ class Notices:
         changes: dict[str, Any] = {"reason_pending": reason}
         if notice.estimate_s is not None:
             changes["t_estimate"] = None
-        notice.reason, notice.estimate_s, notice.deferred = reason, None, False
+        notice.reason, notice.estimate_s, notice.due_s = reason, None, inf
         return Annotated(jobid, {"sched": changes})
 
     def forget(self, jobid: int) -> dict[str, None] | None:
@@ -108,7 +122,7 @@ class Notices:
             _, jobid = heappop(self._due)
             self.next_s = self._due[0][0] if self._due else inf
             notice = self._told.get(jobid)
-            if notice is not None and notice.deferred:
+            if notice is not None and notice.due_s < inf:
                 yield jobid
 
     def check(self, offered: set[int], waiting: set[int]) -> None:

@@ -154,10 +154,8 @@ class AccountLines:
         return job.priority == EXPEDITED
 
     def has(self, job: Waiting) -> bool:
-        """Whether this very job is here."""
-        account = job.account
-        line = self.expedited if job.priority == EXPEDITED or account is None else self.by_account.get(account)
-        return line is not None and line.jobs.has(job.key, job)
+        """Whether this very job is here: with another priority, or on hold, it is another one."""
+        return self.by_id.get(job.jobid) is job
 
     def live(self, skips: Skips, enough: int) -> dict[Account, None]:
         """Accounts with jobs that `skips` does not name, and few others; once there are more than enough, not all."""

@@ -229,13 +229,13 @@ class UsageBook:
         active: dict[Account, int] = {}
         for counts in (self.running, self.waiting):
             for account, count in counts.items():
-                for at in account.up():
-                    active[at] = active.get(at, 0) + count
+                active[account] = active.get(account, 0) + count
         for account in self.tree.root.walk():
             name = "/".join(account.path)
             assert any(held.get(account, ())) == any(account.all_jobs.held), f"account {name} holds what no job holds"
             assert account not in held or list(account.all_jobs.held) == held[account], f"account {name}: wrong usage"
-            assert account.active == active.get(account, 0), f"account {name}: {account.active} active jobs"
+            below = sum(child.active > 0 for child in account.children.values())
+            assert account.active == active.get(account, 0) + below, f"account {name}: {account.active} active jobs"
 
     # ---- all that there is
 
