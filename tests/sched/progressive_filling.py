@@ -223,17 +223,25 @@ class Filling:
         return found
 
     def next(self, now_s: float, passed: set[int]) -> list[Asked]:
-        """The jobs that may come next: one, or several where rounding decides."""
-        offers: dict[Path, Asked] = {}
-        for path in {job.path for job in self.waiting.values()}:
-            for job in self.free_to_start(path, now_s):
-                if job.jobid not in passed:
-                    offers[path] = job
-                    break
-        expedited = [job for job in offers.values() if job.priority == EXPEDITED]
-        if expedited:
-            return [min(expedited, key=lambda job: job.place)]
-        return self._best((), offers, now_s) if offers else []
+        """The jobs that may come next: one, or several where rounding decides.
+
+        A job that a limit blocks keeps its place in line until it is its turn: then it is `passed` over like one that
+        does not fit, and its account offers its next.
+        """
+        while True:
+            offers: dict[Path, Asked] = {}
+            for job in sorted(self.waiting.values(), key=lambda job: job.place):
+                if job.priority and job.jobid not in passed:
+                    offers.setdefault(job.path, job)
+            expedited = [job for job in offers.values() if job.priority == EXPEDITED]
+            if expedited:
+                jobs = [min(expedited, key=lambda job: job.place)]
+            else:
+                jobs = self._best((), offers, now_s) if offers else []
+            blocked = [job.jobid for job in jobs if job not in self.free_to_start(job.path, now_s)]
+            if not blocked:
+                return jobs
+            passed.update(blocked)
 
     def _best(self, at: Path, offers: Mapping[Path, Asked], now_s: float) -> list[Asked]:
         if at in offers:

@@ -32,6 +32,16 @@ def test_a_cap_holds_back_those_that_draw_on_it(shared: Callable[..., Any]) -> N
     assert behind not in site.told
 
 
+def test_a_job_that_is_held_back_is_passed_over_at_its_turn(shared: Callable[..., Any]) -> None:
+    """Under `flow` the turn depends on the job: what is behind the 40 cores comes after those that come before them."""
+    site = shared(100, "fair:signal=flow,cap=0.6")
+    site.submit("a", 1, 3)
+    site.submit("a", 20)
+    site.submit("b", 40)
+    site.submit("b", 1, after=0.0)
+    assert site.sequence() == ["A1", "A2", "A3", "A23", "B1"]
+
+
 def test_ten_would_start(shared: Callable[..., Any]) -> None:
     site = shared(1000, cap=1.2, banks={"x": Bank(users={"d": 2.0})})
     for user in "bd":

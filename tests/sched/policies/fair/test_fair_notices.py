@@ -20,7 +20,8 @@ def test_an_estimate_is_told_once_it_has_lasted_and_withdrawn_at_once(shared: Ca
     assert not site.told, "c was first for half a second, and b has just become it"
     assert site.scheduler.next_notice_s == SETTLE_S
     site.starts(SETTLE_S)
-    assert site.told[c] and c not in site.estimates, "by then it waits like all others"
+    assert site.told[c], "by then it waits like all others"
+    assert c not in site.estimates
     site.starts(0.5 + SETTLE_S)
     assert site.estimates == {b: 100.0}
     assert site.scheduler.next_notice_s == inf
