@@ -16,7 +16,7 @@ from pathlib import Path
 from fluxsched.sched.registry import load
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.sched.faulty_site import FaultySite
+from tests.sched.faulty_site import TIMEOUT_S, FaultySite
 
 YEAR_S = 365 * 86_400.0
 SHOWN = 20
@@ -29,12 +29,18 @@ def main() -> int:
     parser.add_argument("--policy", action="append")
     parser.add_argument("--rate", type=int, default=60)
     parser.add_argument("--load", type=float, default=0.9)
+    parser.add_argument("--overdue", type=float, default=0.0, help="part of the jobs that run beyond their limit")
+    parser.add_argument("--whole", action="store_true", help="all ask for whole nodes: planned by counting")
+    parser.add_argument("--timeout", type=float, default=TIMEOUT_S, help="seconds until a victim is killed")
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
     options = parser.parse_args()
+    site_options = {"overdue": options.overdue, "whole": options.whole, "timeout_s": options.timeout}
+    judged = 0
     faults = 0
     for policy in options.policy or ["fair:backfill=easy"]:
-        for seed in range(1, options.seeds + 1):
+        for seed in range(options.first, options.first + options.seeds):
             begun_s = time.process_time()
-            site = FaultySite(load(policy)[0], seed, options.rate, options.load)
+            site = FaultySite(load(policy)[0], seed, options.rate, options.load, **site_options)
             site.live(options.years * YEAR_S)
             counts, found = site.judge.counts, site.judge.faults
             print(
@@ -43,7 +49,9 @@ def main() -> int:
                 flush=True,
             )
             faults += len(found)
+            judged += counts["preempted"]
             print("".join(f"  {fault}\n" for fault in found[:SHOWN]), end="")
+    print(f"{judged} preemptions were judged, {faults} laws broken")
     return 1 if faults else 0
 
 

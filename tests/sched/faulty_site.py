@@ -47,14 +47,30 @@ class Work(NamedTuple):
 
 
 class FaultySite:
-    """`attempts` maps ids of the scheduler to jobs and how often they were begun before."""
+    """`attempts` maps ids of the scheduler to jobs and how often they were begun before.
 
-    def __init__(self, policy: Policy, seed: int, rate: int = 60, load: float = 0.9, **settings: Any) -> None:
+    Of the jobs that reach their limit so many are `overdue`: they hold on for a while. With `whole` all ask for nodes.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        seed: int,
+        rate: int = 60,
+        load: float = 0.9,
+        overdue: float = 0.0,
+        whole: bool = False,
+        timeout_s: float = TIMEOUT_S,
+        **settings: Any,
+    ) -> None:
         self.chance = Random(seed)
+        self.overdue = overdue
+        self.whole = whole
+        self.timeout_s = timeout_s
         self.now_s = 0.0
         self.load = load
         fair = FairSettings(banks=BANKS, rate=rate, half_life_s=3600.0, **settings)
-        self.scheduler = Scheduler(policy, fair=fair, user_name=str, preempt_timeout_s=TIMEOUT_S)
+        self.scheduler = Scheduler(policy, fair=fair, user_name=str, preempt_timeout_s=timeout_s)
         weights: dict[Path, float] = {fair.path(name): bank.weight for name, bank in BANKS.items()}
         weights |= {(*fair.path(name), user): w for name, bank in BANKS.items() for user, w in bank.users.items()}
         site = Site(Fraction(0), fair.signal.value, fair.half_life_s, weights, fair.shares_of_all)
@@ -112,10 +128,13 @@ class FaultySite:
                 self.waiting.discard(jobid)
                 self.running[jobid] = now_s
                 limit_s = work.spec["attributes"]["system"]["duration"]
-                self.at(now_s + min(work.run_s, limit_s), lambda: self._end(jobid))
+                over_s = 0.0
+                if self.overdue and work.run_s >= limit_s and chance.random() < self.overdue:
+                    over_s = chance.uniform(0, 3600)
+                self.at(now_s + min(work.run_s, limit_s) + over_s, lambda: self._end(jobid))
             case Raise(jobid):
                 self.going.add(jobid)
-                self.at(now_s + chance.choice((0.0, 0.1, 1.0, TIMEOUT_S)), lambda: self._end(jobid))
+                self.at(now_s + chance.choice((0.0, 0.1, 1.0, self.timeout_s)), lambda: self._end(jobid))
             case Denied(jobid):
                 raise AssertionError(f"job {jobid} is denied: {effect.note}")
 
@@ -125,7 +144,7 @@ class FaultySite:
         """Some jobs of one user, and the time of the next ones."""
         chance, now_s = self.chance, self.now_s
         bank, user = chance.choice(OPEN_BANKS), chance.choice(USERS)
-        nodes = chance.choice((None, None, None, None, 1, 2, TARGETS // 2))
+        nodes = chance.choice((1, 2, TARGETS // 2) if self.whole else (None, None, None, None, 1, 2, TARGETS // 2))
         cores = CORES if nodes else chance.choice((1, 1, 1, 2, CORES))
         jobs = chance.choice((1, 1, 1, 2, 5, 30))
         run_s = chance.choice((30.0, 300.0, 300.0, 1800.0, 7200.0)) * chance.uniform(0.5, 1.5)

@@ -236,10 +236,13 @@ class SchedulingPass:
             plan = self._counted.anew(self.now_s, last_s)
         if self._alone:
             return plan
+        preemptions = group.preemptions
         for queue in [queue for queue in queues if queue.planned and queue is not self._queue]:
             for kept in sorted(queue.planned.values(), key=lambda kept: kept.start_s):
                 job = queue.jobs.get(kept.jobid)
                 if job is not None and kept.start_s < inf:
+                    if preemptions.awaits(kept.jobid, kept.start_s, self.now_s):
+                        plan.claim(job, kept, preemptions.going)
                     plan.keep(job, kept)
         return plan
 

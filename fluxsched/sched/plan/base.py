@@ -54,8 +54,19 @@ class Plan(Protocol):
         """Plans the job when it was planned before; False, and nothing is kept, if that does not hold any more."""
         ...
 
+    def claim(self, job: Waiting, old: Reservation, going: Iterable[int]) -> Reservation | None:
+        """Plans the job where it was planned before, and keeps that from now on, as far as it is free or comes free.
+
+        `going` are the running jobs that are about to end; None if it cannot be had, or no longer.
+        """
+        ...
+
+    def waive(self, jobid: int) -> None:
+        """Cancels a reservation, even a claim."""
+        ...
+
     def drop(self, jobid: int) -> None:
-        """Cancels a reservation."""
+        """Cancels a reservation; a claim stands."""
         ...
 
     def renew(self, now_s: float) -> bool:
@@ -70,7 +81,7 @@ class Plan(Protocol):
 class Planner:
     """What both kinds of plan have in common; `last_s` is when the resources end."""
 
-    __slots__ = ("_kept", "_last_s", "_left_s", "_now_s", "_pool", "_running", "skips")
+    __slots__ = ("_claimed", "_kept", "_last_s", "_left_s", "_now_s", "_pool", "_running", "skips")
 
     def __init__(self, skips: Skips, pool: Pool, running: RunningJobs, now_s: float, last_s: float) -> None:
         self.skips = skips
@@ -80,6 +91,7 @@ class Planner:
         self._last_s = last_s
         self._left_s = last_s - now_s
         self._kept: dict[int, Reservation] = {}
+        self._claimed: set[int] = set()  # of these
 
     def place(self, job: Waiting, placement: str) -> Fits | None:
         raise NotImplementedError
@@ -98,6 +110,13 @@ class Planner:
                 if not running.free:
                     return
 
+    def waive(self, jobid: int) -> None:
+        raise NotImplementedError
+
+    def drop(self, jobid: int) -> None:
+        if jobid not in self._claimed:
+            self.waive(jobid)
+
     def has(self, jobid: int) -> bool:
         return jobid in self._kept
 
@@ -113,7 +132,7 @@ class Planner:
         return False
 
     def renew(self, now_s: float) -> bool:
-        if self._is_due(now_s):
+        if self._claimed or self._is_due(now_s):
             return False
         self._now_s = now_s
         self._left_s = self._last_s - now_s
@@ -122,6 +141,11 @@ class Planner:
     def settle(self, job: Waiting, old: Reservation) -> bool:
         """Plans the job again if that comes out as it was in the last pass; called by the engine."""
         return False
+
+    def _not_now(self, old: Reservation) -> Reservation:
+        """The same, to begin later than now: what has not gone when it was to be gone may do so at any time."""
+        soon_s = nextafter(self._now_s, inf)
+        return old if old.start_s >= soon_s else old._replace(start_s=soon_s)
 
     def _limit_s(self, job: Waiting) -> float:
         """How long the job may run if it starts now, until the resources end."""

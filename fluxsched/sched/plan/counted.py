@@ -94,18 +94,22 @@ class Shadow(Skips):
 class CountedPlan(Planner):
     """A `Plan` of numbers. The first reservation casts a shadow; from the second on there is a profile instead."""
 
-    __slots__ = ("_profile", "_shadow", "_short_s_of")
+    __slots__ = ("_going", "_held", "_profile", "_shadow", "_short_s_of")
 
     def __init__(self, pool: Pool, running: RunningJobs, now_s: float, last_s: float) -> None:
         self._shadow = Shadow(running)
         super().__init__(self._shadow, pool, running, now_s, last_s)
         self._profile: Profile | None = None
         self._short_s_of: dict[int, float] = {}  # the shortest limit that is too long for so many cores from now on
+        self._going = 0  # cores that are about to come free for those with a claim
+        self._held = 0  # cores that are free, and are kept for those from now on
 
     def anew(self, now_s: float, last_s: float) -> CountedPlan:
         """Resets the plan for the next pass, which costs less than making a new one."""
         self._now_s, self._last_s, self._left_s = now_s, last_s, last_s - now_s
         self._kept.clear()
+        self._claimed.clear()
+        self._held = 0
         self._profile = None
         self._short_s_of.clear()
         self._shadow.clear()
@@ -163,12 +167,30 @@ class CountedPlan(Planner):
         return fit or self._keep(job, start_s, limit, cores)
 
     def keep(self, job: Waiting, old: Reservation) -> bool:
+        if job.jobid in self._kept:
+            return True
         cores, limit = self._running.need(job.shape), self._limit_s(job)
         start_s = max(old.start_s, self._now_s)
         if not self._deep().fits(start_s, limit, cores):
             return False
         self._keep(job, start_s, limit, cores)
         return True
+
+    def claim(self, job: Waiting, old: Reservation, going: Iterable[int]) -> Reservation | None:
+        jobid, running = job.jobid, self._running
+        if not self.keep(job, self._not_now(old)):
+            return None
+        self._going = sum([running.releases.weight_of(each) for each in going])
+        self._claimed.add(jobid)
+        self._hold()
+        made = self._kept[jobid] = self._kept[jobid]._replace(fit=old.fit)  # for when places matter again
+        return made
+
+    def _hold(self) -> None:
+        """Of what is claimed, all that is not about to come free has to be free from now on."""
+        held = max(0, sum([self._kept[jobid].cores for jobid in self._claimed]) - self._going)
+        self._take(self._now_s, nextafter(self._now_s, inf), held - self._held)
+        self._held = held
 
     def settle(self, job: Waiting, old: Reservation) -> bool:
         if job.jobid in self._kept:
@@ -190,7 +212,7 @@ class CountedPlan(Planner):
             self._short_s_of.clear()
         return True
 
-    def drop(self, jobid: int) -> None:
+    def waive(self, jobid: int) -> None:
         old = self._kept.pop(jobid, None)
         if old is None:
             return
@@ -198,6 +220,9 @@ class CountedPlan(Planner):
             self._shadow.lift()  # it was the only one
         elif old.start_s < inf:
             self._take(old.start_s, old.end_s, -old.cores)
+            if jobid in self._claimed:
+                self._claimed.remove(jobid)
+                self._hold()
 
     def renew(self, now_s: float) -> bool:
         profile = self._profile
@@ -216,7 +241,7 @@ class CountedPlan(Planner):
 
     def began(self, job: Waiting, fit: Fits) -> None:
         if job.jobid in self._kept:
-            self.drop(job.jobid)
+            self.waive(job.jobid)
         if self._profile is not None:  # what it has is no part of the profile, which was made before
             self._take(self._now_s, self._now_s + self._limit_s(job), self._running.need(job.shape))
         elif self._kept:

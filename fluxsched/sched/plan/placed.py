@@ -69,6 +69,8 @@ class PoolPlan(Planner):
         return self._kept.get(job.jobid) or self.place(job, placement) or self.reserve(job)
 
     def keep(self, job: Waiting, old: Reservation) -> bool:
+        if job.jobid in self._kept:
+            return True
         self._promised = True
         start_s = max(old.start_s, self._now_s)
         if not self._is_plain(job.request):
@@ -79,18 +81,25 @@ class PoolPlan(Planner):
             made = self._again(job, start_s, old.fit)
         return made.start_s < inf and bool(self._enter(job, made))
 
+    def claim(self, job: Waiting, old: Reservation, going: Iterable[int]) -> Reservation | None:
+        if old.fit is None or not self.keep(job, self._not_now(old)):
+            return None
+        self._claimed.add(job.jobid)
+        return self._kept[job.jobid]
+
     def as_kept(self, planned: Mapping[int, Reservation]) -> dict[int, Reservation]:
         """What has become of these reservations: some may have other places, so as to let others start."""
         return {jobid: self._kept.get(jobid, made) for jobid, made in planned.items()}
 
-    def drop(self, jobid: int) -> None:
+    def waive(self, jobid: int) -> None:
         self._jobs.pop(jobid, None)
+        self._claimed.discard(jobid)
         old, ids = self._kept.pop(jobid, None), self._ids.pop(jobid, 0)
         if old is not None and self._timeline is not None:
             self._timeline.give(old.start_s, old.end_s, ids)
 
     def began(self, job: Waiting, fit: Fits) -> None:
-        self.drop(job.jobid)
+        self.waive(job.jobid)
         self._moved = True
 
     def renew(self, now_s: float) -> bool:
@@ -146,7 +155,7 @@ class PoolPlan(Planner):
         running, request, layout, taken = self._running, job.request, self._own_layout, 0
         end_s = self._now_s + self._limit_s(job)
         for jobid, kept in self._kept.items():
-            if kept.start_s < end_s and jobid != job.jobid:
+            if (kept.start_s < end_s or jobid in self._claimed) and jobid != job.jobid:
                 taken |= self._ids[jobid]
         if fit is not None and not taken & layout.ids(fit.blocks):
             return fit
@@ -208,7 +217,8 @@ class PoolPlan(Planner):
         return [
             block
             for kept in self._kept.values()
-            if kept.fit is not None and kept.start_s < end_s and kept.end_s > start_s and kept.jobid != jobid
+            if kept.fit is not None and kept.jobid != jobid
+            if (kept.start_s < end_s or kept.jobid in self._claimed) and kept.end_s > start_s
             for block in kept.fit.blocks
         ]
 

@@ -55,6 +55,11 @@ class ReleaseIndex:
     def get(self, jobid: int) -> JobRelease | None:
         return self._by_job.get(jobid)
 
+    def weight_of(self, jobid: int) -> int:
+        """What the job frees; 0 if it is not here."""
+        release = self._by_job.get(jobid)
+        return 0 if release is None else release.weight
+
     def add(self, jobid: int, end_s: float, weight: int) -> None:
         """A job begins. Raises LocalProtocolError if it is here already."""
         if jobid in self._by_job:

@@ -89,8 +89,7 @@ class RunningJobs:
 
     def weight(self, holding: Holding) -> int:
         """How many usable cores the job frees."""
-        release = self.releases.get(holding.jobid)
-        return 0 if release is None else release.weight
+        return self.releases.weight_of(holding.jobid)
 
     def usable(self, blocks: Iterable[Block]) -> bool:
         """Whether all their targets are here and up."""

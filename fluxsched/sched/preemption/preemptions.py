@@ -97,6 +97,10 @@ class Preemptions:
             return True
         return now_s < holding.started_s + holding.preemptible_after_s or self.left(now_s) <= 0
 
+    def awaits(self, jobid: int, start_s: float, now_s: float) -> bool:
+        """Whether a job that is to start then (wall time, seconds) does so where others are going."""
+        return jobid in self.awaited and start_s <= now_s + self.timeout_s
+
     def usage_going(self) -> Iterator[tuple[Account, float]]:
         """What jobs hold that are going, in units of weight, and whose it is."""
         for jobid in self.going:

@@ -9,7 +9,7 @@ import pytest
 
 from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.decisions import Start
+from fluxsched.sched.decisions import Reservation, Start
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.running import NEEDS_MAX, RunningJobs
@@ -97,3 +97,28 @@ def test_needs_of_a_bounded_number_of_shapes_are_kept(six: Six) -> None:
         assert six.running.need(Shape(six.request_of(slots=slots))) == slots
         assert len(six.running.needs) <= NEEDS_MAX
     assert len(six.running.needs) == 2
+
+
+def test_a_claim_keeps_what_is_free_from_now_on_but_for_what_is_about_to_come_free(six: Six) -> None:
+    six.plan.waive(2)
+    five, short = Reservation(2, 10.0, 60.0, 5, None), six.job(3, 1, 1.0)
+    six.running.releases.change(1, end_s=10.0)  # job 1 has 4 cores, and goes
+    assert six.plan.claim(six.head, five, [1]) is not None
+    assert six.fits(short)
+    assert not six.fits(six.job(4, 2, 1.0))
+    assert six.plan.claim(six.head, five, []) is not None  # it is claimed already
+    six.plan.drop(2)
+    assert six.plan.has(2)  # a claim stands
+    six.plan.waive(2)
+    assert six.plan.claim(six.head, five, []) is not None
+    assert not six.fits(short)  # all five have to be free from now on
+    six.plan.waive(2)
+    assert six.fits(short)
+    assert not six.plan.has(2)
+
+
+def test_what_is_overdue_is_not_taken_to_be_there_for_a_claim(six: Six) -> None:
+    six.plan.waive(2)
+    six.running.releases.change(1, end_s=-1.0)
+    assert six.plan.claim(six.head, Reservation(2, 10.0, 60.0, 5, None), []) is not None
+    assert not six.fits(six.job(3, 1, 1.0))

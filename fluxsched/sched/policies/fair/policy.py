@@ -80,7 +80,7 @@ class Fair:
         lines.order.forget_plans()
         mine = FairView(view, lines, now_s)
         stages = (
-            partial(seat_awaiting, view, mine),
+            partial(seat_awaiting, view, mine, now_s),
             partial(self.inner.schedule, mine, now_s),
             partial(_afterwards, view, mine, now_s),
         )

@@ -31,26 +31,28 @@ from fluxsched.sched.policy import (
 )
 
 
-def seat_awaiting(view: View, mine: FairView) -> Iterator[Decision]:
+def seat_awaiting(view: View, mine: FairView, now_s: float) -> Iterator[Decision]:
     """Jobs for which others are going start, or have a reservation, before the others are looked at."""
     awaiting = [job for job in map(view.job, view.preemptions.awaited) if job is not None and job.priority]
     if not awaiting:
         return
-    plan = view.plan
+    plan, preemptions = view.plan, view.preemptions
+    places = {jobid: old for jobid, old in view.planned.items() if preemptions.awaits(jobid, old.start_s, now_s)}
     for job in awaiting:
-        old = view.planned.get(job.jobid)
-        if old is not None and old.fit is not None:
-            plan.keep(job, old)  # no other job may have this place
+        if job.jobid in places:
+            plan.claim(job, places[job.jobid], preemptions.going)
     for job in awaiting:
         if mine.limits.admits(job, True):
-            plan.drop(job.jobid)
-            found = plan.seat(job, WORST_FIT)
-            if isinstance(found, Fits):
-                yield Start(job.jobid, found, RESERVED)
-            else:
-                mine.limits.keep(job)
-                left = len(view.preemptions.awaited.get(job.jobid, ()))
-                yield Reserve(found, _until_gone(left) if left else view.reason(job))
+            plan.waive(job.jobid)
+            fit = plan.place(job, WORST_FIT)
+            if fit is not None:
+                yield Start(job.jobid, fit, RESERVED)
+                continue
+            mine.limits.keep(job)
+            old = places.get(job.jobid)
+            kept = None if old is None else plan.claim(job, old, preemptions.going)
+            left = len(preemptions.awaited.get(job.jobid, ()))
+            yield Reserve(kept or plan.reserve(job), _until_gone(left) if left else view.reason(job))
 
 
 class PreemptingPass:
