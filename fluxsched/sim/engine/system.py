@@ -98,7 +98,7 @@ class System:
             fair=sharing.fair, user_name=sharing.user_name, preempt_timeout_s=sharing.preempt_timeout_s,
         )  # fmt: skip
         self.now_s = now_s
-        self._session = SchedulerSession(self.scheduler, {group: AcquireClient(group) for group in acquired}, _same)
+        self._session = SchedulerSession(self.scheduler, {group: AcquireClient(group) for group in acquired}, _read)
         self._owner = owner
         self._running = running
         self._pending: deque[SessionEffect] = deque()
@@ -221,5 +221,6 @@ class System:
         self.scheduler.check()
 
 
-def _same(jobspec: Jobspec) -> Jobspec:
-    return jobspec
+def _read(jobspec: Any) -> Jobspec:
+    """Jobs enter with parsed jobspecs; what is told of jobs that run already is as in messages."""
+    return jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
