@@ -22,10 +22,10 @@ from fluxsched.protocol.messages.jobs import JobspecParts
 
 V = TypeVar("V")
 
-SPECS_KEPT = 256
-"""Jobspecs kept, least recently used first to go."""
+SPECS_KEPT = 2048
+"""Jobspecs kept, least recently used first to go: more than sites have banks with jobs of a kind or two each."""
 SPEC_BYTES_MAX = 16 * 1024
-"""A larger jobspec is read each time: 256 of these are 4 MiB."""
+"""A larger jobspec is read each time: 2,048 of these are 32 MiB."""
 
 
 class PayloadMemo(Generic[V]):
