@@ -35,7 +35,8 @@ from fluxsched.runtime.instance.launch import StartOptions, settings_of
 from fluxsched.runtime.system.clock import interrupted
 
 PROGRAM = str(Path(sys.executable).with_name("fluxsched"))
-WAIT_S = 20.0
+WAIT_S = 60.0
+"""Far above what any step takes, so that a slow machine does not fail; a hang does."""
 OURS = ("FLUX", "_FLUXSCHED", "XDG_RUNTIME_DIR")
 
 
