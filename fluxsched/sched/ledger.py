@@ -134,7 +134,9 @@ class Ledger:
             return None
         holding = self.take(jobid, fit.blocks, pool, expiration_s, now_s)
         if holding is not None:
-            after_s = holding.preemptible_after_s = job.preemptible_after_s
+            after_s = job.preemptible_after_s
+            if after_s is not None:
+                holding.preemptible_after_s = after_s
             if self.book is not None and job.account is not None:
                 holding.account = job.account
                 self.book.begins(jobid, job.account, fit.blocks, safe_of(after_s, job.duration_s), now_s)

@@ -307,7 +307,7 @@ class SchedulerSession:
         if self.state is _DECIDING:
             self.state = _READY
             self._pass = _NO_PASS
-        return bool(self._kept) and self.state is _READY
+        return self.state is _READY if self._kept else False
 
     def drop(self) -> bool:
         """Drop the pass between two decisions: those that were made stand. Returns `has_work`."""

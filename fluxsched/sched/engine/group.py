@@ -151,6 +151,10 @@ class Group:
                 queue.jobs.lines = AccountLines(book, queue.jobs.by_id)
                 self.notices.settle_s = SETTLE_S
 
+    def waiting_by_id(self) -> list[Mapping[int, object]]:
+        """All jobs that wait here, now and later: tables that change as they come and go."""
+        return [self.set_aside, *[queue.jobs.by_id for queue in self.queues.values()]]
+
     @property
     def waiting(self) -> int:
         """How many jobs wait."""

@@ -47,11 +47,11 @@ class Notices:
     reasons are kept for queries, and nothing is sent. A new estimate is held back for `settle_s`.
     """
 
-    __slots__ = ("_due", "_enabled", "_told", "next_s", "reasons", "settle_s")
+    __slots__ = ("_due", "_told", "enabled", "next_s", "reasons", "settle_s")
 
     def __init__(self, enabled: bool) -> None:
         self.reasons: dict[int, Reason] = {}
-        self._enabled = enabled
+        self.enabled = enabled
         self._told: dict[int, _Notice] = {}
         self.next_s = inf
         self.settle_s = 0.0
@@ -62,7 +62,7 @@ class Notices:
         if isinstance(reason, str):
             reason = reason[:REASON_CHARS_MAX]
         self.reasons[jobid] = reason
-        if not self._enabled:
+        if not self.enabled:
             return None
         estimate_s = None if start_s is None or start_s == inf else start_s
         notice = self._told.get(jobid)
@@ -98,7 +98,7 @@ class Notices:
     def tell_now(self, jobid: int, reason: str) -> Annotated | None:
         """A reason that is no estimate and may not be held back; the estimate is withdrawn."""
         self.reasons.pop(jobid, None)
-        if not self._enabled:
+        if not self.enabled:
             return None
         notice = self._told.setdefault(jobid, _Notice())
         changes: dict[str, Any] = {"reason_pending": reason}

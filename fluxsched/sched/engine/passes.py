@@ -26,7 +26,9 @@ class Passes:
     """The passes of all groups; `counts` are those that are shown to people."""
 
     def __init__(self, groups: Iterable[Group], counts: dict[str, int]) -> None:
+        groups = list(groups)
         self._counts = counts
+        self._telling = [group for group in groups if group.notices.enabled]
         self._of_group = [
             (group, [(queue, SchedulingPass(group, queue, counts)) for queue in group.queues.values()])
             for group in groups
@@ -65,8 +67,9 @@ class Passes:
                     raise
                 finally:
                     scheduling_pass.end(done)
-                    group.changed |= not done
-        for group, _ in self._of_group:
+                    if not done:
+                        group.changed = True
+        for group in self._telling:
             if group.notices.next_s <= now_s:
                 yield from _due_notices(group, now_s)
 

@@ -53,7 +53,8 @@ class PolicyQueue:
         Raises LimitExceeded when the queue is full.
         """
         key = self.jobs.add(job)
-        if self._counted == running.generation and not running.need(job.shape):
+        known = running.needs.get(job.shape.number)
+        if not known and self._counted == running.generation and not running.need(job.shape):
             self._uncountable += 1
         if self.arrivals is None:
             return True

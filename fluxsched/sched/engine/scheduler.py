@@ -93,6 +93,7 @@ class Scheduler:
         }
         self._serving = {queue: self._groups[name] for queue, name in self._queues.items()}
         self._first = self._groups[groups[0]]
+        self._waiting = [jobs for group in self._groups.values() for jobs in group.waiting_by_id()]
         self._ledger.book = book
         if book is not None:
             for group in self._groups.values():
@@ -215,17 +216,17 @@ class Scheduler:
         if jobid in self._ledger.holdings or self._waits(jobid):
             raise RemoteProtocolError(f"alloc of job {jobid}: it waits or runs already")
         try:
-            parsed = _parsed(jobspec)
+            parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
             group = self._group_of(parsed.queue)
             shape = self._shapes.of(parsed.request)
             why = group.judge(shape)
             sharing = parsed.sharing
             account = None if self.accounts is None else self.accounts.account_of(sharing.bank, userid)
-            limits = parsed.duration_s, account, sharing.preemptible_after_s
-            job = _waiting(Waiting, (jobid, priority, userid, t_submit_s, shape, *limits))
+            limit_s, after_s = parsed.duration_s, sharing.preemptible_after_s
+            job = _waiting(Waiting, (jobid, priority, userid, t_submit_s, shape, limit_s, account, after_s))
             if why is None:
                 queue = group.add(job, parsed.queue, now_s)
-                return [] if parsed.duration_s or not self._notify else group.warn(job, queue)
+                return [] if limit_s or not self._notify else group.warn(job, queue)
             if not group.refuses(t_submit_s, asks_to_wait(parsed)):
                 return list(group.add_infeasible(job, parsed.queue, why))
         except InvalidValue as fault:
@@ -259,7 +260,8 @@ class Scheduler:
 
     def _freed(self, jobid: int, emptied: list[int]) -> list[Effect]:
         effects: list[Effect] = []
-        self._preemptions.freed(jobid, self._waits)
+        if self._preemptions.in_use:
+            self._preemptions.freed(jobid, self._waits)
         for group in self._groups.values():
             group.freed(jobid)
             if emptied and group.leaving:
@@ -301,7 +303,7 @@ class Scheduler:
     def feasible(self, jobspec: Jobspec | Mapping[str, Any]) -> str | None:
         """Why the job could never run, whatever is up or busy; None if it could, or before the first grow."""
         try:
-            parsed = _parsed(jobspec)
+            parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
             return self._group_of(parsed.queue).judge(self._shapes.of(parsed.request))
         except InvalidValue as fault:
             return str(fault)
@@ -365,12 +367,9 @@ class Scheduler:
         return group
 
     def _waits(self, jobid: int) -> bool:
-        for group in self._groups.values():
-            if jobid in group.set_aside:
+        for jobs in self._waiting:  # noqa: SIM110 - a generator costs more, with each job
+            if jobid in jobs:
                 return True
-            for queue in group.queues.values():
-                if jobid in queue.jobs.by_id:
-                    return True
         return False
 
     def _group_of(self, queue: str | None) -> Group:
@@ -390,10 +389,6 @@ class Scheduler:
 
 
 _waiting: Final = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a job
-
-
-def _parsed(jobspec: Jobspec | Mapping[str, Any]) -> Jobspec:
-    return jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
 
 
 def _mine(parts: Iterable[int], targets: Idset) -> Idset:

@@ -228,7 +228,10 @@ class SchedulingPass:
         group = self._group
         running, queues, last_s = group.running, group.queues.values(), group.expiration_s or inf
         plan: CountedPlan | PoolPlan
-        if not running.uniform or [queue for queue in queues if not queue.countable(running)]:
+        counts = running.uniform
+        for queue in queues:
+            counts = counts and queue.countable(running)
+        if not counts:
             plan = PoolPlan(group.pool, running, self.now_s, last_s)
         elif self._counted is None:
             plan = self._counted = CountedPlan(group.pool, running, self.now_s, last_s)

@@ -79,14 +79,17 @@ class Shadow(Skips):
             self.extra -= release.weight
 
     def see_shapes(self, numbers: Iterable[int]) -> None:
-        needs, free, extra = self._running.needs, self._running.free, self.extra
+        running, extra, short_s = self._running, self.extra, self._short_s
+        needs, free = running.needs, running.free
         try:
             for number in numbers:
                 cores = needs[number]
                 if cores > free:
                     self.unfit.add(number)
                 elif cores > extra:
-                    self.long[number] = self.short_s
+                    if short_s < 0:
+                        short_s = self.short_s
+                    self.long[number] = short_s
         except KeyError:
             return  # a need was forgotten: then it is asked for job by job
 

@@ -85,7 +85,9 @@ class RunningJobs:
         """Whether counting free cores is exact: on one target, or if all jobs hold targets whole."""
         if self._releases is None:
             self.follow()
-        return (bool(self.each) and not self.shared) or len(self._pool.ranks) == 1
+        if self.each and not self.shared:
+            return True
+        return len(self._pool.ranks) == 1
 
     def weight(self, holding: Holding) -> int:
         """How many usable cores the job frees."""

@@ -46,10 +46,12 @@ class Preemptions:
 
     `awaited` maps these to those that are not gone yet: to none once they all are, until a pass has seen that while no
     job is going. A job that is going is killed after `timeout_s`. `of_account` counts preempted jobs.
+    Before `in_use` there was no job that may be preempted, nor one that was.
     """
 
     __slots__ = (
-        "_begun_s", "_in_vain", "_ledger", "_spared", "awaited", "going", "of_account", "rate", "running", "timeout_s",
+        "_begun_s", "_in_vain", "_ledger", "_spared", "awaited", "going", "in_use", "of_account", "rate", "running",
+        "timeout_s",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +65,7 @@ class Preemptions:
         self.rate = rate
         self.timeout_s = timeout_s
         self.running = PreemptibleJobs(usage_of)
+        self.in_use = False
         self.going: dict[int, int] = {}
         self.of_account: dict[Account, int] = {}
         self.awaited: dict[int, set[int]] = {}
@@ -132,6 +135,7 @@ class Preemptions:
         """A job holds something."""
         if holding.preemptible_after_s is None or holding.jobid in self.going or holding.jobid in self._spared:
             return
+        self.in_use = True
         self.running.began(holding)
 
     def found(self, holding: Holding, preempted_s: float | None, now_s: float) -> None:
@@ -170,6 +174,7 @@ class Preemptions:
                 del self.awaited[jobid]
 
     def _goes(self, jobid: int, beneficiary: int, began_s: float) -> None:
+        self.in_use = True
         self._ledger.set_going(jobid, began_s + self.timeout_s)
         self.going[jobid] = beneficiary
         self.awaited.setdefault(beneficiary, set()).add(jobid)

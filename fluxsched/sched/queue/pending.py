@@ -96,8 +96,9 @@ class PendingJobs:
         self._offered.add(key, job)
         if self.book is not None:
             self._enters(self.book, key, job)
-        for order, jobs in self._orders.items():
-            jobs.add(FIXED[order](job), job)
+        if self._orders:
+            for order, jobs in self._orders.items():
+                jobs.add(FIXED[order](job), job)
         return key
 
     def remove(self, jobid: int) -> Waiting | None:
@@ -111,8 +112,9 @@ class PendingJobs:
             self._offered.remove(key)
             if self.book is not None:
                 self._exits(self.book, key, job)
-            for order, jobs in self._orders.items():
-                jobs.remove(FIXED[order](job))
+            if self._orders:
+                for order, jobs in self._orders.items():
+                    jobs.remove(FIXED[order](job))
         else:
             self._held.remove((-priority, t_submit_s, jobid))
         return job

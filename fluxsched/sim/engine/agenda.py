@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from math import inf
-from typing import Any, TypeAlias
+from sys import float_info
+from typing import Any, Final, TypeAlias
 
 END, SITE, SUBMIT, WAKE = range(4)
 """What kinds of events there are, in the order in which those of one instant take effect."""
@@ -20,6 +21,13 @@ AgendaEvent: TypeAlias = tuple[int, Any]
 """(kind, what)"""
 
 
+LAST_S: Final = float_info.max
+"""The last instant that there may be: `inf` is never."""
+
+_NEVER: Final = (inf, WAKE, 0, (WAKE, None))
+"""The last entry of the heap, which is never empty."""
+
+
 class Agenda:
     """Submissions are known beforehand, in order, so only the rest stands in the heap: it stays small."""
 
@@ -27,7 +35,7 @@ class Agenda:
         self.now_s = 0.0
         self._submits_s = (*submits_s, inf)
         self._submitted = 0
-        self._heap: list[tuple[float, int, int, AgendaEvent]] = []
+        self._heap: list[tuple[float, int, int, AgendaEvent]] = [_NEVER]
         self._planned = 0
 
     def at(self, when_s: float, kind: int, what: Any) -> None:
@@ -53,17 +61,18 @@ class Agenda:
         """
         heap, submits_s = self._heap, self._submits_s
         submit_s = submits_s[self._submitted]
+        until_s = min(until_s, LAST_S)
         while True:
-            now_s = heap[0][0] if heap and heap[0][0] < submit_s else submit_s
-            if now_s == inf:
-                return
+            now_s = heap[0][0]
+            if now_s > submit_s:
+                now_s = submit_s
             if now_s < self.now_s:
                 now_s = self.now_s
             if now_s > until_s:
                 return
             self.now_s = now_s
             found = []
-            while heap and heap[0][0] <= now_s:
+            while heap[0][0] <= now_s:
                 found.append(heappop(heap)[3])
             while submit_s <= now_s:
                 found.append((SUBMIT, self._submitted))

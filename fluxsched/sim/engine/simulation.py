@@ -111,9 +111,10 @@ class Simulation:
         self._ranks: list[str | None] | None = [None] * n if placements else None
         self._notes: dict[int, str] = {}
         self._plain = [job.ask.is_plain for job in trace.jobs]
-        self._looking = self._tracking or placements
         records = accounts or own_time or self._scheduler.accounts is not None
+        self._looking = self._tracking or placements
         self._amounts = AmountRecorder(site, self.system, records, n)
+        self._recording = self._looking or records
         if feedback:
             self._submit_leaders()
 
@@ -129,9 +130,10 @@ class Simulation:
         return self._result(until_s, wall_s)
 
     def _instant(self, events: list[tuple[int, object]], now_s: float) -> None:
-        system, stopwatch = self.system, self._stopwatch
+        system, stopwatch, wakes = self.system, self._stopwatch, False
         system.now_s = now_s
-        self._begun_s = stopwatch() if self._own_time and stopwatch is not None else 0.0
+        if self._own_time and stopwatch is not None:
+            self._begun_s = stopwatch()
         for kind, what in events:
             if kind == END:
                 self._finish(what, now_s)  # type: ignore[arg-type]
@@ -140,29 +142,35 @@ class Simulation:
             elif kind == SITE:
                 self._change(what, now_s)  # type: ignore[arg-type]
             else:
-                self._wake_s = inf
-        begun_s = stopwatch() if stopwatch is not None else 0.0
-        system.run_pass()
-        if stopwatch is not None:
-            ended_s = stopwatch()
-            self._pass_s.append(ended_s - begun_s)
-            if self._own_time:
-                self._agenda.pass_by(ended_s - self._begun_s)
-                self._consider(events, self._agenda.now_s)
+                self._wake_s, wakes = inf, True
+        if system.run_pass() if stopwatch is None else self._timed_pass(stopwatch, events):
+            wakes = True
         self._instants += 1
-        wake_s = self._scheduler.next_notice_s
-        if wake_s != self._wake_s and wake_s != inf:
-            self._plan_wake(wake_s)
+        if wakes:
+            self._plan_wake()
         if self._watched:
             self._look_up(now_s)
+
+    def _timed_pass(self, stopwatch: Callable[[], float], events: list[tuple[int, object]]) -> bool:
+        begun_s = stopwatch()
+        wakes = self.system.run_pass()
+        ended_s = stopwatch()
+        self._pass_s.append(ended_s - begun_s)
+        if self._own_time:
+            self._agenda.pass_by(ended_s - self._begun_s)
+            self._consider(events, self._agenda.now_s)
+        return wakes
 
     def _consider(self, events: list[tuple[int, object]], now_s: float) -> None:
         """The pass is over that began after these events."""
         submit_s = self._submit_s
         self._considered_s += [now_s - submit_s[at] for kind, at in events if kind == SUBMIT]  # type: ignore[call-overload]
 
-    def _plan_wake(self, wake_s: float) -> None:
-        """A pass is due though nothing may happen until then. An earlier one that was planned does no harm."""
+    def _plan_wake(self) -> None:
+        """A pass may be due though nothing happens until then. An earlier one that was planned does no harm."""
+        wake_s = self._scheduler.next_notice_s
+        if wake_s in (self._wake_s, inf):
+            return
         self._idle_wakes = self._idle_wakes + 1 if self._agenda.is_quiet else 0
         if self._idle_wakes <= IDLE_WAKES_MAX:
             self._wake_s = wake_s
@@ -222,19 +230,28 @@ class Simulation:
         at, now_s = granted.jobid - 1, self.system.now_s
         if at >= len(self._jobs):
             at = self._attempts.row(granted.jobid)
-        if self._own_time and self._stopwatch is not None:
-            now_s += max(self._stopwatch() - self._begun_s, 0.0)
+        if self._own_time:
+            now_s += self._spent_s()
         job = self._jobs[at]
         assert self._state[at] is WAITING, f"job {job.job} is started, and is {self._state[at]}"
         self._start[at], self._state[at] = now_s, RUNNING
+        self._agenda.at(now_s + min(job.run_s, self._limit_s[at]), END, at)
+        if self._recording or not self._plain[at]:
+            self._record(at, granted)
+
+    def _spent_s(self) -> float:
+        """With time of its own: how long this instant has taken so far."""
+        assert self._stopwatch is not None
+        return max(self._stopwatch() - self._begun_s, 0.0)
+
+    def _record(self, at: int, granted: Granted) -> None:
+        """What is needed of what a job got: its ranks, and its cores if the trace does not determine them."""
         if self._amounts.enabled:
             self._amounts.held(at, granted.fit)
-        self._agenda.at(now_s + min(job.run_s, self._limit_s[at]), END, at)
         if self._looking or not self._plain[at]:
             self._look_at(at, granted.resources)
 
     def _look_at(self, at: int, resources: ResourceSet) -> None:
-        """Record what is needed of a job's R: its ranks, and its cores if the trace does not determine them."""
         self._procs[at] = resources.count("core")
         if self._ranks is not None:
             self._ranks[at] = str(resources.ranks)

@@ -136,23 +136,25 @@ class System:
         """Any other request to the scheduler. Raises what would be answered with an error."""
         self.perform(self._session.receive(topic, message, None, self.now_s))
 
-    def run_pass(self, grants_max: int | None = None) -> None:
-        """One pass; it is dropped after `grants_max` grants."""
-        session, began, left = self._session, self._owner.began, grants_max
+    def run_pass(self, grants_max: int | None = None) -> bool:
+        """One pass; it is dropped after `grants_max` grants. False if its policy cannot have asked for another."""
+        session, began, may_wake = self._session, self._owner.began, False
         for effect in session.decide(self.now_s):
             if isinstance(effect, Granted):
                 began(effect)
-                if left is not None:
-                    left -= 1
-                    if not left:
+                if grants_max is not None:
+                    grants_max -= 1
+                    if not grants_max:
                         session.drop()
                         break
             elif isinstance(effect, Raise):
                 self._owner.raised(effect.jobid, effect.type, effect.for_jobid)
             else:
+                may_wake = True
                 self.perform((effect,))
         if session.decided():
             self.perform(())
+        return may_wake
 
     def perform(self, effects: Effects) -> None:
         """Do what the session asks for, and all that follows, in order."""
