@@ -95,12 +95,11 @@ class Simulation:
         self._watched = check or progress is not None
         self._attempts = Attempts([job.requeue for job in trace.jobs], own_time)
         self._grace_s = preempt_grace_s
-        self._own_time, self._begun_s = own_time, 0.0
+        self._own_time, self._begun_s, self._wake_s = own_time, 0.0, inf
         self._considered_s: list[float] = []
-        self._wake_s, self._idle_wakes = inf, 0
         self._limit_s = [inf] * len(trace.jobs)
         self._held: dict[int, Idset] = {}
-        self._instants = self._over = 0
+        self._instants = self._over = self._idle_wakes = 0
         self._pass_s: list[float] = []
         self._capacity = [(0.0, self.system.usable_cores())]
         n = len(trace.jobs)

@@ -35,10 +35,19 @@ def test_one_node_of_all_cores_is_scheduled_alike(kth, policy: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_with_one_account_fair_shares_change_no_start(kth, policy: str) -> None:
+    """As far as the jobs go that are simulated: those after them change nothing before they are submitted."""
     name, _, options = policy.partition(":")
-    jobs = [job._replace(user=1, bank="all") for job in kth.trace.jobs]
+    some = kth.trace.jobs[: 3000 if name == "conservative" else 8000]  # each pass plans all that wait anew
+    until_s = kth.trace.jobs[len(some)].submit_s
+    jobs = [job._replace(user=1, bank="all") for job in some]
     result = run(replace(kth.trace, jobs=jobs), f"fair:backfill={name}" + (f",{options}" if options else ""))
-    assert differences(kth, result, POLICIES[policy]) == []
+    begun = [
+        (job, start, want)
+        for job, start, want in zip(result.jobs.job, result.jobs.start, kth.starts[POLICIES[policy]], strict=False)
+        if want < until_s
+    ]
+    assert len(begun) > 0.9 * len(some)
+    assert [one for one in begun if one[1] != one[2]] == []
 
 
 def test_the_published_means_come_out(kth) -> None:
