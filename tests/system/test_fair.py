@@ -58,7 +58,7 @@ def test_standby_jobs_fill_the_machine_and_give_way(site: Any, until: Any) -> No
     assert sum("requeued_as" in site.info(each) for each in again) == 1
 
 
-def test_a_reload_of_the_module_takes_new_weights(site: Any, user: Any) -> None:
+def test_a_reload_of_the_module_takes_new_weights(site: Any, user: Any, until: Any) -> None:
     site.running("--bank", "physics", "sleep", "100")
     path = user.directory / "site.toml"
     path.write_text(SITE.replace("physics = 3", "physics = 9").replace("[fair]", "[fair]\ncap = 2.0"))
@@ -69,6 +69,7 @@ def test_a_reload_of_the_module_takes_new_weights(site: Any, user: Any) -> None:
     assert found.keys() == {"physics"}
     assert (found["physics"]["weight"], found["physics"]["cap"], found["physics"]["usage"]) == (9.0, 16.0, 1.0)
     site.submit("--bank", "chemistry", "-n8", "sleep", "100")
+    until(lambda: accounts(site)["chemistry"]["waiting"] == 1)  # a question overtakes the request for the job
     lines = site("fair", "-o", "{account:<12} {share:>6} {used:>6} {waiting:>5} {running:>5}").out.splitlines()
     assert [line.split() for line in lines if not line.startswith("  ")] == [
         ["ACCOUNT", "SHARE%", "USED%", "WAIT", "RUN"],
