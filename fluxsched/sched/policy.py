@@ -38,7 +38,7 @@ from fluxsched.sched.decisions import (
     Wake,
 )
 from fluxsched.sched.plan.base import Plan
-from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Infeasible, Insufficient, Outcome
+from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Infeasible, Insufficient, Outcome, cores_in
 from fluxsched.sched.preemption.if_gone import IfGone, Openings, enough
 from fluxsched.sched.preemption.preemptions import Preemptions
 from fluxsched.sched.preemption.running import PartHeld, PreemptibleJobs
@@ -52,7 +52,8 @@ __all__ = [
     "ORDERS", "PAUSE", "PAUSE_EVERY", "PLACEMENT", "RESERVED", "SWITCH", "WORST_FIT", "YES", "Account", "AccountLines",
     "Decision", "Deny", "Fits", "IfGone", "Infeasible", "Insufficient", "Openings", "Option", "Outcome", "PartHeld",
     "Pause", "Pending", "Plan", "Policy", "Preempt", "PreemptibleJobs", "Preemptions", "Reservation", "Reserve",
-    "Running", "Skips", "Start", "View", "Waiting", "Wake", "decide", "enough", "safe_of",
+    "Running", "Skips", "Start", "View", "Waiting", "Wake", "cores_in", "decide", "enough",
+    "needs_accounts", "safe_of",
 ]  # fmt: skip
 
 
@@ -199,6 +200,11 @@ class Policy(Protocol):
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
         """Yields decisions for one group at `now_s` (wall time, seconds)."""
         ...
+
+
+def needs_accounts(policy: Policy) -> bool:
+    """Whether accounts are to be kept for the policy (its attribute `ACCOUNTS`)."""
+    return bool(getattr(policy, "ACCOUNTS", False))
 
 
 def decide(job: Waiting, outcome: Outcome) -> Decision:

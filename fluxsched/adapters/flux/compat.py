@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from fluxsched.adapters.flux.handle import BrokerHandle
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.sched.policy import BACKFILLED, Decision, Option, Policy, Reservation, Reserve, View
+from fluxsched.sched.policy import BACKFILLED, Decision, Option, Policy, Reservation, Reserve, View, needs_accounts
 
 FAIL_ALLOC = 1
 """While set, every alloc request is denied."""
@@ -40,7 +40,7 @@ class CompatPolicy:
         self, handle: BrokerHandle, policy: Policy, forecast: bool, planned: Callable[[], Iterator[Reservation]]
     ) -> None:
         self.BACKFILLS = bool(getattr(policy, "BACKFILLS", False))
-        self.ACCOUNTS = bool(getattr(policy, "ACCOUNTS", False))
+        self.ACCOUNTS = needs_accounts(policy)
         self.fair_overrides: Mapping[str, object] = getattr(policy, "fair_overrides", {})
         self._handle = handle
         self._policy = policy

@@ -13,7 +13,6 @@ from fluxsched.core.duration import parse_duration
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.config.fair import fair_settings
 from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.policy import Policy
 from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
 
 
@@ -26,11 +25,6 @@ class SiteConfig:
 
 
 NO_CONFIG: Final = SiteConfig()
-
-
-def asks(policy: Policy) -> bool:
-    """Whether the policy needs to know the site."""
-    return bool(getattr(policy, "ACCOUNTS", False))
 
 
 def read_site(config: Mapping[str, Any]) -> SiteConfig:

@@ -26,7 +26,7 @@ from fluxsched.runtime.system.private_files import user_name
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
 from fluxsched.sched.engine.set_aside import UNSATISFIABLE, WAIT
-from fluxsched.sched.policy import Policy
+from fluxsched.sched.policy import Policy, needs_accounts
 from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
 from fluxsched.sched.registry import load
 from fluxsched.transport.zeromq import ZmqClient
@@ -46,7 +46,7 @@ def policies_of(specs: str) -> tuple[Policy, dict[str, Policy]]:
 
 async def settled(uri: str, policies: Iterable[Policy]) -> FairSettings | None:
     """What the site settles about accounts, if a policy asks for them. Raises InvalidValue for a bad table."""
-    if not any(getattr(policy, "ACCOUNTS", False) for policy in policies):
+    if not any(needs_accounts(policy) for policy in policies):
         return None
     async with connect(uri) as handle:
         return fair_settings(await handle.rpc("config.get"))

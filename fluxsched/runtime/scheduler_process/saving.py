@@ -65,21 +65,19 @@ class Saving:
             if self._saved_s <= now_s < self.next_s or self.next_s == inf:
                 return None
             self._writing = state.Writing(self._accounts)
-        return self._request(self._writing, now_s) if self._writing.go_on(SLICE_ACCOUNTS, now_s) else None
+        is_whole = self._writing.go_on(SLICE_ACCOUNTS, now_s)
+        return self._request(self._writing.text(now_s), now_s) if is_whole else None
 
     def last(self, now_s: float) -> SaveRequest | None:
         """A request to save what has changed, whenever that was; None for nothing."""
         if not self._is_changed:
             return None
-        writing = state.Writing(self._accounts)
-        while not writing.go_on(SLICE_ACCOUNTS, now_s):
-            pass
-        return self._request(writing, now_s)
+        return self._request(state.saved(self._accounts, now_s), now_s)
 
-    def _request(self, writing: state.Writing, now_s: float) -> SaveRequest:
+    def _request(self, text: str, now_s: float) -> SaveRequest:
         self._writing, self._saved_s = None, now_s
         self._asked.append(self._accounts.bookings)
-        return SaveRequest(writing.text(now_s), self._set_aside)
+        return SaveRequest(text, self._set_aside)
 
     def answered(self, error: RPCError | None) -> str | None:
         """The answer to the oldest request; a line for the log."""

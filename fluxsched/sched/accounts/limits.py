@@ -21,8 +21,8 @@ BUDGET = "budget"
 MINUTE_S: Final = 60.0
 """Budgets are in resource minutes."""
 
-SLACK = 1e-9
-"""Relative: sums of weights are rounded, and a job that just fits must not wait for ever."""
+SLACK: Final = 1e-9
+"""Relative: sums of weights and shares are rounded, and what is just at a bound is not above it."""
 
 NOTHING_KEPT: Final[Mapping[Account, float]] = MappingProxyType({})
 
@@ -105,11 +105,14 @@ class AccountLimits:
 
     # ---- budget
 
-    def charge(self, account: Account, usage: float, minutes: float) -> float:
-        """What a preemptible job costs that starts now and is safe for so long: its usage beyond the share, by time."""
+    def charge(self, account: Account, usage: float, minutes: float, used: float | None = None) -> float:
+        """What a preemptible job costs that starts now and is safe for so long: its usage beyond the share, by time.
+
+        `used` is what its account uses without it; None: what it uses now.
+        """
         if not minutes:
             return 0.0
-        beyond = account.all_jobs.usage + usage - self._accounts.fair_usage(account)
+        beyond = (account.all_jobs.usage if used is None else used) + usage - self._accounts.fair_usage(account)
         return minutes * min(usage, max(0.0, beyond))
 
     def left(self, user: str) -> float:

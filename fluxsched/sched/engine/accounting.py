@@ -16,23 +16,18 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.policy import Policy
+from fluxsched.sched.policy import Policy, needs_accounts
 from fluxsched.sched.pool.bitset import words_of
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.usage.amounts import summed
 from fluxsched.sched.usage.book import UsageBook
 
 
-def asks(policy: Policy) -> bool:
-    """Whether the policy needs accounts."""
-    return bool(getattr(policy, "ACCOUNTS", False))
-
-
 def book_for(
     policies: Iterable[Policy], settings: FairSettings | None, user_name: Callable[[int], str]
 ) -> UsageBook | None:
     """The accounts that these policies need, None if none does. Raises InvalidValue if they contradict each other."""
-    asking = [policy for policy in policies if asks(policy)]
+    asking = [policy for policy in policies if needs_accounts(policy)]
     if not asking:
         return None
     return UsageBook(replace(settings or FairSettings(), **_overrides(asking)), user_name)

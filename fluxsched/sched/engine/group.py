@@ -14,13 +14,12 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LimitExceeded, RemoteProtocolError
 from fluxsched.sched.effects import Annotated, Denied, Effect
-from fluxsched.sched.engine.accounting import asks
 from fluxsched.sched.engine.notices import SETTLE_S, Notices
 from fluxsched.sched.engine.policy_queue import PolicyQueue
 from fluxsched.sched.engine.set_aside import WAIT, SetAside, TimeText, utc_text
 from fluxsched.sched.ledger import Holding, Ledger
 from fluxsched.sched.plan.running import RunningJobs
-from fluxsched.sched.policy import Policy
+from fluxsched.sched.policy import Policy, needs_accounts
 from fluxsched.sched.pool.place import shortage
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.preemption.preemptions import Preemptions
@@ -147,7 +146,7 @@ class Group:
         """From now on the usage of jobs is booked; called before there are any."""
         for queue in self.queues.values():
             queue.jobs.book = book
-            if asks(queue.policy):
+            if needs_accounts(queue.policy):
                 queue.jobs.lines = AccountLines(book, queue.jobs.by_id)
                 self.notices.settle_s = SETTLE_S
 

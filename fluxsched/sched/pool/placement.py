@@ -85,6 +85,11 @@ def on_targets(blocks: Iterable[Block]) -> list[Block]:
     return [block for block in blocks if block.at != NO_TARGET]
 
 
+def cores_in(blocks: Iterable[Block]) -> int:
+    """How many cores these are, over all targets."""
+    return sum([block.word.bit_count() * block.cores.bit_count() for block in blocks])
+
+
 def joined(blocks: Iterable[Block]) -> Blocks:
     """The same in as few blocks as possible."""
     words: dict[tuple[int, int, int, Amounts], int] = {}

@@ -14,6 +14,7 @@ from typing import Final
 from fluxsched.sched.accounts.settings import RATE_WINDOW_S, FairSettings
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.ledger import Holding, Ledger
+from fluxsched.sched.pool.placement import cores_in
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.preemption.if_gone import IfGone
 from fluxsched.sched.preemption.running import PreemptibleJobs, UsageOf
@@ -38,7 +39,7 @@ REST_MAX_S = 10.0
 
 def cores_held(holding: Holding) -> float:
     """What a job holds where there are no accounts: its cores."""
-    return float(sum(block.word.bit_count() * block.cores.bit_count() for block in holding.blocks))
+    return float(cores_in(holding.blocks))
 
 
 class Preemptions:

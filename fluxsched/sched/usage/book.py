@@ -188,9 +188,7 @@ class UsageBook:
             before = held.get(job.account, 0.0)
             held[job.account] = before + usage
             if job.safe_s:
-                fair = self.tree.fair_usage(job.account)
-                beyond = min(usage, max(0.0, before + usage - fair))
-                self._pay(job.jobid, job.account, beyond * job.safe_s / MINUTE_S)
+                self._pay(job.jobid, job.account, self.limits.charge(job.account, usage, job.safe_s / MINUTE_S, before))
 
     def held_usage(self, holding: Holds) -> float:
         """What a running job uses, in units of weight (u in the formulas)."""

@@ -191,16 +191,17 @@ def _begin(module: BrokerModule, args: tuple[str, ...]) -> FluxHandle:
     try:
         from fluxsched.adapters.flux.bridge import TOPICS, Bridge
         from fluxsched.adapters.flux.options import parse_options
-        from fluxsched.adapters.flux.site import NO_CONFIG, asks, read_site
+        from fluxsched.adapters.flux.site import NO_CONFIG, read_site
         from fluxsched.adapters.flux.trace import Recorder
         from fluxsched.runtime.system.clock import SystemClock
+        from fluxsched.sched.policy import needs_accounts
     except ImportError as fault:
         raise ValueError(
             f"{sys.executable} cannot import fluxsched: {fault}; `fluxsched flux install` explains what to do"
         ) from fault
 
     options = parse_options([word for word in args if not word.startswith(PYTHON_PATH)], module.name)
-    config = module.handle.rpc("config.get").get() if asks(options.policy) else None
+    config = module.handle.rpc("config.get").get() if needs_accounts(options.policy) else None
     site = NO_CONFIG if config is None else read_site(config)
     handle = FluxHandle(module, options.log_level)
     if options.trace is None:

@@ -6,12 +6,8 @@ two accounts share: each is compared with its own share there.
 
 from __future__ import annotations
 
-from typing import Final
-
+from fluxsched.sched.accounts.limits import SLACK
 from fluxsched.sched.accounts.tree import Account, Accounts
-
-SLACK: Final = 1e-9
-"""Relative: shares are rounded, and an account that has just its share is not above it."""
 
 
 class Levels:

@@ -28,6 +28,7 @@ from fluxsched.sched.policy import (
     View,
     Waiting,
     Wake,
+    cores_in,
 )
 
 
@@ -151,9 +152,8 @@ class PreemptingPass:
             levels.add(account, -part.usage)
         if search.victims:
             start_s = self._now_s + self._preemptions.timeout_s
-            cores = sum(block.word.bit_count() * block.cores.bit_count() for block in fit.blocks)
             self._view.plan.drop(job.jobid)
-            made = Reservation(job.jobid, start_s, start_s + job.limit_s, cores, fit)
+            made = Reservation(job.jobid, start_s, start_s + job.limit_s, cores_in(fit.blocks), fit)
             yield Reserve(made, _until_gone(len(search.victims)))
 
 
