@@ -1,4 +1,4 @@
-"""Writes what is generated in this folder: schemas/*.json, the diagrams and the table of topics in the pages.
+"""Writes what is generated here: schemas/*.json, diagrams and tables in the pages, and the descriptors of *.proto.
 
 Run `python rfc/generate.py` after changing a message class, a topic or a state table; with `--check` it only says what
 is out of date (exit status 1). Generated text stands between `<!-- generated: NAME -->` and `<!-- end -->`.
@@ -9,7 +9,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from grpc_tools import protoc
 
 from fluxsched.jobs.job.states import TRANSITIONS, State
 from fluxsched.protocol import schema
@@ -19,7 +23,8 @@ from fluxsched.protocol.sessions.machine import diagram
 from fluxsched.protocol.topics import COMMON, TOPICS, Topic
 from fluxsched.runtime.scheduler_process.states import SESSION, SessionState
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+DESCRIPTORS = HERE.parent / "fluxsched/adapters/si/si.desc"
 _GENERATED = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -57,20 +62,36 @@ def with_parts(text: str) -> str:
     return _GENERATED.sub(lambda match: match[1] + made[match[2]] + match[3], text)
 
 
-def files() -> dict[Path, str]:
-    """Every file that this script writes, with the text that it should have."""
+def descriptors() -> bytes:
+    """The messages and services of the .proto files, compiled."""
+    with TemporaryDirectory() as scratch:
+        out = Path(scratch, "si.desc")
+        sources = [path.name for path in sorted(HERE.glob("*.proto"))]
+        well_known = files("grpc_tools") / "_proto"
+        status = protoc.main(
+            ["protoc", f"-I{HERE}", f"-I{well_known}", "--include_imports", f"--descriptor_set_out={out}", *sources]
+        )
+        if status:
+            raise SystemExit(status)
+        return out.read_bytes()
+
+
+def outputs() -> dict[Path, bytes]:
+    """Every file that this script writes, with what it should contain."""
     made = {HERE / "schemas" / name: schema.render(content) for name, content in schema.schemas().items()}
-    return made | {page: with_parts(page.read_text()) for page in sorted(HERE.glob("*.md"))}
+    made |= {page: with_parts(page.read_text()) for page in sorted(HERE.glob("*.md"))}
+    return {path: text.encode() for path, text in made.items()} | {DESCRIPTORS: descriptors()}
 
 
 def main(arguments: list[str]) -> int:
     """Write or, with `--check`, compare. Returns the exit status."""
-    stale = [path for path, text in files().items() if not path.exists() or path.read_text() != text]
+    made = outputs()
+    stale = [path for path, content in made.items() if not path.exists() or path.read_bytes() != content]
     for path in stale:
-        sys.stdout.write(f"{path.relative_to(HERE)}\n")
+        sys.stdout.write(f"{path.relative_to(HERE.parent)}\n")
         if "--check" not in arguments:
             path.parent.mkdir(exist_ok=True)
-            path.write_text(files()[path])
+            path.write_bytes(made[path])
     return int(bool(stale) and "--check" in arguments)
 
 

@@ -143,8 +143,8 @@ def test_common_topics_are_there_for_each_service():
     assert not TOPICS["resource.ping"].noresponse
 
 
-def test_generated_text_is_current():
-    stale = [path.name for path, text in _generate().files().items() if not path.exists() or path.read_text() != text]
+def test_generated_files_are_current():
+    stale = [path.name for path, content in _generate().outputs().items() if not path.exists() or path.read_bytes() != content]
     assert not stale, "run `python rfc/generate.py`"
 
 

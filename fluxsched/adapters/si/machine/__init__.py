@@ -1,0 +1,1 @@
+"""The scheduler interface as tables: requests in, answers out, on a time that is an argument."""

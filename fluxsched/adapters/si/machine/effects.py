@@ -1,0 +1,41 @@
+"""What the machine asks a door to do: values, so that a test compares lists.
+
+Messages are those of `messages`; a door sends them on the stream of their kind, or passes them to a callback.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, TypeAlias
+
+APPLICATIONS: Final = "applications"
+NODES: Final = "nodes"
+ALLOCATIONS: Final = "allocations"
+
+KINDS: Final = (APPLICATIONS, NODES, ALLOCATIONS)
+"""The three streams of a resource manager, in the order in which a turn answers."""
+
+
+class Answer(NamedTuple):
+    """An ApplicationResponse, NodeResponse or AllocationResponse, by its kind, for one resource manager."""
+
+    rm_id: str
+    kind: str
+    response: Any
+
+
+class EndStreams(NamedTuple):
+    """End all streams of a resource manager with ABORTED: another registration has replaced it, or it was stopped."""
+
+    rm_id: str
+    detail: str
+
+
+class Observed(NamedTuple):
+    """Events (EventRecord) and container states (UpdateContainerSchedulingStateRequest) of one turn."""
+
+    rm_id: str
+    events: tuple[Any, ...]
+    states: tuple[Any, ...]
+
+
+Effect: TypeAlias = Answer | EndStreams | Observed
