@@ -111,6 +111,8 @@ DOUBLES = {
     "Effect": "what a state machine has the shell do: each has its own, and they do not import each other",
 }  # names with one meaning in several packages
 
+FOREIGN_NAMES = "fluxsched/adapters/si/messages.py"  # the classes of another interface, by its names
+
 
 @pytest.fixture(scope="module")
 def sources() -> list[Source]:
@@ -211,6 +213,7 @@ def doubles(sources: list[Source]) -> dict[str, list[str]]:
 
 
 def test_no_name_of_a_class_means_two_things(sources: list[Source]) -> None:
+    sources = [source for source in sources if source.path != FOREIGN_NAMES]
     found = {name: paths for name, paths in doubles(sources).items() if name not in DOUBLES}
     assert found == {}, "rename the less natural one"
     assert doubles(sources).keys() >= DOUBLES.keys(), "an entry of DOUBLES is no longer needed: delete it"

@@ -14,16 +14,16 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 PACKAGE: Final = "si.v1"
 EXTRA_PACKAGE: Final = "fluxsched.si.v1"
 
-_pool: Final = descriptor_pool.DescriptorPool()
+
+def _load() -> descriptor_pool.DescriptorPool:
+    """A pool of its own: a program may have classes of the same names from other stubs."""
+    pool = descriptor_pool.DescriptorPool()
+    for file in descriptor_pb2.FileDescriptorSet.FromString(files(__package__).joinpath("si.desc").read_bytes()).file:
+        pool.Add(file)
+    return pool
 
 
-def _load() -> None:
-    descriptors = descriptor_pb2.FileDescriptorSet.FromString(files(__package__).joinpath("si.desc").read_bytes())
-    for file in descriptors.file:
-        _pool.Add(file)
-
-
-_load()
+_pool: Final = _load()
 
 
 def _class(name: str, package: str = PACKAGE) -> Any:

@@ -1,6 +1,6 @@
-"""What the machine asks a door to do: values, so that a test compares lists.
+"""What the machine asks its shell to do: values, so that a test compares lists.
 
-Messages are those of `messages`; a door sends them on the stream of their kind, or passes them to a callback.
+Messages are those of `messages`; the shell sends them on the stream of their kind, or passes them to a callback.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ KINDS: Final = (APPLICATIONS, NODES, ALLOCATIONS)
 """The three streams of a resource manager, in the order in which a turn answers."""
 
 
-class Answer(NamedTuple):
+class Respond(NamedTuple):
     """An ApplicationResponse, NodeResponse or AllocationResponse, by its kind, for one resource manager."""
 
     rm_id: str
@@ -38,4 +38,4 @@ class Observed(NamedTuple):
     states: tuple[Any, ...]
 
 
-Effect: TypeAlias = Answer | EndStreams | Observed
+Effect: TypeAlias = Respond | EndStreams | Observed
