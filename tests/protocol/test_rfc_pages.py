@@ -144,7 +144,8 @@ def test_common_topics_are_there_for_each_service():
 
 
 def test_generated_files_are_current():
-    stale = [path.name for path, content in _generate().outputs().items() if not path.exists() or path.read_bytes() != content]
+    outputs = _generate().outputs()
+    stale = [path.name for path, content in outputs.items() if not path.exists() or path.read_bytes() != content]
     assert not stale, "run `python rfc/generate.py`"
 
 
