@@ -15,7 +15,7 @@ KINDS: Final = (APPLICATIONS, NODES, ALLOCATIONS)
 """The three streams of a resource manager, in the order in which a turn answers."""
 
 
-class Respond(NamedTuple):
+class SendResponse(NamedTuple):
     """An ApplicationResponse, NodeResponse or AllocationResponse, by its kind, for one resource manager."""
 
     rm_id: str
@@ -38,4 +38,4 @@ class Observed(NamedTuple):
     states: tuple[Any, ...]
 
 
-Effect: TypeAlias = Respond | EndStreams | Observed
+Effect: TypeAlias = SendResponse | EndStreams | Observed
