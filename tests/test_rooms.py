@@ -94,6 +94,7 @@ ROOMS = {
         "submission": {"common", "jobs"},
         "instance": {"common", "submission"},
         "resource": {"common", "instance"},
+        "si": {"common"},
         "studies": {"common"},
         "main": {"common", "instance"},
     },

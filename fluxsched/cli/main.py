@@ -42,6 +42,9 @@ SECTIONS = {
     "Elsewhere": {
         "flux": Lazy("fluxsched.cli.instance.flux:flux", "Use fluxsched as a Flux instance's scheduler."),
     },
+    "Other resource managers": {
+        "si": Lazy("fluxsched.cli.si.commands:si", "Schedule for any resource manager: YuniKorn's interface."),
+    },
     "Studies": {
         "policy": Lazy("fluxsched.cli.studies.policy:policy", "List, write and check policies."),
         "sim": Lazy("fluxsched.cli.studies.sim:sim", "Simulate policies on a trace, or generate a trace."),

@@ -1,0 +1,1 @@
+"""The scheduler interface over gRPC: addresses, clients, and the service."""

@@ -1,0 +1,84 @@
+"""The client's side of a service: channels with or without certificates, and single calls."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import grpc
+
+from fluxsched.adapters.si import messages
+from fluxsched.adapters.si.service.address import Address
+from fluxsched.adapters.si.service.methods import EXTRA, Method
+from fluxsched.errors import InvalidValue, Refused
+
+CALL_S: Final = 10.0
+"""How long a single call may take (seconds)."""
+
+OPTIONS: Final = (
+    ("grpc.enable_http_proxy", 0),  # a service is called directly, whatever the environment says
+    ("grpc.max_receive_message_length", -1),  # the state of a large service is one message
+)
+
+
+class Certificates(NamedTuple):
+    """Ours with its key, and those that the service's is checked against; all PEM."""
+
+    cert: bytes
+    key: bytes
+    ca: bytes
+
+    @classmethod
+    def of(cls, address: Address, cert: Path | None, key: Path | None, ca: Path | None) -> Certificates | None:
+        """Read from files; None if none is named. Raises InvalidValue for a part of them, or with a local socket."""
+        given = [path for path in (cert, key, ca) if path is not None]
+        if not given:
+            return None
+        if address.path is not None:
+            raise InvalidValue(f"{address} is a local socket and takes no certificates")
+        if len(given) < len(cls._fields):
+            raise InvalidValue("--cert, --key and --ca belong together: name all three")
+        return cls(*(path.read_bytes() for path in given))
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """As gRPC wants them."""
+        return grpc.ssl_channel_credentials(self.ca, self.key, self.cert)
+
+
+def open_channel(address: Address, certificates: Certificates | None = None) -> grpc.Channel:
+    """A channel for blocking calls."""
+    if certificates is None:
+        return grpc.insecure_channel(str(address), OPTIONS)
+    return grpc.secure_channel(str(address), certificates.credentials(), OPTIONS)
+
+
+def call(channel: grpc.Channel, address: Address, method: Method, request: Any) -> Any:
+    """One unary call. Raises Refused with what the service said, or that there is none."""
+    stub = channel.unary_unary(
+        method.path,
+        request_serializer=method.request.SerializeToString,
+        response_deserializer=method.response.FromString,
+    )
+    try:
+        return stub(request, timeout=CALL_S)
+    except grpc.RpcError as fault:
+        raise Refused(_refusal(address, fault), errno.ECONNREFUSED) from None
+
+
+def _refusal(address: Address, fault: Any) -> str:
+    match fault.code():
+        case grpc.StatusCode.UNAVAILABLE:
+            return f"no scheduler service answers at {address}: start one with fluxsched si serve"
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return f"the scheduler service at {address} has not answered within {CALL_S:g} s"
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return f"the service at {address} is not fluxsched's: it has no such call"
+        case _:
+            return str(fault.details())
+
+
+def state_dump(address: Address, certificates: Certificates | None, rm_id: str) -> str:
+    """The state of one resource manager, or of all, as JSON. Raises Refused."""
+    with open_channel(address, certificates) as channel:
+        return str(call(channel, address, EXTRA["StateDump"], messages.StateDumpRequest(rmID=rm_id)).json)

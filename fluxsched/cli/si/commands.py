@@ -1,0 +1,21 @@
+"""`fluxsched si`: the table of its commands."""
+
+from __future__ import annotations
+
+import click
+
+from fluxsched.cli.common.base import Lazy, LazyGroup
+
+SECTIONS = {
+    "Commands": {
+        "dump": Lazy("fluxsched.cli.si.dump:dump", "Print the state of a scheduler service as JSON."),
+    },
+}
+
+
+@click.group("si", cls=LazyGroup, sections=SECTIONS, subcommand_metavar="COMMAND [ARGS]...")
+def si() -> None:
+    """Schedule for any resource manager, by YuniKorn's scheduler interface.
+
+    ADDRESS is unix:PATH or HOST:PORT, as `si serve` prints it. These commands need fluxsched[si].
+    """

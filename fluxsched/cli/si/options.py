@@ -1,0 +1,43 @@
+"""What the commands of the scheduler interface share: the packages that they need, addresses, certificates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fluxsched.errors import Refused
+
+PACKAGES = {"grpc": "grpcio", "google.protobuf": "protobuf", "yaml": "PyYAML"}
+"""Modules that the interface needs, and the packages that have them."""
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def need_packages() -> None:
+    """Raises Refused, saying what to install, where a package of the extra is missing."""
+    missing = [package for module, package in PACKAGES.items() if not _is_there(module)]
+    if missing:
+        raise Refused(f"{' and '.join(missing)} missing: pip install 'fluxsched[si]'")
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:  # of the package around it
+        return False
+
+
+def address_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """ADDRESS of a service, and the certificates to present to one on TCP."""
+    for decorate in (
+        click.option("--ca", metavar="FILE", type=_FILE, help="Certificates (PEM) that vouch for the service."),
+        click.option("--key", metavar="FILE", type=_FILE, help="The key (PEM) of --cert."),
+        click.option("--cert", metavar="FILE", type=_FILE, help="Our certificate (PEM), for a service on TCP."),
+        click.argument("address", metavar="[ADDRESS]", required=False),
+    ):  # fmt: skip
+        command = decorate(command)
+    return command
