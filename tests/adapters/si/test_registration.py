@@ -1,0 +1,219 @@
+"""Registration of resource managers, their states, and what the end of their streams means."""
+
+from __future__ import annotations
+
+import errno
+from itertools import product
+
+import pytest
+
+pytest.importorskip("google.protobuf")
+
+from fluxsched.adapters.si.machine import machine as limits
+from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, EndStreams
+from fluxsched.adapters.si.machine.machine import MANAGERS_MAX, RM_ID_CHARS_MAX, SIMachine
+from fluxsched.adapters.si.machine.rm import BACKLOG_ITEMS_MAX, UNREAD_ITEMS_MAX
+from fluxsched.adapters.si.machine.states import RM_TRANSITIONS, RMEvent, RMState, next_state
+from fluxsched.adapters.si.machine.streams import PAUSED_S_MAX
+from fluxsched.adapters.si.messages import (
+    ApplicationRequest,
+    NodeRequest,
+    RegisterResourceManagerRequest,
+    UpdateConfigurationRequest,
+)
+from fluxsched.errors import InvalidTransition, InvalidValue, Refused
+
+
+def read_config(text: str) -> tuple[str, ...]:
+    if "bad" in text:
+        raise InvalidValue(f"queues[0].name: {text}")
+    return (text,)
+
+
+@pytest.fixture
+def machine() -> SIMachine:
+    return SIMachine({"batch": "of a file"}.get, lambda user: (), lambda: "uuid", read_config)
+
+
+def registered(machine: SIMachine, rm_id: str = "rm", **fields: str) -> SIMachine:
+    machine.register(RegisterResourceManagerRequest(rmID=rm_id, **fields), 0.0)
+    return machine
+
+
+def state_of(machine: SIMachine, rm_id: str = "rm") -> str:
+    (rm,) = machine.state_dump(rm_id)["rms"]
+    return str(rm["state"])
+
+
+@pytest.mark.parametrize(("state", "event"), list(product(RMState, RMEvent)))
+def test_every_event_in_every_state(state: RMState, event: RMEvent) -> None:
+    if (state, event) in RM_TRANSITIONS:
+        after = next_state(state, event)
+        assert after is not RMState.INIT
+        assert (after is RMState.RUNNING) == (event in (RMEvent.REGISTERED, RMEvent.RESUMED))
+    else:
+        with pytest.raises(InvalidTransition, match=state.value):
+            next_state(state, event)
+
+
+@pytest.mark.parametrize(("rm_id", "config", "words"), [
+    ("", "", ["0 characters", str(RM_ID_CHARS_MAX)]),
+    ("x" * (RM_ID_CHARS_MAX + 1), "", ["257 characters"]),
+    ("rm", "bad", ["queues[0].name"]),
+    ("", "bad", ["0 characters", "queues[0].name"]),
+])  # fmt: skip
+def test_a_bad_registration_names_all_faults(machine: SIMachine, rm_id: str, config: str, words: list[str]) -> None:
+    registered(machine, "rm", config="good")
+    with pytest.raises(InvalidValue) as fault:
+        registered(machine, rm_id, config=config)
+    assert all(word in str(fault.value) for word in words)
+    assert state_of(machine) == "Running"
+    assert list(machine.turn(0.0)) == []
+
+
+def test_the_longest_rm_id(machine: SIMachine) -> None:
+    registered(machine, "x" * RM_ID_CHARS_MAX)
+
+
+def test_requests_before_registration(machine: SIMachine) -> None:
+    for call, request in [
+        (machine.update_node, NodeRequest(rmID="rm")),
+        (machine.update_application, ApplicationRequest(rmID="rm")),
+        (machine.update_configuration, UpdateConfigurationRequest(rmID="rm")),
+    ]:
+        with pytest.raises(Refused, match="register") as refusal:
+            call(request, 0.0)
+        assert refusal.value.errnum == errno.ENOENT
+
+
+def test_a_request_of_another_kind(machine: SIMachine) -> None:
+    registered(machine)
+    with pytest.raises(InvalidValue, match="NodeRequest is not a"):
+        machine.update_application(NodeRequest(rmID="rm"), 0.0)
+
+
+def test_a_second_registration_ends_the_streams_of_the_first(machine: SIMachine) -> None:
+    registered(machine)
+    number = machine.stream_opened("rm", NODES, 0.0)
+    registered(machine)
+    (effect,) = machine.turn(0.0)
+    assert isinstance(effect, EndStreams)
+    machine.stream_closed("rm", NODES, number, True, 1.0)
+    assert state_of(machine) == "Running"
+
+
+def test_a_second_registration_of_another_identity(machine: SIMachine) -> None:
+    machine.register(RegisterResourceManagerRequest(rmID="rm"), 0.0, identity="one")
+    with pytest.raises(Refused, match="certificate") as refusal:
+        machine.register(RegisterResourceManagerRequest(rmID="rm"), 0.0, identity="other")
+    assert refusal.value.errnum == errno.EPERM
+    assert list(machine.turn(0.0)) == []
+
+
+def test_managers_of_a_policy_group_have_equal_configurations(machine: SIMachine) -> None:
+    registered(machine, "one", policyGroup="batch")
+    registered(machine, "two", policyGroup="batch", config="of a file")
+    with pytest.raises(InvalidValue, match="differs"):
+        registered(machine, "three", policyGroup="batch", config="other")
+    registered(machine, "four", policyGroup="web", config="other")
+
+
+def test_the_only_manager_of_a_policy_group_may_register_with_another_configuration(machine: SIMachine) -> None:
+    registered(machine, "one", policyGroup="batch")
+    registered(machine, "one", policyGroup="batch", config="other")
+
+
+def test_there_are_so_many_managers(machine: SIMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MANAGERS_MAX", 2)
+    registered(machine, "one")
+    registered(machine, "two")
+    registered(machine, "one")
+    with pytest.raises(Refused, match="limit"):
+        registered(machine, "three")
+    assert MANAGERS_MAX == 256
+
+
+def test_so_many_items_wait_to_be_read(machine: SIMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BACKLOG_ITEMS_MAX", 2)
+    registered(machine)
+    for _ in range(2):
+        machine.update_node(NodeRequest(rmID="rm"), 0.0)
+    with pytest.raises(Refused, match="more slowly"):
+        machine.update_node(NodeRequest(rmID="rm"), 0.0)
+    assert BACKLOG_ITEMS_MAX == 1_000_000
+
+
+def test_lost_and_back_in_time(machine: SIMachine) -> None:
+    registered(machine)
+    number = machine.stream_opened("rm", NODES, 0.0)
+    machine.stream_closed("rm", NODES, number, False, 10.0)
+    assert state_of(machine) == "Paused"
+    assert machine.next_wake_s == 10.0 + PAUSED_S_MAX
+    assert list(machine.turn(10.0 + PAUSED_S_MAX - 1)) == []
+    machine.stream_opened("rm", NODES, 60.0)
+    assert state_of(machine) == "Running"
+    assert list(machine.turn(1000.0)) == []
+
+
+def test_lost_for_too_long(machine: SIMachine) -> None:
+    registered(machine)
+    number = machine.stream_opened("rm", NODES, 0.0)
+    machine.stream_closed("rm", NODES, number, False, 10.0)
+    (effect,) = machine.turn(10.0 + PAUSED_S_MAX)
+    assert isinstance(effect, EndStreams)
+    with pytest.raises(Refused, match="register"):
+        machine.stream_opened("rm", NODES, 80.0)
+    registered(machine)
+    assert state_of(machine) == "Running"
+
+
+def test_a_manager_without_streams_is_lost(machine: SIMachine) -> None:
+    registered(machine)
+    list(machine.turn(PAUSED_S_MAX))
+    assert state_of(machine) == "Paused"
+    list(machine.turn(2 * PAUSED_S_MAX))
+    assert machine.state_dump() == {"rms": []}
+
+
+def test_a_manager_in_process_needs_no_streams(machine: SIMachine) -> None:
+    machine.register(RegisterResourceManagerRequest(rmID="rm"), 0.0, in_process=True)
+    list(machine.turn(1e6))
+    assert state_of(machine) == "Running"
+
+
+@pytest.mark.parametrize(("ends", "state"), [
+    ([True, True, True], None),
+    ([False, True, True], "Paused"),
+    ([True, True, False], "Paused"),
+    ([False, False, False], "Paused"),
+])  # fmt: skip
+def test_streams_end(machine: SIMachine, ends: list[bool], state: str | None) -> None:
+    registered(machine)
+    kinds = (NODES, APPLICATIONS, ALLOCATIONS)
+    numbers = [machine.stream_opened("rm", kind, 0.0) for kind in kinds]
+    for kind, number, half_closed in zip(kinds, numbers, ends, strict=True):
+        assert state_of(machine) == "Running"
+        machine.stream_closed("rm", kind, number, half_closed, 0.0)
+    if state is None:
+        assert machine.state_dump() == {"rms": []}
+    else:
+        assert state_of(machine) == state
+
+
+def test_a_stream_that_was_replaced_ends(machine: SIMachine) -> None:
+    registered(machine)
+    first = machine.stream_opened("rm", NODES, 0.0)
+    second = machine.stream_opened("rm", NODES, 0.0)
+    machine.stream_closed("rm", NODES, first, False, 0.0)
+    assert state_of(machine) == "Running"
+    machine.stream_closed("rm", NODES, second, True, 0.0)
+    assert machine.state_dump() == {"rms": []}
+
+
+def test_a_manager_that_reads_nothing_gets_no_decisions(machine: SIMachine) -> None:
+    registered(machine)
+    rm = machine._rms["rm"]
+    machine.unread("rm", UNREAD_ITEMS_MAX - 1)
+    assert rm.is_decided_for
+    machine.unread("rm", UNREAD_ITEMS_MAX)
+    assert not rm.is_decided_for
