@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluxsched.sched.engine.notices import NOTICE_EVERY_S
+from fluxsched.sched.engine.waiting.notices import NOTICE_EVERY_S
 
 EASY_ONCE = """
 from fluxsched.sched.policies.easy import Easy

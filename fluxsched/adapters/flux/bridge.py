@@ -57,7 +57,7 @@ from fluxsched.runtime.system.clock import Clock, local_text
 from fluxsched.runtime.system.private_files import user_name
 from fluxsched.sched import effects as effect
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
-from fluxsched.sched.engine.set_aside import WAIT
+from fluxsched.sched.engine.waiting.set_aside import WAIT
 
 TOPICS = tuple(topic for topic in REQUESTS if topic != "sched.why")
 """The requests that the services `sched` and `feasibility` take, besides NAME.stats-get; Flux does not ask why."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fluxsched.adapters.flux.handle import LEVELS, LOG_INFO
 from fluxsched.errors import InvalidValue
-from fluxsched.sched.engine.set_aside import DENY, UNSATISFIABLE
+from fluxsched.sched.engine.waiting.set_aside import DENY, UNSATISFIABLE
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import find, make, parse_spec
 

@@ -43,7 +43,7 @@ from fluxsched.runtime.config.values import (
 )
 from fluxsched.runtime.system.files import read_text
 from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.engine.set_aside import UNSATISFIABLE, WAIT
+from fluxsched.sched.engine.waiting.set_aside import UNSATISFIABLE, WAIT
 
 __all__ = [
     "Config",

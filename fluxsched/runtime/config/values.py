@@ -14,7 +14,7 @@ from fluxsched.core.amounts import Amounts
 from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.runtime.config.toml_lines import Lines, Path
 from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.engine.set_aside import WAIT
+from fluxsched.sched.engine.waiting.set_aside import WAIT
 
 HEARTBEAT_S = 2.0
 """As in Flux's overlay: a handful of messages a second for a thousand hosts."""

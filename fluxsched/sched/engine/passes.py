@@ -13,9 +13,9 @@ from typing import Final
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.decisions import Deny, Preempt, Start, Wake
 from fluxsched.sched.effects import PAUSED, Effect
-from fluxsched.sched.engine.group import Group
-from fluxsched.sched.engine.policy_queue import PolicyQueue
 from fluxsched.sched.engine.scheduling_pass import SchedulingPass
+from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.registry import raise_at
 
 REFUSALS_MAX = 1000

@@ -8,7 +8,6 @@ policy raises goes up as it is: everything committed so far stands, and was hand
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -17,19 +16,20 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.why import Why
-from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
+from fluxsched.errors import InvalidValue, RemoteProtocolError
 from fluxsched.sched.accounts.report import AccountsReport
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.accounts.tree import Accounts
 from fluxsched.sched.decisions import Reservation
-from fluxsched.sched.effects import Canceled, Denied, Effect, Raise, Release
-from fluxsched.sched.engine.accounting import adopted_job, book_for, count_capacity
-from fluxsched.sched.engine.group import Group
+from fluxsched.sched.effects import Canceled, Denied, Effect, Raise
+from fluxsched.sched.engine.accounting import book_for, count_capacity
+from fluxsched.sched.engine.held_jobs import HeldJobs
 from fluxsched.sched.engine.passes import Passes
-from fluxsched.sched.engine.set_aside import UNSATISFIABLE, WAIT, TimeText, asks_to_wait, utc_text
 from fluxsched.sched.engine.status import group_stats, resource_status
+from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.engine.waiting.set_aside import UNSATISFIABLE, WAIT, TimeText, asks_to_wait, utc_text
 from fluxsched.sched.engine.why import why_of
-from fluxsched.sched.ledger import Holding, Ledger
+from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.pool.placement import blocks_in
 from fluxsched.sched.pool.pool import Pool
@@ -98,6 +98,7 @@ class Scheduler:
         if book is not None:
             for group in self._groups.values():
                 group.keep_accounts(book)
+        self._held = HeldJobs(self._groups, self._ledger, self._preemptions, self._waits, book)
         self._counts = dict.fromkeys(("passes", "granted", "denied", "canceled", "refused", "preempted"), 0)
         self._passes = Passes(self._groups.values(), self._counts)
 
@@ -134,7 +135,7 @@ class Scheduler:
             at.leaving |= targets
             for holding in self._ledger.end_on(targets):
                 effects.append(Raise(holding.jobid, f"targets {_mine(holding.parts, targets)} left the group"))
-            effects += self._release(at, targets - self._ledger.held(targets))
+            effects += at.release(targets - self._ledger.held(targets))
         return effects + self._judge(at, now_s)
 
     def went_online(self, targets: Idset, now_s: float = 0.0) -> list[Effect]:
@@ -187,20 +188,7 @@ class Scheduler:
 
         It began when its R says, or now; its jobspec says whose account it is charged to, and when it may be preempted.
         """
-        if unknown := free - R.ranks:
-            raise RemoteProtocolError(f"hello of job {jobid}: ranks {unknown} are freed, but R does not have them")
-        bank, after_s, limit_s = adopted_job(jobspec)
-        account = None if self.accounts is None else self.accounts.account_above(bank, userid)
-        blocks = blocks_in(R, free)
-        started_s = min(R.starttime_s, now_s or R.starttime_s)  # a clock may have been set back since
-        self._ledger.adopt(jobid, blocks, R.expiration_s, started_s, account, after_s, limit_s, now_s)
-        holding = self._ledger.get(jobid)
-        if holding is not None:
-            self._preemptions.found(holding, preempted_s, now_s)
-        for group in self._groups.values():
-            if holding is not None:
-                group.running.began(holding)
-                group.invalidate_pass()
+        self._held.hello(jobid, userid, R, free, jobspec, now_s, preempted_s)
         return []
 
     def alloc(
@@ -252,21 +240,11 @@ class Scheduler:
 
     def free(self, jobid: int, R: ResourceSet, final: bool, now_s: float = 0.0) -> list[Effect]:  # noqa: N803
         """A job frees all of R, which is a part of what it holds; `final` when that is the last of it."""
-        return self._freed(jobid, self._ledger.release(jobid, blocks_in(R), final, now_s))
+        return self._held.freed(jobid, self._ledger.release(jobid, blocks_in(R), final, now_s))
 
     def free_all(self, jobid: int, now_s: float = 0.0) -> list[Effect]:
         """A job frees all that it holds: a final `free` of its whole R, for callers without an R."""
-        return self._freed(jobid, self._ledger.release_all(jobid, now_s))
-
-    def _freed(self, jobid: int, emptied: list[int]) -> list[Effect]:
-        effects: list[Effect] = []
-        if self._preemptions.in_use:
-            self._preemptions.freed(jobid, self._waits)
-        for group in self._groups.values():
-            group.freed(jobid)
-            if emptied and group.leaving:
-                effects += self._release(group, group.leaving & Idset.of(emptied))
-        return effects
+        return self._held.freed(jobid, self._ledger.release_all(jobid, now_s))
 
     def accounts_report(self, now_s: float, start: int = 0) -> AccountsReport | None:
         """The accounts, from `start` on; None unless a policy asks for accounts."""
@@ -274,29 +252,12 @@ class Scheduler:
 
     def preempt_failed(self, jobid: int) -> None:
         """The job manager has refused the exception that was to preempt a job: it is not going."""
-        holding = self._ledger.get(jobid)
-        if holding is not None:
-            self._preemptions.failed(jobid, self._waits)
-            self._has_end(holding)
+        self._held.preempt_failed(jobid)
 
     def expiration(self, jobid: int, expiration_s: float) -> list[Effect]:
         """A running job is to end at another time (wall time, seconds; 0.0 for none). Raises Refused if it cannot."""
-        holding = self._ledger.get(jobid)
-        if holding is None:
-            raise Refused(f"expiration of job {jobid}: it holds nothing here", errno.ENOENT)
-        for group in self._groups.values():
-            end_s = group.expiration_s
-            if end_s and expiration_s > end_s and any(rank in group.pool for rank in holding.parts):
-                raise Refused(f"expiration {expiration_s} of job {jobid} is after the end of its resources, {end_s}")
-        self._ledger.set_expiration(jobid, expiration_s)
-        self._has_end(holding)
+        self._held.set_expiration(jobid, expiration_s)
         return []
-
-    def _has_end(self, holding: Holding) -> None:
-        """When a running job is to end is known, or has changed."""
-        for group in self._groups.values():
-            group.running.began(holding)
-            group.invalidate_pass()
 
     # ---- answers
 
@@ -380,13 +341,6 @@ class Scheduler:
         effects = group.judge_all(now_s, first)
         self._counts["denied"] += sum(isinstance(effect, Denied) for effect in effects)
         return list(effects)
-
-    def _release(self, group: Group, targets: Idset) -> list[Effect]:
-        if not targets:
-            return []
-        group.leaving -= targets
-        return [Release(group.name, targets)]
-
 
 _waiting: Final = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a job
 

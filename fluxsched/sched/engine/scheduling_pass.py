@@ -27,9 +27,9 @@ from fluxsched.sched.decisions import (
     Wake,
 )
 from fluxsched.sched.effects import PAUSED, PREEMPT, Denied, Effect, Granted, Raise
-from fluxsched.sched.engine.group import Group
-from fluxsched.sched.engine.notices import REASON_CHARS_MAX
-from fluxsched.sched.engine.policy_queue import PolicyQueue
+from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.engine.waiting.notices import REASON_CHARS_MAX
+from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.ledger import Holding
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.placed import PoolPlan

@@ -10,7 +10,7 @@ from typing import Any
 
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.sched.effects import grouped
-from fluxsched.sched.engine.group import Group
+from fluxsched.sched.engine.waiting.group import Group
 
 
 def group_stats(group: Group) -> dict[str, Any]:

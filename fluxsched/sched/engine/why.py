@@ -13,9 +13,9 @@ from math import inf
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.why import Why
 from fluxsched.errors import Refused
-from fluxsched.sched.engine.group import Group
-from fluxsched.sched.engine.policy_queue import PolicyQueue
-from fluxsched.sched.engine.set_aside import RULE, WHEN
+from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
+from fluxsched.sched.engine.waiting.set_aside import RULE, WHEN
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.running import RunningJobs

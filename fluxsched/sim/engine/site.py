@@ -21,7 +21,7 @@ from fluxsched.runtime.config.reader import banks_of, queue_configs, read_file
 from fluxsched.runtime.inventory.discovery import Topology
 from fluxsched.runtime.inventory.sources import build_inventory, fake_resources, read_resources
 from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.engine.set_aside import WAIT
+from fluxsched.sched.engine.waiting.set_aside import WAIT
 from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
 from fluxsched.sim.traces.trace import Machine, Trace, machine_of
 

@@ -36,7 +36,7 @@ from fluxsched.runtime.scheduler_process.session import SchedulerSession
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.effects import Canceled, Denied, Granted, Raise
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.engine.set_aside import WAIT
+from fluxsched.sched.engine.waiting.set_aside import WAIT
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
 

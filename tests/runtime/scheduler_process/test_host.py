@@ -17,8 +17,8 @@ from fluxsched.protocol.messages.alloc import ANNOTATE, DENY, AllocResponse
 from fluxsched.runtime.loop.turns import SHARE_S, Timer, Turns
 from fluxsched.runtime.scheduler_process.host import KEPT_MAX, LEAVE_S, RECEIVE_MAX, SchedulerHost
 from fluxsched.runtime.scheduler_process.states import SessionState
-from fluxsched.sched.engine.notices import NOTICE_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.engine.waiting.notices import NOTICE_EVERY_S
 from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policy import Decision, Option, View, Wake

@@ -12,8 +12,8 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.effects import PAUSED, Annotated
-from fluxsched.sched.engine.notices import ESTIMATE_STEP_S, NOTICE_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.engine.waiting.notices import ESTIMATE_STEP_S, NOTICE_EVERY_S
 from fluxsched.sched.registry import load
 
 MakeR = Callable[..., ResourceSet]

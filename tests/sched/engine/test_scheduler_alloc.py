@@ -12,9 +12,9 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Granted
-from fluxsched.sched.engine import group
-from fluxsched.sched.engine.notices import NOTICE_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.engine.waiting import group
+from fluxsched.sched.engine.waiting.notices import NOTICE_EVERY_S
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.queue import pending
 

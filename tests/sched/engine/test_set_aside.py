@@ -11,7 +11,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded, RemoteProtocolError
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Granted, Release
-from fluxsched.sched.engine.set_aside import utc_text
+from fluxsched.sched.engine.waiting.set_aside import utc_text
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
 from fluxsched.sched.queue.pending import PendingJobs

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.effects import Annotated, Denied, Granted
-from fluxsched.sched.engine.notices import REASON_CHARS_MAX
 from fluxsched.sched.engine.scheduling_pass import SchedulingPass
+from fluxsched.sched.engine.waiting.notices import REASON_CHARS_MAX
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
 from fluxsched.sched.policy import BEST_FIT, WORST_FIT, Decision, Deny, Fits, Option, Pending, Policy, Start, View

@@ -11,8 +11,8 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.effects import Annotated, Granted, Paused
-from fluxsched.sched.engine.notices import NOTICE_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.engine.waiting.notices import NOTICE_EVERY_S
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.queue.sorted_jobs import CHUNK, CHUNKS_SKIPPED
 from fluxsched.sched.registry import load

@@ -41,7 +41,7 @@ from fluxsched.runtime.services.modules.process import (
 )
 from fluxsched.runtime.services.modules.supervision import Supervision, troubles
 from fluxsched.runtime.system.log import logger
-from fluxsched.sched.engine.set_aside import WAIT
+from fluxsched.sched.engine.waiting.set_aside import WAIT
 from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
 
 log = logger("module")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from fluxsched.sched.engine.notices import NOTICE_EVERY_S, SETTLE_S
+from fluxsched.sched.engine.waiting.notices import NOTICE_EVERY_S, SETTLE_S
 
 
 def test_an_estimate_is_told_once_it_has_lasted_and_withdrawn_at_once(shared: Callable[..., Any]) -> None:

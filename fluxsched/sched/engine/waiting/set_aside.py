@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.sched.engine.policy_queue import PolicyQueue
+from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.queue.pending import Waiting
 
 WAIT, DENY = "wait", "deny"

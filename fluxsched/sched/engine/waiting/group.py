@@ -13,10 +13,10 @@ from math import inf
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LimitExceeded, RemoteProtocolError
-from fluxsched.sched.effects import Annotated, Denied, Effect
-from fluxsched.sched.engine.notices import SETTLE_S, Notices
-from fluxsched.sched.engine.policy_queue import PolicyQueue
-from fluxsched.sched.engine.set_aside import WAIT, SetAside, TimeText, utc_text
+from fluxsched.sched.effects import Annotated, Denied, Effect, Release
+from fluxsched.sched.engine.waiting.notices import SETTLE_S, Notices
+from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
+from fluxsched.sched.engine.waiting.set_aside import WAIT, SetAside, TimeText, utc_text
 from fluxsched.sched.ledger import Holding, Ledger
 from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.policy import Policy, needs_accounts
@@ -117,6 +117,13 @@ class Group:
         self.pool.remove(targets)
         self.running.changed(targets)
         self.invalidate_pass()
+
+    def release(self, targets: Idset) -> list[Effect]:
+        """Targets that were shrunk and that no job holds any more are given back."""
+        if not targets:
+            return []
+        self.leaving -= targets
+        return [Release(self.name, targets)]
 
     def set_availability(self, targets: Idset, up: bool) -> None:
         """Targets of this group may be used again, or may not; what is planned moves."""

@@ -1,0 +1,99 @@
+"""What happens to jobs that hold something: those that are found running, their ends, what they free.
+
+Law: the ledger checks before anything changes; then all that follows it, the groups and the preemptions, is told.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import Refused, RemoteProtocolError
+from fluxsched.sched.effects import Effect
+from fluxsched.sched.engine.accounting import adopted_job
+from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.ledger import Holding, Ledger
+from fluxsched.sched.pool.placement import blocks_in
+from fluxsched.sched.preemption.preemptions import Preemptions
+from fluxsched.sched.usage.book import UsageBook
+
+
+class HeldJobs:
+    """Of all groups; `waits` says whether a job waits, `accounts` are there if a policy asks for them."""
+
+    def __init__(
+        self,
+        groups: Mapping[str, Group],
+        ledger: Ledger,
+        preemptions: Preemptions,
+        waits: Callable[[int], bool],
+        accounts: UsageBook | None,
+    ) -> None:
+        self._groups = groups
+        self._ledger = ledger
+        self._preemptions = preemptions
+        self._waits = waits
+        self._accounts = accounts
+
+    def hello(
+        self,
+        jobid: int,
+        userid: int,
+        R: ResourceSet,  # noqa: N803
+        free: Idset,
+        jobspec: Jobspec | Mapping[str, Any] | None,
+        now_s: float,
+        preempted_s: float | None,
+    ) -> None:
+        """A job that runs already."""
+        if unknown := free - R.ranks:
+            raise RemoteProtocolError(f"hello of job {jobid}: ranks {unknown} are freed, but R does not have them")
+        bank, after_s, limit_s = adopted_job(jobspec)
+        account = None if self._accounts is None else self._accounts.account_above(bank, userid)
+        blocks = blocks_in(R, free)
+        started_s = min(R.starttime_s, now_s or R.starttime_s)  # a clock may have been set back since
+        self._ledger.adopt(jobid, blocks, R.expiration_s, started_s, account, after_s, limit_s, now_s)
+        holding = self._ledger.get(jobid)
+        if holding is not None:
+            self._preemptions.found(holding, preempted_s, now_s)
+            self._has_end(holding)
+
+    def freed(self, jobid: int, emptied: list[int]) -> list[Effect]:
+        """A job has freed something, the last of it on these targets, which no pool counts."""
+        effects: list[Effect] = []
+        if self._preemptions.in_use:
+            self._preemptions.freed(jobid, self._waits)
+        for group in self._groups.values():
+            group.freed(jobid)
+            if emptied and group.leaving:
+                effects += group.release(group.leaving & Idset.of(emptied))
+        return effects
+
+    def preempt_failed(self, jobid: int) -> None:
+        """A job that was to be preempted is not going."""
+        holding = self._ledger.get(jobid)
+        if holding is not None:
+            self._preemptions.failed(jobid, self._waits)
+            self._has_end(holding)
+
+    def set_expiration(self, jobid: int, expiration_s: float) -> None:
+        """A running job is to end at another time. Raises Refused if it cannot."""
+        holding = self._ledger.get(jobid)
+        if holding is None:
+            raise Refused(f"expiration of job {jobid}: it holds nothing here", errno.ENOENT)
+        for group in self._groups.values():
+            end_s = group.expiration_s
+            if end_s and expiration_s > end_s and any(rank in group.pool for rank in holding.parts):
+                raise Refused(f"expiration {expiration_s} of job {jobid} is after the end of its resources, {end_s}")
+        self._ledger.set_expiration(jobid, expiration_s)
+        self._has_end(holding)
+
+    def _has_end(self, holding: Holding) -> None:
+        """When a running job is to end is known, or has changed."""
+        for group in self._groups.values():
+            group.running.began(holding)
+            group.invalidate_pass()

@@ -1,0 +1,1 @@
+"""The jobs of one acquired group: its queues, what is set aside, what their owners are told."""
