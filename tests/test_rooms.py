@@ -47,6 +47,7 @@ ROOMS = {
     },
     "sched": {
         "accounts": set(),
+        "option": set(),
         "shape": set(),
         "pool": {"shape"},
         "usage": {"accounts", "pool", "shape"},
@@ -56,12 +57,13 @@ ROOMS = {
         "ledger": {"accounts", "decisions", "pool", "queue", "usage"},
         "plan": {"decisions", "ledger", "pool", "queue", "shape"},
         "preemption": {"accounts", "ledger", "pool", "shape"},
-        "policy": {"accounts", "decisions", "plan", "pool", "preemption", "queue", "usage"},
+        "hooks": {"decisions", "option", "pool", "queue", "shape"},
+        "policy": {"accounts", "decisions", "option", "plan", "pool", "preemption", "queue", "usage"},
         "policies": {"accounts", "policy"},
         "registry": {"policies", "policy"},
         "engine": {
-            "accounts", "decisions", "effects", "ledger", "plan", "policy", "pool", "preemption", "queue", "registry",
-            "shape", "usage",
+            "accounts", "decisions", "effects", "hooks", "ledger", "plan", "policy", "pool", "preemption", "queue",
+            "registry", "shape", "usage",
         },
     },
     "runtime": {

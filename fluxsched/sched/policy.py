@@ -18,8 +18,7 @@ answers on what is left. It never sees the ledger.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.decisions import (
@@ -37,6 +36,7 @@ from fluxsched.sched.decisions import (
     Start,
     Wake,
 )
+from fluxsched.sched.option import Option
 from fluxsched.sched.plan.base import Plan
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Infeasible, Insufficient, Outcome, cores_in
 from fluxsched.sched.preemption.if_gone import IfGone, Openings, enough
@@ -55,19 +55,6 @@ __all__ = [
     "Running", "Skips", "Start", "View", "Waiting", "Wake", "cores_in", "decide", "enough",
     "needs_accounts", "safe_of",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option of a policy, as users write it: a default, then either the allowed texts or a parser of the text.
-
-    `parse` raises ValueError for what is not allowed; `help` says what the option does and allows.
-    """
-
-    default: Any
-    choices: tuple[str, ...] = ()
-    parse: Callable[[str], object] | None = None
-    help: str = ""
 
 
 PLACEMENT: Final = Option(WORST_FIT, (WORST_FIT, BEST_FIT), help="spread the load over nodes, or fill gaps first")

@@ -1,5 +1,7 @@
 """Shapes: equal requests as one object with a number, so that what was worked out for one holds for all.
 
+Where plugins are at work, jobs are of one shape only if what plugins read of them is equal, too (`labels`).
+
 Law: equal requests get one shape for as long as it is remembered, and no number is given twice in a process. So a table
 by number needs no more than a limit: it keeps no object alive, and an entry that is left behind is never mistaken.
 """
@@ -7,6 +9,7 @@ by number needs no more than a limit: it keeps no object alive, and an entry tha
 from __future__ import annotations
 
 from itertools import count
+from typing import Any, TypeAlias
 
 from fluxsched.core.jobspec import Request
 
@@ -16,38 +19,72 @@ SHAPES_MAX = 4096
 _numbers = count(1)
 
 
+Labels: TypeAlias = tuple[tuple[str, Any], ...]
+"""Names and values of what plugins read of a job; the values are hashable."""
+
+
 class Shape:
-    """A request, and the number by which tables know it and all its equals."""
+    """A request, and the number by which tables know it and all its equals.
 
-    __slots__ = ("number", "request")
+    `scope` says which plugins are asked about it: those of the queue of this name, empty for all queues that have none
+    of their own; None where there are no plugins.
+    """
 
-    def __init__(self, request: Request) -> None:
+    __slots__ = ("labels", "number", "request", "scope")
+
+    def __init__(self, request: Request, labels: Labels = (), scope: str | None = None) -> None:
         self.request = request
+        self.labels = labels
+        self.scope = scope
         self.number = next(_numbers)
 
+    def label(self, name: str) -> Any:
+        """The value of a label; None if there is none."""
+        for known, value in self.labels:
+            if known == name:
+                return value
+        return None
+
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Shape) and self.request == other.request)
+        return self is other or (
+            isinstance(other, Shape)
+            and self.scope == other.scope
+            and self.labels == other.labels
+            and self.request == other.request
+        )
 
     def __hash__(self) -> int:
         return hash(self.request)
 
     def __repr__(self) -> str:
-        return f"Shape({self.number}, {self.request})"
+        return f"Shape({self.number}, {self.request}{f', {self.labels}' if self.labels else ''})"
 
 
 class Shapes:
     """The shapes that a scheduler remembers."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known", "_labelled")
 
     def __init__(self) -> None:
         self._known: dict[Request, Shape] = {}
+        self._labelled: dict[tuple[Request, Labels, str], Shape] = {}
 
-    def of(self, request: Request) -> Shape:
-        """The shape of a request."""
+    def of(self, request: Request, labels: Labels = (), scope: str | None = None) -> Shape:
+        """The shape of a request; of one with these labels, where the plugins of a `scope` are asked."""
+        if scope is not None:
+            return self._of_labelled(request, labels, scope)
         shape = self._known.get(request)
         if shape is None:
             if len(self._known) >= SHAPES_MAX:
                 self._known.clear()
             shape = self._known[request] = Shape(request)
+        return shape
+
+    def _of_labelled(self, request: Request, labels: Labels, scope: str) -> Shape:
+        key = (request, labels, scope)
+        shape = self._labelled.get(key)
+        if shape is None:
+            if len(self._labelled) >= SHAPES_MAX:
+                self._labelled.clear()
+            shape = self._labelled[key] = Shape(request, labels, scope)
         return shape

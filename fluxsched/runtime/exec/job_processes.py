@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 
-from fluxsched.runtime.exec.tasks.gate import Gate
+from fluxsched.runtime.exec.tasks.gate import TaskGate
 from fluxsched.runtime.exec.tasks.input import JobInput
 from fluxsched.runtime.exec.tasks.pmi import JobPmi
 from fluxsched.runtime.exec.tasks.temporary_directory import remove
@@ -51,7 +51,7 @@ class JobProcesses:
         self,
         jobid: int,
         path: str,
-        gate: Gate,
+        gate: TaskGate,
         todo: Iterator[None],
         meter: Meter,
         pmi: JobPmi | None,

@@ -23,7 +23,7 @@ from fluxsched.runtime.exec.cleanup.strays import Strays, adopt_orphans, reap_gr
 from fluxsched.runtime.exec.job_processes import LOOK_S, JobProcesses
 from fluxsched.runtime.exec.tasks import temporary_directory as tmpdirs
 from fluxsched.runtime.exec.tasks.environment import job_environment, own_templates, system_bytes, task_environment
-from fluxsched.runtime.exec.tasks.gate import Gate, made_up_names, more_descriptors, odd_names, seal_descriptors
+from fluxsched.runtime.exec.tasks.gate import TaskGate, made_up_names, more_descriptors, odd_names, seal_descriptors
 from fluxsched.runtime.exec.tasks.input import INPUT_TASKS_MAX, JobInput, source_of
 from fluxsched.runtime.exec.tasks.layout import TaskBlock, processing_units
 from fluxsched.runtime.exec.tasks.output import Streams
@@ -302,12 +302,12 @@ def _gate(
     tags: Tags,
     limit: int | None,
     unwanted: Sequence[bytes],
-) -> Gate:
+) -> TaskGate:
     command = [system_bytes(word) for word in words]
     source = source_of(job.jobspec, cwd, ntasks)
     streams = Streams(job, cwd, ntasks, tags)
     try:
-        return Gate(command, cwd, streams, source, limit, unwanted)
+        return TaskGate(command, cwd, streams, source, limit, unwanted)
     except OSError as exc:
         streams.close()
         raise Refused(f"cannot start the job: {os.strerror(exc.errno or 0)}", exc.errno) from exc
@@ -315,7 +315,7 @@ def _gate(
 
 def _spawn(
     cores: Sequence[Idset] | None, environment: Callable[[TaskBlock, int], dict[bytes, bytes]], odd: Sequence[bytes],
-    gate: Gate, tasks: list[TaskBlock], pids: set[int], pmi: JobPmi | None,
+    gate: TaskGate, tasks: list[TaskBlock], pids: set[int], pmi: JobPmi | None,
 ) -> Iterator[None]:  # fmt: skip
     """Spawn task after task, pinned if `cores` are known, one a step; each process id goes into `pids`."""
     unpinned = 0

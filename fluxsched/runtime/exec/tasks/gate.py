@@ -51,7 +51,7 @@ DEFAULTED = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 """Signals that this process or its parent may ignore (Python does SIGPIPE); for a task all act as usual."""
 
 
-class Gate:
+class TaskGate:
     """The waiting tasks of one job. Owns the streams it is given; `close` is idempotent."""
 
     def __init__(

@@ -1,0 +1,1 @@
+"""Plugins: small hooks at twelve points of the one decision loop, under every policy."""

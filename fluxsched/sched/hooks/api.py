@@ -1,0 +1,186 @@
+"""What a plugin is: a small class with some of twelve methods, which the engine calls as it decides.
+
+Law: a plugin answers and changes nothing but itself. Its answers about a shape hold for all jobs of that shape until
+targets come, go or get other properties, or until the plugin's own `generation` grows; its answers about a job hold for
+that job. A plugin that raises holds back the job that it was asked about, and nothing else.
+
+    class Night:
+        name = "night"
+        READS = ("attributes.system.night",)
+
+        def pre_enqueue(self, job):
+            hour = job.now_s / 3600 % 24
+            if job.label("attributes.system.night") is None or hour >= 22 or hour < 6:
+                return PASS
+            return Gate("waits for the night (22:00 to 06:00 UTC)", at_s=job.now_s + (22 - hour) * 3600)
+
+The points, in the order in which a job meets them; `OPTIONS` arrive as keyword arguments of the constructor:
+
+    pre_enqueue(job)         PASS | Gate     asked on entry and on the events that the Gate names
+    queue_sort(job)          a tuple         asked on entry; its jobs come in this order; one plugin at most
+    pre_filter(shape, group) PASS | SKIP | Idset | Later | Never    once a shape and generation
+    filter(shape, kind)      PASS | Later | Never                   once a shape, kind and generation
+    pre_score(shape)         PASS | SKIP                            the same
+    score(shape, kind)       0 to 100                               the same; `weight` (1) is the plugin's
+    look(job, rank)          PASS | Later    about targets that were chosen; 64 a job and pass
+    post_filter(job, view)   None | decisions Preempt               about a job that does not start; first answer counts
+    reserve(job, fit)        PASS | Later    before the commit
+    unreserve(job, fit)      told            after a failure at any later point, in the reverse order of reserve
+    permit(job, fit, now_s)  PASS | Wait | Later                    after the commit
+    pre_bind(job, fit)       PASS | Later    when permitted
+    bind(job, fit)           a mapping of annotations | SKIP        the same; the first mapping counts
+    post_bind(job, fit)      told            of the grant, and of each job that runs already when the scheduler starts
+    on_free(job, fit)        told            when a job of which `post_bind` was told has freed everything
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
+
+from fluxsched.core.amounts import Amounts
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobspec import Request
+from fluxsched.sched.decisions import Preempt
+from fluxsched.sched.option import Option
+from fluxsched.sched.pool.placement import Fits
+from fluxsched.sched.shape import Shape
+
+__all__ = [
+    "ARRIVAL", "EVENTS", "FREE", "PASS", "POINTS", "READABLE", "SKIP", "START", "TARGETS", "Fits", "Gate", "GroupSeen",
+    "Idset", "JobSeen", "Kind", "Later", "Never", "Option", "Pass", "Plugin", "Preempt", "Request", "Shape", "Skip",
+    "Wait",
+]  # fmt: skip
+
+POINTS: Final = (
+    "pre_enqueue", "queue_sort", "pre_filter", "filter", "look", "post_filter", "pre_score", "score", "reserve",
+    "unreserve", "permit", "pre_bind", "bind", "post_bind", "on_free",
+)  # fmt: skip
+"""The methods that a plugin may have; it has at least one."""
+
+READABLE: Final = ("user", "bank", "queue", "name")
+"""What `READS` may name, besides `attributes.system.KEY` (and `.KEY.KEY`) without environment and files.
+
+Jobs that differ in what is read are of different shapes: what few jobs have in common costs least.
+"""
+
+ARRIVAL, START, FREE, TARGETS = "arrival", "start", "free", "targets"
+
+EVENTS: Final = (ARRIVAL, START, FREE, TARGETS)
+"""What a Gate may wait for: a job of the queue arrived, started, has freed everything; targets came, went, changed."""
+
+
+class Pass:
+    """The type of PASS."""
+
+    def __repr__(self) -> str:
+        return "PASS"
+
+
+class Skip:
+    """The type of SKIP."""
+
+    def __repr__(self) -> str:
+        return "SKIP"
+
+
+PASS: Final = Pass()
+"""Nothing against it."""
+
+SKIP: Final = Skip()
+"""Not the plugin's business: its `filter` (or `score`) is not asked about this shape, or the next plugin binds."""
+
+
+class Gate(NamedTuple):
+    """The job is not offered to the policy; asked again at `at_s` (wall time, seconds), and on these EVENTS."""
+
+    why: str
+    on: tuple[str, ...] = ()
+    at_s: float | None = None
+
+
+class Later(NamedTuple):
+    """Not now; asked again with the next pass, and one comes at `at_s` (wall time, seconds) though nothing happens.
+
+    About a shape the answer holds until `at_s`, or until the generation changes.
+    """
+
+    why: str
+    at_s: float | None = None
+
+
+class Never(NamedTuple):
+    """Not on the targets that were asked about, whatever is free there: what could then never run is denied."""
+
+    why: str
+
+
+class Wait(NamedTuple):
+    """The job holds its resources until all that answered so allow it; after `timeout_s` (seconds) it is queued again.
+
+    It is asked again whenever another job of the queue comes to its permit or leaves it, and `sched.permit` answers in
+    its place.
+    """
+
+    timeout_s: float
+    why: str = ""
+
+
+class JobSeen(NamedTuple):
+    """One job as plugins see it, asked about at `now_s`; wall times in seconds, `duration_s` 0.0 for no limit.
+
+    `adopted` is true in `post_bind` and `on_free` for a job that ran already when this scheduler started: none of its
+    other points was asked. `shape` has what it asks for (`request`) and the labels that plugins read.
+    """
+
+    jobid: int
+    priority: int
+    userid: int
+    t_submit_s: float
+    duration_s: float
+    queue: str
+    shape: Shape
+    now_s: float
+    adopted: bool = False
+
+    @property
+    def request(self) -> Request:
+        """What the job asks for."""
+        return self.shape.request
+
+    def label(self, name: str) -> Any:
+        """What `READS` names; None if the job does not have it. Objects and arrays of JSON come as their text."""
+        return self.shape.label(name)
+
+
+class Kind(NamedTuple):
+    """A class of equal targets: what each has in all, busy or not, and `ranks`, those of them that the group has."""
+
+    ranks: Idset
+    cores: int
+    gpus: int
+    amounts: Amounts
+    properties: frozenset[str]
+
+
+class GroupSeen(NamedTuple):
+    """A group as `pre_filter` sees it: what it has, whatever is free or up; `generation` counts its changes."""
+
+    name: str
+    ranks: Idset
+    generation: int
+    ranks_of: Callable[[str], Idset]
+    """The ranks on hosts (RFC 29 hostlist) as `ranks_of("node[1-2]")`."""
+    properties: Mapping[str, Idset]
+
+
+class Plugin(Protocol):
+    """A class with some of the POINTS; this says what all have. All but `name` is optional.
+
+    `READS` names what makes jobs of different shapes (READABLE). `weight` is that of its scores. `generation` grows
+    whenever its answers about shapes may differ from those before: they are asked for again as they are needed.
+    """
+
+    name: ClassVar[str]
+    OPTIONS: ClassVar[Mapping[str, Option]]
+    READS: ClassVar[Sequence[str]]
