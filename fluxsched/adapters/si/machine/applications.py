@@ -1,0 +1,346 @@
+"""The states of one application: what moves it, when time does, and what the machine has to do for it.
+
+Law: an application ends once, and nothing of it is left then. It counts what is pending and allocated, which the
+machine tells as it happens; it never looks at queues or nodes. Each method returns what follows, in order; `now_s` is
+Unix time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple, TypeAlias
+
+from fluxsched.adapters.si.machine.gangs import Gang, GangAsk, GangConsequence, PendingAgain, Placeholder
+from fluxsched.core.amounts import Amounts
+
+STARTING_S: Final = 300.0
+"""Starting becomes Running after this time also without another allocation."""
+
+COMPLETING_S: Final = 30.0
+"""Completing becomes Completed after this time without an ask."""
+
+PLACEHOLDER_TIMEOUT_S: Final = 900.0
+"""For placeholders of applications that name no execution timeout."""
+
+RUN: Final = "runApplication"
+COMPLETE: Final = "completeApplication"
+FAIL: Final = "failApplication"
+REJECT: Final = "rejectApplication"
+RESERVATION_TIMEOUT: Final = "ResourceReservationTimeout"
+EXECUTION_TIMEOUT: Final = "ExecutionTimeout"
+
+
+class ApplicationState(StrEnum):
+    """The interface's names, as `UpdatedApplication.state` has them."""
+
+    NEW = "New"
+    ACCEPTED = "Accepted"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    RESUMING = "Resuming"
+    COMPLETING = "Completing"
+    COMPLETED = "Completed"
+    FAILING = "Failing"
+    FAILED = "Failed"
+    REJECTED = "Rejected"
+
+
+class ApplicationEvent(StrEnum):
+    """What can move an application."""
+
+    ASKED = "ask"
+    RECOVERED = "recovered allocation"
+    ALLOCATED = "real allocation"
+    RESERVED = "all placeholders allocated"
+    STARTING_OVER = "starting for long enough"
+    EMPTY = "no ask, allocation or replacement left"
+    COMPLETING_OVER = "completing for long enough"
+    REMOVED = "removed"
+    REFUSED = "refused"
+    SOFT_TIMEOUT = "placeholder timeout, Soft"
+    HARD_TIMEOUT = "placeholder timeout, Hard"
+    PLACEHOLDERS_GONE = "placeholders gone"
+    EXECUTION_TIMEOUT = "execution timeout"
+    ALLOCATIONS_GONE = "allocations gone"
+
+
+_S: TypeAlias = ApplicationState
+_E: TypeAlias = ApplicationEvent
+
+APPLICATION_STATES: Final[dict[tuple[ApplicationState, ApplicationEvent], tuple[ApplicationState, str]]] = {
+    (_S.NEW, _E.ASKED): (_S.ACCEPTED, RUN),
+    (_S.NEW, _E.RECOVERED): (_S.ACCEPTED, RUN),
+    (_S.NEW, _E.REMOVED): (_S.COMPLETING, COMPLETE),
+    (_S.NEW, _E.REFUSED): (_S.REJECTED, REJECT),
+    (_S.ACCEPTED, _E.ALLOCATED): (_S.STARTING, RUN),
+    (_S.ACCEPTED, _E.RESERVED): (_S.STARTING, RUN),
+    (_S.ACCEPTED, _E.EMPTY): (_S.COMPLETING, COMPLETE),
+    (_S.ACCEPTED, _E.REMOVED): (_S.COMPLETING, COMPLETE),
+    (_S.ACCEPTED, _E.SOFT_TIMEOUT): (_S.RESUMING, RESERVATION_TIMEOUT),
+    (_S.ACCEPTED, _E.HARD_TIMEOUT): (_S.FAILING, RESERVATION_TIMEOUT),
+    (_S.STARTING, _E.ALLOCATED): (_S.RUNNING, RUN),
+    (_S.STARTING, _E.STARTING_OVER): (_S.RUNNING, RUN),
+    (_S.STARTING, _E.EMPTY): (_S.COMPLETING, COMPLETE),
+    (_S.STARTING, _E.REMOVED): (_S.COMPLETING, COMPLETE),
+    (_S.STARTING, _E.EXECUTION_TIMEOUT): (_S.FAILING, EXECUTION_TIMEOUT),
+    (_S.RUNNING, _E.EMPTY): (_S.COMPLETING, COMPLETE),
+    (_S.RUNNING, _E.REMOVED): (_S.COMPLETING, COMPLETE),
+    (_S.RUNNING, _E.EXECUTION_TIMEOUT): (_S.FAILING, EXECUTION_TIMEOUT),
+    (_S.RESUMING, _E.PLACEHOLDERS_GONE): (_S.ACCEPTED, RUN),
+    (_S.RESUMING, _E.REMOVED): (_S.COMPLETING, COMPLETE),
+    (_S.COMPLETING, _E.ASKED): (_S.RUNNING, RUN),
+    (_S.COMPLETING, _E.RECOVERED): (_S.RUNNING, RUN),
+    (_S.COMPLETING, _E.COMPLETING_OVER): (_S.COMPLETED, COMPLETE),
+    (_S.FAILING, _E.ALLOCATIONS_GONE): (_S.FAILED, FAIL),
+}  # fmt: skip
+"""(state, event) -> next state and the message that tells of it. An event that is not listed moves nothing."""
+
+OVER: Final = frozenset((_S.COMPLETED, _S.FAILED, _S.REJECTED))
+"""States that nothing leaves: the id is free."""
+
+
+class StateChanged(NamedTuple):
+    """Send an UpdatedApplication. In a state of OVER the application is to be forgotten."""
+
+    state: ApplicationState
+    message: str
+    t_ns: int
+
+
+class AsksTimedOut(NamedTuple):
+    """All pending asks, or only the placeholders among them, leave the queue and are sent as `releasedAsks` TIMEOUT.
+
+    They are counted out already: no call for them.
+    """
+
+    only_placeholders: bool
+    message: str
+
+
+class AllocationsTimedOut(NamedTuple):
+    """All real allocations with no demand of ours yet: `released` TIMEOUT, each held until confirmed."""
+
+    message: str
+
+
+Consequence: TypeAlias = StateChanged | AsksTimedOut | AllocationsTimedOut | GangConsequence
+
+NOTHING: Final[Sequence[Consequence]] = ()
+
+
+_MOVED_BY_ASKS: Final = frozenset((_S.NEW, _S.COMPLETING))
+_MOVED_BY_ALLOCATIONS: Final = frozenset((_S.ACCEPTED, _S.STARTING))
+_TIMED: Final = frozenset((_S.STARTING, _S.RUNNING))
+
+
+def to_ns(t_s: float) -> int:
+    """Unix time as messages have it."""
+    return round(t_s * 1e9)
+
+
+class ApplicationProgress:
+    """`pending` and `allocations` count repeats and holdings, those of real asks and placeholders together.
+
+    `execution_timeout_s` of 0 or less is none.
+    """
+
+    __slots__ = (
+        "_has_replaced", "_is_gang", "_is_hard", "_is_started_at_once", "_placeholder_ask", "_run_ends_s",
+        "_state_ends_s", "_timeout_s", "allocations", "gang", "pending", "state", "t_ns",
+    )  # fmt: skip
+
+    def __init__(
+        self, now_s: float, *, execution_timeout_s: float = 0.0, placeholder_ask: Amounts = (), is_hard: bool = False,
+        is_stateaware_disabled: bool = False,
+    ) -> None:  # fmt: skip
+        self.state = ApplicationState.NEW
+        self.t_ns = to_ns(now_s)
+        self.pending = 0
+        self.allocations = 0
+        self.gang = Gang()
+        self._is_gang = bool(placeholder_ask)
+        self._placeholder_ask = placeholder_ask
+        self._timeout_s = max(0.0, execution_timeout_s)
+        self._is_hard = is_hard
+        self._is_started_at_once = is_stateaware_disabled
+        self._has_replaced = False
+        self._state_ends_s: float | None = None
+        self._run_ends_s: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended: its id is free."""
+        return self.state in OVER
+
+    @property
+    def next_wake_s(self) -> float | None:
+        """When `wake` has something to do, None for never."""
+        times = (self._state_ends_s, self._run_ends_s if self.state in _TIMED else None, self.gang.deadline_s)
+        return min([at_s for at_s in times if at_s is not None], default=None)
+
+    # ---- real asks and allocations
+
+    def asked(self, repeats: int, now_s: float) -> Sequence[Consequence]:
+        """So many more repeats of a real ask without a task group are pending."""
+        self.pending += repeats
+        return self._event(_E.ASKED, now_s) if self.state in _MOVED_BY_ASKS else NOTHING
+
+    def unasked(self, repeats: int, now_s: float) -> Sequence[Consequence]:
+        """So many fewer: the ask has been released. Of one that replaces another, tell the new one first."""
+        self.pending -= repeats
+        return self._if_nothing_left(now_s)
+
+    def allocated(self, now_s: float) -> Sequence[Consequence]:
+        """One pending repeat of a real ask has been allocated, not in the place of a placeholder."""
+        self.pending -= 1
+        self.allocations += 1
+        return self._event(_E.ALLOCATED, now_s) if self.state in _MOVED_BY_ALLOCATIONS else NOTHING
+
+    def recovered(self, since_s: float, now_s: float) -> Sequence[Consequence]:
+        """The resource manager reported a real allocation, which it has had since `since_s`."""
+        self.allocations += 1
+        return [*self._event(_E.RECOVERED, now_s), *self._event(_E.ALLOCATED, now_s, since_s)]
+
+    def released(self, now_s: float) -> Sequence[Consequence]:
+        """A real allocation has gone: stopped, its node gone, or a demand of ours confirmed."""
+        self.allocations -= 1
+        return NOTHING if self.allocations else self._if_nothing_left(now_s)
+
+    # ---- gangs
+
+    def gang_asked(self, ask: GangAsk, repeats: int, now_s: float) -> Sequence[Consequence]:
+        """So many more repeats of a real ask of a task group are pending: `WaitsAsAny` says which may be queued."""
+        self.pending += repeats
+        moved = self._event(_E.ASKED, now_s)
+        self.gang.wait(ask, repeats)
+        return [*moved, *self.gang.match(ask.task_group)]
+
+    def gang_unasked(self, key: str, queued: int, now_s: float) -> Sequence[Consequence]:
+        """A real ask of a task group has been released, `queued` repeats of which waited as any."""
+        self.pending -= queued + self.gang.forget(key)
+        return self._if_nothing_left(now_s)
+
+    def placeholder_asked(self, key: str, task_group: str, repeats: int, now_s: float) -> Sequence[Consequence]:
+        """So many repeats of a placeholder ask are pending now, 0 when it has been released."""
+        self.pending += self.gang.placeholder_asked(key, task_group, repeats)
+        if repeats:
+            self._is_gang = True
+            return self._event(_E.ASKED, now_s)
+        return [*self.gang.match(task_group), *self._after_placeholder(now_s)]
+
+    def placeholder_allocated(self, placeholder: Placeholder, since_s: float, now_s: float) -> Sequence[Consequence]:
+        """One pending repeat of a placeholder ask has been allocated; the timeout counts from `since_s`."""
+        self.pending -= 1
+        self.gang.placeholder_allocated(placeholder)
+        return self._placeholder_held(placeholder, since_s, now_s)
+
+    def placeholder_recovered(self, placeholder: Placeholder, since_s: float, now_s: float) -> Sequence[Consequence]:
+        """The resource manager reported a placeholder, which it has had since `since_s`."""
+        self._is_gang = True
+        self.gang.add(placeholder)
+        return [*self._event(_E.RECOVERED, now_s), *self._placeholder_held(placeholder, since_s, now_s)]
+
+    def placeholder_confirmed(self, uuid: str, now_s: float) -> tuple[str | None, Sequence[Consequence]]:
+        """A PLACEHOLDER_REPLACED has been confirmed. With a key, the real ask of that key takes over the holding, and
+        its `new` goes before what follows; with None the holding is to be freed, for the ask has gone since.
+        """
+        key = self.gang.replaced(uuid)
+        if key is None:
+            self.allocations -= 1
+            return None, self._after_placeholder(now_s)
+        moved = self._event(_E.ALLOCATED, now_s) if self._has_replaced else NOTHING
+        self._has_replaced = True
+        return key, [*moved, *self._after_placeholder(now_s)]
+
+    def placeholder_gone(self, uuid: str, now_s: float) -> Sequence[Consequence]:
+        """A placeholder has ended otherwise: stopped, its node gone, a TIMEOUT or preemption confirmed."""
+        self.allocations -= 1
+        told = self.gang.gone(uuid)
+        self.pending += sum([isinstance(each, PendingAgain) for each in told])
+        return [*told, *self._after_placeholder(now_s)]
+
+    # ---- the application itself
+
+    def removed(self, now_s: float) -> Sequence[Consequence]:
+        """The resource manager removes it. Its asks and allocations go with it, without a call for each."""
+        self.pending = self.allocations = 0
+        self.gang = Gang()
+        return [*self._event(_E.REMOVED, now_s), *self._event(_E.ALLOCATIONS_GONE, now_s)]
+
+    def refused(self, now_s: float) -> Sequence[Consequence]:
+        """It is not accepted."""
+        return self._event(_E.REFUSED, now_s)
+
+    def wake(self, now_s: float) -> Sequence[Consequence]:
+        """What time has brought."""
+        told: list[Consequence] = []
+        if self._state_ends_s is not None and self._state_ends_s <= now_s:
+            told += self._event(_E.STARTING_OVER, now_s) or self._event(_E.COMPLETING_OVER, now_s)
+        if self.state in _TIMED and self._run_ends_s is not None and self._run_ends_s <= now_s:
+            told += self._fail(_E.EXECUTION_TIMEOUT, now_s)
+        if self.gang.deadline_s is not None and self.gang.deadline_s <= now_s:
+            told += self._placeholder_timeout(now_s)
+        return told
+
+    def _placeholder_held(self, placeholder: Placeholder, since_s: float, now_s: float) -> list[Consequence]:
+        self.allocations += 1
+        if self.gang.deadline_s is None:
+            self.gang.deadline_s = since_s + (self._timeout_s or PLACEHOLDER_TIMEOUT_S)
+        told: list[Consequence] = []
+        if self._placeholder_ask and self.gang.has_reserved(self._placeholder_ask):
+            told += self._event(_E.RESERVED, now_s)
+        return [*told, *self.gang.match(placeholder.task_group)]
+
+    def _placeholder_timeout(self, now_s: float) -> list[Consequence]:
+        if self.state is _S.ACCEPTED and self._is_hard:
+            return self._fail(_E.HARD_TIMEOUT, now_s)
+        moved = self._event(_E.SOFT_TIMEOUT, now_s)
+        pending, ended = self.gang.time_out(RESERVATION_TIMEOUT)
+        self.pending -= pending
+        asks = [AsksTimedOut(True, RESERVATION_TIMEOUT)] if pending else NOTHING
+        return [*moved, *asks, *ended, *self._after_placeholder(now_s)]
+
+    def _fail(self, event: ApplicationEvent, now_s: float) -> list[Consequence]:
+        """All that is pending goes, all that is held is asked back."""
+        moved = self._event(event, now_s)
+        message = EXECUTION_TIMEOUT if event is _E.EXECUTION_TIMEOUT else RESERVATION_TIMEOUT
+        self.gang.forget_all()
+        _, ended = self.gang.time_out(message)
+        asks = [AsksTimedOut(False, message)] if self.pending else NOTHING
+        self.pending = 0
+        return [*moved, *asks, *ended, AllocationsTimedOut(message), *self._if_nothing_left(now_s)]
+
+    def _after_placeholder(self, now_s: float) -> Sequence[Consequence]:
+        """A soft gang goes on as any application once its placeholders have gone, with nothing to do at first."""
+        if self.state is not _S.RESUMING:
+            return self._if_nothing_left(now_s)
+        if not self.gang.is_empty:
+            return NOTHING
+        accepted = self._event(_E.PLACEHOLDERS_GONE, now_s)
+        return [*accepted, *self._event(_E.ALLOCATED, now_s)] if self.allocations else accepted
+
+    def _if_nothing_left(self, now_s: float) -> Sequence[Consequence]:
+        if self.allocations:
+            return NOTHING
+        if self.state is _S.FAILING:
+            return self._event(_E.ALLOCATIONS_GONE, now_s)
+        return NOTHING if self.pending else self._event(_E.EMPTY, now_s)
+
+    def _event(self, event: ApplicationEvent, now_s: float, since_s: float | None = None) -> Sequence[Consequence]:
+        found = APPLICATION_STATES.get((self.state, event))
+        if found is None:
+            return NOTHING
+        self.state, message = found
+        self.t_ns = to_ns(now_s)
+        self._state_ends_s = None
+        told = [StateChanged(self.state, message, self.t_ns)]
+        if self.state is _S.COMPLETING:
+            self._state_ends_s = now_s + COMPLETING_S
+        elif self.state is _S.STARTING:
+            self._state_ends_s = now_s + STARTING_S
+            if self._timeout_s and not self._is_gang and self._run_ends_s is None:
+                self._run_ends_s = (now_s if since_s is None else since_s) + self._timeout_s
+            if self._is_started_at_once:
+                return [*told, *self._event(_E.STARTING_OVER, now_s)]
+        return told
