@@ -86,10 +86,10 @@ class _ShapeGains:
         self._free = free
         return self._units
 
-    def missing(self, pool: Pool) -> int:
+    def missing(self, pool: Pool, shape: Shape) -> int:
         """How many more would have to fit now."""
         request = self.request
-        choice = pool.choice(request.constraint)
+        choice = pool.choice_of(shape)
         if request.nodes is None:
             return request.slots.min - count_slots(choice, request)
         return request.nodes.min - count_nodes(choice, self._need)
@@ -156,8 +156,9 @@ class BusyTargets:
         question; and only where there are enough cores, wherever they are, targets are looked at one by one.
         """
         known, layout, times = self._gains_of(shape), timeline.layout, timeline.times
-        mask = -1 if shape.request.constraint == EVERYTHING else layout.among(good)
-        missing = known.missing(self._pool) + known.units_in(self._pool, layout, timeline.now & mask)
+        is_open = shape.request.constraint == EVERYTHING and shape.number not in self._pool.narrowed
+        mask = -1 if is_open else layout.among(good)
+        missing = known.missing(self._pool, shape) + known.units_in(self._pool, layout, timeline.now & mask)
         gains = self._gains_beside(known, timeline, good)
         step, when_s, gained = bisect_right(times, from_s) - 1, from_s, dict[int, None]()
         soon_s, more, rank = next(gains, NO_GAIN)
@@ -182,7 +183,7 @@ class BusyTargets:
                 free_cores, free_gpus = pool.free_ids(rank)
                 lost += known.units(pool, rank, free_cores, free_gpus)
                 lost -= known.units(pool, rank, free_cores & ~cores, free_gpus & ~gpus)
-        return known.missing(pool) + lost <= 0
+        return known.missing(pool, shape) + lost <= 0
 
     def given(self, ranks: Iterable[int], until_s: float) -> Blocks:
         """What jobs have freed on these targets by then."""

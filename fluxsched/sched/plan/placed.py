@@ -152,14 +152,14 @@ class PoolPlan(Planner):
 
     def _around(self, job: Waiting, placement: str, fit: Fits | None) -> Fits | None:
         """Where the job may start now; `fit` is where it might if there were no reservations."""
-        running, request, layout, taken = self._running, job.request, self._own_layout, 0
+        running, layout, taken = self._running, self._own_layout, 0
         end_s = self._now_s + self._limit_s(job)
         for jobid, kept in self._kept.items():
             if (kept.start_s < end_s or jobid in self._claimed) and jobid != job.jobid:
                 taken |= self._ids[jobid]
         if fit is not None and not taken & layout.ids(fit.blocks):
             return fit
-        if not running.busy_targets.fits_beside(job.shape, layout.parts(taken), running.usable_for(request)):
+        if not running.busy_targets.fits_beside(job.shape, layout.parts(taken), running.usable_for(job.shape)):
             return None
         with WhatIf(self._pool) as what_if:
             what_if.keep(layout.blocks(taken))
@@ -170,7 +170,8 @@ class PoolPlan(Planner):
         limit, request, running = self._limit_s(job), job.request, self._running
         timeline, busy, asked = self._view(), running.busy_targets, cores_asked(request)
         layout = timeline.layout
-        start_s, free, gained = busy.earliest(job.shape, limit, timeline, running.usable_for(request), from_s, until_s)
+        usable = running.usable_for(job.shape)
+        start_s, free, gained = busy.earliest(job.shape, limit, timeline, usable, from_s, until_s)
         if start_s == inf:
             return Reservation(job.jobid, inf, inf, asked, None)
         given = timeline.given_by(start_s)
@@ -188,7 +189,7 @@ class PoolPlan(Planner):
         """The very same place, if it can be had."""
         limit, ids, timeline = self._limit_s(job), self._own_layout.ids(fit.blocks), self._view()
         timeline.look_at(ids)
-        if not self._running.usable(fit.blocks) or ids & ~timeline.between(start_s, start_s + limit):
+        if not self._usable(job, fit) or ids & ~timeline.between(start_s, start_s + limit):
             return Reservation(job.jobid, inf, inf, cores_asked(job.request), None)
         return Reservation(job.jobid, start_s, start_s + limit, cores_asked(job.request), fit)
 
@@ -250,7 +251,7 @@ class PoolPlan(Planner):
         try:
             _set_aside(what_if, others)
             if wanted is not None:
-                return wanted if self._holds(what_if, wanted) else None
+                return wanted if self._usable(job, wanted) and self._holds(what_if, wanted) else None
             if what_if.find(job.shape, BEST_FIT) is None:
                 return None
             return what_if.find(job.shape, BEST_FIT, prefer_given=True)
@@ -259,13 +260,15 @@ class PoolPlan(Planner):
 
     def _holds(self, what_if: WhatIf, wanted: Fits) -> bool:
         """Whether this very placement can be had in the what_if."""
-        if not self._running.usable(wanted.blocks):
-            return False
         try:
             what_if.take(wanted.blocks)
         except LocalProtocolError:
             return False
         return True
+
+    def _usable(self, job: Waiting, fit: Fits) -> bool:
+        narrowed = self._pool.narrowed.get(job.shape.number)
+        return self._running.usable(fit.blocks) and (narrowed is None or narrowed.allows(fit.blocks))
 
     def _ends(self) -> Iterator[tuple[float, Holding | None]]:
         """When running jobs and reservations end, in order."""

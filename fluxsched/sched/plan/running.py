@@ -97,14 +97,17 @@ class RunningJobs:
         """Whether all their targets are here and up."""
         return all(not block.word & ~self._usable.get(block.at, 0) for block in blocks)
 
-    def usable_for(self, request: Request) -> dict[int, int]:
-        """The usable targets that the request's constraint allows, word by word."""
+    def usable_for(self, shape: Shape) -> dict[int, int]:
+        """The usable targets that the shape's constraint, and plugins, allow, word by word."""
         self.follow()
-        if request.constraint == EVERYTHING:
+        pool = self._pool
+        narrowed = pool.narrowed.get(shape.number)
+        if narrowed is None and shape.request.constraint == EVERYTHING:
             return self._usable
-        source, ranks = self._pool.source, self._pool.ranks
-        allowed = request.constraint.match(ranks, source.properties, source.ranks_of)
-        return {at: word & self._usable.get(at, 0) for at, word in words_of(allowed.mask)}
+        allowed = shape.request.constraint.match(pool.ranks, pool.source.properties, pool.source.ranks_of).mask
+        if narrowed is not None:
+            allowed &= narrowed.ranks
+        return {at: word & self._usable.get(at, 0) for at, word in words_of(allowed)}
 
     def need(self, shape: Shape) -> int:
         """How many cores the shape takes if any free ones will do; 0 if it matters which.
@@ -116,7 +119,8 @@ class RunningJobs:
         if known is None:
             if len(self.needs) >= NEEDS_MAX:
                 self.needs.clear()
-            known = self.needs[shape.number] = self._need(shape.request)
+            narrowed = shape.number in self._pool.narrowed
+            known = self.needs[shape.number] = 0 if narrowed else self._need(shape.request)
         return known
 
     # ---- what happens to jobs and targets

@@ -5,26 +5,68 @@ Law: nothing here depends on what is free, so it is worked out once in a generat
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from fluxsched.core.amounts import Amounts, times, total
 from fluxsched.core.jobspec import Request
-from fluxsched.sched.pool.bitset import Bits
+from fluxsched.sched.pool.bitset import WORD_SHIFT, Bits
 from fluxsched.sched.pool.free_index import FreeIndex
+from fluxsched.sched.pool.placement import NO_TARGET, Blocks
 from fluxsched.sched.pool.target_class import TargetClass
 from fluxsched.sched.shape import Shape
 
 
 class Candidates(NamedTuple):
-    """The members of one target class that a constraint allows: `size` of them; `only` is None if those are all."""
+    """The members of one target class that a constraint allows: `size` of them; `only` is None if those are all.
+
+    Those with a higher `score` are selected first, whatever the placement.
+    """
 
     targets: TargetClass
     size: int
     only: Bits | None
+    score: int = 0
 
 
 Choice: TypeAlias = tuple[Candidates, ...]
 """All that a constraint allows, one entry a target class."""
+
+
+class Narrowed:
+    """What plugins leave a shape of its choice: `now`, and `ever`, on which it is judged whether it can run at all.
+
+    `ranks` is the mask of those left now. `later` and `never` say why the others are not, empty if there are none.
+    """
+
+    __slots__ = ("ever", "later", "never", "now", "ranks")
+
+    def __init__(self, now: Choice, ever: Choice, ranks: int, later: str, never: str) -> None:
+        self.now = now
+        self.ever = ever
+        self.ranks = ranks
+        self.later = later
+        self.never = never
+
+    def allows(self, blocks: Blocks) -> bool:
+        """Whether all the targets of these blocks are left now."""
+        left = self.ranks
+        return all(at == NO_TARGET or not word & ~(left >> (at << WORD_SHIFT)) for at, word, *_ in blocks)
+
+
+def restricted(choice: Choice, mask: int, scores: Sequence[tuple[int, int]] = ()) -> Choice:
+    """What of a choice is in the mask; `scores` are pairs of a mask and the score of its targets."""
+    if not scores:
+        scores = ((mask, 0),)
+    found = []
+    for targets, size, only, _ in choice:
+        allowed = mask if only is None else mask & only.mask()
+        for some, score in scores:
+            bits = Bits.of(allowed & some)
+            count = targets.members.count_common(bits)
+            if count:
+                found.append(Candidates(targets, count, None if count == size and only is None else bits, score))
+    return tuple(found)
 
 
 class Need(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Final
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.sched.pool import reasons
 from fluxsched.sched.pool.bitset import BITS, lowest
-from fluxsched.sched.pool.choice import Choice, Prepared, need_of, slots_of_idle
+from fluxsched.sched.pool.choice import Choice, Narrowed, Prepared, need_of, slots_of_idle
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
     WORST_FIT,
@@ -39,10 +39,13 @@ def place_now(pool: Pool, shape: Shape, placement: str) -> Outcome:
     if fit is not None:
         return fit
     request = shape.request
-    never = infeasible(pool, request)
+    narrowed = pool.narrowed.get(shape.number)
+    never = infeasible(pool, request, narrowed)
     if never is not None:
         return Infeasible(never)
-    choice = pool.choice(request.constraint)
+    if narrowed is not None and narrowed.later:
+        return Insufficient(narrowed.later)
+    choice = pool.choice_of(shape)
     if lacking := pool.instance_countables.lacking(request.shared):
         return Insufficient(reasons.lacking_now(request, lacking))
     return Insufficient(reasons.insufficient(pool, choice, request, _found(choice, request)))
@@ -94,17 +97,17 @@ def find_fit(pool: Pool, shape: Shape, placement: str, preferred: Preferred | No
 _tuple: Final = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once an allocation
 
 
-def infeasible(pool: Pool, request: Request) -> str | None:
+def infeasible(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> str | None:
     """Why the request can never fit on what the pool counts, up or down, busy or free; None if it can (law 10)."""
-    return shortage(pool, request)[1]
+    return shortage(pool, request, narrowed)[1]
 
 
-def shortage(pool: Pool, request: Request) -> tuple[int | None, str | None]:
-    """How many nodes (or slots) of the pool could ever hold the request, and `infeasible`.
+def shortage(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> tuple[int | None, str | None]:
+    """How many nodes (or slots) of the pool, or of what plugins leave, could ever hold the request, and `infeasible`.
 
     The number is None where countables of the instance are missing.
     """
-    choice = pool.choice(request.constraint)
+    choice = pool.choice(request.constraint) if narrowed is None else narrowed.ever
     if lacking := pool.instance_countables.lacking(request.shared, ever=True):
         return None, reasons.lacking(request, lacking)
     per_node = request.slots.min if request.nodes is not None else 1
@@ -115,7 +118,11 @@ def shortage(pool: Pool, request: Request) -> tuple[int | None, str | None]:
     else:
         have = sum([each.size * slots_of_idle(request, each.targets) for each in able])
         wanted = request.slots.min
-    return have, None if have >= wanted else reasons.infeasible(choice, able, request, have)
+    if have >= wanted:
+        return have, None
+    if narrowed is not None and narrowed.never:
+        return have, narrowed.never
+    return have, reasons.infeasible(choice, able, request, have)
 
 
 def _found(choice: Choice, request: Request) -> int:
@@ -200,7 +207,7 @@ def _prepare(pool: Pool, shape: Shape) -> Prepared:
     if len(pool.prepared) >= PREPARED_MAX:
         pool.prepared.clear()
     request = shape.request
-    choice = pool.choice(request.constraint)
+    choice = pool.choice_of(shape)
     prepared = pool.prepared[shape.number] = Prepared(shape, choice)
     if request.slots.is_fixed and not request.shared and len(choice) == 1 and choice[0].only is None:
         _prepare_for_class(prepared, choice[0].targets, choice[0].size)

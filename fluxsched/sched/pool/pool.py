@@ -17,12 +17,13 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits, ids_of, words_of
-from fluxsched.sched.pool.choice import Candidates, Choice, Prepared
+from fluxsched.sched.pool.choice import Candidates, Choice, Narrowed, Prepared
 from fluxsched.sched.pool.countables import InstanceCountables
 from fluxsched.sched.pool.free_index import LEVELS_MAX
 from fluxsched.sched.pool.placement import NO_TARGET, Block, Blocks, instance_amounts, instance_block
 from fluxsched.sched.pool.target_class import TargetClass
 from fluxsched.sched.pool.target_classes import TargetClasses
+from fluxsched.sched.shape import Shape
 
 CHOICES_MAX = 1024
 """Constraints remembered in a generation: at worst this many masks of a whole group, 16 MiB at 131,072 targets."""
@@ -54,6 +55,7 @@ class Pool:
         self.instance_countables = InstanceCountables()  # one object for all pools of a ledger
         self.what_if_open = False  # then nothing may be committed
         self.prepared: dict[int, Prepared] = {}  # by number of the shape, in this generation
+        self.narrowed: dict[int, Narrowed] = {}  # by number of the shape; what plugins say, in this generation
         self.ranks = EMPTY
         self.source = EMPTY_R  # hosts and properties of all ranks; it may still name ranks that were removed
         self._down: dict[int, int] = {}
@@ -325,6 +327,19 @@ class Pool:
             choice = self._choices[constraint] = self._choose(constraint)
         return choice
 
+    def choice_of(self, shape: Shape) -> Choice:
+        """What a shape may choose from now: what its constraint allows, and plugins leave of that."""
+        narrowed = self.narrowed.get(shape.number) if self.narrowed else None
+        return self.choice(shape.request.constraint) if narrowed is None else narrowed.now
+
+    def narrow(self, shape: Shape, narrowed: Narrowed | None) -> None:
+        """From now on plugins leave this of the shape's choice (None: all), until what exists changes."""
+        if narrowed is None:
+            self.narrowed.pop(shape.number, None)
+        else:
+            self.narrowed[shape.number] = narrowed
+        self.prepared.pop(shape.number, None)
+
     def _choose(self, constraint: Constraint) -> Choice:
         matching = Bits.of(constraint.match(self.ranks, self.source.properties, self.source.ranks_of).mask)
         found = []
@@ -348,6 +363,7 @@ class Pool:
         self.generation += 1
         self._choices.clear()
         self.prepared.clear()
+        self.narrowed.clear()
 
     def _add_down(self, mask: int) -> None:
         for at, word in words_of(mask):

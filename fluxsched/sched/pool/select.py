@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.jobspec import Request
@@ -19,6 +19,9 @@ from fluxsched.sched.pool.choice import Candidates, Choice, Need, need_of, slots
 from fluxsched.sched.pool.free_index import FreeLevel
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Block, Blocks, on_targets
 from fluxsched.sched.pool.target_class import TargetClass
+
+SCORE_STEP: Final = 1 << 32
+"""Between two scores: more than any number of cores or GPUs of a target."""
 
 
 class Batch(NamedTuple):
@@ -72,11 +75,12 @@ class Preferred:
 
 def _batches_by_level(number: int, candidates: Candidates, need: Need, placement: str) -> Iterator[Batch]:
     """For best-fit and worst-fit: level by level."""
-    targets, _, only = candidates
+    targets, _, only, score = candidates
     countables = [(targets.countables[kind], amount) for kind, amount in need.amounts_on(targets)]
     for level in targets.index.in_use(*need.on(targets), placement):
         cores, gpus = level.cores, level.gpus
         first, second = (gpus, cores) if placement == BEST_FIT else (-cores, gpus)
+        first -= score * SCORE_STEP
         for at, word in level.filled() if only is None else level.filled(only.top):
             if only is not None:
                 word &= only.words[at]
@@ -88,7 +92,7 @@ def _batches_by_level(number: int, candidates: Candidates, need: Need, placement
 
 def _batches_by_rank(number: int, candidates: Candidates, need: Need) -> Iterator[Batch]:
     """For first-fit: word by word, in each of them level by level."""
-    targets, _, only = candidates
+    targets, _, only, score = candidates
     countables = [(targets.countables[kind], amount) for kind, amount in need.amounts_on(targets)]
     levels = targets.index.in_use(*need.on(targets), BEST_FIT)
     top = 0
@@ -100,7 +104,7 @@ def _batches_by_rank(number: int, candidates: Candidates, need: Need) -> Iterato
             for countable, amount in countables:
                 word = countable.enough(at, word, amount)
             if word:
-                yield Batch(0, 0, at, number, level, word, targets)
+                yield Batch(-score * SCORE_STEP, 0, at, number, level, word, targets)
 
 
 def _batches(choice: Choice, need: Need, placement: str) -> Iterable[Batch]:
@@ -225,10 +229,10 @@ def _chosen(free: int, n: int, first: int) -> int:
 
 def count_nodes(choice: Choice, need: Need) -> int:
     """How many targets fit now."""
-    if any(need.amounts_on(targets) for targets, _, _ in choice):
+    if any(need.amounts_on(targets) for targets, _, _, _ in choice):
         return sum([batch.word.bit_count() for batch in _batches(choice, need, BEST_FIT)])
     found = 0
-    for targets, _, only in choice:
+    for targets, _, only, _ in choice:
         for level in targets.index.in_use(*need.on(targets), BEST_FIT):
             found += level.count if only is None else level.count_common(only)
     return found
@@ -241,7 +245,7 @@ def count_slots(choice: Choice, request: Request) -> int:
         for batch in _one_by_one(list(_batches(choice, need, BEST_FIT))):
             found += slots_on(request, batch.level.cores, batch.level.gpus, _left(request, batch))
         return found
-    for targets, _, only in choice:
+    for targets, _, only, _ in choice:
         for level in targets.index.in_use(*need.on(targets), BEST_FIT):
             some = level.count if only is None else level.count_common(only)
             found += slots_on(request, level.cores, level.gpus) * some

@@ -114,7 +114,7 @@ class Openings:
         request = self._request = shape.request
         self._pool = pool
         need = self._need = need_of(request, request.slots.min if request.nodes is not None else 1)
-        self._able = [each for each in pool.choice(request.constraint) if need.fits_ever(each.targets)]
+        self._able = [each for each in pool.choice_of(shape) if need.fits_ever(each.targets)]
         cores = [(each.targets.cores, need.on(each.targets)[0]) for each in self._able]
         self.need = min([mine for _, mine in cores], default=0)
         self.left = max([there - mine for there, mine in cores], default=0)
@@ -123,7 +123,7 @@ class Openings:
         """What has to come free on a target; None if it fits there already, or could not at all."""
         at, bit = rank >> WORD_SHIFT, 1 << (rank & LOW_BITS)
         for candidates in self._able:
-            targets, _, only = candidates
+            targets, _, only, _ = candidates
             if targets.members.at(at) & bit:
                 if (only is not None and not only.at(at) & bit) or not self._pool.is_up(rank):
                     return None

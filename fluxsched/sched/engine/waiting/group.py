@@ -202,7 +202,7 @@ class Group:
             if verdict.why is None and verdict.generation >= 0:
                 verdict.had = verdict.have
             verdict.generation = self.pool.generation
-            verdict.have, verdict.why = shortage(self.pool, shape.request)
+            verdict.have, verdict.why = shortage(self.pool, shape.request, self.pool.narrowed.get(shape.number))
         return verdict.why
 
     def _remember(self, now_s: float) -> None:
