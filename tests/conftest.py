@@ -24,6 +24,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jo
 settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")
 
+# Hundreds of programs are started here: compiled once, each starts in a fifth of the time, also where the environment
+# says to write no byte code
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 STATE_HOME = tempfile.TemporaryDirectory(prefix="fluxsched-tests-")
 os.environ["XDG_STATE_HOME"] = STATE_HOME.name  # the logs of instances under test are nobody's
 
@@ -41,6 +46,11 @@ def pytest_configure() -> None:
     if EXPECTED_BUILD != BUILD:
         raise pytest.UsageError(f"the {EXPECTED_BUILD} build is to be tested, but {idset.__file__} is {BUILD}")
     assert idset.__file__.endswith(".so" if BUILD == COMPILED else ".py")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores, since tests of whole programs wait for a third of their time."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,6 +22,22 @@ class Source:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All of the tree, from the top: a dozen rules go through them."""
+        return tuple(ast.walk(self.tree))
+
+    @cached_property
+    def functions(self) -> tuple[tuple[ast.AST, ast.FunctionDef | ast.AsyncFunctionDef], ...]:
+        """Every function with what it stands in, outer ones first."""
+        return tuple(
+            (parent, node)
+            for parent in self.nodes
+            if not isinstance(parent, ast.expr | ast.expr_context)
+            for node in ast.iter_child_nodes(parent)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        )
+
     @property
     def package(self) -> str | None:
         """The package of fluxsched that it belongs to ("" for the top), None outside."""
@@ -36,16 +52,8 @@ class Source:
 
 def imports(source: Source) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of every import, also inside functions; `from a import b` names both a and a.b."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from ((node.lineno, f"{'.' * node.level}{node.module or ''}.{alias.name}") for alias in node.names)
-
-
-def functions(source: Source) -> Iterator[tuple[ast.AST, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Every function with what it stands in."""
-    for parent in ast.walk(source.tree):
-        for node in ast.iter_child_nodes(parent):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield parent, node

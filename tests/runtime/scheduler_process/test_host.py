@@ -21,7 +21,7 @@ from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.waiting.notices import NOTICE_EVERY_S
 from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fifo import Fifo
-from fluxsched.sched.policy import Decision, Option, View, Wake
+from fluxsched.sched.policy import Decision, Option, Policy, View, Wake
 from fluxsched.sched.registry import make
 
 BURST = 3 * KEPT_MAX
@@ -175,24 +175,37 @@ class VirtualTime:
         self.now_s = until_s
 
 
+class Hosted:
+    """A scheduler that has acquired its group, been told what runs, and said that it is ready."""
+
+    def __init__(self, policy: Policy, owner: Owner | None = None) -> None:
+        self.time, self.owner = VirtualTime(), owner or Owner()
+        self.ended: list[str | None] = []
+        self.turns = Turns(self.time)
+        self.host = SchedulerHost(self.owner, Scheduler(policy), ("default",), self.turns, "me")
+        self.host.on_end = self.ended.append
+        self.host.start()
+        self.turns.start(self.time)  # type: ignore[arg-type]
+        for _ in range(3):  # acquire, hello, ready
+            self.until(1000.0)
+
+    def until(self, until_s: float) -> None:
+        """What has come is taken, and time passes."""
+        self.turns.wake()
+        self.time.run(until_s)
+
+
 def test_a_change_that_was_kept_back_is_told_in_time_though_nothing_happens() -> None:
-    time, owner = VirtualTime(), Owner()
-    turns = Turns(time)
-    SchedulerHost(owner, Scheduler(Easy()), ("default",), turns, "me").start()
-    turns.start(time)  # type: ignore[arg-type]
-    for _ in range(3):  # acquire, hello, ready
-        turns.wake()
-        time.run(1000.0)
+    hosted = Hosted(Easy())
+    time, owner, turns = hosted.time, hosted.owner, hosted.turns
     owner.alloc(1, 100.0)
     owner.alloc(2, 10.0)
-    turns.wake()
-    time.run(1001.0)
+    hosted.until(1001.0)
     assert [(jobid, sched["t_estimate"]) for jobid, sched in owner.annotated] == [(2, 1100.0)]
     owner.annotated.clear()
     for end_s in (1050.0, 1060.0):
         owner.ask("sched.expiration", {"id": 1, "expiration": end_s})
-        turns.wake()
-        time.run(time.now_s + 1.0)
+        hosted.until(time.now_s + 1.0)
     before = turns.count
     due_s = 1000.0 + NOTICE_EVERY_S
     time.run(due_s - 0.001)
@@ -219,59 +232,35 @@ class Waking:
 
 
 def test_a_pass_comes_when_the_policy_asked_for_it_though_nothing_happens() -> None:
-    time, owner, policy = VirtualTime(), Owner(), Waking()
-    turns = Turns(time)
-    SchedulerHost(owner, Scheduler(policy), ("default",), turns, "me").start()
-    turns.start(time)  # type: ignore[arg-type]
-    for _ in range(3):  # acquire, hello, ready
-        turns.wake()
-        time.run(1000.0)
-    owner.alloc(1, 100.0)
-    turns.wake()
-    time.run(1029.9)
+    policy = Waking()
+    hosted = Hosted(policy)
+    hosted.owner.alloc(1, 100.0)
+    hosted.until(1029.9)
     before = len(policy.passes_s)
-    time.run(1090.0)
+    hosted.time.run(1090.0)
     assert policy.passes_s[before:] == [1030.0, 1060.0, 1090.0]
 
 
 def test_history_is_saved_in_time_though_nothing_happens_and_when_the_process_is_to_leave() -> None:
-    time, owner, ended = VirtualTime(), Owner(), list[str | None]()
-    turns = Turns(time)
-    host = SchedulerHost(owner, Scheduler(make("fair", {})), ("default",), turns, "me")
-    host.on_end = ended.append
-    host.start()
-    turns.start(time)  # type: ignore[arg-type]
-    for _ in range(3):  # acquire, hello, ready
-        turns.wake()
-        time.run(1000.0)
-    owner.alloc(1, 1000.0)
-    turns.wake()
-    time.run(1025.0)
-    assert owner.saved_s == [1010.0, 1020.0]
-    host.leave()
-    time.run(1025.5)
-    turns.wake()  # the answer has come
-    time.run(1025.5)
-    assert owner.saved_s == [1010.0, 1020.0, 1025.0]
-    assert ended == [None]
+    hosted = Hosted(make("fair", {}))
+    hosted.owner.alloc(1, 1000.0)
+    hosted.until(1025.0)
+    assert hosted.owner.saved_s == [1010.0, 1020.0]
+    hosted.host.leave()
+    hosted.time.run(1025.5)
+    hosted.until(1025.5)  # the answer has come
+    assert hosted.owner.saved_s == [1010.0, 1020.0, 1025.0]
+    assert hosted.ended == [None]
 
 
 def test_a_store_that_does_not_answer_delays_the_end_no_longer_than_its_time() -> None:
-    time, owner, ended = VirtualTime(), Owner(), list[str | None]()
+    owner = Owner()
     owner.stores = False
-    turns = Turns(time)
-    host = SchedulerHost(owner, Scheduler(make("fair", {})), ("default",), turns, "me")
-    host.on_end = ended.append
-    host.start()
-    turns.start(time)  # type: ignore[arg-type]
-    for _ in range(3):  # acquire, hello, ready
-        turns.wake()
-        time.run(1000.0)
+    hosted = Hosted(make("fair", {}), owner)
     owner.alloc(1, 1000.0)
-    turns.wake()
-    time.run(1001.0)
-    host.leave()
-    time.run(1001.0 + LEAVE_S - 0.001)
-    assert ended == []
-    time.run(1001.0 + LEAVE_S)
-    assert ended == [None]
+    hosted.until(1001.0)
+    hosted.host.leave()
+    hosted.time.run(1001.0 + LEAVE_S - 0.001)
+    assert hosted.ended == []
+    hosted.time.run(1001.0 + LEAVE_S)
+    assert hosted.ended == [None]

@@ -25,6 +25,19 @@ def site_of(make_r: MakeR) -> Callable[..., Site]:
     return lambda *args, **options: Site(make_r, *args, **options)
 
 
+@pytest.fixture
+def full_of_a(site_of: SiteOf) -> SiteOf:
+    """A site on each core of which a job of a's runs."""
+
+    def fill(targets: int, cores: int, **options: Any) -> Site:
+        site = site_of(targets, cores, **options)
+        site.submit("a", targets * cores)
+        site.passes()
+        return site
+
+    return fill
+
+
 SiteOf = Callable[..., Site]
 
 # ---- the table
@@ -41,10 +54,8 @@ def test_an_account_within_its_share_gets_it(site_of: SiteOf, inner: str) -> Non
     assert site.held == {"a": 16, "b": 16}
 
 
-def test_a_third_takes_of_both_and_then_none_goes(site_of: SiteOf) -> None:
-    site = site_of(1, 32)
-    site.submit("a", 32)
-    site.passes()
+def test_a_third_takes_of_both_and_then_none_goes(full_of_a: SiteOf) -> None:
+    site = full_of_a(1, 32)
     site.submit("b", 32)
     site.settle()
     site.submit("c", 10)
@@ -54,20 +65,16 @@ def test_a_third_takes_of_both_and_then_none_goes(site_of: SiteOf) -> None:
     assert site.settle(1000) == []
 
 
-def test_weights_say_how_much(site_of: SiteOf) -> None:
+def test_weights_say_how_much(full_of_a: SiteOf) -> None:
     banks = {"default": Bank(users={"a": 0.5, "b": 1.0})}
-    site = site_of(1, 32, banks=banks)
-    site.submit("a", 32)
-    site.passes()
+    site = full_of_a(1, 32, banks=banks)
     site.submit("b", 32)
     site.settle()
     assert site.held == {"a": 11, "b": 21}
 
 
-def test_for_more_than_the_share_none_goes(site_of: SiteOf) -> None:
-    site = site_of(1, 32)
-    site.submit("a", 32)
-    site.passes()
+def test_for_more_than_the_share_none_goes(full_of_a: SiteOf) -> None:
+    site = full_of_a(1, 32)
     site.submit("b", cores=32)
     assert site.passes(60) == []
 
@@ -100,20 +107,16 @@ def test_the_later_of_the_account_that_is_over(site_of: SiteOf) -> None:
 # ---- how it goes on
 
 
-def test_the_note_names_the_beneficiary_and_whose_share_it_was(site_of: SiteOf) -> None:
-    site = site_of(1, 32)
-    site.submit("a", 32)
-    site.passes()
+def test_the_note_names_the_beneficiary_and_whose_share_it_was(full_of_a: SiteOf) -> None:
+    site = full_of_a(1, 32)
     site.submit("b")
     (preempted,) = site.passes(1)
     wanted = "preempted so that job ƒZ can start: account default/a uses 32 of its share of 16"
     assert site.notes[preempted] == wanted
 
 
-def test_no_more_go_for_a_job_until_these_are_gone(site_of: SiteOf) -> None:
-    site = site_of(2, 4)
-    site.submit("a", 8)
-    site.passes()
+def test_no_more_go_for_a_job_until_these_are_gone(full_of_a: SiteOf) -> None:
+    site = full_of_a(2, 4)
     (b,) = site.submit("b", nodes=1)
     preempted = site.passes(1)
     assert len(preempted) == 4
@@ -127,11 +130,9 @@ def test_no_more_go_for_a_job_until_these_are_gone(site_of: SiteOf) -> None:
 
 
 @pytest.mark.parametrize("inner", INNER)
-def test_no_other_job_gets_the_place(site_of: SiteOf, inner: str) -> None:
+def test_no_other_job_gets_the_place(full_of_a: SiteOf, inner: str) -> None:
     """b waits for a whole target whose jobs go one by one; c's small jobs arrive meanwhile and find no place there."""
-    site = site_of(2, 4, policy=f"fair:backfill={inner}")
-    site.submit("a", 8)
-    site.passes()
+    site = full_of_a(2, 4, policy=f"fair:backfill={inner}")
     (b,) = site.submit("b", nodes=1, duration=100)
     preempted = site.passes(1)
     c = site.submit("c", 2)
@@ -146,10 +147,8 @@ def test_no_other_job_gets_the_place(site_of: SiteOf, inner: str) -> None:
     assert all(jobid in site.running for jobid in c)
 
 
-def test_a_beneficiary_that_leaves_changes_nothing_for_those_that_go(site_of: SiteOf) -> None:
-    site = site_of(1, 4)
-    site.submit("a", 4)
-    site.passes()
+def test_a_beneficiary_that_leaves_changes_nothing_for_those_that_go(full_of_a: SiteOf) -> None:
+    site = full_of_a(1, 4)
     (b,) = site.submit("b")
     preempted = site.passes(1)
     site.scheduler.cancel(b)
@@ -180,10 +179,8 @@ def test_what_allows_no_preemption_stays(site_of: SiteOf) -> None:
     assert site.passes(1e6) == []
 
 
-def test_the_rate_holds_back_and_then_a_pass_comes(site_of: SiteOf) -> None:
-    site = site_of(1, 32, rate=10)
-    site.submit("a", 32)
-    site.passes()
+def test_the_rate_holds_back_and_then_a_pass_comes(full_of_a: SiteOf) -> None:
+    site = full_of_a(1, 32, rate=10)
     site.submit("b", 32)
     assert len(site.passes(1)) == 10
     site.settle()
@@ -194,19 +191,15 @@ def test_the_rate_holds_back_and_then_a_pass_comes(site_of: SiteOf) -> None:
     assert site.held == {"a": 16, "b": 16}
 
 
-def test_more_than_the_rate_allows_ever_is_not_preempted(site_of: SiteOf) -> None:
-    site = site_of(2, 4, rate=3)
-    site.submit("a", 8)
-    site.passes()
+def test_more_than_the_rate_allows_ever_is_not_preempted(full_of_a: SiteOf) -> None:
+    site = full_of_a(2, 4, rate=3)
     site.submit("b", nodes=1)
     assert site.passes(1) == []
     assert site.settle(1000) == []
 
 
-def test_a_slot_may_need_several_that_share_a_target(site_of: SiteOf) -> None:
-    site = site_of(2, 8)
-    site.submit("a", 16)
-    site.passes()
+def test_a_slot_may_need_several_that_share_a_target(full_of_a: SiteOf) -> None:
+    site = full_of_a(2, 8)
     (b,) = site.submit("b", cores=5)
     preempted = site.passes(1)
     assert len(preempted) == 5
@@ -214,11 +207,9 @@ def test_a_slot_may_need_several_that_share_a_target(site_of: SiteOf) -> None:
     assert b in site.running
 
 
-def test_a_first_job_that_is_owed_nothing_stops_it(site_of: SiteOf) -> None:
+def test_a_first_job_that_is_owed_nothing_stops_it(full_of_a: SiteOf) -> None:
     """b is first, and not within its share with its job: what c wants, behind it, is not preempted for, either."""
-    site = site_of(1, 32)
-    site.submit("a", 32)
-    site.passes()
+    site = full_of_a(1, 32)
     (b,) = site.submit("b", cores=32)
     site.submit("c")
     assert site.passes(60) == []
@@ -262,11 +253,9 @@ def test_where_none_may_go_nothing_is_searched(site_of: SiteOf, after: float | N
 
 
 @pytest.mark.plain_only("constants are compiled in")
-def test_a_long_search_lets_questions_be_answered(site_of: SiteOf, monkeypatch: Any) -> None:
+def test_a_long_search_lets_questions_be_answered(full_of_a: SiteOf, monkeypatch: Any) -> None:
     monkeypatch.setattr(victims, "LOOKED_AT_ONCE", 8)
-    site = site_of(8, 4)
-    site.submit("a", 32)
-    site.passes()
+    site = full_of_a(8, 4)
     (b,) = site.submit("b", nodes=3)
     effects = list(site.scheduler.schedule(site.now_s))
     first = next(at for at, effect in enumerate(effects) if isinstance(effect, Raise))
