@@ -29,7 +29,7 @@ _VERTEX_KEYS: Final = frozenset(("type", "count", "unit", "with", "label", "excl
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Slots of cores and GPUs, on a number of nodes or wherever they fit.
+    """Slots of cores and GPUs, on a number of nodes or wherever they fit; or amounts without cores, on one node.
 
     `slots` counts per node when `nodes` is given, else in all; `cores` and `gpus` count per slot. `exclusive` asks for
     whole nodes, of which the job then has everything. `amounts` of countable resources count per slot, `node_amounts`
@@ -47,6 +47,16 @@ class Request:
     shared: Amounts = ()
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
+    @classmethod
+    def of_amounts(cls, amounts: Amounts, constraint: Constraint | None = None) -> Request:
+        """So much of each kind on one node, and no cores: for targets that have none."""
+        return cls(cores=0, constraint=EVERYTHING if constraint is None else constraint, amounts=amounts)
+
+    @property
+    def is_of_amounts(self) -> bool:
+        """Whether it asks for no cores and no GPUs, which no jobspec can."""
+        return not self.cores and not self.gpus
+
     def __hash__(self) -> int:
         """Worked out once: a request is looked up for each job that asks for it."""
         if not self._hash:
@@ -57,13 +67,13 @@ class Request:
 
     def __str__(self) -> str:
         """In a user's words: `2 nodes of 2 slots of 4 cores, 1 gpu, 8 GiB memory and 1 matlab`."""
-        text = f"{_many(self.slots, 'slot')} of {_many(self.cores, 'core')}"
-        if self.gpus:
-            text += f", {_many(self.gpus, 'gpu')}"
-        text += "".join([f", {amount_text(*one)}" for one in self.amounts])
+        each = [_many(self.cores, "core")] if self.cores else []
+        each += [_many(self.gpus, "gpu")] if self.gpus else []
+        each += [amount_text(*one) for one in self.amounts]
+        text = f"{_many(self.slots, 'slot')} of {', '.join(each) or 'nothing'}"
         if self.nodes is not None:
-            each = "".join([f"{amount_text(*one)} and " for one in self.node_amounts])
-            text = f"{_many(self.nodes, 'exclusive node' if self.exclusive else 'node')} of {each}{text}"
+            beside = "".join([f"{amount_text(*one)} and " for one in self.node_amounts])
+            text = f"{_many(self.nodes, 'exclusive node' if self.exclusive else 'node')} of {beside}{text}"
         text += "".join([f" and {amount_text(*one)}" for one in self.shared])
         return text if self.constraint == EVERYTHING else f"{text} with {self.constraint}"
 

@@ -16,8 +16,8 @@ from fluxsched.core.idset import Idset
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.decisions import Start
+from fluxsched.sched.pool.amounts.countables import InstanceCountables
 from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of, mask_of, words_of
-from fluxsched.sched.pool.countables import InstanceCountables
 from fluxsched.sched.pool.placement import (
     NO_TARGET,
     Block,

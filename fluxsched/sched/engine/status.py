@@ -11,6 +11,7 @@ from typing import Any
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.sched.effects import grouped
 from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.pool.listing import busy
 
 
 def group_stats(group: Group) -> dict[str, Any]:
@@ -34,5 +35,5 @@ def resource_status(groups: Iterable[Group]) -> tuple[ResourceSet, ResourceSet, 
         counted = pool.resources
         total |= counted
         down |= counted.restrict(pool.down)
-        allocated |= ResourceSet.build(grouped(pool.busy()), pool.source, 0.0, 0.0, None)
+        allocated |= ResourceSet.build(grouped(busy(pool)), pool.source, 0.0, 0.0, None)
     return total, down, allocated

@@ -81,6 +81,15 @@ class Bits:
             for bit in ids_of(words[at]):
                 yield base + bit
 
+    def common(self, other: Bits) -> Bits:
+        """The ids that are in both sets; only words that both have are looked at."""
+        found = Bits()
+        for at in ids_of(self.top & other.top):
+            word = self.words[at] & other.words[at]
+            if word:
+                found.put(at, word)
+        return found
+
     def count_common(self, other: Bits) -> int:
         """How many ids are in both sets; only words that both have are looked at."""
         words, others = self.words, other.words

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from fluxsched.core.amounts import Amounts, times, total
 from fluxsched.core.jobspec import Request
+from fluxsched.sched.pool.amounts.search import AskedAmounts
 from fluxsched.sched.pool.bitset import WORD_SHIFT, Bits
 from fluxsched.sched.pool.free_index import FreeIndex
 from fluxsched.sched.pool.placement import NO_TARGET, Blocks
@@ -55,13 +56,11 @@ class Narrowed:
 
 
 def restricted(choice: Choice, mask: int, scores: Sequence[tuple[int, int]] = ()) -> Choice:
-    """What of a choice is in the mask; `scores` are pairs of a mask and the score of its targets."""
-    if not scores:
-        scores = ((mask, 0),)
+    """What of a choice is in the mask; `scores` are pairs of a mask and the new score of its targets."""
     found = []
-    for targets, size, only, _ in choice:
+    for targets, size, only, own in choice:
         allowed = mask if only is None else mask & only.mask()
-        for some, score in scores:
+        for some, score in scores or ((mask, own),):
             bits = Bits.of(allowed & some)
             count = targets.members.count_common(bits)
             if count:
@@ -104,8 +103,8 @@ def need_of(request: Request, slots: int) -> Need:
 
 
 def slots_on(request: Request, cores: int, gpus: int, amounts: Amounts = ()) -> int:
-    """How many slots that much of one target can hold; a slot has at least one core (RFC 25)."""
-    slots = cores // request.cores
+    """How many slots that much of one target can hold; a slot of a jobspec has at least one core (RFC 25)."""
+    slots = cores // request.cores if request.cores else 0
     if request.gpus:
         slots = min(slots, gpus // request.gpus)
     if request.amounts:
@@ -125,12 +124,13 @@ class Prepared:
     `free_index` is set if the shape asks for one target and its choice is one whole target class: then `best` and
     `worst` are the masks of the levels that have enough free, `cores` and `gpus` must be free on the target, and
     `first_cores` and `first_gpus` are the ids that the job gets of an idle one. `whole` is set if the shape asks for
-    `wanted` whole targets of one target class: then any idle ones fit, whatever the placement.
+    `wanted` whole targets of one target class: then any idle ones fit, whatever the placement. `asked` is set if the
+    shape asks for amounts without cores.
     """
 
     __slots__ = (
-        "best", "choice", "cores", "first_cores", "first_gpus", "free_index", "gpus", "nslots", "shape", "wanted",
-        "whole", "worst",
+        "asked", "best", "choice", "cores", "first_cores", "first_gpus", "free_index", "gpus", "nslots",
+        "shape", "wanted", "whole", "worst",
     )  # fmt: skip
 
     def __init__(self, shape: Shape, choice: Choice) -> None:
@@ -143,3 +143,4 @@ class Prepared:
         self.whole: TargetClass | None = None
         self.wanted = 0
         self.nslots = 0
+        self.asked: AskedAmounts | None = None

@@ -10,14 +10,19 @@ from __future__ import annotations
 
 from typing import Final
 
+from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.sched.pool import reasons
-from fluxsched.sched.pool.bitset import BITS, lowest
-from fluxsched.sched.pool.choice import Choice, Narrowed, Prepared, need_of, slots_of_idle
+from fluxsched.sched.pool.amounts.search import AskedAmounts, is_single
+from fluxsched.sched.pool.amounts.target import AmountTarget
+from fluxsched.sched.pool.bitset import BITS, lowest, mask_of
+from fluxsched.sched.pool.choice import Choice, Narrowed, Prepared, need_of, restricted, slots_of_idle
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
+    LIKE,
     WORST_FIT,
     Block,
+    Blocks,
     Fits,
     Infeasible,
     Insufficient,
@@ -45,28 +50,38 @@ def place_now(pool: Pool, shape: Shape, placement: str) -> Outcome:
         return Infeasible(never)
     if narrowed is not None and narrowed.later:
         return Insufficient(narrowed.later)
-    choice = pool.choice_of(shape)
     if lacking := pool.instance_countables.lacking(request.shared):
         return Insufficient(reasons.lacking_now(request, lacking))
+    if request.is_of_amounts:
+        return Insufficient(reasons.insufficient_amounts(AskedAmounts(pool.amount_targets, request)))
+    choice = pool.choice_of(shape)
     return Insufficient(reasons.insufficient(pool, choice, request, _found(choice, request)))
 
 
-def find_fit(pool: Pool, shape: Shape, placement: str, preferred: Preferred | None = None) -> Fits | None:
-    """Where the shape fits now, or None. What is `preferred` is selected before all else."""
+def find_fit(
+    pool: Pool, shape: Shape, placement: str, preferred: Preferred | None = None, among: Idset | None = None
+) -> Fits | None:
+    """Where the shape fits now, or None. What is `preferred` is selected before all else, only what is `among`."""
     try:
         prepared = pool.prepared[shape.number]
     except KeyError:
         prepared = _prepare(pool, shape)
     index = prepared.free_index
-    if index is None or preferred is not None:
-        if prepared.whole is not None and preferred is None:
+    if index is None or preferred is not None or among is not None:
+        if prepared.asked is not None:
+            return _amounts(pool, shape, prepared.asked, placement, preferred, among)
+        if prepared.whole is not None and preferred is None and among is None:
             return _idle(shape, prepared.whole, prepared.wanted, prepared.nslots)
-        return _search(pool, prepared, placement, preferred)
+        choice = prepared.choice if among is None else restricted(prepared.choice, among.mask)
+        return _search(pool, shape, choice, LIKE.get(placement, placement), preferred)
     while True:
         if placement == BEST_FIT:
             some, order = index.best & prepared.best, index.by_best
         elif placement == WORST_FIT:
             some, order = (index.spread() if index.worst is None else index.worst) & prepared.worst, index.by_worst
+        elif placement in LIKE:
+            placement = LIKE[placement]
+            continue
         else:
             at, word = index.first(prepared.best)
             if word:
@@ -94,6 +109,17 @@ def find_fit(pool: Pool, shape: Shape, placement: str, preferred: Preferred | No
     return _tuple(Fits, (shape, (_tuple(Block, (at, BITS[lowest_id], cores, gpus, ())),), prepared.nslots))
 
 
+def find_on(pool: Pool, shape: Shape, rank: int) -> Fits | None:
+    """Where the shape fits on one target, which may be withheld, or None."""
+    prepared = pool.prepared.get(shape.number) or _prepare(pool, shape)
+    if prepared.asked is None:
+        return find_fit(pool, shape, BEST_FIT, None, Idset(1 << rank))
+    request = shape.request
+    if not is_single(request) or (request.shared and pool.instance_countables.lacking(request.shared)):
+        return None
+    return _on(shape, prepared.asked, prepared.asked.find_on(rank))
+
+
 _tuple: Final = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once an allocation
 
 
@@ -107,9 +133,11 @@ def shortage(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> 
 
     The number is None where countables of the instance are missing.
     """
-    choice = pool.choice(request.constraint) if narrowed is None else narrowed.ever
     if lacking := pool.instance_countables.lacking(request.shared, ever=True):
         return None, reasons.lacking(request, lacking)
+    if request.is_of_amounts:
+        return _shortage_of_amounts(pool, request)
+    choice = pool.choice(request.constraint) if narrowed is None else narrowed.ever
     per_node = request.slots.min if request.nodes is not None else 1
     need = need_of(request, per_node)
     able = [each for each in choice if need.fits_ever(each.targets)]
@@ -125,6 +153,39 @@ def shortage(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> 
     return have, reasons.infeasible(choice, able, request, have)
 
 
+def _shortage_of_amounts(pool: Pool, request: Request) -> tuple[int, str | None]:
+    """The same for a request without cores; the number is just 1 or 0, since counting all would take longer."""
+    asked = AskedAmounts(pool.amount_targets, request)
+    if is_single(request) and asked.could_ever():
+        return 1, None
+    return 0, reasons.infeasible_amounts(pool, asked)
+
+
+def _amounts(
+    pool: Pool, shape: Shape, asked: AskedAmounts, placement: str, preferred: Preferred | None, among: Idset | None
+) -> Fits | None:
+    """Where amounts without cores fit: on one target without cores."""
+    request = shape.request
+    if not is_single(request) or (request.shared and pool.instance_countables.lacking(request.shared)):
+        return None
+    target: AmountTarget | None = None
+    if preferred is not None:
+        first = Idset(mask_of(preferred.words))
+        target = asked.find(placement, first if among is None else first & among)
+    if target is None:
+        target = asked.find(placement, among)
+    return _on(shape, asked, target)
+
+
+def _on(shape: Shape, asked: AskedAmounts, target: AmountTarget | None) -> Fits | None:
+    if target is None:
+        return None
+    blocks: Blocks = (_tuple(Block, (target.at, target.bit, 0, 0, asked.need)),)
+    if shape.request.shared:
+        blocks += instance_block(shape.request.shared)
+    return _tuple(Fits, (shape, blocks, 1))
+
+
 def _found(choice: Choice, request: Request) -> int:
     """How many nodes fit now, or slots if the request names no nodes."""
     if request.nodes is None:
@@ -132,9 +193,8 @@ def _found(choice: Choice, request: Request) -> int:
     return count_nodes(choice, need_of(request, request.slots.min))
 
 
-def _search(pool: Pool, prepared: Prepared, placement: str, preferred: Preferred | None) -> Fits | None:
+def _search(pool: Pool, shape: Shape, choice: Choice, placement: str, preferred: Preferred | None) -> Fits | None:
     """The general way: any number of targets of any number of classes, and countables of the instance."""
-    shape, choice = prepared.shape, prepared.choice
     request = shape.request
     if request.shared and pool.instance_countables.lacking(request.shared):
         return None
@@ -207,8 +267,10 @@ def _prepare(pool: Pool, shape: Shape) -> Prepared:
     if len(pool.prepared) >= PREPARED_MAX:
         pool.prepared.clear()
     request = shape.request
-    choice = pool.choice_of(shape)
+    choice = () if request.is_of_amounts else pool.choice_of(shape)
     prepared = pool.prepared[shape.number] = Prepared(shape, choice)
+    if request.is_of_amounts:
+        prepared.asked = AskedAmounts(pool.amount_targets, request)
     if request.slots.is_fixed and not request.shared and len(choice) == 1 and choice[0].only is None:
         _prepare_for_class(prepared, choice[0].targets, choice[0].size)
     return prepared

@@ -26,6 +26,15 @@ WORST_FIT: Final = "worst-fit"
 FIRST_FIT: Final = "first-fit"
 """The lowest ranks that have enough free: keeps jobs at one end of the machine."""
 
+FAIR: Final = "fair"
+"""Of targets without cores, the largest free share first (in steps of 1/64), then the lowest rank; as WORST_FIT."""
+
+BINPACKING: Final = "binpacking"
+"""The smallest free share first, then the lowest rank; as BEST_FIT."""
+
+LIKE: Final = {FAIR: WORST_FIT, BINPACKING: BEST_FIT}
+"""What the placements of targets without cores mean for others."""
+
 PLACEMENTS: Final = (WORST_FIT, BEST_FIT, FIRST_FIT)
 
 

@@ -8,44 +8,25 @@ they name. A constraint is resolved once a generation (add, remove and describe 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
 
-from fluxsched.core.amounts import Amounts, less
+from fluxsched.core.amounts import Amounts
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
-from fluxsched.errors import LocalProtocolError, RemoteProtocolError
+from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError
+from fluxsched.sched.pool.amounts.countables import InstanceCountables
+from fluxsched.sched.pool.amounts.targets import AmountTargets
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits, ids_of, words_of
 from fluxsched.sched.pool.choice import Candidates, Choice, Narrowed, Prepared
-from fluxsched.sched.pool.countables import InstanceCountables
 from fluxsched.sched.pool.free_index import LEVELS_MAX
-from fluxsched.sched.pool.placement import NO_TARGET, Block, Blocks, instance_amounts, instance_block
-from fluxsched.sched.pool.target_class import TargetClass
+from fluxsched.sched.pool.placement import NO_TARGET, Block, Blocks, instance_amounts
+from fluxsched.sched.pool.target_class import Target, TargetClass
 from fluxsched.sched.pool.target_classes import TargetClasses
 from fluxsched.sched.shape import Shape
 
 CHOICES_MAX = 1024
 """Constraints remembered in a generation: at worst this many masks of a whole group, 16 MiB at 131,072 targets."""
-
-Piece = tuple[TargetClass, int, int, int, int, Amounts]
-
-
-class Target(NamedTuple):
-    """One target as it is now: what it has, what of that is free, and whether it may be used. A copy, for people."""
-
-    all_cores: int
-    all_gpus: int
-    cores: int
-    gpus: int
-    up: bool
-    all_amounts: Amounts
-    amounts: Amounts
-
-    @property
-    def idle(self) -> bool:
-        return self.cores == self.all_cores and self.gpus == self.all_gpus
-
 
 class Pool:
     """The targets of one group. `ranks` and `down` are masks as Idsets; `generation` counts changes of what exists."""
@@ -57,11 +38,14 @@ class Pool:
         self.prepared: dict[int, Prepared] = {}  # by number of the shape, in this generation
         self.narrowed: dict[int, Narrowed] = {}  # by number of the shape; what plugins say, in this generation
         self.ranks = EMPTY
-        self.source = EMPTY_R  # hosts and properties of all ranks; it may still name ranks that were removed
-        self._down: dict[int, int] = {}
-        self._classes = TargetClasses()
-        self._single = self._classes.single
-        self.partials = self._classes.partials
+        self.amount_targets = AmountTargets()  # those without cores
+        self._source = EMPTY_R  # of targets with cores; it may still name ranks that were removed
+        self._joined: ResourceSet | None = None
+        self._has_hosts = False
+        self.down_words: dict[int, int] = {}
+        self.classes = TargetClasses(self.amount_targets.members)
+        self._single = self.classes.single
+        self.partials = self.classes.partials
         self._choices: dict[Constraint, Choice] = {}
 
     # ---- what exists
@@ -69,8 +53,17 @@ class Pool:
     @property
     def down(self) -> Idset:
         down = Bits()
-        down.words = self._down
+        down.words = self.down_words
         return Idset(down.mask())
+
+    @property
+    def source(self) -> ResourceSet:
+        """Hosts and properties of all ranks as R; it may still name ranks that were removed."""
+        if not self.amount_targets.by_rank:
+            return self._source
+        if self._joined is None:
+            self._joined = self._source | self.amount_targets.resources
+        return self._joined
 
     @property
     def resources(self) -> ResourceSet:
@@ -78,16 +71,19 @@ class Pool:
         return self.source.restrict(self.ranks)
 
     def __contains__(self, rank: int) -> bool:
-        return any(word >> (rank & LOW_BITS) & 1 for word, _ in self._classes.by_word.get(rank >> WORD_SHIFT, ()))
+        return bool(self.members_at(rank >> WORD_SHIFT) >> (rank & LOW_BITS) & 1)
 
     def __getitem__(self, rank: int) -> Target:
         """One target; KeyError if it is not counted here."""
         at, bit = rank >> WORD_SHIFT, 1 << (rank & LOW_BITS)
-        for word, targets in self._classes.by_word.get(at, ()):
+        for word, targets in self.classes.by_word.get(at, ()):
             if word & bit:
-                up = not self._down.get(at, 0) & bit
+                up = not self.down_words.get(at, 0) & bit
                 amounts = targets.amounts, targets.free_amounts(rank)
                 return Target(*targets.ids(rank), *targets.free_ids(rank), up, *amounts)
+        target = self.amount_targets.by_rank.get(rank)
+        if target is not None:
+            return Target(0, 0, 0, 0, target.up, target.offered(), tuple(sorted(target.free.items())))
         raise KeyError(rank)
 
     def all_ids(self, rank: int) -> tuple[int, int]:
@@ -102,109 +98,154 @@ class Pool:
 
     def is_up(self, rank: int) -> bool:
         """Whether a target that is counted here may be used."""
-        return not self._down.get(rank >> WORD_SHIFT, 0) >> (rank & LOW_BITS) & 1
+        return not self.down_words.get(rank >> WORD_SHIFT, 0) >> (rank & LOW_BITS) & 1
 
     def _class_of(self, rank: int) -> TargetClass | None:
-        for word, targets in self._classes.by_word.get(rank >> WORD_SHIFT, ()):
+        for word, targets in self.classes.by_word.get(rank >> WORD_SHIFT, ()):
             if word >> (rank & LOW_BITS) & 1:
                 return targets
         return None
 
     def members_at(self, at: int) -> int:
         """Which targets of a word are counted."""
-        return sum([members for members, _ in self._classes.by_word.get(at, ())])
-
-    def busy(self) -> list[Block]:
-        """What is taken of every target that is not idle; linear in the group, for people."""
-        found: list[Block] = []
-        for at, pairs in self._classes.by_word.items():
-            for members, targets in pairs:
-                busy = 0 if targets.countables else targets.busy.words.get(at, 0) & members
-                if busy:
-                    found.append(Block(at, busy, targets.all_cores, targets.all_gpus, ()))
-                for id in ids_of(members ^ busy):
-                    rank = at << WORD_SHIFT | id
-                    (all_cores, all_gpus), (cores, gpus) = targets.ids(rank), targets.free_ids(rank)
-                    taken = less(targets.amounts, targets.free_amounts(rank)) if targets.countables else ()
-                    if all_cores != cores or all_gpus != gpus:
-                        found.append(Block(at, 1 << id, all_cores ^ cores, all_gpus ^ gpus, taken))
-        return found
+        return sum([members for members, _ in self.classes.by_word.get(at, ())]) | self.amount_targets.members.at(at)
 
     def add(self, resources: ResourceSet, up: Idset) -> None:
         """Counts new targets, idle; those not in `up` are down. Raises RemoteProtocolError for ranks already here."""
         if twice := resources.ranks & self.ranks:
             raise RemoteProtocolError(f"grow names ranks {twice}, which were acquired before and not shrunk since")
+        without_cores = EMPTY
         for entry in resources.entries:
             cores, gpus = len(entry.children.cores), len(entry.children.gpus)
+            if not cores and not gpus:
+                without_cores |= entry.ranks
             if (cores + 1) * (gpus + 1) > LEVELS_MAX:
                 raise RemoteProtocolError(
                     f"grow: ranks {entry.ranks} have {cores} cores and {gpus} gpus each; cores+1 times gpus+1 may be "
                     f"{LEVELS_MAX} at most: describe such a machine as several targets"
                 )
-        kept = self.source if self.source.ranks == self.ranks else self.resources
-        self.source = kept | resources
+        if self.ranks and resources.ranks and bool(resources.nodelist.hosts) != self._has_hosts:
+            raise InvalidValue("grow: the hosts of some ranks are known and those of others are not: name all or none")
+        if resources.ranks:
+            self._has_hosts = bool(resources.nodelist.hosts)
+        if resources.ranks != without_cores or not resources.ranks:
+            self._add_to_classes(resources.without(without_cores) if without_cores else resources)
         self.ranks |= resources.ranks
-        for traits, ranks in self._classes.by_traits(self.source.properties, resources.ranks):
-            for entry in resources.entries:
-                ids = (entry.children.cores.mask, entry.children.gpus.mask, entry.children.amounts)
-                if having := entry.ranks.mask & ranks.mask:
-                    self._classes.add(having, ids, traits)
+        if without_cores:
+            self.amount_targets.add_all(resources, without_cores)
+            for at, _ in words_of(without_cores.mask):
+                self.classes.settle(at)
         self.instance_countables.add(resources.shared)
         self._add_down(resources.ranks.mask)
         self.set_up(up & resources.ranks)
         self._renew()
 
+    def _add_to_classes(self, resources: ResourceSet) -> None:
+        old = self.ranks - Idset(self.amount_targets.members.mask())
+        kept = self._source if self._source.ranks == old else self._source.restrict(old)
+        self._source = kept | resources
+        for traits, ranks in self.classes.by_traits(self._source.properties, resources.ranks):
+            for entry in resources.entries:
+                ids = (entry.children.cores.mask, entry.children.gpus.mask, entry.children.amounts)
+                if having := entry.ranks.mask & ranks.mask:
+                    self.classes.add(having, ids, traits)
+
+    def resize(self, rank: int, amounts: Amounts, occupied: Amounts = ()) -> None:
+        """A target without cores has so much from now on, of which others occupy so much; jobs keep what they hold.
+
+        Raises LocalProtocolError if there is no such target here.
+        """
+        self._check_amount_target(rank)
+        self.amount_targets.resize(rank, amounts, occupied)
+        self._renew()
+
+    def withhold(self, rank: int) -> None:
+        """Has a target without cores be used by its name only; jobs there keep what they hold. Raises as `resize`."""
+        self._check_amount_target(rank)
+        self.amount_targets.withhold(rank, True)
+
+    def offer(self, rank: int) -> None:
+        """Has it be used by any request again. Raises as `resize`."""
+        self._check_amount_target(rank)
+        self.amount_targets.withhold(rank, False)
+
+    def _check_amount_target(self, rank: int) -> None:
+        if rank not in self.amount_targets.by_rank:
+            raise LocalProtocolError(f"rank {rank} is no target without cores of this pool")
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """What each kind weighs in the free share, which is the order of targets without cores."""
+        return self.amount_targets.weights
+
+    @weights.setter
+    def weights(self, weights: Mapping[str, float]) -> None:
+        self.amount_targets.weigh(weights)
+
     def remove(self, ranks: Idset) -> None:
         """Forgets targets: nothing is placed there any more and feasibility does not count them."""
         self.set_down(ranks)
         for at, word in words_of(ranks.mask):
-            self._classes.remove(at, word)
+            self.classes.remove(at, word)
+            if word & self.amount_targets.members.at(at):
+                self.amount_targets.remove(at, word)
+                self.classes.settle(at)
             self._drop_down(at, word)
         self.ranks -= ranks
-        self._classes.tidy()
+        self.classes.tidy()
         self._renew()
 
     def set_up(self, ranks: Idset) -> None:
         """Targets of this pool that may be used again; those that are up already are ignored."""
         for at, word in words_of(ranks.mask):
-            rising = word & self._down.get(at, 0)
+            rising = word & self.down_words.get(at, 0)
             if rising:
                 self._drop_down(at, rising)
-                for members, targets in self._classes.by_word[at]:
+                for members, targets in self.classes.by_word.get(at, ()):
                     if members & rising:
                         targets.set_up(at, members & rising)
+                self.amount_targets.set_up(at, rising, True)
 
     def set_down(self, ranks: Idset) -> None:
         """Targets of this pool where nothing more may be placed; jobs there keep what they hold."""
         for at, word in words_of(ranks.mask):
-            before = self._down.get(at, 0)
-            for members, targets in self._classes.by_word.get(at, ()):
+            before = self.down_words.get(at, 0)
+            for members, targets in self.classes.by_word.get(at, ()):
                 falling = word & members & ~before
                 if falling:
                     targets.set_down(at, falling)
-                    self._down[at] = self._down.get(at, 0) | falling
+                    self.down_words[at] = self.down_words.get(at, 0) | falling
+            falling = word & self.amount_targets.members.at(at) & ~before
+            if falling:
+                self.amount_targets.set_up(at, falling, False)
+                self.down_words[at] = self.down_words.get(at, 0) | falling
 
     def describe(self, add: Mapping[str, Idset], remove: Mapping[str, Idset]) -> None:
         """Changes properties of targets of this pool; unknown names and ranks are ignored."""
-        source, touched = self.source, EMPTY
+        if self.amount_targets.by_rank:
+            self.amount_targets.describe(add, remove)
+        self._describe_classes(add, remove, self.ranks - Idset(self.amount_targets.members.mask()))
+        self._renew()
+
+    def _describe_classes(self, add: Mapping[str, Idset], remove: Mapping[str, Idset], mine: Idset) -> None:
+        source, touched = self._source, EMPTY
         for name, ranks in add.items():
-            source = source.add_property(name, ranks & self.ranks)
-            touched |= ranks & self.ranks
+            source = source.add_property(name, ranks & mine)
+            touched |= ranks & mine
         for name, ranks in remove.items():
             having = ranks & source.properties.get(name, EMPTY)
             source = source.remove_property(name, having)
-            touched |= having & self.ranks
-        self.source = source
+            touched |= having & mine
+        self._source = source
         up = touched - self.down
         self.set_down(touched)
-        for traits, ranks in self._classes.by_traits(self.source.properties, touched):
+        for traits, ranks in self.classes.by_traits(source.properties, touched):
             for at, word in words_of(ranks.mask):
-                for members, targets in self._classes.by_word[at]:
+                for members, targets in self.classes.by_word[at]:
                     if members & word:
-                        self._classes.move(at, members & word, targets, traits)
+                        self.classes.move(at, members & word, targets, traits)
         self.set_up(up)
-        self._classes.tidy()
-        self._renew()
+        self.classes.tidy()
 
     # ---- what is free (called by the ledger and by what-ifs)
 
@@ -236,19 +277,23 @@ class Pool:
 
     def _take_cut(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts) -> bool:
         """Takes one block class by class."""
+        counted = word & self.amount_targets.members.words.get(at, 0)
+        if counted == word and word:
+            return not cores and not gpus and self.amount_targets.take(at, word, amounts)
         if at == NO_TARGET:
             if self.instance_countables.lacking(amounts):
                 return False
             self.instance_countables.claim(amounts)
             return True
         done = 0
-        for members, targets in self._classes.by_word.get(at, ()):
+        for members, targets in self.classes.by_word.get(at, ()):
             mine = word & members
             if mine:
                 if not targets.take(at, mine, cores, gpus, amounts):
                     break
                 done |= mine
-        if done == word:
+        ids_fit = done | counted == word and not (counted and (cores or gpus))
+        if ids_fit and (not counted or self.amount_targets.take(at, counted, amounts)):
             return True
         self._give_cut(at, done, cores, gpus, amounts)
         return False
@@ -257,7 +302,8 @@ class Pool:
         """Gives one block class by class, and ignores what is not counted."""
         if at == NO_TARGET:
             self.instance_countables.give(amounts)
-        for members, targets in self._classes.by_word.get(at, ()):
+        self.amount_targets.give(at, word, amounts)
+        for members, targets in self.classes.by_word.get(at, ()):
             mine = word & members
             if mine and not targets.give(at, mine, cores, gpus, amounts):
                 raise _bug(at, mine, cores, gpus, "are free already")
@@ -275,8 +321,9 @@ class Pool:
                 self._claim_cut(block)
 
     def _claim_cut(self, block: Block) -> None:
-        for targets, at, word, cores, gpus, amounts in self._counted((block,)):
-            up = word & ~self._down.get(at, 0)
+        self.amount_targets.claim(block.at, block.word, block.amounts)
+        for targets, at, word, cores, gpus, amounts in self.classes.counted((block,)):
+            up = word & ~self.down_words.get(at, 0)
             if up and (cores or gpus) and not targets.take(at, up, cores, gpus):
                 raise _bug(at, up, cores, gpus, "are not free")
             for id in ids_of(word ^ up):
@@ -284,37 +331,6 @@ class Pool:
                     raise _bug(at, 1 << id, cores, gpus, "are not free")
             if amounts and not targets.take_amounts(at, word, amounts):
                 raise _bug(at, word, cores, gpus, "have not that amount left")
-
-    def free_of(self, blocks: Blocks) -> list[Block]:
-        """What of this is free and may be used; of an amount as much as there is, up to all of it."""
-        shared = [(kind, min(n, self.instance_countables.left(kind))) for kind, n in instance_amounts(blocks)]
-        found = list(instance_block(tuple([one for one in shared if one[1] > 0])))
-        for targets, at, word, cores, gpus, amounts in self._counted(blocks):
-            idle = word & targets.idle.words.get(at, 0) if not amounts else 0
-            if idle:
-                found.append(Block(at, idle, cores, gpus, amounts))
-            for id in ids_of((word ^ idle) & ~self._down.get(at, 0)):
-                rank = at << WORD_SHIFT | id
-                free_cores, free_gpus = targets.free_ids(rank)
-                left = [(kind, min(n, targets.countables[kind].left(rank))) for kind, n in amounts]
-                mine = tuple([one for one in left if one[1]])
-                if free_cores & cores or free_gpus & gpus or mine:
-                    found.append(Block(at, 1 << id, free_cores & cores, free_gpus & gpus, mine))
-        return found
-
-    def _counted(self, blocks: Iterable[Block]) -> Iterator[Piece]:
-        """What the pool counts of this, each piece of one class, and of ids and kinds that its targets have."""
-        for at, word, cores, gpus, amounts in blocks:
-            for members, targets in self._classes.by_word.get(at, ()):
-                if not (mine := word & members):
-                    continue
-                kept = tuple([one for one in amounts if one[0] in targets.countables]) if amounts else ()
-                if not targets.mixed:
-                    yield targets, at, mine, cores & targets.all_cores, gpus & targets.all_gpus, kept
-                    continue
-                for id in ids_of(mine):
-                    all_cores, all_gpus = targets.ids(at << WORD_SHIFT | id)
-                    yield targets, at, 1 << id, cores & all_cores, gpus & all_gpus, kept
 
     # ---- what a constraint allows
 
@@ -341,40 +357,35 @@ class Pool:
         self.prepared.pop(shape.number, None)
 
     def _choose(self, constraint: Constraint) -> Choice:
-        matching = Bits.of(constraint.match(self.ranks, self.source.properties, self.source.ranks_of).mask)
+        source = self._source
+        matching = Bits.of(constraint.match(source.ranks, source.properties, source.ranks_of).mask)
         found = []
-        for targets in self._classes:
+        for targets in self.classes:
             count = targets.members.count_common(matching)
             if count:
                 found.append(Candidates(targets, count, None if count == targets.members.count else matching))
         return tuple(found)
 
-    def down_in(self, candidates: Candidates) -> int:
-        """How many targets of a candidates are down; linear in the words with such targets."""
-        members, only = candidates.targets.members.words, candidates.only
-        return sum(
-            (word & members.get(at, 0) & (word if only is None else only.words.get(at, 0))).bit_count()
-            for at, word in self._down.items()
-        )
-
     # ---- within
 
     def _renew(self) -> None:
         self.generation += 1
+        self._joined = None
         self._choices.clear()
+        self.amount_targets.renew()
         self.prepared.clear()
         self.narrowed.clear()
 
     def _add_down(self, mask: int) -> None:
         for at, word in words_of(mask):
-            self._down[at] = self._down.get(at, 0) | word
+            self.down_words[at] = self.down_words.get(at, 0) | word
 
     def _drop_down(self, at: int, word: int) -> None:
-        left = self._down.get(at, 0) & ~word
+        left = self.down_words.get(at, 0) & ~word
         if left:
-            self._down[at] = left
+            self.down_words[at] = left
         else:
-            self._down.pop(at, None)
+            self.down_words.pop(at, None)
 
 
 def _bug(at: int, word: int, cores: int, gpus: int, what: str) -> LocalProtocolError:

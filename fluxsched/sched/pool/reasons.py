@@ -12,7 +12,9 @@ from typing import Final
 from fluxsched.core.amounts import Amounts, amount_text, total
 from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.jobspec import Request
+from fluxsched.sched.pool.amounts.search import AskedAmounts, is_single
 from fluxsched.sched.pool.choice import Candidates, need_of
+from fluxsched.sched.pool.listing import down_in
 from fluxsched.sched.pool.pool import Pool
 
 _MEMBERSHIP: Final = re.compile(r"(?<![\w.@+-])\+(?=\w)")
@@ -39,7 +41,7 @@ def insufficient(pool: Pool, choice: Sequence[Candidates], request: Request, fou
     for each in choice:
         if need.fits_ever(each.targets):
             able += each.size
-            down += pool.down_in(each)
+            down += down_in(pool, each)
     thing = "node" if request.nodes is not None else "slot"
     parts = [f"{counted(found, thing)} {'fits' if found == 1 else 'fit'} now" if found else "none is free"]
     if down:
@@ -48,6 +50,29 @@ def insufficient(pool: Pool, choice: Sequence[Candidates], request: Request, fou
     if busy:
         parts.append(f"{counted(busy, 'node')} {'is' if busy == 1 else 'are'} busy")
     return f"needs {asked(request)}; {', '.join(parts)}"
+
+
+def insufficient_amounts(asked_amounts: AskedAmounts) -> str:
+    """The same for a request without cores."""
+    now, ever, down = asked_amounts.count()
+    parts = [f"{counted(now, 'node')} {'fits' if now == 1 else 'fit'} now" if now else "none is free"]
+    if down:
+        parts.append(f"{counted(down, 'node')} {'is' if down == 1 else 'are'} down")
+    if busy := ever - down - now:
+        parts.append(f"{counted(busy, 'node')} {'is' if busy == 1 else 'are'} busy")
+    return f"needs {asked(asked_amounts.request)}; {', '.join(parts)}"
+
+
+def infeasible_amounts(pool: Pool, asked_amounts: AskedAmounts) -> str:
+    """What is missing for good for a request without cores: of each kind, the most that a node has."""
+    request = asked_amounts.request
+    if not is_single(request):
+        return f"needs {asked(request)}; without cores it can only be one slot on one node"
+    most = asked_amounts.largest()
+    if most is None:
+        return f"needs {asked(request)}; no node of the group matches"
+    there = [amount_text(kind, most[kind]) if most.get(kind) else f"no {kind}" for kind, _ in asked_amounts.need]
+    return f"needs {asked(request)}; no node is large enough: the largest that match have {' and '.join(there)}"
 
 
 def lacking(request: Request, there: Amounts) -> str:

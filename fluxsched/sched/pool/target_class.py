@@ -11,11 +11,11 @@ ids of every target are kept, and none moves with others.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from fluxsched.core.amounts import Amounts
+from fluxsched.sched.pool.amounts.countables import Countable
 from fluxsched.sched.pool.bitset import BITS, LOW_BITS, WORD_SHIFT, Bits, ids_of
-from fluxsched.sched.pool.countables import Countable
 from fluxsched.sched.pool.free_index import FreeIndex, FreeLevel
 
 MIXED: Final = -1
@@ -26,6 +26,28 @@ Partial: TypeAlias = tuple[int, int, FreeLevel]
 
 Partials: TypeAlias = dict[int, list[Partial | None]]
 """For each word with targets: what is free on each of its 512 ranks, None where its level says all."""
+
+
+class Target(NamedTuple):
+    """One target as it is now: what it has, what of that is free, and whether it may be used. A copy, for people.
+
+    Of a target without cores `all_amounts` are less what is occupied, and `amounts` negative where jobs hold more.
+    """
+
+    all_cores: int
+    all_gpus: int
+    cores: int
+    gpus: int
+    up: bool
+    all_amounts: Amounts
+    amounts: Amounts
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that it has is free; amounts count where it has no cores."""
+        if not self.all_cores and not self.all_gpus:
+            return self.amounts == self.all_amounts
+        return self.cores == self.all_cores and self.gpus == self.all_gpus
 
 
 class TargetClass:

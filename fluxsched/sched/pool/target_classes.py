@@ -6,11 +6,12 @@ few kinds needs, and the remaining targets share classes, since placing a job lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.sched.pool.bitset import WORD_BITS, words_of
+from fluxsched.sched.pool.bitset import WORD_BITS, WORD_SHIFT, Bits, ids_of, words_of
+from fluxsched.sched.pool.placement import Block
 from fluxsched.sched.pool.target_class import Partials, TargetClass
 
 TRAITS_MAX = 64
@@ -20,13 +21,19 @@ LAYOUTS_MAX = 16
 """Sets of ids that get classes of their own; targets with further ones share the mixed class of their counts."""
 
 Layout = tuple[int, int, Amounts]
+Piece = tuple[TargetClass, int, int, int, int, Amounts]
+
 _ClassKey = tuple[int, int, Amounts, tuple[str, ...], bool]
 
 
 class TargetClasses:
-    """`by_word` gives for a word of ranks its members of each class, `single` the class where there is just one."""
+    """`by_word` gives for a word of ranks its members of each class, `single` the class where there is just one.
 
-    def __init__(self) -> None:
+    `others` are the ranks of targets without cores, which are in no class.
+    """
+
+    def __init__(self, others: Bits) -> None:
+        self._others = others
         self.partials: Partials = {}
         self.by_word: dict[int, tuple[tuple[int, TargetClass], ...]] = {}
         self.single: dict[int, TargetClass] = {}
@@ -83,13 +90,33 @@ class TargetClasses:
         others = tuple([pair for pair in self.by_word.get(at, ()) if pair[1] is not targets])
         word = targets.members.words.get(at)
         found = (*others, (word, targets)) if word else others
-        self.single.pop(at, None)
-        if len(found) == 1:
-            self.single[at] = found[0][1]
         if found:
             self.by_word[at] = found
         else:
             del self.by_word[at], self.partials[at]
+        self.settle(at)
+
+    def settle(self, at: int) -> None:
+        """Notes whether all targets of a word are of one class."""
+        found = self.by_word.get(at, ())
+        if len(found) == 1 and at not in self._others.words:
+            self.single[at] = found[0][1]
+        else:
+            self.single.pop(at, None)
+
+    def counted(self, blocks: Iterable[Block]) -> Iterator[Piece]:
+        """What the pool counts of this, each piece of one class, and of ids and kinds that its targets have."""
+        for at, word, cores, gpus, amounts in blocks:
+            for members, targets in self.by_word.get(at, ()):
+                if not (mine := word & members):
+                    continue
+                kept = tuple([one for one in amounts if one[0] in targets.countables]) if amounts else ()
+                if not targets.mixed:
+                    yield targets, at, mine, cores & targets.all_cores, gpus & targets.all_gpus, kept
+                    continue
+                for id in ids_of(mine):
+                    all_cores, all_gpus = targets.ids(at << WORD_SHIFT | id)
+                    yield targets, at, 1 << id, cores & all_cores, gpus & all_gpus, kept
 
     def by_traits(self, properties: Mapping[str, Idset], ranks: Idset) -> list[tuple[tuple[str, ...], Idset]]:
         """The ranks by the properties that tell them apart; () for those with none, or above TRAITS_MAX."""

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 
 from fluxsched.errors import LocalProtocolError
+from fluxsched.sched.pool.listing import free_of
 from fluxsched.sched.pool.place import find_fit, place_now
 from fluxsched.sched.pool.placement import Block, Blocks, Fits, Insufficient, Outcome
 from fluxsched.sched.pool.pool import Pool
@@ -62,7 +63,7 @@ class WhatIf:
 
     def keep(self, blocks: Iterable[Block]) -> None:
         """Takes what of these is free now."""
-        self.take(tuple(self._pool.free_of(tuple(blocks))))
+        self.take(tuple(free_of(self._pool, tuple(blocks))))
 
     def mark(self) -> int:
         """A point to go back to within the what-if."""

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.errors import LocalProtocolError
+from fluxsched.sched.pool.amounts.countables import Countable, InstanceCountables, magnitude
 from fluxsched.sched.pool.bitset import WORD_BITS
-from fluxsched.sched.pool.countables import Countable, InstanceCountables, _level
 
 TOTAL = 40
 RANKS = st.integers(WORD_BITS, WORD_BITS + 7)
@@ -31,7 +31,7 @@ def test_which_targets_have_enough(changes: list[tuple[int, int]], need: int, wo
 
 
 def test_levels_grow_with_the_amount() -> None:
-    levels = [_level(amount) for amount in range(2000)]
+    levels = [magnitude(amount) for amount in range(2000)]
     assert levels == sorted(levels)
     assert len({*levels}) < 50
 

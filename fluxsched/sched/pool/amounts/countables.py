@@ -31,13 +31,13 @@ class Countable:
         at, bit = rank >> WORD_SHIFT, 1 << (rank & LOW_BITS)
         before = self._left.pop(rank, None)
         if before is not None:
-            level = self._levels[_level(before)]
+            level = self._levels[magnitude(before)]
             level.drop(at, bit)
             if not level.count:
-                del self._levels[_level(before)]
+                del self._levels[magnitude(before)]
         if amount != self.total:
             self._left[rank] = amount
-            self._levels.setdefault(_level(amount), Bits()).put(at, bit)
+            self._levels.setdefault(magnitude(amount), Bits()).put(at, bit)
 
     def forget(self, rank: int) -> None:
         """The target has left the class."""
@@ -47,7 +47,7 @@ class Countable:
         """Those targets of a word on which at least `need` is free."""
         if need > self.total:
             return 0
-        limit = _level(need)
+        limit = magnitude(need)
         for level, bits in self._levels.items():
             some = bits.words.get(at, 0) & word if level <= limit else 0
             if some and level < limit:
@@ -106,7 +106,7 @@ class InstanceCountables:
         return tuple(sorted((kind, amount) for kind, amount in self._used.items() if amount))
 
 
-def _level(amount: int) -> int:
+def magnitude(amount: int) -> int:
     """Grows with the amount; equal for amounts that differ by less than a quarter or so."""
     length = amount.bit_length()
     return amount if length < 3 else length << 2 | (amount >> (length - 3) & 3)

@@ -1,0 +1,255 @@
+"""The targets of a pool that have no cores: each with amounts of its own, found and changed in the time of one.
+
+Law: a target is on the level of its free share if it is usable (up, and not withheld), and on none otherwise. What jobs
+hold may exceed what a target has, since capacities change and jobs are found running: then nothing more of that kind
+fits there. Adding, changing or removing a target costs that target and its properties, however many others there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from math import lcm
+from typing import Final
+
+from fluxsched.core.amounts import Amounts
+from fluxsched.core.children import Children
+from fluxsched.core.constraint import EVERYTHING, Constraint
+from fluxsched.core.hostlist import Hostlist
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.rlite import merge
+from fluxsched.sched.pool.amounts.kind_index import KindIndex
+from fluxsched.sched.pool.amounts.share_index import ShareIndex
+from fluxsched.sched.pool.amounts.target import AmountTarget
+from fluxsched.sched.pool.bitset import WORD_SHIFT, Bits, ids_of
+
+WEIGHTS: Final[Mapping[str, float]] = {"vcore": 1.0, "memory": 1.0}
+"""What kinds weigh in the free share of a target unless a site says otherwise; others do not count."""
+
+CHOICES_MAX = 1024
+"""Constraints remembered in a generation, each with a mask of all targets at worst."""
+
+
+class AmountTargets:
+    """`members` are all of them, `by_rank` the same one by one; `properties` gives the targets that have a name."""
+
+    def __init__(self) -> None:
+        self.members = Bits()
+        self.by_rank: dict[int, AmountTarget] = {}
+        self.properties: dict[str, Idset] = {}
+        self.shares = ShareIndex()
+        self.free_kinds = KindIndex()
+        self.all_kinds = KindIndex()
+        self.weights: Mapping[str, float] = WEIGHTS
+        self._weights = _whole(WEIGHTS)
+        self._ranks_by_host: dict[str, Idset] = {}
+        self._choices: dict[Constraint, Bits] = {}
+
+    # ---- what exists
+
+    def add_all(self, resources: ResourceSet, ranks: Idset) -> None:
+        """New targets of an R, those of these ranks, idle and down."""
+        hosts = dict(zip(ranks, resources.hosts(ranks), strict=False))
+        named = [(name, having & ranks) for name, having in resources.properties.items()]
+        for entry in resources.entries:
+            for rank in entry.ranks & ranks:
+                names = tuple([name for name, having in named if rank in having])
+                self.add(rank, entry.children.amounts, hosts.get(rank, ""), names)
+
+    def add(self, rank: int, capacity: Amounts, host: str, names: tuple[str, ...]) -> None:
+        """A new target, idle and down."""
+        target = self.by_rank[rank] = AmountTarget(rank, capacity, host, names)
+        target.weigh(self._weights)
+        self.members.put(target.at, target.bit)
+        for kind, amount in capacity:
+            self.free_kinds.change(kind, 0, amount, target.at, target.bit)
+            self.all_kinds.change(kind, 0, amount, target.at, target.bit)
+        self._name(target, names)
+        if host:
+            self._ranks_by_host[host] = self._ranks_by_host.get(host, EMPTY) | Idset(1 << rank)
+
+    def remove(self, at: int, word: int) -> None:
+        """Forgets targets that are down; those of the word that are not here are ignored."""
+        for target in self.on(at, word):
+            self._unname(target, target.names)
+            self.members.drop(at, target.bit)
+            for kind, amount in target.free.items():
+                self.free_kinds.change(kind, amount, 0, at, target.bit)
+            for kind, amount in target.capacity:
+                self.all_kinds.change(kind, amount, 0, at, target.bit)
+            if target.host:
+                left = self._ranks_by_host[target.host] - Idset(1 << target.rank)
+                if left:
+                    self._ranks_by_host[target.host] = left
+                else:
+                    del self._ranks_by_host[target.host]
+            del self.by_rank[target.rank]
+
+    def resize(self, rank: int, capacity: Amounts, occupied: Amounts) -> None:
+        """A target has so much from now on, of which so much is occupied. KeyError if it is not here."""
+        target = self.by_rank[rank]
+        usable = target.usable
+        self._set_usable(target, False)
+        at, bit, free, had = target.at, target.bit, target.free, dict(target.capacity)
+        target.set_capacity(capacity, occupied)
+        has = dict(capacity)
+        for kind in had.keys() | has.keys():
+            self.all_kinds.change(kind, had.get(kind, 0), has.get(kind, 0), at, bit)
+        for kind in free.keys() | target.free.keys():
+            self.free_kinds.change(kind, free.get(kind, 0), target.free.get(kind, 0), at, bit)
+        target.weigh(self._weights)
+        self._set_usable(target, usable)
+
+    def weigh(self, weights: Mapping[str, float]) -> None:
+        """Other weights of kinds; linear in the targets."""
+        self.weights, self._weights = dict(weights), _whole(weights)
+        for target in self.by_rank.values():
+            usable = target.usable
+            self._set_usable(target, False)
+            target.weigh(self._weights)
+            self._set_usable(target, usable)
+
+    def on(self, at: int, word: int) -> list[AmountTarget]:
+        """Those of a word that are here."""
+        base = at << WORD_SHIFT
+        return [self.by_rank[base + id] for id in ids_of(word & self.members.at(at))]
+
+    def set_up(self, at: int, word: int, up: bool) -> None:
+        """Whether these targets of a word may be used."""
+        for target in self.on(at, word):
+            target.up = up
+            self._set_usable(target, up and not target.withheld)
+
+    def withhold(self, rank: int, withheld: bool) -> None:
+        """Whether a target is used by name only. KeyError if it is not here."""
+        target = self.by_rank[rank]
+        target.withheld = withheld
+        self._set_usable(target, target.up and not withheld)
+
+    def _set_usable(self, target: AmountTarget, usable: bool) -> None:
+        if usable != target.usable:
+            target.usable = usable
+            change = self.shares.put if usable else self.shares.drop
+            change(target.level, target.at, target.bit)
+
+    # ---- hosts and properties
+
+    def describe(self, add: Mapping[str, Idset], remove: Mapping[str, Idset]) -> None:
+        """Properties come and go; ranks that are not here are ignored."""
+        touched = 0
+        for ranks in (*add.values(), *remove.values()):
+            touched |= ranks.mask
+        for rank in Idset(touched & self.members.mask()):
+            gained = [name for name, ranks in add.items() if rank in ranks]
+            lost = [name for name, ranks in remove.items() if rank in ranks]
+            self.rename(rank, gained, lost)
+
+    def rename(self, rank: int, add: Iterable[str], remove: Iterable[str]) -> None:
+        """Properties of a target come and go."""
+        target = self.by_rank[rank]
+        before = set(target.names)
+        after = (before | set(add)) - set(remove)
+        self._unname(target, before - after)
+        self._name(target, after - before)
+        target.names = tuple(sorted(after))
+
+    def _name(self, target: AmountTarget, names: Iterable[str]) -> None:
+        for name in names:
+            self.properties[name] = self.properties.get(name, EMPTY) | Idset(1 << target.rank)
+
+    def _unname(self, target: AmountTarget, names: Iterable[str]) -> None:
+        for name in names:
+            left = self.properties[name] - Idset(1 << target.rank)
+            if left:
+                self.properties[name] = left
+            else:
+                del self.properties[name]
+
+    def allowed(self, constraint: Constraint) -> Bits | None:
+        """The targets that match, up or down; None if those are all."""
+        if constraint is EVERYTHING or constraint == EVERYTHING:
+            return None
+        found = self._choices.get(constraint)
+        if found is None:
+            if len(self._choices) >= CHOICES_MAX:
+                self._choices.clear()
+            ranks = Idset(self.members.mask())
+            found = self._choices[constraint] = Bits.of(constraint.match(ranks, self.properties, self._on_host).mask)
+        return found
+
+    def renew(self) -> None:
+        """A new generation: what was worked out of constraints no longer holds."""
+        self._choices.clear()
+
+    def _on_host(self, host: str) -> Idset:
+        return self._ranks_by_host.get(host, EMPTY)
+
+    @property
+    def resources(self) -> ResourceSet:
+        """All of them as R, with hosts if each has one; linear, for people."""
+        targets = [self.by_rank[rank] for rank in sorted(self.by_rank)]
+        entries, _ = merge([(target.rank, Children(amounts=target.capacity)) for target in targets])
+        hosts = tuple([target.host for target in targets])
+        return ResourceSet(entries, Hostlist(hosts if all(hosts) else ()), dict(self.properties))
+
+    # ---- what is free (called by the pool)
+
+    def take(self, at: int, word: int, amounts: Amounts) -> bool:
+        """Marks so much of each kind busy on each of these targets, if all are up and have it; else changes nothing."""
+        if word & (word - 1):
+            return self._take_many(at, word, amounts)
+        target = self.by_rank.get(at << WORD_SHIFT | word.bit_length() - 1)
+        if target is None or not target.up:
+            return False
+        free = target.free
+        for kind, amount in amounts:
+            if free.get(kind, 0) < amount:
+                return False
+        self._move(target, amounts, -1)
+        return True
+
+    def _take_many(self, at: int, word: int, amounts: Amounts) -> bool:
+        targets = self.on(at, word)
+        if len(targets) < word.bit_count() or not all(target.up and target.holds(amounts) for target in targets):
+            return False
+        for target in targets:
+            self._move(target, amounts, -1)
+        return True
+
+    def claim(self, at: int, word: int, amounts: Amounts) -> None:
+        """Marks it busy whether it is free or not, and whether its target is up or not."""
+        for target in self.on(at, word):
+            self._move(target, amounts, -1)
+
+    def give(self, at: int, word: int, amounts: Amounts) -> None:
+        """Marks it free on those that are here."""
+        base, word = at << WORD_SHIFT, word & self.members.words.get(at, 0)
+        while word:
+            low = word & -word
+            word ^= low
+            self._move(self.by_rank[base + low.bit_length() - 1], amounts, 1)
+
+    def _move(self, target: AmountTarget, amounts: Amounts, sign: int) -> None:
+        free, factors, at, bit = target.free, target.factors, target.at, target.bit
+        for kind, amount in amounts:
+            before = free.get(kind, 0)
+            after = before + sign * amount
+            free[kind] = after
+            self.free_kinds.change(kind, before, after, at, bit)
+            if kind in factors:
+                target.scaled += factors[kind] * ((after if after > 0 else 0) - (before if before > 0 else 0))
+        if factors:
+            level = target.scaled // target.whole
+            if level != target.level:
+                if target.usable:
+                    self.shares.drop(target.level, at, bit)
+                    self.shares.put(level, at, bit)
+                target.level = level
+
+
+def _whole(weights: Mapping[str, float]) -> dict[str, int]:
+    """The weights that count, as whole numbers of the same proportions."""
+    exact = {kind: Fraction(weight) for kind, weight in weights.items() if weight > 0}
+    common = lcm(*[weight.denominator for weight in exact.values()])
+    return {kind: int(weight * common) for kind, weight in exact.items()}

@@ -1,0 +1,144 @@
+"""Targets without cores, by example; `test_pool_model.py` compares them with the reference."""
+
+from __future__ import annotations
+
+import pytest
+
+from fluxsched.core.amounts import Amounts
+from fluxsched.core.constraint import Constraint
+from fluxsched.core.hostlist import Hostlist
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobspec import Request
+from fluxsched.core.resources import Children, Entry, ResourceSet
+from fluxsched.errors import LocalProtocolError
+from fluxsched.sched.pool.place import find_fit, find_on, infeasible, place_now
+from fluxsched.sched.pool.placement import BINPACKING, FAIR, Fits, Insufficient
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.shape import Shape
+
+
+def node(rank: int, *names: str, **amounts: int) -> ResourceSet:
+    ranks = Idset(1 << rank)
+    entry = Entry(ranks, Children(amounts=tuple(sorted(amounts.items()))))
+    return ResourceSet((entry,), Hostlist((f"n{rank}",)), dict.fromkeys(names, ranks))
+
+
+def pool_of(*nodes: ResourceSet) -> Pool:
+    pool = Pool()
+    for each in nodes:
+        pool.add(each, each.ranks)
+    return pool
+
+
+def shape(constraint: Constraint | None = None, **amounts: int) -> Shape:
+    return Shape(Request.of_amounts(tuple(sorted(amounts.items())), constraint))
+
+
+def rank_of(fit: Fits | None) -> int | None:
+    return None if fit is None else fit.parts[0].rank
+
+
+def start(pool: Pool, wanted: Shape, placement: str = FAIR) -> int | None:
+    fit = find_fit(pool, wanted, placement)
+    if fit is not None:
+        assert pool.take(fit.blocks)
+    return rank_of(fit)
+
+
+def test_fair_spreads_and_binpacking_fills():
+    for placement, ranks in ((FAIR, [0, 1, 0, 1]), (BINPACKING, [0, 0, 0, 0])):
+        pool = pool_of(node(0, vcore=4, memory=4), node(1, vcore=4, memory=4))
+        assert [start(pool, shape(vcore=1, memory=1), placement) for _ in ranks] == ranks
+
+
+def test_a_kind_that_a_target_lacks_is_zero():
+    pool = pool_of(node(0, vcore=4), node(1, vcore=4, gpu=1))
+    assert start(pool, shape(gpu=1)) == 1
+    assert start(pool, shape(gpu=1)) is None
+    assert infeasible(pool, shape(gpu=1).request) is None
+    assert "has 1 gpu" in str(infeasible(pool, shape(gpu=2).request)).replace("have", "has")
+
+
+def test_a_capacity_that_falls_below_what_is_held_takes_nothing_more():
+    pool = pool_of(node(0, vcore=4))
+    fit = find_fit(pool, shape(vcore=3), FAIR)
+    assert fit is not None
+    assert pool.take(fit.blocks)
+    pool.resize(0, (("vcore", 2),))
+    assert pool[0].amounts == (("vcore", -1),)
+    assert start(pool, shape(vcore=1)) is None
+    pool.give(fit.blocks)
+    assert pool[0].amounts == (("vcore", 2),)
+    assert pool[0].idle
+    assert start(pool, shape(vcore=2)) == 0
+
+
+def test_what_is_occupied_is_not_free_and_lowers_the_share():
+    pool = pool_of(node(0, vcore=4), node(1, vcore=4))
+    pool.resize(0, (("vcore", 4),), (("vcore", 3),))
+    assert start(pool, shape(vcore=1)) == 1
+    assert find_on(pool, shape(vcore=2), 0) is None
+    assert pool[0].amounts == (("vcore", 1),)
+
+
+def test_a_withheld_target_is_used_by_name_only():
+    pool = pool_of(node(0, vcore=4), node(1, vcore=1))
+    pool.withhold(0)
+    assert rank_of(find_fit(pool, shape(vcore=1), FAIR)) == 1
+    assert find_fit(pool, shape(vcore=2), FAIR) is None
+    assert isinstance(place_now(pool, shape(vcore=2), FAIR), Insufficient)
+    fit = find_on(pool, shape(vcore=2), 0)
+    assert fit is not None
+    assert pool.take(fit.blocks)
+    pool.offer(0)
+    assert rank_of(find_fit(pool, shape(vcore=2), FAIR)) == 0
+
+
+def test_weights_change_the_order():
+    pool = pool_of(node(0, vcore=4, memory=2), node(1, vcore=2, memory=4))
+    for rank in (0, 1):
+        fit = find_on(pool, shape(vcore=1, memory=1), rank)
+        assert fit is not None
+        assert pool.take(fit.blocks)
+    pool.weights = {"vcore": 1.0, "memory": 0.0}
+    assert rank_of(find_fit(pool, shape(vcore=1), FAIR)) == 0
+    pool.weights = {"vcore": 0.5, "memory": 2.5}
+    assert rank_of(find_fit(pool, shape(vcore=1), FAIR)) == 1
+
+
+def test_properties_and_named_targets():
+    pool = pool_of(node(0, "zone=a", vcore=4), node(1, "zone=b", vcore=4))
+    in_b = Constraint.parse({"properties": ["zone=b"]})
+    assert rank_of(find_fit(pool, shape(in_b, vcore=1), FAIR)) == 1
+    assert find_on(pool, shape(in_b, vcore=1), 0) is None
+    pool.describe({"zone=b": Idset(1)}, {"zone=b": Idset(2)})
+    assert rank_of(find_fit(pool, shape(in_b, vcore=1), FAIR)) == 0
+    assert pool.source.properties == {"zone=a": Idset(1), "zone=b": Idset(1)}
+    assert rank_of(find_fit(pool, shape(vcore=1), FAIR, among=Idset(2))) == 1
+
+
+def test_only_targets_without_cores_are_resized_or_withheld():
+    pool = Pool()
+    pool.add(ResourceSet((Entry(Idset(1), Children(Idset(3))),)), Idset(1))
+    for change in (lambda: pool.resize(0, ()), lambda: pool.withhold(0), lambda: pool.offer(5)):
+        with pytest.raises(LocalProtocolError, match="no target without cores"):
+            change()
+
+
+def test_more_than_one_slot_without_cores_never_fits():
+    pool = pool_of(node(0, vcore=4))
+    amounts: Amounts = (("vcore", 1),)
+    several = Request(slots=Request().slots.fixed(2), cores=0, amounts=amounts)
+    assert "one slot on one node" in str(infeasible(pool, several))
+
+
+def test_a_target_without_cores_goes_down_and_up():
+    pool = pool_of(node(0, vcore=4))
+    fit = find_fit(pool, shape(vcore=1), FAIR)
+    assert fit is not None
+    assert pool.take(fit.blocks)
+    pool.set_down(Idset(1))
+    assert start(pool, shape(vcore=1)) is None
+    pool.give(fit.blocks)
+    pool.set_up(Idset(1))
+    assert start(pool, shape(vcore=4)) == 0
