@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
-from fluxsched.adapters.si.machine.gangs import Gang, GangAsk, GangConsequence, PendingAgain, Placeholder
+from fluxsched.adapters.si.machine.gangs import (
+    Gang,
+    GangAsk,
+    GangConsequence,
+    PendingAgain,
+    Placeholder,
+    PlaceholderReplaced,
+)
 from fluxsched.core.amounts import Amounts
 
 STARTING_S: Final = 300.0
@@ -214,7 +221,7 @@ class ApplicationProgress:
         self.pending += repeats
         moved = self._event(_E.ASKED, now_s)
         self.gang.wait(ask, repeats)
-        return [*moved, *self.gang.match(ask.task_group)]
+        return [*moved, *self._counted(self.gang.match(ask.task_group))]
 
     def gang_unasked(self, key: str, queued: int, now_s: float) -> Sequence[Consequence]:
         """A real ask of a task group has been released, `queued` repeats of which waited as any."""
@@ -227,7 +234,7 @@ class ApplicationProgress:
         if repeats:
             self._is_gang = True
             return self._event(_E.ASKED, now_s)
-        return [*self.gang.match(task_group), *self._after_placeholder(now_s)]
+        return [*self._counted(self.gang.match(task_group)), *self._after_placeholder(now_s)]
 
     def placeholder_allocated(self, placeholder: Placeholder, since_s: float, now_s: float) -> Sequence[Consequence]:
         """One pending repeat of a placeholder ask has been allocated; the timeout counts from `since_s`."""
@@ -256,8 +263,7 @@ class ApplicationProgress:
     def placeholder_gone(self, uuid: str, now_s: float) -> Sequence[Consequence]:
         """A placeholder has ended otherwise: stopped, its node gone, a TIMEOUT or preemption confirmed."""
         self.allocations -= 1
-        told = self.gang.gone(uuid)
-        self.pending += sum([isinstance(each, PendingAgain) for each in told])
+        told = self._counted(self.gang.gone(uuid))
         return [*told, *self._after_placeholder(now_s)]
 
     # ---- the application itself
@@ -283,6 +289,15 @@ class ApplicationProgress:
             told += self._placeholder_timeout(now_s)
         return told
 
+    def _counted(self, told: list[GangConsequence]) -> list[GangConsequence]:
+        """A repeat that takes a place is pending no more, until that has gone."""
+        for each in told:
+            if isinstance(each, PlaceholderReplaced):
+                self.pending -= 1
+            elif isinstance(each, PendingAgain):
+                self.pending += 1
+        return told
+
     def _placeholder_held(self, placeholder: Placeholder, since_s: float, now_s: float) -> list[Consequence]:
         self.allocations += 1
         if self.gang.deadline_s is None:
@@ -290,7 +305,7 @@ class ApplicationProgress:
         told: list[Consequence] = []
         if self._placeholder_ask and self.gang.has_reserved(self._placeholder_ask):
             told += self._event(_E.RESERVED, now_s)
-        return [*told, *self.gang.match(placeholder.task_group)]
+        return [*told, *self._counted(self.gang.match(placeholder.task_group))]
 
     def _placeholder_timeout(self, now_s: float) -> list[Consequence]:
         if self.state is _S.ACCEPTED and self._is_hard:
@@ -299,7 +314,7 @@ class ApplicationProgress:
         pending, ended = self.gang.time_out(RESERVATION_TIMEOUT)
         self.pending -= pending
         asks = [AsksTimedOut(True, RESERVATION_TIMEOUT)] if pending else NOTHING
-        return [*moved, *asks, *ended, *self._after_placeholder(now_s)]
+        return [*moved, *asks, *self._counted(ended), *self._after_placeholder(now_s)]
 
     def _fail(self, event: ApplicationEvent, now_s: float) -> list[Consequence]:
         """All that is pending goes, all that is held is asked back."""

@@ -1,0 +1,361 @@
+"""Gangs: which ask takes which placeholder, what time does to the others, and that each placeholder ends once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from fluxsched.adapters.si.machine.applications import (
+    PLACEHOLDER_TIMEOUT_S,
+    AllocationsTimedOut,
+    ApplicationProgress,
+    AsksTimedOut,
+    Consequence,
+    StateChanged,
+)
+from fluxsched.adapters.si.machine.gangs import (
+    TOO_SMALL,
+    GangAsk,
+    PendingAgain,
+    Placeholder,
+    PlaceholderReplaced,
+    PlaceholderTimedOut,
+    WaitsAsAny,
+)
+
+TIMEOUT = "ResourceReservationTimeout"
+
+
+def placeholder(uuid: str, size: int = 4, group: str = "tg", node: str = "n1") -> Placeholder:
+    return Placeholder(uuid, f"ask-{group}", group, (("vcore", size),), node)
+
+
+def real(key: str, size: int = 4, group: str = "tg", order: int = 0) -> GangAsk:
+    return GangAsk((order,), key, group, (("vcore", size),))
+
+
+def gang(*sizes: int, placeholder_ask: int = 0, **options: object) -> ApplicationProgress:
+    """An application with placeholders p0, p1, ... of these sizes, allocated at 0 s."""
+    ask = (("vcore", placeholder_ask or sum(sizes)),)
+    one = ApplicationProgress(0.0, placeholder_ask=ask, **options)  # type: ignore[arg-type]
+    one.placeholder_asked("ask-tg", "tg", len(sizes), 0.0)
+    for at, size in enumerate(sizes):
+        one.placeholder_allocated(placeholder(f"p{at}", size), 0.0, 0.0)
+    return one
+
+
+def states(told: Sequence[Consequence]) -> list[str]:
+    return [str(each.state) for each in told if isinstance(each, StateChanged)]
+
+
+def others(told: Sequence[Consequence]) -> list[Consequence]:
+    return [each for each in told if not isinstance(each, StateChanged)]
+
+
+def test_an_application_starts_when_all_its_placeholders_are_allocated() -> None:
+    one = ApplicationProgress(0.0, placeholder_ask=(("vcore", 12),))
+    assert states(one.placeholder_asked("ask-tg", "tg", 2, 0.0)) == ["Accepted"]
+    assert states(one.placeholder_allocated(placeholder("a"), 0.0, 0.0)) == []
+    assert states(one.placeholder_allocated(placeholder("b", 8), 0.0, 0.0)) == ["Starting"]
+
+
+def test_a_real_ask_takes_a_placeholder_at_least_as_large() -> None:
+    one = gang(4, 8)
+    assert others(one.gang_asked(real("r", 6), 1, 1.0)) == [PlaceholderReplaced("p1", "r")]
+    assert one.pending == 0
+    key, told = one.placeholder_confirmed("p1", 2.0)
+    assert key == "r"
+    assert (one.pending, one.allocations) == (0, 2)
+    assert told == []  # the first replacement moves nothing
+    assert others(one.gang_asked(real("s", 4), 1, 3.0)) == [PlaceholderReplaced("p0", "s")]
+    assert states(one.placeholder_confirmed("p0", 4.0)[1]) == ["Running"]
+    assert one.gang.deadline_s is None
+
+
+def test_a_confirmed_replacement_is_an_allocation_like_others() -> None:
+    one = gang(4)
+    one.gang_asked(real("r"), 1, 0.0)
+    one.placeholder_confirmed("p0", 0.0)
+    assert states(one.released(1.0)) == ["Completing"]
+
+
+def test_asks_wait_for_placeholders_that_are_pending_in_their_order() -> None:
+    one = ApplicationProgress(0.0, placeholder_ask=(("vcore", 8),))
+    one.placeholder_asked("ask-tg", "tg", 2, 0.0)
+    assert others(one.gang_asked(real("late", order=2), 1, 0.0)) == []
+    assert others(one.gang_asked(real("early", order=1), 1, 0.0)) == []
+    assert others(one.placeholder_allocated(placeholder("a"), 0.0, 0.0)) == [PlaceholderReplaced("a", "early")]
+    assert others(one.placeholder_allocated(placeholder("b"), 0.0, 0.0)) == [PlaceholderReplaced("b", "late")]
+
+
+def test_asks_beyond_the_placeholders_wait_as_any() -> None:
+    one = gang(4)
+    assert others(one.gang_asked(real("r"), 3, 0.0)) == [PlaceholderReplaced("p0", "r"), WaitsAsAny("r", 2)]
+
+
+def test_an_ask_of_another_task_group_waits_as_any() -> None:
+    assert others(gang(4).gang_asked(real("r", group="other"), 1, 0.0)) == [WaitsAsAny("r", 1)]
+
+
+def test_a_larger_ask_ends_one_placeholder_and_waits_as_any() -> None:
+    one = gang(4, 4)
+    told = others(one.gang_asked(real("r", 6), 1, 0.0))
+    assert told == [PlaceholderTimedOut("p0", TOO_SMALL), WaitsAsAny("r", 1)]
+    assert states(one.placeholder_gone("p0", 1.0)) == []
+    assert others(one.gang_asked(real("s"), 1, 1.0)) == [PlaceholderReplaced("p1", "s")]
+
+
+def test_an_ask_takes_no_placeholder_on_a_node_that_it_may_not_use() -> None:
+    one = gang(4, 4)
+    ask = GangAsk((0,), "r", "tg", (("vcore", 4),), lambda node_id: node_id != "n1")
+    assert others(one.gang_asked(ask, 1, 0.0)) == [PlaceholderTimedOut("p0", TOO_SMALL), WaitsAsAny("r", 1)]
+
+
+def test_the_ask_is_pending_again_when_its_placeholder_has_gone() -> None:
+    one = gang(4, 4)
+    one.gang_asked(real("r"), 2, 0.0)
+    told = others(one.placeholder_gone("p0", 1.0))
+    assert told == [PendingAgain("r"), WaitsAsAny("r", 1)]
+    assert (one.pending, one.allocations) == (1, 1)
+    assert states(one.gang_unasked("r", 1, 2.0)) == []
+    assert one.placeholder_confirmed("p1", 3.0)[0] is None  # its ask has gone: it is only freed
+    assert one.state == "Completing"
+
+
+def test_the_ask_takes_another_placeholder_when_its_own_has_gone() -> None:
+    one = gang(4, 4)
+    one.gang_asked(real("r"), 1, 0.0)
+    assert others(one.placeholder_gone("p0", 1.0)) == [PendingAgain("r"), PlaceholderReplaced("p1", "r")]
+    assert one.placeholder_confirmed("p1", 3.0)[0] == "r"
+    assert (one.pending, one.allocations) == (0, 1)
+
+
+def test_the_vector_node_10_placeholders_4_and_8_hard_1_s() -> None:
+    one = ApplicationProgress(0.0, execution_timeout_s=1.0, placeholder_ask=(("vcore", 12),), is_hard=True)
+    one.placeholder_asked("first", "tg", 1, 0.0)
+    one.placeholder_asked("second", "tg", 1, 0.0)
+    one.placeholder_allocated(Placeholder("a", "first", "tg", (("vcore", 4),), "n1"), 0.0, 0.0)
+    assert one.next_wake_s == 1.0
+    assert one.wake(0.9) == []
+    assert one.wake(1.0) == [
+        StateChanged("Failing", TIMEOUT, 1_000_000_000),  # type: ignore[arg-type]
+        AsksTimedOut(False, TIMEOUT),
+        PlaceholderTimedOut("a", TIMEOUT),
+        AllocationsTimedOut(TIMEOUT),
+    ]
+    assert states(one.placeholder_gone("a", 2.0)) == ["Failed"]
+
+
+def test_a_soft_gang_resumes_without_its_placeholders() -> None:
+    one = gang(4, placeholder_ask=12, execution_timeout_s=1.0)
+    one.placeholder_asked("ask-tg", "tg", 1, 0.0)
+    one.gang_asked(real("r", 6), 1, 0.0)
+    assert one.wake(1.0) == [
+        StateChanged("Resuming", TIMEOUT, 1_000_000_000),  # type: ignore[arg-type]
+        AsksTimedOut(True, TIMEOUT),
+        PlaceholderTimedOut("p0", TIMEOUT),
+        WaitsAsAny("r", 1),
+    ]
+    assert one.pending == 1
+    assert states(one.placeholder_gone("p0", 2.0)) == ["Accepted"]
+    assert states(one.allocated(3.0)) == ["Starting"]
+
+
+def test_a_soft_gang_without_asks_stays_accepted() -> None:
+    one = gang(4, placeholder_ask=12, execution_timeout_s=1.0)
+    assert states(one.wake(1.0)) == ["Resuming"]
+    assert states(one.placeholder_gone("p0", 2.0)) == ["Accepted"]
+
+
+def test_from_starting_on_only_placeholders_that_are_not_replaced_time_out() -> None:
+    one = gang(4, 4, 4, execution_timeout_s=10.0, is_hard=True)
+    one.gang_asked(real("r"), 2, 0.0)
+    one.placeholder_confirmed("p0", 1.0)
+    assert one.wake(10.0) == [PlaceholderTimedOut("p2", TIMEOUT)]
+    assert one.state == "Starting"
+    assert one.placeholder_confirmed("p1", 11.0)[0] == "r"
+    one.placeholder_gone("p2", 12.0)
+    assert one.state == "Running"
+    assert one.wake(1000.0) == []
+
+
+def test_a_hard_gang_that_fails_takes_back_replacements_under_way() -> None:
+    one = gang(4, placeholder_ask=12, execution_timeout_s=1.0, is_hard=True)
+    one.gang_asked(real("r"), 1, 0.0)
+    assert states(one.wake(1.0)) == ["Failing"]
+    key, told = one.placeholder_confirmed("p0", 2.0)
+    assert key is None
+    assert states(told) == ["Failed"]
+
+
+def test_placeholders_time_out_after_15_minutes_from_the_first_one() -> None:
+    one = ApplicationProgress(0.0, placeholder_ask=(("vcore", 8),))
+    one.placeholder_asked("ask-tg", "tg", 2, 5.0)
+    assert one.next_wake_s is None
+    one.placeholder_allocated(placeholder("a"), 7.0, 10.0)
+    one.placeholder_allocated(placeholder("b"), 8.0, 10.0)
+    assert one.gang.deadline_s == 7.0 + PLACEHOLDER_TIMEOUT_S
+
+
+def test_recovered_placeholders_take_their_old_time() -> None:
+    one = ApplicationProgress(100.0, placeholder_ask=(("vcore", 4),), execution_timeout_s=50.0)
+    assert states(one.placeholder_recovered(placeholder("a"), 60.0, 100.0)) == ["Accepted", "Starting"]
+    assert one.gang.deadline_s == 110.0
+
+
+def test_a_released_placeholder_ask_lets_its_real_asks_go_on() -> None:
+    one = ApplicationProgress(0.0, placeholder_ask=(("vcore", 4),))
+    one.placeholder_asked("ask-tg", "tg", 1, 0.0)
+    assert others(one.gang_asked(real("r"), 1, 0.0)) == []
+    assert one.placeholder_asked("ask-tg", "tg", 0, 1.0) == [WaitsAsAny("r", 1)]
+
+
+class Gangs(RuleBasedStateMachine):
+    """One application with a resource manager that does what it likes; the model keeps sets and counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self.one = ApplicationProgress(0.0)
+        self.sizes: dict[str, int] = {}  # of placeholders that are held
+        self.ends: Counter[str] = Counter()
+        self.demands: dict[str, Consequence] = {}
+        self.placeholder_repeats = 0
+        self.waiting: Counter[str] = Counter()  # repeats of real asks with the gang
+        self.queued: Counter[str] = Counter()  # and in the queue
+        self.real_sizes: dict[str, int] = {}
+        self.real = 0
+        self.names = 0
+
+    @initialize(is_hard=st.booleans())
+    def add(self, is_hard: bool) -> None:
+        self.one = ApplicationProgress(0.0, placeholder_ask=(("vcore", 12),), execution_timeout_s=20.0, is_hard=is_hard)
+
+    def perform(self, told: Sequence[Consequence]) -> None:
+        for each in told:
+            match each:
+                case PlaceholderReplaced(uuid, key):
+                    assert self.real_sizes[key] <= self.sizes[uuid]
+                    assert uuid not in self.demands
+                    self.demands[uuid] = each
+                    self.waiting[key] -= 1
+                case PlaceholderTimedOut(uuid, _):
+                    assert uuid not in self.demands
+                    self.demands[uuid] = each
+                case WaitsAsAny(key, repeats):
+                    self.waiting[key] -= repeats
+                    self.queued[key] += repeats
+                case PendingAgain(key):
+                    self.waiting[key] += 1
+                case AsksTimedOut(only_placeholders, _):
+                    self.placeholder_repeats = 0
+                    if not only_placeholders:
+                        self.waiting.clear()
+                        self.queued.clear()
+                case _:
+                    pass
+
+    def new_name(self) -> str:
+        self.names += 1
+        return str(self.names)
+
+    @rule(repeats=st.integers(1, 3))
+    def ask_placeholders(self, repeats: int) -> None:
+        if self.one.state in ("Failing", "Failed", "Completed"):
+            return
+        self.placeholder_repeats = repeats
+        self.perform(self.one.placeholder_asked("ask-tg", "tg", repeats, self.now_s))
+
+    @rule()
+    def release_placeholder_ask(self) -> None:
+        self.placeholder_repeats = 0
+        self.perform(self.one.placeholder_asked("ask-tg", "tg", 0, self.now_s))
+
+    @rule(size=st.integers(1, 6))
+    def allocate_placeholder(self, size: int) -> None:
+        if not self.placeholder_repeats:
+            return
+        self.placeholder_repeats -= 1
+        uuid = self.new_name()
+        self.sizes[uuid] = size
+        self.perform(self.one.placeholder_allocated(placeholder(uuid, size), self.now_s, self.now_s))
+
+    @rule(size=st.integers(1, 6), repeats=st.integers(1, 3))
+    def ask(self, size: int, repeats: int) -> None:
+        if self.one.state in ("Failing", "Failed", "Completed"):
+            return
+        key = self.new_name()
+        self.real_sizes[key] = size
+        self.waiting[key] += repeats
+        self.perform(self.one.gang_asked(real(key, size, order=-len(key)), repeats, self.now_s))
+
+    @rule(data=st.data())
+    def release_ask(self, data: st.DataObject) -> None:
+        taking = {demand.key for demand in self.demands.values() if isinstance(demand, PlaceholderReplaced)}
+        keys = sorted(taking | {key for key in self.real_sizes if self.waiting[key] + self.queued[key]})
+        if keys:
+            key = data.draw(st.sampled_from(keys))
+            queued, self.waiting[key] = self.queued.pop(key, 0), 0
+            self.perform(self.one.gang_unasked(key, queued, self.now_s))
+
+    @rule(data=st.data())
+    def allocate(self, data: st.DataObject) -> None:
+        keys = sorted(+self.queued)
+        if keys:
+            self.queued[data.draw(st.sampled_from(keys))] -= 1
+            self.real += 1
+            self.perform(self.one.allocated(self.now_s))
+
+    @rule()
+    def release(self) -> None:
+        if self.real:
+            self.real -= 1
+            self.perform(self.one.released(self.now_s))
+
+    @rule(data=st.data(), gone=st.booleans())
+    def end_placeholder(self, data: st.DataObject, gone: bool) -> None:
+        """A demand is confirmed, or the placeholder goes with its node, whatever was demanded."""
+        uuids = sorted(self.sizes if gone else self.demands)
+        if not uuids:
+            return
+        uuid = data.draw(st.sampled_from(uuids))
+        demand = self.demands.pop(uuid, None)
+        del self.sizes[uuid]
+        self.ends[uuid] += 1
+        if not gone and isinstance(demand, PlaceholderReplaced):
+            key, told = self.one.placeholder_confirmed(uuid, self.now_s)
+            assert key in (demand.key, None)
+            self.real += key is not None
+            self.perform(told)
+        else:
+            self.perform(self.one.placeholder_gone(uuid, self.now_s))
+
+    @rule(delay_s=st.sampled_from([1.0, 10.0, 40.0]))
+    def wait(self, delay_s: float) -> None:
+        self.now_s += delay_s
+        self.perform(self.one.wake(self.now_s))
+        wake_s = self.one.next_wake_s
+        assert wake_s is None or wake_s > self.now_s
+
+    @invariant()
+    def everything_is_counted_once(self) -> None:
+        assert self.one.allocations == len(self.sizes) + self.real
+        assert self.one.pending == self.placeholder_repeats + self.waiting.total() + self.queued.total()
+        assert set(self.ends.values()) <= {1}
+        assert self.demands.keys() <= self.sizes.keys()
+
+    @invariant()
+    def nothing_is_left_of_what_has_ended(self) -> None:
+        if self.one.state in ("Completing", "Completed", "Failed"):
+            assert (self.one.pending, self.one.allocations) == (0, 0)
+        if self.one.state == "Failing":
+            assert self.demands.keys() == self.sizes.keys()
+            assert self.one.pending == 0
+
+
+TestGangs = Gangs.TestCase
+TestGangs.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
