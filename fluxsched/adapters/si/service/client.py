@@ -63,10 +63,11 @@ def call(channel: grpc.Channel, address: Address, method: Method, request: Any) 
     try:
         return stub(request, timeout=CALL_S)
     except grpc.RpcError as fault:
-        raise Refused(_refusal(address, fault), errno.ECONNREFUSED) from None
+        raise Refused(refusal(address, fault), errno.ECONNREFUSED) from None
 
 
-def _refusal(address: Address, fault: Any) -> str:
+def refusal(address: Address, fault: Any) -> str:
+    """What an RpcError means to people."""
     match fault.code():
         case grpc.StatusCode.UNAVAILABLE:
             return f"no scheduler service answers at {address}: start one with fluxsched si serve"
