@@ -16,6 +16,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import Children, ResourceSet
 from fluxsched.sched.pool.bitset import WORD_SHIFT, mask_of
 from fluxsched.sched.pool.placement import NO_TARGET, Block, Fits
+from fluxsched.sched.pool.pool import Pool
 
 CHILDREN_CACHED_MAX = 4096
 """The same few sets of cores and GPUs come again and again; about 200 bytes each."""
@@ -28,12 +29,13 @@ PREEMPT: Final = "preempt"
 class Granted:
     """Answer success (RFC 27): `R` is the RFC 20 object of what the job now holds.
 
-    R and the summary in the annotations are made on first use, which the simulator never does. Times are
+    R and the summary in the annotations are made on first use, which the simulator never does, out of hosts and
+    properties of the pool as they then are. Times are
     wall time in seconds, `expiration_s` 0.0 for none.
     """
 
     __match_args__: ClassVar = ("jobid", "R", "annotations")
-    __slots__ = ("_built", "_source", "_taken_back", "expiration_s", "fit", "jobid", "selection", "starttime_s")
+    __slots__ = ("_built", "_pool", "_taken_back", "expiration_s", "fit", "jobid", "selection", "starttime_s")
 
     def __init__(
         self,
@@ -41,7 +43,7 @@ class Granted:
         fit: Fits,
         starttime_s: float,
         expiration_s: float,
-        source: ResourceSet,
+        pool: Pool,
         selection: str,
         taken_back: Mapping[str, None] | None = None,
     ) -> None:
@@ -49,7 +51,7 @@ class Granted:
         self.fit = fit
         self.starttime_s = starttime_s
         self.expiration_s = expiration_s
-        self._source = source
+        self._pool = pool
         self.selection = selection
         self._taken_back = taken_back
         self._built: ResourceSet | None = None
@@ -58,7 +60,7 @@ class Granted:
     def resources(self) -> ResourceSet:
         """What the job holds."""
         if self._built is None:
-            self._built = grant(self.fit, self._source, self.starttime_s, self.expiration_s)
+            self._built = grant(self.fit, self._pool.source, self.starttime_s, self.expiration_s)
         return self._built
 
     @property

@@ -330,7 +330,7 @@ class SchedulingPass:
         notices = group.notices
         withdrawn = notices.forget(jobid) if jobid in notices.reasons else None
         selection = RESERVED if reserved else BACKFILLED if self._overtakes else selection
-        return Granted(jobid, fit, now_s, end_s, group.pool.source, selection, withdrawn)
+        return Granted(jobid, fit, now_s, end_s, group.pool, selection, withdrawn)
 
 
 _DECISIONS: Final = "Start, Pending, Deny, Reserve, Preempt, Wake or Pause"

@@ -6,11 +6,12 @@ Law: nothing here depends on what is free, so it is worked out once in a generat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from fluxsched.core.amounts import Amounts, times, total
 from fluxsched.core.jobspec import Request
-from fluxsched.sched.pool.amounts.search import AskedAmounts
+from fluxsched.sched.pool.amounts.asked import AskedAmounts
 from fluxsched.sched.pool.bitset import WORD_SHIFT, Bits
 from fluxsched.sched.pool.free_index import FreeIndex
 from fluxsched.sched.pool.placement import NO_TARGET, Blocks
@@ -38,16 +39,37 @@ class Narrowed:
     """What plugins leave a shape of its choice: `now`, and `ever`, on which it is judged whether it can run at all.
 
     `ranks` is the mask of those left now. `later` and `never` say why the others are not, empty if there are none.
+    Targets without cores are in no choice: of them `ranks` are left now and `ever_ranks` ever, in the order of
+    `scores`, pairs of a mask and the score of its targets.
     """
 
-    __slots__ = ("ever", "later", "never", "now", "ranks")
+    __slots__ = ("ever", "ever_ranks", "later", "never", "now", "ranks", "scores")
 
-    def __init__(self, now: Choice, ever: Choice, ranks: int, later: str, never: str) -> None:
+    def __init__(
+        self,
+        now: Choice,
+        ever: Choice,
+        ranks: int,
+        later: str,
+        never: str,
+        ever_ranks: int | None = None,
+        scores: Sequence[tuple[int, int]] = (),
+    ) -> None:
         self.now = now
         self.ever = ever
         self.ranks = ranks
+        self.ever_ranks = ranks if ever_ranks is None else ever_ranks
+        self.scores = scores
         self.later = later
         self.never = never
+
+    @property
+    def tiers(self) -> list[int]:
+        """The ranks that are left now, the highest score first."""
+        if not self.scores:
+            return [self.ranks]
+        by_score = sorted(self.scores, key=itemgetter(1), reverse=True)
+        return [mask & self.ranks for mask, _ in by_score if mask & self.ranks]
 
     def allows(self, blocks: Blocks) -> bool:
         """Whether all the targets of these blocks are left now."""

@@ -13,7 +13,7 @@ from typing import Final
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.sched.pool import reasons
-from fluxsched.sched.pool.amounts.search import AskedAmounts, is_single
+from fluxsched.sched.pool.amounts.asked import AskedAmounts, is_single
 from fluxsched.sched.pool.amounts.target import AmountTarget
 from fluxsched.sched.pool.bitset import BITS, lowest, mask_of
 from fluxsched.sched.pool.choice import Choice, Narrowed, Prepared, need_of, restricted, slots_of_idle
@@ -53,7 +53,7 @@ def place_now(pool: Pool, shape: Shape, placement: str) -> Outcome:
     if lacking := pool.instance_countables.lacking(request.shared):
         return Insufficient(reasons.lacking_now(request, lacking))
     if request.is_of_amounts:
-        return Insufficient(reasons.insufficient_amounts(AskedAmounts(pool.amount_targets, request)))
+        return Insufficient(reasons.insufficient_amounts(_asked(pool, request, narrowed)))
     choice = pool.choice_of(shape)
     return Insufficient(reasons.insufficient(pool, choice, request, _found(choice, request)))
 
@@ -136,7 +136,7 @@ def shortage(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> 
     if lacking := pool.instance_countables.lacking(request.shared, ever=True):
         return None, reasons.lacking(request, lacking)
     if request.is_of_amounts:
-        return _shortage_of_amounts(pool, request)
+        return _shortage_of_amounts(pool, request, narrowed)
     choice = pool.choice(request.constraint) if narrowed is None else narrowed.ever
     per_node = request.slots.min if request.nodes is not None else 1
     need = need_of(request, per_node)
@@ -153,12 +153,18 @@ def shortage(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> 
     return have, reasons.infeasible(choice, able, request, have)
 
 
-def _shortage_of_amounts(pool: Pool, request: Request) -> tuple[int, str | None]:
+def _shortage_of_amounts(pool: Pool, request: Request, narrowed: Narrowed | None) -> tuple[int, str | None]:
     """The same for a request without cores; the number is just 1 or 0, since counting all would take longer."""
-    asked = AskedAmounts(pool.amount_targets, request)
+    asked = _asked(pool, request, narrowed)
     if is_single(request) and asked.could_ever():
         return 1, None
-    return 0, reasons.infeasible_amounts(pool, asked)
+    return 0, narrowed.never if narrowed and narrowed.never else reasons.infeasible_amounts(asked)
+
+
+def _asked(pool: Pool, request: Request, narrowed: Narrowed | None) -> AskedAmounts:
+    if narrowed is None:
+        return AskedAmounts(pool.amount_targets, request, [], None)
+    return AskedAmounts(pool.amount_targets, request, narrowed.tiers, narrowed.ever_ranks)
 
 
 def _amounts(
@@ -270,7 +276,7 @@ def _prepare(pool: Pool, shape: Shape) -> Prepared:
     choice = () if request.is_of_amounts else pool.choice_of(shape)
     prepared = pool.prepared[shape.number] = Prepared(shape, choice)
     if request.is_of_amounts:
-        prepared.asked = AskedAmounts(pool.amount_targets, request)
+        prepared.asked = _asked(pool, request, pool.narrowed.get(shape.number))
     if request.slots.is_fixed and not request.shared and len(choice) == 1 and choice[0].only is None:
         _prepare_for_class(prepared, choice[0].targets, choice[0].size)
     return prepared

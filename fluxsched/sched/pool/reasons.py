@@ -12,7 +12,7 @@ from typing import Final
 from fluxsched.core.amounts import Amounts, amount_text, total
 from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.jobspec import Request
-from fluxsched.sched.pool.amounts.search import AskedAmounts, is_single
+from fluxsched.sched.pool.amounts.asked import AskedAmounts, is_single
 from fluxsched.sched.pool.choice import Candidates, need_of
 from fluxsched.sched.pool.listing import down_in
 from fluxsched.sched.pool.pool import Pool
@@ -63,7 +63,7 @@ def insufficient_amounts(asked_amounts: AskedAmounts) -> str:
     return f"needs {asked(asked_amounts.request)}; {', '.join(parts)}"
 
 
-def infeasible_amounts(pool: Pool, asked_amounts: AskedAmounts) -> str:
+def infeasible_amounts(asked_amounts: AskedAmounts) -> str:
     """What is missing for good for a request without cores: of each kind, the most that a node has."""
     request = asked_amounts.request
     if not is_single(request):

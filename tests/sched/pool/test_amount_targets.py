@@ -11,8 +11,9 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.errors import LocalProtocolError
+from fluxsched.sched.pool.choice import Narrowed
 from fluxsched.sched.pool.place import find_fit, find_on, infeasible, place_now
-from fluxsched.sched.pool.placement import BINPACKING, FAIR, Fits, Insufficient
+from fluxsched.sched.pool.placement import BINPACKING, FAIR, Fits, Infeasible, Insufficient
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.shape import Shape
 
@@ -142,3 +143,21 @@ def test_a_target_without_cores_goes_down_and_up():
     pool.give(fit.blocks)
     pool.set_up(Idset(1))
     assert start(pool, shape(vcore=4)) == 0
+
+
+def test_plugins_narrow_and_score_targets_without_cores():
+    pool = pool_of(*[node(rank, vcore=4) for rank in range(4)])
+    wanted = shape(vcore=1)
+    pool.narrow(wanted, Narrowed((), (), 0b1110, "later", "never", 0b1111, ((0b0110, 10), (0b1001, 90))))
+    assert [start(pool, wanted) for _ in range(5)] == [3, 3, 3, 3, 1]
+    assert find_on(pool, wanted, 0) is None
+    pool.narrow(wanted, Narrowed((), (), 0, "the plugin says later", "", 0b1))
+    assert place_now(pool, wanted, FAIR) == Insufficient("the plugin says later")
+    pool.narrow(wanted, Narrowed((), (), 0, "", "the plugin says never", 0))
+    assert place_now(pool, wanted, FAIR) == Infeasible("the plugin says never")
+
+
+def test_equal_targets_are_one_kind():
+    pool = pool_of(node(0, "ssd", vcore=4), node(1, vcore=4), node(2, "ssd", vcore=4))
+    found = {(amounts, names): str(ranks) for amounts, names, ranks in pool.amount_targets.kinds()}
+    assert found == {((("vcore", 4),), ("ssd",)): "0,2", ((("vcore", 4),), ()): "1"}

@@ -1,14 +1,28 @@
 """Targets by how much of each kind they have (free, or in all), in levels of magnitude: who may hold a need at all.
 
 Law: a level holds amounts that differ by less than a quarter or so, so most jobs move no target, and a need is looked
-up in words of 512 targets: those on a higher level hold it, those on its own level may.
+up for thousands of targets at once: those on a higher level hold it, those on its own level may. Words are longer here
+than elsewhere, since a look-up joins the words of many levels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
 from fluxsched.core.amounts import Amounts
 from fluxsched.sched.pool.amounts.countables import magnitude
-from fluxsched.sched.pool.bitset import Bits
+from fluxsched.sched.pool.bitset import WORD_SHIFT, Bits, ids_of
+
+LONG_SHIFT: Final = 13
+"""Words of 8,192 ranks, 1 KiB: joining two takes a quarter of a microsecond."""
+
+LOW_LONG_BITS: Final = (1 << LONG_SHIFT) - 1
+
+LOW_WORDS: Final = (1 << LONG_SHIFT - WORD_SHIFT) - 1
+
+LongWords: TypeAlias = dict[int, int]
+"""A set of ranks by long words."""
 
 
 class KindIndex:
@@ -17,48 +31,61 @@ class KindIndex:
     __slots__ = ("_kinds",)
 
     def __init__(self) -> None:
-        self._kinds: dict[str, dict[int, Bits]] = {}
+        self._kinds: dict[str, dict[int, LongWords]] = {}
 
-    def change(self, kind: str, before: int, after: int, at: int, bit: int) -> None:
+    def change(self, kind: str, before: int, after: int, rank: int) -> None:
         """A target has `after` of a kind instead of `before`; 0 or less is none."""
         old = magnitude(before) if before > 0 else 0
         new = magnitude(after) if after > 0 else 0
         if old == new:
             return
+        at, bit = rank >> LONG_SHIFT, 1 << (rank & LOW_LONG_BITS)
         levels = self._kinds.get(kind)
         if levels is None:
             levels = self._kinds[kind] = {}
         if old:
-            bits = levels[old]
-            bits.drop(at, bit)
-            if not bits.top:
-                del levels[old]
+            words = levels[old]
+            left = words[at] ^ bit
+            if left:
+                words[at] = left
+            else:
+                del words[at]
+                if not words:
+                    del levels[old]
         if new:
             found = levels.get(new)
             if found is None:
-                found = levels[new] = Bits()
-            found.put(at, bit)
+                levels[new] = {at: bit}
+            else:
+                found[at] = found.get(at, 0) | bit
 
-    def able(self, need: Amounts, only: Bits | None) -> Bits | None:
-        """Those of `only` that may hold the need: all that do, and some that nearly do. None is all of them."""
-        able = only
+    def able(self, need: Amounts) -> LongWords | None:
+        """The targets that may hold the need: all that do, and some that nearly do. None is all of them."""
+        able: LongWords | None = None
         for kind, amount in need:
-            found = Bits()
-            least, words = magnitude(amount), found.words
-            for level, bits in self._kinds.get(kind, {}).items():
+            found: LongWords = {}
+            least = magnitude(amount)
+            for level, words in self._kinds.get(kind, {}).items():
                 if level >= least:
-                    common = bits.top if able is None else bits.top & able.top
-                    while common:
-                        low = common & -common
-                        common ^= low
-                        at = low.bit_length() - 1
-                        words[at] = words.get(at, 0) | bits.words[at]
+                    for at, word in words.items():
+                        found[at] = found.get(at, 0) | word
             if able is not None:
-                for at in list(words):
-                    words[at] &= able.words[at]
-                    if not words[at]:
-                        del words[at]
-            for at in words:
-                found.top |= 1 << at
+                found = {at: word & able[at] for at, word in found.items() if at in able}
             able = found
         return able
+
+    def ranks(self, need: Amounts, members: Bits) -> Iterator[int]:
+        """The same of these members, ascending."""
+        able = self.able(need)
+        for at in ids_of(members.top):
+            word = members.words[at]
+            if able is not None:
+                word &= cut(able, at)
+            base = at << WORD_SHIFT
+            for id in ids_of(word):
+                yield base + id
+
+
+def cut(words: LongWords, at: int) -> int:
+    """Of long words what is in a word of 512 ranks, and perhaps above it."""
+    return words.get(at >> LONG_SHIFT - WORD_SHIFT, 0) >> ((at & LOW_WORDS) << WORD_SHIFT)

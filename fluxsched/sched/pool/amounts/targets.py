@@ -21,7 +21,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import merge
 from fluxsched.sched.pool.amounts.kind_index import KindIndex
 from fluxsched.sched.pool.amounts.share_index import ShareIndex
-from fluxsched.sched.pool.amounts.target import AmountTarget
+from fluxsched.sched.pool.amounts.target import STEPS, AmountTarget
 from fluxsched.sched.pool.bitset import WORD_SHIFT, Bits, ids_of
 
 WEIGHTS: Final[Mapping[str, float]] = {"vcore": 1.0, "memory": 1.0}
@@ -43,6 +43,7 @@ class AmountTargets:
         self.all_kinds = KindIndex()
         self.weights: Mapping[str, float] = WEIGHTS
         self._weights = _whole(WEIGHTS)
+        self._most: dict[str, int] = {}  # no target has more of a kind; some had as much
         self._ranks_by_host: dict[str, Idset] = {}
         self._choices: dict[Constraint, Bits] = {}
 
@@ -63,8 +64,9 @@ class AmountTargets:
         target.weigh(self._weights)
         self.members.put(target.at, target.bit)
         for kind, amount in capacity:
-            self.free_kinds.change(kind, 0, amount, target.at, target.bit)
-            self.all_kinds.change(kind, 0, amount, target.at, target.bit)
+            self.free_kinds.change(kind, 0, amount, target.rank)
+            self.all_kinds.change(kind, 0, amount, target.rank)
+        self._note_most(capacity)
         self._name(target, names)
         if host:
             self._ranks_by_host[host] = self._ranks_by_host.get(host, EMPTY) | Idset(1 << rank)
@@ -75,9 +77,9 @@ class AmountTargets:
             self._unname(target, target.names)
             self.members.drop(at, target.bit)
             for kind, amount in target.free.items():
-                self.free_kinds.change(kind, amount, 0, at, target.bit)
+                self.free_kinds.change(kind, amount, 0, target.rank)
             for kind, amount in target.capacity:
-                self.all_kinds.change(kind, amount, 0, at, target.bit)
+                self.all_kinds.change(kind, amount, 0, target.rank)
             if target.host:
                 left = self._ranks_by_host[target.host] - Idset(1 << target.rank)
                 if left:
@@ -91,15 +93,29 @@ class AmountTargets:
         target = self.by_rank[rank]
         usable = target.usable
         self._set_usable(target, False)
-        at, bit, free, had = target.at, target.bit, target.free, dict(target.capacity)
+        free, had = target.free, dict(target.capacity)
         target.set_capacity(capacity, occupied)
         has = dict(capacity)
         for kind in had.keys() | has.keys():
-            self.all_kinds.change(kind, had.get(kind, 0), has.get(kind, 0), at, bit)
+            self.all_kinds.change(kind, had.get(kind, 0), has.get(kind, 0), rank)
         for kind in free.keys() | target.free.keys():
-            self.free_kinds.change(kind, free.get(kind, 0), target.free.get(kind, 0), at, bit)
+            self.free_kinds.change(kind, free.get(kind, 0), target.free.get(kind, 0), rank)
         target.weigh(self._weights)
+        self._note_most(capacity)
         self._set_usable(target, usable)
+
+    def _note_most(self, capacity: Amounts) -> None:
+        for kind, amount in capacity:
+            if amount > self._most.get(kind, 0):
+                self._most[kind] = amount
+
+    def least_level(self, need: Amounts) -> int:
+        """A target on a lower level cannot hold the need, since it would have a larger share free if it did."""
+        share = Fraction(0)
+        for kind, amount in need:
+            if kind in self._weights and kind in self._most:
+                share += Fraction(self._weights[kind] * amount, self._most[kind])
+        return min(int(STEPS * share / (sum(self._weights.values()) or 1)), STEPS)
 
     def weigh(self, weights: Mapping[str, float]) -> None:
         """Other weights of kinds; linear in the targets."""
@@ -185,6 +201,13 @@ class AmountTargets:
     def _on_host(self, host: str) -> Idset:
         return self._ranks_by_host.get(host, EMPTY)
 
+    def kinds(self) -> list[tuple[Amounts, tuple[str, ...], Idset]]:
+        """Targets with equal amounts and properties together: what they have, their properties, and their ranks."""
+        found: dict[tuple[Amounts, tuple[str, ...]], list[int]] = {}
+        for target in self.by_rank.values():
+            found.setdefault((target.capacity, tuple(sorted(target.names))), []).append(target.rank)
+        return [(*equal, Idset.of(ranks)) for equal, ranks in found.items()]
+
     @property
     def resources(self) -> ResourceSet:
         """All of them as R, with hosts if each has one; linear, for people."""
@@ -231,20 +254,23 @@ class AmountTargets:
             self._move(self.by_rank[base + low.bit_length() - 1], amounts, 1)
 
     def _move(self, target: AmountTarget, amounts: Amounts, sign: int) -> None:
-        free, factors, at, bit = target.free, target.factors, target.at, target.bit
+        free, factors, scaled = target.free, target.factors, target.scaled
         for kind, amount in amounts:
             before = free.get(kind, 0)
             after = before + sign * amount
             free[kind] = after
-            self.free_kinds.change(kind, before, after, at, bit)
-            if kind in factors:
-                target.scaled += factors[kind] * ((after if after > 0 else 0) - (before if before > 0 else 0))
+            if before <= 0 or after <= 0 or (before ^ after) << 3 >= before:  # else the magnitude is the same
+                self.free_kinds.change(kind, before, after, target.rank)
+            factor = factors.get(kind, 0)
+            if factor:
+                scaled += factor * ((after if after > 0 else 0) - (before if before > 0 else 0))
         if factors:
-            level = target.scaled // target.whole
+            target.scaled = scaled
+            level = scaled // target.whole
             if level != target.level:
                 if target.usable:
-                    self.shares.drop(target.level, at, bit)
-                    self.shares.put(level, at, bit)
+                    self.shares.drop(target.level, target.at, target.bit)
+                    self.shares.put(level, target.at, target.bit)
                 target.level = level
 
 
