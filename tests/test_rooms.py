@@ -87,7 +87,8 @@ ROOMS = {
         "results": {"traces"},
         "engine": {"results", "traces"},
         "conformance": {"engine", "policy_guard"},
-        "plugin": {"conformance", "policy_guard"},
+        "package": set(),
+        "policy": {"conformance", "policy_guard"},
         "commands": {"engine", "policy_guard", "results", "traces"},
     },
     "cli": {

@@ -16,7 +16,7 @@ from fluxsched.core.text import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fluxsched.sim.plugin import RuleVerdict
+    from fluxsched.sim.policy import RuleVerdict
 
 LIST = TableSpec(
     {"default": "{name:<13} {options:<35} {says}"},
@@ -64,12 +64,12 @@ def list_policies(output: Output) -> None:
 @click.argument("name", metavar="NAME")
 def new(name: str, directory: Path | None) -> None:
     """Write a package with a working policy NAME, its entry point and its test."""
-    from fluxsched.sim.plugin import check_name
-    from fluxsched.sim.plugin import new as write
+    from fluxsched.sim.package import POLICY, check_name
+    from fluxsched.sim.package import new as write
 
-    check_name(name)
+    check_name(POLICY, name)
     place = directory or Path(name)
-    paths = write(name, place)
+    paths = write(POLICY, name, place)
     for path in paths:
         click.echo(printable(str(path)))
     click.echo(f"\nTry it:  fluxsched policy check {printable(_typed(paths))}")
@@ -93,7 +93,7 @@ def check(spec: str, seed: int, output: Output) -> int:
     NAME.
     """
     from fluxsched.cli.studies.policy_check import check_apart
-    from fluxsched.sim.plugin import check_words
+    from fluxsched.sim.policy import check_words
 
     with usage():
         check_words(spec)

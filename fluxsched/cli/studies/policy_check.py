@@ -16,7 +16,7 @@ from typing import Any
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.runtime.system.clock import SystemClock, interrupted
 from fluxsched.runtime.system.isolated_process import IsolatedProcess
-from fluxsched.sim.plugin import CASE_S, Finding, RuleVerdict, check, unclear
+from fluxsched.sim.policy import CASE_S, Finding, RuleVerdict, check, unclear
 
 IMPORT_S = 10.0
 """How long a policy may take to be imported and made (seconds)."""

@@ -13,7 +13,8 @@ import pytest
 
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.runtime.system.clock import interrupted
-from fluxsched.sim.plugin import NAME_CHARS_MAX, check, check_name, new
+from fluxsched.sim.package import NAME_CHARS_MAX, POLICY, check_name, new
+from fluxsched.sim.policy import check
 
 NO_TIME = float
 
@@ -22,7 +23,7 @@ NO_TIME = float
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A new policy, found as an installed package is: by an entry point on the path."""
     place = tmp_path_factory.mktemp("kit") / "lambda"
-    new("lambda", place)
+    new(POLICY, "lambda", place)
     project = tomllib.loads((place / "pyproject.toml").read_text())["project"]
     info = place / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir()
@@ -76,17 +77,17 @@ def test_it_is_tidy(package: Path) -> None:
 )  # fmt: skip
 def test_bad_names(tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(InvalidValue, match=words):
-        new(name, tmp_path / "made")
+        new(POLICY, name, tmp_path / "made")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "night").mkdir()
     with pytest.raises(Refused, match="already exists"):
-        new("night", tmp_path / "night")
+        new(POLICY, "night", tmp_path / "night")
     assert list((tmp_path / "night").iterdir()) == []
     with pytest.raises(Refused, match="create it first"):
-        new("night", tmp_path / "a" / "b")
+        new(POLICY, "night", tmp_path / "a" / "b")
 
 
 def test_nothing_is_left_of_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +101,7 @@ def test_nothing_is_left_of_what_cannot_be_written(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(Path, "write_text", fill)
     with pytest.raises(OSError, match="No space"):
-        new("night", tmp_path / "night")
+        new(POLICY, "night", tmp_path / "night")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -112,4 +113,4 @@ def test_what_cannot_be_made_is_refused(tmp_path: Path) -> None:
                     "    def schedule(self, view, now_s): ...\n")  # fmt: skip
     with pytest.raises(InvalidValue, match=r"raised ZeroDivisionError: division by zero \(raises.py:4\)"):
         check(str(file), 0, NO_TIME, interrupted)
-    check_name("night-shift")
+    check_name(POLICY, "night-shift")
