@@ -58,6 +58,10 @@ FILE_LINES_MAX = 400  # what is longer holds two concerns
 FUNCTION_LINES_MAX = 60  # one screen
 
 BROAD_EXCEPT = {
+    "fluxsched/adapters/si/in_process.py:_call_back": "a bug of a resource manager is logged, and others are called",
+    "fluxsched/adapters/si/in_process.py:_own_dump": "a bug of a resource manager is in what it says of itself",
+    "fluxsched/adapters/si/predicates.py:refusal": "what a callback raises is its refusal: the interface says so",
+    "fluxsched/adapters/si/predicates.py:last_to_go": "the same",
     "fluxsched/adapters/flux/bridge.py:_pass": "a plugin's bug is logged, and neither Flux nor the module ends",
     "fluxsched/adapters/flux/broker/sched-fluxsched.py:call": "Flux takes the broker down for what leaves a callback",
     "fluxsched/sim/conformance/suite.py:_tried": "a plugin's bug is what the suite looks for",

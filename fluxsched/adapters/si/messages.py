@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from fluxsched.errors import InvalidValue, LimitExceeded
+
 PACKAGE: Final = "si.v1"
 EXTRA_PACKAGE: Final = "fluxsched.si.v1"
 
@@ -38,6 +40,21 @@ def service(name: str, package: str = PACKAGE) -> Any:
 def class_of(descriptor: Any) -> Any:
     """The class of a message type."""
     return message_factory.GetMessageClass(descriptor)
+
+
+MESSAGE_BYTES_MAX: Final = 4 << 20
+"""What a message to a scheduler may have, as in any gRPC service; some 40,000 asks."""
+
+
+def check(request: Any, shape: Any) -> None:
+    """Raises InvalidValue for what is no message of a class, or a message above MESSAGE_BYTES_MAX."""
+    if not isinstance(request, shape):
+        raise InvalidValue(f"a {type(request).__name__} is not a {shape.DESCRIPTOR.name}")
+    size = request.ByteSize()
+    if size > MESSAGE_BYTES_MAX:
+        raise LimitExceeded(
+            f"the {shape.DESCRIPTOR.name} has {size} bytes, the limit is {MESSAGE_BYTES_MAX}: send several"
+        )
 
 
 AcceptedApplication: Final = _class("AcceptedApplication")

@@ -20,9 +20,10 @@ def dump(address: str | None, rm_id: str, cert: Path | None, key: Path | None, c
     """
     need_packages()
     from fluxsched.adapters.si.service.address import parse_address
-    from fluxsched.adapters.si.service.client import Certificates, state_dump
+    from fluxsched.adapters.si.service.certificates import ClientCertificates
+    from fluxsched.adapters.si.service.client import state_dump
 
     with usage():
         target = parse_address(address)
-        certificates = Certificates.of(target, cert, key, ca)
+        certificates = ClientCertificates.of(target, cert, key, ca)
     click.echo(state_dump(target, certificates, rm_id))

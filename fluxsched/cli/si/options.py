@@ -14,7 +14,8 @@ from fluxsched.errors import Refused
 PACKAGES = {"grpc": "grpcio", "google.protobuf": "protobuf", "yaml": "PyYAML"}
 """Modules that the interface needs, and the packages that have them."""
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def need_packages() -> None:
@@ -34,9 +35,9 @@ def _is_there(module: str) -> bool:
 def address_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """ADDRESS of a service, and the certificates to present to one on TCP."""
     for decorate in (
-        click.option("--ca", metavar="FILE", type=_FILE, help="Certificates (PEM) that vouch for the service."),
-        click.option("--key", metavar="FILE", type=_FILE, help="The key (PEM) of --cert."),
-        click.option("--cert", metavar="FILE", type=_FILE, help="Our certificate (PEM), for a service on TCP."),
+        click.option("--ca", metavar="FILE", type=FILE, help="Certificates (PEM) that vouch for the service."),
+        click.option("--key", metavar="FILE", type=FILE, help="The key (PEM) of --cert."),
+        click.option("--cert", metavar="FILE", type=FILE, help="Our certificate (PEM), for a service on TCP."),
         click.argument("address", metavar="[ADDRESS]", required=False),
     ):  # fmt: skip
         command = decorate(command)

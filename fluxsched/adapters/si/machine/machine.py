@@ -107,23 +107,35 @@ class SIMachine:
 
     def update_allocation(self, request: Any, now_s: float) -> None:
         """An AllocationRequest. Raises Refused (ENOENT: register first; EAGAIN: too much waits) or InvalidValue."""
-        manager = self._asking(request, AllocationRequest)
+        manager = self.check(request, AllocationRequest)
         releases = request.releases
         items = items_of((request.asks, releases.allocationsToRelease, releases.allocationAsksToRelease))
         manager.queue(ALLOCATIONS, request, items)
 
     def update_application(self, request: Any, now_s: float) -> None:
         """An ApplicationRequest; raises as `update_allocation`."""
-        self._asking(request, ApplicationRequest).queue(APPLICATIONS, request, items_of((request.new, request.remove)))
+        self.check(request, ApplicationRequest).queue(APPLICATIONS, request, items_of((request.new, request.remove)))
 
     def update_node(self, request: Any, now_s: float) -> None:
         """A NodeRequest; raises as `update_allocation`."""
-        self._asking(request, NodeRequest).queue(NODES, request, items_of((request.nodes,)))
+        self.check(request, NodeRequest).queue(NODES, request, items_of((request.nodes,)))
 
     def update_configuration(self, request: Any, now_s: float) -> None:
         """An UpdateConfigurationRequest: another configuration for all managers of a policy group, or for none."""
         self._rm(request.rmID)
         self._read_config(request.config)
+
+    def check(self, request: Any, shape: Any) -> RM:
+        """The manager of a request that could be queued; raises as `update_allocation`, and may run in any thread."""
+        if not isinstance(request, shape):
+            raise InvalidValue(f"{type(request).__name__} is not a {shape.__name__}")
+        manager = self._rm(request.rmID)
+        if manager.backlog_items >= BACKLOG_ITEMS_MAX:
+            raise Refused(
+                f"{manager.backlog_items} items of {manager.rm_id!r} wait to be read, limit {BACKLOG_ITEMS_MAX}: "
+                "send more slowly", errno.EAGAIN
+            )  # fmt: skip
+        return manager
 
     def backlog(self, rm_id: str) -> int:
         """Items of requests that are not read yet: what sends them may wait until they are fewer."""
@@ -220,17 +232,6 @@ class SIMachine:
         manager = self._rms.get(rm_id)
         if manager is None:
             raise Refused(f"resource manager {rm_id[:RM_ID_CHARS_MAX]!r} is not registered: register", errno.ENOENT)
-        return manager
-
-    def _asking(self, request: Any, shape: Any) -> RM:
-        if not isinstance(request, shape):
-            raise InvalidValue(f"{type(request).__name__} is not a {shape.__name__}")
-        manager = self._rm(request.rmID)
-        if manager.backlog_items >= BACKLOG_ITEMS_MAX:
-            raise Refused(
-                f"{manager.backlog_items} items of {manager.rm_id!r} wait to be read, limit {BACKLOG_ITEMS_MAX}: "
-                "send more slowly", errno.EAGAIN
-            )  # fmt: skip
         return manager
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import errno
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import grpc
 
 from fluxsched.adapters.si import messages
 from fluxsched.adapters.si.service.address import Address
+from fluxsched.adapters.si.service.certificates import ClientCertificates
 from fluxsched.adapters.si.service.methods import EXTRA, Method
-from fluxsched.errors import InvalidValue, Refused
+from fluxsched.errors import Refused
 
 CALL_S: Final = 10.0
 """How long a single call may take (seconds)."""
@@ -22,31 +22,7 @@ OPTIONS: Final = (
 )
 
 
-class Certificates(NamedTuple):
-    """Ours with its key, and those that the service's is checked against; all PEM."""
-
-    cert: bytes
-    key: bytes
-    ca: bytes
-
-    @classmethod
-    def of(cls, address: Address, cert: Path | None, key: Path | None, ca: Path | None) -> Certificates | None:
-        """Read from files; None if none is named. Raises InvalidValue for a part of them, or with a local socket."""
-        given = [path for path in (cert, key, ca) if path is not None]
-        if not given:
-            return None
-        if address.path is not None:
-            raise InvalidValue(f"{address} is a local socket and takes no certificates")
-        if len(given) < len(cls._fields):
-            raise InvalidValue("--cert, --key and --ca belong together: name all three")
-        return cls(*(path.read_bytes() for path in given))
-
-    def credentials(self) -> grpc.ChannelCredentials:
-        """As gRPC wants them."""
-        return grpc.ssl_channel_credentials(self.ca, self.key, self.cert)
-
-
-def open_channel(address: Address, certificates: Certificates | None = None) -> grpc.Channel:
+def open_channel(address: Address, certificates: ClientCertificates | None = None) -> grpc.Channel:
     """A channel for blocking calls."""
     if certificates is None:
         return grpc.insecure_channel(str(address), OPTIONS)
@@ -79,7 +55,7 @@ def refusal(address: Address, fault: Any) -> str:
             return str(fault.details())
 
 
-def state_dump(address: Address, certificates: Certificates | None, rm_id: str) -> str:
+def state_dump(address: Address, certificates: ClientCertificates | None, rm_id: str) -> str:
     """The state of one resource manager, or of all, as JSON. Raises Refused."""
     with open_channel(address, certificates) as channel:
         return str(call(channel, address, EXTRA["StateDump"], messages.StateDumpRequest(rmID=rm_id)).json)

@@ -1,0 +1,71 @@
+"""Certificates of a service and of its clients: which belong together, and what needs none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import grpc
+
+from fluxsched.adapters.si.service.address import Address
+from fluxsched.errors import InvalidValue
+
+
+class ServerCertificates(NamedTuple):
+    """Ours with its key, and those that clients' are checked against; all PEM."""
+
+    cert: bytes
+    key: bytes
+    client_ca: bytes
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """As gRPC wants them."""
+        pair = (self.key, self.cert)
+        return grpc.ssl_server_credentials([pair], self.client_ca, require_client_auth=True)
+
+
+def certificates_of(
+    address: Address, is_insecure: bool, cert: Path | None, key: Path | None, client_ca: Path | None
+) -> ServerCertificates | None:
+    """What protects an address; None for a local socket, and for loopback if that is wanted. Raises InvalidValue."""
+    given = [path for path in (cert, key, client_ca) if path is not None]
+    if address.path is not None:
+        if given or is_insecure:
+            raise InvalidValue(f"{address} is a local socket: it takes neither certificates nor --insecure")
+        return None
+    if is_insecure:
+        if given:
+            raise InvalidValue("--insecure takes no certificates: leave one or the other out")
+        if not address.is_loopback:
+            raise InvalidValue(f"--insecure is for loopback alone, and {address.host} is not: name certificates")
+        return None
+    if len(given) < len(ServerCertificates._fields):
+        raise InvalidValue(
+            f"{address} needs --cert, --key and --client-ca; on loopback --insecure does without, "
+            "and unix:PATH needs neither"
+        )
+    return ServerCertificates(*(path.read_bytes() for path in given))
+
+
+class ClientCertificates(NamedTuple):
+    """Ours with its key, and those that the service's is checked against; all PEM."""
+
+    cert: bytes
+    key: bytes
+    ca: bytes
+
+    @classmethod
+    def of(cls, address: Address, cert: Path | None, key: Path | None, ca: Path | None) -> ClientCertificates | None:
+        """Read from files; None if none is named. Raises InvalidValue for a part of them, or with a local socket."""
+        given = [path for path in (cert, key, ca) if path is not None]
+        if not given:
+            return None
+        if address.path is not None:
+            raise InvalidValue(f"{address} is a local socket and takes no certificates")
+        if len(given) < len(cls._fields):
+            raise InvalidValue("--cert, --key and --ca belong together: name all three")
+        return cls(*(path.read_bytes() for path in given))
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """As gRPC wants them."""
+        return grpc.ssl_channel_credentials(self.ca, self.key, self.cert)

@@ -1,0 +1,131 @@
+"""Turns of a scheduler service: what has arrived is applied, the machine decides, and its effects go to the streams.
+
+Law: only a turn performs effects; calls hand requests over and wait for a turn where they must. A bug of ours ends the
+service, and resource managers send all again to the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+import grpc
+
+from fluxsched.adapters.si.machine.effects import Effect, EndStreams, Observed, SendResponse
+from fluxsched.adapters.si.machine.machine import SIMachine
+from fluxsched.adapters.si.service.connections import RMConnection, UpdateStream
+from fluxsched.adapters.si.service.status import CallEnd
+from fluxsched.errors import Refused
+from fluxsched.runtime.system.log import logger
+
+log = logger("si")
+
+BACKLOG_HIGH_ITEMS: Final = 10_000
+"""A stream is read no further while so many items of its resource manager wait to be applied."""
+
+
+class TurnLoop:
+    """The machine, and the connections of its resource managers; `clock_s` gives the wall time (seconds)."""
+
+    def __init__(self, machine: SIMachine, clock_s: Callable[[], float]) -> None:
+        self.machine = machine
+        self.clock_s = clock_s
+        self.connections: dict[str, RMConnection] = {}
+        self._due = asyncio.Event()
+        self._turned = asyncio.Event()
+
+    # ---- from calls
+
+    def wake(self) -> None:
+        """Something has arrived: a turn is due."""
+        self._due.set()
+
+    async def turned(self) -> None:
+        """Returns when what had arrived has been through a turn."""
+        self._due.set()
+        await self._turned.wait()
+
+    async def applied(self, rm_id: str, left_items: int) -> None:
+        """Returns when at most `left_items` of what a resource manager has sent are not applied."""
+        while self.machine.backlog(rm_id) > left_items:
+            await self._turned.wait()
+
+    def is_registered(self, rm_id: str) -> bool:
+        """Whether a resource manager is known."""
+        try:
+            self.machine.identity_of(rm_id)
+        except Refused:
+            return False
+        return True
+
+    def connection(self, rm_id: str) -> RMConnection:
+        """That of a resource manager, also one that is not registered."""
+        return self.connections.setdefault(rm_id, RMConnection())
+
+    def begin_anew(self, rm_id: str) -> None:
+        """A registration was accepted: the streams of the one before end."""
+        found = self.connection(rm_id)
+        found.end_streams(CallEnd(grpc.StatusCode.ABORTED, "another registration of this rmID has replaced this one"))
+        self.machine.unread(rm_id, found.unread_items)
+        if found.watchers:
+            self.machine.observe(rm_id, True)
+
+    def forget(self, stream: UpdateStream) -> None:
+        """A stream has ended; another may have replaced it."""
+        found = self.connections.get(stream.rm_id or "")
+        if found is not None and found.streams.get(stream.kind) is stream:
+            del found.streams[stream.kind]
+
+    def read(self, rm_id: str) -> None:
+        """A resource manager has read a response."""
+        found = self.connections.get(rm_id)
+        if found is not None:
+            self.machine.unread(rm_id, found.unread_items)
+            self._due.set()
+
+    # ---- turns
+
+    async def run(self) -> None:
+        """Turns until canceled."""
+        while True:
+            await self._until_due()
+            self._due.clear()
+            turned, self._turned = self._turned, asyncio.Event()
+            for effect in self.machine.turn(self.clock_s()):
+                self._perform(effect)
+            turned.set()
+            await asyncio.sleep(0)
+
+    async def _until_due(self) -> None:
+        delay_s = self.machine.next_wake_s - self.clock_s()
+        if delay_s <= 0:
+            return
+        try:
+            async with asyncio.timeout(None if delay_s == inf else delay_s):
+                await self._due.wait()
+        except TimeoutError:
+            return
+
+    def _perform(self, effect: Effect) -> None:
+        found = self.connections.get(effect.rm_id)
+        if found is None:
+            return
+        match effect:
+            case SendResponse(rm_id, kind, response):
+                found.queues[kind].put(response)
+                self.machine.unread(rm_id, found.unread_items)
+            case EndStreams(rm_id, detail):
+                found.end_streams(CallEnd(grpc.StatusCode.ABORTED, detail))
+                self._forget_if_stopped(rm_id, found, detail)
+            case Observed():
+                for watcher in found.watchers:
+                    watcher.put(effect)
+
+    def _forget_if_stopped(self, rm_id: str, found: RMConnection, detail: str) -> None:
+        if not self.is_registered(rm_id):
+            log.info("resource manager %r is gone: %s", rm_id, detail)
+            for watcher in found.watchers:
+                watcher.end(CallEnd(grpc.StatusCode.ABORTED, detail))
+            del self.connections[rm_id]
