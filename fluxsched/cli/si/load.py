@@ -37,11 +37,11 @@ def load(
     from fluxsched.adapters.si.load.main import measure, report, table
     from fluxsched.adapters.si.load.messages_made import Load
     from fluxsched.adapters.si.service.address import parse_address
-    from fluxsched.adapters.si.service.client import Certificates
+    from fluxsched.adapters.si.service.certificates import ClientCertificates
 
     with usage():
         target = parse_address(address)
-        certificates = Certificates.of(target, cert, key, ca)
+        certificates = ClientCertificates.of(target, cert, key, ca)
         wanted = Load(shapes=0 if each_different else shapes, **numbers).check()
     measured = measure(target, certificates, wanted, rate, limit_s)
     click.echo(json_text.dumps(table(measured)) if json else report(measured))

@@ -8,13 +8,13 @@ from typing import Any
 from fluxsched.adapters.si.load.messages_made import Load
 from fluxsched.adapters.si.load.run import Measured, put
 from fluxsched.adapters.si.service.address import Address
-from fluxsched.adapters.si.service.client import Certificates
+from fluxsched.adapters.si.service.certificates import ClientCertificates
 from fluxsched.adapters.si.service.rm_client import RMClient
 from fluxsched.runtime.system.clock import SystemClock
 
 
 def measure(
-    address: Address, certificates: Certificates | None, load: Load, rate: float, limit_s: float
+    address: Address, certificates: ClientCertificates | None, load: Load, rate: float, limit_s: float
 ) -> Measured:
     """Put a load on the service at an address (see `run.put`)."""
 

@@ -16,7 +16,8 @@ import grpc
 
 from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, KINDS, NODES
 from fluxsched.adapters.si.service.address import Address
-from fluxsched.adapters.si.service.client import CALL_S, OPTIONS, Certificates, refusal
+from fluxsched.adapters.si.service.certificates import ClientCertificates
+from fluxsched.adapters.si.service.client import CALL_S, OPTIONS, refusal
 from fluxsched.adapters.si.service.methods import SCHEDULER, Method
 from fluxsched.errors import Refused
 
@@ -37,7 +38,7 @@ Take = Callable[[str, Any], None]
 class RMClient:
     """One resource manager at one service. After `register`, `open` begins the streams; `ended` says how they ended."""
 
-    def __init__(self, address: Address, certificates: Certificates | None = None) -> None:
+    def __init__(self, address: Address, certificates: ClientCertificates | None = None) -> None:
         self._address = address
         credentials = None if certificates is None else certificates.credentials()
         self._channel: Any = (

@@ -1,0 +1,21 @@
+"""UUIDs of allocations: their form, and that none comes twice."""
+
+from __future__ import annotations
+
+import uuid
+
+from fluxsched.adapters.si.uuids import UuidMaker
+from fluxsched.runtime.system.clock import Chance, seeded
+
+
+def test_they_have_the_form_and_none_comes_twice() -> None:
+    makers = [UuidMaker(Chance()) for _ in range(10)]
+    made = [make() for make in makers for _ in range(1000)]
+    assert len(set(made)) == len(made)
+    for text in made[::97]:
+        found = uuid.UUID(text)
+        assert (str(found), found.version, found.variant) == (text, 4, uuid.RFC_4122)
+
+
+def test_the_same_chance_makes_the_same() -> None:
+    assert UuidMaker(seeded(1))() == UuidMaker(seeded(1))() != UuidMaker(seeded(2))()
