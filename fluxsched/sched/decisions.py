@@ -89,4 +89,15 @@ class Wake(NamedTuple):
     at_s: float
 
 
-Decision: TypeAlias = Start | Pending | Deny | Reserve | Pause | Preempt | Wake
+class Withhold(NamedTuple):
+    """Keep a target of amounts for a waiting job: no other one is placed there until it has started or gone.
+
+    It ends when the target leaves or goes down, too, and after some minutes. Refused if the job does not wait, has a
+    target already, or another job has that one.
+    """
+
+    jobid: int
+    rank: int
+
+
+Decision: TypeAlias = Start | Pending | Deny | Reserve | Pause | Preempt | Wake | Withhold

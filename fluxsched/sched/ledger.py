@@ -9,13 +9,13 @@ holders of a target are found by its word.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import inf
 
 from fluxsched.core.amounts import Amounts, less, total
 from fluxsched.core.idset import Idset
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.decisions import Start
+from fluxsched.sched.holding import Holding, amounts_held, covers, once_each, without
 from fluxsched.sched.pool.amounts.countables import InstanceCountables
 from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of, mask_of, words_of
 from fluxsched.sched.pool.placement import (
@@ -31,56 +31,18 @@ from fluxsched.sched.pool.placement import (
 )
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.pending import PendingJobs
+from fluxsched.sched.quotas.queue import Application, AskOptions
+from fluxsched.sched.quotas.tree import QueueTree
 from fluxsched.sched.usage.book import UsageBook, safe_of
 
-
-class Holding:
-    """What one job holds, since `started_s`. Times are wall time in seconds, `expiration_s` 0.0 for none.
-
-    `account` is None unless a policy asks for accounts; `preemptible_after_s` is None if the job may not be preempted.
-    """
-
-    __slots__ = (
-        "account", "blocks", "expiration_s", "gone_by_s", "jobid", "must_end", "preemptible_after_s", "started_s",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        jobid: int,
-        blocks: Blocks,
-        expiration_s: float,
-        started_s: float = 0.0,
-        account: Account | None = None,
-        preemptible_after_s: float | None = None,
-    ) -> None:
-        self.jobid = jobid
-        self.blocks = blocks
-        self.expiration_s = expiration_s
-        self.started_s = started_s
-        self.account = account
-        self.preemptible_after_s = preemptible_after_s
-        self.must_end = False  # on a shrunk target: a fatal exception was raised on the job
-        self.gone_by_s = inf  # it was preempted, and is killed then
-
-    @property
-    def end_s(self) -> float:
-        """When plans take it to end (wall time, seconds; inf if that is not known)."""
-        return min(self.expiration_s or inf, self.gone_by_s)
-
-    @property
-    def parts(self) -> dict[int, tuple[int, int]]:
-        """Rank -> (cores, GPUs) as masks; a copy, for people."""
-        return {rank: (cores, gpus) for rank, cores, gpus, _ in sorted(parts_in(self.blocks))}
-
-    def on(self, words: dict[int, int]) -> Iterator[Block]:
-        """What of it is on these targets."""
-        for at, word, cores, gpus, amounts in self.blocks:
-            if mine := word & words.get(at, 0):
-                yield Block(at, mine, cores, gpus, amounts)
+__all__ = ["Holding", "Ledger"]
 
 
 class Ledger:
-    """All holdings in all pools of a scheduler; a rank is in at most one pool. `book` are the accounts, if kept."""
+    """All holdings in all pools of a scheduler; a rank is in at most one pool.
+
+    `book` are the accounts, if kept, and `quotas` the tree of queues, if there is one.
+    """
 
     def __init__(self, pools: Sequence[Pool]) -> None:
         self._pools = pools
@@ -88,6 +50,7 @@ class Ledger:
         for pool in pools:
             pool.instance_countables = self.instance_countables
         self.book: UsageBook | None = None
+        self.quotas: QueueTree | None = None
         self.holdings: dict[int, Holding] = {}  # by job id; changed here alone
         self._by_word: dict[int, set[int]] = {}  # jobs that hold something in a word of ranks
         self._uncounted: dict[int, set[int]] = {}  # rank that no pool counts -> jobs
@@ -122,7 +85,10 @@ class Ledger:
     def commit(
         self, start: Start, queue: PendingJobs, pool: Pool, expiration_s: float, now_s: float = 0.0
     ) -> Holding | None:
-        """Makes one decision real, or refuses it (None): the job or its place is gone, or the fit is not the job's."""
+        """Makes one decision real, or refuses it (None): the job or its place is gone, or the fit is not the job's.
+
+        An ask that would exceed a maximum or a limit of its queue is refused, too.
+        """
         if pool.what_if_open:
             raise LocalProtocolError(f"start of job {start.jobid} inside a what-if: end the what-if, then yield")
         jobid, fit, _ = start
@@ -132,8 +98,14 @@ class Ledger:
         shape = job.shape
         if fit.shape is not shape and fit.shape != shape:
             return None
+        application, quotas, amounts = job.application, self.quotas, shape.request.amounts
+        if application is not None and quotas is not None and not quotas.admits(application, amounts):
+            return None
         holding = self.take(jobid, fit.blocks, pool, expiration_s, now_s)
         if holding is not None:
+            if application is not None and quotas is not None:
+                holding.application, holding.options, holding.priority = application, job.options, job.priority
+                quotas.book(application, jobid, amounts)
             after_s = job.preemptible_after_s
             if after_s is not None:
                 holding.preemptible_after_s = after_s
@@ -147,7 +119,7 @@ class Ledger:
         self, jobid: int, blocks: Blocks, pool: Pool, expiration_s: float, now_s: float = 0.0
     ) -> Holding | None:
         """Has a job hold these blocks of a pool, or refuses (None) as not all are free; it holds nothing so far."""
-        if not blocks or (len(blocks) > 1 and not _once_each(blocks)) or not pool.take(blocks):
+        if not blocks or (len(blocks) > 1 and not once_each(blocks)) or not pool.take(blocks):
             return None
         holding = Holding(jobid, blocks, expiration_s, now_s)
         self._enter(holding)
@@ -180,6 +152,45 @@ class Ledger:
         if self.book is not None and account is not None:
             self.book.adopts(jobid, account, blocks, safe_of(preemptible_after_s, limit_s), started_s, now_s)
 
+    def adopt_ask(
+        self, jobid: int, blocks: Blocks, application: Application, started_s: float, options: AskOptions, priority: int
+    ) -> Holding:
+        """Takes over an allocation that a resource manager has: a fact, whatever the quotas and the target hold.
+
+        Raises RemoteProtocolError if the job holds something already.
+        """
+        if jobid in self.holdings:
+            raise RemoteProtocolError(f"allocation {jobid} is here already")
+        for pool in self._pools:
+            pool.claim(blocks)
+        holding = Holding(jobid, blocks, 0.0, started_s, None, 0.0)
+        holding.application, holding.options, holding.priority = application, options, priority
+        self._enter(holding)
+        self._note_uncounted(jobid, blocks)
+        if self.quotas is not None:
+            self.quotas.book(application, jobid, amounts_held(blocks))
+        return holding
+
+    def replace(self, old: int, new: int, blocks: Blocks, now_s: float) -> tuple[Holding, list[int]]:
+        """Hands over from one job to another, which gets these blocks, in one step; what is left over is freed.
+
+        Raises RemoteProtocolError, and changes nothing, if the one does not hold as much there, or the other does.
+        """
+        before = self.holdings.get(old)
+        if before is None or new in self.holdings or not covers(before.blocks, blocks):
+            raise RemoteProtocolError(f"job {old} cannot hand over to {new}: it holds less, or {new} has something")
+        application = before.application
+        emptied = self._end(before, before.blocks, (), now_s)
+        for pool in self._pools:
+            pool.claim(blocks)
+        holding = Holding(new, blocks, before.expiration_s, now_s, before.account, before.preemptible_after_s)
+        self._enter(holding)
+        self._note_uncounted(new, blocks)
+        if application is not None and self.quotas is not None:
+            holding.application, holding.options, holding.priority = application, before.options, before.priority
+            self.quotas.book(application, new, amounts_held(blocks))
+        return holding, [rank for rank in emptied if rank not in self._uncounted]
+
     def release(self, jobid: int, blocks: Blocks, final: bool, now_s: float = 0.0) -> list[int]:
         """Takes back what a job frees; returns the ranks that no pool counts and that no job holds any more.
 
@@ -196,7 +207,7 @@ class Ledger:
             return self._end(holding, blocks, (), now_s)
         shared = instance_block(instance_amounts(holding.blocks))
         blocks = tuple(on_targets(blocks))
-        left = _without(holding, joined(blocks))
+        left = without(holding, joined(blocks))
         if not left:
             blocks += shared
         elif shared:
@@ -256,6 +267,13 @@ class Ledger:
                 held[rank] = Part(rank, cores | before.cores, gpus | before.gpus, total(amounts, before.amounts))
         if self.book is not None:
             self.book.check(self)
+        if self.quotas is not None:
+            self.quotas.check()
+            for holding in self:
+                application = holding.application
+                booked = None if application is None else application.allocations.get(holding.jobid)
+                held_here = None if application is None else amounts_held(holding.blocks)
+                assert booked == held_here, f"job {holding.jobid} holds {held_here}, {booked} is booked"
         used = self.instance_countables.used()
         assert shared == used, f"jobs hold {shared} of the instance, {used} is booked"
         for pool in self._pools:
@@ -313,6 +331,8 @@ class Ledger:
         if self.book is not None and holding.account is not None:
             firm = holding.preemptible_after_s is None
             self.book.frees(jobid, holding.account, blocks, firm, not left, now_s)
+        if holding.application is not None and self.quotas is not None:
+            self.quotas.free(holding.application, jobid, amounts_held(blocks) if left else (), not left)
         return self._emptied(jobid, blocks) if self._uncounted else []
 
     def _emptied(self, jobid: int, blocks: Blocks) -> list[int]:
@@ -351,30 +371,3 @@ class Ledger:
 def _of_targets(blocks: Blocks) -> Blocks:
     """What is left for the other pools when the first one has changed the countables of the instance."""
     return blocks[:-1] if blocks and blocks[-1].at == NO_TARGET else blocks
-
-
-def _once_each(blocks: Blocks) -> bool:
-    """Whether no target is named twice."""
-    words: dict[int, int] = {}
-    for at, word, *_ in blocks:
-        before = words.get(at, 0)
-        if before & word:
-            return False
-        words[at] = before | word
-    return True
-
-
-def _without(holding: Holding, blocks: Blocks) -> Blocks:
-    """What is left when these are freed. Raises RemoteProtocolError naming the ranks that are not held like that."""
-    blocks_held = joined(on_targets(holding.blocks))
-    held = {(at, cores, gpus, amounts): word for at, word, cores, gpus, amounts in blocks_held}
-    wrong: dict[int, int] = {}
-    for at, word, cores, gpus, amounts in blocks:
-        have = held.get((at, cores, gpus, amounts), 0)
-        if word & ~have:
-            wrong[at] = wrong.get(at, 0) | word & ~have
-        held[at, cores, gpus, amounts] = have & ~word
-    if wrong:
-        ranks = Idset(mask_of(wrong))
-        raise RemoteProtocolError(f"free of job {holding.jobid}: it does not hold this on ranks {ranks}")
-    return tuple([Block(at, word, cores, gpus, amounts) for (at, cores, gpus, amounts), word in held.items() if word])

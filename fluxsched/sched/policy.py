@@ -35,30 +35,98 @@ from fluxsched.sched.decisions import (
     Reserve,
     Start,
     Wake,
+    Withhold,
 )
 from fluxsched.sched.option import Option
 from fluxsched.sched.plan.base import Plan
-from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Infeasible, Insufficient, Outcome, cores_in
+from fluxsched.sched.plan.reserved_nodes import ReservedNodes
+from fluxsched.sched.pool.placement import (
+    BEST_FIT,
+    BINPACKING,
+    FAIR,
+    WORST_FIT,
+    Fits,
+    Infeasible,
+    Insufficient,
+    Outcome,
+    cores_in,
+)
 from fluxsched.sched.preemption.if_gone import IfGone, Openings, enough
 from fluxsched.sched.preemption.preemptions import Preemptions
 from fluxsched.sched.preemption.running import PartHeld, PreemptibleJobs
 from fluxsched.sched.queue.account_lines import AccountLines
+from fluxsched.sched.queue.asks import AskLine, Asks
 from fluxsched.sched.queue.orders import FIFO, LXF, ORDERS
 from fluxsched.sched.queue.pending import Skips, Waiting
 from fluxsched.sched.usage.book import safe_of
 
 __all__ = [
-    "ANYTHING", "BACKFILLED", "BEST_FIT", "FIFO", "IMMEDIATE", "ITSELF", "ITS_START", "LXF", "NO", "NOTHING", "ORDER",
-    "ORDERS", "PAUSE", "PAUSE_EVERY", "PLACEMENT", "RESERVED", "SWITCH", "WORST_FIT", "YES", "Account", "AccountLines",
-    "Decision", "Deny", "Fits", "IfGone", "Infeasible", "Insufficient", "Openings", "Option", "Outcome", "PartHeld",
-    "Pause", "Pending", "Plan", "Policy", "Preempt", "PreemptibleJobs", "Preemptions", "Reservation", "Reserve",
-    "Running", "Skips", "Start", "View", "Waiting", "Wake", "cores_in", "decide", "enough",
-    "needs_accounts", "safe_of",
+    "ANYTHING",
+    "BACKFILLED",
+    "BEST_FIT",
+    "BINPACKING",
+    "FAIR",
+    "FIFO",
+    "IMMEDIATE",
+    "ITSELF",
+    "ITS_START",
+    "LXF",
+    "NO",
+    "NOTHING",
+    "ORDER",
+    "ORDERS",
+    "PAUSE",
+    "PAUSE_EVERY",
+    "PLACEMENT",
+    "RESERVED",
+    "SWITCH",
+    "TREE_PLACEMENT",
+    "WORST_FIT",
+    "YES",
+    "Account",
+    "AccountLines",
+    "AskLine",
+    "Asks",
+    "Decision",
+    "Deny",
+    "Fits",
+    "IfGone",
+    "Infeasible",
+    "Insufficient",
+    "Openings",
+    "Option",
+    "Outcome",
+    "PartHeld",
+    "Pause",
+    "Pending",
+    "Plan",
+    "Policy",
+    "Preempt",
+    "PreemptibleJobs",
+    "Preemptions",
+    "Reservation",
+    "Reserve",
+    "ReservedNodes",
+    "Running",
+    "Skips",
+    "Start",
+    "View",
+    "Waiting",
+    "Wake",
+    "Withhold",
+    "cores_in",
+    "decide",
+    "enough",
+    "needs_accounts",
+    "safe_of",
 ]  # fmt: skip
 
 
 PLACEMENT: Final = Option(WORST_FIT, (WORST_FIT, BEST_FIT), help="spread the load over nodes, or fill gaps first")
 """The option `placement`, for any policy that passes it on to `view.place`."""
+
+TREE_PLACEMENT: Final = Option(FAIR, (FAIR, BINPACKING), help="most or least free targets first")
+"""The same for targets without cores."""
 
 
 ORDER: Final = Option(FIFO, ORDERS, help="in which order jobs are tried")
@@ -134,6 +202,20 @@ class View(Protocol):
     @property
     def lines(self) -> AccountLines | None:
         """The waiting jobs by account, and the accounts; None unless the policy asks for them (`ACCOUNTS`)."""
+        ...
+
+    @property
+    def asks(self) -> Asks | None:
+        """The waiting asks of the tree of queues, None where there is none; to be read, and told what `failed`."""
+        ...
+
+    @property
+    def reserved_nodes(self) -> ReservedNodes:
+        """The targets that are kept for jobs (`Withhold`); to be read only."""
+        ...
+
+    def find_on(self, job: Waiting, rank: int) -> Fits | None:
+        """Where the job fits on this one target, also if that is kept for it."""
         ...
 
     @property

@@ -27,6 +27,7 @@ from fluxsched.sched.policies.fair.policy import Fair
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
 from fluxsched.sched.policies.hybrid import Hybrid
+from fluxsched.sched.policies.tree.policy import Tree
 from fluxsched.sched.policy import YES, Option, Policy
 
 ENTRY_POINT_GROUP: Final = "fluxsched.policies"
@@ -47,6 +48,7 @@ OWN: Final[Mapping[str, type[Policy]]] = {
     "fifo": Fifo,
     "firstfit": FirstFit,
     "hybrid": Hybrid,
+    "tree": Tree,
 }
 
 

@@ -56,7 +56,8 @@ from fluxsched.runtime.scheduler_process.session import SchedulerSession
 from fluxsched.runtime.system.clock import Clock, local_text
 from fluxsched.runtime.system.private_files import user_name
 from fluxsched.sched import effects as effect
-from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
+from fluxsched.sched.engine.assembly import DEFAULT_GROUP
+from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.waiting.set_aside import WAIT
 
 TOPICS = tuple(topic for topic in REQUESTS if topic != "sched.why")

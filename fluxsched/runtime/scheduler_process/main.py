@@ -24,7 +24,8 @@ from fluxsched.runtime.system.clock import SystemClock, local_text
 from fluxsched.runtime.system.own_process import die_with, settle
 from fluxsched.runtime.system.private_files import user_name
 from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
+from fluxsched.sched.engine.assembly import DEFAULT_GROUP
+from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.waiting.set_aside import UNSATISFIABLE, WAIT
 from fluxsched.sched.policy import Policy, needs_accounts
 from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S

@@ -9,6 +9,7 @@ import errno
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
@@ -17,8 +18,9 @@ from fluxsched.sched.effects import Effect
 from fluxsched.sched.engine.accounting import adopted_job
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.ledger import Holding, Ledger
-from fluxsched.sched.pool.placement import blocks_in
+from fluxsched.sched.pool.placement import Part, blocks_in, blocks_of
 from fluxsched.sched.preemption.preemptions import Preemptions
+from fluxsched.sched.quotas.queue import Application, AskOptions
 from fluxsched.sched.usage.book import UsageBook
 
 
@@ -61,6 +63,35 @@ class HeldJobs:
         if holding is not None:
             self._preemptions.found(holding, preempted_s, now_s)
             self._has_end(holding)
+
+    def adopt(
+        self,
+        jobid: int,
+        rank: int,
+        amounts: Amounts,
+        application: Application,
+        started_s: float,
+        options: AskOptions,
+        priority: int,
+    ) -> list[Effect]:
+        """An allocation that a resource manager has."""
+        blocks = blocks_of([Part(rank, 0, 0, amounts)])
+        holding = self._ledger.adopt_ask(jobid, blocks, application, started_s, options, priority)
+        self._preemptions.began(holding)
+        self._has_end(holding)
+        return []
+
+    def replace(self, old: int, new: int, amounts: Amounts, now_s: float) -> list[Effect]:
+        """One job hands over to another on the same node."""
+        before = self._ledger.get(old)
+        blocks = () if before is None else tuple([block._replace(amounts=amounts) for block in before.blocks[:1]])
+        holding, emptied = self._ledger.replace(old, new, blocks, now_s)
+        for group in self._groups.values():
+            group.withdraw(new)
+        effects = self.freed(old, emptied)
+        self._preemptions.began(holding)
+        self._has_end(holding)
+        return effects
 
     def freed(self, jobid: int, emptied: list[int]) -> list[Effect]:
         """A job has freed something, the last of it on these targets, which no pool counts."""

@@ -11,7 +11,7 @@ from math import inf
 from typing import Final
 
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.decisions import Deny, Preempt, Start, Wake
+from fluxsched.sched.decisions import Deny, Preempt, Start, Wake, Withhold
 from fluxsched.sched.effects import PAUSED, Effect
 from fluxsched.sched.engine.scheduling_pass import SchedulingPass
 from fluxsched.sched.engine.waiting.group import Group
@@ -94,7 +94,7 @@ class Passes:
             )
 
 
-_REFUSABLE: Final = (Start, Deny, Preempt, Wake)
+_REFUSABLE: Final = (Start, Deny, Preempt, Wake, Withhold)
 """Decisions that have no effect only if they are refused."""
 
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from fluxsched.core.amounts import Amounts
 from fluxsched.core.build import BUILD
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.request import Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.why import Why
 from fluxsched.errors import InvalidValue, RemoteProtocolError
@@ -23,21 +25,21 @@ from fluxsched.sched.accounts.tree import Accounts
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.effects import Canceled, Denied, Effect, Raise
 from fluxsched.sched.engine.accounting import book_for, count_capacity
+from fluxsched.sched.engine.assembly import DEFAULT_GROUP, GroupParts
 from fluxsched.sched.engine.held_jobs import HeldJobs
+from fluxsched.sched.engine.lacking import Lacking, lacking
 from fluxsched.sched.engine.passes import Passes
 from fluxsched.sched.engine.status import group_stats, resource_status
 from fluxsched.sched.engine.waiting.group import Group
-from fluxsched.sched.engine.waiting.set_aside import UNSATISFIABLE, WAIT, TimeText, asks_to_wait, utc_text
+from fluxsched.sched.engine.waiting.set_aside import WAIT, TimeText, asks_to_wait, utc_text
 from fluxsched.sched.engine.why import why_of
-from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.pool.placement import blocks_in
-from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S, Preemptions, cores_held
+from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
 from fluxsched.sched.queue.pending import Waiting
+from fluxsched.sched.quotas.queue import PLAIN, Application, AskOptions
+from fluxsched.sched.quotas.tree import QueueTree
 from fluxsched.sched.shape import Shapes
-
-DEFAULT_GROUP: Final = "default"
 
 
 class Scheduler:
@@ -49,7 +51,8 @@ class Scheduler:
     times for their owners.
 
     If a policy asks for accounts, `fair` settles them and `user_name` names users in them. A preempted job has
-    `preempt_timeout_s` until it is killed.
+    `preempt_timeout_s` until it is killed. With `quotas` the jobs that ask for amounts (`ask`) are in its queues, and
+    no job is ever denied or set aside, since nodes may come: `why_waiting` tells what is lacking.
     """
 
     def __init__(
@@ -64,40 +67,25 @@ class Scheduler:
         fair: FairSettings | None = None,
         user_name: Callable[[int], str] = str,
         preempt_timeout_s: float = PREEMPT_TIMEOUT_S,
+        quotas: QueueTree | None = None,
     ) -> None:
-        if not groups:
-            raise InvalidValue(f"a scheduler needs at least one group, such as {DEFAULT_GROUP!r}")
-        if unsatisfiable not in UNSATISFIABLE:
-            raise InvalidValue(f"unsatisfiable {unsatisfiable!r} is not one of {', '.join(UNSATISFIABLE)}")
         self._policy = policy
         book = self.accounts = book_for([policy, *(policies or {}).values()], fair, user_name)
         self.account_tree: Accounts | None = None if book is None else book.tree
         """Its signals are saved and restored; None unless a policy asks for accounts."""
         self._queues = dict(queues or {})
         self._notify = notify
-        if missing := sorted({*self._queues.values()} - {*groups}):
-            raise InvalidValue(f"queues of groups {', '.join(missing)}, which this scheduler does not serve")
-        pools = {name: Pool() for name in groups}
-        self._ledger = Ledger(list(pools.values()))
+        parts = GroupParts(
+            policy, groups, self._queues, policies or {}, unsatisfiable, notify, time_text, fair, book,
+            preempt_timeout_s,
+        )
+        self._ledger, self._preemptions, self._groups = parts.ledger, parts.preemptions, parts.groups
         self._shapes = Shapes()
-        of_group: dict[str, list[tuple[str, Policy]]] = {name: [] for name in groups}
-        for queue, own in (policies or {}).items():
-            of_group[self._queues.get(queue, groups[0])].append((queue, own))
-        rate = (fair or FairSettings()).rate if book is None else book.settings.rate
-        usage_of = cores_held if book is None else book.held_usage
-        self._preemptions = Preemptions(self._ledger, preempt_timeout_s, rate, usage_of)
-        settled = unsatisfiable, notify, time_text, self._preemptions
-        self._groups = {
-            name: Group(name, pool, self._ledger, [*of_group[name], ("", policy)], *settled)
-            for name, pool in pools.items()
-        }
         self._serving = {queue: self._groups[name] for queue, name in self._queues.items()}
         self._first = self._groups[groups[0]]
         self._waiting = [jobs for group in self._groups.values() for jobs in group.waiting_by_id()]
-        self._ledger.book = book
-        if book is not None:
-            for group in self._groups.values():
-                group.keep_accounts(book)
+        self.quotas = quotas
+        parts.keep(book, quotas)
         self._held = HeldJobs(self._groups, self._ledger, self._preemptions, self._waits, book)
         self._counts = dict.fromkeys(("passes", "granted", "denied", "canceled", "refused", "preempted"), 0)
         self._passes = Passes(self._groups.values(), self._counts)
@@ -170,6 +158,13 @@ class Scheduler:
         at.change_properties(property_add or {}, property_remove or {}, now_s)
         return self._judge(at, now_s)
 
+    def resized(self, rank: int, amounts: Amounts, now_s: float = 0.0, occupied: Amounts = ()) -> list[Effect]:
+        """A target of amounts has others from now on, which may be less than is held there; some are `occupied`."""
+        for group in self._groups.values():
+            if rank in group.pool:
+                group.resize(rank, amounts, occupied, now_s)
+        return []
+
     # ---- from the job manager
 
     def hello(
@@ -211,7 +206,8 @@ class Scheduler:
             sharing = parsed.sharing
             account = None if self.accounts is None else self.accounts.account_of(sharing.bank, userid)
             limit_s, after_s = parsed.duration_s, sharing.preemptible_after_s
-            job = _waiting(Waiting, (jobid, priority, userid, t_submit_s, shape, limit_s, account, after_s))
+            fields = jobid, priority, userid, t_submit_s, shape, limit_s, account, after_s, None, PLAIN
+            job = _waiting(Waiting, fields)
             if why is None:
                 queue = group.add(job, parsed.queue, now_s)
                 return [] if limit_s or not self._notify else group.warn(job, queue)
@@ -221,6 +217,45 @@ class Scheduler:
             why = str(fault)
         self._counts["denied"] += 1
         return [Denied(jobid, why)]
+
+    def ask(
+        self,
+        jobid: int,
+        priority: int,
+        t_s: float,
+        request: Request,
+        application: Application,
+        now_s: float = 0.0,
+        options: AskOptions = PLAIN,
+    ) -> list[Effect]:
+        """An application asks for amounts on one node, since `t_s` (wall time, seconds). It is never denied."""
+        if jobid in self._ledger.holdings or self._waits(jobid):
+            raise RemoteProtocolError(f"ask {jobid}: it waits or runs already")
+        shape = self._shapes.of(request)
+        job = _waiting(Waiting, (jobid, priority, 0, t_s, shape, 0.0, None, 0.0, application, options))
+        self._first.add(job, None, now_s)
+        return []
+
+    def adopt(
+        self,
+        jobid: int,
+        rank: int,
+        amounts: Amounts,
+        application: Application,
+        started_s: float,
+        now_s: float = 0.0,
+        options: AskOptions = PLAIN,
+        priority: int = 1,
+    ) -> list[Effect]:
+        """An allocation that a resource manager has: a fact, beyond quotas and what the node has if need be."""
+        return self._held.adopt(jobid, rank, amounts, application, started_s, options, priority)
+
+    def replace(self, old: int, new: int, amounts: Amounts, now_s: float = 0.0) -> list[Effect]:
+        """One job hands over to another, which gets this much of what the first has on its node; the rest is freed.
+
+        If the other one waits, it no longer does. Raises RemoteProtocolError, and changes nothing, if it asks for more.
+        """
+        return self._held.replace(old, new, amounts, now_s)
 
     def cancel(self, jobid: int) -> list[Effect]:
         """The request is withdrawn; nothing is said when it was answered before."""
@@ -272,6 +307,15 @@ class Scheduler:
     def why(self, jobid: int, now_s: float) -> Why:
         """Why a job waits, for its owner. Raises Refused for a job that is not known here."""
         return why_of(jobid, self._groups.values(), self._ledger, now_s)
+
+    def why_waiting(self, jobid: int) -> Lacking | None:
+        """What a waiting ask lacks; None if nothing but its turn, or if it does not wait."""
+        for group in self._groups.values():
+            queue = group.queue_of(jobid)
+            job = None if queue is None else queue.jobs.get(jobid)
+            if job is not None:
+                return lacking(group, job)
+        return None
 
     def stats(self) -> dict[str, Any]:
         """Numbers for people."""

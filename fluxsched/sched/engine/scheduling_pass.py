@@ -25,6 +25,7 @@ from fluxsched.sched.decisions import (
     Reserve,
     Start,
     Wake,
+    Withhold,
 )
 from fluxsched.sched.effects import PAUSED, PREEMPT, Denied, Effect, Granted, Raise
 from fluxsched.sched.engine.waiting.group import Group
@@ -33,12 +34,14 @@ from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.ledger import Holding
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.placed import PoolPlan
+from fluxsched.sched.plan.reserved_nodes import ReservedNodes
 from fluxsched.sched.policy import PAUSE_EVERY, Running
-from fluxsched.sched.pool.place import find_fit, place_now
+from fluxsched.sched.pool.place import find_fit, find_on, place_now
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Insufficient, Outcome
 from fluxsched.sched.preemption.if_gone import IfGone
 from fluxsched.sched.preemption.preemptions import Preemptions
 from fluxsched.sched.queue.account_lines import AccountLines
+from fluxsched.sched.queue.asks import Asks
 from fluxsched.sched.queue.orders import FIFO, key_of
 from fluxsched.sched.queue.pending import Skips, Waiting
 
@@ -72,6 +75,8 @@ class SchedulingPass:
         """The decisions of the policy, each made when it is asked for."""
         group, queue = self._group, self._queue
         self.now_s = now_s
+        if group.reserved.by_job:
+            group.reserved.lapse(now_s)
         self._events = group.events
         self._arrivals, queue.arrivals = queue.arrivals, None
         self._overtakes = self._arrivals is not None and self._still_holds(now_s)
@@ -145,6 +150,17 @@ class SchedulingPass:
     @property
     def lines(self) -> AccountLines | None:
         return self._jobs.lines
+
+    @property
+    def asks(self) -> Asks | None:
+        return self._jobs.asks
+
+    @property
+    def reserved_nodes(self) -> ReservedNodes:
+        return self._group.reserved
+
+    def find_on(self, job: Waiting, rank: int) -> Fits | None:
+        return find_on(self._group.pool, job.shape, rank)
 
     @property
     def plan(self) -> CountedPlan | PoolPlan:
@@ -275,6 +291,8 @@ class SchedulingPass:
                 return PAUSED
             case Preempt():
                 return self._preempt(decision)
+            case Withhold():
+                return PAUSED if self._group.reserved.reserve(decision.jobid, decision.rank, self.now_s) else None
             case Wake(at_s):
                 return self._wake(at_s)
             case _:
@@ -321,6 +339,8 @@ class SchedulingPass:
         if holding is None:
             return None
         queue.removed(job, group.running)
+        if jobid in group.reserved.by_job:
+            group.reserved.left(jobid)
         group.running.placed(holding)
         if holding.preemptible_after_s is not None:
             group.preemptions.began(holding)
@@ -333,7 +353,7 @@ class SchedulingPass:
         return Granted(jobid, fit, now_s, end_s, group.pool, selection, withdrawn)
 
 
-_DECISIONS: Final = "Start, Pending, Deny, Reserve, Preempt, Wake or Pause"
+_DECISIONS: Final = "Start, Pending, Deny, Reserve, Preempt, Withhold, Wake or Pause"
 
 
 def _seen(holding: Holding) -> Running:

@@ -12,6 +12,7 @@ from typing import cast
 
 from fluxsched.errors import LimitExceeded, LocalProtocolError
 from fluxsched.sched.queue.account_lines import AccountLines
+from fluxsched.sched.queue.asks import Asks
 from fluxsched.sched.queue.orders import FIFO, FIXED, LXF, expansion
 from fluxsched.sched.queue.sorted_jobs import CHUNK, QueueKey, Skips, SortedJobs, Waiting
 from fluxsched.sched.shape import Shape
@@ -26,7 +27,8 @@ WAITING_MAX = 2_000_000
 class PendingJobs:
     """The waiting jobs of one group, or of one queue of it that has a policy of its own; `by_id` is changed here alone.
 
-    `book` are the accounts, if they are kept, and `lines` the jobs by account, if the policy asks for them.
+    `book` are the accounts, if they are kept, and `lines` the jobs by account, if the policy asks for them; `asks` are
+    those by application, where there is a tree of queues.
     """
 
     def __init__(self) -> None:
@@ -36,6 +38,7 @@ class PendingJobs:
         self._orders: dict[str, SortedJobs] = {}
         self.book: UsageBook | None = None
         self.lines: AccountLines | None = None
+        self.asks: Asks | None = None
 
     def __len__(self) -> int:
         return len(self.by_id)
@@ -96,6 +99,8 @@ class PendingJobs:
         self._offered.add(key, job)
         if self.book is not None:
             self._enters(self.book, key, job)
+        if self.asks is not None:
+            self.asks.add(job)
         if self._orders:
             for order, jobs in self._orders.items():
                 jobs.add(FIXED[order](job), job)
@@ -112,6 +117,8 @@ class PendingJobs:
             self._offered.remove(key)
             if self.book is not None:
                 self._exits(self.book, key, job)
+            if self.asks is not None:
+                self.asks.remove(job)
             if self._orders:
                 for order, jobs in self._orders.items():
                     jobs.remove(FIXED[order](job))

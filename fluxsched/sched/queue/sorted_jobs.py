@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.accounts.tree import Account
+from fluxsched.sched.quotas.queue import PLAIN, Application, AskOptions
 from fluxsched.sched.shape import Shape
 
 CHUNK = 512
@@ -34,6 +35,7 @@ class Waiting(NamedTuple):
     """One waiting job, as policies see it; times in seconds, `duration_s` 0.0 for no limit.
 
     `account` is None unless a policy asks for accounts; `preemptible_after_s` is None if the job may not be preempted.
+    `application` is whose ask it is in a tree of queues, with `options`; None for a job that is in no such tree.
     """
 
     jobid: int
@@ -44,6 +46,8 @@ class Waiting(NamedTuple):
     duration_s: float
     account: Account | None = None
     preemptible_after_s: float | None = None
+    application: Application | None = None
+    options: AskOptions = PLAIN
 
     @property
     def request(self) -> Request:

@@ -24,7 +24,7 @@ from fluxsched.protocol.messages.alloc import (
 from fluxsched.runtime.inventory.sources import fake_resources
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.effects import PREEMPT, Granted
-from fluxsched.sched.engine.scheduler import DEFAULT_GROUP
+from fluxsched.sched.engine.assembly import DEFAULT_GROUP
 from fluxsched.sched.policy import Policy
 from fluxsched.sim.conformance.checker import PROGRESS, Checker, GroundTruth
 from fluxsched.sim.conformance.preemption import Preemptible, rate_of

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
+from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LimitExceeded, RemoteProtocolError
@@ -18,13 +19,16 @@ from fluxsched.sched.engine.waiting.notices import SETTLE_S, Notices
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.engine.waiting.set_aside import WAIT, SetAside, TimeText, utc_text
 from fluxsched.sched.ledger import Holding, Ledger
+from fluxsched.sched.plan.reserved_nodes import ReservedNodes
 from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.policy import Policy, needs_accounts
 from fluxsched.sched.pool.place import shortage
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.preemption.preemptions import Preemptions
 from fluxsched.sched.queue.account_lines import AccountLines
+from fluxsched.sched.queue.asks import Asks
 from fluxsched.sched.queue.pending import Waiting
+from fluxsched.sched.quotas.tree import QueueTree
 from fluxsched.sched.shape import Shape
 from fluxsched.sched.usage.book import UsageBook
 
@@ -84,6 +88,8 @@ class Group:
         self.ledger = ledger
         self.set_aside: dict[int, SetAside] = {}
         self.short_since_s = inf
+        self.quotas: QueueTree | None = None
+        self.reserved = ReservedNodes(pool, self.invalidate_pass)
         self._patient = unsatisfiable == WAIT
         self.time_text = time_text
         self._verdicts: dict[int, _Verdict] = {}  # by number of the shape
@@ -92,6 +98,8 @@ class Group:
         """Something has happened after which every waiting job is to be examined."""
         self.changed = True
         self.events += 1
+        if self.quotas is not None:
+            self.quotas.order.generation += 1
         for queue in self.queues.values():
             queue.arrivals = None
 
@@ -114,6 +122,7 @@ class Group:
         if unknown := targets - self.pool.ranks:
             raise RemoteProtocolError(f"shrink of group {self.name!r} names ranks {unknown}, which it does not have")
         self._remember(now_s)
+        self.reserved.lost(targets)
         self.pool.remove(targets)
         self.running.changed(targets)
         self.invalidate_pass()
@@ -130,8 +139,17 @@ class Group:
         touched = targets & self.pool.down if up else (targets & self.pool.ranks) - self.pool.down
         if touched:
             (self.pool.set_up if up else self.pool.set_down)(touched)
+            if not up and self.reserved.by_job:
+                self.reserved.lost(touched)
             self.running.changed(touched)
             self.invalidate_pass()
+
+    def resize(self, rank: int, amounts: Amounts, occupied: Amounts, now_s: float) -> None:
+        """A target of amounts has others from now on."""
+        self._remember(now_s)
+        self.pool.resize(rank, amounts, occupied)
+        self.running.changed(Idset(1 << rank))
+        self.invalidate_pass()
 
     def change_properties(self, add: Mapping[str, Idset], remove: Mapping[str, Idset], now_s: float = 0.0) -> None:
         """Takes over properties that changed at `now_s`."""
@@ -156,6 +174,13 @@ class Group:
             if needs_accounts(queue.policy):
                 queue.jobs.lines = AccountLines(book, queue.jobs.by_id)
                 self.notices.settle_s = SETTLE_S
+
+    def keep_quotas(self, tree: QueueTree) -> None:
+        """Jobs ask for amounts in queues of this tree, and none is judged: nodes may come. Called before there are any.
+        """
+        self.quotas = tree
+        for queue in self.queues.values():
+            queue.jobs.asks = Asks(tree)
 
     def waiting_by_id(self) -> list[Mapping[int, object]]:
         """All jobs that wait here, now and later: tables that change as they come and go."""
@@ -192,7 +217,9 @@ class Group:
         return job is not None
 
     def judge(self, shape: Shape) -> str | None:
-        """Why the shape can never fit here; None if it can, or before the first grow."""
+        """Why the shape can never fit here; None if it can, before the first grow, and where there are quotas."""
+        if self.quotas is not None:
+            return None
         verdict = self._verdicts.get(shape.number)
         if verdict is None:
             if len(self._verdicts) >= VERDICTS_MAX:
@@ -208,7 +235,7 @@ class Group:
     def _remember(self, now_s: float) -> None:
         """Targets are about to be lost: what there is for each waiting request is worked out before."""
         self.short_since_s = now_s
-        for queue in self.queues.values() if self._patient and self.grown else ():
+        for queue in self.queues.values() if self._patient and self.grown and self.quotas is None else ():
             for shape, _ in queue.jobs.shapes():
                 self.judge(shape)
 
@@ -218,6 +245,8 @@ class Group:
         A job that was set aside and fits is back; one that has become infeasible is set aside, or denied. With the
         `first` targets no job has been judged before.
         """
+        if self.quotas is not None:
+            return []
         found = self._judge_set_aside(now_s)
         for queue in self.queues.values():
             if all(self.judge(shape) is None for shape, _ in queue.jobs.shapes()):
@@ -290,6 +319,7 @@ class Group:
         queue = self.queue_of(jobid)
         if queue is None or not self.remove(jobid, queue):
             return False
+        self.reserved.left(jobid)
         self.invalidate_pass()
         return True
 
@@ -323,5 +353,6 @@ class Group:
         assert offered.isdisjoint(self.set_aside), "a job is offered that is set aside"
         self.notices.check(offered, offered | self.set_aside.keys())
         self.running.check()
+        self.reserved.check()
         for queue in self.queues.values():
             queue.jobs.check()

@@ -13,12 +13,14 @@ from fluxsched.sched.policy import (
     FIFO,
     WORST_FIT,
     AccountLines,
+    Asks,
     Fits,
     IfGone,
     Outcome,
     Plan,
     Preemptions,
     Reservation,
+    ReservedNodes,
     Running,
     Skips,
     View,
@@ -119,6 +121,17 @@ class FairView:
     @property
     def planned(self) -> Mapping[int, Reservation]:
         return self._view.planned
+
+    @property
+    def asks(self) -> Asks | None:
+        return self._view.asks
+
+    @property
+    def reserved_nodes(self) -> ReservedNodes:
+        return self._view.reserved_nodes
+
+    def find_on(self, job: Waiting, rank: int) -> Fits | None:
+        return self._view.find_on(job, rank)
 
     @property
     def plan(self) -> Plan:

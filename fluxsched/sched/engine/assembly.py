@@ -1,0 +1,64 @@
+"""The groups of a scheduler, put together with what they share: the ledger and the preemptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fluxsched.errors import InvalidValue
+from fluxsched.sched.accounts.settings import FairSettings
+from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.engine.waiting.set_aside import UNSATISFIABLE, TimeText
+from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.policy import Policy
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.preemption.preemptions import Preemptions, cores_held
+from fluxsched.sched.quotas.tree import QueueTree
+from fluxsched.sched.usage.book import UsageBook
+
+DEFAULT_GROUP = "default"
+
+
+class GroupParts:
+    """The parts, ready for use once `keep` was called."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        names: Sequence[str],
+        queues: Mapping[str, str],
+        policies: Mapping[str, Policy],
+        unsatisfiable: str,
+        notify: bool,
+        time_text: TimeText,
+        fair: FairSettings | None,
+        book: UsageBook | None,
+        preempt_timeout_s: float,
+    ) -> None:
+        if not names:
+            raise InvalidValue(f"a scheduler needs at least one group, such as {DEFAULT_GROUP!r}")
+        if unsatisfiable not in UNSATISFIABLE:
+            raise InvalidValue(f"unsatisfiable {unsatisfiable!r} is not one of {', '.join(UNSATISFIABLE)}")
+        if missing := sorted({*queues.values()} - {*names}):
+            raise InvalidValue(f"queues of groups {', '.join(missing)}, which this scheduler does not serve")
+        pools = {name: Pool() for name in names}
+        self.ledger = Ledger(list(pools.values()))
+        of_group: dict[str, list[tuple[str, Policy]]] = {name: [] for name in names}
+        for queue, own in policies.items():
+            of_group[queues.get(queue, names[0])].append((queue, own))
+        rate = (fair or FairSettings()).rate if book is None else book.settings.rate
+        usage_of = cores_held if book is None else book.held_usage
+        self.preemptions = Preemptions(self.ledger, preempt_timeout_s, rate, usage_of)
+        settled = unsatisfiable, notify, time_text, self.preemptions
+        self.groups = {
+            name: Group(name, pool, self.ledger, [*of_group[name], ("", policy)], *settled)
+            for name, pool in pools.items()
+        }
+
+    def keep(self, book: UsageBook | None, quotas: QueueTree | None) -> None:
+        """From now on usage is booked in the accounts and in the queues, where there are any."""
+        self.ledger.book, self.ledger.quotas = book, quotas
+        for group in self.groups.values():
+            if book is not None:
+                group.keep_accounts(book)
+            if quotas is not None:
+                group.keep_quotas(quotas)

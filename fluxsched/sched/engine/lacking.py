@@ -1,0 +1,42 @@
+"""What a waiting ask lacks, as one of a closed set and in words.
+
+Law: quotas come first, since without them no node is looked for; nothing is changed.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.pool.place import place_now
+from fluxsched.sched.pool.placement import BEST_FIT, Fits
+from fluxsched.sched.queue.pending import Waiting
+from fluxsched.sched.quotas.bookings import first_exceeded
+
+NODE: Final = "node"
+QUEUE: Final = "queue"
+LIMIT: Final = "limit"
+GATE: Final = "gate"
+RESERVED: Final = "reserved"
+LACKS: Final = (NODE, QUEUE, LIMIT, GATE, RESERVED)
+"""Room on a node; a maximum of a queue; a limit of a user or group; a plugin lets it wait; its node is not free yet."""
+
+
+class Lacking(NamedTuple):
+    """`kind` is one of LACKS."""
+
+    kind: str
+    text: str
+
+
+def lacking(group: Group, job: Waiting) -> Lacking | None:
+    """What this job of a group lacks; None if nothing but its turn."""
+    rank = group.reserved.by_job.get(job.jobid)
+    if rank is not None:
+        return Lacking(RESERVED, f"a node is kept for it, rank {rank}, where not enough is free yet")
+    if job.application is not None:
+        exceeded = first_exceeded(job.application, job.request.amounts)
+        if exceeded is not None:
+            return Lacking(LIMIT if exceeded.is_limit else QUEUE, exceeded.text)
+    outcome = place_now(group.pool, job.shape, BEST_FIT)
+    return None if isinstance(outcome, Fits) else Lacking(NODE, outcome.why)

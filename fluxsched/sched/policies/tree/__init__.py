@@ -1,0 +1,1 @@
+"""A tree of queues with quotas, as other resource managers have it."""

@@ -1,0 +1,104 @@
+"""A scheduler with a tree of queues, on nodes of amounts: what tests of the tree do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fluxsched.core.amounts import Amounts
+from fluxsched.core.hostlist import Hostlist
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.request import Request
+from fluxsched.core.resources import Children, Entry, ResourceSet
+from fluxsched.sched.effects import Effect, Granted
+from fluxsched.sched.engine.assembly import DEFAULT_GROUP
+from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.policies.tree.policy import Tree
+from fluxsched.sched.quotas.queue import PLAIN, Application, AskOptions
+from fluxsched.sched.quotas.settings import QueueSettings
+from fluxsched.sched.quotas.tree import QueueTree
+
+
+def amounts(**kinds: int) -> Amounts:
+    """`amounts(vcore=2, memory=3)`."""
+    return tuple(sorted(kinds.items()))
+
+
+def parent(name: str, *children: QueueSettings, **settings: Any) -> QueueSettings:
+    return QueueSettings(name, is_parent=True, children=children, **settings)
+
+
+def leaf(name: str, **settings: Any) -> QueueSettings:
+    return QueueSettings(name, **settings)
+
+
+class TreeSite:
+    """Nodes have ranks in the order in which they are added; asks have ids in theirs."""
+
+    def __init__(self, root: QueueSettings, **options: str) -> None:
+        self.tree = QueueTree(root)
+        self.scheduler = Scheduler(Tree(**options), notify=False, quotas=self.tree)
+        self.now_s = 0.0
+        self.capacity: dict[str, int] = {}
+        self.nodes = 0
+        self.last_id = 0
+        self.ranks: dict[int, int] = {}  # of what was granted
+
+    def node(self, held: Amounts, up: bool = True) -> int:
+        """One more node; its rank."""
+        rank, self.nodes = self.nodes, self.nodes + 1
+        for kind, amount in held:
+            self.capacity[kind] = self.capacity.get(kind, 0) + amount
+        self.tree.set_capacity(tuple(sorted(self.capacity.items())))
+        ranks = Idset(1 << rank)
+        added = ResourceSet((Entry(ranks, Children(amounts=held)),), Hostlist((f"n{rank}",)))
+        self.do(self.scheduler.grown(DEFAULT_GROUP, added, *((ranks, EMPTY) if up else (EMPTY, ranks)), self.now_s))
+        return rank
+
+    def application(
+        self, id: str, queue: str = "root.default", user: str = "ann", groups: Iterable[str] = ()
+    ) -> Application:
+        at = self.tree.queue(queue)
+        assert at is not None
+        return self.tree.add_application(id, at, user, tuple(groups), self.now_s)
+
+    def ask(
+        self,
+        application: Application,
+        amounts: Amounts,
+        times: int = 1,
+        priority: int = 1,
+        options: AskOptions = PLAIN,
+        t_s: float | None = None,
+    ) -> list[int]:
+        """So many asks for the same; their ids."""
+        found = []
+        for _ in range(times):
+            self.last_id += 1
+            found.append(self.last_id)
+            request, t_submit_s = Request.of_amounts(amounts), self.now_s if t_s is None else t_s
+            self.do(self.scheduler.ask(self.last_id, priority, t_submit_s, request, application, self.now_s, options))
+        return found
+
+    def run(self, until_s: float | None = None) -> list[int]:
+        """The ids of asks that are granted now, and until a time by passes that are due, in this order."""
+        granted = self.do(self.scheduler.schedule(self.now_s))
+        while until_s is not None and self.scheduler.next_notice_s <= until_s:
+            self.now_s = max(self.now_s, self.scheduler.next_notice_s)
+            granted += self.do(self.scheduler.schedule(self.now_s))
+        self.now_s = max(self.now_s, until_s or 0.0)
+        self.scheduler.check()
+        return granted
+
+    def free(self, *ids: int) -> None:
+        for id in ids:
+            self.do(self.scheduler.free_all(id, self.now_s))
+
+    def do(self, effects: Iterable[Effect]) -> list[int]:
+        granted = []
+        for effect in effects:
+            if isinstance(effect, Granted):
+                granted.append(effect.jobid)
+                (part,) = effect.fit.parts
+                self.ranks[effect.jobid] = part.rank
+        return granted
