@@ -1,0 +1,56 @@
+"""Quantities as Kubernetes writes them: `2`, `500m`, `4Gi`, `1.5G`, `1e3`; vcore in thousandths, others in their unit.
+
+Law: a quantity is a whole number of units within 0 and AMOUNT_MAX; nothing is rounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Final
+
+from fluxsched.core.amounts import AMOUNT_MAX
+from fluxsched.core.jsontext import shown
+from fluxsched.errors import InvalidValue, LimitExceeded
+
+VCORE: Final = "vcore"
+MEMORY: Final = "memory"
+VCORE_UNITS: Final = 1000
+"""Units of one vcore."""
+
+_QUANTITY: Final = re.compile(r"([0-9]{1,25})(?:\.([0-9]{0,25}))?(?:[eE]([+-]?[0-9]{1,2})|([A-Za-z]{0,2}))", re.ASCII)
+
+_SUFFIXES: Final[Mapping[str, Fraction]] = (
+    {"": Fraction(1), "m": Fraction(1, 1000)}
+    | {suffix: Fraction(1000**power) for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"), 1)}
+    | {suffix: Fraction(1024**power) for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
+)
+
+
+def parse_quantity(kind: str, text: str) -> int:
+    """Units of a kind. Raises InvalidValue for what is not a quantity or not whole, LimitExceeded above AMOUNT_MAX."""
+    match = _QUANTITY.fullmatch(text.strip())
+    factor = None if match is None else _SUFFIXES.get(match[4] or "")
+    if match is None or factor is None:
+        raise InvalidValue(f"{shown(text)} is not a quantity such as 2, 500m or 4Gi")
+    found = Fraction(f"{match[1]}.{match[2] or '0'}") * factor * Fraction(10) ** int(match[3] or 0)
+    if kind == VCORE:
+        found *= VCORE_UNITS
+    if found.denominator != 1:
+        raise InvalidValue(f"{shown(text)} is not a whole number of {'thousandths' if kind == VCORE else 'units'}")
+    if found > AMOUNT_MAX:
+        raise LimitExceeded(f"{shown(text)} is above the limit of {AMOUNT_MAX}")
+    return int(found)
+
+
+def quantity_text(kind: str, amount: int) -> str:
+    """`2`, `500m`, `4Gi`: as it is written in a configuration."""
+    if kind == VCORE:
+        return f"{amount}m" if amount % VCORE_UNITS else str(amount // VCORE_UNITS)
+    suffix = ""
+    for larger in ("Ki", "Mi", "Gi", "Ti", "Pi") if kind == MEMORY and amount else ():
+        if amount % 1024:
+            break
+        amount, suffix = amount // 1024, larger
+    return f"{amount}{suffix}"
