@@ -52,7 +52,7 @@ class ConfigFaults:
 
 
 class Section:
-    """A mapping at a path; `None` is an empty one. `end` notes the keys that have not been read."""
+    """A mapping at a path; `None` is an empty one. `end` notes the keys that are not among the `known`."""
 
     def __init__(self, value: YamlValue, path: SectionPath, faults: ConfigFaults) -> None:
         self.path = path
@@ -62,7 +62,7 @@ class Section:
         if not self.is_mapping:
             faults.add(path, f"must be a mapping, not {_kind(value)}")
         self._left: dict[str, YamlValue] = dict(value) if isinstance(value, dict) else {}
-        self._known: list[str] = []
+        self.known: list[str] = []
 
     def fault(self, key: str, text: str) -> None:
         """Notes what is wrong with a key."""
@@ -126,7 +126,7 @@ class Section:
     def end(self) -> None:
         """Notes the keys that are not known."""
         for key in self._left:
-            self.fault(key, f"this key is not known here, only {some_of(sorted(self._known))}")
+            self.fault(key, f"this key is not known here, only {some_of(sorted(self.known))}")
 
     def _list(self, key: str) -> list[tuple[SectionPath, YamlValue]]:
         value = self._take(key)
@@ -138,7 +138,7 @@ class Section:
         return [((*self.path, key, at), part) for at, part in enumerate(value)]
 
     def _take(self, key: str) -> YamlValue:
-        self._known.append(key)
+        self.known.append(key)
         return self._left.pop(key, None)
 
 

@@ -43,7 +43,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     PRIORITY_POLICY: ("default", "fence"),
     PREEMPTION_POLICY: quotas.PREEMPTION_POLICIES,
 }
-_PROPERTIES: Final = (*_CHOICES, PRIORITY_OFFSET, PREEMPTION_DELAY)
+PROPERTIES: Final = (*_CHOICES, PRIORITY_OFFSET, PREEMPTION_DELAY)
 _INHERITED: Final = (SORT_POLICY, SORT_PRIORITY, PREEMPTION_DELAY)
 
 _OFFSET: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
@@ -192,8 +192,8 @@ def _quotas(section: Section) -> Quotas:
 def _properties(section: Section) -> dict[str, str]:
     found = {}
     for key, value in section.items():
-        if key not in _PROPERTIES:
-            section.fault(key, f"this property is not known, only {some_of(sorted(_PROPERTIES))}")
+        if key not in PROPERTIES:
+            section.fault(key, f"this property is not known, only {some_of(sorted(PROPERTIES))}")
         elif key in _CHOICES and value not in _CHOICES[key]:
             section.fault(key, f"{shown(value)} is not one of {', '.join(_CHOICES[key])}")
         elif key == PRIORITY_OFFSET and (_OFFSET.fullmatch(value) is None or abs(int(value)) > COUNT_MAX):
