@@ -55,7 +55,8 @@ from fluxsched.sched.preemption.if_gone import IfGone, Openings, enough
 from fluxsched.sched.preemption.preemptions import Preemptions
 from fluxsched.sched.preemption.running import PartHeld, PreemptibleJobs
 from fluxsched.sched.queue.account_lines import AccountLines
-from fluxsched.sched.queue.asks import AskLine, Asks
+from fluxsched.sched.queue.ask_lines import AskLine
+from fluxsched.sched.queue.asks import Asks
 from fluxsched.sched.queue.orders import FIFO, LXF, ORDERS
 from fluxsched.sched.queue.pending import Skips, Waiting
 from fluxsched.sched.usage.book import safe_of

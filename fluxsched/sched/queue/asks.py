@@ -7,118 +7,70 @@ generation ends when something is freed, added or allowed, so until then there i
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
-from heapq import heappop, heappush
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from fluxsched.core.amounts import Amounts
-from fluxsched.core.constraint import EVERYTHING
+from fluxsched.sched.queue.ask_lines import AskKey, AskLine, Unfit, ask_key
 from fluxsched.sched.queue.sorted_jobs import Waiting
 from fluxsched.sched.quotas.queue import Application
 from fluxsched.sched.quotas.tree import QueueTree
 from fluxsched.sched.quotas.waits import begins_to_wait, waits_no_more
-from fluxsched.sched.shape import Shape
-
-AskKey: TypeAlias = tuple[int, bool, float, int]
-"""Higher priority first, then the originator, then what asks longest, then the lower id."""
 
 CHUNK_LINES: Final = 32
 """Lines of a chunk after a split, and half the most."""
 
-UNFIT_KEPT: Final = 8
-"""Amounts that fit nowhere, against which all others are compared."""
+LACKING_CHUNKS: Final = 16
+"""Chunks of an application, of which all fail, whose lines are named as lacking a node."""
 
-
-def ask_key(job: Waiting) -> AskKey:
-    """The place of an ask in its application."""
-    return (-job.priority, not job.options.is_originator, job.t_submit_s, job.jobid)
-
-
-class AskLine:
-    """The asks of one application for the same, on `node` if they need a certain one.
-
-    `failed` is the generation in which it last failed.
-    """
-
-    __slots__ = ("_queue", "application", "by_id", "failed", "key", "need", "node", "shape")
-
-    def __init__(self, application: Application, shape: Shape, node: int | None) -> None:
-        self.application = application
-        self.shape = shape
-        self.node = node
-        self.need: Amounts = shape.request.amounts
-        self.by_id: dict[int, Waiting] = {}
-        self._queue: list[AskKey] = []
-        self.key: AskKey = (0, False, 0.0, 0)  # where it stands in its application
-        self.failed = -1
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all its asks have left."""
-        return not self.by_id
-
-    @property
-    def first(self) -> Waiting:
-        """The ask that comes first."""
-        return self.by_id[self._queue[0][3]]
-
-    def add(self, key: AskKey, job: Waiting) -> None:
-        self.by_id[job.jobid] = job
-        heappush(self._queue, key)
-
-    def remove(self, jobid: int) -> None:
-        del self.by_id[jobid]
-
-    def first_key(self) -> AskKey | None:
-        """The key of the first ask, None if there is none: those of asks that have left are forgotten."""
-        queue, by_id = self._queue, self.by_id
-        while queue and queue[0][3] not in by_id:
-            heappop(queue)
-        return queue[0] if queue else None
-
-    def in_order(self) -> Iterator[Waiting]:
-        """All its asks; linear in them times log."""
-        return (self.by_id[key[3]] for key in sorted(set(self._queue)) if key[3] in self.by_id)
+FEW_LINES: Final = 8
+"""Fewer lines than that are tried one by one."""
 
 
 class _Chunk:
-    """Some lines in order; none of them asks for less of a kind than `least`. All failed in generation `failed`."""
+    """Some lines in order; none of them asks for less of a kind than `least`.
 
-    __slots__ = ("failed", "keys", "least", "lines")
+    All failed in generation `failed`, and `least` was tried in generation `tried`.
+    """
+
+    __slots__ = ("failed", "keys", "least", "lines", "tried")
 
     def __init__(self, keys: list[AskKey], lines: list[AskLine]) -> None:
         self.keys = keys
         self.lines = lines
-        self.failed = -1
-        self.least: dict[str, int] = dict(lines[0].need) if lines else {}
+        self.failed = self.tried = -1
+        self.least: dict[str, int] = {}
         for line in lines:
-            self.lower(line.need)
+            lower(self.least, line.need, line is lines[0])
 
-    def lower(self, need: Amounts) -> None:
-        """One that needs so much joins."""
-        least = self.least
-        if not least:
-            return
-        found = dict(need)
-        for kind in list(least):
-            amount = found.get(kind, 0)
-            if amount < least[kind]:
-                if amount:
-                    least[kind] = amount
-                else:
-                    del least[kind]
+
+def lower(least: dict[str, int], need: Amounts, first: bool = False) -> None:
+    """Lowers the least that is asked for to what one more needs; the `first` sets it."""
+    if first:
+        least.clear()
+        least.update(need)
+        return
+    found = dict(need)
+    for kind in list(least):
+        amount = found.get(kind, 0)
+        if not amount:
+            del least[kind]
+        elif amount < least[kind]:
+            least[kind] = amount
 
 
 class ApplicationAsks:
     """The lines of one application."""
 
-    __slots__ = ("_chunks", "_lasts", "application", "lines")
+    __slots__ = ("_chunks", "_failed", "_lasts", "_least", "application", "lines")
 
     def __init__(self, application: Application) -> None:
         self.application = application
         self.lines: dict[tuple[int, int | None], AskLine] = {}
         self._chunks: list[_Chunk] = []
         self._lasts: list[AskKey] = []
+        self._least: dict[str, int] = {}  # of all lines, since there was none
+        self._failed = -1
 
     def __iter__(self) -> Iterator[AskLine]:
         """Lines in order; nothing may change meanwhile."""
@@ -126,7 +78,7 @@ class ApplicationAsks:
 
     def add(self, job: Waiting) -> None:
         """An ask joins its line."""
-        key = (-job.priority, not job.options.is_originator, job.t_submit_s, job.jobid)
+        key = ask_key(job)
         at = (job.shape.number, job.options.node)
         line = self.lines.get(at)
         if line is None:
@@ -153,32 +105,60 @@ class ApplicationAsks:
             self._enter(line, key)
 
     def next(self, unfit: Unfit, tree: QueueTree) -> AskLine | None:
-        """The first line that did not fail in this generation, and is not known to fail; None if there is none."""
+        """The first line that did not fail in this generation, and is not known to fail; None if there is none.
+
+        Once one of a chunk has failed, the least that any of them asks for is tried, since all may fail with it; once
+        all of a chunk have, the least of all chunks.
+        """
         generation = tree.order.generation
-        for chunk in self._chunks:
+        if self._failed == generation:
+            return None
+        for at, chunk in enumerate(self._chunks):
             if chunk.failed == generation:
                 continue
-            if len(chunk.lines) > 1 and chunk.least:
-                if unfit.covers(chunk.least):  # not even the least of them fits
-                    unfit.lacking.append(chunk.lines)
-                    chunk.failed = generation
-                    continue
-                if not tree.admits(self.application, tuple(chunk.least.items())):
-                    chunk.failed = generation
-                    continue
-            for line in chunk.lines:
-                if line.failed == generation:
-                    continue
-                if not unfit.has(line):
-                    return line
-                line.failed = generation
-                unfit.lacking.append([line])
+            if at == 1 and self._is_hopeless(self._least, unfit, tree):
+                unfit.lacking += [each.lines for each in self._chunks[:LACKING_CHUNKS]]
+                break
+            line = self._next_in(chunk, unfit, tree)
+            if line is not None:
+                return line
             chunk.failed = generation
+        self._failed = generation
         return None
+
+    def _next_in(self, chunk: _Chunk, unfit: Unfit, tree: QueueTree) -> AskLine | None:
+        generation, some_failed = tree.order.generation, False
+        for line in chunk.lines:
+            if line.failed == generation:
+                some_failed = True
+                continue
+            if some_failed and len(chunk.lines) >= FEW_LINES:
+                some_failed = False
+                if chunk.tried != generation:
+                    chunk.tried = generation
+                    if self._is_hopeless(chunk.least, unfit, tree):
+                        unfit.lacking.append(chunk.lines)
+                        return None
+            if not unfit.has(line):
+                return line
+            line.failed, some_failed = generation, True
+            unfit.lacking.append([line])
+        return None
+
+    def _is_hopeless(self, least: dict[str, int], unfit: Unfit, tree: QueueTree) -> bool:
+        """Whether nothing that asks for no less could start."""
+        if not least:
+            return False
+        if unfit.covers(least):
+            return True
+        amounts = tuple(sorted(least.items()))
+        return not tree.admits(self.application, amounts) or not unfit.fits_least(amounts)
 
     def _enter(self, line: AskLine, key: AskKey) -> None:
         line.key = key
+        self._failed = -1
         lasts = self._lasts
+        lower(self._least, line.need, not lasts)
         if not lasts:
             self._chunks.append(_Chunk([key], [line]))
             lasts.append(key)
@@ -195,7 +175,7 @@ class ApplicationAsks:
             keys.insert(place, key)
             chunk.lines.insert(place, line)
         chunk.failed = -1
-        chunk.lower(line.need)
+        lower(chunk.least, line.need)
         if len(keys) > 2 * CHUNK_LINES:
             lines = chunk.lines
             halves = _Chunk(keys[:CHUNK_LINES], lines[:CHUNK_LINES]), _Chunk(keys[CHUNK_LINES:], lines[CHUNK_LINES:])
@@ -215,71 +195,14 @@ class ApplicationAsks:
         lasts[at] = keys[-1]
 
 
-class Unfit:
-    """Amounts that fit on no node in a generation, whatever the constraint, and shapes that did not.
-
-    `lacking` are the lines that failed for that, in this order; some may be there twice.
-    """
-
-    __slots__ = ("_amounts", "_generation", "_shapes", "lacking")
-
-    def __init__(self) -> None:
-        self._generation = -1
-        self._shapes: set[int] = set()
-        self._amounts: list[Amounts] = []
-        self.lacking: list[list[AskLine]] = []
-
-    def renew(self, generation: int) -> None:
-        """Nothing is known of a new generation."""
-        if self._generation != generation:
-            self._generation = generation
-            self._shapes.clear()
-            self._amounts.clear()
-            self.lacking.clear()
-
-    def note(self, line: AskLine) -> None:
-        """What a line asks for fitted nowhere."""
-        self.lacking.append([line])
-        if line.node is not None:
-            return
-        self._shapes.add(line.shape.number)
-        if line.shape.request.constraint != EVERYTHING or line.shape.scope is not None or not line.need:
-            return
-        need = dict(line.need)
-        kept = [amounts for amounts in self._amounts if not _no_less(dict(amounts), line.need)]
-        if len(kept) < UNFIT_KEPT and not any(_no_less(need, amounts) for amounts in kept):
-            kept.append(line.need)
-        self._amounts = kept
-
-    def has(self, line: AskLine) -> bool:
-        """Whether a line is known to fit nowhere."""
-        if line.shape.number in self._shapes:
-            return True
-        return bool(self._amounts) and self.covers(dict(line.need))
-
-    def covers(self, need: Mapping[str, int]) -> bool:
-        """Whether what needs no less than this is known to fit nowhere."""
-        for amounts in self._amounts:  # noqa: SIM110 - a generator costs more
-            if _no_less(need, amounts):
-                return True
-        return False
-
-
-def _no_less(need: Mapping[str, int], amounts: Amounts) -> bool:
-    for kind, amount in amounts:  # noqa: SIM110
-        if need.get(kind, 0) < amount:
-            return False
-    return True
-
-
 class Asks:
     """All waiting asks of a tree of queues; `without` counts waiting jobs that no application asks for."""
 
     __slots__ = ("by_application", "tree", "unfit", "without")
 
-    def __init__(self, tree: QueueTree) -> None:
+    def __init__(self, tree: QueueTree, fits: Callable[[Amounts], bool]) -> None:
         self.tree = tree
-        self.unfit = Unfit()
+        self.unfit = Unfit(fits)
         self.by_application: dict[Application, ApplicationAsks] = {}
         self.without = 0
 

@@ -12,6 +12,7 @@ from math import inf
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.request import Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LimitExceeded, RemoteProtocolError
 from fluxsched.sched.effects import Annotated, Denied, Effect, Release
@@ -22,7 +23,8 @@ from fluxsched.sched.ledger import Holding, Ledger
 from fluxsched.sched.plan.reserved_nodes import ReservedNodes
 from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.policy import Policy, needs_accounts
-from fluxsched.sched.pool.place import shortage
+from fluxsched.sched.pool.place import find_fit, shortage
+from fluxsched.sched.pool.placement import BINPACKING
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.preemption.preemptions import Preemptions
 from fluxsched.sched.queue.account_lines import AccountLines
@@ -180,7 +182,14 @@ class Group:
         """
         self.quotas = tree
         for queue in self.queues.values():
-            queue.jobs.asks = Asks(tree)
+            queue.jobs.asks = Asks(tree, self._has_room)
+
+    def _has_room(self, amounts: Amounts) -> bool:
+        """Whether this much fits on some target now."""
+        shape = Shape(Request.of_amounts(amounts))
+        fits = find_fit(self.pool, shape, BINPACKING) is not None
+        self.pool.prepared.pop(shape.number, None)  # it does not come again
+        return fits
 
     def waiting_by_id(self) -> list[Mapping[int, object]]:
         """All jobs that wait here, now and later: tables that change as they come and go."""
