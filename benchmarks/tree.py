@@ -49,7 +49,6 @@ def site(nodes: int, queues: int) -> tuple[Scheduler, QueueTree]:
     scheduler = Scheduler(Tree(), notify=False, quotas=tree)
     ranks = Idset((1 << nodes) - 1)
     held = (("memory", MEMORY), ("vcore", VCORE))
-    tree.set_capacity(tuple([(kind, amount * nodes) for kind, amount in held]))
     found = ResourceSet((Entry(ranks, Children(amounts=held)),), Hostlist(tuple([f"n{at}" for at in range(nodes)])))
     scheduler.grown(DEFAULT_GROUP, found, ranks, EMPTY)
     return scheduler, tree

@@ -58,7 +58,7 @@ _Entry: TypeAlias = tuple[Key, int, Claimant]
 class Claimants:
     """Those with something that waits; `changed` are to get new keys."""
 
-    __slots__ = ("_heap", "_idle", "_look_at", "changed", "generation")
+    __slots__ = ("_heap", "_idle", "_look_at", "changed", "generation", "version")
 
     def __init__(self) -> None:
         self._heap: list[_Entry] = []
@@ -66,6 +66,7 @@ class Claimants:
         self._look_at: int = OLD_ENTRIES
         self.changed: list[Claimant] = []
         self.generation = -1
+        self.version = 0
 
     def change(self, claimant: Claimant) -> None:
         """Its key is another one, or it takes part again."""

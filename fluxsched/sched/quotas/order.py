@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
+from fluxsched.sched.quotas.bookings import change
 from fluxsched.sched.quotas.claimants import Claimants, Key
 from fluxsched.sched.quotas.queue import ACCEPTED, Application, Queue
 from fluxsched.sched.quotas.settings import FAIR, STATEAWARE
@@ -57,13 +58,22 @@ def application_key(application: Application, root: Mapping[str, int]) -> Key:
 
 
 class TreeOrder:
-    """The walk of a tree. `generation` changes when something may start that could not before."""
+    """The walk of a tree. `generation` changes when something may start that could not before.
 
-    __slots__ = ("_root", "generation")
+    `version` changes when keys do of which nothing is booked: what there is in all, or settings.
+    """
+
+    __slots__ = ("_root", "generation", "version")
 
     def __init__(self, root: Queue) -> None:
         self._root = root
         self.generation = 0
+        self.version = 0
+
+    def renew(self) -> None:
+        """All keys are other ones, and anything may start."""
+        self.generation += 1
+        self.version += 1
 
     def first(self) -> Application | None:
         """The application whose ask comes next; None if none is left that may start."""
@@ -94,6 +104,11 @@ class TreeOrder:
     def _first_queue(self, parent: Queue) -> Queue | None:
         among = parent.claimants
         among.wake(self.generation)
+        if among.version != self.version:
+            among.version = self.version
+            for queue in parent.children.values():
+                if queue.priority is not None:
+                    among.change(queue)
         if among.changed:
             root, by_priority = self._root.bounds, parent.settings.by_priority
             for child in among.changed:
@@ -107,6 +122,10 @@ class TreeOrder:
         return first
 
     def _first_application(self, leaf: Queue) -> Application | None:
+        if leaf.claimants.version != self.version:
+            leaf.claimants.version = self.version
+            for application in leaf.applications.values():
+                change(application)
         if leaf.settings.sort == STATEAWARE:
             return self._first_by_stage(leaf)
         return self._best(leaf.claimants)

@@ -88,15 +88,22 @@ class QueueTree:
                 dropped += self._drop_empty(each)
         self._resolve_limits()
         recount(self.root)
-        self._renew()
+        self.order.renew()
         paths = [each.path for queue in removed for each in queue.walk() if each.path in self._by_path]
         return QueueChanges(tuple([queue.path for queue in made]), tuple(paths), tuple(dropped))
 
     def set_capacity(self, amounts: Amounts) -> None:
         """All that there is: the maximum of the root."""
-        self._capacity = dict(amounts)
-        self.root.bounds = {**dict(self.root.settings.maximum), **self._capacity}
-        self._renew()
+        self._capacity.clear()
+        self.change_capacity(amounts, 1)
+
+    def change_capacity(self, amounts: Amounts, sign: int) -> None:
+        """So much more is there, or (sign -1) less."""
+        capacity, root = self._capacity, self.root
+        for kind, amount in amounts:
+            capacity[kind] = capacity.get(kind, 0) + sign * amount
+        root.bounds = {**dict(root.settings.maximum), **capacity}
+        self.order.renew()
 
     # ---- applications
 
@@ -166,7 +173,9 @@ class QueueTree:
         return queue
 
     def _configure(self, queue: Queue, settings: QueueSettings, made: list[Queue], removed: list[Queue]) -> None:
-        queue.settings = settings
+        sort, queue.settings = queue.settings.sort, settings
+        for application in queue.applications.values() if sort != settings.sort else ():
+            bookings.set_stage(application, application.stage)
         queue.draining = False
         queue.guarantee = dict(settings.guaranteed)
         queue.bounds = dict(settings.maximum)
@@ -222,17 +231,6 @@ class QueueTree:
             for application in queue.applications.values():
                 application.meters = self._meters_of(application)
                 bookings.count_in_meters(application)
-
-    def _renew(self) -> None:
-        """Keys and what may start are other ones."""
-        self.order.generation += 1
-        for queue in self.root.walk():
-            for child in queue.children.values():
-                if child.priority is not None:
-                    queue.claimants.change(child)
-            for application in queue.applications.values():
-                if application.priority is not None:
-                    bookings.change(application)
 
 
 def _changed_kinds(queue: Queue, settings: QueueSettings) -> list[str]:

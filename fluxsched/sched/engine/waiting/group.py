@@ -112,6 +112,7 @@ class Group:
         if early := resources.ranks & self.leaving:
             raise RemoteProtocolError(f"grow of group {self.name!r} names ranks {early}, which are not released yet")
         self.pool.add(resources, online)
+        self._count_capacity(resources.ranks, 1)
         self.expiration_s = resources.expiration_s if resources.ranks or not self.grown else self.expiration_s
         if not self.grown:
             self.grown, self.short_since_s = True, now_s
@@ -125,6 +126,7 @@ class Group:
             raise RemoteProtocolError(f"shrink of group {self.name!r} names ranks {unknown}, which it does not have")
         self._remember(now_s)
         self.reserved.lost(targets)
+        self._count_capacity(targets, -1)
         self.pool.remove(targets)
         self.running.changed(targets)
         self.invalidate_pass()
@@ -149,9 +151,19 @@ class Group:
     def resize(self, rank: int, amounts: Amounts, occupied: Amounts, now_s: float) -> None:
         """A target of amounts has others from now on."""
         self._remember(now_s)
+        self._count_capacity(Idset(1 << rank), -1)
         self.pool.resize(rank, amounts, occupied)
+        self._count_capacity(Idset(1 << rank), 1)
         self.running.changed(Idset(1 << rank))
         self.invalidate_pass()
+
+    def _count_capacity(self, targets: Idset, sign: int) -> None:
+        """What these targets have, down or not, is a part of the root's maximum from now on, or (sign -1) no longer."""
+        by_rank = self.pool.amount_targets.by_rank
+        if self.quotas is not None:
+            for rank in targets:
+                if rank in by_rank:
+                    self.quotas.change_capacity(by_rank[rank].offered(), sign)
 
     def change_properties(self, add: Mapping[str, Idset], remove: Mapping[str, Idset], now_s: float = 0.0) -> None:
         """Takes over properties that changed at `now_s`."""

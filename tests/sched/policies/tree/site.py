@@ -39,7 +39,6 @@ class TreeSite:
         self.tree = QueueTree(root)
         self.scheduler = Scheduler(Tree(**options), notify=False, quotas=self.tree)
         self.now_s = 0.0
-        self.capacity: dict[str, int] = {}
         self.nodes = 0
         self.last_id = 0
         self.ranks: dict[int, int] = {}  # of what was granted
@@ -47,9 +46,6 @@ class TreeSite:
     def node(self, held: Amounts, up: bool = True) -> int:
         """One more node; its rank."""
         rank, self.nodes = self.nodes, self.nodes + 1
-        for kind, amount in held:
-            self.capacity[kind] = self.capacity.get(kind, 0) + amount
-        self.tree.set_capacity(tuple(sorted(self.capacity.items())))
         ranks = Idset(1 << rank)
         added = ResourceSet((Entry(ranks, Children(amounts=held)),), Hostlist((f"n{rank}",)))
         self.do(self.scheduler.grown(DEFAULT_GROUP, added, *((ranks, EMPTY) if up else (EMPTY, ranks)), self.now_s))
