@@ -6,15 +6,20 @@ is out of date (exit status 1). Generated text stands between `<!-- generated: N
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from grpc_tools import protoc
 
+from fluxsched.adapters.si.machine.applications import APPLICATION_STATES, ApplicationState
+from fluxsched.adapters.si.machine.states import RM_TRANSITIONS, RMState
 from fluxsched.jobs.job.states import TRANSITIONS, State
 from fluxsched.protocol import schema
 from fluxsched.protocol.local_topics import LOCAL_TOPICS
@@ -24,7 +29,8 @@ from fluxsched.protocol.topics import COMMON, TOPICS, Topic
 from fluxsched.runtime.scheduler_process.states import SESSION, SessionState
 
 HERE = Path(__file__).resolve().parent
-DESCRIPTORS = HERE.parent / "fluxsched/adapters/si/si.desc"
+SI = HERE.parent / "fluxsched/adapters/si"
+DESCRIPTORS = SI / "si.desc"
 _GENERATED = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -35,6 +41,9 @@ def parts() -> dict[str, str]:
         "acquire-plain": _mermaid(diagram(PLAIN, AcquireState.IDLE)),
         "scheduler-session": _mermaid(diagram(SESSION, SessionState.IDLE)),
         "job-states": _mermaid(diagram(TRANSITIONS, State.NEW)),
+        "si-rm-states": _mermaid(diagram(*_rows(RM_TRANSITIONS, RMState.INIT))),
+        "si-application-states": _mermaid(diagram(*_rows(_next_states(), ApplicationState.NEW))),
+        "si-limits": limit_table(),
         "local-topics": topic_table(LOCAL_TOPICS),
         "topics": topic_table(own_topics()),
     }
@@ -54,6 +63,44 @@ def topic_table(topics: Mapping[str, Topic]) -> str:
         stream = ", a stream" if topic.streaming else ""
         lines.append(f"| `{name}` | {_names(topic.request)} | {response}{stream} | {topic.doc} |")
     return "\n".join(lines) + "\n"
+
+
+def _rows(table: Mapping[tuple[Any, Any], Any], start: Any) -> tuple[dict[Any, dict[str, Any]], Any]:
+    """A table of (state, event) as `diagram` wants it: each state that is in it has a row."""
+    rows: dict[Any, dict[str, Any]] = {state: {} for state in type(start)}
+    for (state, event), after in table.items():
+        rows[state][event.value] = after
+    return rows, start
+
+
+def _next_states() -> dict[tuple[Any, Any], Any]:
+    """Of applications, without the message that tells of each."""
+    return {key: after for key, (after, _) in APPLICATION_STATES.items()}
+
+
+def limit_table() -> str:
+    """The limits of the scheduler interface, from the constants `..._MAX` and the texts below them."""
+    lines = ["| limit | | |", "|---|---|---|"]
+    for path in sorted(set(SI.rglob("*.py")) - set((SI / "load").rglob("*.py"))):
+        body = ast.parse(path.read_text()).body
+        for node, after in zip(body, [*body[1:], None], strict=True):
+            match node:
+                case ast.Assign(targets=[ast.Name(name)]) | ast.AnnAssign(target=ast.Name(name)):
+                    if re.fullmatch(r"[A-Z_]+_MAX(_S)?", name):
+                        lines.append(f"| `{name}` | {_value_of(path, name)} | {_text_of(after)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _value_of(path: Path, name: str) -> str:
+    module = import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
+    return f"{getattr(module, name):,}"
+
+
+def _text_of(node: ast.stmt | None) -> str:
+    match node:
+        case ast.Expr(ast.Constant(str(text))):
+            return " ".join(text.split())
+    return ""
 
 
 def with_parts(text: str) -> str:

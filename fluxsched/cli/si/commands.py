@@ -8,6 +8,7 @@ from fluxsched.cli.common.base import Lazy, LazyGroup
 
 SECTIONS = {
     "Commands": {
+        "serve": Lazy("fluxsched.cli.si.serve:serve", "Schedule for resource managers, over gRPC."),
         "check": Lazy("fluxsched.cli.si.check:check", "Check a configuration file and show its queues."),
         "dump": Lazy("fluxsched.cli.si.dump:dump", "Print the state of a scheduler service as JSON."),
         "load": Lazy("fluxsched.cli.si.load:load", "Put a scheduler service under load and measure it."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +20,11 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def need_packages() -> None:
-    """Raises Refused, saying what to install, where a package of the extra is missing."""
+    """Raises Refused, saying what to install, where a package of the extra is missing.
+
+    gRPC's own log on stderr is silenced, unless it is asked for: what goes wrong is in our errors.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     missing = [package for module, package in PACKAGES.items() if not _is_there(module)]
     if missing:
         raise Refused(f"{' and '.join(missing)} missing: pip install 'fluxsched[si]'")

@@ -42,7 +42,7 @@ class Address(NamedTuple):
 
 def default_address() -> Address:
     """A socket in a directory of this user's own."""
-    return Address(path=base_directory() / "fluxsched_si" / "socket")
+    return Address(path=base_directory() / f"fluxsched_si_{os.getuid()}" / "socket")
 
 
 def parse_address(text: str | None) -> Address:

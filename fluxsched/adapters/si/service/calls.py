@@ -9,6 +9,7 @@ import asyncio
 import errno
 import hashlib
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -20,13 +21,17 @@ from fluxsched.adapters.si.service.connections import Watcher
 from fluxsched.adapters.si.service.methods import EXTRA, SCHEDULER, Method
 from fluxsched.adapters.si.service.status import end_of
 from fluxsched.adapters.si.service.turns import TurnLoop, log
+from fluxsched.adapters.si.shown import shown
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 
 
 def decode(shape: Any, data: bytes) -> Any:
     """A message of a class. Raises InvalidValue; what the bytes were is not repeated, it may be a secret."""
     try:
-        return shape.FromString(data)
+        request = shape.FromString(data)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s", shown(request))
+        return request
     except DecodeError:
         raise InvalidValue(f"{len(data)} bytes are no {shape.DESCRIPTOR.full_name}: send a whole message") from None
 

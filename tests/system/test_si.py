@@ -1,0 +1,174 @@
+"""`fluxsched si serve` as a user starts and ends it: addresses, who gets in, wrong words, what is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("grpc")
+
+import grpc
+from click.testing import CliRunner
+
+from fluxsched.adapters.si import messages
+from fluxsched.adapters.si.service.methods import EXTRA, SCHEDULER
+from fluxsched.cli.main import main
+
+from .conftest import PROGRAM, WAIT_S
+
+
+@contextmanager
+def serving(*words: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A service, and its first line of output."""
+    with subprocess.Popen(
+        [PROGRAM, "si", "serve", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **environment},
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def ended(process: subprocess.Popen[str], signum: int) -> tuple[int, str]:
+    """Status and stderr after a signal."""
+    process.send_signal(signum)
+    _, err = process.communicate(timeout=WAIT_S)
+    return process.returncode, err
+
+
+def si(*words: str) -> Any:
+    return CliRunner().invoke(main, ["si", *words], prog_name="fluxsched")
+
+
+def test_a_service_prints_its_address_and_leaves_nothing(tmp_path: Path) -> None:
+    with serving(XDG_RUNTIME_DIR=str(tmp_path)) as (process, address):
+        path = Path(address.removeprefix("unix:"))
+        assert path.parent.parent == tmp_path
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        assert json.loads(si("dump", address).output) == {"rms": []}
+        done = si("dump", address, "--rm", "unknown")
+        assert (done.exit_code, done.stderr) == (
+            1, "fluxsched: si dump: resource manager 'unknown' is not registered: register\n",
+        )  # fmt: skip
+        assert ended(process, signal.SIGTERM) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_service_is_refused_and_one_after_a_kill_is_not(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/run/s"
+    with serving("--bind", address) as (process, printed):
+        assert printed == address
+        done = si("serve", "--bind", address)
+        assert done.exit_code == 1
+        assert done.stderr == (
+            f"fluxsched: si serve: another service listens at {address}: stop it, or name another path\n"
+        )
+        assert ended(process, signal.SIGKILL)[0] == -signal.SIGKILL
+    assert Path(tmp_path, "run/s").exists()
+    with serving("--bind", address) as (process, printed):
+        assert printed == address
+        assert ended(process, signal.SIGINT) == (0, "")
+
+
+def test_others_cannot_get_at_the_socket(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    done = si("serve", "--bind", f"unix:{tmp_path}/s")
+    assert done.exit_code == 1
+    assert f"{tmp_path} is open to others (mode 0755)" in done.stderr
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+    tmp_path.chmod(0o700)
+    (tmp_path / "file").touch()
+    done = si("serve", "--bind", f"unix:{tmp_path}/file")
+    assert (done.exit_code, "exists and is not a socket" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--bind", "nonsense"], "is not an address: write unix:PATH or HOST:PORT"),
+        (["--bind", "127.0.0.1:0"], "needs --cert, --key and --client-ca; on loopback --insecure does without"),
+        (["--bind", "0.0.0.0:0", "--insecure"], "--insecure is for loopback alone, and 0.0.0.0 is not"),
+        (["--insecure"], "takes neither certificates nor --insecure"),
+        (["--bind", "127.0.0.1:0", "--insecure", "--cert", __file__], "--insecure takes no certificates"),
+        (["--bind", "127.0.0.1:0", "--cert", __file__], "needs --cert, --key and --client-ca"),
+        (["--groups", "/nowhere"], "'/nowhere' does not exist"),
+    ],
+)
+def test_wrong_words_are_wrong_usage(words: list[str], says: str) -> None:
+    done = si("serve", *words)
+    assert (done.exit_code, says in done.stderr) == (2, True), done.stderr
+
+
+def test_loopback_without_certificates_says_who_gets_in() -> None:
+    with serving("--bind", "127.0.0.1:0", "--insecure") as (process, address):
+        assert int(address.removeprefix("127.0.0.1:")) > 0
+        assert json.loads(si("dump", address).output) == {"rms": []}
+        done = si("serve", "--bind", address, "--insecure")
+        assert (done.exit_code, f"cannot listen at {address}" in done.stderr) == (1, True)
+        status, err = ended(process, signal.SIGTERM)
+        assert (status, f"any process of this machine can reach {address}" in err) == (0, True)
+
+
+# ---- certificates
+
+
+def openssl(*words: str) -> None:
+    subprocess.run(["openssl", *words], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CA, and certificates of a service and of two clients that it vouches for; a third that it does not."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl to make certificates")
+    top = tmp_path_factory.mktemp("certificates")
+    new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+    openssl(*new, "-keyout", f"{top}/ca.key", "-out", f"{top}/ca.pem", "-subj", "/CN=ca")
+    for name in ("service", "one", "two"):
+        signed = ("-CA", f"{top}/ca.pem", "-CAkey", f"{top}/ca.key", "-addext", "subjectAltName=IP:127.0.0.1")
+        openssl(*new, *signed, "-keyout", f"{top}/{name}.key", "-out", f"{top}/{name}.pem", "-subj", f"/CN={name}")
+    openssl(*new, "-keyout", f"{top}/stranger.key", "-out", f"{top}/stranger.pem", "-subj", "/CN=stranger")
+    return top
+
+
+def test_an_rm_id_belongs_to_its_certificate(certificates: Path) -> None:
+    def read(name: str) -> bytes:
+        return (certificates / name).read_bytes()
+
+    def call(name: str, method: Any, request: Any) -> Any:
+        credentials = grpc.ssl_channel_credentials(read("ca.pem"), read(f"{name}.key"), read(f"{name}.pem"))
+        with grpc.secure_channel(address, credentials) as channel:
+            try:
+                channel.unary_unary(method.path)(request.SerializeToString(), timeout=WAIT_S)
+            except grpc.RpcError as fault:
+                return fault.code()
+        return grpc.StatusCode.OK
+
+    files = ("--cert", "service.pem", "--key", "service.key", "--client-ca", "ca.pem")
+    words = [word if word.startswith("--") else str(certificates / word) for word in files]
+    register = SCHEDULER["RegisterResourceManager"]
+    request = messages.RegisterResourceManagerRequest(rmID="rm")
+    update = messages.UpdateConfigurationRequest(rmID="rm")
+    with serving("--bind", "127.0.0.1:0", *words) as (process, address):
+        assert call("one", register, request) is grpc.StatusCode.OK
+        assert call("two", register, request) is grpc.StatusCode.PERMISSION_DENIED
+        assert call("two", EXTRA["UpdateConfiguration"], update) is grpc.StatusCode.PERMISSION_DENIED
+        assert call("one", register, request) is grpc.StatusCode.OK
+        assert call("stranger", register, request) is grpc.StatusCode.UNAVAILABLE
+        ours = [
+            f"--{option}={certificates / file}"
+            for option, file in (("cert", "two.pem"), ("key", "two.key"), ("ca", "ca.pem"))
+        ]
+        assert [rm["rmID"] for rm in json.loads(si("dump", address, *ours).output)["rms"]] == ["rm"]
+        assert ended(process, signal.SIGTERM)[0] == 0
