@@ -20,7 +20,7 @@ import grpc
 from click.testing import CliRunner
 
 from fluxsched.adapters.si import messages
-from fluxsched.adapters.si.service.methods import EXTRA, SCHEDULER
+from fluxsched.adapters.si.wire.methods import EXTRA, SCHEDULER
 from fluxsched.cli.main import main
 
 from .conftest import PROGRAM, WAIT_S

@@ -19,9 +19,9 @@ def dump(address: str | None, rm_id: str, cert: Path | None, key: Path | None, c
     [default: where `si serve` listens without --bind]
     """
     need_packages()
-    from fluxsched.adapters.si.service.address import parse_address
-    from fluxsched.adapters.si.service.certificates import ClientCertificates
-    from fluxsched.adapters.si.service.client import state_dump
+    from fluxsched.adapters.si.wire.address import parse_address
+    from fluxsched.adapters.si.wire.certificates import ClientCertificates
+    from fluxsched.adapters.si.wire.client import state_dump
 
     with usage():
         target = parse_address(address)

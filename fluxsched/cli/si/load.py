@@ -36,8 +36,8 @@ def load(
     need_packages()
     from fluxsched.adapters.si.load.main import measure, report, table
     from fluxsched.adapters.si.load.messages_made import Load
-    from fluxsched.adapters.si.service.address import parse_address
-    from fluxsched.adapters.si.service.certificates import ClientCertificates
+    from fluxsched.adapters.si.wire.address import parse_address
+    from fluxsched.adapters.si.wire.certificates import ClientCertificates
 
     with usage():
         target = parse_address(address)

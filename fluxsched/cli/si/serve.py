@@ -32,8 +32,8 @@ def serve(
     import asyncio
 
     from fluxsched.adapters.si.service import run
-    from fluxsched.adapters.si.service.address import parse_address
-    from fluxsched.adapters.si.service.certificates import certificates_of
+    from fluxsched.adapters.si.wire.address import parse_address
+    from fluxsched.adapters.si.wire.certificates import certificates_of
 
     with usage():
         address = parse_address(bind)

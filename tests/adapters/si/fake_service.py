@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 
 from fluxsched.adapters.si import messages
-from fluxsched.adapters.si.service.address import Address
-from fluxsched.adapters.si.service.methods import SCHEDULER
+from fluxsched.adapters.si.wire.address import Address
+from fluxsched.adapters.si.wire.methods import SCHEDULER
 
 
 class FakeService:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.adapters.si.service.address import PORT_MAX, SOCKET_PATH_BYTES_MAX, Address, parse_address
+from fluxsched.adapters.si.wire.address import PORT_MAX, SOCKET_PATH_BYTES_MAX, Address, parse_address
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from fluxsched.adapters.si.load.messages_made import Load
 from fluxsched.adapters.si.load.run import Measured, put
-from fluxsched.adapters.si.service.address import Address
-from fluxsched.adapters.si.service.certificates import ClientCertificates
-from fluxsched.adapters.si.service.rm_client import RMClient
+from fluxsched.adapters.si.wire.address import Address
+from fluxsched.adapters.si.wire.certificates import ClientCertificates
+from fluxsched.adapters.si.wire.rm_client import RMClient
 from fluxsched.runtime.system.clock import SystemClock
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from fluxsched.adapters.si.load.messages_made import Load
 from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
-from fluxsched.adapters.si.service.rm_client import RMClient
+from fluxsched.adapters.si.wire.rm_client import RMClient
 from fluxsched.errors import Refused
 
 TICK_S: Final = 0.002

@@ -1,1 +1,1 @@
-"""The scheduler interface over gRPC: addresses, clients, and the service."""
+"""The scheduler interface over gRPC: the service."""

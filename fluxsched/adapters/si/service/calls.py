@@ -18,10 +18,10 @@ from google.protobuf.message import DecodeError
 
 from fluxsched.adapters.si import messages
 from fluxsched.adapters.si.service.connections import Watcher
-from fluxsched.adapters.si.service.methods import EXTRA, SCHEDULER, Method
 from fluxsched.adapters.si.service.status import end_of
 from fluxsched.adapters.si.service.turns import TurnLoop, log
 from fluxsched.adapters.si.shown import shown
+from fluxsched.adapters.si.wire.methods import EXTRA, SCHEDULER, Method
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 
 

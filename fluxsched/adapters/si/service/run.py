@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fluxsched.adapters.si.assembly import make_machine, wall_clock
-from fluxsched.adapters.si.service.address import Address
-from fluxsched.adapters.si.service.certificates import ServerCertificates
 from fluxsched.adapters.si.service.server import Service
 from fluxsched.adapters.si.service.socket import local_socket
 from fluxsched.adapters.si.service.turns import log
+from fluxsched.adapters.si.wire.address import Address
+from fluxsched.adapters.si.wire.certificates import ServerCertificates
 from fluxsched.runtime.system.log import setup
 
 

@@ -12,12 +12,12 @@ import grpc
 
 from fluxsched.adapters.si.machine.machine import SIMachine
 from fluxsched.adapters.si.messages import MESSAGE_BYTES_MAX
-from fluxsched.adapters.si.service.address import Address
 from fluxsched.adapters.si.service.calls import ServiceCalls
-from fluxsched.adapters.si.service.certificates import ServerCertificates
 from fluxsched.adapters.si.service.status import CallEnd
 from fluxsched.adapters.si.service.streams import UpdateStreams
 from fluxsched.adapters.si.service.turns import TurnLoop
+from fluxsched.adapters.si.wire.address import Address
+from fluxsched.adapters.si.wire.certificates import ServerCertificates
 from fluxsched.errors import Refused
 
 CALLS_MAX = 2048

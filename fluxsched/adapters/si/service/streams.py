@@ -15,9 +15,9 @@ import grpc
 from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
 from fluxsched.adapters.si.service.calls import check_identity, decode
 from fluxsched.adapters.si.service.connections import ResponseQueue, UpdateStream
-from fluxsched.adapters.si.service.methods import SCHEDULER
 from fluxsched.adapters.si.service.status import DONE, CallEnd, end_of
 from fluxsched.adapters.si.service.turns import BACKLOG_HIGH_ITEMS, TurnLoop, log
+from fluxsched.adapters.si.wire.methods import SCHEDULER
 from fluxsched.errors import FluxschedError, InvalidValue
 
 FLUSH_S: Final = 5.0

@@ -17,9 +17,9 @@ import grpc
 from fluxsched.adapters.si import messages
 from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, Effect, SendResponse
 from fluxsched.adapters.si.machine.machine import SIMachine
-from fluxsched.adapters.si.service.address import Address
-from fluxsched.adapters.si.service.methods import EXTRA, SCHEDULER, Method
 from fluxsched.adapters.si.service.server import Service
+from fluxsched.adapters.si.wire.address import Address
+from fluxsched.adapters.si.wire.methods import EXTRA, SCHEDULER, Method
 from fluxsched.errors import InvalidValue
 
 WAIT_S = 30.0

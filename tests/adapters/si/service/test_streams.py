@@ -21,9 +21,9 @@ from fluxsched.adapters.si.machine.rm import UNREAD_ITEMS_MAX
 from fluxsched.adapters.si.machine.streams import PAUSED_S_MAX
 from fluxsched.adapters.si.messages import MESSAGE_BYTES_MAX
 from fluxsched.adapters.si.service import server
-from fluxsched.adapters.si.service.address import Address
 from fluxsched.adapters.si.service.connections import WATCH_UNREAD_MAX, Watcher
 from fluxsched.adapters.si.service.status import DETAIL_BYTES_MAX, end_of
+from fluxsched.adapters.si.wire.address import Address
 from fluxsched.errors import InvalidValue
 
 from .conftest import RPCS, Applying, Client, Clock

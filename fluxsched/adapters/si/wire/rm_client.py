@@ -15,10 +15,10 @@ from typing import Any, Final
 import grpc
 
 from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, KINDS, NODES
-from fluxsched.adapters.si.service.address import Address
-from fluxsched.adapters.si.service.certificates import ClientCertificates
-from fluxsched.adapters.si.service.client import CALL_S, OPTIONS, refusal
-from fluxsched.adapters.si.service.methods import SCHEDULER, Method
+from fluxsched.adapters.si.wire.address import Address
+from fluxsched.adapters.si.wire.certificates import ClientCertificates
+from fluxsched.adapters.si.wire.client import CALL_S, OPTIONS, refusal
+from fluxsched.adapters.si.wire.methods import SCHEDULER, Method
 from fluxsched.errors import Refused
 
 METHODS: Final[dict[str, Method]] = {

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import grpc
 
-from fluxsched.adapters.si.service.address import Address
+from fluxsched.adapters.si.wire.address import Address
 from fluxsched.errors import InvalidValue
 
 

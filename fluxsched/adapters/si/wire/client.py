@@ -8,9 +8,9 @@ from typing import Any, Final
 import grpc
 
 from fluxsched.adapters.si import messages
-from fluxsched.adapters.si.service.address import Address
-from fluxsched.adapters.si.service.certificates import ClientCertificates
-from fluxsched.adapters.si.service.methods import EXTRA, Method
+from fluxsched.adapters.si.wire.address import Address
+from fluxsched.adapters.si.wire.certificates import ClientCertificates
+from fluxsched.adapters.si.wire.methods import EXTRA, Method
 from fluxsched.errors import Refused
 
 CALL_S: Final = 10.0
