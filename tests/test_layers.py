@@ -59,6 +59,7 @@ FILE_LINES_MAX = 400  # what is longer holds two concerns
 FUNCTION_LINES_MAX = 60  # one screen
 
 BROAD_EXCEPT = {
+    "fluxsched/adapters/si/machine/machine.py:_share_of": "a bug costs one resource manager its state, not all of them",
     "fluxsched/adapters/si/in_process.py:_call_back": "a bug of a resource manager is logged, and others are called",
     "fluxsched/adapters/si/in_process.py:_own_dump": "a bug of a resource manager is in what it says of itself",
     "fluxsched/adapters/si/predicates.py:refusal": "what a callback raises is its refusal: the interface says so",

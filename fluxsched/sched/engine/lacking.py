@@ -1,6 +1,6 @@
 """What a waiting ask lacks, as one of a closed set and in words.
 
-Law: quotas come first, since without them no node is looked for; nothing is changed.
+Law: quotas come first, since without them no node is looked for, but for what there is in all; nothing is changed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def lacking(group: Group, job: Waiting) -> Lacking | None:
     rank = group.reserved.by_job.get(job.jobid)
     if rank is not None:
         return Lacking(RESERVED, f"a node is kept for it, rank {rank}, where not enough is free yet")
-    if job.application is not None:
-        exceeded = first_exceeded(job.application, job.request.amounts)
-        if exceeded is not None:
-            return Lacking(LIMIT if exceeded.is_limit else QUEUE, exceeded.text)
-    outcome = place_now(group.pool, job.shape, BEST_FIT)
-    return None if isinstance(outcome, Fits) else Lacking(NODE, outcome.why)
+    exceeded = None if job.application is None else first_exceeded(job.application, job.request.amounts)
+    if exceeded is None or exceeded.is_of_root:
+        outcome = place_now(group.pool, job.shape, BEST_FIT)
+        if not isinstance(outcome, Fits):
+            return Lacking(NODE, outcome.why)
+    return None if exceeded is None else Lacking(LIMIT if exceeded.is_limit else QUEUE, exceeded.text)

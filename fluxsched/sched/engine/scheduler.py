@@ -165,6 +165,12 @@ class Scheduler:
                 group.resize(rank, amounts, occupied, now_s)
         return []
 
+    def weigh(self, weights: Mapping[str, float]) -> None:
+        """How much kinds count in the free share of targets of amounts; all waiting jobs are examined again."""
+        for group in self._groups.values():
+            group.pool.weights = weights
+            group.invalidate_pass()
+
     # ---- from the job manager
 
     def hello(

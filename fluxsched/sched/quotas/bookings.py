@@ -25,10 +25,14 @@ from fluxsched.sched.quotas.settings import FAIR, STATEAWARE
 
 
 class Exceeded(NamedTuple):
-    """What an allocation would exceed: a maximum of a queue, or a limit of a user or group (`is_limit`)."""
+    """What an allocation would exceed: a maximum of a queue, or a limit of a user or group (`is_limit`).
+
+    `is_of_root`: what there is in all, which nodes say better where none has room.
+    """
 
     is_limit: bool
     text: str
+    is_of_root: bool = False
 
 
 def admits(application: Application, amounts: Amounts) -> bool:
@@ -69,7 +73,7 @@ def first_exceeded(application: Application, amounts: Amounts) -> Exceeded | Non
     for queue in application.path:
         text = _over(queue.bounds, queue.used, amounts)
         if text is not None:
-            return Exceeded(False, f"queue {queue.path}: {text}")
+            return Exceeded(False, f"queue {queue.path}: {text}", queue.parent is None)
         bound = queue.settings.max_applications
         if bound and not application.began and queue.began >= bound:
             return Exceeded(False, f"queue {queue.path}: {queue.began} of at most {bound} applications have begun")

@@ -68,12 +68,16 @@ class QueueTree:
             raise InvalidValue(f"queue {queue.path!r} cannot go: it is the root, or has queues or applications")
         del queue.parent.children[queue.name], self._by_path[queue.path]
 
+    def faults_of(self, settings: QueueSettings) -> list[str]:
+        """Why these settings cannot be taken, for each queue where they cannot."""
+        return _changed_kinds(self.root, settings)
+
     def reconfigure(self, settings: QueueSettings) -> QueueChanges:
         """Other settings for all queues but created ones: one that is not among them drains.
 
         Raises InvalidValue, and changes nothing, if a leaf with applications would become a parent, or the reverse.
         """
-        faults = _changed_kinds(self.root, settings)
+        faults = self.faults_of(settings)
         if faults:
             raise InvalidValue("; ".join(faults))
         made: list[Queue] = []

@@ -10,15 +10,15 @@ import pytest
 
 pytest.importorskip("google.protobuf")
 
-from fluxsched.adapters.si import in_process, messages
+from fluxsched.adapters.si import in_process
+from fluxsched.adapters.si.config.reader import read_config
 from fluxsched.adapters.si.in_process import InProcessScheduler
-from fluxsched.adapters.si.machine.effects import NODES, Effect, Observed, SendResponse
-from fluxsched.adapters.si.machine.machine import SIMachine
+from fluxsched.adapters.si.machine.effects import NODES, Effect, SendResponse
+from fluxsched.adapters.si.machine.machine import PASS_S, SIMachine
 from fluxsched.adapters.si.messages import (
     MESSAGE_BYTES_MAX,
     AllocationRequest,
     NodeRequest,
-    NodeResponse,
     PreemptionPredicatesResponse,
     RegisterResourceManagerRequest,
     UpdateConfigurationRequest,
@@ -31,20 +31,17 @@ from fluxsched.sched.hooks.api import PASS, Later
 WAIT_S = 30.0
 
 
-class Accepting(SIMachine):
-    """Accepts every node, with an event; asks predicates of each."""
+class Asking(SIMachine):
+    """Asks predicates of each node that it accepts."""
 
-    def turn(self, now_s: float, budget_s: float = 0.0) -> Iterator[Effect]:
-        yield from super().turn(now_s, budget_s)
-        for rm in list(self._rms.values()):
-            while rm.backlog:
-                _, request = rm.backlog.popleft()
-                rm.backlog_items = 0
-                for node in request.nodes:
+    def turn(self, now_s: float, budget_s: float = PASS_S) -> Iterator[Effect]:
+        for effect in super().turn(now_s, budget_s):
+            if isinstance(effect, SendResponse) and effect.kind == NODES:
+                rm = self._rms[effect.rm_id]
+                for _ in effect.response.accepted:
                     if hasattr(rm.predicates, "Predicates"):
                         rm.predicates.Predicates(None)
-                    yield SendResponse(rm.rm_id, NODES, NodeResponse(accepted=[{"nodeID": node.nodeID}]))
-                    yield Observed(rm.rm_id, (messages.EventRecord(objectID=node.nodeID),), ())
+            yield effect
 
 
 class Recorder:
@@ -63,7 +60,7 @@ class Recorder:
 
 @pytest.fixture
 def scheduler() -> InProcessScheduler:
-    return InProcessScheduler(Accepting({}.get, lambda user: (), lambda: "uuid", lambda text: (text,)))
+    return InProcessScheduler(Asking({}.get, lambda user: (), lambda: "uuid", lambda text: read_config("")))
 
 
 def register(scheduler: InProcessScheduler, callback: Any, rm_id: str = "rm") -> None:
@@ -115,7 +112,7 @@ def test_a_callback_may_register_again_and_what_was_of_before_is_not_for_it(sche
 
     first = Restarting()
     register(scheduler, first)
-    scheduler.UpdateNode(NodeRequest(nodes=[{"nodeID": "n1"}, {"nodeID": "n2"}], rmID="rm"))
+    scheduler.UpdateNode(node("n1"))
     scheduler.turns(1.0)
     assert (first.nodes, again.nodes) == (["n1"], [])
     scheduler.UpdateNode(node("n3"))

@@ -38,4 +38,11 @@ class Observed(NamedTuple):
     states: tuple[Any, ...]
 
 
-Effect: TypeAlias = SendResponse | EndStreams | Observed
+class Broke(NamedTuple):
+    """A bug of ours has cost a resource manager its state: log it. It is not in the state dump any more."""
+
+    rm_id: str
+    fault: Exception
+
+
+Effect: TypeAlias = SendResponse | EndStreams | Observed | Broke

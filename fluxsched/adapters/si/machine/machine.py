@@ -1,7 +1,7 @@
 """The scheduler interface without I/O: requests of resource managers in, effects out, on a time that is an argument.
 
 Law: a call checks its rmID and shape, refuses or queues, and changes nothing else; what it asks for is done in a turn.
-Managers never see each other; turns serve them alternately.
+Resource managers never see each other: turns serve them alternately, and a bug that one meets costs the others nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Any, Final, TypeAlias
 
-from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, KINDS, NODES, Effect, EndStreams
-from fluxsched.adapters.si.machine.rm import BACKLOG_ITEMS_MAX, RM, items_of
+from fluxsched.adapters.si.config.settings import PartitionSettings
+from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, KINDS, NODES, Broke, Effect, EndStreams
+from fluxsched.adapters.si.machine.requests.applications import ApplicationReader
+from fluxsched.adapters.si.machine.rm import BACKLOG_ITEMS_MAX, RM
 from fluxsched.adapters.si.machine.states import RMEvent, RMState, next_state
 from fluxsched.adapters.si.machine.streams import RMStreams
+from fluxsched.adapters.si.machine.tables.bookings import Bookings
+from fluxsched.adapters.si.machine.tables.partitions import configure
 from fluxsched.adapters.si.messages import AllocationRequest, ApplicationRequest, NodeRequest
 from fluxsched.errors import InvalidValue, Refused
 
@@ -27,7 +31,7 @@ MANAGERS_MAX = 256
 PASS_S: Final = 0.005
 """So long a partition decides before it is the turn of the next."""
 
-ReadConfig: TypeAlias = Callable[[str], Sequence[Any]]
+ReadConfig: TypeAlias = Callable[[str], Sequence[PartitionSettings]]
 
 
 class SIMachine:
@@ -53,7 +57,10 @@ class SIMachine:
         self._elapsed_s = elapsed_s
         self._rms: dict[str, RM] = {}  # stopped ones are not here
         self._effects: deque[Effect] = deque()
+        self._updates: deque[tuple[list[RM], str, Sequence[PartitionSettings]]] = deque()
+        self._is_in_turn = False
         self._streams = 0
+        self._first = 0
 
     # ---- registration
 
@@ -74,9 +81,10 @@ class SIMachine:
         known = self._rms.get(rm_id)
         if known is not None and known.identity != identity:
             raise Refused(f"resource manager {rm_id!r} was registered with another certificate", errno.EPERM)
-        text = request.config or self._configs(request.policyGroup) or ""
+        text = self._text(request.config, request.policyGroup)
+        settings: Sequence[PartitionSettings] = ()
         try:
-            self._read_config(text)
+            settings = self._read_config(text)
             self._check_policy_group(rm_id, request.policyGroup, text)
         except InvalidValue as fault:
             faults.append(str(fault))
@@ -86,9 +94,16 @@ class SIMachine:
             raise Refused(f"{len(self._rms)} resource managers are registered: the limit", errno.EAGAIN)
         if known is not None:
             self._effects.append(EndStreams(rm_id, "another registration of this rmID has replaced this one"))
-        manager = RM(rm_id, request.policyGroup, text, RMStreams(in_process, now_s))
-        manager.identity, manager.predicates = identity, predicates
-        self._rms[rm_id] = manager
+        bookings = Bookings(rm_id, self._make_uuid)
+        configure(bookings, settings)
+        applications = ApplicationReader(bookings, self._user_groups)
+        rm = RM(rm_id, request.policyGroup, text, RMStreams(in_process, now_s), bookings, applications)
+        rm.identity, rm.predicates = identity, predicates
+        self._rms[rm_id] = rm
+
+    def _text(self, config: str, group: str) -> str:
+        """The text of a configuration: as given, else that of the policy group, else that of the default one."""
+        return config or (self._configs(group) if group else None) or ""
 
     def _check_policy_group(self, rm_id: str, group: str, text: str) -> None:
         """Managers without a policy group share none."""
@@ -105,46 +120,70 @@ class SIMachine:
 
     # ---- requests
 
-    def update_allocation(self, request: Any, now_s: float) -> None:
-        """An AllocationRequest. Raises Refused (ENOENT: register first; EAGAIN: too much waits) or InvalidValue."""
-        manager = self.check(request, AllocationRequest)
-        releases = request.releases
-        items = items_of((request.asks, releases.allocationsToRelease, releases.allocationAsksToRelease))
-        manager.queue(ALLOCATIONS, request, items)
-
-    def update_application(self, request: Any, now_s: float) -> None:
-        """An ApplicationRequest; raises as `update_allocation`."""
-        self.check(request, ApplicationRequest).queue(APPLICATIONS, request, items_of((request.new, request.remove)))
-
-    def update_node(self, request: Any, now_s: float) -> None:
-        """A NodeRequest; raises as `update_allocation`."""
-        self.check(request, NodeRequest).queue(NODES, request, items_of((request.nodes,)))
-
-    def update_configuration(self, request: Any, now_s: float) -> None:
-        """An UpdateConfigurationRequest: another configuration for all managers of a policy group, or for none."""
-        self._rm(request.rmID)
-        self._read_config(request.config)
-
     def check(self, request: Any, shape: Any) -> RM:
-        """The manager of a request that could be queued; raises as `update_allocation`, and may run in any thread."""
+        """The resource manager of a request of this class, which may be queued; changes nothing.
+
+        Raises Refused (ENOENT: register first; EAGAIN: too much waits) or InvalidValue.
+        """
         if not isinstance(request, shape):
             raise InvalidValue(f"{type(request).__name__} is not a {shape.__name__}")
-        manager = self._rm(request.rmID)
-        if manager.backlog_items >= BACKLOG_ITEMS_MAX:
-            raise Refused(
-                f"{manager.backlog_items} items of {manager.rm_id!r} wait to be read, limit {BACKLOG_ITEMS_MAX}: "
-                "send more slowly", errno.EAGAIN
-            )  # fmt: skip
-        return manager
+        rm = self._rm(request.rmID)
+        if rm.backlog_items >= BACKLOG_ITEMS_MAX:
+            what = f"{rm.backlog_items} items of {rm.rm_id!r} wait to be read"
+            raise Refused(f"{what}, the limit is {BACKLOG_ITEMS_MAX}: send more slowly", errno.EAGAIN)
+        return rm
+
+    def update_allocation(self, request: Any, now_s: float) -> None:
+        """An AllocationRequest; raises as `check`."""
+        rm, releases = self.check(request, AllocationRequest), request.releases
+        items = len(request.asks) + len(releases.allocationsToRelease) + len(releases.allocationAsksToRelease)
+        rm.queue(ALLOCATIONS, request, items)
+
+    def update_application(self, request: Any, now_s: float) -> None:
+        """An ApplicationRequest; raises as `check`."""
+        self.check(request, ApplicationRequest).queue(APPLICATIONS, request, len(request.new) + len(request.remove))
+
+    def update_node(self, request: Any, now_s: float) -> None:
+        """A NodeRequest; raises as `check`."""
+        self.check(request, NodeRequest).queue(NODES, request, len(request.nodes))
+
+    def update_configuration(self, request: Any, now_s: float) -> None:
+        """An UpdateConfigurationRequest: another configuration for all managers of a policy group, or for none.
+
+        Raises InvalidValue with all faults. Asked for in a turn, it is done in the next, if that is still possible.
+        """
+        rm = self._rm(request.rmID)
+        group = request.policyGroup or rm.policy_group
+        if group != rm.policy_group:
+            raise InvalidValue(f"policyGroup is {group!r}, but {rm.rm_id!r} was registered with {rm.policy_group!r}")
+        text = self._text(request.config, group)
+        settings = self._read_config(text)
+        rms = [each for each in self._rms.values() if each is rm or (group and each.policy_group == group)]
+        faults = [fault for each in rms for fault in each.configuration_faults(settings)]
+        if faults:
+            raise InvalidValue("; ".join(faults))
+        self._updates.append((rms, text, settings))
+        if not self._is_in_turn:
+            self._configure()
+
+    def _configure(self) -> None:
+        """Does what was found to be possible, unless it is not any more."""
+        while self._updates:
+            rms, text, settings = self._updates.popleft()
+            rms = [rm for rm in rms if self._rms.get(rm.rm_id) is rm]
+            if not any(rm.configuration_faults(settings) for rm in rms):
+                for rm in rms:
+                    rm.config = text
+                    configure(rm.bookings, settings)
 
     def backlog(self, rm_id: str) -> int:
         """Items of requests that are not read yet: what sends them may wait until they are fewer."""
-        manager = self._rms.get(rm_id)
-        return 0 if manager is None else manager.backlog_items
+        rm = self._rms.get(rm_id)
+        return 0 if rm is None else rm.backlog_items
 
     def observe(self, rm_id: str, on: bool) -> None:
         """Whether Observed effects are wanted for a manager; without, they are not made."""
-        self._rm(rm_id)
+        self._rm(rm_id).bookings.observed.on = on
 
     # ---- streams
 
@@ -153,21 +192,21 @@ class SIMachine:
 
         Raises Refused (ENOENT) for a manager that is not known.
         """
-        manager = self._rm(rm_id)
+        rm = self._rm(rm_id)
         if kind not in KINDS:
             raise InvalidValue(f"{kind!r} is no kind of stream: there are {', '.join(KINDS)}")
         self._streams += 1
-        manager.connection.opened(kind, self._streams)
-        if manager.state is RMState.PAUSED:
-            manager.state = next_state(manager.state, RMEvent.RESUMED)
+        rm.streams.opened(kind, self._streams)
+        if rm.state is RMState.PAUSED:
+            rm.state = next_state(rm.state, RMEvent.RESUMED)
         return self._streams
 
     def stream_closed(self, rm_id: str, kind: str, number: int, half_closed: bool, now_s: float) -> None:
         """A stream has ended: half-closed by its manager, or by an error. Nothing if another had replaced it."""
-        manager = self._rms.get(rm_id)
-        if manager is None:
+        rm = self._rms.get(rm_id)
+        if rm is None:
             return
-        match manager.connection.closed(kind, number, half_closed):
+        match rm.streams.closed(kind, number, half_closed):
             case RMEvent.SHUT_DOWN:
                 self.shut_down(rm_id, now_s)
             case RMEvent.LOST:
@@ -175,64 +214,93 @@ class SIMachine:
 
     def connection_lost(self, rm_id: str, now_s: float) -> None:
         """No stream of a manager is open any more: it is paused."""
-        manager = self._rms.get(rm_id)
-        if manager is not None and manager.state is RMState.RUNNING:
-            manager.connection.lost(now_s)
-            manager.state = next_state(manager.state, RMEvent.LOST)
+        rm = self._rms.get(rm_id)
+        if rm is not None and rm.state is RMState.RUNNING:
+            rm.streams.lost(now_s)
+            rm.state = next_state(rm.state, RMEvent.LOST)
 
     def shut_down(self, rm_id: str, now_s: float) -> None:
         """A manager has gone of its own will: what is known of it is forgotten."""
-        manager = self._rms.get(rm_id)
-        if manager is not None:
-            self._stop(manager, RMEvent.SHUT_DOWN, "the resource manager has shut down")
+        rm = self._rms.get(rm_id)
+        if rm is not None:
+            self._stop(rm, RMEvent.SHUT_DOWN, "the resource manager has shut down")
 
     def unread(self, rm_id: str, items: int) -> None:
         """So many items of its answers a manager has not read."""
-        manager = self._rms.get(rm_id)
-        if manager is not None:
-            manager.unread_items = items
+        rm = self._rms.get(rm_id)
+        if rm is not None:
+            rm.unread_items = items
 
-    def _stop(self, manager: RM, event: RMEvent, detail: str) -> None:
-        manager.state = next_state(manager.state, event)
-        del self._rms[manager.rm_id]
-        self._effects.append(EndStreams(manager.rm_id, detail))
+    def _stop(self, rm: RM, event: RMEvent, detail: str) -> None:
+        rm.state = next_state(rm.state, event)
+        del self._rms[rm.rm_id]
+        self._effects.append(EndStreams(rm.rm_id, detail))
 
     # ---- the turn
 
     def turn(self, now_s: float, budget_s: float = PASS_S) -> Iterator[Effect]:
-        """Does what is due at `now_s` (wall time, seconds), effect by effect; a partition decides for `budget_s`."""
-        self._time_out(now_s)
+        """Does what is due at `now_s` (wall time, seconds), effect by effect; a partition decides for `budget_s`.
+
+        To be taken to its end, or closed; what an effect leads to may call back in.
+        """
+        self._is_in_turn = True
+        try:
+            self._configure()
+            self._time_out(now_s)
+            yield from self._taken()
+            rms = list(self._rms.values())
+            self._first = (self._first + 1) % max(1, len(rms))
+            for rm in rms[self._first :] + rms[: self._first]:
+                yield from self._share_of(rm, now_s, budget_s)
+            yield from self._taken()
+        finally:
+            self._is_in_turn = False
+
+    def _share_of(self, rm: RM, now_s: float, budget_s: float) -> Iterator[Effect]:
+        """What one manager has of a turn."""
+        if self._rms.get(rm.rm_id) is not rm:
+            return
+        try:
+            yield from rm.turn(now_s, self._elapsed_s, budget_s)
+        except Exception as fault:
+            self._stop(rm, RMEvent.BROKEN, "an internal error has cost it its state: register again")
+            yield Broke(rm.rm_id, fault)
+            return
+        if rm.overflows:
+            self._stop(rm, RMEvent.OVERFLOWED, "it was paused for too many answers")
+
+    def _taken(self) -> Iterator[Effect]:
         while self._effects:
             yield self._effects.popleft()
 
     @property
     def next_wake_s(self) -> float:
         """When the next turn is due even if nothing happens (wall time, seconds): 0.0 for at once, inf for never."""
-        if self._effects:
+        if self._effects or self._updates:
             return 0.0
-        return min([manager.connection.ends_s for manager in self._rms.values()], default=inf)
+        return min([rm.next_wake_s for rm in self._rms.values()], default=inf)
 
     def _time_out(self, now_s: float) -> None:
-        for manager in [manager for manager in self._rms.values() if manager.connection.ends_s <= now_s]:
-            if manager.state is RMState.RUNNING:
-                self.connection_lost(manager.rm_id, now_s)
+        for rm in [rm for rm in self._rms.values() if rm.streams.ends_s <= now_s]:
+            if rm.state is RMState.RUNNING:
+                self.connection_lost(rm.rm_id, now_s)
             else:
-                self._stop(manager, RMEvent.TIMED_OUT, "its connection was lost for too long")
+                self._stop(rm, RMEvent.TIMED_OUT, "its connection was lost for too long")
 
     # ---- for people
 
     def state_dump(self, rm_id: str | None = None) -> dict[str, Any]:
         """The state as a JSON object, of one manager or of all; texts of configurations are not in it."""
-        managers = list(self._rms.values()) if rm_id is None else [self._rm(rm_id)]
-        return {"rms": [manager.dump() for manager in managers]}
+        rms = list(self._rms.values()) if rm_id is None else [self._rm(rm_id)]
+        return {"rms": [rm.dump() for rm in rms]}
 
     # ---- within
 
     def _rm(self, rm_id: str) -> RM:
-        manager = self._rms.get(rm_id)
-        if manager is None:
+        rm = self._rms.get(rm_id)
+        if rm is None:
             raise Refused(f"resource manager {rm_id[:RM_ID_CHARS_MAX]!r} is not registered: register", errno.ENOENT)
-        return manager
+        return rm
 
 
 def _bad_rm_id(rm_id: str) -> str:

@@ -22,7 +22,7 @@ class RMState(Enum):
 
 class RMEvent(Enum):
     """What happens to a resource manager; `RESUMED` is a stream opened while paused, `OVERFLOWED` too many answers
-    kept for it, `TIMED_OUT` the end of the time for which it is kept.
+    kept for it, `TIMED_OUT` the end of the time for which it is kept, `BROKEN` a bug of ours.
     """
 
     REGISTERED = "registered"
@@ -31,6 +31,7 @@ class RMEvent(Enum):
     SHUT_DOWN = "shut down"
     TIMED_OUT = "timed out"
     OVERFLOWED = "overflowed"
+    BROKEN = "broken"
 
 
 RM_TRANSITIONS: Final[dict[tuple[RMState, RMEvent], RMState]] = {
@@ -38,12 +39,13 @@ RM_TRANSITIONS: Final[dict[tuple[RMState, RMEvent], RMState]] = {
     (RMState.RUNNING, RMEvent.REGISTERED): RMState.RUNNING,
     (RMState.RUNNING, RMEvent.LOST): RMState.PAUSED,
     (RMState.RUNNING, RMEvent.SHUT_DOWN): RMState.STOPPED,
-    (RMState.RUNNING, RMEvent.OVERFLOWED): RMState.STOPPED,
+    (RMState.RUNNING, RMEvent.BROKEN): RMState.STOPPED,
     (RMState.PAUSED, RMEvent.REGISTERED): RMState.RUNNING,
     (RMState.PAUSED, RMEvent.RESUMED): RMState.RUNNING,
     (RMState.PAUSED, RMEvent.SHUT_DOWN): RMState.STOPPED,
     (RMState.PAUSED, RMEvent.TIMED_OUT): RMState.STOPPED,
     (RMState.PAUSED, RMEvent.OVERFLOWED): RMState.STOPPED,
+    (RMState.PAUSED, RMEvent.BROKEN): RMState.STOPPED,
     (RMState.STOPPED, RMEvent.REGISTERED): RMState.RUNNING,
 }
 

@@ -44,6 +44,10 @@ class Tree:
     OPTIONS: ClassVar[Mapping[str, Option]] = {"placement": TREE_PLACEMENT, "preemption": SWITCH}
 
     def __init__(self, placement: str = FAIR, preemption: str = NO) -> None:
+        self.settle(placement, preemption)
+
+    def settle(self, placement: str, preemption: str) -> None:
+        """Other options from the next pass on."""
         self._placement = placement
         self._preempts = preemption == YES
 

@@ -8,7 +8,10 @@ from itertools import product
 import pytest
 
 pytest.importorskip("google.protobuf")
+pytest.importorskip("yaml")
 
+from fluxsched.adapters.si.config import reader
+from fluxsched.adapters.si.config.settings import PartitionSettings
 from fluxsched.adapters.si.machine import machine as limits
 from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, EndStreams
 from fluxsched.adapters.si.machine.machine import MANAGERS_MAX, RM_ID_CHARS_MAX, SIMachine
@@ -24,10 +27,10 @@ from fluxsched.adapters.si.messages import (
 from fluxsched.errors import InvalidTransition, InvalidValue, Refused
 
 
-def read_config(text: str) -> tuple[str, ...]:
+def read_config(text: str) -> tuple[PartitionSettings, ...]:
     if "bad" in text:
         raise InvalidValue(f"queues[0].name: {text}")
-    return (text,)
+    return reader.read_config("")
 
 
 @pytest.fixture

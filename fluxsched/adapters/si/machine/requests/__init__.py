@@ -1,0 +1,1 @@
+"""What a resource manager sends, item by item: read, refused or done."""

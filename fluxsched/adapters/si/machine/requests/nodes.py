@@ -1,0 +1,194 @@
+"""Nodes as they come, change and go.
+
+Law: each item is done whole or refused whole; a node is a target of its partition's scheduler, by the lowest rank that
+is free in its resource manager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from heapq import heappop, heappush
+from typing import Any, Final
+
+from fluxsched.adapters.si.machine.answers.items import node_accepted, node_rejected, released
+from fluxsched.adapters.si.machine.answers.observations import ADD, NODE, NONE, REMOVE, SET
+from fluxsched.adapters.si.machine.requests.applications import ApplicationReader, check_id
+from fluxsched.adapters.si.machine.requests.recovered import Recovered, check_recovered
+from fluxsched.adapters.si.machine.requests.tags import check_tags
+from fluxsched.adapters.si.machine.tables.bookings import Bookings, plain_partition
+from fluxsched.adapters.si.machine.tables.entries import NODE_PARTITION, NodeEntry
+from fluxsched.adapters.si.messages import STOPPED_BY_RM, NodeInfo
+from fluxsched.core.amounts import Amounts
+from fluxsched.core.children import Children, Entry
+from fluxsched.core.hostlist import Hostlist
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.sched.engine.assembly import DEFAULT_GROUP
+
+NODES_MAX = 1 << 17
+"""Nodes of one resource manager: as many targets as an instance has."""
+
+
+class NodeReader:
+    """Reads the nodes of one resource manager."""
+
+    def __init__(self, bookings: Bookings, applications: ApplicationReader) -> None:
+        self._bookings = bookings
+        self._applications = applications
+        self._free_ranks: list[int] = []
+        self._next_rank = 0
+
+    def read(self, message: Any, now_s: float) -> None:
+        """A NodeInfo."""
+        node_id = message.nodeID
+        bookings = self._bookings
+        action = _ACTIONS.get(message.action)
+        try:
+            check_id(node_id, "nodeID")
+            if action is None:
+                raise InvalidValue(f"action {message.action} is none of {', '.join(_NAMES.values())}")
+            if len(message.attributes):
+                check_tags(message.attributes)
+            action(self, message, now_s)
+        except InvalidValue as fault:
+            node_rejected(bookings.outgoing, node_id, str(fault))
+            bookings.observed.event(NODE, node_id, "", "Rejected", NONE, str(fault))
+
+    # ---- actions
+
+    def _create(self, message: Any, now_s: float) -> None:
+        bookings = self._bookings
+        node_id = message.nodeID
+        if node_id in bookings.nodes:
+            raise InvalidValue(f"node {node_id!r} is known: send UPDATE, or DECOMISSION first")
+        if len(bookings.nodes) >= NODES_MAX:
+            raise LimitExceeded(f"{len(bookings.nodes)} nodes are known: the limit is {NODES_MAX}")
+        attributes = dict(message.attributes)
+        partition = bookings.partition(attributes.get(NODE_PARTITION, ""))
+        schedulable = self._amounts(message.schedulableResource, "schedulableResource")
+        occupied = self._amounts(message.occupiedResource, "occupiedResource")
+        found: list[Recovered] = []
+        if len(message.existingAllocations):
+            found = check_recovered(bookings, self._applications, message, partition, now_s)
+        rank = heappop(self._free_ranks) if self._free_ranks else self._next_rank
+        self._next_rank += rank == self._next_rank
+        node = NodeEntry(node_id, rank, partition)
+        node.attributes, node.schedulable, node.occupied = attributes, schedulable, occupied
+        bookings.nodes[node_id] = partition.ranks[rank] = node
+        ranks = Idset.of([rank])
+        up, down = (ranks, EMPTY) if node.is_up else (EMPTY, ranks)
+        partition.scheduler.grown(DEFAULT_GROUP, _target(node, ranks), up, down, now_s)
+        if occupied:
+            partition.scheduler.resized(rank, schedulable, now_s, occupied)
+        node_accepted(bookings.outgoing, node_id)
+        bookings.observed.event(NODE, node_id, "", "Accepted", ADD)
+        for each in found:
+            bookings.recover(each.ask, node, each.uuid, now_s)
+        if partition.absent:
+            bookings.node_has_come(node, now_s)
+
+    def _update(self, message: Any, now_s: float) -> None:
+        node = self._known(message)
+        schedulable, occupied = node.schedulable, node.occupied
+        if message.HasField("schedulableResource"):
+            schedulable = self._amounts(message.schedulableResource, "schedulableResource")
+        if message.HasField("occupiedResource"):
+            occupied = self._amounts(message.occupiedResource, "occupiedResource")
+        attributes = {**node.attributes, **message.attributes}
+        attributes = {key: value for key, value in attributes.items() if value or key not in message.attributes}
+        check_tags(attributes)
+        has_changed = (schedulable, occupied) != (node.schedulable, node.occupied)
+        was_up, properties = node.is_up, node.properties
+        node.schedulable, node.occupied, node.attributes = schedulable, occupied, attributes
+        scheduler = node.partition.scheduler
+        if has_changed:
+            scheduler.resized(node.rank, schedulable, now_s, occupied)
+        if node.properties != properties:
+            ranks = Idset.of([node.rank])
+            added = dict.fromkeys(node.properties - properties, ranks)
+            removed = dict.fromkeys(properties - node.properties, ranks)
+            scheduler.updated(DEFAULT_GROUP, None, added, removed, now_s)
+        self._set_availability(node, was_up, now_s)
+        self._bookings.observed.event(NODE, node.node_id, "", "Updated", SET)
+
+    def _drain(self, message: Any, now_s: float) -> None:
+        node = self._known(message)
+        was_up, node.is_draining = node.is_up, True
+        self._set_availability(node, was_up, now_s)
+        self._bookings.observed.event(NODE, node.node_id, "", "Draining", SET)
+
+    def _undrain(self, message: Any, now_s: float) -> None:
+        node = self._known(message)
+        if not node.is_draining:
+            raise InvalidValue(f"node {node.node_id!r} is not draining")
+        was_up, node.is_draining = node.is_up, False
+        self._set_availability(node, was_up, now_s)
+        self._bookings.observed.event(NODE, node.node_id, "", "Schedulable", SET)
+
+    def _remove(self, message: Any, now_s: float) -> None:
+        node = self._known(message)
+        bookings, partition = self._bookings, node.partition
+        was_up, node.is_draining = node.is_up, True
+        self._set_availability(node, was_up, now_s)  # so that nothing that follows is placed here
+        bookings.node_goes(node)
+        for held in list(node.held.values()):
+            if bookings.held.get(held.uuid) is held:
+                released(bookings.outgoing, held, STOPPED_BY_RM, f"node {node.node_id} removed")
+                bookings.free(held, "Released", now_s)
+        partition.scheduler.shrunk(DEFAULT_GROUP, Idset.of([node.rank]), False, now_s)
+        del bookings.nodes[node.node_id], partition.ranks[node.rank]
+        heappush(self._free_ranks, node.rank)
+        bookings.observed.event(NODE, node.node_id, "", "Removed", REMOVE)
+
+    # ---- within
+
+    def _known(self, message: Any) -> NodeEntry:
+        """Raises InvalidValue for a node that is not known, or in another partition than the message says."""
+        node = self._bookings.nodes.get(message.nodeID)
+        if node is None:
+            raise InvalidValue(f"node {message.nodeID!r} is not known: send CREATE first")
+        if NODE_PARTITION in message.attributes:
+            name = plain_partition(message.attributes[NODE_PARTITION])
+            if name != node.partition.name:
+                raise InvalidValue(
+                    f"{NODE_PARTITION} is {name[:256]!r}, but node {node.node_id!r} is in {node.partition.name!r}: "
+                    "remove it there first"
+                )
+        return node
+
+    def _set_availability(self, node: NodeEntry, was_up: bool, now_s: float) -> None:
+        if node.is_up != was_up:
+            scheduler = node.partition.scheduler
+            change = scheduler.went_online if node.is_up else scheduler.went_offline
+            change(Idset.of([node.rank]), now_s)
+
+    def _amounts(self, message: Any, what: str) -> Amounts:
+        found = self._bookings.quantities.read(message)
+        if found.fault:
+            raise InvalidValue(f"{what}: {found.fault}")
+        return found.amounts
+
+
+_Action = Callable[[NodeReader, Any, float], None]
+
+_ACTIONS: Final[Mapping[int, _Action]] = {
+    NodeInfo.CREATE: NodeReader._create,
+    NodeInfo.UPDATE: NodeReader._update,
+    NodeInfo.DRAIN_NODE: NodeReader._drain,
+    NodeInfo.DRAIN_TO_SCHEDULABLE: NodeReader._undrain,
+    NodeInfo.DECOMISSION: NodeReader._remove,
+}
+
+_NAMES: Final = {
+    NodeInfo.CREATE: "CREATE",
+    NodeInfo.UPDATE: "UPDATE",
+    NodeInfo.DRAIN_NODE: "DRAIN_NODE",
+    NodeInfo.DRAIN_TO_SCHEDULABLE: "DRAIN_TO_SCHEDULABLE",
+    NodeInfo.DECOMISSION: "DECOMISSION",
+}
+
+
+def _target(node: NodeEntry, ranks: Idset) -> ResourceSet:
+    entry = Entry(ranks, Children(EMPTY, EMPTY, (), node.schedulable))
+    return ResourceSet((entry,), Hostlist((node.host,)), dict.fromkeys(node.properties, ranks))

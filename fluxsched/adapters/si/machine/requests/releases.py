@@ -1,0 +1,92 @@
+"""Releases as they come: of asks, of allocations, and the confirmations of what we demanded."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fluxsched.adapters.si.machine.answers.items import not_held, released
+from fluxsched.adapters.si.machine.answers.observations import NONE, REQUEST
+from fluxsched.adapters.si.machine.requests.asks import AskReader
+from fluxsched.adapters.si.machine.tables.bookings import Bookings, plain_partition
+from fluxsched.adapters.si.machine.tables.entries import ApplicationEntry, HeldAllocation
+from fluxsched.adapters.si.messages import (
+    PLACEHOLDER_REPLACED,
+    PREEMPTED_BY_SCHEDULER,
+    STOPPED_BY_RM,
+    TIMEOUT,
+)
+from fluxsched.errors import InvalidValue
+
+OURS: Final = frozenset((TIMEOUT, PREEMPTED_BY_SCHEDULER, PLACEHOLDER_REPLACED))
+"""Types with which only the scheduler ends allocations: from a resource manager they confirm that."""
+
+
+class ReleaseReader:
+    """Reads the releases of one resource manager."""
+
+    def __init__(self, bookings: Bookings, asks: AskReader) -> None:
+        self._bookings = bookings
+        self._asks = asks
+
+    def read_ask(self, message: Any, now_s: float) -> None:
+        """An AllocationAskRelease: of one ask by its key, or of all of an application."""
+        key, application_id = message.allocationKey, message.applicationID
+        try:
+            partition = self._bookings.partition(message.partitionName)
+            if not key and not application_id:
+                raise InvalidValue("a release of asks needs an allocationKey or an applicationID")
+        except InvalidValue as fault:
+            self._asks.reject(key, application_id, str(fault))
+            return
+        application = partition.applications.get(application_id)
+        found = [] if application is None else list(application.asks.values())
+        if key:
+            found = [ask for ask in found if ask.key == key]
+        for ask in found:
+            if ask.application.asks.get(ask.key) is ask:
+                self._asks.release(ask, now_s)
+        if not found:
+            self._bookings.observed.event(
+                REQUEST, key, application_id, "ReleaseIgnored", NONE, "no such ask is pending"
+            )
+
+    def read(self, message: Any, now_s: float) -> None:
+        """An AllocationRelease: of one allocation by its UUID, else of those of a key or of an application."""
+        key, application_id, uuid = message.allocationKey, message.applicationID, message.UUID
+        name = plain_partition(message.partitionName)
+        partition = self._bookings.partitions.get(name)
+        if uuid:
+            held = self._bookings.held.get(uuid)
+            if held is None or held.ask.application.partition is not partition or (
+                application_id and held.ask.application.application_id != application_id
+            ):  # fmt: skip
+                self._ignore(message, name)
+            else:
+                self._end(held, message, now_s)
+            return
+        application = None if partition is None else partition.applications.get(application_id)
+        if application is None:
+            what = f"application {application_id[:256]!r} is not known in partition {name[:256]!r}"
+            self._asks.reject(key, application_id, f"a release without a UUID needs an application: {what}")
+            return
+        for held in self._named(application, key):
+            if self._bookings.held.get(held.uuid) is held:
+                self._end(held, message, now_s)
+
+    def _named(self, application: ApplicationEntry, key: str) -> list[HeldAllocation]:
+        return [held for held in application.held.values() if not key or held.ask.key == key]
+
+    def _end(self, held: HeldAllocation, message: Any, now_s: float) -> None:
+        type = message.terminationType
+        if type in OURS:
+            self._bookings.confirm(held, type, now_s)
+            return
+        released(self._bookings.outgoing, held, STOPPED_BY_RM, message.message)
+        self._bookings.free(held, "Released", now_s)
+
+    def _ignore(self, message: Any, partition: str) -> None:
+        """A release of what is not held is echoed, unless it confirms: that may come twice."""
+        key, application_id, uuid = message.allocationKey, message.applicationID, message.UUID
+        if message.terminationType not in OURS:
+            not_held(self._bookings.outgoing, partition, application_id, uuid, key)
+        self._bookings.observed.event(REQUEST, key, application_id, "ReleaseIgnored", NONE, f"{uuid} is not held")

@@ -1,0 +1,1 @@
+"""What is known of one resource manager: its partitions, nodes, applications, asks and allocations."""

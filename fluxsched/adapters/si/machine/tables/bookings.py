@@ -1,0 +1,395 @@
+"""Everything that one resource manager has here, and each step that changes several tables at once.
+
+Law: what the scheduler holds, what the tables hold and what the states of applications count is the same after each
+step; whatever is told is told once, but for demands, which are repeated until they are confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from fluxsched.adapters.si.machine.answers.items import application_updated, ask_released, new_allocation, released
+from fluxsched.adapters.si.machine.answers.observations import (
+    ADD,
+    APP,
+    QUEUE,
+    REMOVE,
+    REQUEST,
+    SCHEDULED,
+    SET,
+    Observations,
+)
+from fluxsched.adapters.si.machine.answers.outgoing import Outgoing
+from fluxsched.adapters.si.machine.applications import (
+    OVER,
+    AllocationsTimedOut,
+    ApplicationState,
+    AsksTimedOut,
+    Consequence,
+    StateChanged,
+)
+from fluxsched.adapters.si.machine.gangs import (
+    PendingAgain,
+    Placeholder,
+    PlaceholderReplaced,
+    PlaceholderTimedOut,
+    WaitsAsAny,
+)
+from fluxsched.adapters.si.machine.tables.entries import (
+    PRIORITY_ZERO,
+    ApplicationEntry,
+    AskEntry,
+    HeldAllocation,
+    NodeEntry,
+    Partition,
+)
+from fluxsched.adapters.si.machine.tables.quantities import Quantities
+from fluxsched.adapters.si.machine.tables.timers import Timers
+from fluxsched.adapters.si.messages import PLACEHOLDER_REPLACED, PREEMPTED_BY_SCHEDULER, TIMEOUT
+from fluxsched.errors import InvalidValue
+from fluxsched.sched.effects import PREEMPT, Effect, Granted, Raise
+from fluxsched.sched.pool.bitset import WORD_SHIFT
+from fluxsched.sched.quotas.queue import ACCEPTED, COMPLETING, RUNNING, STARTING
+
+REPEAT_S: Final = 30.0
+"""After so long without a confirmation a demand is sent again."""
+
+STAMP_S: Final = 1e-6
+"""Asks that come at one time are so far apart, in their order."""
+
+
+DEFAULT_PARTITION: Final = "default"
+
+PARTITION_CHARS: Final = 256
+"""Of a partition's name that are shown."""
+
+
+class Bookings:
+    """Tables and answers of one resource manager; `held` are its allocations by UUID, `fresh` the asks that came since
+    container states were last looked at, while they are.
+    """
+
+    __slots__ = (
+        "_by_job", "_jobs", "_last_t_s", "_make_uuid", "fresh", "held", "nodes", "observed", "outgoing", "partitions",
+        "quantities", "timers",
+    )  # fmt: skip
+
+    def __init__(self, rm_id: str, make_uuid: Callable[[], str]) -> None:
+        self._make_uuid = make_uuid
+        self._jobs = 0
+        self._last_t_s = 0.0
+        self._by_job: dict[int, HeldAllocation] = {}
+        self.partitions: dict[str, Partition] = {}
+        self.nodes: dict[str, NodeEntry] = {}
+        self.held: dict[str, HeldAllocation] = {}
+        self.fresh: list[AskEntry] = []
+        self.outgoing = Outgoing(rm_id)
+        self.observed = Observations(rm_id)
+        self.quantities = Quantities()
+        self.timers: Timers[ApplicationEntry | HeldAllocation] = Timers()
+
+    def stamp(self, now_s: float) -> float:
+        """The time of an arrival: later than all before it."""
+        self._last_t_s = now_s if now_s > self._last_t_s else self._last_t_s + STAMP_S
+        return self._last_t_s
+
+    def _next_job(self) -> int:
+        self._jobs += 1
+        return self._jobs
+
+    def partition(self, name: str) -> Partition:
+        """The partition of a name as requests have it. Raises InvalidValue."""
+        found = self.partitions.get(name) or self.partitions.get(plain_partition(name))
+        if found is None:
+            names = ", ".join(self.partitions)
+            raise InvalidValue(f"partition {name[:PARTITION_CHARS]!r} is not known: there are {names}")
+        return found
+
+    # ---- asks
+
+    def enqueue(self, ask: AskEntry, repeats: int, now_s: float) -> None:
+        """So many more repeats of an ask are for the queue."""
+        ask.queued += repeats
+        if not ask.jobid:
+            self._offer(ask, now_s)
+
+    def _offer(self, ask: AskEntry, now_s: float) -> None:
+        """The next repeat goes into the queue, once its required node is there."""
+        partition = ask.application.partition
+        options = ask.options
+        if ask.required_node:
+            node = self.nodes.get(ask.required_node)
+            if node is None or node.partition is not partition:
+                partition.absent.setdefault(ask.required_node, []).append(ask)
+                return
+            options = options._replace(node=node.rank)
+        self._jobs += 1
+        jobid = ask.jobid = self._jobs
+        partition.asks[jobid] = ask
+        account = ask.application.account
+        partition.scheduler.ask(jobid, ask.priority + PRIORITY_ZERO, ask.t_s, ask.request, account, now_s, options)
+
+    def unqueue(self, ask: AskEntry) -> None:
+        """What of an ask waits in the queue, or for its node, waits there no more."""
+        partition = ask.application.partition
+        if ask.jobid:
+            partition.scheduler.cancel(ask.jobid)
+            del partition.asks[ask.jobid]
+            ask.jobid = 0
+        if ask.required_node:
+            waiting = partition.absent.get(ask.required_node, [])
+            waiting[:] = [other for other in waiting if other is not ask]
+            if not waiting:
+                partition.absent.pop(ask.required_node, None)
+
+    def withdraw(self, ask: AskEntry) -> None:
+        """Nothing of an ask is pending any more; its application is told by the caller, of what is still in the row."""
+        self.unqueue(ask)
+        if ask.application.asks.get(ask.key) is ask:
+            del ask.application.asks[ask.key]
+
+    def node_has_come(self, node: NodeEntry, now_s: float) -> None:
+        """Those that wait for this node go into the queue."""
+        for ask in node.partition.absent.pop(node.node_id, ()):
+            self._offer(ask, now_s)
+
+    def node_goes(self, node: NodeEntry) -> None:
+        """Those in the queue that require this node wait for it outside."""
+        partition = node.partition
+        for ask in [ask for ask in partition.asks.values() if ask.required_node == node.node_id]:
+            self.unqueue(ask)
+            partition.absent.setdefault(node.node_id, []).append(ask)
+
+    # ---- allocations
+
+    def decided(self, effect: Effect, partition: Partition, now_s: float) -> None:
+        """What a pass has decided."""
+        if isinstance(effect, Granted):
+            self._granted(effect, partition, now_s)
+        elif isinstance(effect, Raise) and effect.type == PREEMPT:
+            self.demand(self._by_job[effect.jobid], PREEMPTED_BY_SCHEDULER, effect.note, now_s)
+
+    def _granted(self, granted: Granted, partition: Partition, now_s: float) -> None:
+        jobid = granted.jobid
+        ask = partition.asks.pop(jobid)
+        block = granted.fit.blocks[0]
+        node = partition.ranks[block.at << WORD_SHIFT | block.word.bit_length() - 1]
+        ask.left -= 1
+        ask.queued -= 1
+        ask.jobid = 0
+        if ask.queued:
+            self._offer(ask, now_s)
+        else:
+            self._if_done(ask)
+        held = self._begin(ask, jobid, node, self._make_uuid(), now_s)
+        application = ask.application
+        if ask.is_placeholder:
+            since_s = ask.created_s or now_s
+            told = application.progress.placeholder_allocated(_placeholder(held), since_s, now_s)
+            self.perform(application, told, now_s)
+        else:
+            told = application.progress.allocated(now_s)
+            if told:
+                self.perform(application, told, now_s)
+
+    def _begin(self, ask: AskEntry, jobid: int, node: NodeEntry, uuid: str, now_s: float) -> HeldAllocation:
+        """An allocation enters the tables, and is told."""
+        held = self._enter(ask, jobid, node, uuid)
+        new_allocation(self.outgoing, held)
+        if ask.timeout_s:
+            self.timers.set(now_s + ask.timeout_s, held)
+        observed = self.observed
+        if observed.on:
+            key, application_id = ask.key, ask.application.application_id
+            observed.event(REQUEST, key, application_id, "Allocated", ADD, f"{uuid} on {node.node_id}")
+            observed.state(application_id, key, SCHEDULED, "")
+        return held
+
+    def _enter(self, ask: AskEntry, jobid: int, node: NodeEntry, uuid: str) -> HeldAllocation:
+        held = HeldAllocation(uuid, jobid, ask, node)
+        self.held[uuid] = ask.application.held[uuid] = self._by_job[jobid] = node.held[jobid] = held
+        return held
+
+    def recover(self, ask: AskEntry, node: NodeEntry, uuid: str, now_s: float) -> None:
+        """An allocation that the resource manager reports is a fact; `ask` is the row made of it, with nothing left."""
+        jobid, application, since_s = self._next_job(), ask.application, ask.created_s or now_s
+        amounts, account = ask.resource.amounts, application.account
+        priority = ask.priority + PRIORITY_ZERO
+        node.partition.scheduler.adopt(
+            jobid, node.rank, amounts, account, since_s, now_s, options=ask.options, priority=priority
+        )
+        held = self._enter(ask, jobid, node, uuid)
+        self.observed.event(REQUEST, ask.key, application.application_id, "Recovered", ADD, f"{uuid} on {node.node_id}")
+        if ask.is_placeholder:
+            told = application.progress.placeholder_recovered(_placeholder(held), since_s, now_s)
+        else:
+            told = application.progress.recovered(since_s, now_s)
+        self.perform(application, told, now_s)
+
+    def free(self, held: HeldAllocation, reason: str, now_s: float) -> None:
+        """An allocation is gone; its application goes on."""
+        self.drop(held, reason, now_s)
+        application = held.ask.application
+        if held.ask.is_placeholder:
+            told = application.progress.placeholder_gone(held.uuid, now_s)
+        else:
+            told = application.progress.released(now_s)
+        self.perform(application, told, now_s)
+
+    def drop(self, held: HeldAllocation, reason: str, now_s: float) -> None:
+        """An allocation leaves the tables and frees what it holds; its application is told by the caller."""
+        held.node.partition.scheduler.free_all(held.jobid, now_s)
+        self._leave(held)
+        ask = held.ask
+        self.observed.event(REQUEST, ask.key, ask.application.application_id, reason, REMOVE, held.uuid)
+
+    def _leave(self, held: HeldAllocation) -> None:
+        del self.held[held.uuid], held.ask.application.held[held.uuid]
+        del self._by_job[held.jobid], held.node.held[held.jobid]
+
+    # ---- demands of ours
+
+    def demand(self, held: HeldAllocation, type: int, message: str, now_s: float) -> None:
+        """Asks the resource manager to end an allocation, unless that was demanded before."""
+        if held.demand:
+            return
+        held.demand, held.message = type, message
+        ask = held.ask
+        self.observed.event(REQUEST, ask.key, ask.application.application_id, _DEMANDS[type], SET, message)
+        self._send_demand(held, now_s)
+
+    def _send_demand(self, held: HeldAllocation, now_s: float) -> None:
+        released(self.outgoing, held, held.demand, held.message)
+        held.repeat_s = now_s + REPEAT_S
+        self.timers.set(held.repeat_s, held)
+
+    def confirm(self, held: HeldAllocation, type: int, now_s: float) -> None:
+        """The resource manager has ended an allocation, as it was demanded or not."""
+        if type == PLACEHOLDER_REPLACED == held.demand:
+            self._replace(held, now_s)
+        else:
+            self.free(held, "Confirmed", now_s)
+
+    def _replace(self, held: HeldAllocation, now_s: float) -> None:
+        """A real ask takes over what its placeholder held."""
+        application = held.ask.application
+        key, told = application.progress.placeholder_confirmed(held.uuid, now_s)
+        if key is None:
+            self.drop(held, "Confirmed", now_s)
+        else:
+            ask, jobid, node = application.asks[key], self._next_job(), held.node
+            node.partition.scheduler.replace(held.jobid, jobid, ask.resource.amounts, now_s)
+            self._leave(held)
+            ask.replacing -= 1
+            self._if_done(ask)
+            self._begin(ask, jobid, node, self._make_uuid(), now_s)
+        self.perform(application, told, now_s)
+
+    def _if_done(self, ask: AskEntry) -> None:
+        if not ask.left and not ask.replacing:
+            del ask.application.asks[ask.key]
+
+    # ---- applications
+
+    def perform(self, application: ApplicationEntry, consequences: Sequence[Consequence], now_s: float) -> None:
+        """Does what follows from an event of an application, and sets its timer."""
+        for each in consequences:
+            match each:
+                case StateChanged():
+                    self._has_changed(application, each)
+                case WaitsAsAny(key, repeats):
+                    self.enqueue(application.asks[key], repeats, now_s)
+                case PlaceholderReplaced(uuid, key):
+                    ask = application.asks[key]
+                    ask.left -= 1
+                    ask.replacing += 1
+                    self.demand(application.held[uuid], PLACEHOLDER_REPLACED, f"replaced by ask {key}", now_s)
+                case PendingAgain(key):
+                    ask = application.asks[key]
+                    ask.replacing -= 1
+                    ask.left += 1
+                case PlaceholderTimedOut(uuid, message):
+                    self.demand(application.held[uuid], TIMEOUT, message, now_s)
+                case AsksTimedOut(only_placeholders, message):
+                    self._end_asks(application, only_placeholders, message)
+                case AllocationsTimedOut(message):
+                    for held in list(application.held.values()):
+                        if not held.ask.is_placeholder:
+                            self.demand(held, TIMEOUT, message, now_s)
+        wake_s = application.progress.next_wake_s
+        if wake_s is not None and wake_s != application.wake_s:
+            application.wake_s = wake_s
+            self.timers.set(wake_s, application)
+
+    def _has_changed(self, application: ApplicationEntry, change: StateChanged) -> None:
+        application_id = application.application_id
+        if application_id:
+            application_updated(self.outgoing, application_id, change)
+        self.observed.event(APP, application_id, "", change.state.value, SET, change.message)
+        tree = application.partition.tree
+        if STAGES[change.state] != application.account.stage:
+            tree.set_stage(application.account, STAGES[change.state])
+        if change.state in OVER:
+            del application.partition.applications[application_id]
+            for path in tree.remove_application(application.account):
+                self.observed.event(QUEUE, path, "", "Removed", REMOVE)
+
+    def _end_asks(self, application: ApplicationEntry, only_placeholders: bool, message: str) -> None:
+        for ask in [ask for ask in application.asks.values() if ask.is_placeholder or not only_placeholders]:
+            if ask.left:
+                ask_released(self.outgoing, ask, TIMEOUT, message)
+                self.observed.event(REQUEST, ask.key, application.application_id, "AskTimedOut", REMOVE, message)
+            self.withdraw(ask)
+
+    # ---- time
+
+    def wake(self, now_s: float, is_paused: bool) -> None:
+        """Does what is due. Demands are not repeated while their resource manager is paused: the first is kept."""
+        for at_s, row in self.timers.due(now_s):
+            if isinstance(row, ApplicationEntry):
+                if row.wake_s == at_s and not row.progress.is_over:
+                    row.wake_s = 0.0
+                    self.perform(row, row.progress.wake(now_s), now_s)
+            elif self.held.get(row.uuid) is not row:
+                continue
+            elif not row.demand:
+                self.demand(row, TIMEOUT, f"it has run for {row.ask.timeout_s:g} s, as long as its ask allows", now_s)
+            elif row.repeat_s == at_s and is_paused:
+                row.repeat_s = now_s + REPEAT_S
+                self.timers.set(row.repeat_s, row)
+            elif row.repeat_s == at_s:
+                self._send_demand(row, now_s)
+
+
+STAGES: Final = {
+    ApplicationState.NEW: ACCEPTED,
+    ApplicationState.ACCEPTED: ACCEPTED,
+    ApplicationState.RESUMING: ACCEPTED,
+    ApplicationState.STARTING: STARTING,
+    ApplicationState.RUNNING: RUNNING,
+    ApplicationState.FAILING: COMPLETING,
+    ApplicationState.COMPLETING: COMPLETING,
+    ApplicationState.COMPLETED: COMPLETING,
+    ApplicationState.FAILED: COMPLETING,
+    ApplicationState.REJECTED: COMPLETING,
+}
+"""What an application's state is in the tree of queues."""
+
+_DEMANDS: Final = {
+    TIMEOUT: "TimeoutDemanded",
+    PREEMPTED_BY_SCHEDULER: "PreemptionDemanded",
+    PLACEHOLDER_REPLACED: "ReplacementDemanded",
+}
+
+
+def plain_partition(name: str) -> str:
+    """`default` for the empty name, and without the rmID in brackets that may come first."""
+    if name.startswith("["):
+        name = name.partition("]")[2]
+    return name or DEFAULT_PARTITION
+
+
+def _placeholder(held: HeldAllocation) -> Placeholder:
+    ask = held.ask
+    return Placeholder(held.uuid, ask.key, ask.task_group, ask.resource.amounts, held.node.node_id)

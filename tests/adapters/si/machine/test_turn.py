@@ -1,0 +1,387 @@
+"""A turn: messages and their limits, slices, managers that are paused or read nothing, events and container states."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import pytest
+
+pytest.importorskip("google.protobuf")
+pytest.importorskip("yaml")
+
+from fluxsched.adapters.si.machine import rm as rm_module
+from fluxsched.adapters.si.machine.answers import container_states, observations, outgoing
+from fluxsched.adapters.si.machine.answers.container_states import LOOK_S, LOOKS_MAX
+from fluxsched.adapters.si.machine.answers.observations import EVENTS_MAX
+from fluxsched.adapters.si.machine.answers.outgoing import ITEMS_MAX, KEPT_ITEMS_MAX, RESPONSE_BYTES_MAX
+from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, Broke, EndStreams, SendResponse
+from fluxsched.adapters.si.machine.requests import tags
+from fluxsched.adapters.si.machine.requests.tags import CONSTRAINTS_CACHED_MAX
+from fluxsched.adapters.si.machine.rm import UNREAD_ITEMS_MAX
+from fluxsched.adapters.si.machine.tables import quantities
+from fluxsched.adapters.si.machine.tables.bookings import Bookings
+from fluxsched.adapters.si.machine.tables.entries import HEADS_MAX
+from fluxsched.adapters.si.machine.tables.quantities import RESOURCES_KNOWN_MAX
+from fluxsched.adapters.si.messages import RegisterResourceManagerRequest, UpdateConfigurationRequest
+from fluxsched.errors import InvalidValue, Refused
+
+from .rms import Client, World, resource
+
+TWO_PARTITIONS = """
+partitions:
+  - {name: default, queues: [{name: root, submitacl: "*", queues: [{name: default}, {name: spare}]}]}
+  - {name: gpu, queues: [{name: root, submitacl: "*", queues: [{name: default}]}]}
+"""
+ONE_PARTITION = """
+partitions:
+  - {name: default, queues: [{name: root, submitacl: "*", queues: [{name: default}]}]}
+"""
+
+
+def in_one_turn(world: World) -> list[Any]:
+    return list(world.machine.turn(world.now_s))
+
+
+# ---- messages
+
+
+def test_a_turn_has_one_message_of_a_kind_in_their_order() -> None:
+    rm = Client().ask("early").node("n1", 10).node("n2", 10).application().ask("a", repeats=3)
+    sent = in_one_turn(rm.world)
+    assert [effect.kind for effect in sent] == [APPLICATIONS, NODES, ALLOCATIONS]
+    assert (len(sent[1].response.accepted), len(sent[2].response.new)) == (2, 3)
+    assert [item.allocationKey for item in sent[2].response.rejected] == ["early"]
+
+
+def test_a_message_has_so_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (outgoing, rm_module):
+        monkeypatch.setattr(module, "ITEMS_MAX", 4)
+    rm = Client().node("n1", 10).application().ask("a", repeats=10)
+    assert [len(response.new) for response in rm.heard(ALLOCATIONS)] == [4, 4, 2]
+    rm.remove()
+    assert [len(response.released) for response in rm.heard(ALLOCATIONS)] == [4, 4, 2]
+    assert ITEMS_MAX == 1000
+
+
+def test_a_message_has_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outgoing, "RESPONSE_BYTES_MAX", 1000)
+    rm = Client().node("n1", 10).application().ask("a", repeats=10, tags={"x": "y" * 300})
+    responses = rm.heard(ALLOCATIONS)
+    assert len(responses) > 1
+    assert all(response.ByteSize() <= 1000 for response in responses)
+    assert [item.UUID for response in responses for item in response.new] == [f"u{n}" for n in range(1, 11)]
+    assert RESPONSE_BYTES_MAX == 1 << 20
+
+
+def test_an_allocation_is_new_before_it_is_released_also_where_a_message_is_split(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outgoing, "RESPONSE_BYTES_MAX", 100)
+    messages = outgoing.Outgoing("rm")
+    for n in range(4):
+        messages.allocations.next().new.add(UUID=f"u{n}", allocationKey="k" * 30)
+        messages.allocations.next().released.add(UUID=f"u{n}")
+    sent = []
+    while len(messages):
+        (effect,) = messages.messages([ALLOCATIONS])
+        for field in ("new", "released"):
+            sent += [(field, item.UUID) for item in getattr(effect.response, field)]
+    assert len(sent) == 8
+    assert all(sent.index(("new", f"u{n}")) < sent.index(("released", f"u{n}")) for n in range(4))
+
+
+def test_answers_wait_for_the_stream_of_their_kind() -> None:
+    world = World()
+    machine = world.machine
+    machine.register(RegisterResourceManagerRequest(rmID="rm"), 0.0)
+    machine.stream_opened("rm", APPLICATIONS, 0.0)
+    rm = Client.__new__(Client)
+    rm.world, rm.rm_id, rm.machine = world, "rm", machine
+    rm.node("n1", 10).application()
+    assert [effect.kind for effect in in_one_turn(world)] == [APPLICATIONS]
+    assert machine.next_wake_s > world.now_s
+    machine.stream_opened("rm", NODES, 0.0)
+    assert [effect.kind for effect in in_one_turn(world)] == [NODES]
+
+
+# ---- slices
+
+
+def ticking(step_s: float) -> Any:
+    ticks = count()
+    return lambda: next(ticks) * step_s
+
+
+def test_requests_and_passes_are_cut_and_go_on_in_the_next_turn() -> None:
+    world = World(elapsed_s=ticking(0.004))
+    one, other = Client(world, "one"), Client(world, "other")
+    for rm in (one, other):
+        rm.node("n1", 1000).application()
+    world.run()
+    world.said.clear()
+    one.ask("a", repeats=200)
+    other.ask("a", repeats=200)
+    sent = [effect for effect in in_one_turn(world) if isinstance(effect, SendResponse) and effect.kind == ALLOCATIONS]
+    assert sorted(effect.rm_id for effect in sent) == ["one", "other"]
+    assert all(0 < len(effect.response.new) < 100 for effect in sent)
+    assert world.machine.next_wake_s == 0.0
+    world.run()
+    assert [rm.used()["vcore"] for rm in (one, other)] == [200, 200]
+
+
+def test_a_large_request_is_read_in_slices() -> None:
+    world = World(elapsed_s=ticking(0.004))
+    rm, other = Client(world, "one"), Client(world, "other")
+    rm.nodes(*[_node(f"n{n}") for n in range(100)])
+    other.node("n1", 1)
+    sent = in_one_turn(world)
+    assert {effect.rm_id: len(effect.response.accepted) for effect in sent} == {"one": 32, "other": 1}
+    assert world.machine.backlog("one") == 100
+    world.run()
+    assert len(rm.dump()["nodes"]) == 100
+    assert world.machine.backlog("one") == 0
+
+
+def _node(node_id: str) -> Any:
+    from fluxsched.adapters.si.messages import NodeInfo
+
+    return NodeInfo(nodeID=node_id, action=NodeInfo.CREATE, schedulableResource=resource(1))
+
+
+# ---- managers that do not read
+
+
+def test_a_manager_that_reads_nothing_gets_no_decisions_and_others_do() -> None:
+    world = World()
+    one, other = Client(world, "one"), Client(world, "other")
+    for rm in (one, other):
+        rm.node("n1", 10).application().run()
+    world.said.clear()
+    world.machine.unread("one", UNREAD_ITEMS_MAX)
+    one.ask()
+    other.ask()
+    assert (one.heard(ALLOCATIONS), len(other.new())) == ([], 1)
+    assert world.machine.next_wake_s > world.now_s
+    world.machine.unread("one", 0)
+    assert len(one.new()) == 1
+
+
+def test_a_paused_manager_gets_no_decisions_and_its_answers_are_kept() -> None:
+    rm = Client().node("n1", 10).application().run()
+    rm.world.said.clear()
+    rm.ask().node("n2", 10)
+    rm.machine.connection_lost("rm", rm.world.now_s)
+    assert rm.heard(NODES) == []
+    assert rm.used() == {}
+    rm.machine.stream_opened("rm", NODES, rm.world.now_s)
+    assert len(rm.new()) == 1
+    assert rm.node_items() == [("accepted", "n2", "")]
+
+
+def test_a_paused_manager_is_stopped_when_too_many_answers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rm_module, "KEPT_ITEMS_MAX", 5)
+    rm = Client().node("n1", 10)
+    rm.ask("x", repeats=0)
+    rm.machine.connection_lost("rm", rm.world.now_s)
+    for _ in range(5):
+        rm.ask("x", repeats=0)
+    rm.world.run()
+    (effect,) = rm.world.said
+    assert isinstance(effect, EndStreams)
+    with pytest.raises(Refused, match="register"):
+        rm.node("n1", 1)
+    assert KEPT_ITEMS_MAX == 100_000
+
+
+def test_a_removal_of_more_than_is_kept_does_not_stop_a_manager_that_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rm_module, "KEPT_ITEMS_MAX", 5)
+    rm = Client().node("n1", 10).application().ask("a", repeats=10).run().remove()
+    assert sum(len(response.released) for response in rm.heard(ALLOCATIONS)) == 10
+
+
+def test_a_bug_costs_one_manager_its_state_and_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    one, other = Client(world, "one"), Client(world, "other")
+    other.node("n1", 10).application().run()
+    monkeypatch.setattr(Bookings, "wake", lambda self, now_s, paused: 1 / 0 if self.outgoing._rm_id == "one" else None)
+    other.ask()
+    kinds = [type(effect) for effect in in_one_turn(world)]
+    assert kinds.count(Broke) == kinds.count(EndStreams) == 1
+    assert other.used() == {"vcore": 1}
+    with pytest.raises(Refused, match="register"):
+        one.node("n1", 1)
+
+
+# ---- events and container states
+
+
+def test_events_of_what_happens() -> None:
+    rm = Client(observed=True).node("n1", 10).application(queue="root.new").ask("a", 4).ask("x", 0).release("u9")
+    rm.run().release("u1").remove()
+    events, states = rm.run(31).observed()
+    told = [(event.type, event.objectID, event.reason, event.eventChangeType) for event in events]
+    kind, change = observations, observations
+    assert told == [
+        (kind.NODE, "n1", "Accepted", change.ADD),
+        (kind.QUEUE, "root.new", "Added", change.ADD),
+        (kind.APP, "app", "Accepted", change.ADD),
+        (kind.REQUEST, "a", "AskAccepted", change.ADD),
+        (kind.APP, "app", "Accepted", change.SET),
+        (kind.REQUEST, "x", "Rejected", change.NONE),
+        (kind.REQUEST, "", "ReleaseIgnored", change.NONE),
+        (kind.REQUEST, "a", "Allocated", change.ADD),
+        (kind.APP, "app", "Starting", change.SET),
+        (kind.REQUEST, "a", "Released", change.REMOVE),
+        (kind.APP, "app", "Completing", change.SET),
+        (kind.APP, "app", "RemoveRequested", change.REMOVE),
+        (kind.APP, "app", "Completed", change.SET),
+        (kind.QUEUE, "root.new", "Removed", change.REMOVE),
+    ]
+    assert [(state.applicartionID, state.allocationKey, state.state) for state in states] == [
+        ("app", "a", observations.SCHEDULED)
+    ]
+    assert events[0].timestampNano == 1000 * 10**9
+
+
+def test_after_so_many_events_one_counts_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observations, "EVENTS_MAX", 3)
+    rm = Client(observed=True)
+    for n in range(10):
+        rm.node(f"n{n}", 1)
+    events, _ = rm.observed()
+    assert [event.objectID for event in events] == ["n0", "n1", "n2", ""]
+    assert "7 more" in events[3].message
+    assert EVENTS_MAX == 1000
+
+
+def test_nothing_is_observed_unless_it_is_wanted() -> None:
+    rm = Client().node("n1", 10).application().ask()
+    assert rm.observed() == ([], [])
+
+
+def test_a_container_state_is_told_when_it_changes_every_ten_seconds_at_most() -> None:
+    rm = Client(observed=True).node("n1", 10).application().ask("a", 20)
+    assert [state.state for state in rm.observed()[1]] == [observations.FAILED]
+    assert rm.run(3 * LOOK_S).observed()[1] == []
+    rm.node("n2", 15).run(0.5)
+    assert [state.reason for state in rm.observed()[1]] == []
+    (state,) = rm.run(LOOK_S).observed()[1]
+    assert "15 vcore" in state.reason
+    rm.node("n3", 20).run()
+    assert [state.state for state in rm.observed()[1]] == [observations.SCHEDULED]
+
+
+def test_so_many_container_states_are_looked_at_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container_states, "LOOKS_MAX", 3)
+    rm = Client(observed=True).application()
+    for n in range(7):
+        rm.ask(f"a{n}")
+    in_one_turn(rm.world)
+    assert rm.world.machine.next_wake_s == 0.0
+    assert len(rm.observed()[1]) <= 7
+    assert rm.world.machine.next_wake_s > rm.world.now_s
+    assert LOOKS_MAX == 100
+
+
+# ---- configurations
+
+
+def update(rm: Client, config: str, group: str = "") -> None:
+    request = UpdateConfigurationRequest(rmID=rm.rm_id, config=config, policyGroup=group)
+    rm.machine.update_configuration(request, rm.world.now_s)
+
+
+def queues(rm: Client) -> list[str]:
+    return [queue["path"] for queue in rm.dump()["queues"]["queues"]]
+
+
+def test_a_removed_queue_drains_and_goes_with_its_last_application() -> None:
+    rm = Client(config=TWO_PARTITIONS).application("app", "root.spare").application("kept").run()
+    update(rm, ONE_PARTITION)
+    assert queues(rm) == ["root.default", "root.spare"]
+    rm.application("late", "root.spare")
+    assert rm.application_items()[-1][:2] == ("rejected", "late")
+    rm.remove().run(31)
+    assert queues(rm) == ["root.default"]
+
+
+@pytest.mark.parametrize("what", ["node", "application"])
+def test_a_partition_in_use_cannot_go(what: str) -> None:
+    rm = Client(config=TWO_PARTITIONS)
+    if what == "node":
+        rm.node("n1", 1, attributes={"si/node-partition": "gpu"}).run()
+    else:
+        rm.application(partitionName="gpu").run()
+    with pytest.raises(InvalidValue, match="cannot go"):
+        update(rm, ONE_PARTITION)
+    rm.dump("gpu")
+
+
+def test_all_managers_of_a_group_are_changed_or_none() -> None:
+    world = World()
+    one, two = (Client(world, name, TWO_PARTITIONS, "group") for name in ("one", "two"))
+    alone = Client(world, "alone", TWO_PARTITIONS)
+    two.node("n1", 1, attributes={"si/node-partition": "gpu"}).run()
+    with pytest.raises(InvalidValue, match="'two'"):
+        update(one, ONE_PARTITION)
+    assert queues(one) == ["root.default", "root.spare"]
+    two.node("n1", action=4).run()
+    update(one, ONE_PARTITION, "group")
+    assert queues(one) == queues(two) == ["root.default"]
+    assert queues(alone) == ["root.default", "root.spare"]
+    Client(world, "three", ONE_PARTITION, "group")
+
+
+@pytest.mark.parametrize(("config", "words"), [("partitions: []", "partitions"), ("partitions: [{", "line")])
+def test_a_configuration_with_faults_changes_nothing(config: str, words: str) -> None:
+    rm = Client(config=TWO_PARTITIONS)
+    with pytest.raises(InvalidValue, match=words):
+        update(rm, config)
+    assert queues(rm) == ["root.default", "root.spare"]
+
+
+def test_a_manager_is_of_one_policy_group() -> None:
+    with pytest.raises(InvalidValue, match="policyGroup"):
+        update(Client(group="one"), ONE_PARTITION, "other")
+
+
+def test_a_configuration_may_be_updated_from_within_a_turn() -> None:
+    rm = Client(config=TWO_PARTITIONS).node("n1", 1)
+    for _ in rm.machine.turn(rm.world.now_s):
+        update(rm, ONE_PARTITION)
+        assert queues(rm) == ["root.default", "root.spare"]
+    rm.run()
+    assert queues(rm) == ["root.default"]
+
+
+def test_dumps_have_no_text_of_a_configuration() -> None:
+    rm = Client(config=TWO_PARTITIONS + "# secret").node("n1", 1).application(tags={"token": "secret"})
+    rm.ask("a", tags={"token": "secret"}).run()
+    assert "secret" not in repr(rm.machine.state_dump())
+
+
+# ---- what is remembered
+
+
+def test_constraints_are_read_once() -> None:
+    assert tags._constraint.cache_info().maxsize == CONSTRAINTS_CACHED_MAX
+
+
+def test_resources_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantities, "RESOURCES_KNOWN_MAX", 3)
+    reader = quantities.Quantities()
+    first = reader.read(resource({"vcore": 1, "memory": 0}))
+    assert reader.read(resource({"vcore": 1, "memory": 0})) is first
+    assert first.amounts == (("vcore", 1),)
+    for n in range(2, 5):
+        reader.read(resource(n))
+    assert len(reader._known) <= 3
+    assert RESOURCES_KNOWN_MAX == 4096
+
+
+def test_heads_of_an_application_are_bounded() -> None:
+    rm = Client().node("n1", 1000).application()
+    for n in range(HEADS_MAX + 2):
+        rm.ask(f"a{n}", n + 1)
+    assert [item.resourcePerAlloc.resources["vcore"].value for item in rm.new()] == list(range(1, HEADS_MAX + 3))
