@@ -92,7 +92,7 @@ WORDS = {
 }  # fmt: skip
 POLICY_SEES = (
     "fluxsched.core.", "fluxsched.errors.", "fluxsched.sched.accounts.", "fluxsched.sched.policies.",
-    "fluxsched.sched.policy.",
+    "fluxsched.sched.policy.", "fluxsched.sched.quotas.",
 )  # fmt: skip
 NOTE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 TEXTS = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
@@ -136,7 +136,7 @@ def policies(source: Source) -> Iterator[str]:
     if source.path.startswith("fluxsched/sched/policies/"):
         for line, name in imports(source):
             if name.startswith("fluxsched.") and not name.startswith(POLICY_SEES):
-                yield source.at(line, f"a policy imports {name}: it may import core, sched.policy and sched.accounts")
+                yield source.at(line, f"a policy imports {name}: it may import core, policy, accounts, quotas")
 
 
 def one_zmq(source: Source) -> Iterator[str]:

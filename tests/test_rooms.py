@@ -61,7 +61,7 @@ ROOMS = {
         "preemption": {"accounts", "ledger", "pool", "shape"},
         "hooks": {"decisions", "option", "pool", "queue", "shape"},
         "policy": {"accounts", "decisions", "option", "plan", "pool", "preemption", "queue", "quotas", "usage"},
-        "policies": {"accounts", "policy"},
+        "policies": {"accounts", "policy", "quotas"},
         "registry": {"policies", "policy"},
         "engine": {
             "accounts", "decisions", "effects", "ledger", "plan", "policy", "pool", "preemption", "queue", "quotas",

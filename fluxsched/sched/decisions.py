@@ -93,11 +93,12 @@ class Withhold(NamedTuple):
     """Keep a target of amounts for a waiting job: no other one is placed there until it has started or gone.
 
     It ends when the target leaves or goes down, too, and after some minutes. Refused if the job does not wait, has a
-    target already, or another job has that one.
+    target already, or another job has that one; unless it `takes_over`, since others are preempted there for it.
     """
 
     jobid: int
     rank: int
+    takes_over: bool = False
 
 
 Decision: TypeAlias = Start | Pending | Deny | Reserve | Pause | Preempt | Wake | Withhold

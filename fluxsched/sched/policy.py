@@ -40,6 +40,7 @@ from fluxsched.sched.decisions import (
 from fluxsched.sched.option import Option
 from fluxsched.sched.plan.base import Plan
 from fluxsched.sched.plan.reserved_nodes import ReservedNodes
+from fluxsched.sched.pool.amounts.asked import AskedAmounts
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
     BINPACKING,
@@ -52,8 +53,8 @@ from fluxsched.sched.pool.placement import (
     cores_in,
 )
 from fluxsched.sched.preemption.if_gone import IfGone, Openings, enough
-from fluxsched.sched.preemption.preemptions import Preemptions
-from fluxsched.sched.preemption.running import PartHeld, PreemptibleJobs
+from fluxsched.sched.preemption.preemptions import UNKNOWN, Preemptions
+from fluxsched.sched.preemption.running import PartHeld, PreemptibleJobs, rank_of
 from fluxsched.sched.queue.account_lines import AccountLines
 from fluxsched.sched.queue.ask_lines import AskLine
 from fluxsched.sched.queue.asks import Asks
@@ -82,11 +83,13 @@ __all__ = [
     "RESERVED",
     "SWITCH",
     "TREE_PLACEMENT",
+    "UNKNOWN",
     "WORST_FIT",
     "YES",
     "Account",
     "AccountLines",
     "AskLine",
+    "AskedAmounts",
     "Asks",
     "Decision",
     "Deny",
@@ -119,6 +122,7 @@ __all__ = [
     "decide",
     "enough",
     "needs_accounts",
+    "rank_of",
     "safe_of",
 ]  # fmt: skip
 

@@ -17,6 +17,9 @@ from fluxsched.sched.usage.book import UsageBook
 
 DEFAULT_GROUP = "default"
 
+QUOTA_RATE, QUOTA_WINDOW_S = 10, 1.0
+"""In a tree of queues at most so many are preempted in so many seconds."""
+
 
 class GroupParts:
     """The parts, ready for use once `keep` was called."""
@@ -57,6 +60,8 @@ class GroupParts:
     def keep(self, book: UsageBook | None, quotas: QueueTree | None) -> None:
         """From now on usage is booked in the accounts and in the queues, where there are any."""
         self.ledger.book, self.ledger.quotas = book, quotas
+        if quotas is not None:
+            self.preemptions.limit(QUOTA_RATE, QUOTA_WINDOW_S)
         for group in self.groups.values():
             if book is not None:
                 group.keep_accounts(book)

@@ -292,7 +292,10 @@ class SchedulingPass:
             case Preempt():
                 return self._preempt(decision)
             case Withhold():
-                return PAUSED if self._group.reserved.reserve(decision.jobid, decision.rank, self.now_s) else None
+                reserved = self._group.reserved
+                if decision.takes_over:
+                    reserved.clear(decision.jobid, decision.rank)
+                return PAUSED if reserved.reserve(decision.jobid, decision.rank, self.now_s) else None
             case Wake(at_s):
                 return self._wake(at_s)
             case _:

@@ -30,7 +30,9 @@ class ReservedNodes:
         self._since_s: dict[int, float] = {}
 
     def reserve(self, jobid: int, rank: int, now_s: float) -> bool:
-        """Keeps a target from now on, unless the ask has one, or another has it."""
+        """Keeps a target from now on, unless the ask has another one, or another has it."""
+        if self.by_job.get(jobid) == rank:
+            return True
         target = self._pool.amount_targets.by_rank.get(rank)
         if target is None or jobid in self.by_job or rank in self._by_rank:
             return False
@@ -39,6 +41,18 @@ class ReservedNodes:
         self._by_rank[rank] = jobid
         self._since_s[jobid] = now_s
         return True
+
+    def clear(self, jobid: int, rank: int) -> None:
+        """The ask gives up its target, unless that is this one, and the ask that has this one gives up that."""
+        if self.by_job.get(jobid, rank) != rank:
+            self.left(jobid)
+        holder = self._by_rank.get(rank, jobid)
+        if holder != jobid:
+            self.left(holder)
+
+    def holder(self, rank: int) -> int | None:
+        """The ask that has a target."""
+        return self._by_rank.get(rank)
 
     def left(self, jobid: int) -> None:
         """An ask has started, or has left: its target is offered again."""

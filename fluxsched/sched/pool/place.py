@@ -53,7 +53,7 @@ def place_now(pool: Pool, shape: Shape, placement: str) -> Outcome:
     if lacking := pool.instance_countables.lacking(request.shared):
         return Insufficient(reasons.lacking_now(request, lacking))
     if request.is_of_amounts:
-        return Insufficient(reasons.insufficient_amounts(_asked(pool, request, narrowed)))
+        return Insufficient(reasons.insufficient_amounts(asked_amounts(pool, request, narrowed)))
     choice = pool.choice_of(shape)
     return Insufficient(reasons.insufficient(pool, choice, request, _found(choice, request)))
 
@@ -155,13 +155,14 @@ def shortage(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> 
 
 def _shortage_of_amounts(pool: Pool, request: Request, narrowed: Narrowed | None) -> tuple[int, str | None]:
     """The same for a request without cores; the number is just 1 or 0, since counting all would take longer."""
-    asked = _asked(pool, request, narrowed)
+    asked = asked_amounts(pool, request, narrowed)
     if is_single(request) and asked.could_ever():
         return 1, None
     return 0, narrowed.never if narrowed and narrowed.never else reasons.infeasible_amounts(asked)
 
 
-def _asked(pool: Pool, request: Request, narrowed: Narrowed | None) -> AskedAmounts:
+def asked_amounts(pool: Pool, request: Request, narrowed: Narrowed | None) -> AskedAmounts:
+    """What a request of amounts asks for, and what plugins leave of its targets."""
     if narrowed is None:
         return AskedAmounts(pool.amount_targets, request, [], None)
     return AskedAmounts(pool.amount_targets, request, narrowed.tiers, narrowed.ever_ranks)
@@ -276,7 +277,7 @@ def _prepare(pool: Pool, shape: Shape) -> Prepared:
     choice = () if request.is_of_amounts else pool.choice_of(shape)
     prepared = pool.prepared[shape.number] = Prepared(shape, choice)
     if request.is_of_amounts:
-        prepared.asked = _asked(pool, request, pool.narrowed.get(shape.number))
+        prepared.asked = asked_amounts(pool, request, pool.narrowed.get(shape.number))
     if request.slots.is_fixed and not request.shared and len(choice) == 1 and choice[0].only is None:
         _prepare_for_class(prepared, choice[0].targets, choice[0].size)
     return prepared

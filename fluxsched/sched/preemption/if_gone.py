@@ -12,8 +12,10 @@ from typing import NamedTuple
 from fluxsched.core.amounts import Amounts
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.pool.amounts.asked import AskedAmounts
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT
 from fluxsched.sched.pool.choice import need_of, slots_of_idle, slots_on
+from fluxsched.sched.pool.place import asked_amounts
 from fluxsched.sched.pool.placement import BEST_FIT, Fits
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.what_if import WhatIf
@@ -100,6 +102,10 @@ class IfGone:
     def openings(self, shape: Shape) -> Openings:
         """What the shape needs of one target."""
         return Openings(self._pool, shape)
+
+    def asked(self, shape: Shape) -> AskedAmounts:
+        """What a shape of amounts without cores asks for, and lacks on each target."""
+        return asked_amounts(self._pool, shape.request, self._pool.narrowed.get(shape.number))
 
 
 class Openings:

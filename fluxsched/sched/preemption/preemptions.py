@@ -1,6 +1,6 @@
 """Preemption in one scheduler: which jobs are going, for which other job, and how many more may be preempted.
 
-Law: a job is preempted at most once, and in any RATE_WINDOW_S at most `rate` of them are. What is going holds what it
+Law: a job is preempted at most once, and in any `window_s` at most `rate` of them are. What is going holds what it
 has until that is freed (law 5).
 """
 
@@ -52,7 +52,7 @@ class Preemptions:
 
     __slots__ = (
         "_begun_s", "_in_vain", "_ledger", "_spared", "awaited", "going", "in_use", "of_account", "rate", "running",
-        "timeout_s",
+        "timeout_s", "window_s",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +64,7 @@ class Preemptions:
     ) -> None:
         self._ledger = ledger
         self.rate = rate
+        self.window_s: float = RATE_WINDOW_S
         self.timeout_s = timeout_s
         self.running = PreemptibleJobs(usage_of)
         self.in_use = False
@@ -74,12 +75,16 @@ class Preemptions:
         self._in_vain: tuple[int, float] = (0, -inf)
         self._spared: set[int] = set()  # on which no exception could be raised
 
+    def limit(self, rate: int, window_s: float) -> None:
+        """At most `rate` are preempted in any `window_s` (seconds)."""
+        self.rate, self.window_s = rate, window_s
+
     # ---- questions
 
     def left(self, now_s: float) -> int:
         """How many more jobs may be preempted at `now_s` (wall time, seconds)."""
         begun_s = self._begun_s
-        while begun_s and begun_s[0] + RATE_WINDOW_S <= now_s:
+        while begun_s and begun_s[0] + self.window_s <= now_s:
             begun_s.popleft()
         if begun_s and begun_s[-1] > now_s:  # the clock stepped back: what has begun began now at the latest
             self._begun_s = begun_s = deque([min(each_s, now_s) for each_s in begun_s])
@@ -90,7 +95,7 @@ class Preemptions:
         missing = jobs - self.left(now_s)
         if missing <= 0:
             return now_s
-        return self._begun_s[missing - 1] + RATE_WINDOW_S if missing <= len(self._begun_s) else inf
+        return self._begun_s[missing - 1] + self.window_s if missing <= len(self._begun_s) else inf
 
     def refuses(self, jobid: int, now_s: float) -> bool:
         """Whether the job must not be preempted at `now_s`: it is not here, is ending, or has not allowed it yet."""
@@ -111,6 +116,10 @@ class Preemptions:
             holding = self._ledger.holdings[jobid]
             if holding.account is not None:
                 yield holding.account, self.running.usage(holding)
+
+    def holdings_going(self) -> list[Holding]:
+        """What the jobs hold that are going."""
+        return [self._ledger.holdings[jobid] for jobid in self.going]
 
     def if_gone(self, pool: Pool) -> IfGone:
         """What would fit if all that are going were gone; for a `with` block."""

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from fluxsched.core.amounts import Amounts
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.ledger import Holding
+from fluxsched.sched.pool.bitset import WORD_SHIFT
 from fluxsched.sched.pool.placement import Blocks, on_targets, parts_in
 
 CATCH_UP_JOBS: Final = 1024
@@ -33,6 +34,12 @@ Estimate = tuple[float, int, bool]
 
 UsageOf = Callable[[Holding], float]
 """What a job holds, in units of weight (u in the formulas)."""
+
+
+def rank_of(holding: Holding) -> int:
+    """The first rank on which a job holds something."""
+    block = holding.blocks[0]
+    return block.at << WORD_SHIFT | (block.word & -block.word).bit_length() - 1
 
 
 class PartHeld(NamedTuple):

@@ -254,3 +254,17 @@ class Asks:
         """The lines that failed in this generation since no node has room, in this order; some may come twice."""
         self.unfit.renew(self.tree.order.generation)
         return (line for lines in list(self.unfit.lacking) for line in list(lines))
+
+    def may_preempt(self) -> Iterator[AskLine]:
+        """The lines that could not start in this generation, whatever they lack, and may have others preempted.
+
+        Where all nodes are full that is the maximum of the root as well. Linear in the lines; nothing may change
+        meanwhile but what is gone over already.
+        """
+        lines = [line for asks in self.by_application.values() for line in asks if line.first.options.may_preempt]
+        lines.sort(key=_line_key)
+        return iter(lines)
+
+
+def _line_key(line: AskLine) -> AskKey:
+    return line.key

@@ -86,13 +86,16 @@ class Tree:
                 asks.failed(line, lacks_node=False)
 
     def _preempting(self, view: View, asks: Asks, now_s: float) -> Iterator[Decision]:
-        """Others go for the first asks that fit nowhere and may have that."""
-        if not self._preempts:
+        """Others go for the first asks that could not start and may have that."""
+        if not self._preempts or not view.preemptions.running.jobs:
             return
-        preemption = TreePreemption(view, now_s)
-        for line in islice(asks.lacking_nodes(), PREEMPTING_A_PASS):
-            if not line.is_over and line.first.options.may_preempt:
-                yield from preemption.decide(line.first)
+        preemption, awaited = TreePreemption(view, now_s), view.preemptions.awaited
+        for line in islice(asks.may_preempt(), PREEMPTING_A_PASS):
+            for job in line.in_order():
+                if not line.is_over and job.jobid not in awaited:
+                    yield from preemption.decide(job)
+                    if job.jobid not in awaited:
+                        break  # nor would it help the others of the line
 
     def _on_reserved_nodes(self, view: View, asks: Asks) -> Iterator[Decision]:
         for jobid, rank in list(view.reserved_nodes.by_job.items()):

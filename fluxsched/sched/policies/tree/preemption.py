@@ -1,19 +1,122 @@
-"""Who goes so that an ask within its guarantee can start."""
+"""Which running jobs go for an ask that fits nowhere: on one node, which is reserved for it until they are gone.
+
+Law: the ask allows it, has waited for the delay of its leaf, and may take back for one of its queues what is lacking
+(`guarantees`). Of all nodes the one is taken where those go that come first by kind, then the fewest, then the first in
+the order of victims, then the lowest rank (`victims`). No more go at a time than the rate allows, and while some are
+going for an ask no others go for it. Where it fits once all that are going are gone, none goes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from math import inf
+from typing import TypeAlias
 
-from fluxsched.sched.policy import Decision, View, Waiting
+from fluxsched.sched.policies.tree.guarantees import Changes, Claim
+from fluxsched.sched.policies.tree.node_search import NodeSearch, Offer
+from fluxsched.sched.policies.tree.victims import Candidate
+from fluxsched.sched.policy import PAUSE, UNKNOWN, Decision, Preempt, View, Waiting, Wake, Withhold
+from fluxsched.sched.quotas.queue import Application
+
+LOOKED_AT_A_PASS_MAX = 65_536
+"""Running jobs that are looked at in a pass; other asks have their turn in the next."""
+
+OFFERS_MAX = 64
+"""Nodes that a judge is asked about for one ask, the best first; a callback each."""
+
+Judge: TypeAlias = Callable[[Waiting, int, Sequence[int], int], int | None]
+"""(job, rank, ids of those that may go in order, index of the last that must) -> index of the last that does go; None
+if the job does not start there even so."""
 
 
 class TreePreemption:
-    """The preemptions of one pass."""
+    """What one pass at `now_s` (wall time, seconds) preempts; `judge` has the last word about each node.
 
-    def __init__(self, view: View, now_s: float) -> None:
+    Of asks that are equal in all that matters here only the first is searched for, and the longer searches in vain
+    take, the longer is the rest after them.
+    """
+
+    __slots__ = ("_changes", "_in_vain", "_judge", "_looked_at", "_now_s", "_preemptions", "_rests_until_s", "_view")
+
+    def __init__(self, view: View, now_s: float, judge: Judge | None = None) -> None:
         self._view = view
         self._now_s = now_s
+        self._judge = judge
+        self._preemptions = view.preemptions
+        self._rests_until_s = view.preemptions.rests_until_s(UNKNOWN, now_s)
+        self._changes: Changes | None = None
+        self._in_vain: set[tuple[Application, int, int, int | None]] = set()
+        self._looked_at = 0
 
     def decide(self, job: Waiting) -> Iterator[Decision]:
-        """What is to be done so that this ask, which fits nowhere, can start."""
-        return iter(())
+        """For an ask that cannot start now."""
+        application, preemptions, now_s = job.application, self._preemptions, self._now_s
+        if application is None or not job.options.may_preempt or job.jobid in preemptions.awaited:
+            return
+        if not preemptions.running.jobs or not preemptions.rate:
+            return
+        kind = application, job.shape.number, job.priority, job.options.node
+        if kind in self._in_vain or self._looked_at >= LOOKED_AT_A_PASS_MAX:
+            return
+        due_s = max(
+            job.t_submit_s + application.queue.settings.preemption_delay_s,
+            self._rests_until_s,
+            preemptions.next_s(1, now_s),
+        )
+        if due_s > now_s:
+            yield Wake(due_s)
+            return
+        rank, victims = yield from self._search(job, application)
+        again_s = preemptions.next_s(len(victims), now_s)
+        if not victims or again_s > now_s:
+            self._in_vain.add(kind)
+            if now_s < again_s < inf:
+                yield Wake(again_s)
+            return
+        self._changes = None
+        reason = f"{application.queue.path} takes back what it is guaranteed"
+        for victim in victims:
+            yield Preempt(victim.jobid, job.jobid, reason)
+        yield Withhold(job.jobid, rank, takes_over=True)
+
+    def _search(
+        self, job: Waiting, application: Application
+    ) -> Generator[Decision, None, tuple[int, list[Candidate]]]:
+        """Which node, and those that go there."""
+        claim = Claim(application, job.request.amounts, job.priority, self._counted())
+        if claim.is_vain:
+            return -1, []
+        search = NodeSearch(job, claim, self._view, self._judge is not None)
+        while not search.is_over:
+            search.go_on()
+            yield PAUSE
+        self._looked_at += search.looked_at
+        found = self._judged(job, search.offers)
+        if not found[1]:
+            self._preemptions.searched_in_vain(UNKNOWN, self._looked_at, self._now_s)
+        return found
+
+    def _judged(self, job: Waiting, offers: list[Offer]) -> tuple[int, list[Candidate]]:
+        """The best node, or the best that the judge accepts, and those that go there."""
+        offers.sort()
+        for offer in offers[:OFFERS_MAX]:
+            if self._judge is None:
+                return offer.rank, offer.chosen
+            line = [*offer.chosen, *offer.further]
+            last = self._judge(job, offer.rank, [each.jobid for each in line], len(offer.chosen) - 1)
+            if last is not None:
+                return offer.rank, line[: max(last + 1, len(offer.chosen))]
+        return -1, []
+
+    def _counted(self) -> Changes:
+        """What is going counts as gone, and the asks for which it goes as placed."""
+        if self._changes is None:
+            changes = self._changes = Changes()
+            for holding in self._preemptions.holdings_going():
+                if holding.application is not None:
+                    changes.count(holding.application, holding.application.allocations[holding.jobid], -1)
+            for jobid in self._preemptions.awaited:
+                job = self._view.job(jobid)
+                if job is not None and job.application is not None:
+                    changes.count(job.application, job.request.amounts, 1)
+        return self._changes

@@ -69,6 +69,25 @@ class AskedAmounts:
             return None
         return target if target.holds(self.need) else None
 
+    def lacking_on(self, rank: int, withheld: bool) -> dict[str, int] | None:
+        """How much of each kind would have to come free on a target, nothing if it fits there.
+
+        None if it is down, not allowed, or too small even if idle; or withheld, unless `withheld` ones count.
+        """
+        target = self._targets.by_rank.get(rank)
+        if target is None or not target.up or (target.withheld and not withheld):
+            return None
+        if not any(tier is None or rank in tier for tier in self._tiers):
+            return None
+        there, free = dict(target.offered()), target.free
+        lacking = {}
+        for kind, amount in self.need:
+            if there.get(kind, 0) < amount:
+                return None
+            if free.get(kind, 0) < amount:
+                lacking[kind] = amount - free.get(kind, 0)
+        return lacking
+
     def could_ever(self) -> bool:
         """Whether one of the targets could hold it if it were idle and up."""
         return any(target.could_hold(self.need) for target in self._candidates())

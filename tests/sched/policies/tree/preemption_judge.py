@@ -1,0 +1,237 @@
+"""A judge of the tree's preemption, which tries all sets of running jobs on all nodes, and the sites that it judges.
+
+It knows queues by their paths and adds up what they use; it shares no code with what it judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import combinations
+from types import SimpleNamespace
+from typing import Any
+
+from fluxsched.sched.decisions import PAUSE, Preempt, Withhold
+from fluxsched.sched.policies.tree.preemption import TreePreemption
+from fluxsched.sched.quotas.queue import AskOptions
+from fluxsched.sched.quotas.settings import QueueSettings
+from fluxsched.sched.quotas.tree import QueueTree
+
+Kinds = dict[str, int]
+KINDS = ("memory", "vcore")
+NOW_S = 1000.0
+
+
+@dataclass(frozen=True)
+class Told:
+    """A queue as the judge knows it."""
+
+    guaranteed: Kinds = field(default_factory=dict)
+    maximum: Kinds = field(default_factory=dict)
+    preemption: str = "default"
+    offset: int = 0
+    hides_priority: bool = False
+    delay_s: float = 30.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A running job, or (without a rank) the ask."""
+
+    jobid: int
+    leaf: str
+    application: str
+    amounts: Kinds
+    priority: int = 0
+    rank: int = -1
+    started_s: float = 0.0
+    stays: bool = False
+    originator: bool = False
+
+
+@dataclass(frozen=True)
+class Site:
+    queues: dict[str, Told]
+    nodes: list[Kinds]
+    jobs: list[Job]
+    ask: Job
+    may_preempt: bool = True
+    asked_s: float = 0.0
+
+
+# ---- the judge
+
+
+def above(path: str) -> list[str]:
+    words = path.split(".")
+    return [".".join(words[:count]) for count in range(len(words), 0, -1)]
+
+
+def used(jobs: list[Job], queue: str) -> Kinds:
+    found: Kinds = {}
+    for job in jobs:
+        if queue in above(job.leaf):
+            for kind, amount in job.amounts.items():
+                found[kind] = found.get(kind, 0) + amount
+    return found
+
+
+def rank_of_priority(site: Site, job: Job, common: str) -> int:
+    priority = job.priority
+    for path in above(job.leaf):
+        if path == common:
+            break
+        queue = site.queues[path]
+        priority = queue.offset if queue.hides_priority else priority + queue.offset
+    return priority
+
+
+def breaks(site: Site, gone: list[Job], rank: int) -> str | None:
+    """The law that is broken if these go on a node for the ask."""
+    ask, mine = site.ask, above(site.ask.leaf)
+    left = [job for job in site.jobs if job not in gone]
+    free = dict(site.nodes[rank])
+    for job in left:
+        if job.rank == rank:
+            free = {kind: free.get(kind, 0) - job.amounts.get(kind, 0) for kind in KINDS}
+    if any(free.get(kind, 0) < amount for kind, amount in ask.amounts.items()):
+        return "too few go"
+    before = {kind: free.get(kind, 0) - sum(job.amounts.get(kind, 0) for job in gone) for kind in KINDS}
+    lacking = {kind for kind, amount in ask.amounts.items() if before[kind] < amount}
+    for path in mine:
+        for kind, most in site.queues[path].maximum.items():
+            if kind in ask.amounts:
+                if used(left, path).get(kind, 0) + ask.amounts[kind] > most:
+                    return "over a maximum"
+                if used(site.jobs, path).get(kind, 0) + ask.amounts[kind] > most:
+                    lacking.add(kind)
+    served = [
+        path for path in mine
+        if (own := site.queues[path].guaranteed)
+        and all(used(site.jobs, path).get(kind, 0) + ask.amounts.get(kind, 0) <= most for kind, most in own.items())
+        and lacking <= own.keys()
+        and not any(path in above(job.leaf) for job in gone)
+    ]  # fmt: skip
+    if not served:
+        return "no queue is below its guarantee"
+    for job in gone:
+        theirs = above(job.leaf)
+        common = next(path for path in theirs if path in mine)
+        if job.application == ask.application:
+            return "its own application"
+        if rank_of_priority(site, job, common) > rank_of_priority(site, ask, common):
+            return "of higher priority"
+        if any(site.queues[path].preemption == "disabled" for path in theirs):
+            return "preemption is disabled"
+        fenced = [path for path in mine if site.queues[path].preemption == "fence"]
+        if fenced and fenced[0] not in theirs:
+            return "across a fence"
+        for path in set(theirs) - set(mine):
+            for kind, own in site.queues[path].guaranteed.items():
+                if job.amounts.get(kind, 0) and used(left, path).get(kind, 0) < own:
+                    return "below its guarantee"
+    return None
+
+
+def best_of_all(site: Site) -> set[int]:
+    """Who should go."""
+    if not site.may_preempt or site.asked_s + site.queues[site.ask.leaf].delay_s > NOW_S:
+        return set()
+    best: tuple[Any, set[int]] | None = None
+    for rank in range(len(site.nodes)):
+        there = [job for job in site.jobs if job.rank == rank]
+        for count in range(1, len(there) + 1):
+            for gone in combinations(there, count):
+                if breaks(site, list(gone), rank) is None:
+                    line = [(job.stays, job.originator, job.priority, -job.started_s, -job.jobid) for job in gone]
+                    line.sort(reverse=True)
+                    key = line[0][:2], count, line, rank
+                    if best is None or key < best[0]:
+                        best = key, {job.jobid for job in gone}
+    return set() if best is None else best[1]
+
+
+# ---- the same site for the policy
+
+
+class PlainView:
+    """Just what preemption asks of a view."""
+
+    def __init__(self, site: Site, tree: QueueTree) -> None:
+        self.site = site
+        self.running: dict[int, Any] = {}
+        ids = {job.application: self._application(tree, job) for job in [*site.jobs, site.ask]}
+        for job in site.jobs:
+            tree.book(ids[job.application], job.jobid, amounts(job.amounts))
+            options = AskOptions(is_originator=job.originator, may_be_preempted=not job.stays)
+            self.running[job.jobid] = SimpleNamespace(
+                jobid=job.jobid, application=ids[job.application], priority=job.priority, options=options,
+                started_s=job.started_s, blocks=(SimpleNamespace(at=0, word=1 << job.rank),),
+            )  # fmt: skip
+        self.asking = SimpleNamespace(
+            jobid=site.ask.jobid, application=ids[site.ask.application], priority=site.ask.priority,
+            t_submit_s=site.asked_s, options=AskOptions(may_preempt=site.may_preempt), shape=SimpleNamespace(number=1),
+            request=SimpleNamespace(amounts=amounts(site.ask.amounts)),
+        )  # fmt: skip
+        self.reserved_nodes = SimpleNamespace(holder=lambda rank: None)
+        self.preemptions = SimpleNamespace(
+            running=SimpleNamespace(jobs=self.running), awaited={}, going={}, rate=10, holdings_going=list,
+            rests_until_s=lambda jobid, now_s: now_s, next_s=lambda jobs, now_s: now_s,
+            searched_in_vain=lambda *said: None,
+        )  # fmt: skip
+
+    @staticmethod
+    def _application(tree: QueueTree, job: Job) -> Any:
+        queue = tree.queue(job.leaf)
+        assert queue is not None
+        return queue.applications.get(job.application) or tree.add_application(job.application, queue, "me", (), 0.0)
+
+    @contextmanager
+    def if_gone(self) -> Iterator[Any]:
+        yield SimpleNamespace(fits=lambda shape: False, asked=lambda shape: self)
+
+    def lacking_on(self, rank: int, withheld: bool) -> Kinds | None:
+        free = dict(self.site.nodes[rank])
+        for job in self.site.jobs:
+            if job.rank == rank:
+                free = {kind: free.get(kind, 0) - job.amounts.get(kind, 0) for kind in KINDS}
+        asked = self.site.ask.amounts
+        if any(self.site.nodes[rank].get(kind, 0) < amount for kind, amount in asked.items()):
+            return None
+        return {kind: amount - free.get(kind, 0) for kind, amount in asked.items() if free.get(kind, 0) < amount}
+
+
+def amounts(kinds: Kinds) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((kind, amount) for kind, amount in kinds.items() if amount))
+
+
+def tree_of(site: Site) -> QueueTree:
+    def settings_of(path: str) -> QueueSettings:
+        told = site.queues[path]
+        below = [other for other in site.queues if other.rpartition(".")[0] == path]
+        return QueueSettings(
+            path.rpartition(".")[2], bool(below), tuple(sorted(told.guaranteed.items())),
+            tuple(sorted(told.maximum.items())), preemption=told.preemption, priority_offset=told.offset,
+            priority_fence=told.hides_priority, preemption_delay_s=told.delay_s,
+            children=tuple(map(settings_of, below)),
+        )  # fmt: skip
+
+    return QueueTree(settings_of("root"))
+
+
+def decided(site: Site, judge: Any = None) -> tuple[set[int], int | None, list[Any]]:
+    """Who goes, on which node, and what else is decided."""
+    view: Any = PlainView(site, tree_of(site))
+    gone, others, rank = set(), [], None
+    for decision in TreePreemption(view, NOW_S, judge).decide(view.asking):
+        if isinstance(decision, Preempt):
+            assert decision.for_jobid == site.ask.jobid
+            gone.add(decision.jobid)
+        elif isinstance(decision, Withhold):
+            assert decision.jobid == site.ask.jobid
+            assert decision.takes_over
+            rank = decision.rank
+        elif decision is not PAUSE:
+            others.append(decision)
+    return gone, rank, others
