@@ -43,8 +43,8 @@ MAY_IMPORT = {
         "core", "errors", "runtime.client.blocking", "runtime.system.clock", "runtime.system.isolated_process",
         "runtime.instance.survey", "runtime.instance.launch", "runtime.config.policy_list", "runtime.config.policies",
         "runtime.instance.proxy", "adapters.flux.install", "adapters.si.config.report",
-        "adapters.si.service", "adapters.si.wire", "adapters.si.load", "doctor.doctor", "sim.commands",
-        "sim.package", "sim.policy",
+        "adapters.si.service", "adapters.si.wire", "adapters.si.load", "adapters.si.rm", "doctor.doctor",
+        "sim.commands", "sim.package", "sim.policy",
     },
 }  # fmt: skip
 PURE = ("errors", "core", "protocol", "resource", "jobs", "sched")

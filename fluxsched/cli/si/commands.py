@@ -11,6 +11,7 @@ SECTIONS = {
         "serve": Lazy("fluxsched.cli.si.serve:serve", "Schedule for resource managers, over gRPC."),
         "check": Lazy("fluxsched.cli.si.check:check", "Check a configuration file and show its queues."),
         "dump": Lazy("fluxsched.cli.si.dump:dump", "Print the state of a scheduler service as JSON."),
+        "rm": Lazy("fluxsched.cli.si.rm:rm", "Let a scheduler service decide for a group of an instance."),
         "load": Lazy("fluxsched.cli.si.load:load", "Put a scheduler service under load and measure it."),
     },
 }

@@ -232,6 +232,10 @@ class SchedulerHost:
         answer.update(route=self.name, rank=0, userid=message.userid, rolemask=message.rolemask)
         self._send(make_response(message, codec.pack(answer)))
 
+    def raise_exception(self, jobid: int, type: str, note: str) -> None:
+        """Raise a fatal exception on a running job, for what decides beside the policy."""
+        self._perform(self.session.outgoing((effect.Raise(jobid, note, type),)))
+
     def leave(self) -> None:
         """Stop in good order: `on_end` is called with None once all is saved, or it has taken LEAVE_S."""
         self._turns.after(LEAVE_S, lambda: self._ended(None))

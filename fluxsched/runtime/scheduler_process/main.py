@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.client.asyncio_client import connect
@@ -63,18 +63,8 @@ async def serve(
     preempt_timeout_s: float,
 ) -> str | None:
     """Run the module until it is asked to stop (None) or fails (the reason)."""
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[str | None] = loop.create_future()
-
-    def end(reason: str | None) -> None:
-        if not ended.done():
-            ended.set_result(reason)
-
     policy, own = policies_of(specs)
     fair = await settled(uri, (policy, *own.values()))
-    turns = Turns(SystemClock())
-    turns.failed = lambda exc: end(log.exception_text(exc))
-    client = ZmqClient(uri)
     scheduler = Scheduler(
         policy,
         groups,
@@ -86,8 +76,33 @@ async def serve(
         user_name=user_name,
         preempt_timeout_s=preempt_timeout_s,
     )
+    return await host_until_end(uri, name, scheduler, groups)
+
+
+async def host_until_end(
+    uri: str,
+    name: str,
+    scheduler: Scheduler,
+    groups: tuple[str, ...],
+    attend: Callable[[SchedulerHost, Turns], None] = lambda host, turns: None,
+) -> str | None:
+    """Run a scheduler as a module until it is asked to stop (None) or fails (the reason).
+
+    `attend` is called before it starts, with the host and the turns in which all happens.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[str | None] = loop.create_future()
+
+    def end(reason: str | None) -> None:
+        if not ended.done():
+            ended.set_result(reason)
+
+    turns = Turns(SystemClock())
+    turns.failed = lambda exc: end(log.exception_text(exc))
+    client = ZmqClient(uri)
     host = SchedulerHost(client, scheduler, groups, turns, name)
     host.on_end = end
+    attend(host, turns)
     loop.add_signal_handler(signal.SIGTERM, turns.post, host.leave)
     client.start(loop, turns.wake)
     turns.start(loop)

@@ -101,7 +101,7 @@ class Scheduler:
         self, group: str, resources: ResourceSet, online: Idset, offline: Idset, now_s: float = 0.0
     ) -> list[Effect]:
         """Targets join a group at `now_s` (wall time, seconds); jobs that were set aside are judged, at first all."""
-        at = self._group(group)
+        at = self.group(group)
         if online | offline != resources.ranks or online & offline:
             raise RemoteProtocolError(f"grow of group {group!r}: each of ranks {resources.ranks} is online or offline")
         for other in self._groups.values():
@@ -114,7 +114,7 @@ class Scheduler:
 
     def shrunk(self, group: str, targets: Idset, typed: bool, now_s: float = 0.0) -> list[Effect]:
         """Targets leave a group at `now_s`. Typed: jobs there end; idle ones are released now, others once free."""
-        at = self._group(group)
+        at = self.group(group)
         at.shrink(targets, now_s)
         self._ledger.count_out(targets)
         self._count_capacity(now_s)
@@ -149,7 +149,7 @@ class Scheduler:
         now_s: float = 0.0,
     ) -> list[Effect]:
         """The end of the resources (wall time, seconds; 0.0 for none) or properties changed: the queue is judged."""
-        at = self._group(group)
+        at = self.group(group)
         if expiration_s is not None:
             at.expiration_s = expiration_s
             at.invalidate_pass()
@@ -371,7 +371,8 @@ class Scheduler:
         if self.accounts is not None:
             count_capacity(self.accounts, [group.pool for group in self._groups.values()], self._ledger, now_s)
 
-    def _group(self, name: str) -> Group:
+    def group(self, name: str) -> Group:
+        """For who decides elsewhere, to be read only but for `invalidate_pass`."""
         group = self._groups.get(name)
         if group is None:
             raise RemoteProtocolError(f"group {name!r} was not acquired: there are {', '.join(self._groups)}")

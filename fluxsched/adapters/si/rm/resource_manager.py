@@ -1,0 +1,390 @@
+"""The instance as a resource manager, without I/O: what its scheduler knows in, messages and decisions out.
+
+Law: what the service is told is worked out from what there is (targets, waiting jobs, holdings) and what it was told
+before, once a turn in which something has changed. So a service that was lost is told all again, and nothing is
+remembered across a restart: running jobs come from the job manager's hello, under UUIDs of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from fluxsched.adapters.si import messages
+from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
+from fluxsched.adapters.si.rm.jobs import PARTITION, JobState, RMJob, release
+from fluxsched.adapters.si.rm.nodes import Nodes, fill, with_allocations
+from fluxsched.adapters.si.rm.sizes import amounts_held, on_one_node, pieces_of
+from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.ledger import Holding
+from fluxsched.sched.pool.place import find_on
+from fluxsched.sched.pool.placement import Block, Fits, Part, instance_block, on_targets, parts_in
+from fluxsched.sched.queue.pending import Waiting
+from fluxsched.sched.shape import Shapes
+
+AGAIN_S: Final = 10.0
+"""Until a refused job is tried again (seconds): a queue may have been made or emptied meanwhile."""
+
+MOVES_MAX: Final = 64
+"""Allocations of one job that are given back because another is on the same node; then all are."""
+
+NO_SERVICE: Final = "the scheduler service is lost"
+ASKED: Final = "the scheduler service was asked"
+
+
+class ServiceLink(Enum):
+    """What the service knows of us."""
+
+    DOWN = "nothing: there is no connection"
+    JOINING = "us; applications of running jobs were sent, and nodes follow"
+    UP = "all"
+
+
+class SendRequest(NamedTuple):
+    """A message for the stream of its kind."""
+
+    kind: str
+    request: Any
+
+
+class EndJob(NamedTuple):
+    """End a running job by an exception of this type."""
+
+    jobid: int
+    type: str
+    note: str
+
+
+class InstanceRM:
+    """One group of a scheduler of one policy, as the resource manager `rm_id`. Call `reconcile` after each turn.
+
+    `reasons` has what is to be told to owners of waiting jobs, until the policy takes it; times are wall time.
+    """
+
+    def __init__(
+        self, group: Group, rm_id: str, queue: str, user_name: Callable[[int], str]
+    ) -> None:
+        self.rm_id = rm_id
+        self.link = ServiceLink.DOWN
+        self.jobs: dict[int, RMJob] = {}
+        self.reasons: dict[int, str] = {}
+        self._at = group
+        self._queue = queue
+        self._user_name = user_name
+        self._nodes = Nodes()
+        self._shapes = Shapes()
+        self._by_application: dict[str, RMJob] = {}
+        self._joining: set[str] = set()  # applications of running jobs that are not answered yet
+        self._unknown: set[int] = set()  # running jobs that the service has refused to know
+        self._attempts: dict[int, int] = {}
+        self._out: list[SendRequest | EndJob] = []
+        self._events = -1
+        self._changed = True
+
+    # ---- the connection
+
+    def connected(self) -> None:
+        """The service knows us by name alone: applications of running jobs go first, then nodes with them on them."""
+        self.lost()
+        self._jobs_that_run_or_ended()
+        self.link = ServiceLink.JOINING
+        added = []
+        for job in self.jobs.values():
+            added.append(job.application(self._queue, self._user_of(job)))
+            self._joining.add(job.application_id)
+        if added:
+            self._send(APPLICATIONS, messages.ApplicationRequest(new=added))
+
+    def lost(self) -> None:
+        """Whatever the service was told is of no use any more; jobs run on, waiting ones are asked for anew."""
+        self.link = ServiceLink.DOWN
+        self._nodes.forget()
+        self._joining.clear()
+        self._unknown.clear()
+        for jobid, job in list(self.jobs.items()):
+            if job.state is not JobState.RUNNING:
+                self._drop(job)
+                self.reasons[jobid] = NO_SERVICE
+            job.ending.clear()
+        self._changed = True
+        if self.reasons:
+            self._at.invalidate_pass()
+
+    # ---- what the service says
+
+    def take(self, kind: str, response: Any, now_s: float) -> None:
+        """Take a response; what follows comes with the next `reconcile`."""
+        self._changed = True
+        if kind == APPLICATIONS:
+            self._take_applications(response, now_s)
+        elif kind == ALLOCATIONS:
+            self._take_allocations(response, now_s)
+        if self.reasons:
+            self._at.invalidate_pass()
+
+    def _take_applications(self, response: Any, now_s: float) -> None:
+        for accepted in response.accepted:
+            self._joining.discard(accepted.applicationID)
+            job = self._by_application.get(accepted.applicationID)
+            if job is not None and job.state is JobState.SENT:
+                job.state = JobState.ASKED
+                self._ask(job.asks(placeholders=job.is_gang))
+                self.reasons[job.jobid] = ASKED
+        for rejected in response.rejected:
+            self._joining.discard(rejected.applicationID)
+            self._refused(rejected.applicationID, rejected.reason, now_s)
+        for updated in response.updated:
+            job = self._by_application.get(updated.applicationID)
+            if updated.state in ("Failing", "Failed") and job is not None and job.state is not JobState.RUNNING:
+                self._give_up(job, updated.message or updated.state, now_s, tell=False)
+
+    def _take_allocations(self, response: Any, now_s: float) -> None:
+        for allocation in response.new:
+            job, rank = self._by_application.get(allocation.applicationID), self._nodes.rank(allocation.nodeID)
+            if job is None or rank is None:
+                continue  # of an attempt that was given up: its removal frees it
+            asks = job.take(allocation, rank)
+            if asks is None:
+                self._release(job, allocation.UUID, allocation.allocationKey, messages.STOPPED_BY_RM)
+                self._move(job, allocation, now_s)
+            elif asks:
+                self._ask(asks)
+            if job.state is JobState.PLACED:
+                self._at.invalidate_pass()
+        for released in response.released:
+            self._take_released(released, now_s)
+        for rejected in response.rejected:
+            self._refused(rejected.applicationID, rejected.reason, now_s)
+
+    def _move(self, job: RMJob, allocation: Any, now_s: float) -> None:
+        """Ask for another place for what has come to a node that the job has already."""
+        slots = job.slots_of(allocation.allocationKey)
+        if not allocation.placeholder or slots is None:
+            return
+        if job.moves < MOVES_MAX:
+            self._ask([job.ask_elsewhere(allocation.allocationKey)])
+        else:
+            self._give_up(job, f"the scheduler service gave it nodes {MOVES_MAX} times that it has already", now_s)
+
+    def _take_released(self, released: Any, now_s: float) -> None:
+        """The service wants an allocation back, or confirms that it has one."""
+        job, uuid, why = self._by_application.get(released.applicationID), released.UUID, released.terminationType
+        if job is None or (uuid not in job.allocations and uuid not in job.placeholders):
+            if why != messages.STOPPED_BY_RM:  # it waits for an answer all the same
+                self._send_releases([messages.AllocationRelease(
+                    partitionName=PARTITION, applicationID=released.applicationID, UUID=uuid, terminationType=why
+                )])  # fmt: skip
+            return
+        if job.state is JobState.RUNNING:
+            if uuid not in job.ending:
+                job.ending[uuid] = why
+                kind = "preempt" if why == messages.PREEMPTED_BY_SCHEDULER else "timeout"
+                self._out.append(EndJob(job.jobid, kind, released.message or "the scheduler service wants it back"))
+            return
+        self._release(job, uuid, released.allocationKey, why)
+        job.placeholders.pop(uuid, None)
+        job.allocations.pop(uuid, None)
+        if why != messages.PLACEHOLDER_REPLACED:
+            self._give_up(job, released.message or "the scheduler service took its allocation back", now_s)
+
+    def _refused(self, application_id: str, reason: str, now_s: float) -> None:
+        job = self._by_application.get(application_id)
+        if job is None:
+            return
+        if job.state is JobState.RUNNING:
+            self._unknown.add(job.jobid)
+        else:
+            self._give_up(job, f"the scheduler service refuses it: {reason}", now_s)
+
+    def _give_up(self, job: RMJob, why: str, now_s: float, tell: bool = True) -> None:
+        """End this attempt; another follows after AGAIN_S."""
+        if job.state is JobState.RETRY:
+            return
+        if tell:
+            self._remove(job)
+        job.state, job.retry_s = JobState.RETRY, now_s + AGAIN_S
+        self._by_application.pop(job.application_id, None)
+        self.reasons[job.jobid] = why
+        self._changed = True
+
+    # ---- what the scheduler knows
+
+    def reconcile(self, now_s: float) -> list[SendRequest | EndJob]:
+        """Compare what there is with what the service was told; what is to be done now."""
+        if not self._changed and self._events == self._at.events and self.next_s > now_s:
+            return []
+        self._events, self._changed = self._at.events, False
+        self._jobs_that_run_or_ended()
+        if self.link is ServiceLink.JOINING and not self._joining:
+            self.link = ServiceLink.UP
+            self._tell_nodes(is_first=True)
+        elif self.link is ServiceLink.UP:
+            self._tell_nodes()
+        if self.link is ServiceLink.UP:
+            self._jobs_that_wait(now_s)
+        found, self._out = self._out, []
+        return found
+
+    @property
+    def next_s(self) -> float:
+        """When `reconcile` has something to do though nothing happens (wall time; inf: never)."""
+        return min([job.retry_s for job in self.jobs.values() if job.state is JobState.RETRY], default=float("inf"))
+
+    def _jobs_that_run_or_ended(self) -> None:
+        holdings = self._at.ledger.holdings
+        for holding in holdings.values():
+            job = self.jobs.get(holding.jobid)
+            if job is None:
+                self._adopt(holding)
+            elif job.state is not JobState.RUNNING:
+                job.state, job.blocks = JobState.RUNNING, holding.blocks
+            elif job.blocks is not holding.blocks:
+                self._freed(job, holding)
+        for jobid, job in list(self.jobs.items()):
+            if job.state is JobState.RUNNING and jobid not in holdings:
+                for uuid, why in job.ending.items():
+                    self._release(job, uuid, "", why)
+                self._remove(job)
+                self._drop(job)
+                self._attempts.pop(jobid, None)
+
+    def _adopt(self, holding: Holding) -> None:
+        """A job that ran before we came."""
+        job = RMJob(holding.jobid, 1)
+        job.adopt(holding.blocks)
+        self._keep(job)
+
+    def _freed(self, job: RMJob, holding: Holding) -> None:
+        """A running job has freed some of its targets."""
+        job.blocks = holding.blocks
+        kept = {part.rank for part in parts_in(on_targets(holding.blocks))}
+        for uuid, held in list(job.allocations.items()):
+            if held.rank not in kept:
+                del job.allocations[uuid]
+                self._release(job, uuid, held.key, job.ending.pop(uuid, messages.STOPPED_BY_RM))
+
+    def _jobs_that_wait(self, now_s: float) -> None:
+        waiting = {job.jobid: job for job in self._at.queues[""].jobs.by_id.values() if job.priority}
+        for jobid, job in list(self.jobs.items()):
+            if job.state is JobState.RUNNING:
+                continue
+            if jobid not in waiting or (job.state is JobState.RETRY and job.retry_s <= now_s):
+                if job.state is not JobState.RETRY:
+                    self._remove(job)
+                self._drop(job)
+            elif waiting[jobid].priority != getattr(job.job, "priority", 0):
+                job.job = waiting[jobid]
+                if job.state is JobState.ASKED and not job.is_gang:
+                    self._ask(job.asks(placeholders=False))
+        added = []
+        for jobid, wanted in waiting.items():
+            if jobid not in self.jobs:
+                added.append(self._begin(wanted))
+        for first in range(0, len(added), 1000):
+            self._send(APPLICATIONS, messages.ApplicationRequest(new=added[first : first + 1000]))
+
+    def _begin(self, wanted: Waiting) -> Any:
+        attempt = self._attempts[wanted.jobid] = self._attempts.get(wanted.jobid, 0) + 1
+        job = RMJob(wanted.jobid, attempt, pieces_of(wanted.request, self._at.pool), wanted)
+        self._keep(job)
+        return job.application(self._queue, self._user_name(wanted.userid))
+
+    def _tell_nodes(self, is_first: bool = False) -> None:
+        infos = self._nodes.changes(self._at.pool, self._in_use, self._occupied())
+        if is_first:
+            infos = list(with_allocations(infos, self._running_by_node()))
+        if infos:
+            self._send(NODES, messages.NodeRequest(nodes=infos))
+
+    def _in_use(self, rank: int) -> bool:
+        """Whether an allocation is on a target; linear in the jobs, and asked for targets that leave."""
+        return any(rank in job.ranks for job in self.jobs.values())
+
+    def _occupied(self) -> Mapping[int, Mapping[str, int]]:
+        """What jobs hold that the service has refused to know."""
+        found: dict[int, dict[str, int]] = {}
+        for jobid in self._unknown & self.jobs.keys():
+            for part in parts_in(on_targets(self.jobs[jobid].blocks)):
+                mine = found.setdefault(part.rank, {})
+                for kind, amount in self._held_on(part).items():
+                    mine[kind] = mine.get(kind, 0) + amount
+        return found
+
+    def _held_on(self, part: Part) -> dict[str, int]:
+        pool = self._at.pool
+        whole = part.rank in pool and pool.all_ids(part.rank) == (part.cores, part.gpus)
+        return amounts_held(part.cores, part.gpus, part.amounts, whole)
+
+    def _running_by_node(self) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {}
+        for job in self.jobs.values():
+            if job.jobid in self._unknown:
+                continue
+            parts = {part.rank: part for part in parts_in(on_targets(job.blocks))}
+            for uuid, held in job.allocations.items():
+                node_id = self._nodes.node_id(held.rank)
+                allocation = messages.Allocation(
+                    allocationKey=held.key, UUID=uuid, nodeID=node_id, applicationID=job.application_id,
+                    partitionName=PARTITION,
+                )  # fmt: skip
+                fill(allocation.resourcePerAlloc, self._held_on(parts[held.rank]))
+                found.setdefault(node_id, []).append(allocation)
+        return found
+
+    # ---- what the policy is told
+
+    def placed(self) -> list[int]:
+        """Jobs that have all allocations."""
+        return [job.jobid for job in self.jobs.values() if job.state is JobState.PLACED]
+
+    def fit(self, waiting: Waiting, now_s: float) -> Fits | None:
+        """Where a placed job is to be, with the ids that we choose; None, and another attempt, if it does not fit."""
+        job, pool = self.jobs[waiting.jobid], self._at.pool
+        request, blocks, slots = waiting.request, list[Block](), 0
+        for held in job.allocations.values():
+            found = find_on(pool, self._shapes.of(on_one_node(request, held.slots)), held.rank)
+            if found is None:
+                self._give_up(job, f"target {held.rank} that the scheduler service gave it has not enough free", now_s)
+                return None
+            blocks += found.blocks
+            slots += held.slots
+        if lacking := pool.instance_countables.lacking(request.shared):
+            self._give_up(job, f"it waits for {lacking} of the instance", now_s)
+            return None
+        return Fits(waiting.shape, (*blocks, *instance_block(request.shared)), slots)
+
+    # ---- within
+
+    def _user_of(self, job: RMJob) -> str:
+        return "" if job.job is None else self._user_name(job.job.userid)
+
+    def _keep(self, job: RMJob) -> None:
+        self.jobs[job.jobid] = job
+        self._by_application[job.application_id] = job
+
+    def _drop(self, job: RMJob) -> None:
+        self.jobs.pop(job.jobid, None)
+        self._by_application.pop(job.application_id, None)
+        self._unknown.discard(job.jobid)
+
+    def _ask(self, asks: list[Any]) -> None:
+        self._send(ALLOCATIONS, messages.AllocationRequest(asks=asks))
+
+    def _release(self, job: RMJob, uuid: str, key: str, kind: int) -> None:
+        self._send_releases([release(job, uuid, key, kind)])
+
+    def _send_releases(self, releases: list[Any]) -> None:
+        self._send(ALLOCATIONS, messages.AllocationRequest(
+            releases=messages.AllocationReleasesRequest(allocationsToRelease=releases)
+        ))  # fmt: skip
+
+    def _remove(self, job: RMJob) -> None:
+        """All of an application ends with it."""
+        removed = messages.RemoveApplicationRequest(applicationID=job.application_id, partitionName=PARTITION)
+        self._send(APPLICATIONS, messages.ApplicationRequest(remove=[removed]))
+
+    def _send(self, kind: str, request: Any) -> None:
+        if self.link is not ServiceLink.DOWN:
+            request.rmID = self.rm_id
+            self._out.append(SendRequest(kind, request))
