@@ -283,6 +283,10 @@ class Ledger:
                 assert target.gpus == target.all_gpus & ~part.gpus, f"rank {rank}: free and held are not its gpus"
                 wrong = less(target.all_amounts, total(target.amounts, part.amounts))
                 assert not wrong, f"rank {rank}: free and held are not its {wrong}"
+                if rank in pool.amount_targets.by_rank:
+                    there = pool.amount_targets.by_rank[rank].held()
+                    assert there == dict(part.amounts), f"rank {rank}: jobs hold {part.amounts}, {there} is booked"
+            pool.amount_targets.check()
 
     # ---- when jobs end
 

@@ -181,6 +181,7 @@ class Pool:
     @weights.setter
     def weights(self, weights: Mapping[str, float]) -> None:
         self.amount_targets.weigh(weights)
+        self._renew()
 
     def remove(self, ranks: Idset) -> None:
         """Forgets targets: nothing is placed there any more and feasibility does not count them."""

@@ -6,8 +6,6 @@ Ranks are spread over words, and few layouts are told apart, so that mixed class
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -21,136 +19,26 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.pool import target_classes
-from fluxsched.sched.pool.place import find_fit, infeasible, place_now
+from fluxsched.sched.pool.place import find_fit, find_on, infeasible, place_now
 from fluxsched.sched.pool.placement import (
-    BEST_FIT,
-    FIRST_FIT,
+    LIKE,
     PLACEMENTS,
     Blocks,
     Fits,
     Infeasible,
     Outcome,
     Part,
+    blocks_of,
     parts_in,
 )
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.what_if import WhatIf
 from fluxsched.sched.shape import Shapes
+from tests.sched.pool.plain_pool import Plain, Reference
 
 RANKS = (0, 1, 2, 3, 510, 511, 512, 513, 1023, 1024, 1500, 1501)
 NAMES = ("gpu", "new", "ssd")
 KINDS = ("disk", "memory")
-
-
-@dataclass
-class Plain:
-    """One target, as sets."""
-
-    cores: set[int]
-    gpus: set[int]
-    up: bool
-    names: set[str]
-    amounts: dict[str, int]
-    busy: list[Part] = field(default_factory=list)
-
-    @property
-    def free(self) -> tuple[list[int], list[int]]:
-        cores = sorted(id for id in self.cores if not any(part.cores >> id & 1 for part in self.busy))
-        gpus = sorted(id for id in self.gpus if not any(part.gpus >> id & 1 for part in self.busy))
-        return cores, gpus
-
-    def left(self, kind: str) -> int:
-        return self.amounts.get(kind, 0) - sum(dict(part.amounts).get(kind, 0) for part in self.busy)
-
-
-class Reference:
-    """What the pool should do, by looking at every target every time."""
-
-    def __init__(self) -> None:
-        self.targets: dict[int, Plain] = {}
-        self.shared: dict[str, int] = {}
-        self.shared_used: dict[str, int] = {}
-
-    def slots_at(self, rank: int, request: Request, *, ever: bool = False) -> int:
-        """How many slots fit there."""
-        target = self.targets[rank]
-        if not self.matches(rank, request.constraint) or not (ever or target.up):
-            return 0
-        cores, gpus = (target.cores, target.gpus) if ever else target.free
-        left: Callable[[str], int] = (lambda kind: target.amounts.get(kind, 0)) if ever else target.left
-        if request.exclusive and not ever and target.busy:
-            return 0
-        slots = len(cores) // request.cores
-        if request.gpus:
-            slots = min(slots, len(gpus) // request.gpus)
-        for kind, amount in request.node_amounts:
-            if left(kind) < amount:
-                return 0
-        for kind, amount in request.amounts:
-            slots = min(slots, (left(kind) - dict(request.node_amounts).get(kind, 0)) // amount)
-        return slots
-
-    def matches(self, rank: int, constraint: Constraint) -> bool:
-        values = constraint.values
-        match constraint.operator:
-            case "properties":
-                names = self.targets[rank].names
-                return all((v[1:] not in names) if v[0] == "^" else v in names for v in map(str, values))
-            case "ranks":
-                return any(isinstance(value, Idset) and rank in value for value in values)
-            case "not":
-                return not all(self.matches(rank, value) for value in values if isinstance(value, Constraint))
-            case "or":
-                return any(self.matches(rank, value) for value in values if isinstance(value, Constraint))
-        return all(self.matches(rank, value) for value in values if isinstance(value, Constraint))
-
-    def ordered(self, ranks: list[int], placement: str) -> list[int]:
-        def key(rank: int) -> tuple[int, int, int]:
-            cores, gpus = map(len, self.targets[rank].free)
-            if placement == FIRST_FIT:
-                return (0, 0, rank)
-            return (gpus, cores, rank) if placement == BEST_FIT else (-cores, gpus, rank)
-
-        return sorted(ranks, key=key)
-
-    def part(self, rank: int, request: Request, slots: int) -> Part:
-        target = self.targets[rank]
-        cores, gpus = target.free
-        amounts = dict(target.amounts)
-        if not request.exclusive:
-            cores, gpus = cores[: slots * request.cores], gpus[: slots * request.gpus]
-            amounts = dict(request.node_amounts)
-            for kind, amount in request.amounts:
-                amounts[kind] = amounts.get(kind, 0) + slots * amount
-        return Part(rank, sum(1 << id for id in cores), sum(1 << id for id in gpus), tuple(sorted(amounts.items())))
-
-    def place(self, request: Request, placement: str) -> tuple[Part, ...]:
-        if any(self.shared.get(kind, 0) - self.shared_used.get(kind, 0) < n for kind, n in request.shared):
-            return ()
-        able = {rank: self.slots_at(rank, request) for rank in self.targets}
-        if request.nodes is None:
-            wanted = max((n for n in range(1, sum(able.values()) + 1) if n in request.slots), default=0)
-            parts = []
-            for rank in self.ordered([rank for rank in able if able[rank]], placement):
-                if wanted:
-                    parts.append(self.part(rank, request, min(wanted, able[rank])))
-                    wanted -= min(wanted, able[rank])
-            return tuple(parts)
-        for slots in range(20, 0, -1):
-            ranks = [rank for rank in able if able[rank] >= slots] if slots in request.slots else []
-            wanted = max((n for n in range(1, len(ranks) + 1) if n in request.nodes), default=0)
-            if wanted:
-                return tuple(self.part(r, request, slots) for r in self.ordered(ranks, placement)[:wanted])
-        return ()
-
-    def feasible(self, request: Request) -> bool:
-        if any(self.shared.get(kind, 0) < n for kind, n in request.shared):
-            return False
-        ever = [self.slots_at(rank, request, ever=True) for rank in self.targets]
-        if request.nodes is None:
-            return sum(ever) >= request.slots.min
-        return sum(slots >= request.slots.min for slots in ever) >= request.nodes.min
-
 
 COUNTS = st.one_of(
     st.integers(1, 6).map(Count.fixed),
@@ -188,7 +76,9 @@ def requests(
     )
 
 
-REQUESTS = requests(st.none(), st.just(())) | requests(COUNTS, amounts_of(KINDS, 6))
+OF_AMOUNTS = st.builds(Request.of_amounts, amounts_of(KINDS, 6), st.just(EVERYTHING) | CONSTRAINTS)
+REQUESTS = requests(st.none(), st.just(())) | requests(COUNTS, amounts_of(KINDS, 6)) | OF_AMOUNTS
+ALL_PLACEMENTS = st.sampled_from((*PLACEMENTS, *LIKE))
 MASKS = st.sets(st.sampled_from(RANKS), min_size=1, max_size=6)
 
 
@@ -209,7 +99,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(
         ranks=MASKS,
         first=st.integers(0, 2),
-        cores=st.integers(1, 4),
+        cores=st.integers(0, 4),
         gpus=st.integers(0, 2),
         down=MASKS,
         names=st.sets(st.sampled_from(NAMES)),
@@ -223,7 +113,7 @@ class PoolMachine(RuleBasedStateMachine):
         held = {part.rank for blocks in self.jobs for part in parts_in(blocks)}
         new = sorted(ranks - self.reference.targets.keys() - held)
         text = str(Idset.of(new))
-        ids = {"core": str(Idset.span(first, first + cores - 1))}
+        ids = {"core": str(Idset.of(range(first, first + cores)))}
         ids |= {"gpu": str(Idset.span(3, 2 + gpus))} if gpus else {}
         entry: dict[str, Any] = {"rank": text, "children": ids, "amounts": dict(amounts)}
         execution = {
@@ -259,7 +149,7 @@ class PoolMachine(RuleBasedStateMachine):
             names = self.reference.targets[rank].names
             self.reference.targets[rank].names = names | {name} if add else names - {name}
 
-    @rule(request=REQUESTS, placement=st.sampled_from(PLACEMENTS))
+    @rule(request=REQUESTS, placement=ALL_PLACEMENTS)
     def start(self, request: Request, placement: str) -> None:
         outcome = place_now(self.pool, self.shapes.of(request), placement)
         self.compare(request, placement, outcome)
@@ -267,7 +157,59 @@ class PoolMachine(RuleBasedStateMachine):
             assert self.pool.take(outcome.blocks)
             self.jobs.append(outcome.blocks)
             self.count(outcome.blocks, 1)
-            assert not self.pool.take(outcome.blocks)
+            assert request.is_of_amounts or not self.pool.take(outcome.blocks)
+
+    @precondition(lambda self: self.without_cores())
+    @rule(data=st.data(), request=OF_AMOUNTS, among=MASKS, placement=ALL_PLACEMENTS)
+    def name_targets(self, data: st.DataObject, request: Request, among: set[int], placement: str) -> None:
+        """One target by its name, withheld or not; or any of some."""
+        rank = data.draw(st.sampled_from(self.without_cores()))
+        fit = find_on(self.pool, self.shapes.of(request), rank)
+        assert (fit is not None) == bool(self.reference.slots_at(rank, request))
+        if fit is not None:
+            assert fit.parts == (Part(rank, 0, 0, request.amounts),)
+            assert self.pool.take(fit.blocks)
+            self.jobs.append(fit.blocks)
+            self.count(fit.blocks, 1)
+        some = find_fit(self.pool, self.shapes.of(request), placement, among=Idset.of(among))
+        assert (() if some is None else some.parts) == self.reference.place(request, placement, among)
+
+    @rule(request=REQUESTS, among=MASKS, placement=ALL_PLACEMENTS)
+    def ask_among(self, request: Request, among: set[int], placement: str) -> None:
+        fit = find_fit(self.pool, self.shapes.of(request), placement, among=Idset.of(among))
+        assert (() if fit is None else fit.parts) == tuple(sorted(self.reference.place(request, placement, among)))
+
+    @precondition(lambda self: self.without_cores())
+    @rule(data=st.data(), amounts=amounts_of(KINDS, 12), occupied=amounts_of(KINDS, 3))
+    def resize(self, data: st.DataObject, amounts: Amounts, occupied: Amounts) -> None:
+        """What a target without cores has changes, also to less than is held."""
+        rank = data.draw(st.sampled_from(self.without_cores()))
+        self.pool.resize(rank, amounts, occupied)
+        target = self.reference.targets[rank]
+        target.amounts, target.occupied = dict(amounts), dict(occupied)
+
+    @precondition(lambda self: self.without_cores())
+    @rule(data=st.data(), withheld=st.booleans())
+    def withhold(self, data: st.DataObject, withheld: bool) -> None:
+        rank = data.draw(st.sampled_from(self.without_cores()))
+        (self.pool.withhold if withheld else self.pool.offer)(rank)
+        self.reference.targets[rank].withheld = withheld
+
+    @precondition(lambda self: self.without_cores())
+    @rule(data=st.data(), amounts=amounts_of(KINDS, 12))
+    def adopt(self, data: st.DataObject, amounts: Amounts) -> None:
+        """A job is found running on a target without cores, which may be down, with whatever it has."""
+        blocks = blocks_of([Part(data.draw(st.sampled_from(self.without_cores())), 0, 0, amounts)])
+        self.pool.claim(blocks)
+        self.jobs.append(blocks)
+        self.count(blocks, 1)
+
+    @rule(weights=st.dictionaries(st.sampled_from(KINDS), st.sampled_from((0.0, 0.1, 1.0, 3.0))))
+    def weigh(self, weights: dict[str, float]) -> None:
+        self.pool.weights = self.reference.weights = weights
+
+    def without_cores(self) -> list[int]:
+        return sorted(rank for rank, target in self.reference.targets.items() if not target.has_ids)
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data())
@@ -277,7 +219,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.count(blocks, -1)
 
     @precondition(lambda self: self.jobs)
-    @rule(data=st.data(), request=REQUESTS, placement=st.sampled_from(PLACEMENTS), prefer=st.booleans())
+    @rule(data=st.data(), request=REQUESTS, placement=ALL_PLACEMENTS, prefer=st.booleans())
     def what_if(self, data: st.DataObject, request: Request, placement: str, prefer: bool) -> None:
         """Some jobs end and others begin in a what-if: it places as the real pool would, and all is as before after."""
         ends = data.draw(st.lists(st.sampled_from(self.jobs), unique=True, max_size=3))
@@ -292,27 +234,32 @@ class PoolMachine(RuleBasedStateMachine):
             if fit is not None:
                 assert prefer or fit.parts == tuple(sorted(want))
                 what_if.take(fit.blocks)
-                assert not prefer or find_fit(self.pool, self.shapes.of(request), placement, None) != fit
+                once_more = find_fit(self.pool, self.shapes.of(request), placement)
+                assert request.is_of_amounts or not prefer or once_more != fit
                 what_if.back(what_if.mark() - 1)
-                assert what_if.find(self.shapes.of(request), placement, avoid=fit.blocks) != fit
+                again = what_if.find(self.shapes.of(request), placement, avoid=fit.blocks)
+                assert request.is_of_amounts or again != fit
         for blocks in ends:
             self.count(blocks, 1)
         assert before == [self.pool[rank] for rank in self.pool.ranks]
 
     @rule(request=REQUESTS)
     def ask(self, request: Request) -> None:
-        for placement in PLACEMENTS:
+        for placement in (*PLACEMENTS, *LIKE):
             self.compare(request, placement, place_now(self.pool, self.shapes.of(request), placement))
 
     @invariant()
     def same_free(self) -> None:
+        self.pool.amount_targets.check()
         assert self.reference.targets.keys() == set(self.pool.ranks)
         for rank, target in self.reference.targets.items():
             mine = self.pool[rank]
             cores, gpus = target.free
             assert (list(Idset(mine.cores)), list(Idset(mine.gpus))) == (cores, gpus)
             assert mine.up == target.up == (rank not in self.pool.down)
-            assert dict(mine.amounts) == {kind: target.left(kind) for kind in target.amounts}
+            kinds = target.amounts if target.has_ids else KINDS
+            left = dict(mine.amounts)
+            assert {kind: left.get(kind, 0) for kind in kinds} == {kind: target.left(kind) for kind in kinds}
         used = tuple(sorted((k, n) for k, n in self.reference.shared_used.items() if n))
         assert self.pool.instance_countables.used() == used
 

@@ -7,7 +7,7 @@ than elsewhere, since a look-up joins the words of many levels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
 from fluxsched.core.amounts import Amounts
@@ -52,6 +52,8 @@ class KindIndex:
                 del words[at]
                 if not words:
                     del levels[old]
+                    if not levels and not new:
+                        del self._kinds[kind]
         if new:
             found = levels.get(new)
             if found is None:
@@ -84,6 +86,14 @@ class KindIndex:
             base = at << WORD_SHIFT
             for id in ids_of(word):
                 yield base + id
+
+    def check(self, amounts: Mapping[int, Mapping[str, int]]) -> None:
+        """Asserts that it has these ranks with these amounts, and nothing else; linear."""
+        other = KindIndex()
+        for rank, mine in amounts.items():
+            for kind, amount in mine.items():
+                other.change(kind, 0, amount, rank)
+        assert self._kinds == other._kinds, "a target is listed with another amount than it has"
 
 
 def cut(words: LongWords, at: int) -> int:

@@ -43,7 +43,7 @@ class AmountTargets:
         self.all_kinds = KindIndex()
         self.weights: Mapping[str, float] = WEIGHTS
         self._weights = _whole(WEIGHTS)
-        self._most: dict[str, int] = {}  # no target has more of a kind; some had as much
+        self._most: dict[str, int] = {}  # of kinds with a weight: no target has more
         self._ranks_by_host: dict[str, Idset] = {}
         self._choices: dict[Constraint, Bits] = {}
 
@@ -106,21 +106,23 @@ class AmountTargets:
 
     def _note_most(self, capacity: Amounts) -> None:
         for kind, amount in capacity:
-            if amount > self._most.get(kind, 0):
+            if kind in self._weights and amount > self._most.get(kind, 0):
                 self._most[kind] = amount
 
     def least_level(self, need: Amounts) -> int:
         """A target on a lower level cannot hold the need, since it would have a larger share free if it did."""
         share = Fraction(0)
         for kind, amount in need:
-            if kind in self._weights and kind in self._most:
+            if kind in self._most:
                 share += Fraction(self._weights[kind] * amount, self._most[kind])
         return min(int(STEPS * share / (sum(self._weights.values()) or 1)), STEPS)
 
     def weigh(self, weights: Mapping[str, float]) -> None:
         """Other weights of kinds; linear in the targets."""
         self.weights, self._weights = dict(weights), _whole(weights)
+        self._most.clear()
         for target in self.by_rank.values():
+            self._note_most(target.capacity)
             usable = target.usable
             self._set_usable(target, False)
             target.weigh(self._weights)
@@ -215,6 +217,18 @@ class AmountTargets:
         entries, _ = merge([(target.rank, Children(amounts=target.capacity)) for target in targets])
         hosts = tuple([target.host for target in targets])
         return ResourceSet(entries, Hostlist(hosts if all(hosts) else ()), dict(self.properties))
+
+    def check(self) -> None:
+        """Asserts that each target is where its free amounts put it, for tests and the simulator; linear in them."""
+        listed = sum([level.count for level in self.shares.levels])
+        assert listed == sum([target.usable for target in self.by_rank.values()]), "a target is listed that is gone"
+        for rank, target in self.by_rank.items():
+            level, usable = target.level, target.up and not target.withheld
+            target.weigh(self._weights)
+            assert target.level == level, f"rank {rank} has a free share of {target.level}/{STEPS}, not {level}"
+            assert (rank in self.shares.levels[level]) == usable == target.usable, f"rank {rank} is in the wrong place"
+        self.free_kinds.check({rank: target.free for rank, target in self.by_rank.items()})
+        self.all_kinds.check({rank: dict(target.capacity) for rank, target in self.by_rank.items()})
 
     # ---- what is free (called by the pool)
 
