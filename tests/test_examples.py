@@ -40,6 +40,7 @@ PRINTS = {
     "client_async.py": CLIENT,
     "client_sync.py": CLIENT,
     "drain_by_script.py": r"0,3 +drained +\w+ +fan speed below limit\n",
+    "si_client.py": r"node n1\napplication app\n" + r"allocated task on n1\nreleased task\n" * 2,
     "launcher.py": (
         r"acquired rank\[0-3\]/core\[0-7\]\n"
         r"launch web on target 0, 3 left\nlaunch database on target 1, 2 left\n"
@@ -66,11 +67,14 @@ TOUR = (
     "\nhome again\n",
     "The instance has left with status 0",
 )
-LINES_MAX = {"policy_smallest.py": 25, "acquire_client.py": 45}
+LINES_MAX = {"policy_smallest.py": 25, "acquire_client.py": 45, "si_client.py": 80}
+NEEDS = {"si_client.py": "grpc_tools"}
 
 
 @pytest.mark.parametrize("name", sorted(PRINTS))
 def test_the_example_prints_what_it_should(program: Callable[..., tuple[int, str]], name: str) -> None:
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
     status, text = program(*shlex.split(COMMANDS[name]))
     assert status == 0, text
     assert re.fullmatch(PRINTS[name], text), text
