@@ -29,6 +29,16 @@ PRINTS = {
         r"debug +✔ +✔ interactive +fifo:placement=best-fit +10m +30m +1-1\n"
     ),
     "fair_site.toml": r"examples/fair_site\.toml: no faults: 1 target, 2 queues, 1 scheduler\n",
+    "si_two_rms.toml": r"(?s)GROUP .*\nblue +2 .*\ngreen +2 .*\n",
+    "si_two_rms.py": (
+        r"(?s)== Two groups .*\n\{'blue': \['fake0/0', 'fake1/1'\], 'green': \['fake2/2', 'fake3/3'\]\}\n"
+        r".*\none core\n.*\ntwo nodes\ntwo nodes\n"
+        r".*SCHED: the scheduler service was asked\nrule: .* under si, .*"
+        r"\n\{'blue': \['fake0/0', 'fake1/1', 'fake2/2'\], 'green': \['fake3/3'\]\}\n"
+        r".*exception exec: targets 2 left the group.*ended with status 143\n"
+        r"\{'blue': \['fake0/0', 'fake1/1'\], 'green': \['fake2/2', 'fake3/3'\]\}\n"
+        r".*sleep RUN fake\d\nsleep RUN fake\d\n.*"
+    ),
     "fair_site.py": (
         r"(?s)== Standby jobs .*\nstandby +0\.01 +100 +100 .* 8 +0\n.*"
         r"== Physics is .* exception type=\"preempt\" severity=0 note=\"preempted so that job ƒ\w+ can start.*"
@@ -68,7 +78,7 @@ TOUR = (
     "The instance has left with status 0",
 )
 LINES_MAX = {"policy_smallest.py": 25, "acquire_client.py": 45, "si_client.py": 80}
-NEEDS = {"si_client.py": "grpc_tools"}
+NEEDS = {"si_client.py": "grpc_tools", "si_two_rms.py": "grpc"}
 
 
 @pytest.mark.parametrize("name", sorted(PRINTS))

@@ -10,7 +10,10 @@ from fluxsched.sched.policy import Decision, Option, Pending, Start, View
 
 
 class RemoteDecisions:
-    """Starts placed jobs and tells the owners of others what the service said; `rm` is set before the first pass."""
+    """A scheduler service of YuniKorn's interface decides.
+
+    Jobs that it has placed are started, and owners of others are told what it said. `rm` is set before the first pass.
+    """
 
     name: ClassVar[str] = "si"
     OPTIONS: ClassVar[Mapping[str, Option]] = {}

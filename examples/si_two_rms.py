@@ -1,0 +1,96 @@
+"""One scheduler service decides for two groups of an instance, each a resource manager to it. Run it inside one:
+
+    fluxsched start --config examples/si_two_rms.toml --fake 4x2 --scheduler none -- python examples/si_two_rms.py
+
+Real jobs run where the service says; targets move from one group to the other, and the service sees nodes go and come.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+
+def output(command: str) -> str:
+    """What a command prints."""
+    return subprocess.run(shlex.split(command), stdout=subprocess.PIPE, check=True, text=True, timeout=60).stdout
+
+
+def run(command: str) -> str:
+    """Show a command, run it, show what it prints."""
+    print(f"$ {command}", flush=True)
+    text = output(command)
+    print(text, end="", flush=True)
+    return text.strip()
+
+
+@contextmanager
+def beside(*words: str, **more: Any) -> Iterator[subprocess.Popen[str]]:
+    """A program beside this one, which ends with it."""
+    process = subprocess.Popen(["fluxsched", "si", *words], text=True, **more)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def nodes() -> dict[str, list[str]]:
+    """The nodes of each resource manager, as the service knows them."""
+    found = {}
+    for manager in json.loads(output(f"fluxsched si dump {address}"))["rms"]:
+        names = [node["nodeID"] for partition in manager["partitions"] for node in partition["nodes"]]
+        found[manager["rmID"]] = sorted(names)
+    return dict(sorted(found.items()))
+
+
+def show_nodes(**wanted: int) -> None:
+    """Print the nodes once each resource manager has as many as it should."""
+    end_s = time.monotonic() + 30
+    while {name: len(names) for name, names in nodes().items()} != wanted:
+        if time.monotonic() > end_s:
+            sys.exit(f"the service knows {nodes()}")
+        time.sleep(0.05)
+    print(nodes(), flush=True)
+
+
+with ExitStack() as stack:
+    directory = stack.enter_context(tempfile.TemporaryDirectory())
+    service = stack.enter_context(beside("serve", "--bind", f"unix:{directory}/socket", stdout=subprocess.PIPE))
+    address = service.stdout.readline().strip()
+    for group in ("blue", "green"):
+        stack.enter_context(beside("rm", address, "--group", group, "--rm", group, stderr=subprocess.DEVNULL))
+
+    print("== Two groups are two resource managers of one service")
+    show_nodes(blue=2, green=2)
+
+    print("\n== Their jobs run where it says: one core, and two nodes as a gang")
+    run("fluxsched run -q blue echo one core")
+    run("fluxsched run -q green -N2 -n2 echo two nodes")
+
+    print("\n== Blue is full, and another job of blue's waits")
+    full = run("fluxsched submit -q blue --cc 1-2 -N1 --exclusive sleep 300").split()
+    for job in full:
+        output(f"fluxsched job wait-event {job} start")
+    waiting = run("fluxsched submit -q blue -N1 --exclusive sleep 300")
+    run(f"fluxsched job why {waiting}")
+
+    print("\n== A target moves from green to blue; the job starts there")
+    run("fluxsched resource assign --graceful 2 blue")
+    run(f"fluxsched job wait-event {waiting} start")
+    show_nodes(blue=3, green=1)
+
+    print("\n== It moves back at once: its job ends by an exception, those on other targets run on")
+    run("fluxsched resource assign --yes 2 green")
+    print(f"{waiting} ended with status {subprocess.run(['fluxsched', 'wait', waiting], check=False).returncode}")
+    show_nodes(blue=2, green=2)
+    run("fluxsched jobs -n -o '{name} {status} {nodelist}'")
+
+    run(f"fluxsched cancel {' '.join(full)}")
