@@ -274,10 +274,12 @@ def _prepare(pool: Pool, shape: Shape) -> Prepared:
     if len(pool.prepared) >= PREPARED_MAX:
         pool.prepared.clear()
     request = shape.request
-    choice = () if request.is_of_amounts else pool.choice_of(shape)
-    prepared = pool.prepared[shape.number] = Prepared(shape, choice)
     if request.is_of_amounts:
+        prepared = pool.prepared[shape.number] = Prepared(shape, ())
         prepared.asked = asked_amounts(pool, request, pool.narrowed.get(shape.number))
+        return prepared
+    choice = pool.choice_of(shape)
+    prepared = pool.prepared[shape.number] = Prepared(shape, choice)
     if request.slots.is_fixed and not request.shared and len(choice) == 1 and choice[0].only is None:
         _prepare_for_class(prepared, choice[0].targets, choice[0].size)
     return prepared

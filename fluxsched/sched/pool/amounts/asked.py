@@ -32,7 +32,7 @@ class AskedAmounts:
 
     def __init__(self, targets: AmountTargets, request: Request, tiers: Sequence[int], ever: int | None) -> None:
         self.request = request
-        self.need = total(request.amounts, request.node_amounts)
+        self.need = total(request.amounts, request.node_amounts) if request.node_amounts else request.amounts
         allowed = targets.allowed(request.constraint)
         self._targets = targets
         self._levels = -1 << targets.least_level(self.need)
@@ -125,8 +125,8 @@ class AskedAmounts:
 
 def is_single(request: Request) -> bool:
     """Whether a request without cores is one slot on one node, as it has to be."""
-    one_node = request.nodes is None or 1 in request.nodes
-    return 1 in request.slots and one_node and not request.exclusive
+    one_node = request.nodes is None or request.nodes.min == 1
+    return request.slots.min == 1 and one_node and not request.exclusive
 
 
 def _common(bits: Bits | None, mask: int) -> Bits:

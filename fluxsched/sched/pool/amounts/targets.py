@@ -44,6 +44,8 @@ class AmountTargets:
         self.weights: Mapping[str, float] = WEIGHTS
         self._weights = _whole(WEIGHTS)
         self._most: dict[str, int] = {}  # of kinds with a weight: no target has more
+        self._least_factors: dict[str, int] = {}  # worked out of that when it is needed
+        self._least_whole = 1
         self._ranks_by_host: dict[str, Idset] = {}
         self._choices: dict[Constraint, Bits] = {}
 
@@ -108,19 +110,24 @@ class AmountTargets:
         for kind, amount in capacity:
             if kind in self._weights and amount > self._most.get(kind, 0):
                 self._most[kind] = amount
+                self._least_factors = {}
 
     def least_level(self, need: Amounts) -> int:
         """A target on a lower level cannot hold the need, since it would have a larger share free if it did."""
-        share = Fraction(0)
+        if not self._least_factors:
+            common = lcm(*self._most.values())
+            self._least_factors = {kind: STEPS * self._weights[kind] * (common // n) for kind, n in self._most.items()}
+            self._least_whole = common * sum(self._weights.values()) or 1
+        factors, scaled = self._least_factors, 0
         for kind, amount in need:
-            if kind in self._most:
-                share += Fraction(self._weights[kind] * amount, self._most[kind])
-        return min(int(STEPS * share / (sum(self._weights.values()) or 1)), STEPS)
+            scaled += factors.get(kind, 0) * amount
+        return min(scaled // self._least_whole, STEPS)
 
     def weigh(self, weights: Mapping[str, float]) -> None:
         """Other weights of kinds; linear in the targets."""
         self.weights, self._weights = dict(weights), _whole(weights)
         self._most.clear()
+        self._least_factors = {}
         for target in self.by_rank.values():
             self._note_most(target.capacity)
             usable = target.usable
