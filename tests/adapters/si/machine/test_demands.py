@@ -12,12 +12,29 @@ pytest.importorskip("yaml")
 from fluxsched.adapters.si.machine.tables.bookings import REPEAT_S
 from fluxsched.adapters.si.messages import (
     PLACEHOLDER_REPLACED,
+    PREEMPTED_BY_SCHEDULER,
     STOPPED_BY_RM,
     TIMEOUT,
     NodeInfo,
+    PreemptionPolicy,
 )
 
 from .rms import Client, resource
+
+PREEMPTION = """
+partitions:
+  - name: default
+    preemption: {enabled: true}
+    queues:
+      - name: root
+        submitacl: "*"
+        queues:
+          - name: one
+            properties: {preemption.delay: 1s}
+            resources: {guaranteed: {vcore: 50m}}
+          - name: other
+            resources: {guaranteed: {vcore: 50m}}
+"""
 
 
 def gang(style: str = "Soft", config: str = "", timeout_s: int = 100, **fields: Any) -> Client:
@@ -164,3 +181,26 @@ def test_an_application_that_runs_for_too_long_fails() -> None:
     assert sorted(rm.run(2.1).allocation_items()) == [("released", "u1", "TIMEOUT"), ("releasedAsks", "big", "TIMEOUT")]
     rm.release("u1", TIMEOUT)
     assert states(rm)[-2:] == ["Failing", "Failed"]
+
+
+# ---- preemption
+
+
+def preempting() -> Client:
+    rm = Client(config=PREEMPTION).node("n1", 100)
+    rm.application("app", "root.other").ask("low", 25, 4).run()
+    rm.application("mine", "root.one").heard("allocations")
+    policy = PreemptionPolicy(allowPreemptOther=True)
+    return rm.ask("mine", 40, applicationID="mine", preemptionPolicy=policy)
+
+
+def test_preempted_allocations_are_demanded_and_their_node_is_used_once_they_are_gone() -> None:
+    rm = preempting().run(5)
+    victims = rm.allocation_items()
+    assert victims == [("released", "u4", "PREEMPTED_BY_SCHEDULER"), ("released", "u3", "PREEMPTED_BY_SCHEDULER")]
+    for _, uuid, _ in victims:
+        assert rm.new() == []
+        rm.release(uuid, PREEMPTED_BY_SCHEDULER)
+    assert [item.allocationKey for item in rm.new()] == ["mine"]
+    assert rm.used("root.one") == {"vcore": 40}
+    assert rm.used("root.other") == {"vcore": 50}
