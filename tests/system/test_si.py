@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -24,6 +25,8 @@ from fluxsched.adapters.si.wire.methods import EXTRA, SCHEDULER
 from fluxsched.cli.main import main
 
 from .conftest import PROGRAM, WAIT_S
+
+ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
@@ -118,6 +121,18 @@ def test_loopback_without_certificates_says_who_gets_in() -> None:
         assert (done.exit_code, f"cannot listen at {address}" in done.stderr) == (1, True)
         status, err = ended(process, signal.SIGTERM)
         assert (status, f"any process of this machine can reach {address}" in err) == (0, True)
+
+
+def test_after_a_kill_nothing_is_allocated_twice() -> None:
+    """Twenty times: `python benchmarks/si_kill.py 20`."""
+    spec = importlib.util.spec_from_file_location("si_kill", ROOT / "benchmarks/si_kill.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = module.run(kills=2, allocations=300)
+    assert found["kills"] == 2
+    assert found["allocations"] > 2
 
 
 # ---- certificates

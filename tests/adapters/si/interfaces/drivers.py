@@ -114,6 +114,11 @@ class LocalRM:
         self.rm_id = rm_id
         self._scheduler = scheduler
         self._answers: list[Answer] = []
+        self._now_s = 1e9
+
+    def later(self, delay_s: float) -> None:
+        """Virtual time passes."""
+        self._now_s += delay_s
 
     def UpdateApplication(self, response: Any) -> None:
         self._answers += answers_in(APPLICATIONS, response)
@@ -141,7 +146,7 @@ class LocalRM:
             getattr(self._scheduler, METHODS[kind])(request)
 
     def read(self, *kinds: str) -> list[Answer]:
-        self._scheduler.turns(1e9)
+        self._scheduler.turns(self._now_s)
         found, self._answers = self._answers, []
         return [answer for answer in found if answer.part != "updated"]
 
@@ -151,7 +156,7 @@ class LocalRM:
         return found
 
     def dump(self) -> dict[str, Any]:
-        self._scheduler.turns(1e9)
+        self._scheduler.turns(self._now_s)
         (found,) = self._scheduler.state_dump(self.rm_id)["rms"]
         return dict(found)
 
@@ -210,6 +215,7 @@ class RemoteRM:
 
     def register(self, **fields: Any) -> None:
         self.call(SCHEDULER["RegisterResourceManager"], **fields)
+        self.streams = {}  # those of before have ended
 
     def update_configuration(self, **fields: Any) -> None:
         self.call(EXTRA["UpdateConfiguration"], **fields)
@@ -270,5 +276,3 @@ class ServiceThread:
         self._thread.join()
         self._loop.close()
         assert self._running.cancelled(), "a turn has raised"
-
-

@@ -257,8 +257,6 @@ def test_before_registration_nothing_is_taken(new_rm: Callable[[], RM], kind: st
 def test_a_registration_again_starts_anew(new_rm: Callable[[], RM]) -> None:
     rm = prepared(new_rm())
     rm.register(config=CONFIG)
-    if hasattr(rm, "streams"):
-        rm.streams.clear()
     kind, fields = node("n1")
     rm.send(kind, **fields)
     assert [(answer.part, answer.name) for answer in rm.read(kind)] == [("accepted", "n1")]
