@@ -37,8 +37,8 @@ class RM:
     """`identity` is of the certificate with which it registered, `predicates` its callback in process."""
 
     __slots__ = (
-        "_applications", "_asks", "_nodes", "_reading", "_releases", "_states", "backlog", "backlog_items", "bookings",
-        "config", "identity", "policy_group", "predicates", "rm_id", "state", "streams", "unread_items",
+        "_applications", "_asks", "_nodes", "_now_s", "_reading", "_releases", "_states", "backlog", "backlog_items",
+        "bookings", "config", "identity", "policy_group", "predicates", "rm_id", "state", "streams", "unread_items",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +56,7 @@ class RM:
         self.backlog: deque[tuple[str, Any, int]] = deque()  # kind, request, its items
         self.backlog_items = 0
         self.unread_items = 0
+        self._now_s = 0.0
         self._reading: Iterator[None] | None = None
         self._applications = applications
         self._asks = AskReader(bookings, applications)
@@ -82,9 +83,9 @@ class RM:
 
     def turn(self, now_s: float, elapsed_s: Callable[[], float], budget_s: float) -> Iterator[Effect]:
         """Timers, requests, decisions, then what is to be sent; requests and each partition have `budget_s`."""
-        bookings = self.bookings
+        bookings, self._now_s = self.bookings, now_s
         bookings.wake(now_s, self.state is RMState.PAUSED)
-        self._read(now_s, elapsed_s, budget_s)
+        self._read(elapsed_s, budget_s)
         if self.is_decided_for:
             for partition in list(bookings.partitions.values()):
                 self._decide(partition, now_s, elapsed_s, budget_s)
@@ -105,7 +106,7 @@ class RM:
         """Whether answers wait that have to go first: then no more are made, but while it is paused."""
         return self.state is RMState.RUNNING and len(self.bookings.outgoing) >= ITEMS_MAX
 
-    def _read(self, now_s: float, elapsed_s: Callable[[], float], budget_s: float) -> None:
+    def _read(self, elapsed_s: Callable[[], float], budget_s: float) -> None:
         """Requests, as far as there is time."""
         end_s, count = elapsed_s() + budget_s, 0
         while not self._is_full:
@@ -113,7 +114,7 @@ class RM:
                 if not self.backlog:
                     return
                 kind, request, _ = self.backlog[0]
-                self._reading = self._items(kind, request, now_s)
+                self._reading = self._items(kind, request)
             for _ in self._reading:
                 count += 1
                 if not count % LOOK_EVERY and (elapsed_s() >= end_s or self._is_full):
@@ -121,29 +122,29 @@ class RM:
             self._reading = None
             self.backlog_items -= self.backlog.popleft()[2]
 
-    def _items(self, kind: str, request: Any, now_s: float) -> Iterator[None]:
-        """Reads a request item by item."""
+    def _items(self, kind: str, request: Any) -> Iterator[None]:
+        """Reads a request item by item, each at the time of the turn that comes to it."""
         if kind == ALLOCATIONS:
             read_ask, releases = self._asks.read, request.releases
             for item in request.asks:
-                read_ask(item, now_s)
+                read_ask(item, self._now_s)
                 yield
             for item in releases.allocationAsksToRelease:
-                self._releases.read_ask(item, now_s)
+                yield from self._releases.read_ask(item, self._now_s)
                 yield
             for item in releases.allocationsToRelease:
-                self._releases.read(item, now_s)
+                yield from self._releases.read(item, self._now_s)
                 yield
         elif kind == NODES:
             for item in request.nodes:
-                self._nodes.read(item, now_s)
+                self._nodes.read(item, self._now_s)
                 yield
         else:
             for item in request.new:
-                self._applications.add(item, now_s)
+                self._applications.add(item, self._now_s)
                 yield
             for item in request.remove:
-                self._applications.remove(item, now_s)
+                yield from self._applications.remove(item, self._now_s)
                 yield
 
     def _decide(self, partition: Partition, now_s: float, elapsed_s: Callable[[], float], budget_s: float) -> None:

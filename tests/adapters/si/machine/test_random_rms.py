@@ -82,7 +82,7 @@ class Manager:
         self.demanded: set[str] = set()
         self.confirmed: set[str] = set()
         for name, queue, style in (("1", "a", ""), ("2", "b", "Hard"), ("3", "b", "")):
-            self.do_node(name, 12)
+            self.do_node(name, 6)
             self.do_application(name, queue, style)
         self.hear()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from fluxsched.adapters.si.config.placement import Submission, place_application
@@ -108,8 +108,8 @@ class ApplicationReader:
         partition.applications[""] = application
         return application
 
-    def remove(self, message: Any, now_s: float) -> None:
-        """A RemoveApplicationRequest: all that it has goes."""
+    def remove(self, message: Any, now_s: float) -> Iterator[None]:
+        """A RemoveApplicationRequest: all that it has goes, one by one, its asks first."""
         bookings = self._bookings
         application_id = message.applicationID
         try:
@@ -122,9 +122,13 @@ class ApplicationReader:
             return
         for ask in list(application.asks.values()):
             bookings.withdraw(ask)
+            yield
         for held in list(application.held.values()):
+            if bookings.held.get(held.uuid) is not held:
+                continue
             released(bookings.outgoing, held, STOPPED_BY_RM, "application removed")
             bookings.drop(held, "Released", now_s)
+            yield
         bookings.observed.event(APP, application_id, "", "RemoveRequested", REMOVE)
         bookings.perform(application, application.progress.removed(now_s), now_s)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from fluxsched.adapters.si.machine.answers.items import not_held, released
@@ -28,8 +29,8 @@ class ReleaseReader:
         self._bookings = bookings
         self._asks = asks
 
-    def read_ask(self, message: Any, now_s: float) -> None:
-        """An AllocationAskRelease: of one ask by its key, or of all of an application."""
+    def read_ask(self, message: Any, now_s: float) -> Iterator[None]:
+        """An AllocationAskRelease: of one ask by its key, or of all of an application, one by one."""
         key, application_id = message.allocationKey, message.applicationID
         try:
             partition = self._bookings.partition(message.partitionName)
@@ -45,13 +46,14 @@ class ReleaseReader:
         for ask in found:
             if ask.application.asks.get(ask.key) is ask:
                 self._asks.release(ask, now_s)
+            yield
         if not found:
             self._bookings.observed.event(
                 REQUEST, key, application_id, "ReleaseIgnored", NONE, "no such ask is pending"
             )
 
-    def read(self, message: Any, now_s: float) -> None:
-        """An AllocationRelease: of one allocation by its UUID, else of those of a key or of an application."""
+    def read(self, message: Any, now_s: float) -> Iterator[None]:
+        """An AllocationRelease: of an allocation by its UUID, else of all of a key or an application, one by one."""
         key, application_id, uuid = message.allocationKey, message.applicationID, message.UUID
         name = plain_partition(message.partitionName)
         partition = self._bookings.partitions.get(name)
@@ -72,6 +74,7 @@ class ReleaseReader:
         for held in self._named(application, key):
             if self._bookings.held.get(held.uuid) is held:
                 self._end(held, message, now_s)
+            yield
 
     def _named(self, application: ApplicationEntry, key: str) -> list[HeldAllocation]:
         return [held for held in application.held.values() if not key or held.ask.key == key]
