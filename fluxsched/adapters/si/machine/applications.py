@@ -228,9 +228,11 @@ class ApplicationProgress:
         self.pending -= queued + self.gang.forget(key)
         return self._if_nothing_left(now_s)
 
-    def placeholder_asked(self, key: str, task_group: str, repeats: int, now_s: float) -> Sequence[Consequence]:
+    def placeholder_asked(
+        self, key: str, task_group: str, amounts: Amounts, repeats: int, now_s: float
+    ) -> Sequence[Consequence]:
         """So many repeats of a placeholder ask are pending now, 0 when it has been released."""
-        self.pending += self.gang.placeholder_asked(key, task_group, repeats)
+        self.pending += self.gang.placeholder_asked(key, task_group, amounts, repeats)
         if repeats:
             self._is_gang = True
             return self._event(_E.ASKED, now_s)
@@ -239,14 +241,15 @@ class ApplicationProgress:
     def placeholder_allocated(self, placeholder: Placeholder, since_s: float, now_s: float) -> Sequence[Consequence]:
         """One pending repeat of a placeholder ask has been allocated; the timeout counts from `since_s`."""
         self.pending -= 1
-        self.gang.placeholder_allocated(placeholder)
-        return self._placeholder_held(placeholder, since_s, now_s)
+        told = self._counted(self.gang.placeholder_allocated(placeholder))
+        return [*self._placeholder_held(since_s, now_s), *told]
 
     def placeholder_recovered(self, placeholder: Placeholder, since_s: float, now_s: float) -> Sequence[Consequence]:
         """The resource manager reported a placeholder, which it has had since `since_s`."""
         self._is_gang = True
         self.gang.add(placeholder)
-        return [*self._event(_E.RECOVERED, now_s), *self._placeholder_held(placeholder, since_s, now_s)]
+        told = self._counted(self.gang.match(placeholder.task_group))
+        return [*self._event(_E.RECOVERED, now_s), *self._placeholder_held(since_s, now_s), *told]
 
     def placeholder_confirmed(self, uuid: str, now_s: float) -> tuple[str | None, Sequence[Consequence]]:
         """A PLACEHOLDER_REPLACED has been confirmed. With a key, the real ask of that key takes over the holding, and
@@ -298,14 +301,13 @@ class ApplicationProgress:
                 self.pending += 1
         return told
 
-    def _placeholder_held(self, placeholder: Placeholder, since_s: float, now_s: float) -> list[Consequence]:
+    def _placeholder_held(self, since_s: float, now_s: float) -> Sequence[Consequence]:
         self.allocations += 1
         if self.gang.deadline_s is None:
             self.gang.deadline_s = since_s + (self._timeout_s or PLACEHOLDER_TIMEOUT_S)
-        told: list[Consequence] = []
         if self._placeholder_ask and self.gang.has_reserved(self._placeholder_ask):
-            told += self._event(_E.RESERVED, now_s)
-        return [*told, *self._counted(self.gang.match(placeholder.task_group))]
+            return self._event(_E.RESERVED, now_s)
+        return NOTHING
 
     def _placeholder_timeout(self, now_s: float) -> list[Consequence]:
         if self.state is _S.ACCEPTED and self._is_hard:
@@ -327,10 +329,10 @@ class ApplicationProgress:
         return [*moved, *asks, *ended, AllocationsTimedOut(message), *self._if_nothing_left(now_s)]
 
     def _after_placeholder(self, now_s: float) -> Sequence[Consequence]:
-        """A soft gang goes on as any application once its placeholders have gone, with nothing to do at first."""
+        """A soft gang goes on as any application once what it held has gone, even with nothing to do at first."""
         if self.state is not _S.RESUMING:
             return self._if_nothing_left(now_s)
-        if not self.gang.is_empty:
+        if self.gang.is_held:
             return NOTHING
         accepted = self._event(_E.PLACEHOLDERS_GONE, now_s)
         return [*accepted, *self._event(_E.ALLOCATED, now_s)] if self.allocations else accepted

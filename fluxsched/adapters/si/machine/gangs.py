@@ -71,6 +71,48 @@ class WaitsAsAny(NamedTuple):
 GangConsequence: TypeAlias = PlaceholderReplaced | PlaceholderTimedOut | PendingAgain | WaitsAsAny
 
 
+class PendingPlaceholders:
+    """Of one task group: how many repeats are pending, by key and by size."""
+
+    __slots__ = ("_by_key", "_sizes")
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, tuple[Amounts, int]] = {}
+        self._sizes: dict[Amounts, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_key)
+
+    @property
+    def repeats(self) -> int:
+        """How many in all."""
+        return sum(self._sizes.values())
+
+    def put(self, key: str, amounts: Amounts, repeats: int) -> int:
+        """So many of a key, 0 for none; returns how many more that are than before."""
+        old, before = self._by_key.pop(key, (amounts, 0))
+        self._count(old, -before)
+        if repeats:
+            self._by_key[key] = (amounts, repeats)
+            self._count(amounts, repeats)
+        return repeats - before
+
+    def take(self, key: str) -> bool:
+        """One less of a key; returns whether none of its size is pending any more."""
+        amounts, repeats = self._by_key[key]
+        self.put(key, amounts, repeats - 1)
+        return amounts not in self._sizes
+
+    def may_bring(self, amounts: Amounts) -> bool:
+        """Whether one at least as large is pending."""
+        return any(not less(amounts, size) for size in self._sizes)
+
+    def _count(self, amounts: Amounts, more: int) -> None:
+        left = self._sizes.pop(amounts, 0) + more
+        if left:
+            self._sizes[amounts] = left
+
+
 class Gang:
     """`deadline_s` is when the placeholders that are left time out, None without any."""
 
@@ -78,7 +120,7 @@ class Gang:
 
     def __init__(self) -> None:
         self.deadline_s: float | None = None
-        self._pending: dict[str, dict[str, int]] = {}  # repeats of placeholder asks by task group and key
+        self._pending: dict[str, PendingPlaceholders] = {}  # by task group
         self._held: dict[str, Placeholder] = {}
         self._free: dict[str, dict[str, Placeholder]] = {}  # by task group; neither taken nor ending
         self._replacing: dict[str, GangAsk | None] = {}  # by placeholder; None: the ask has gone since
@@ -91,27 +133,22 @@ class Gang:
         """Whether no placeholder is pending or held."""
         return not self._held and not any(self._pending.values())
 
-    def is_placeholder(self, uuid: str) -> bool:
-        """Whether the allocation is a placeholder that is held."""
-        return uuid in self._held
+    @property
+    def is_held(self) -> bool:
+        """Whether any placeholder is held."""
+        return bool(self._held)
 
     # ---- placeholders
 
-    def placeholder_asked(self, key: str, task_group: str, repeats: int) -> int:
+    def placeholder_asked(self, key: str, task_group: str, amounts: Amounts, repeats: int) -> int:
         """So many repeats are pending now, 0 when the ask is gone; returns how many more that are than before."""
-        pending = self._pending.setdefault(task_group, {})
-        before = pending.pop(key, 0)
-        if repeats:
-            pending[key] = repeats
-        return repeats - before
+        return self._pending_of(task_group).put(key, amounts, repeats)
 
-    def placeholder_allocated(self, placeholder: Placeholder) -> None:
-        """One repeat less is pending."""
-        pending = self._pending[placeholder.task_group]
-        pending[placeholder.key] -= 1
-        if not pending[placeholder.key]:
-            del pending[placeholder.key]
+    def placeholder_allocated(self, placeholder: Placeholder) -> list[GangConsequence]:
+        """One repeat less is pending, and one more is held."""
+        is_last = self._pending_of(placeholder.task_group).take(placeholder.key)
         self.add(placeholder)
+        return self.match(placeholder.task_group, all_of_them=is_last)
 
     def add(self, placeholder: Placeholder) -> None:
         """It is held from now on."""
@@ -144,7 +181,7 @@ class Gang:
         """All that are not being replaced end; how many repeats were pending, and what else follows."""
         self.deadline_s = None
         self._reserved.clear()
-        pending = sum([sum(by_key.values()) for by_key in self._pending.values()])
+        pending = sum([of_group.repeats for of_group in self._pending.values()])
         self._pending.clear()
         free = [placeholder for of_group in self._free.values() for placeholder in of_group.values()]
         told: list[GangConsequence] = [self._end(placeholder, message) for placeholder in free]
@@ -175,11 +212,13 @@ class Gang:
         """Which ask takes which placeholder, in all task groups."""
         return [told for task_group in list(self._waiting) for told in self.match(task_group)]
 
-    def match(self, task_group: str) -> list[GangConsequence]:
-        """Which ask takes which placeholder, as far as it can be said now."""
+    def match(self, task_group: str, *, all_of_them: bool = True) -> list[GangConsequence]:
+        """Which ask takes which placeholder, as far as it can be said now. Without `all_of_them` asks for which none is
+        left stay as they are: the sizes that are pending have not become fewer.
+        """
         told: list[GangConsequence] = []
         for _, key in list(self._waiting.get(task_group, ())):
-            if not self._free.get(task_group) and self._pending.get(task_group):
+            if not all_of_them and not self._free.get(task_group):
                 break
             told += self._match_one(key, task_group)
         return told
@@ -194,7 +233,7 @@ class Gang:
                 self._replacing[found.uuid] = ask
                 yield PlaceholderReplaced(found.uuid, key)
                 repeats -= 1
-            elif self._pending.get(task_group):
+            elif self._pending_of(task_group).may_bring(ask.amounts):
                 break
             elif free:
                 yield self._end(next(iter(free.values())), TOO_SMALL)
@@ -206,6 +245,9 @@ class Gang:
         self._unwait(key)
         if repeats:
             self.wait(ask, repeats)
+
+    def _pending_of(self, task_group: str) -> PendingPlaceholders:
+        return self._pending.setdefault(task_group, PendingPlaceholders())
 
     def _unwait(self, key: str) -> int:
         ask, repeats = self._asks.pop(key, (None, 0))

@@ -28,6 +28,7 @@ from fluxsched.adapters.si.machine.gangs import (
 )
 
 TIMEOUT = "ResourceReservationTimeout"
+FOUR = (("vcore", 4),)
 
 
 def placeholder(uuid: str, size: int = 4, group: str = "tg", node: str = "n1") -> Placeholder:
@@ -42,7 +43,7 @@ def gang(*sizes: int, placeholder_ask: int = 0, **options: object) -> Applicatio
     """An application with placeholders p0, p1, ... of these sizes, allocated at 0 s."""
     ask = (("vcore", placeholder_ask or sum(sizes)),)
     one = ApplicationProgress(0.0, placeholder_ask=ask, **options)  # type: ignore[arg-type]
-    one.placeholder_asked("ask-tg", "tg", len(sizes), 0.0)
+    one.placeholder_asked("ask-tg", "tg", FOUR, len(sizes), 0.0)
     for at, size in enumerate(sizes):
         one.placeholder_allocated(placeholder(f"p{at}", size), 0.0, 0.0)
     return one
@@ -58,7 +59,7 @@ def others(told: Sequence[Consequence]) -> list[Consequence]:
 
 def test_an_application_starts_when_all_its_placeholders_are_allocated() -> None:
     one = ApplicationProgress(0.0, placeholder_ask=(("vcore", 12),))
-    assert states(one.placeholder_asked("ask-tg", "tg", 2, 0.0)) == ["Accepted"]
+    assert states(one.placeholder_asked("ask-tg", "tg", FOUR, 2, 0.0)) == ["Accepted"]
     assert states(one.placeholder_allocated(placeholder("a"), 0.0, 0.0)) == []
     assert states(one.placeholder_allocated(placeholder("b", 8), 0.0, 0.0)) == ["Starting"]
 
@@ -85,7 +86,7 @@ def test_a_confirmed_replacement_is_an_allocation_like_others() -> None:
 
 def test_asks_wait_for_placeholders_that_are_pending_in_their_order() -> None:
     one = ApplicationProgress(0.0, placeholder_ask=(("vcore", 8),))
-    one.placeholder_asked("ask-tg", "tg", 2, 0.0)
+    one.placeholder_asked("ask-tg", "tg", FOUR, 2, 0.0)
     assert others(one.gang_asked(real("late", order=2), 1, 0.0)) == []
     assert others(one.gang_asked(real("early", order=1), 1, 0.0)) == []
     assert others(one.placeholder_allocated(placeholder("a"), 0.0, 0.0)) == [PlaceholderReplaced("a", "early")]
@@ -107,6 +108,17 @@ def test_a_larger_ask_ends_one_placeholder_and_waits_as_any() -> None:
     assert told == [PlaceholderTimedOut("p0", TOO_SMALL), WaitsAsAny("r", 1)]
     assert states(one.placeholder_gone("p0", 1.0)) == []
     assert others(one.gang_asked(real("s"), 1, 1.0)) == [PlaceholderReplaced("p1", "s")]
+
+
+def test_a_larger_ask_does_not_wait_for_pending_placeholders_that_are_too_small() -> None:
+    one = ApplicationProgress(0.0, placeholder_ask=(("vcore", 16),))
+    one.placeholder_asked("small", "tg", FOUR, 2, 0.0)
+    one.placeholder_asked("large", "tg", (("vcore", 8),), 1, 0.0)
+    assert others(one.gang_asked(real("r", 6), 1, 0.0)) == []
+    assert others(one.placeholder_allocated(placeholder("a")._replace(key="small"), 0.0, 0.0)) == []
+    told = others(one.placeholder_asked("large", "tg", (), 0, 0.0))
+    assert told == [PlaceholderTimedOut("a", TOO_SMALL), WaitsAsAny("r", 1)]
+    assert others(one.gang_asked(real("s", 6), 1, 0.0)) == [WaitsAsAny("s", 1)]
 
 
 def test_an_ask_takes_no_placeholder_on_a_node_that_it_may_not_use() -> None:
@@ -136,8 +148,8 @@ def test_the_ask_takes_another_placeholder_when_its_own_has_gone() -> None:
 
 def test_the_vector_node_10_placeholders_4_and_8_hard_1_s() -> None:
     one = ApplicationProgress(0.0, execution_timeout_s=1.0, placeholder_ask=(("vcore", 12),), is_hard=True)
-    one.placeholder_asked("first", "tg", 1, 0.0)
-    one.placeholder_asked("second", "tg", 1, 0.0)
+    one.placeholder_asked("first", "tg", FOUR, 1, 0.0)
+    one.placeholder_asked("second", "tg", FOUR, 1, 0.0)
     one.placeholder_allocated(Placeholder("a", "first", "tg", (("vcore", 4),), "n1"), 0.0, 0.0)
     assert one.next_wake_s == 1.0
     assert one.wake(0.9) == []
@@ -152,7 +164,7 @@ def test_the_vector_node_10_placeholders_4_and_8_hard_1_s() -> None:
 
 def test_a_soft_gang_resumes_without_its_placeholders() -> None:
     one = gang(4, placeholder_ask=12, execution_timeout_s=1.0)
-    one.placeholder_asked("ask-tg", "tg", 1, 0.0)
+    one.placeholder_asked("large", "tg", (("vcore", 8),), 1, 0.0)
     one.gang_asked(real("r", 6), 1, 0.0)
     assert one.wake(1.0) == [
         StateChanged("Resuming", TIMEOUT, 1_000_000_000),  # type: ignore[arg-type]
@@ -194,7 +206,7 @@ def test_a_hard_gang_that_fails_takes_back_replacements_under_way() -> None:
 
 def test_placeholders_time_out_after_15_minutes_from_the_first_one() -> None:
     one = ApplicationProgress(0.0, placeholder_ask=(("vcore", 8),))
-    one.placeholder_asked("ask-tg", "tg", 2, 5.0)
+    one.placeholder_asked("ask-tg", "tg", FOUR, 2, 5.0)
     assert one.next_wake_s is None
     one.placeholder_allocated(placeholder("a"), 7.0, 10.0)
     one.placeholder_allocated(placeholder("b"), 8.0, 10.0)
@@ -209,9 +221,9 @@ def test_recovered_placeholders_take_their_old_time() -> None:
 
 def test_a_released_placeholder_ask_lets_its_real_asks_go_on() -> None:
     one = ApplicationProgress(0.0, placeholder_ask=(("vcore", 4),))
-    one.placeholder_asked("ask-tg", "tg", 1, 0.0)
+    one.placeholder_asked("ask-tg", "tg", FOUR, 1, 0.0)
     assert others(one.gang_asked(real("r"), 1, 0.0)) == []
-    assert one.placeholder_asked("ask-tg", "tg", 0, 1.0) == [WaitsAsAny("r", 1)]
+    assert one.placeholder_asked("ask-tg", "tg", FOUR, 0, 1.0) == [WaitsAsAny("r", 1)]
 
 
 class Gangs(RuleBasedStateMachine):
@@ -268,12 +280,12 @@ class Gangs(RuleBasedStateMachine):
         if self.one.state in ("Failing", "Failed", "Completed"):
             return
         self.placeholder_repeats = repeats
-        self.perform(self.one.placeholder_asked("ask-tg", "tg", repeats, self.now_s))
+        self.perform(self.one.placeholder_asked("ask-tg", "tg", FOUR, repeats, self.now_s))
 
     @rule()
     def release_placeholder_ask(self) -> None:
         self.placeholder_repeats = 0
-        self.perform(self.one.placeholder_asked("ask-tg", "tg", 0, self.now_s))
+        self.perform(self.one.placeholder_asked("ask-tg", "tg", FOUR, 0, self.now_s))
 
     @rule(size=st.integers(1, 6))
     def allocate_placeholder(self, size: int) -> None:

@@ -121,7 +121,7 @@ class AskReader:
             told = progress.asked(repeats, now_s)
             self._bookings.enqueue(ask, repeats, now_s)
         elif ask.is_placeholder:
-            told = progress.placeholder_asked(ask.key, ask.task_group, repeats, now_s)
+            told = progress.placeholder_asked(ask.key, ask.task_group, ask.resource.amounts, repeats, now_s)
             self._bookings.enqueue(ask, repeats, now_s)
         else:
             told = progress.gang_asked(_gang_ask(ask, self._bookings), repeats, now_s)
@@ -134,7 +134,7 @@ class AskReader:
         if not before.task_group:
             told = progress.unasked(before.left, now_s)
         elif before.is_placeholder:
-            told = progress.placeholder_asked(before.key, before.task_group, 0, now_s)
+            told = progress.placeholder_asked(before.key, before.task_group, (), 0, now_s)
         else:
             told = progress.gang_unasked(before.key, before.queued, now_s)
         self._bookings.perform(before.application, told, now_s)
