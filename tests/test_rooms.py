@@ -47,6 +47,7 @@ ROOMS = {
     },
     "sched": {
         "accounts": set(),
+        "fault_lines": set(),
         "option": set(),
         "shape": set(),
         "pool": {"shape"},
@@ -59,13 +60,13 @@ ROOMS = {
         "ledger": {"accounts", "decisions", "holding", "pool", "queue", "quotas", "usage"},
         "plan": {"decisions", "ledger", "pool", "queue", "shape"},
         "preemption": {"accounts", "ledger", "pool", "shape"},
-        "hooks": {"decisions", "option", "pool", "queue", "shape"},
+        "hooks": {"decisions", "fault_lines", "option", "pool", "queue", "shape"},
         "policy": {"accounts", "decisions", "option", "plan", "pool", "preemption", "queue", "quotas", "usage"},
         "policies": {"accounts", "policy", "quotas"},
         "registry": {"policies", "policy"},
         "engine": {
-            "accounts", "decisions", "effects", "ledger", "plan", "policy", "pool", "preemption", "queue", "quotas",
-            "registry", "shape", "usage",
+            "accounts", "decisions", "effects", "fault_lines", "hooks", "ledger", "plan", "policy", "pool",
+            "preemption", "queue", "quotas", "registry", "shape", "usage",
         },
     },
     "runtime": {

@@ -35,7 +35,7 @@ class Granted:
     """
 
     __match_args__: ClassVar = ("jobid", "R", "annotations")
-    __slots__ = ("_built", "_pool", "_taken_back", "expiration_s", "fit", "jobid", "selection", "starttime_s")
+    __slots__ = ("_built", "_notes", "_pool", "_taken_back", "expiration_s", "fit", "jobid", "selection", "starttime_s")
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class Granted:
         pool: Pool,
         selection: str,
         taken_back: Mapping[str, None] | None = None,
+        notes: Mapping[str, Any] | None = None,
     ) -> None:
         self.jobid = jobid
         self.fit = fit
@@ -54,6 +55,7 @@ class Granted:
         self._pool = pool
         self.selection = selection
         self._taken_back = taken_back
+        self._notes = notes  # annotations of plugins
         self._built: ResourceSet | None = None
 
     @property
@@ -72,7 +74,7 @@ class Granted:
     def annotations(self) -> dict[str, Any]:
         """RFC 27's annotations of the job; null takes one back."""
         notes = {"resource_summary": self.resources.summary(), "selection_type": self.selection}
-        return {"sched": {**notes, **(self._taken_back or {})}}
+        return {**(self._notes or {}), "sched": {**notes, **(self._taken_back or {})}}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Granted) and self._said == other._said
@@ -82,7 +84,7 @@ class Granted:
 
     @property
     def _said(self) -> tuple[Any, ...]:
-        return self.jobid, self.fit, self.starttime_s, self.expiration_s, self.selection, self._taken_back
+        return self.jobid, self.fit, self.starttime_s, self.expiration_s, self.selection, self._taken_back, self._notes
 
     def __repr__(self) -> str:
         return f"Granted({self.jobid}, {self.resources.summary()})"
@@ -133,13 +135,20 @@ class Raise:
 
 
 @dataclass(frozen=True, slots=True)
+class PluginFailed:
+    """A plugin has raised or answered what it may not: for the log; the job that it was asked about waits."""
+
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class Paused:
     """Nothing to do: a good moment to do something else and to go on with the pass later."""
 
 
 PAUSED: Final = Paused()
 
-Effect: TypeAlias = Granted | Annotated | Denied | Canceled | Release | Raise | Paused
+Effect: TypeAlias = Granted | Annotated | Denied | Canceled | Release | Raise | PluginFailed | Paused
 
 
 # ---- from placements to R: once, at the end, out of the blocks of the job

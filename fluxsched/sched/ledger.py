@@ -294,6 +294,11 @@ class Ledger:
         """Sets when a job that holds something is to end (wall time, seconds; 0.0 for none)."""
         self.holdings[jobid].expiration_s = expiration_s
 
+    def set_start(self, jobid: int, started_s: float, expiration_s: float) -> None:
+        """Sets when a job that holds something starts, and is to end (wall time, seconds; 0.0 for none)."""
+        self.holdings[jobid].started_s = started_s
+        self.holdings[jobid].expiration_s = expiration_s
+
     def set_going(self, jobid: int, by_s: float) -> None:
         """A job that holds something was preempted, and is to be gone by then (wall time, seconds)."""
         self.holdings[jobid].gone_by_s = by_s

@@ -1,4 +1,4 @@
-"""Finding a policy by the text that a user wrote, checking it before it is used, and locating its faults.
+"""Finding a policy by the text that a user wrote, and checking it before it is used.
 
 Law: what is wrong with a plugin is said before it decides anything, by name: what it has and what it should have.
 A policy is named by one of ours, by an entry point of group `fluxsched.policies`, or by the file that holds it.
@@ -12,11 +12,8 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from importlib.metadata import entry_points
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -34,12 +31,6 @@ ENTRY_POINT_GROUP: Final = "fluxsched.policies"
 
 SPEC_CHARS_MAX = 4096
 """A policy with its options is one line of a command; a longer text is a mistake."""
-
-OURS = Path(__file__).parents[1]
-"""Frames of files in here are not the policy's."""
-
-POLICIES: Final = OURS / "sched" / "policies"
-"""Except those of files in here."""
 
 OWN: Final[Mapping[str, type[Policy]]] = {
     "conservative": Conservative,
@@ -253,35 +244,3 @@ def _load(path: str) -> ModuleType:
     except (OSError, ImportError, SyntaxError) as fault:
         raise InvalidValue(f"policy file {path} cannot be loaded: {fault}") from fault
     return module
-
-
-# ---- where a fault of a policy lies
-
-
-def raise_at(decisions: Iterator[object] | None, fault: Exception) -> None:
-    """Raises the fault out of the policy's own `yield`, so that its traceback goes through the policy.
-
-    Returns if that cannot be done, or if the policy swallows it: the caller raises it then.
-    """
-    throw = getattr(decisions, "throw", None)
-    if throw is not None:
-        with suppress(StopIteration):
-            throw(fault)
-
-
-def policy_line(fault: BaseException) -> str | None:
-    """`mine.py:12`, the innermost line of the policy that the fault came through; None if it came through none.
-
-    The policy's file is that of the first frame outside of fluxsched: what it calls may lie deeper.
-    """
-    lines = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(fault.__traceback__)]
-    own = next((file for file, _ in lines if _is_policy(Path(file))), None)
-    found = [f"{Path(file).name}:{line}" for file, line in lines if file == own]
-    return found[-1] if found else None
-
-
-def _is_policy(file: Path) -> bool:
-    if str(file).startswith("<frozen "):  # Python's own importing, between our call and the policy's first line
-        return False
-    file = OURS.parent / file  # compiled code names its files from there
-    return OURS not in file.parents or POLICIES in file.parents

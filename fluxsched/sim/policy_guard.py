@@ -12,7 +12,8 @@ from contextlib import contextmanager
 
 from fluxsched.core.waitstatus import exit_code
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.sched.registry import has_plugin, policy_line, split_queues
+from fluxsched.sched.fault_lines import policy_line
+from fluxsched.sched.registry import has_plugin, split_queues
 
 
 def exit_text(fault: SystemExit) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.fault_lines import policy_line, raise_at
 from fluxsched.sched.policy import PAUSE, Start
-from fluxsched.sched.registry import policy_line, raise_at
 
 
 class Odd:

@@ -36,7 +36,7 @@ from fluxsched.runtime.scheduler_process.session import SchedulerSession
 from fluxsched.runtime.system.log import exception_text, left, logger
 from fluxsched.sched import effects as effect
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.registry import policy_line
+from fluxsched.sched.fault_lines import policy_line
 from fluxsched.transport.base import Client
 
 log = logger("sched")
@@ -104,6 +104,8 @@ class SchedulerHost:
                     self._fail(request, error)
                 case effect.Raise():
                     self._perform(self.session.outgoing((one,)))
+                case effect.PluginFailed(note):
+                    log.error("%s", note)
                 case Log(text, is_error):
                     (log.error if is_error else log.info)("%s", text)
                 case Left():

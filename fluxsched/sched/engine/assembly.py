@@ -1,10 +1,12 @@
-"""The groups of a scheduler, put together with what they share: the ledger and the preemptions."""
+"""The groups of a scheduler, put together with what they share: the ledger and the preemptions; what may join them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from fluxsched.errors import InvalidValue
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import InvalidValue, RemoteProtocolError
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.set_aside import UNSATISFIABLE, TimeText
@@ -67,3 +69,12 @@ class GroupParts:
                 group.keep_accounts(book)
             if quotas is not None:
                 group.keep_quotas(quotas)
+
+
+def check_grow(at: Group, groups: Iterable[Group], resources: ResourceSet, online: Idset, offline: Idset) -> None:
+    """Raises RemoteProtocolError for targets that are neither online nor offline, or that another group has."""
+    if online | offline != resources.ranks or online & offline:
+        raise RemoteProtocolError(f"grow of group {at.name!r}: each of ranks {resources.ranks} is online or offline")
+    for other in groups:
+        if twice := (other.pool.ranks | other.leaving) & resources.ranks if other is not at else EMPTY:
+            raise RemoteProtocolError(f"grow of group {at.name!r} names ranks {twice}, which {other.name!r} has")

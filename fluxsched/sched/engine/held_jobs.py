@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping
+from math import inf, nextafter
+from types import MappingProxyType
 from typing import Any
 
 from fluxsched.core.amounts import Amounts
@@ -14,10 +16,11 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import Refused, RemoteProtocolError
-from fluxsched.sched.effects import Effect
+from fluxsched.sched.effects import Effect, Raise
 from fluxsched.sched.engine.accounting import adopted_job
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.ledger import Holding, Ledger
+from fluxsched.sched.policy import Running
 from fluxsched.sched.pool.placement import Part, blocks_in, blocks_of
 from fluxsched.sched.preemption.preemptions import Preemptions
 from fluxsched.sched.quotas.queue import Application, AskOptions
@@ -104,6 +107,19 @@ class HeldJobs:
                 effects += group.release(group.leaving & Idset.of(emptied))
         return effects
 
+    def end_on(self, targets: Idset) -> list[Effect]:
+        """Exceptions on the jobs on these targets, which have left their group; each is told once."""
+        effects: list[Effect] = []
+        for holding in self._ledger.end_on(targets):
+            mine = Idset.of([rank for rank in holding.parts if rank in targets])
+            effects.append(Raise(holding.jobid, f"targets {mine} left the group"))
+        return effects
+
+    def starts(self, jobid: int, started_s: float, expiration_s: float) -> None:
+        """A job that has held its resources for a while starts now."""
+        self._ledger.set_start(jobid, started_s, expiration_s)
+        self._has_end(self._ledger.holdings[jobid])
+
     def preempt_failed(self, jobid: int) -> None:
         """A job that was to be preempted is not going."""
         holding = self._ledger.get(jobid)
@@ -128,3 +144,25 @@ class HeldJobs:
         for group in self._groups.values():
             group.running.began(holding)
             group.invalidate_pass()
+
+
+def end_of(limit_s: float, last_s: float, now_s: float) -> float:
+    """When a job that starts now is to end (wall time, seconds; 0.0 for none); `last_s` is the end of the resources."""
+    if not limit_s:
+        return last_s
+    own_s = now_s + limit_s
+    if own_s <= now_s:
+        own_s = nextafter(now_s, inf)  # later than now, however short the job is
+    return min(own_s, last_s) if last_s else own_s
+
+
+def running_job(holding: Holding) -> Running:
+    """The job as policies see it."""
+    return Running(
+        holding.jobid,
+        holding.expiration_s,
+        MappingProxyType(holding.parts),
+        holding.account,
+        holding.preemptible_after_s,
+        holding.started_s,
+    )

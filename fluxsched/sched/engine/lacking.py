@@ -5,6 +5,7 @@ Law: quotas come first, since without them no node is looked for, but for what t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from fluxsched.sched.engine.waiting.group import Group
@@ -34,9 +35,25 @@ def lacking(group: Group, job: Waiting) -> Lacking | None:
     rank = group.reserved.by_job.get(job.jobid)
     if rank is not None:
         return Lacking(RESERVED, f"a node is kept for it, rank {rank}, where not enough is free yet")
+    narrowed = group.pool.narrowed.get(job.shape.number)
+    if narrowed is not None and narrowed.later:
+        return Lacking(GATE, narrowed.later)
     exceeded = None if job.application is None else first_exceeded(job.application, job.request.amounts)
     if exceeded is None or exceeded.is_of_root:
         outcome = place_now(group.pool, job.shape, BEST_FIT)
         if not isinstance(outcome, Fits):
             return Lacking(NODE, outcome.why)
     return None if exceeded is None else Lacking(LIMIT if exceeded.is_limit else QUEUE, exceeded.text)
+
+
+def lacking_of(groups: Iterable[Group], jobid: int) -> Lacking | None:
+    """The same of a job of any of these groups; None also if it does not wait."""
+    for group in groups:
+        gated = None if group.hooks is None else group.hooks.gates.gated.get(jobid)
+        if gated is not None:
+            return Lacking(GATE, gated.why)
+        queue = group.queue_of(jobid)
+        job = None if queue is None else queue.jobs.get(jobid)
+        if job is not None:
+            return lacking(group, job)
+    return None

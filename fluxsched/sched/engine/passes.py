@@ -13,10 +13,11 @@ from typing import Final
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.decisions import Deny, Preempt, Start, Wake, Withhold
 from fluxsched.sched.effects import PAUSED, Effect
+from fluxsched.sched.engine.hooked.hooked_pass import HookedPass
 from fluxsched.sched.engine.scheduling_pass import SchedulingPass
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
-from fluxsched.sched.registry import raise_at
+from fluxsched.sched.fault_lines import raise_at
 
 REFUSALS_MAX = 1000
 """Decisions refused in one pass: a policy that keeps making invalid decisions would never end its pass."""
@@ -30,7 +31,7 @@ class Passes:
         self._counts = counts
         self._telling = [group for group in groups if group.notices.enabled]
         self._of_group = [
-            (group, [(queue, SchedulingPass(group, queue, counts)) for queue in group.queues.values()])
+            (group, [(queue, *_passes_of(group, queue, counts)) for queue in group.queues.values()])
             for group in groups
         ]
 
@@ -43,7 +44,7 @@ class Passes:
             if not group.changed or not group.grown or 0 < group.expiration_s <= now_s:
                 continue
             refused, begun = 0, False
-            for queue, scheduling_pass in passes:
+            for queue, scheduling_pass, hooked in passes:
                 if not queue.jobs.by_id:
                     continue
                 if not begun:
@@ -53,14 +54,25 @@ class Passes:
                 done = False
                 decisions: Iterator[object] | None = None
                 try:
+                    if hooked is not None:
+                        hooked.begin()
                     decisions = scheduling_pass.begin(now_s)
                     for decision in decisions:
-                        effect = scheduling_pass.apply(decision)
+                        if hooked is None:
+                            effect = scheduling_pass.apply(decision)
+                        else:
+                            effect = hooked.apply(decision)
+                            while hooked.more:
+                                yield hooked.more.pop(0)
                         if effect is not None:
                             yield effect
                         elif isinstance(decision, _REFUSABLE):
                             refused += 1
                             self._check_refusals(queue, refused)
+                    if hooked is not None:
+                        hooked.end()
+                        while hooked.more:
+                            yield hooked.more.pop(0)
                     done = True
                 except Exception as fault:
                     raise_at(decisions, fault)
@@ -92,6 +104,14 @@ class Passes:
                 "or deny jobs that left the queue, nor use a fit for another request or of an earlier state, nor "
                 "preempt jobs that are going or have not allowed it yet"
             )
+
+
+def _passes_of(
+    group: Group, queue: PolicyQueue, counts: dict[str, int]
+) -> tuple[SchedulingPass, HookedPass | None]:
+    """The pass of a queue, and what makes its decisions real if there are plugins."""
+    plain = SchedulingPass(group, queue, counts)
+    return plain, None if group.hooks is None else HookedPass(group, queue, plain, group.hooks)
 
 
 _REFUSABLE: Final = (Start, Deny, Preempt, Wake, Withhold)

@@ -23,16 +23,18 @@ from fluxsched.sched.accounts.report import AccountsReport
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.accounts.tree import Accounts
 from fluxsched.sched.decisions import Reservation
-from fluxsched.sched.effects import Canceled, Denied, Effect, Raise
+from fluxsched.sched.effects import Canceled, Denied, Effect
 from fluxsched.sched.engine.accounting import book_for, count_capacity
-from fluxsched.sched.engine.assembly import DEFAULT_GROUP, GroupParts
+from fluxsched.sched.engine.assembly import DEFAULT_GROUP, GroupParts, check_grow
 from fluxsched.sched.engine.held_jobs import HeldJobs
-from fluxsched.sched.engine.lacking import Lacking, lacking
+from fluxsched.sched.engine.hooked.plugins import Plugins
+from fluxsched.sched.engine.lacking import Lacking, lacking_of
 from fluxsched.sched.engine.passes import Passes
 from fluxsched.sched.engine.status import group_stats, resource_status
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.set_aside import WAIT, TimeText, asks_to_wait, utc_text
 from fluxsched.sched.engine.why import why_of
+from fluxsched.sched.hooks.api import TARGETS, Plugin
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.pool.placement import blocks_in
 from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
@@ -52,7 +54,8 @@ class Scheduler:
 
     If a policy asks for accounts, `fair` settles them and `user_name` names users in them. A preempted job has
     `preempt_timeout_s` until it is killed. With `quotas` the jobs that ask for amounts (`ask`) are in its queues, and
-    no job is ever denied or set aside, since nodes may come: `why_waiting` tells what is lacking.
+    no job is ever denied or set aside, since nodes may come: `why_waiting` tells what is lacking. `plugins` are
+    those of queues, by the empty name of all others.
     """
 
     def __init__(
@@ -68,13 +71,13 @@ class Scheduler:
         user_name: Callable[[int], str] = str,
         preempt_timeout_s: float = PREEMPT_TIMEOUT_S,
         quotas: QueueTree | None = None,
+        plugins: Mapping[str, Sequence[Plugin]] | None = None,
     ) -> None:
         self._policy = policy
         book = self.accounts = book_for([policy, *(policies or {}).values()], fair, user_name)
         self.account_tree: Accounts | None = None if book is None else book.tree
         """Its signals are saved and restored; None unless a policy asks for accounts."""
         self._queues = dict(queues or {})
-        self._notify = notify
         parts = GroupParts(
             policy, groups, self._queues, policies or {}, unsatisfiable, notify, time_text, fair, book,
             preempt_timeout_s,
@@ -83,11 +86,12 @@ class Scheduler:
         self._shapes = Shapes()
         self._serving = {queue: self._groups[name] for queue, name in self._queues.items()}
         self._first = self._groups[groups[0]]
-        self._waiting = [jobs for group in self._groups.values() for jobs in group.waiting_by_id()]
         self.quotas = quotas
         parts.keep(book, quotas)
         self._held = HeldJobs(self._groups, self._ledger, self._preemptions, self._waits, book)
         self._counts = dict.fromkeys(("passes", "granted", "denied", "canceled", "refused", "preempted"), 0)
+        self._plugins = Plugins(plugins or {}, list(self._groups.values()), self._ledger, self._held, self._counts)
+        self._waiting = [jobs for group in self._groups.values() for jobs in group.waiting_by_id()]
         self._passes = Passes(self._groups.values(), self._counts)
 
     @property
@@ -102,11 +106,7 @@ class Scheduler:
     ) -> list[Effect]:
         """Targets join a group at `now_s` (wall time, seconds); jobs that were set aside are judged, at first all."""
         at = self.group(group)
-        if online | offline != resources.ranks or online & offline:
-            raise RemoteProtocolError(f"grow of group {group!r}: each of ranks {resources.ranks} is online or offline")
-        for other in self._groups.values():
-            if twice := (other.pool.ranks | other.leaving) & resources.ranks if other is not at else EMPTY:
-                raise RemoteProtocolError(f"grow of group {group!r} names ranks {twice}, which {other.name!r} has")
+        check_grow(at, self._groups.values(), resources, online, offline)
         first = not at.grown
         at.grow(resources, online, now_s)
         self._count_capacity(now_s)
@@ -115,14 +115,13 @@ class Scheduler:
     def shrunk(self, group: str, targets: Idset, typed: bool, now_s: float = 0.0) -> list[Effect]:
         """Targets leave a group at `now_s`. Typed: jobs there end; idle ones are released now, others once free."""
         at = self.group(group)
+        effects = self._plugins.lost(targets & at.pool.ranks, now_s)
         at.shrink(targets, now_s)
         self._ledger.count_out(targets)
         self._count_capacity(now_s)
-        effects: list[Effect] = []
         if typed:
             at.leaving |= targets
-            for holding in self._ledger.end_on(targets):
-                effects.append(Raise(holding.jobid, f"targets {_mine(holding.parts, targets)} left the group"))
+            effects += self._held.end_on(targets)
             effects += at.release(targets - self._ledger.held(targets))
         return effects + self._judge(at, now_s)
 
@@ -134,11 +133,12 @@ class Scheduler:
         return []
 
     def went_offline(self, targets: Idset, now_s: float = 0.0) -> list[Effect]:
-        """Nothing more is placed there; jobs there go on."""
+        """Nothing more is placed there; jobs there go on, but for those that wait for a permit of plugins."""
+        effects = self._plugins.lost(targets, now_s)
         for group in self._groups.values():
             group.set_availability(targets, up=False)
         self._count_capacity(now_s)
-        return []
+        return effects
 
     def updated(
         self,
@@ -156,6 +156,7 @@ class Scheduler:
         if not property_add and not property_remove:
             return []
         at.change_properties(property_add or {}, property_remove or {}, now_s)
+        self._plugins.happened(TARGETS)
         return self._judge(at, now_s)
 
     def resized(self, rank: int, amounts: Amounts, now_s: float = 0.0, occupied: Amounts = ()) -> list[Effect]:
@@ -190,6 +191,7 @@ class Scheduler:
         It began when its R says, or now; its jobspec says whose account it is charged to, and when it may be preempted.
         """
         self._held.hello(jobid, userid, R, free, jobspec, now_s, preempted_s)
+        self._plugins.adopt(jobid, priority, userid, t_submit_s, jobspec, now_s)
         return []
 
     def alloc(
@@ -207,16 +209,14 @@ class Scheduler:
         try:
             parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
             group = self._group_of(parsed.queue)
-            shape = self._shapes.of(parsed.request)
+            shape = self._plugins.shape_of(self._shapes, parsed, userid, now_s)
             why = group.judge(shape)
             sharing = parsed.sharing
             account = None if self.accounts is None else self.accounts.account_of(sharing.bank, userid)
             limit_s, after_s = parsed.duration_s, sharing.preemptible_after_s
-            fields = jobid, priority, userid, t_submit_s, shape, limit_s, account, after_s, None, PLAIN
-            job = _waiting(Waiting, fields)
+            job = _waiting(Waiting, (jobid, priority, userid, t_submit_s, shape, limit_s, account, after_s, *_NO_ASK))
             if why is None:
-                queue = group.add(job, parsed.queue, now_s)
-                return [] if limit_s or not self._notify else group.warn(job, queue)
+                return self._plugins.enter(group, job, parsed.queue, now_s)
             if not group.refuses(t_submit_s, asks_to_wait(parsed)):
                 return list(group.add_infeasible(job, parsed.queue, why))
         except InvalidValue as fault:
@@ -237,10 +237,9 @@ class Scheduler:
         """An application asks for amounts on one node, since `t_s` (wall time, seconds). It is never denied."""
         if jobid in self._ledger.holdings or self._waits(jobid):
             raise RemoteProtocolError(f"ask {jobid}: it waits or runs already")
-        shape = self._shapes.of(request)
-        job = _waiting(Waiting, (jobid, priority, 0, t_s, shape, 0.0, None, 0.0, application, options))
-        self._first.add(job, None, now_s)
-        return []
+        shape = self._plugins.shape_of_ask(self._shapes, request, now_s)
+        job = _waiting(Waiting, (jobid, priority, 0, t_s, shape, 0.0, None, 0.0, application, options, ()))
+        return self._plugins.enter(self._first, job, None, now_s)
 
     def adopt(
         self,
@@ -265,6 +264,8 @@ class Scheduler:
 
     def cancel(self, jobid: int) -> list[Effect]:
         """The request is withdrawn; nothing is said when it was answered before."""
+        if effects := self._plugins.cancel(jobid):
+            return effects
         for group in self._groups.values():
             if group.withdraw(jobid):
                 self._counts["canceled"] += 1
@@ -281,11 +282,11 @@ class Scheduler:
 
     def free(self, jobid: int, R: ResourceSet, final: bool, now_s: float = 0.0) -> list[Effect]:  # noqa: N803
         """A job frees all of R, which is a part of what it holds; `final` when that is the last of it."""
-        return self._held.freed(jobid, self._ledger.release(jobid, blocks_in(R), final, now_s))
+        return self._plugins.freed(jobid, self._ledger.release(jobid, blocks_in(R), final, now_s), now_s)
 
     def free_all(self, jobid: int, now_s: float = 0.0) -> list[Effect]:
         """A job frees all that it holds: a final `free` of its whole R, for callers without an R."""
-        return self._held.freed(jobid, self._ledger.release_all(jobid, now_s))
+        return self._plugins.freed(jobid, self._ledger.release_all(jobid, now_s), now_s)
 
     def accounts_report(self, now_s: float, start: int = 0) -> AccountsReport | None:
         """The accounts, from `start` on; None unless a policy asks for accounts."""
@@ -306,22 +307,21 @@ class Scheduler:
         """Why the job could never run, whatever is up or busy; None if it could, or before the first grow."""
         try:
             parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
-            return self._group_of(parsed.queue).judge(self._shapes.of(parsed.request))
+            return self._group_of(parsed.queue).judge(self._plugins.shape_of(self._shapes, parsed))
         except InvalidValue as fault:
             return str(fault)
 
     def why(self, jobid: int, now_s: float) -> Why:
         """Why a job waits, for its owner. Raises Refused for a job that is not known here."""
-        return why_of(jobid, self._groups.values(), self._ledger, now_s)
+        return self._plugins.why(jobid) or why_of(jobid, self._groups.values(), self._ledger, now_s)
+
+    def permit(self, jobid: int, plugin: str, allow: bool, reason: str, now_s: float) -> list[Effect]:
+        """Answers in a plugin's place for a job that waits for its permit. Raises Refused for any other."""
+        return self._plugins.answer(jobid, plugin, allow, reason, now_s)
 
     def why_waiting(self, jobid: int) -> Lacking | None:
         """What a waiting ask lacks; None if nothing but its turn, or if it does not wait."""
-        for group in self._groups.values():
-            queue = group.queue_of(jobid)
-            job = None if queue is None else queue.jobs.get(jobid)
-            if job is not None:
-                return lacking(group, job)
-        return None
+        return lacking_of(self._groups.values(), jobid)
 
     def stats(self) -> dict[str, Any]:
         """Numbers for people."""
@@ -358,16 +358,18 @@ class Scheduler:
         """
         if self.accounts is not None:
             self.accounts.settle()
-        return self._passes.run(now_s)
+        return self._plugins.run(self._passes, now_s)
 
     @property
     def next_notice_s(self) -> float:
         """When to call `schedule` even if nothing happens, for a notice that is due (wall time, seconds; else inf)."""
-        return self._passes.next_notice_s
+        return min(self._passes.next_notice_s, self._plugins.next_s)
 
     # ---- within
 
     def _count_capacity(self, now_s: float) -> None:
+        self._plugins.at(now_s)
+        self._plugins.happened(TARGETS)
         if self.accounts is not None:
             count_capacity(self.accounts, [group.pool for group in self._groups.values()], self._ledger, now_s)
 
@@ -393,8 +395,6 @@ class Scheduler:
         self._counts["denied"] += sum(isinstance(effect, Denied) for effect in effects)
         return list(effects)
 
+_NO_ASK: Final = (None, PLAIN, ())
+
 _waiting: Final = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a job
-
-
-def _mine(parts: Iterable[int], targets: Idset) -> Idset:
-    return Idset.of([rank for rank in parts if rank in targets])

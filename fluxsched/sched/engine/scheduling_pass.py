@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from math import inf, nextafter
+from math import inf
 from reprlib import repr as short
-from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from fluxsched.core.duration import format_duration
 from fluxsched.core.jobid import format_f58
@@ -28,6 +27,8 @@ from fluxsched.sched.decisions import (
     Withhold,
 )
 from fluxsched.sched.effects import PAUSED, PREEMPT, Denied, Effect, Granted, Raise
+from fluxsched.sched.engine.held_jobs import end_of, running_job
+from fluxsched.sched.engine.hooked.held_back import HeldBack
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.notices import REASON_CHARS_MAX
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
@@ -54,7 +55,7 @@ class SchedulingPass:
 
     __slots__ = (
         "_alone", "_arrivals", "_counted", "_counts", "_events", "_group", "_jobs", "_overtakes", "_plan", "_queue",
-        "now_s", "planned",
+        "held_back", "now_s", "placement", "planned",
     )  # fmt: skip
 
     def __init__(self, group: Group, queue: PolicyQueue, counts: dict[str, int]) -> None:
@@ -70,6 +71,8 @@ class SchedulingPass:
         self._events = group.events
         self._arrivals: list[Waiting] | None = None
         self._overtakes = False  # some jobs were not offered, since they still wait
+        self.held_back = HeldBack()
+        self.placement = WORST_FIT  # that in which the policy asked last
 
     def begin(self, now_s: float) -> Iterator[object]:
         """The decisions of the policy, each made when it is asked for."""
@@ -121,14 +124,17 @@ class SchedulingPass:
 
     @property
     def queue(self) -> Iterator[Waiting]:
-        return iter(self._jobs)
+        shut = self._group.pool.shut
+        return iter(self._jobs) if not shut else (job for job in self._jobs if job.shape.number not in shut)
 
     @property
     def first(self) -> Waiting | None:
-        return self._jobs.first
+        return self._jobs.first_but(self._group.pool.shut) if self._group.pool.shut else self._jobs.first
 
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
         self._queue.order = order
+        self.held_back.skips = skips
+        skips.unfit |= self._group.pool.shut
         if self._arrivals is not None:
             return self._arrived(self._arrivals, skips, order)
         jobs = self._jobs.walk(skips, order, self.now_s)
@@ -169,12 +175,18 @@ class SchedulingPass:
         return self._plan
 
     def place(self, job: Waiting, placement: str = WORST_FIT) -> Outcome:
+        self.placement = placement
+        if self.held_back.of_job and self.held_back.has(job):
+            return Insufficient(self._reason(job))
         outcome = place_now(self._group.pool, job.shape, placement)
         if self._plan is None or not isinstance(outcome, Fits):
             return outcome
         return self._plan.place(job, placement) or Insufficient(self._in_the_way(job))
 
     def find(self, job: Waiting, placement: str = WORST_FIT) -> Fits | None:
+        self.placement = placement
+        if self.held_back.of_job and self.held_back.has(job):
+            return None
         if self._plan is None:
             return find_fit(self._group.pool, job.shape, placement)
         return self._plan.place(job, placement)
@@ -184,11 +196,11 @@ class SchedulingPass:
 
     @property
     def running(self) -> Iterator[Running]:
-        return map(_seen, self._group.holdings())
+        return map(running_job, self._group.holdings())
 
     @property
     def by_end(self) -> Iterator[Running]:
-        return (_seen(holding) for _, holding in self._group.running.by_end())
+        return (running_job(holding) for _, holding in self._group.running.by_end())
 
     # ---- within
 
@@ -225,6 +237,8 @@ class SchedulingPass:
                 yield None
 
     def _reason(self, job: Waiting) -> str:
+        if self.held_back.of_job and self.held_back.has(job):
+            return self.held_back.why(job)
         outcome = place_now(self._group.pool, job.shape, BEST_FIT)
         return self._in_the_way(job) if isinstance(outcome, Fits) else outcome.why
 
@@ -323,48 +337,56 @@ class SchedulingPass:
         self._group.wake_s = min(self._group.wake_s, at_s)
         return PAUSED
 
-    def _start(self, start: Start) -> Granted | None:
-        group, queue, now_s = self._group, self._queue, self.now_s
+    def started(self, start: Start) -> Waiting | None:
+        """The job that is to start, if it still waits."""
         job = self._jobs.by_id.get(start.jobid)
+        if job is not None and not isinstance(start.fit, Fits):  # compiled code would name another place
+            raise TypeError(f"it started job {start.jobid} with {type(start.fit).__name__}: only a Fits can start")
+        return job
+
+    def _start(self, start: Start) -> Granted | None:
+        job = self.started(start)
         if job is None:
             return None
-        if not isinstance(start.fit, Fits):  # before it is unpacked: compiled code checks the declared types there
-            raise TypeError(f"it started job {start.jobid} with {type(start.fit).__name__}: only a Fits can start")
-        jobid, fit, selection = start
-        end_s, limit_s = group.expiration_s, job.duration_s
-        if limit_s:
-            own_s = now_s + limit_s
-            if own_s <= now_s:
-                own_s = nextafter(now_s, inf)  # later than now, however short the job is
-            end_s = min(own_s, end_s) if end_s else own_s
-        reserved = jobid in self.planned or jobid in queue.planned
-        holding = group.ledger.commit(start, self._jobs, group.pool, end_s, now_s)
+        selection = self.selection(start)
+        holding = self.commit(start, job)
         if holding is None:
             return None
+        self.began(job, start.fit, holding)
+        return self.granted(job, start.fit, holding, selection, None)
+
+    def selection(self, start: Start) -> str:
+        """How the job was chosen (annotation `sched.selection_type`); asked before it starts."""
+        if start.jobid in self.planned or start.jobid in self._queue.planned:
+            return RESERVED
+        return BACKFILLED if self._overtakes else start.selection
+
+    def commit(self, start: Start, job: Waiting) -> Holding | None:
+        """The job holds its fit, and is off the queue; None if the ledger refuses."""
+        group = self._group
+        end_s = end_of(job.duration_s, group.expiration_s, self.now_s)
+        return group.ledger.commit(start, self._jobs, group.pool, end_s, self.now_s)
+
+    def began(self, job: Waiting, fit: Fits, holding: Holding) -> None:
+        """Plans and all else that follows the ledger learn of it."""
+        group, queue = self._group, self._queue
         queue.removed(job, group.running)
-        if jobid in group.reserved.by_job:
-            group.reserved.left(jobid)
+        if job.jobid in group.reserved.by_job:
+            group.reserved.left(job.jobid)
         group.running.placed(holding)
         if holding.preemptible_after_s is not None:
             group.preemptions.began(holding)
         if self._plan is not None:
             self._plan.began(job, fit)
+
+    def granted(
+        self, job: Waiting, fit: Fits, holding: Holding, selection: str, notes: Mapping[str, Any] | None
+    ) -> Granted:
+        """The answer; `notes` are annotations besides ours."""
         self._counts["granted"] += 1
-        notices = group.notices
+        notices, jobid, group = self._group.notices, job.jobid, self._group
         withdrawn = notices.forget(jobid) if jobid in notices.reasons else None
-        selection = RESERVED if reserved else BACKFILLED if self._overtakes else selection
-        return Granted(jobid, fit, now_s, end_s, group.pool, selection, withdrawn)
+        return Granted(jobid, fit, self.now_s, holding.expiration_s, group.pool, selection, withdrawn, notes)
 
 
 _DECISIONS: Final = "Start, Pending, Deny, Reserve, Preempt, Withhold, Wake or Pause"
-
-
-def _seen(holding: Holding) -> Running:
-    return Running(
-        holding.jobid,
-        holding.expiration_s,
-        MappingProxyType(holding.parts),
-        holding.account,
-        holding.preemptible_after_s,
-        holding.started_s,
-    )

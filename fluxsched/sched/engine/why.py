@@ -19,7 +19,7 @@ from fluxsched.sched.engine.waiting.set_aside import RULE, WHEN
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.running import RunningJobs
-from fluxsched.sched.pool.place import place_now
+from fluxsched.sched.pool.place import find_fit, place_now
 from fluxsched.sched.pool.placement import BEST_FIT, Fits
 from fluxsched.sched.pool.reasons import counted
 from fluxsched.sched.queue.orders import FIFO
@@ -107,6 +107,9 @@ def _reason(group: Group, queue: PolicyQueue, job: Waiting, ahead: int | None, o
     reason = group.notices.reasons.get(job.jobid)
     if reason is not None:
         return reason if isinstance(reason, str) else reason()
+    narrowed = group.pool.narrowed.get(job.shape.number)
+    if narrowed is not None and narrowed.later and find_fit(group.pool, job.shape, BEST_FIT) is None:
+        return narrowed.later
     if queue.jobs.lines is None and (group.changed or group.notices.reasons):
         if ahead is None:
             return "its policy has not looked at it yet"
@@ -135,6 +138,8 @@ class _Forecast:
         if kept is not None and kept.start_s < inf:
             return kept.start_s, "as it is planned; sooner if running jobs end before their limits"
         start_s, head = self._earliest(job), queue.jobs.first
+        if start_s == inf and job.shape.number in self._group.pool.narrowed:
+            return None, "not known: plugins keep targets from it"
         if start_s == inf:
             return None, f"not known: {self._why_not()}"
         if queue.jobs.lines is not None:

@@ -47,9 +47,9 @@ from fluxsched.sched.pool.placement import Fits
 from fluxsched.sched.shape import Shape
 
 __all__ = [
-    "ARRIVAL", "EVENTS", "FREE", "PASS", "POINTS", "READABLE", "SKIP", "START", "TARGETS", "Fits", "Gate", "GroupSeen",
-    "Idset", "JobSeen", "Kind", "Later", "Never", "Option", "Pass", "Plugin", "Preempt", "Request", "Shape", "Skip",
-    "Wait",
+    "ARRIVAL", "EVENTS", "FREE", "LATERS_MAX", "LOOKS_MAX", "PASS", "POINTS", "READABLE", "SCORE_MAX", "SKIP", "START",
+    "TARGETS", "Fits", "Gate", "GroupSeen", "Idset", "JobSeen", "Kind", "Later", "Never", "Option", "Pass", "Plugin",
+    "Preempt", "Request", "Shape", "Skip", "Wait",
 ]  # fmt: skip
 
 POINTS: Final = (
@@ -63,6 +63,15 @@ READABLE: Final = ("user", "bank", "queue", "name")
 
 Jobs that differ in what is read are of different shapes: what few jobs have in common costs least.
 """
+
+SCORE_MAX: Final = 100
+"""The best score of one plugin; scores times weights are added up."""
+
+LOOKS_MAX: Final = 64
+"""Targets of one job that plugins look at in a pass, and jobs that `post_filter` is asked about in one."""
+
+LATERS_MAX: Final = 64
+"""Jobs of one shape that answers about single jobs hold back in a pass; then its others wait for the next pass."""
 
 ARRIVAL, START, FREE, TARGETS = "arrival", "start", "free", "targets"
 
@@ -138,7 +147,6 @@ class JobSeen(NamedTuple):
     userid: int
     t_submit_s: float
     duration_s: float
-    queue: str
     shape: Shape
     now_s: float
     adopted: bool = False

@@ -37,6 +37,7 @@ class Pool:
         self.what_if_open = False  # then nothing may be committed
         self.prepared: dict[int, Prepared] = {}  # by number of the shape, in this generation
         self.narrowed: dict[int, Narrowed] = {}  # by number of the shape; what plugins say, in this generation
+        self.shut: set[int] = set()  # the shapes to which they leave nothing
         self.ranks = EMPTY
         self.amount_targets = AmountTargets()  # those without cores
         self._source = EMPTY_R  # of targets with cores; it may still name ranks that were removed
@@ -355,6 +356,10 @@ class Pool:
             self.narrowed.pop(shape.number, None)
         else:
             self.narrowed[shape.number] = narrowed
+        if narrowed is None or narrowed.now:
+            self.shut.discard(shape.number)
+        else:
+            self.shut.add(shape.number)
         self.prepared.pop(shape.number, None)
 
     def _choose(self, constraint: Constraint) -> Choice:
@@ -376,6 +381,7 @@ class Pool:
         self.amount_targets.renew()
         self.prepared.clear()
         self.narrowed.clear()
+        self.shut.clear()
 
     def _add_down(self, mask: int) -> None:
         for at, word in words_of(mask):

@@ -7,7 +7,7 @@ Law: adding, removing and re-prioritising cost O(log n) in each order that is ke
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import cast
 
 from fluxsched.errors import LimitExceeded, LocalProtocolError
@@ -56,6 +56,18 @@ class PendingJobs:
         chunks = self._offered.chunks
         return chunks[0].jobs[0] if chunks else None
 
+    def first_but(self, shapes: set[int]) -> Waiting | None:
+        """The first of them that is of none of these shapes, by number."""
+        skips = Skips()
+        skips.unfit = shapes
+        return next((job for job in self._offered.walk(skips) if job is not None), None)
+
+    def first_of(self, shapes: set[int], limit: int) -> list[Waiting]:
+        """The first jobs that are of one of these shapes, so many at most."""
+        skips = Skips()
+        skips.unfit = {shape.number for shape, _ in self._offered.shapes()} - shapes
+        return list(islice((job for job in self._offered.walk(skips) if job is not None), limit))
+
     @property
     def last(self) -> Waiting | None:
         """The last job that may start."""
@@ -92,7 +104,9 @@ class PendingJobs:
         if len(self.by_id) >= WAITING_MAX:
             raise LimitExceeded(f"the queue is full: {WAITING_MAX} jobs wait; submit again when some have started")
         self.by_id[jobid] = job
-        key = (-priority, t_submit_s, jobid)
+        key: QueueKey = (-priority, t_submit_s, jobid)
+        if job.sort:
+            key = (*job.sort, *key)
         if not priority:
             self._held.add(key, job)
             return key
@@ -113,7 +127,7 @@ class PendingJobs:
             return None
         priority, t_submit_s = job[1], job[3]
         if priority:
-            key = (-priority, t_submit_s, jobid)
+            key = job.key if job.sort else (-priority, t_submit_s, jobid)
             self._offered.remove(key)
             if self.book is not None:
                 self._exits(self.book, key, job)
@@ -123,7 +137,7 @@ class PendingJobs:
                 for order, jobs in self._orders.items():
                     jobs.remove(FIXED[order](job))
         else:
-            self._held.remove((-priority, t_submit_s, jobid))
+            self._held.remove(job.key)
         return job
 
     def prioritize(self, jobid: int, priority: int) -> bool:

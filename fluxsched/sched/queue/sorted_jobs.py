@@ -36,6 +36,7 @@ class Waiting(NamedTuple):
 
     `account` is None unless a policy asks for accounts; `preemptible_after_s` is None if the job may not be preempted.
     `application` is whose ask it is in a tree of queues, with `options`; None for a job that is in no such tree.
+    `sort` is the tuple of the plugin that sorts its queue, else empty.
     """
 
     jobid: int
@@ -48,6 +49,7 @@ class Waiting(NamedTuple):
     preemptible_after_s: float | None = None
     application: Application | None = None
     options: AskOptions = PLAIN
+    sort: tuple[Any, ...] = ()
 
     @property
     def request(self) -> Request:
@@ -55,9 +57,13 @@ class Waiting(NamedTuple):
         return self.shape.request
 
     @property
-    def key(self) -> tuple[int, float, int]:
-        """The order of a queue: higher priority first, then earlier submission, then the lower id (RFC 27)."""
-        return (-self.priority, self.t_submit_s, self.jobid)
+    def key(self) -> QueueKey:
+        """The order of a queue: higher priority first, then earlier submission, then the lower id (RFC 27).
+
+        What a plugin sorts by comes before all that.
+        """
+        key = (-self.priority, self.t_submit_s, self.jobid)
+        return (*self.sort, *key) if self.sort else key
 
     @property
     def limit_s(self) -> float:

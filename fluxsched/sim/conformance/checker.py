@@ -13,9 +13,9 @@ from typing import Any, ClassVar, NamedTuple
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Request
+from fluxsched.sched.fault_lines import raise_at
 from fluxsched.sched.policy import Decision, Deny, Fits, Option, Pending, Policy, Preempt, Reserve, Start, View
 from fluxsched.sched.pool.placement import parts_in
-from fluxsched.sched.registry import raise_at
 from fluxsched.sim.conformance.preemption import Preemptible, PreemptionJudge, line_of
 from fluxsched.sim.conformance.rule_broken import RuleBroken
 

@@ -12,8 +12,8 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from fluxsched.runtime.system.clock import Chance, seeded
+from fluxsched.sched.fault_lines import policy_line
 from fluxsched.sched.policy import Policy
-from fluxsched.sched.registry import policy_line
 from fluxsched.sim.conformance import cases as put
 from fluxsched.sim.conformance.checker import PROGRESS
 from fluxsched.sim.conformance.cost import SIZES, cost

@@ -16,9 +16,11 @@ from fluxsched.core.request import Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LimitExceeded, RemoteProtocolError
 from fluxsched.sched.effects import Annotated, Denied, Effect, Release
+from fluxsched.sched.engine.hooked.group_hooks import GroupHooks
 from fluxsched.sched.engine.waiting.notices import SETTLE_S, Notices
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.engine.waiting.set_aside import WAIT, SetAside, TimeText, utc_text
+from fluxsched.sched.engine.waiting.verdict import FitVerdict
 from fluxsched.sched.ledger import Holding, Ledger
 from fluxsched.sched.plan.reserved_nodes import ReservedNodes
 from fluxsched.sched.plan.running import RunningJobs
@@ -38,21 +40,6 @@ ENDLESS_WARNING = "has no time limit: nothing can be planned behind it, and it s
 
 VERDICTS_MAX = 4096
 """Shapes whose verdicts are remembered; some hundred bytes each."""
-
-
-class _Verdict:
-    """Whether a shape can fit, as of a generation of the pool.
-
-    `have` is how many nodes (or slots) could hold it, `had` the same when it last was feasible.
-    """
-
-    __slots__ = ("generation", "had", "have", "why")
-
-    def __init__(self) -> None:
-        self.generation = -1
-        self.have: int | None = None
-        self.had: int | None = None
-        self.why: str | None = None
 
 
 class Group:
@@ -94,7 +81,8 @@ class Group:
         self.reserved = ReservedNodes(pool, self.invalidate_pass)
         self._patient = unsatisfiable == WAIT
         self.time_text = time_text
-        self._verdicts: dict[int, _Verdict] = {}  # by number of the shape
+        self._verdicts: dict[int, FitVerdict] = {}  # by number of the shape
+        self.hooks: GroupHooks | None = None
 
     def invalidate_pass(self) -> None:
         """Something has happened after which every waiting job is to be examined."""
@@ -205,12 +193,14 @@ class Group:
 
     def waiting_by_id(self) -> list[Mapping[int, object]]:
         """All jobs that wait here, now and later: tables that change as they come and go."""
-        return [self.set_aside, *[queue.jobs.by_id for queue in self.queues.values()]]
+        found: list[Mapping[int, object]] = [self.set_aside, *[queue.jobs.by_id for queue in self.queues.values()]]
+        return found if self.hooks is None else [*found, self.hooks.gates.gated]
 
     @property
     def waiting(self) -> int:
         """How many jobs wait."""
-        return sum([len(queue.jobs) for queue in self.queues.values()]) + len(self.set_aside)
+        gated = 0 if self.hooks is None else len(self.hooks.gates.gated)
+        return sum([len(queue.jobs) for queue in self.queues.values()]) + len(self.set_aside) + gated
 
     def add(self, job: Waiting, name: str | None, now_s: float = 0.0) -> PolicyQueue:
         """A job joins, at `now_s`, the queue of this name, if it has a policy of its own, else the one for all others.
@@ -218,14 +208,22 @@ class Group:
         Raises LimitExceeded when that is full.
         """
         queue = self.queues.get(name or "") or self.queues[""]
+        self.enter(job, queue, now_s)
+        return queue
+
+    def enter(self, job: Waiting, queue: PolicyQueue, now_s: float) -> None:
+        """The same for a queue of this group."""
+        if self.pool.shut:  # then the first in line may be none that is offered
+            queue.arrivals = None
         if queue.add(job, self.running, now_s):
             self.changed = True
         self.events += 1
-        return queue
 
     def warn(self, job: Waiting, queue: PolicyQueue) -> list[Effect]:
         """A job without a limit in front of a policy that backfills; the end of the group is a limit, too."""
-        if self.expiration_s or not getattr(queue.policy, "BACKFILLS", False):
+        if job.duration_s or self.expiration_s or job.application is not None or not self.notices.enabled:
+            return []
+        if not getattr(queue.policy, "BACKFILLS", False):
             return []
         return [Annotated(job.jobid, {"sched": {"warning": ENDLESS_WARNING}})]
 
@@ -239,19 +237,32 @@ class Group:
 
     def judge(self, shape: Shape) -> str | None:
         """Why the shape can never fit here; None if it can, before the first grow, and where there are quotas."""
+        if shape.scope is not None:
+            self.renew(shape)
         if self.quotas is not None:
             return None
         verdict = self._verdicts.get(shape.number)
         if verdict is None:
             if len(self._verdicts) >= VERDICTS_MAX:
                 self._verdicts.clear()
-            verdict = self._verdicts[shape.number] = _Verdict()
+            verdict = self._verdicts[shape.number] = FitVerdict()
         if verdict.generation != self.pool.generation and self.grown:
             if verdict.why is None and verdict.generation >= 0:
                 verdict.had = verdict.have
             verdict.generation = self.pool.generation
             verdict.have, verdict.why = shortage(self.pool, shape.request, self.pool.narrowed.get(shape.number))
         return verdict.why
+
+    def renew(self, shape: Shape) -> bool:
+        """Has plugins say what they leave the shape of its choice; whether that may be another than before."""
+        if self.hooks is None or not self.grown or not self.hooks.renew(shape):
+            return False
+        verdict = self._verdicts.get(shape.number)
+        if verdict is not None:
+            verdict.generation = -1
+        for queue in self.queues.values():
+            queue.recount()
+        return True
 
     def _remember(self, now_s: float) -> None:
         """Targets are about to be lost: what there is for each waiting request is worked out before."""
@@ -318,7 +329,10 @@ class Group:
                     found += self._tell_set_aside(aside)
                 continue
             try:
-                aside.queue.add(aside.job, self.running, now_s)
+                if self.hooks is not None and aside.job.shape.scope is not None:
+                    self.hooks.gates.knock(aside.job, aside.queue)
+                else:
+                    aside.queue.add(aside.job, self.running, now_s)
             except LimitExceeded:  # the queue is full meanwhile: it is judged again with the next change
                 continue
             del self.set_aside[jobid]
@@ -334,7 +348,8 @@ class Group:
 
     def withdraw(self, jobid: int) -> bool:
         """The request of the job is withdrawn, wherever it waits; whether it was there."""
-        if self.set_aside.pop(jobid, None) is not None:
+        gated = None if self.hooks is None else self.hooks.gates.gated.pop(jobid, None)
+        if gated is not None or self.set_aside.pop(jobid, None) is not None:
             self.notices.forget(jobid)
             return True
         queue = self.queue_of(jobid)
@@ -349,6 +364,8 @@ class Group:
         aside = self.set_aside.get(jobid)
         if aside is not None:
             aside.job = aside.job._replace(priority=priority)
+            return
+        if self.hooks is not None and self.hooks.prioritize(jobid, priority):
             return
         for queue in self.queues.values():
             if queue.jobs.prioritize(jobid, priority):
@@ -372,7 +389,10 @@ class Group:
         assert not self.leaving & self.pool.ranks, "a leaving target is still counted"
         offered = {job.jobid for queue in self.queues.values() for job in queue.jobs.everyone()}
         assert offered.isdisjoint(self.set_aside), "a job is offered that is set aside"
-        self.notices.check(offered, offered | self.set_aside.keys())
+        elsewhere = set(self.set_aside)
+        if self.hooks is not None:
+            elsewhere |= self.hooks.check(offered, self.ledger)
+        self.notices.check(offered, offered | elsewhere)
         self.running.check()
         self.reserved.check()
         for queue in self.queues.values():

@@ -89,6 +89,10 @@ class PolicyQueue:
         if self._uncountable and self._counted == running.generation and not running.need(job.shape):
             self._uncountable -= 1
 
+    def recount(self) -> None:
+        """What a shape may choose from has changed: jobs are counted anew when it matters."""
+        self._counted = UNCOUNTED
+
     def countable(self, running: RunningJobs) -> bool:
         """Whether for all waiting jobs it only matters how many cores are free."""
         if self._counted != running.generation:

@@ -1,0 +1,25 @@
+"""The few places that may catch every exception, each with its reason: `FILE:FUNCTION`."""
+
+from __future__ import annotations
+
+BROAD_EXCEPT = {
+    "fluxsched/adapters/si/machine/machine.py:_share_of": "a bug costs one resource manager its state, not all of them",
+    "fluxsched/adapters/si/in_process.py:_call_back": "a bug of a resource manager is logged, and others are called",
+    "fluxsched/adapters/si/in_process.py:_own_dump": "a bug of a resource manager is in what it says of itself",
+    "fluxsched/adapters/si/predicates.py:refusal": "what a callback raises is its refusal: the interface says so",
+    "fluxsched/adapters/si/predicates.py:last_to_go": "the same",
+    "fluxsched/sched/hooks/chain.py:ask": "a plugin's bug holds back the job it was asked about, and nothing else",
+    "fluxsched/adapters/flux/bridge.py:_pass": "a plugin's bug is logged, and neither Flux nor the module ends",
+    "fluxsched/adapters/flux/broker/sched-fluxsched.py:call": "Flux takes the broker down for what leaves a callback",
+    "fluxsched/sim/conformance/suite.py:_tried": "a plugin's bug is what the suite looks for",
+    "fluxsched/sim/policy_guard.py:policy_faults": "a plugin's bug becomes a refusal, with its line",
+    "fluxsched/runtime/config/policy_list.py:listed": "a plugin's bug while it is imported is a line of the list",
+    "fluxsched/runtime/instance/launch.py:_daemonize": "the daemon's last line: its starter must learn why",
+    "fluxsched/runtime/messaging/router.py:_dispatch": "a handler's bug ends its call, not the instance",
+    "fluxsched/runtime/messaging/router.py:_accept": "a bug in taking an answer costs its sender the connection",
+    "fluxsched/runtime/services/jobs/effects.py:_launch": "a job that cannot be started fails alone",
+    "fluxsched/runtime/loop/turns.py:run_isolated": "a bug in one call is noted, and the others are made",
+    "fluxsched/runtime/loop/turns.py:isolated_work": "the same of long work",
+    "fluxsched/runtime/loop/turns.py:_turn": "the shell's last line: a bug ends the instance, with its story",
+    "fluxsched/runtime/scheduler_process/host.py:_schedule": "a plugin's bug ends the scheduler, not the instance",
+}

@@ -1,0 +1,291 @@
+"""Each of the twelve points: when it is asked, and what comes of each of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fluxsched.core.idset import Idset
+from fluxsched.sched.decisions import Preempt
+from fluxsched.sched.effects import PREEMPT, Annotated, Denied, Effect, Granted, PluginFailed, Raise
+from fluxsched.sched.hooks.api import (
+    ARRIVAL,
+    FREE,
+    LOOKS_MAX,
+    PASS,
+    SCORE_MAX,
+    SKIP,
+    START,
+    TARGETS,
+    Gate,
+    Later,
+    Never,
+)
+from fluxsched.sched.policies.fifo import Fifo
+from fluxsched.sched.policies.firstfit import FirstFit
+
+Build = Callable[..., Any]
+
+
+def started(effects: list[Effect]) -> dict[int, str]:
+    """Where jobs started."""
+    grants = [each for each in effects if isinstance(each, Granted)]
+    return {each.jobid: str(Idset.of([part.rank for part in each.fit.parts])) for each in grants}
+
+
+def faults(effects: list[Effect]) -> list[str]:
+    return [each.note for each in effects if isinstance(each, PluginFailed)]
+
+
+def told(effects: list[Effect]) -> dict[int, str]:
+    return {
+        each.jobid: each.annotations["sched"]["reason_pending"]
+        for each in effects
+        if isinstance(each, Annotated) and each.annotations["sched"].get("reason_pending")
+    }
+
+
+@pytest.fixture
+def bench_with(bench_of: Build, make_r: Build) -> Build:
+    """bench_with(plugin, ..., policy=..., ranks="0-3"): targets of 4 cores under these plugins."""
+
+    def build(*plugins: Any, policy: Any = None, ranks: str = "0-3", **properties: str) -> Any:
+        bench = bench_of(policy or FirstFit(), plugins={"": plugins})
+        bench.grow(make_r(ranks, 4, **properties))
+        return bench
+
+    return build
+
+
+# ---- before the queue
+
+
+def test_a_gated_job_is_not_offered_until_its_event(bench_with: Build, plugin: Build, spec: Build) -> None:
+    waits: dict[int, Any] = {1: Gate("later", on=(FREE,)), 2: PASS}
+    gate = plugin("gate", pre_enqueue=lambda job: waits[job.jobid])
+    bench = bench_with(gate, policy=Fifo())
+    assert told(bench.submit(1, spec(nodes=4))) == {1: "plugin 'gate': later"}
+    assert bench.submit(2, spec()) == []
+    assert started(bench.run()) == {2: "0"}  # a job that is not offered holds back no other
+    why = bench.scheduler.why(1, 100.0)
+    assert why.reason == "plugin 'gate': later"
+    assert "plugin" in why.rule
+    bench.run()
+    assert gate.count("pre_enqueue") == 2
+    waits[1] = PASS
+    bench.free(2)
+    found = bench.run()
+    assert started(found) == {1: "0-3"}
+    assert gate.count("pre_enqueue") == 3
+
+
+@pytest.mark.parametrize("event", [ARRIVAL, START, FREE, TARGETS])
+def test_the_events_of_a_gate(bench_with: Build, plugin: Build, spec: Build, make_r: Build, event: str) -> None:
+    gate = plugin("gate", pre_enqueue=lambda job: Gate("no", on=(event,)) if job.jobid == 1 else PASS)
+    bench = bench_with(gate)
+    bench.submit(1, spec())
+    bench.run()
+    before = gate.count("pre_enqueue")
+    bench.submit(2, spec())
+    asked = [gate.count("pre_enqueue") - before - 1]  # of which one was about job 2
+    bench.run()
+    bench.free(2)
+    bench.run()
+    bench.scheduler.went_offline(Idset.parse("3"), 100.0)
+    bench.run()
+    assert asked == [0]
+    assert gate.count("pre_enqueue") - before - 1 == 1
+
+
+def test_a_gate_has_its_time(bench_with: Build, plugin: Build, spec: Build) -> None:
+    night = plugin("night", pre_enqueue=lambda job: PASS if job.now_s >= 200.0 else Gate("at night", at_s=200.0))
+    bench = bench_with(night)
+    bench.submit(1, spec())
+    assert started(bench.run()) == {}
+    assert bench.scheduler.next_notice_s == 200.0
+    bench.now_s = 200.0
+    assert started(bench.run()) == {1: "0"}
+
+
+def test_a_gated_job_is_canceled_and_prioritized(bench_with: Build, plugin: Build, spec: Build) -> None:
+    closed = [True]
+    bench = bench_with(plugin(pre_enqueue=lambda job: Gate("no", at_s=200.0) if closed else PASS))
+    bench.submit(1, spec())
+    bench.submit(2, spec())
+    bench.scheduler.prioritize([(2, 0)])
+    assert len(bench.scheduler.cancel(1)) == 1
+    closed.clear()
+    bench.now_s = 200.0
+    assert started(bench.run()) == {}  # it is held
+    bench.scheduler.prioritize([(2, 1)])
+    assert started(bench.run()) == {2: "0"}
+
+
+def test_a_plugin_sorts_the_queue(bench_with: Build, plugin: Build, spec: Build) -> None:
+    bench = bench_with(plugin(queue_sort=lambda job: (-job.request.nodes.min, 0.5)), policy=Fifo(), ranks="0-3")
+    for jobid, nodes in ((1, 1), (2, 3), (3, 2)):
+        bench.submit(jobid, spec(nodes=nodes, exclusive=True), priority=16 + jobid)
+    assert list(started(bench.run())) == [2]
+    bench.free(2)
+    assert list(started(bench.run())) == [3, 1]
+
+
+def test_a_tuple_that_does_not_compare_is_a_fault(bench_with: Build, plugin: Build, spec: Build) -> None:
+    keys: dict[int, Any] = {1: (1, "a"), 2: ("a", 1), 3: [1], 4: (float("nan"), "a"), 5: (0.5, "b")}
+    bench = bench_with(plugin(queue_sort=lambda job: keys[job.jobid]))
+    for jobid in keys:
+        bench.submit(jobid, spec())
+    found = bench.run()
+    assert set(started(found)) == {1, 5}
+    assert len(faults(found)) == 3
+    assert "of the same kinds for all jobs" in bench.why(2)
+
+
+# ---- shapes and classes
+
+
+def test_filters_are_asked_once_a_shape_and_class(bench_of: Build, make_r: Build, plugin: Build, spec: Build) -> None:
+    asked = plugin(pre_filter=PASS, filter=lambda shape, kind: PASS if "ssd" in kind.properties else Later("no ssd"))
+    bench = bench_of(FirstFit(), plugins={"": [asked]})
+    for resources in (make_r("0-1", 4, ssd="0"), make_r("2-3", 8, ssd="2")):
+        bench.grow(resources)
+    for jobid in range(300):
+        bench.submit(jobid, spec(cores=2))
+    found = bench.run()
+    assert (asked.count("pre_filter"), asked.count("filter")) == (1, 4)
+    assert set(started(found).values()) == {"0", "2"}
+    assert bench.why(299) == "plugin 'p': no ssd"
+    bench.free(0)
+    bench.run()
+    assert asked.count("filter") == 4
+
+
+def test_an_idset_later_and_never(bench_with: Build, plugin: Build, spec: Build) -> None:
+    says: list[Any] = [Idset.parse("1-2")]
+    bench = bench_with(plugin(pre_filter=lambda shape, group: says[0] & group.ranks if len(says) == 1 else says[1]))
+    bench.submit(1, spec(nodes=3))
+    bench.submit(2, spec(nodes=2))
+    assert started(bench.run()) == {2: "1-2"}
+    assert "leaves it ranks 1-2 only" in bench.why(1)
+    says.append(Never("not here"))
+    assert bench.submit(3, spec(nodes=2, cores=2)) == [Denied(3, "plugin 'p': not here")]
+    says[1] = Later("closed")
+    bench.submit(4, spec(nodes=2, cores=3))
+    assert started(bench.run()) == {}
+    assert bench.why(4) == "plugin 'p': closed"
+    assert told(bench.run()) == {}
+
+
+def test_an_answer_about_a_shape_has_its_time(bench_with: Build, plugin: Build, spec: Build) -> None:
+    open_at = [300.0]
+    asked = plugin(pre_filter=lambda shape, group: Later("closed", at_s=open_at[0]) if open_at else PASS)
+    bench = bench_with(asked)
+    bench.submit(1, spec())
+    bench.run()
+    bench.now_s = 299.0
+    bench.run()
+    assert asked.count("pre_filter") == 1
+    assert bench.scheduler.next_notice_s == 300.0
+    open_at.clear()
+    bench.now_s = 300.0
+    assert started(bench.run()) == {1: "0"}
+
+
+def test_a_plugins_own_generation_has_it_asked_again(bench_with: Build, plugin: Build, spec: Build) -> None:
+    """One that counts: at most two jobs at a time."""
+    running: set[int] = set()
+    quota = plugin("quota", pre_filter=lambda shape, group: PASS if len(running) < 2 else Later("2 run"))
+    other = plugin("other", filter=PASS)
+    quota.generation = 0
+
+    def reserve(job: Any, fit: Any) -> Any:
+        running.add(job.jobid)
+        quota.generation += 1
+        return PASS
+
+    def give(job: Any, fit: Any) -> None:
+        running.discard(job.jobid)
+        quota.generation += 1
+
+    quota.reserve, quota.unreserve, quota.on_free = reserve, give, give
+    bench = bench_with(quota, other)
+    for jobid in range(1, 9):
+        bench.submit(jobid, spec())
+    assert len(started(bench.run())) == 2
+    assert bench.why(8) == "plugin 'quota': 2 run"
+    bench.free(1)
+    assert len(started(bench.run())) == 1
+    assert other.count("filter") == 1
+    assert len(running) == 2
+
+
+def test_skip_reaches_its_own_filter_alone(bench_with: Build, plugin: Build, spec: Build) -> None:
+    skips, filters = plugin("a", pre_filter=SKIP, filter=Never("no")), plugin("b", pre_filter=PASS, filter=Later("no"))
+    bench = bench_with(skips, filters)
+    bench.submit(1, spec())
+    assert started(bench.run()) == {}
+    assert (skips.count("filter"), filters.count("filter")) == (0, 1)
+
+
+def test_scores_choose_the_class_and_ties_go_by_placement(bench_with: Build, plugin: Build, spec: Build) -> None:
+    def score(shape: Any, kind: Any) -> float:
+        return SCORE_MAX if "fast" in kind.properties else 10 if "ssd" in kind.properties else 0
+
+    heavy = plugin("heavy", score=lambda shape, kind: 0 if "ssd" in kind.properties else 30)
+    heavy.weight = 3.0
+    never = plugin("never", pre_score=SKIP, score=SCORE_MAX + 1)
+    bench = bench_with(plugin("a", score=score), never, fast="2", ssd="3")
+    bench.submit(1, spec())
+    assert started(bench.run()) == {1: "2"}
+    bench = bench_with(plugin("a", score=score), heavy, ssd="0,3")
+    for jobid in range(1, 4):
+        bench.submit(jobid, spec(nodes=1, exclusive=True))
+    assert started(bench.run()) == {1: "1", 2: "2", 3: "0"}
+    bench = bench_with(plugin("a", score=SCORE_MAX + 1))
+    bench.submit(1, spec())
+    found = bench.run()
+    assert started(found) == {}
+    assert "a number from 0 to 100" in bench.why(1)
+
+
+# ---- the chosen targets
+
+
+def test_the_next_target_after_an_objection(bench_with: Build, plugin: Build, spec: Build) -> None:
+    asked = plugin(look=lambda job, rank: PASS if rank == 2 else Later(f"not {rank}"))
+    bench = bench_with(asked)
+    bench.submit(1, spec())
+    assert started(bench.run()) == {1: "2"}
+    bench.submit(2, spec(nodes=2))
+    assert started(bench.run()) == {}
+    assert bench.why(2).startswith("plugin 'p': not ")
+
+
+def test_looks_are_limited(bench_with: Build, plugin: Build, spec: Build) -> None:
+    asked = plugin(look=lambda job, rank: Later("no"))
+    bench = bench_with(asked, ranks="0-99")
+    bench.submit(1, spec())
+    assert started(bench.run()) == {}
+    assert asked.count("look") == LOOKS_MAX
+    wide = plugin(look=PASS)
+    bench = bench_with(wide, ranks="0-99")
+    bench.submit(1, spec(nodes=100))
+    assert started(bench.run()) == {1: "0-99"}
+
+
+def test_post_filter_may_preempt(bench_with: Build, plugin: Build, spec: Build) -> None:
+    late = plugin("late", post_filter=lambda job, view: [Preempt(1, job.jobid, "never asked")])
+    asked = plugin(
+        post_filter=lambda job, view: [Preempt(each.jobid, job.jobid, "older") for each in view.running][:1] or None
+    )
+    bench = bench_with(plugin("none", post_filter=None), asked, late)
+    low = spec(nodes=4, exclusive=True)
+    low["attributes"]["system"]["preemptible-after"] = 0.0
+    bench.submit(1, low)
+    assert started(bench.run()) == {1: "0-3"}
+    bench.submit(2, spec())
+    found = bench.run()
+    assert [(each.jobid, each.type) for each in found if isinstance(each, Raise)] == [(1, PREEMPT)]
+    assert late.count("post_filter") == 0

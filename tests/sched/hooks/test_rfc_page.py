@@ -1,0 +1,31 @@
+"""The plugin of the page on plugins does what the page says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fluxsched.sched.effects import Granted
+from fluxsched.sched.policies.fifo import Fifo
+
+PAGE = (Path(__file__).parents[3] / "rfc" / "plugins.md").read_text()
+
+
+def test_the_nightly_gate(bench_of: Callable[..., Any], make_r: Callable[..., Any], spec: Callable[..., Any]) -> None:
+    names: dict[str, Any] = {}
+    (code,) = re.findall(r"<!-- plugin: night -->\n```python\n(.*?)```", PAGE, re.S)
+    exec(code, names)
+    bench = bench_of(Fifo(), plugins={"": [names["Night"]()]})
+    bench.grow(make_r("0", 4))
+    job = spec()
+    job["attributes"]["system"]["night"] = True
+    bench.now_s = 10 * 86400 + 12 * 3600.0
+    bench.submit(1, job)
+    bench.submit(2, spec())
+    assert [each.jobid for each in bench.run() if isinstance(each, Granted)] == [2]
+    assert bench.why(1).startswith("plugin 'night': waits for the night")
+    bench.now_s = bench.scheduler.next_notice_s
+    assert bench.now_s == 10 * 86400 + 22 * 3600.0
+    assert [each.jobid for each in bench.run() if isinstance(each, Granted)] == [1]
