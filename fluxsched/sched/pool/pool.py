@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.constraint import Constraint
+from fluxsched.core.growing import GrowingResources
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.pool.amounts.countables import InstanceCountables
 from fluxsched.sched.pool.amounts.targets import AmountTargets
@@ -40,7 +41,7 @@ class Pool:
         self.shut: set[int] = set()  # the shapes to which they leave nothing
         self.ranks = EMPTY
         self.amount_targets = AmountTargets()  # those without cores
-        self._source = EMPTY_R  # of targets with cores; it may still name ranks that were removed
+        self._described = GrowingResources()  # targets with cores; it may still name ranks that were removed
         self._joined: ResourceSet | None = None
         self._has_hosts = False
         self.down_words: dict[int, int] = {}
@@ -61,9 +62,9 @@ class Pool:
     def source(self) -> ResourceSet:
         """Hosts and properties of all ranks as R; it may still name ranks that were removed."""
         if not self.amount_targets.by_rank:
-            return self._source
+            return self._described.whole
         if self._joined is None:
-            self._joined = self._source | self.amount_targets.resources
+            self._joined = self._described.whole | self.amount_targets.resources
         return self._joined
 
     @property
@@ -142,10 +143,9 @@ class Pool:
         self._renew()
 
     def _add_to_classes(self, resources: ResourceSet) -> None:
-        old = self.ranks - Idset(self.amount_targets.members.mask())
-        kept = self._source if self._source.ranks == old else self._source.restrict(old)
-        self._source = kept | resources
-        for traits, ranks in self.classes.by_traits(self._source.properties, resources.ranks):
+        kept = self.ranks - Idset(self.amount_targets.members.mask()) if self.amount_targets.by_rank else self.ranks
+        self._described.add(resources, kept)
+        for traits, ranks in self.classes.by_traits(resources.properties, resources.ranks):
             for entry in resources.entries:
                 ids = (entry.children.cores.mask, entry.children.gpus.mask, entry.children.amounts)
                 if having := entry.ranks.mask & ranks.mask:
@@ -230,7 +230,7 @@ class Pool:
         self._renew()
 
     def _describe_classes(self, add: Mapping[str, Idset], remove: Mapping[str, Idset], mine: Idset) -> None:
-        source, touched = self._source, EMPTY
+        source, touched = self._described.whole, EMPTY
         for name, ranks in add.items():
             source = source.add_property(name, ranks & mine)
             touched |= ranks & mine
@@ -238,7 +238,7 @@ class Pool:
             having = ranks & source.properties.get(name, EMPTY)
             source = source.remove_property(name, having)
             touched |= having & mine
-        self._source = source
+        self._described.replace(source)
         up = touched - self.down
         self.set_down(touched)
         for traits, ranks in self.classes.by_traits(source.properties, touched):
@@ -363,7 +363,7 @@ class Pool:
         self.prepared.pop(shape.number, None)
 
     def _choose(self, constraint: Constraint) -> Choice:
-        source = self._source
+        source = self._described.whole
         matching = Bits.of(constraint.match(source.ranks, source.properties, source.ranks_of).mask)
         found = []
         for targets in self.classes:
