@@ -94,6 +94,15 @@ class Claimants:
             self._idle.clear()
             heapify(self._heap)
 
+    def is_of(self, version: int) -> bool:
+        """Whether its keys are of this version; if not, none is left, and each is to be changed."""
+        if self.version == version:
+            return True
+        self.version = version
+        self._heap.clear()
+        self._idle.clear()
+        return False
+
     def first(self) -> Claimant | None:
         """The one with the least key; all keys are up to date."""
         heap = self._heap
@@ -113,8 +122,8 @@ class Claimants:
 
     @property
     def some_aside(self) -> bool:
-        """Whether one was put aside in this generation."""
-        return bool(self._idle)
+        """Whether one was put aside in this generation, and has not changed since."""
+        return any([_holds(entry) for entry in self._idle])
 
 
 def _holds(entry: _Entry) -> bool:

@@ -104,8 +104,7 @@ class TreeOrder:
     def _first_queue(self, parent: Queue) -> Queue | None:
         among = parent.claimants
         among.wake(self.generation)
-        if among.version != self.version:
-            among.version = self.version
+        if not among.is_of(self.version):
             for queue in parent.children.values():
                 if queue.priority is not None:
                     among.change(queue)
@@ -122,8 +121,8 @@ class TreeOrder:
         return first
 
     def _first_application(self, leaf: Queue) -> Application | None:
-        if leaf.claimants.version != self.version:
-            leaf.claimants.version = self.version
+        if not leaf.claimants.is_of(self.version):
+            leaf.accepted.is_of(self.version)
             for application in leaf.applications.values():
                 change(application)
         if leaf.settings.sort == STATEAWARE:
@@ -133,8 +132,9 @@ class TreeOrder:
     def _first_by_stage(self, leaf: Queue) -> Application | None:
         """Of those that began and, if none is starting, the oldest accepted one; none after it, if it cannot start."""
         began = self._best(leaf.claimants)
-        leaf.accepted.wake(self.generation)
-        accepted = None if leaf.starting or leaf.accepted.some_aside else self._best(leaf.accepted)
+        accepted = None if leaf.starting else self._best(leaf.accepted)
+        if leaf.accepted.some_aside:
+            accepted = None
         if began is None or accepted is None:
             return began or accepted
         priority = accepted.priority or 0
