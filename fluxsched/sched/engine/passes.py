@@ -41,6 +41,8 @@ class Passes:
             if group.wake_s <= now_s:
                 group.wake_s = inf
                 group.invalidate_pass()
+            if group.quotas is not None and group.generation != group.quotas.order.generation:
+                group.changed = True  # a stage, settings, or what others freed
             if not group.changed or not group.grown or 0 < group.expiration_s <= now_s:
                 continue
             refused, begun = 0, False
@@ -51,6 +53,8 @@ class Passes:
                     begun = True
                     self._counts["passes"] += 1
                     group.changed = False
+                    if group.quotas is not None:
+                        group.generation = group.quotas.order.generation
                 done = False
                 decisions: Iterator[object] | None = None
                 try:

@@ -116,8 +116,7 @@ class ApplicationAsks:
         for at, chunk in enumerate(self._chunks):
             if chunk.failed == generation:
                 continue
-            if at == 1 and self._is_hopeless(self._least, unfit, tree):
-                unfit.lacking += [each.lines for each in self._chunks[:LACKING_CHUNKS]]
+            if at == 1 and self._all_fail(self._least, self._chunks[:LACKING_CHUNKS], unfit, tree):
                 break
             line = self._next_in(chunk, unfit, tree)
             if line is not None:
@@ -136,8 +135,7 @@ class ApplicationAsks:
                 some_failed = False
                 if chunk.tried != generation:
                     chunk.tried = generation
-                    if self._is_hopeless(chunk.least, unfit, tree):
-                        unfit.lacking.append(chunk.lines)
+                    if self._all_fail(chunk.least, [chunk], unfit, tree):
                         return None
             if not unfit.has(line):
                 return line
@@ -145,14 +143,20 @@ class ApplicationAsks:
             unfit.lacking.append([line])
         return None
 
-    def _is_hopeless(self, least: dict[str, int], unfit: Unfit, tree: QueueTree) -> bool:
-        """Whether nothing that asks for no less could start."""
+    def _all_fail(self, least: dict[str, int], chunks: list[_Chunk], unfit: Unfit, tree: QueueTree) -> bool:
+        """Whether nothing that asks for no less could start; then these chunks are noted if they lack a node."""
         if not least:
             return False
-        if unfit.covers(least):
-            return True
         amounts = tuple(sorted(least.items()))
-        return not tree.admits(self.application, amounts) or not unfit.fits_least(amounts)
+        if not unfit.covers(least):
+            if not tree.admits(self.application, amounts):
+                if tree.lacks_room(self.application, amounts):
+                    unfit.lacking += [chunk.lines for chunk in chunks]
+                return True
+            if unfit.fits_least(amounts):
+                return False
+        unfit.lacking += [chunk.lines for chunk in chunks]
+        return True
 
     def _enter(self, line: AskLine, key: AskKey) -> None:
         line.key = key
@@ -244,11 +248,17 @@ class Asks:
                 return line
             order.put_aside(application)
 
-    def failed(self, line: AskLine, lacks_node: bool) -> None:
-        """The line cannot start in this generation, as no node has room, or by a quota."""
+    def fits_nowhere(self, line: AskLine) -> None:
+        """No node has room for the line in this generation."""
         line.failed = self.tree.order.generation
-        if lacks_node:
-            self.unfit.note(line)
+        self.unfit.note(line)
+
+    def held_back(self, line: AskLine) -> None:
+        """The line cannot start in this generation for another reason; it lacks a node if there is too little in all.
+        """
+        line.failed = self.tree.order.generation
+        if self.tree.lacks_room(line.application, line.need):
+            self.unfit.lacking.append([line])
 
     def lacking_nodes(self) -> Iterator[AskLine]:
         """The lines that failed in this generation since no node has room, in this order; some may come twice."""

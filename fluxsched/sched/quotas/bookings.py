@@ -69,11 +69,11 @@ def may_begin(application: Application) -> bool:
 
 
 def first_exceeded(application: Application, amounts: Amounts) -> Exceeded | None:
-    """What this much more would exceed first, from the leaf up, then the limits."""
+    """What this much more would exceed first, from the leaf up, then the limits, and what there is in all at last."""
     for queue in application.path:
-        text = _over(queue.bounds, queue.used, amounts)
+        text = _over(queue.bounds, queue.used, amounts) if queue.parent is not None else None
         if text is not None:
-            return Exceeded(False, f"queue {queue.path}: {text}", queue.parent is None)
+            return Exceeded(False, f"queue {queue.path}: {text}")
         bound = queue.settings.max_applications
         if bound and not application.began and queue.began >= bound:
             return Exceeded(False, f"queue {queue.path}: {queue.began} of at most {bound} applications have begun")
@@ -85,7 +85,9 @@ def first_exceeded(application: Application, amounts: Amounts) -> Exceeded | Non
         bound = meter.limit.max_applications
         if bound and not application.began and meter.applications >= bound:
             return Exceeded(True, f"{where}: {meter.applications} of at most {bound} applications have begun")
-    return None
+    root = application.path[-1]
+    text = _over(root.bounds, root.used, amounts)
+    return None if text is None else Exceeded(False, f"queue {root.path}: {text}", True)
 
 
 def _over(bounds: Mapping[str, int], used: Mapping[str, int], amounts: Amounts) -> str | None:

@@ -121,9 +121,10 @@ class Claimants:
             self._idle.append(heappop(heap))
 
     @property
-    def some_aside(self) -> bool:
-        """Whether one was put aside in this generation, and has not changed since."""
-        return any([_holds(entry) for entry in self._idle])
+    def one_aside_is_before(self) -> bool:
+        """Whether one that was put aside, and has not changed since, comes before the first of the others."""
+        first = self._heap[0][0]
+        return any(entry[0] < first for entry in self._idle if _holds(entry))
 
 
 def _holds(entry: _Entry) -> bool:

@@ -133,7 +133,7 @@ class TreeOrder:
         """Of those that began and, if none is starting, the oldest accepted one; none after it, if it cannot start."""
         began = self._best(leaf.claimants)
         accepted = None if leaf.starting else self._best(leaf.accepted)
-        if leaf.accepted.some_aside:
+        if accepted is not None and leaf.accepted.one_aside_is_before:
             accepted = None
         if began is None or accepted is None:
             return began or accepted

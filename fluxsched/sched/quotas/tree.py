@@ -147,6 +147,11 @@ class QueueTree:
         """Whether this much more exceeds no maximum and no limit."""
         return bookings.admits(application, amounts)
 
+    def lacks_room(self, application: Application, amounts: Amounts) -> bool:
+        """Whether nothing but what there is in all would be exceeded: nodes lack room, as far as they are known."""
+        found = bookings.first_exceeded(application, amounts)
+        return found is not None and found.is_of_root
+
     def held_back(self, application: Application, amounts: Amounts) -> str | None:
         """The maximum or limit that this much more would exceed, in words with numbers; None if it exceeds none."""
         found = bookings.first_exceeded(application, amounts)

@@ -78,6 +78,7 @@ class Group:
         self.set_aside: dict[int, SetAside] = {}
         self.short_since_s = inf
         self.quotas: QueueTree | None = None
+        self.generation = -1  # of the tree's order, in the last pass
         self.reserved = ReservedNodes(pool, self.invalidate_pass)
         self._patient = unsatisfiable == WAIT
         self.time_text = time_text

@@ -74,16 +74,16 @@ class Tree:
                 if line.is_over:
                     continue
             if not admits(application, line.need):
-                asks.failed(line, lacks_node=False)
+                asks.held_back(line)
                 continue
             job = line.first
             fit = find(job, placement) if line.node is None else view.find_on(job, line.node)
             if fit is None:
-                asks.failed(line, lacks_node=True)
+                asks.fits_nowhere(line)
                 continue
             yield Start(job.jobid, fit, IMMEDIATE)
             if job.jobid in line.by_id:  # it was refused
-                asks.failed(line, lacks_node=False)
+                asks.held_back(line)
 
     def _preempting(self, view: View, asks: Asks, now_s: float) -> Iterator[Decision]:
         """Others go for the first asks that could not start and may have that."""
