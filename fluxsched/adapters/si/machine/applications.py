@@ -223,6 +223,11 @@ class ApplicationProgress:
         self.gang.wait(ask, repeats)
         return [*moved, *self._counted(self.gang.match(ask.task_group))]
 
+    def gang_returned(self, ask: GangAsk, repeats: int) -> Sequence[Consequence]:
+        """So many repeats that waited as any have left the queue, for a placeholder may come for them."""
+        self.gang.wait(ask, repeats)
+        return self._counted(self.gang.match(ask.task_group))
+
     def gang_unasked(self, key: str, queued: int, now_s: float) -> Sequence[Consequence]:
         """A real ask of a task group has been released, `queued` repeats of which waited as any."""
         self.pending -= queued + self.gang.forget(key)

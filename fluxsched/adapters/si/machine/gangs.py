@@ -116,7 +116,9 @@ class PendingPlaceholders:
 class Gang:
     """`deadline_s` is when the placeholders that are left time out, None without any."""
 
-    __slots__ = ("_asks", "_free", "_held", "_pending", "_replacing", "_reserved", "_waiting", "deadline_s")
+    __slots__ = (
+        "_as_any", "_asks", "_free", "_held", "_pending", "_replacing", "_reserved", "_waiting", "deadline_s",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.deadline_s: float | None = None
@@ -127,6 +129,7 @@ class Gang:
         self._reserved: dict[str, int] = {}  # of each kind what placeholders hold, or held until they were replaced
         self._waiting: dict[str, list[tuple[tuple[int, ...], str]]] = {}  # by task group, in order
         self._asks: dict[str, tuple[GangAsk, int]] = {}  # waiting ones, and how many repeats
+        self._as_any: set[str] = set()  # task groups of which asks were queued for want of placeholders
 
     @property
     def is_empty(self) -> bool:
@@ -156,6 +159,12 @@ class Gang:
         self._free.setdefault(placeholder.task_group, {})[placeholder.uuid] = placeholder
         for kind, amount in placeholder.amounts:
             self._reserved[kind] = self._reserved.get(kind, 0) + amount
+
+    def calls_back(self, task_group: str) -> bool:
+        """Whether asks of the task group were queued for want of placeholders, since this was asked last."""
+        found = task_group in self._as_any
+        self._as_any.discard(task_group)
+        return found
 
     def has_reserved(self, amounts: Amounts) -> bool:
         """Whether placeholders have been allocated for all of it."""
@@ -240,6 +249,7 @@ class Gang:
                 yield WaitsAsAny(key, 1)
                 repeats -= 1
             else:
+                self._as_any.add(task_group)
                 yield WaitsAsAny(key, repeats)
                 repeats = 0
         self._unwait(key)

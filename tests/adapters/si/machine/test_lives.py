@@ -184,3 +184,15 @@ def test_a_placeholder_on_a_draining_node_is_replaced_there() -> None:
     assert rm.allocation_items() == [("released", "u1", "PLACEHOLDER_REPLACED")]
     rm.release("u1", 4)
     assert [(item.allocationKey, item.nodeID) for item in rm.new()] == [("t", "n1")]
+
+
+def test_real_asks_that_came_before_their_placeholders_wait_for_them() -> None:
+    rm = Client().application(placeholderAsk=resource(4), gangSchedulingStyle="Hard")
+    rm.ask("t", 3, 2, taskGroupName="g").ask("big", 9, taskGroupName="g").run()
+    rm.ask("p", 4, taskGroupName="g", placeholder=True).node("n1", 4)
+    assert rm.allocation_items() == [("new", "p", "n1"), ("released", "u1", "PLACEHOLDER_REPLACED")]
+    rm.release("u1", 4).run()
+    assert rm.used() == {"vcore": 3}
+    rm.node("n2", 9)
+    assert [item.allocationKey for item in rm.new()][-1:] == ["t"]
+    assert states(rm) == ["Accepted", "Starting", "Running"]

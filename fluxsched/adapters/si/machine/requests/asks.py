@@ -15,7 +15,7 @@ from fluxsched.adapters.si.machine.requests.applications import ApplicationReade
 from fluxsched.adapters.si.machine.requests.tags import NO_TAGS, AskTags, read_tags
 from fluxsched.adapters.si.machine.tables.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.entries import ApplicationEntry, AskEntry, NodeEntry
-from fluxsched.core.amounts import amounts_setting
+from fluxsched.core.amounts import amounts_setting, less
 from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import InvalidValue, LimitExceeded
@@ -123,10 +123,24 @@ class AskReader:
         elif ask.is_placeholder:
             told = progress.placeholder_asked(ask.key, ask.task_group, ask.resource.amounts, repeats, now_s)
             self._bookings.enqueue(ask, repeats, now_s)
+            if progress.gang.calls_back(ask.task_group):
+                self._call_back(ask, now_s)
         else:
             told = progress.gang_asked(_gang_ask(ask, self._bookings), repeats, now_s)
         if told:
             self._bookings.perform(application, told, now_s)
+
+    def _call_back(self, placeholder: AskEntry, now_s: float) -> None:
+        """Real asks that came before their placeholders leave the queue and wait for those."""
+        application = placeholder.application
+        for ask in list(application.asks.values()):
+            if ask.task_group != placeholder.task_group or ask.is_placeholder or not ask.queued:
+                continue
+            if not less(ask.resource.amounts, placeholder.resource.amounts):
+                self._bookings.unqueue(ask)
+                repeats, ask.queued = ask.queued, 0
+                told = application.progress.gang_returned(_gang_ask(ask, self._bookings), repeats)
+                self._bookings.perform(application, told, now_s)
 
     def _leave(self, before: AskEntry, now_s: float) -> None:
         """The application is told that an ask is gone."""
