@@ -28,28 +28,34 @@ FEW_LINES: Final = 8
 
 
 class _Chunk:
-    """Some lines in order; none of them asks for less of a kind than `least`.
+    """Some lines in order. All failed in generation `failed`; the least that they ask for was tried in `tried`."""
 
-    All failed in generation `failed`, and `least` was tried in generation `tried`.
-    """
-
-    __slots__ = ("failed", "keys", "least", "lines", "tried")
+    __slots__ = ("_least", "failed", "keys", "lines", "tried")
 
     def __init__(self, keys: list[AskKey], lines: list[AskLine]) -> None:
         self.keys = keys
         self.lines = lines
         self.failed = self.tried = -1
-        self.least: dict[str, int] = {}
-        for line in lines:
-            lower(self.least, line.need, line is lines[0])
+        self._least: dict[str, int] | None = None
+
+    @property
+    def least(self) -> dict[str, int]:
+        """None of them asks for less of a kind; worked out when one has failed."""
+        found = self._least
+        if found is None:
+            found = self._least = dict(self.lines[0].need)
+            for line in self.lines:
+                lower(found, line.need)
+        return found
+
+    def joined(self) -> None:
+        """One more is here."""
+        self.failed = -1
+        self._least = None
 
 
-def lower(least: dict[str, int], need: Amounts, first: bool = False) -> None:
-    """Lowers the least that is asked for to what one more needs; the `first` sets it."""
-    if first:
-        least.clear()
-        least.update(need)
-        return
+def lower(least: dict[str, int], need: Amounts) -> None:
+    """Lowers the least that is asked for to what one more needs."""
     found = dict(need)
     for kind in list(least):
         amount = found.get(kind, 0)
@@ -62,15 +68,15 @@ def lower(least: dict[str, int], need: Amounts, first: bool = False) -> None:
 class ApplicationAsks:
     """The lines of one application."""
 
-    __slots__ = ("_chunks", "_failed", "_lasts", "_least", "application", "lines")
+    __slots__ = ("_chunks", "_failed", "_lasts", "_least", "_tried", "application", "lines")
 
     def __init__(self, application: Application) -> None:
         self.application = application
         self.lines: dict[tuple[int, int | None], AskLine] = {}
         self._chunks: list[_Chunk] = []
         self._lasts: list[AskKey] = []
-        self._least: dict[str, int] = {}  # of all lines, since there was none
-        self._failed = -1
+        self._least: dict[str, int] = {}  # of all lines, since they are more than one chunk
+        self._failed = self._tried = -1
 
     def __iter__(self) -> Iterator[AskLine]:
         """Lines in order; nothing may change meanwhile."""
@@ -116,8 +122,10 @@ class ApplicationAsks:
         for at, chunk in enumerate(self._chunks):
             if chunk.failed == generation:
                 continue
-            if at == 1 and self._all_fail(self._least, self._chunks[:LACKING_CHUNKS], unfit, tree):
-                break
+            if at == 1 and self._tried != generation:
+                self._tried = generation
+                if self._all_fail(self._least, self._chunks[:LACKING_CHUNKS], unfit, tree):
+                    break
             line = self._next_in(chunk, unfit, tree)
             if line is not None:
                 return line
@@ -162,7 +170,8 @@ class ApplicationAsks:
         line.key = key
         self._failed = -1
         lasts = self._lasts
-        lower(self._least, line.need, not lasts)
+        if len(lasts) > 1:
+            lower(self._least, line.need)
         if not lasts:
             self._chunks.append(_Chunk([key], [line]))
             lasts.append(key)
@@ -178,10 +187,11 @@ class ApplicationAsks:
             place = bisect_left(keys, key)
             keys.insert(place, key)
             chunk.lines.insert(place, line)
-        chunk.failed = -1
-        lower(chunk.least, line.need)
+        chunk.joined()
         if len(keys) > 2 * CHUNK_LINES:
             lines = chunk.lines
+            if len(lasts) == 1:
+                self._least = dict(chunk.least)
             halves = _Chunk(keys[:CHUNK_LINES], lines[:CHUNK_LINES]), _Chunk(keys[CHUNK_LINES:], lines[CHUNK_LINES:])
             self._chunks[at : at + 1] = halves
             lasts[at : at + 1] = [keys[CHUNK_LINES - 1], keys[-1]]
