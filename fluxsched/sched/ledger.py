@@ -30,7 +30,7 @@ from fluxsched.sched.pool.placement import (
     parts_in,
 )
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.queue.pending import PendingJobs
+from fluxsched.sched.queue.pending import PendingJobs, Waiting
 from fluxsched.sched.quotas.queue import Application, AskOptions
 from fluxsched.sched.quotas.tree import QueueTree
 from fluxsched.sched.usage.book import UsageBook, safe_of
@@ -98,14 +98,14 @@ class Ledger:
         shape = job.shape
         if fit.shape is not shape and fit.shape != shape:
             return None
-        application, quotas, amounts = job.application, self.quotas, shape.request.amounts
-        if application is not None and quotas is not None and not quotas.admits(application, amounts):
+        quotas = self.quotas
+        if quotas is not None and not self._admits(quotas, job):
             return None
         holding = self.take(jobid, fit.blocks, pool, expiration_s, now_s)
         if holding is not None:
-            if application is not None and quotas is not None:
-                holding.application, holding.options, holding.priority = application, job.options, job.priority
-                quotas.book(application, jobid, amounts)
+            if quotas is not None and job.application is not None:
+                holding.application, holding.options, holding.priority = job.application, job.options, job.priority
+                quotas.book(job.application, jobid, shape.request.amounts)
             after_s = job.preemptible_after_s
             if after_s is not None:
                 holding.preemptible_after_s = after_s
@@ -312,6 +312,10 @@ class Ledger:
 
     # ---- within
 
+    @staticmethod
+    def _admits(quotas: QueueTree, job: Waiting) -> bool:
+        return job.application is None or quotas.admits(job.application, job.shape.request.amounts)
+
     def _enter(self, holding: Holding) -> None:
         jobid = holding.jobid
         self.holdings[jobid] = holding
@@ -340,7 +344,7 @@ class Ledger:
         if self.book is not None and holding.account is not None:
             firm = holding.preemptible_after_s is None
             self.book.frees(jobid, holding.account, blocks, firm, not left, now_s)
-        if holding.application is not None and self.quotas is not None:
+        if self.quotas is not None and holding.application is not None:
             self.quotas.free(holding.application, jobid, amounts_held(blocks) if left else (), not left)
         return self._emptied(jobid, blocks) if self._uncounted else []
 

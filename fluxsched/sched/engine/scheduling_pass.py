@@ -78,7 +78,7 @@ class SchedulingPass:
         """The decisions of the policy, each made when it is asked for."""
         group, queue = self._group, self._queue
         self.now_s = now_s
-        if group.reserved.by_job:
+        if group.quotas is not None:
             group.reserved.lapse(now_s)
         self._events = group.events
         self._arrivals, queue.arrivals = queue.arrivals, None
