@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from fluxsched.sim.conformance.hooked.plugin_site import PluginSite
+from fluxsched.sim.conformance.hooked.plugin_suite import examine_plugin
 from fluxsched.sim.conformance.suite import examine
 from fluxsched.sim.engine.run import run
 from fluxsched.sim.results.result import Result
@@ -14,5 +16,6 @@ from fluxsched.sim.traces.lublin import generate
 from fluxsched.sim.traces.trace import Ask, Machine, Trace, TraceJob
 
 __all__ = [
-    "Ask", "Machine", "Result", "Trace", "TraceJob", "examine", "generate", "read_trace", "run", "write_trace",
+    "Ask", "Machine", "PluginSite", "Result", "Trace", "TraceJob", "examine", "examine_plugin", "generate",
+    "read_trace", "run", "write_trace",
 ]  # fmt: skip

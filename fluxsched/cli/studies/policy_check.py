@@ -27,6 +27,10 @@ SILENT_S = CASE_S + 30.0
 MADE, CASE, VERDICT, FAULT, DONE = "made", "case", "verdict", "fault", "done"
 
 
+Unclear = Callable[[tuple[str, int] | None, str], Iterator[RuleVerdict]]
+"""Makes the report where the child itself ended early."""
+
+
 def check_apart(
     spec: str, seed: int, *, import_s: float = IMPORT_S, silent_s: float = SILENT_S
 ) -> Iterator[RuleVerdict]:
@@ -34,7 +38,13 @@ def check_apart(
 
     Raises InvalidValue for a policy that cannot be made, with what it did instead.
     """
-    child = IsolatedProcess(__name__, [spec, str(seed)])
+    return heard(IsolatedProcess(__name__, [spec, str(seed)]), "policy", spec, unclear, import_s, silent_s)
+
+
+def heard(
+    child: IsolatedProcess, what: str, spec: str, unclear: Unclear, import_s: float, silent_s: float
+) -> Iterator[RuleVerdict]:
+    """The parent's half, on a policy or a plugin (`what`)."""
     case: tuple[str, int] | None = None
     is_done = False
     try:
@@ -55,9 +65,17 @@ def check_apart(
         child.close()
     if limit_s == import_s:
         late = f"was still importing after {import_s:g} s"
-        raise InvalidValue(f"policy {spec} {late if 'come back' in ending else f'{ending} while it was imported'}")
+        raise InvalidValue(f"{what} {spec} {late if 'come back' in ending else f'{ending} while it was imported'}")
     if not is_done:
-        yield from unclear(case, f"the policy {ending}")
+        yield from unclear(case, f"the {what} {ending}")
+
+
+def told(found: Iterator[RuleVerdict], spec: str, tell: Callable[[str, Any], None]) -> None:
+    """The child's half, once what is judged is made."""
+    tell(MADE, spec)
+    for verdict in found:
+        tell(VERDICT, verdict)
+    tell(DONE, None)
 
 
 def main(spec: str, seed: int, tell: Callable[[str, Any], None]) -> None:
@@ -67,10 +85,7 @@ def main(spec: str, seed: int, tell: Callable[[str, Any], None]) -> None:
     except FluxschedError as fault:
         tell(FAULT, str(fault))
         return
-    tell(MADE, spec)
-    for verdict in found:
-        tell(VERDICT, verdict)
-    tell(DONE, None)
+    told(found, spec, tell)
 
 
 if __name__ == "__main__":

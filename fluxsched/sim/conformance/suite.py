@@ -6,7 +6,7 @@ reported with its seed, its job and the policy's line; the same seed gives the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -120,7 +120,7 @@ def examine(
         for name, at in _tries(seed, cases):
             began(name, at)
             case = partial(RULES[name].case, _making(policy, at), seeded(at))
-            claimed, broken, finding = _tried(name, at, case, time_limit)
+            claimed, broken, finding = tried(name, at, case, time_limit)
             counts[broken] += 1
             counts.update({law: counts[law] + 1 for law in LAWS if law != broken})
             if claimed or finding is not None:
@@ -132,7 +132,7 @@ def examine(
     for name, says in {**LAWS, **{name: rule.says for name, rule in RULES.items()}}.items():
         claimed = name in LAWS or name in claims
         yield RuleVerdict(
-            name, _verdict(counts[name], claimed, name in findings), counts[name], says, findings.get(name)
+            name, verdict_of(counts[name], claimed, name in findings), counts[name], says, findings.get(name)
         )
     if stopwatch is not None and not findings:
         began(COST, seed)
@@ -149,7 +149,7 @@ def _making(policy: Policy, seed: int) -> MakeHarness:
     return lambda machine: Harness(policy, machine, put.BEGINS_S[seed % len(put.BEGINS_S)])
 
 
-def _tried(
+def tried(
     name: str, seed: int, case: Callable[[], T], time_limit: TimeLimit
 ) -> tuple[T | None, str, Finding | None]:
     """What comes of a case, or which law or rule it has found broken, and how. Raises CaseStuck."""
@@ -167,15 +167,21 @@ def _tried(
 
 def unclear(case: tuple[str, int] | None, what: str) -> Iterator[RuleVerdict]:
     """The report when the suite itself ended early: `what` happened in a case of this rule; all others are unclear."""
-    rule, seed = case or ("progress", 0)
-    for name, says in {**LAWS, **{name: rule.says for name, rule in RULES.items()}, COST: COST_SAYS}.items():
-        if name == rule:
-            yield RuleVerdict(name, BROKEN, 0, says, Finding(seed, what))
-        elif name != COST:
-            yield RuleVerdict(name, UNCLEAR, 0, says)
+    return all_unclear({**LAWS, **{name: rule.says for name, rule in RULES.items()}}, case, what)
 
 
-def _verdict(cases: int, claimed: bool, broken: bool) -> str:
+def all_unclear(says: Mapping[str, str], case: tuple[str, int] | None, what: str) -> Iterator[RuleVerdict]:
+    """The same for rules of any suite, each with what it says; `progress` is one of them."""
+    rule, seed = case or (PROGRESS, 0)
+    if rule == COST:
+        yield RuleVerdict(COST, BROKEN, 0, COST_SAYS, Finding(seed, what))
+    for name, text in says.items():
+        broken = name == rule
+        yield RuleVerdict(name, BROKEN if broken else UNCLEAR, 0, text, Finding(seed, what) if broken else None)
+
+
+def verdict_of(cases: int, claimed: bool, broken: bool) -> str:
+    """Of a rule that was judged in so many cases."""
     if broken:
         return BROKEN
     if not cases:
@@ -188,7 +194,7 @@ def _cost(
 ) -> RuleVerdict:
     """Cost is judged by its growth, and is reported even if it is good."""
     try:
-        growth, _, finding = _tried(COST, seed, lambda: cost(make, stopwatch, sizes), time_limit)
+        growth, _, finding = tried(COST, seed, lambda: cost(make, stopwatch, sizes), time_limit)
     except CaseStuck as stuck:
         growth, finding = None, Finding(seed, str(stuck), policy_line(stuck))
     if growth is None:

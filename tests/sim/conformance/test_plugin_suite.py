@@ -1,0 +1,110 @@
+"""The suite for plugins finds each broken rule, at its line, and nothing where there is nothing."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from fluxsched.sched.hooks.api import SKIP
+from fluxsched.sched.policies.easy import Easy
+from fluxsched.sched.policies.fifo import Fifo
+from fluxsched.sim.conformance.hooked import plugin_site
+from fluxsched.sim.conformance.hooked.leaks import DEPTH_MAX, PARTS_MAX, sizes_in
+from fluxsched.sim.conformance.hooked.plugin_judge import SKIPS, WAIT_MAX_S, PluginJudge
+from fluxsched.sim.conformance.hooked.plugin_site import PluginSite
+from fluxsched.sim.conformance.hooked.plugin_suite import RULES, examine_plugin
+from fluxsched.sim.conformance.rule_broken import RuleBroken
+from tests.sim.conformance.plugin_breakers import BREAKERS, Patient
+
+
+def broken(make: Any, *rules: str, cases: int = 1) -> dict[str, Any]:
+    found = examine_plugin(Easy(), make, cases=cases, rules=rules or tuple(RULES))
+    return {verdict.rule: verdict.finding for verdict in found if verdict.verdict == "broken"}
+
+
+@pytest.mark.parametrize("breaker", BREAKERS, ids=lambda breaker: breaker.__name__)
+def test_a_broken_rule_is_found_at_its_line(breaker: Any) -> None:
+    rule, case = breaker.__doc__.split(", ")
+    found = broken(breaker, case)
+    assert rule in found, found
+    lines, first = inspect.getsourcelines(breaker)
+    marked = [first + at for at, line in enumerate(lines) if line.rstrip().endswith("# here")]
+    if marked:
+        assert found[rule].line == f"plugin_breakers.py:{marked[0]}", found[rule]
+
+
+@pytest.mark.parametrize("policy", [Easy(), Fifo()], ids=lambda policy: policy.name)
+def test_a_plugin_that_keeps_all_rules_is_left_alone(policy: Any) -> None:
+    verdicts = list(examine_plugin(policy, Patient, cases=1))
+    assert {each.rule: each.finding for each in verdicts if each.verdict != "kept"} == {}
+
+
+def test_the_same_seed_finds_the_same() -> None:
+    one, other = [broken(BREAKERS[4], "progress", cases=1) for _ in range(2)]
+    assert one == other
+
+
+def test_a_filter_that_is_asked_about_a_skipped_shape_is_noted() -> None:
+    class Skipping:
+        name = "skipping"
+
+        def pre_filter(self, shape: Any, group: Any) -> Any:
+            return SKIP
+
+        def filter(self, shape: Any, kind: Any) -> Any:
+            raise AssertionError
+
+    judge: Any = PluginJudge(Skipping())
+    site = PluginSite(Easy(), [judge], [judge])
+    site.submit(10.0)
+    assert site.turn() == 1
+    assert not judge.found
+    assert judge.calls["filter"] == 0
+    (shape,) = {key[1] for key in judge._said}
+    with pytest.raises(AssertionError):
+        judge.filter(type("Shape", (), {"number": shape})(), type("Kind", (), {"ranks": site.ranks})())
+    assert SKIPS in judge.found
+
+
+def test_unreserve_in_the_wrong_order_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fluxsched.sched.engine.hooked import hooked_pass, plugins
+    from fluxsched.sched.hooks import calls
+
+    def forwards(chain: Any, done: Any, *others: Any) -> None:
+        calls.unreserve(chain, [*reversed(done)], *others)
+
+    monkeypatch.setattr(hooked_pass, "unreserve", forwards)
+    monkeypatch.setattr(plugins, "unreserve", forwards)
+    assert "reserved" in broken(Patient, "leaks", cases=1)
+
+
+def test_wait_max_s_is_the_longest_wait_for_a_permit() -> None:
+    class Waiting(Patient):
+        def permit(self, job: Any, fit: Any, now_s: float) -> Any:
+            from fluxsched.sched.hooks.api import Wait
+
+            return Wait(WAIT_MAX_S + 1)
+
+    assert "permit" in broken(Waiting, "progress", cases=1)
+
+
+def test_effects_max_ends_a_turn_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin_site, "EFFECTS_MAX", 2)
+    site = PluginSite(Easy(), [Patient()])  # type: ignore[list-item]
+    for _ in range(3):
+        site.submit(10.0, userid=1)
+    with pytest.raises(RuleBroken, match="more than 2 effects"):
+        site.turn()
+
+
+def test_parts_max_and_depth_max_bound_what_is_looked_at_for_leaks() -> None:
+    deep: list[Any] = []
+    for _ in range(DEPTH_MAX + 5):
+        deep = [deep]
+    plugin = Patient()
+    plugin.booked = {at: [at] for at in range(PARTS_MAX)}
+    assert sizes_in(plugin)["booked"] < 3 * PARTS_MAX
+    plugin.booked = {1: deep}
+    assert sizes_in(plugin)["booked"] == DEPTH_MAX
