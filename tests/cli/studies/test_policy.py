@@ -20,7 +20,7 @@ class RuleBroken:
         for job in view.queue:
             yield 7
 """
-TYPE_ERROR = "TypeError: it yielded 7: a policy yields Start, Pending, Deny, Reserve, Preempt, Wake or Pause"
+TYPE_ERROR = "TypeError: it yielded 7: a policy yields Start, Pending, Deny, Reserve, Preempt, Withhold, Wake or Pause"
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_list(cli) -> None:
     done = cli("policy", "list")
     heading, *lines = done.out.splitlines()
     assert heading.split() == ["POLICY", "OPTIONS", "WHAT", "IT", "DOES"]
-    assert [line.split()[0] for line in lines] == ["conservative", "easy", "fair", "fifo", "firstfit", "hybrid"]
+    assert [line.split()[0] for line in lines] == ["conservative", "easy", "fair", "fifo", "firstfit", "hybrid", "tree"]
     assert lines[3].split(None, 2) == [
         "fifo", "placement=worst-fit", "Strict order: the first job that cannot start holds back all others.",
     ]  # fmt: skip
@@ -176,4 +176,4 @@ def test_a_list_is_made_whatever_a_package_does(
     monkeypatch.syspath_prepend(str(here))
     found = {one.name: one.says for one in policies(import_s)}
     assert found["goes"] == words
-    assert list(found) == ["conservative", "easy", "fair", "fifo", "firstfit", "goes", "hybrid"]
+    assert list(found) == ["conservative", "easy", "fair", "fifo", "firstfit", "goes", "hybrid", "tree"]
