@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from fluxsched.adapters.si.config.reader import read_config
+from fluxsched.adapters.si.config.settings import PartitionSettings
 from fluxsched.adapters.si.machine.machine import SIMachine
 from fluxsched.adapters.si.uuids import UuidMaker
 from fluxsched.core.jsontext import shown
@@ -19,6 +20,9 @@ from fluxsched.runtime.system.clock import Chance, Clock, SystemClock
 
 GROUPS_KEPT_S: Final = 60.0
 """So long the groups of a user are not looked up again (seconds): a user database may be far away."""
+
+CONFIGS_KEPT_MAX = 16
+"""Texts of configurations, and what was read of them, that are kept at a time."""
 
 USERS_KEPT_MAX = 10_000
 """Users whose groups are kept at a time."""
@@ -30,7 +34,7 @@ def make_machine(groups: Path | None = None, chance: Chance | None = None, clock
     """A machine for this host; configurations of policy groups are files of the directory `groups`."""
     elapsed_s = (clock or SystemClock()).monotonic_s
     users = UserGroups(elapsed_s)
-    return SIMachine(PolicyGroups(groups), users, UuidMaker(chance or Chance()), read_config, elapsed_s)
+    return SIMachine(PolicyGroups(groups), users, UuidMaker(chance or Chance()), ConfigReader(), elapsed_s)
 
 
 def wall_clock(clock: Clock | None = None) -> Callable[[], float]:
@@ -39,6 +43,32 @@ def wall_clock(clock: Clock | None = None) -> Callable[[], float]:
     elapsed_s = clock.monotonic_s
     started_s = clock.wall_s() - elapsed_s()
     return lambda: started_s + elapsed_s()
+
+
+class ConfigReader:
+    """Reads configurations and keeps the last ones: a long one takes a while, and may have been read in a thread."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[PartitionSettings, ...] | InvalidValue] = {}
+
+    def __call__(self, text: str) -> tuple[PartitionSettings, ...]:
+        """Raises InvalidValue with all faults."""
+        found = self._kept.get(text)
+        if found is None:
+            found = self._read(text)
+            if len(self._kept) >= CONFIGS_KEPT_MAX:
+                self._kept.clear()
+            self._kept[text] = found
+        if isinstance(found, InvalidValue):
+            raise found.with_traceback(None)
+        return found
+
+    @staticmethod
+    def _read(text: str) -> tuple[PartitionSettings, ...] | InvalidValue:
+        try:
+            return read_config(text)
+        except InvalidValue as fault:
+            return fault
 
 
 class PolicyGroups:

@@ -15,7 +15,9 @@ pytest.importorskip("yaml")
 
 from fluxsched.adapters.si import assembly
 from fluxsched.adapters.si.assembly import (
+    CONFIGS_KEPT_MAX,
     GROUPS_KEPT_S,
+    ConfigReader,
     PolicyGroups,
     UserGroups,
     groups_of_host,
@@ -70,6 +72,28 @@ def test_a_registration_takes_its_policy_group_or_the_default(tmp_path: Path) ->
     with pytest.raises(InvalidValue, match="partitions"):
         scheduler.RegisterResourceManager(RegisterResourceManagerRequest(rmID="rm", policyGroup="bad"), object())
     scheduler.RegisterResourceManager(RegisterResourceManagerRequest(rmID="rm", policyGroup="none"), object())
+
+
+def test_the_last_configurations_are_kept_the_bad_ones_too(monkeypatch: Any) -> None:
+    read: list[str] = []
+
+    def read_config(text: str) -> tuple[()]:
+        read.append(text)
+        if text == "bad":
+            raise InvalidValue("a fault")
+        return ()
+
+    monkeypatch.setattr(assembly, "read_config", read_config)
+    reader = ConfigReader()
+    for _ in range(2):
+        assert reader("good") == ()
+        with pytest.raises(InvalidValue, match="a fault"):
+            reader("bad")
+    assert read == ["good", "bad"]
+    for index in range(CONFIGS_KEPT_MAX):
+        reader(str(index))
+    reader("good")
+    assert read.count("good") == 2
 
 
 def test_groups_are_the_hosts(monkeypatch: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from math import inf
 from typing import Any, Final, TypeAlias
 
@@ -100,6 +101,11 @@ class SIMachine:
         rm = RM(rm_id, request.policyGroup, text, RMStreams(in_process, now_s), bookings, applications)
         rm.identity, rm.predicates = identity, predicates
         self._rms[rm_id] = rm
+
+    def read_ahead(self, request: Any) -> None:
+        """Reads the configuration of a request, for a `read_config` that keeps what it has read; in any thread."""
+        with suppress(InvalidValue):
+            self._read_config(self._text(request.config, request.policyGroup))
 
     def _text(self, config: str, group: str) -> str:
         """The text of a configuration: as given, else that of the policy group, else that of the default one."""

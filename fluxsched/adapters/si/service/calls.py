@@ -65,6 +65,7 @@ class ServiceCalls:
         return made | {EXTRA["Watch"].path: grpc.unary_stream_rpc_method_handler(self._watch)}
 
     async def _register(self, request: Any, context: Any) -> Any:
+        await asyncio.to_thread(self._turns.machine.read_ahead, request)
         self._turns.machine.register(request, self._turns.clock_s(), identity_of(context))
         self._turns.begin_anew(request.rmID)
         log.info("resource manager %r registered, policy group %r", request.rmID, request.policyGroup)
@@ -73,6 +74,7 @@ class ServiceCalls:
 
     async def _update_configuration(self, request: Any, context: Any) -> Any:
         check_identity(self._turns, request.rmID, context)
+        await asyncio.to_thread(self._turns.machine.read_ahead, request)
         self._turns.machine.update_configuration(request, self._turns.clock_s())
         log.info("resource manager %r gave policy group %r another configuration", request.rmID, request.policyGroup)
         await self._turns.turned()

@@ -23,6 +23,9 @@ from fluxsched.errors import FluxschedError, InvalidValue
 FLUSH_S: Final = 5.0
 """How long what is unwritten may take at the end of a stream that ends in order (seconds)."""
 
+CANCEL_S: Final = 0.1
+"""A call that was canceled, or whose connection broke, may look half-closed until that is known (seconds)."""
+
 RPCS: Final = {ALLOCATIONS: "UpdateAllocation", APPLICATIONS: "UpdateApplication", NODES: "UpdateNode"}
 
 
@@ -121,6 +124,7 @@ class UpdateStreams:
         if stream.rm_id is None:
             stream.end(DONE)
             return
+        await asyncio.sleep(CANCEL_S)
         await self._turns.turned()
         await self._turns.applied(stream.rm_id, 0)
         stream.half_closed = True
