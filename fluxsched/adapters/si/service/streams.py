@@ -73,10 +73,12 @@ class UpdateStreams:
             end = CallEnd(grpc.StatusCode.DEADLINE_EXCEEDED, f"answers are unread after {FLUSH_S:g} s")
         finally:
             self._open.discard(stream)
-            await canceled(reading)
-            await canceled(stream.writing)
+            tasks = [task for task in (reading, stream.writing) if task is not None]
+            for task in tasks:
+                task.cancel()
             self._turns.forget(stream)
             self._tell_closed(stream)
+        await asyncio.wait(tasks)
         if end != DONE:
             await context.abort(*end)
 
