@@ -17,7 +17,15 @@ from typing import Any, Final
 
 from fluxsched.adapters.si import messages
 from fluxsched.adapters.si.api import ResourceManagerCallback
-from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, Effect, EndStreams, SendResponse
+from fluxsched.adapters.si.machine.effects import (
+    ALLOCATIONS,
+    APPLICATIONS,
+    NODES,
+    Broke,
+    Effect,
+    EndStreams,
+    SendResponse,
+)
 from fluxsched.adapters.si.machine.machine import SIMachine
 from fluxsched.errors import Refused
 from fluxsched.runtime.system.log import exception_text, logger
@@ -119,6 +127,9 @@ class InProcessScheduler:
                 self._is_deciding = False
             registered = dict(self._callbacks)
         for effect in effects:
+            if isinstance(effect, Broke):
+                log.error("resource manager %r: a bug of ours: %s", effect.rm_id, exception_text(effect.fault))
+                continue
             callback = self._callbacks.get(effect.rm_id)
             if callback is not None and callback is registered.get(effect.rm_id):
                 self._call_back(callback, effect)
@@ -181,6 +192,8 @@ class InProcessScheduler:
                     getattr(callback, _METHODS[kind])(response)
                 case EndStreams(rm_id, detail):
                     log.info("resource manager %r: %s", rm_id, detail)
+                    if not self._machine.is_registered(rm_id):
+                        self._callbacks.pop(rm_id, None)
                 case _:
                     _tell(callback, effect)
         except Exception as fault:

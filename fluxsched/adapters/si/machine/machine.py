@@ -120,6 +120,10 @@ class SIMachine:
                     "group the same, or this one another group"
                 )
 
+    def is_registered(self, rm_id: str) -> bool:
+        """Whether a manager is known, running or paused."""
+        return rm_id in self._rms
+
     def identity_of(self, rm_id: str) -> str | None:
         """The identity with which a manager registered. Raises Refused if it is not known."""
         return self._rm(rm_id).identity

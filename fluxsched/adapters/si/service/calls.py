@@ -100,7 +100,7 @@ class ServiceCalls:
         finally:
             writing.cancel()
             watchers.discard(watcher)
-            if not watchers and self._turns.is_registered(request.rmID):
+            if not watchers and self._turns.machine.is_registered(request.rmID):
                 self._turns.machine.observe(request.rmID, False)
         await context.abort(*end)
 

@@ -15,6 +15,7 @@ from fluxsched.adapters.si.service.turns import log
 from fluxsched.adapters.si.wire.address import Address
 from fluxsched.adapters.si.wire.certificates import ServerCertificates
 from fluxsched.runtime.system.log import setup
+from fluxsched.runtime.system.own_process import settle
 
 
 async def serve(
@@ -32,6 +33,7 @@ async def serve(
     service = Service(make_machine(groups), wall_clock())
     with contextlib.nullcontext() if address.path is None else local_socket(address.path):
         bound = await service.start(address, certificates)
+        settle()
         ready(bound)
         if bound.path is None and certificates is None:
             log.warning("any process of this machine can reach %s and schedule there", bound)

@@ -13,12 +13,12 @@ from typing import Final
 
 import grpc
 
-from fluxsched.adapters.si.machine.effects import Effect, EndStreams, Observed, SendResponse
+from fluxsched.adapters.si.machine.effects import Broke, Effect, EndStreams, Observed, SendResponse
 from fluxsched.adapters.si.machine.machine import SIMachine
 from fluxsched.adapters.si.service.connections import RMConnection, UpdateStream
+from fluxsched.adapters.si.service.garbage import IDLE_S, Garbage
 from fluxsched.adapters.si.service.status import CallEnd
-from fluxsched.errors import Refused
-from fluxsched.runtime.system.log import logger
+from fluxsched.runtime.system.log import exception_text, logger
 
 log = logger("si")
 
@@ -33,6 +33,7 @@ class TurnLoop:
         self.machine = machine
         self.clock_s = clock_s
         self.connections: dict[str, RMConnection] = {}
+        self._garbage = Garbage()
         self._due = asyncio.Event()
         self._turned = asyncio.Event()
 
@@ -51,14 +52,6 @@ class TurnLoop:
         """Returns when at most `left_items` of what a resource manager has sent are not applied."""
         while self.machine.backlog(rm_id) > left_items:
             await self._turned.wait()
-
-    def is_registered(self, rm_id: str) -> bool:
-        """Whether a resource manager is known."""
-        try:
-            self.machine.identity_of(rm_id)
-        except Refused:
-            return False
-        return True
 
     def connection(self, rm_id: str) -> RMConnection:
         """That of a resource manager, also one that is not registered."""
@@ -99,16 +92,21 @@ class TurnLoop:
             await asyncio.sleep(0)
 
     async def _until_due(self) -> None:
-        delay_s = self.machine.next_wake_s - self.clock_s()
-        if delay_s <= 0:
-            return
-        try:
-            async with asyncio.timeout(None if delay_s == inf else delay_s):
-                await self._due.wait()
-        except TimeoutError:
-            return
+        if self._garbage.is_much:
+            self._garbage.collect()
+        while (delay_s := self.machine.next_wake_s - self.clock_s()) > 0 and not self._due.is_set():
+            is_idle = self._garbage.is_there and delay_s > IDLE_S
+            try:
+                async with asyncio.timeout(IDLE_S if is_idle else None if delay_s == inf else delay_s):
+                    await self._due.wait()
+            except TimeoutError:
+                if is_idle:
+                    self._garbage.collect()
 
     def _perform(self, effect: Effect) -> None:
+        if isinstance(effect, Broke):
+            log.error("resource manager %r: a bug of ours: %s", effect.rm_id, exception_text(effect.fault))
+            return
         found = self.connections.get(effect.rm_id)
         if found is None:
             return
@@ -117,6 +115,7 @@ class TurnLoop:
                 found.queues[kind].put(response)
                 self.machine.unread(rm_id, found.unread_items)
             case EndStreams(rm_id, detail):
+                self._garbage.add()
                 found.end_streams(CallEnd(grpc.StatusCode.ABORTED, detail))
                 self._forget_if_stopped(rm_id, found, detail)
             case Observed():
@@ -124,7 +123,7 @@ class TurnLoop:
                     watcher.put(effect)
 
     def _forget_if_stopped(self, rm_id: str, found: RMConnection, detail: str) -> None:
-        if not self.is_registered(rm_id):
+        if not self.machine.is_registered(rm_id):
             log.info("resource manager %r is gone: %s", rm_id, detail)
             for watcher in found.watchers:
                 watcher.end(CallEnd(grpc.StatusCode.ABORTED, detail))
