@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Final
 
 from fluxsched.core.amounts import AMOUNT_MAX
@@ -21,27 +20,33 @@ VCORE_UNITS: Final = 1000
 
 _QUANTITY: Final = re.compile(r"([0-9]{1,25})(?:\.([0-9]{0,25}))?(?:[eE]([+-]?[0-9]{1,2})|([A-Za-z]{0,2}))", re.ASCII)
 
-_SUFFIXES: Final[Mapping[str, Fraction]] = (
-    {"": Fraction(1), "m": Fraction(1, 1000)}
-    | {suffix: Fraction(1000**power) for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"), 1)}
-    | {suffix: Fraction(1024**power) for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
+_SUFFIXES: Final[Mapping[str, int]] = (
+    {"": 1}
+    | {suffix: 1000**power for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"), 1)}
+    | {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
 )
 
 
 def parse_quantity(kind: str, text: str) -> int:
     """Units of a kind. Raises InvalidValue for what is not a quantity or not whole, LimitExceeded above AMOUNT_MAX."""
     match = _QUANTITY.fullmatch(text.strip())
-    factor = None if match is None else _SUFFIXES.get(match[4] or "")
-    if match is None or factor is None:
+    suffix = "" if match is None else match[4] or ""
+    if match is None or (suffix not in _SUFFIXES and suffix != "m"):
         raise InvalidValue(f"{shown(text)} is not a quantity such as 2, 500m or 4Gi")
-    found = Fraction(f"{match[1]}.{match[2] or '0'}") * factor * Fraction(10) ** int(match[3] or 0)
-    if kind == VCORE:
-        found *= VCORE_UNITS
-    if found.denominator != 1:
+    whole, decimals, exponent = match[1], match[2] or "", int(match[3] or 0)
+    units = int(whole + decimals) * _SUFFIXES.get(suffix, 1) * (VCORE_UNITS if kind == VCORE else 1)
+    tens = exponent - len(decimals) - (3 if suffix == "m" else 0)
+    found, rest = divmod(units * _ten_to(tens), _ten_to(-tens))
+    if rest:
         raise InvalidValue(f"{shown(text)} is not a whole number of {'thousandths' if kind == VCORE else 'units'}")
     if found > AMOUNT_MAX:
         raise LimitExceeded(f"{shown(text)} is above the limit of {AMOUNT_MAX}")
-    return int(found)
+    return found
+
+
+def _ten_to(power: int) -> int:
+    """1 for a negative power."""
+    return int(10 ** max(0, power))
 
 
 def quantity_text(kind: str, amount: int) -> str:

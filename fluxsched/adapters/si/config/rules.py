@@ -8,7 +8,6 @@ refused.
 from __future__ import annotations
 
 import re
-import warnings
 from typing import Final
 
 from fluxsched.adapters.si.config.faults import Section
@@ -33,6 +32,9 @@ _PATTERN_PARTS: Final = re.compile(
     r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?(?:[a-zA-Z]+[:)]|:|P?<[A-Za-z_]\w*>)?|[(){|*+?]|.", re.DOTALL
 )
 
+_SET_IN_SET: Final = re.compile(r"(?<!\\)\[|--|&&|~~|\|\|")
+"""Means different things to different matchers."""
+
 
 def read_rules(section: Section) -> tuple[PlacementRule, ...]:
     """The list `placementrules` of a partition."""
@@ -48,6 +50,8 @@ def check_pattern(text: str) -> re.Pattern[str]:
     for part in _PATTERN_PARTS.findall(text):
         if part == "(?" or (part[0] == "\\" and part[1:].isdigit()):
             raise InvalidValue(f"{shown(text)} looks around or back, which patterns of this kind cannot")
+        if part[0] == "[" and _SET_IN_SET.search(part[1:]):
+            raise InvalidValue(f"{shown(text)} has a set within a set, such as [[:alpha:]]: write [A-Za-z]")
         if part in ("*", "+", "?", "{"):
             if before == ")":
                 raise InvalidValue(f"{shown(text)} repeats a group, which may take for ever: repeat single characters")
@@ -56,9 +60,7 @@ def check_pattern(text: str) -> re.Pattern[str]:
     if repeats > PATTERN_REPEATS_MAX:
         raise LimitExceeded(f"{shown(text)} repeats {repeats} parts, the limit is {PATTERN_REPEATS_MAX}")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # `[[`, which is a set of brackets for Go, too
-            return re.compile(text)
+        return re.compile(text)
     except (re.error, RecursionError, OverflowError) as fault:
         raise InvalidValue(f"{shown(text)} is no regular expression: {fault}") from None
 

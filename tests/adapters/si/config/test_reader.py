@@ -305,6 +305,8 @@ def test_rules_within_rules_have_a_limit() -> None:
         ("a*" * (PATTERN_REPEATS_MAX + 1), "the limit is 2"),
         ("a" * (PATTERN_CHARS_MAX + 1), "the limit of 256"),
         ("[", "no regular expression"),
+        ("[[:alpha:]]", "a set within a set"),
+        ("[a--b]", "a set within a set"),
     ],
 )
 def test_costly_patterns_are_refused(text: str, words: str) -> None:
@@ -313,7 +315,7 @@ def test_costly_patterns_are_refused(text: str, words: str) -> None:
 
 
 def test_plain_patterns_are_taken_and_long_names_are_in_none() -> None:
-    for text in ("^team-[a-z]+$", r"(?i)^(ann|bob)\.x", r"[()+*]?\)x", "(?:a|b)c"):
+    for text in ("^team-[a-z]+$", r"(?i)^(ann|bob)\.x", r"[()+*\[]?\)x", "(?:a|b)c"):
         check_pattern(text)
     names = NameFilter(pattern=check_pattern("n"))
     assert names.has("n" * FILTERED_NAME_CHARS_MAX)
