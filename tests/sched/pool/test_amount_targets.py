@@ -140,9 +140,18 @@ def test_a_target_without_cores_goes_down_and_up():
     assert pool.take(fit.blocks)
     pool.set_down(Idset(1))
     assert start(pool, shape(vcore=1)) is None
+    assert find_on(pool, shape(vcore=1), 0) is None
     pool.give(fit.blocks)
     pool.set_up(Idset(1))
     assert start(pool, shape(vcore=4)) == 0
+
+
+def test_a_withheld_target_stays_withheld_when_it_comes_up_again():
+    pool = pool_of(node(0, vcore=4))
+    pool.withhold(0)
+    pool.set_down(Idset(1))
+    pool.set_up(Idset(1))
+    assert start(pool, shape(vcore=1)) is None
 
 
 def test_plugins_narrow_and_score_targets_without_cores():
@@ -161,3 +170,25 @@ def test_equal_targets_are_one_kind():
     pool = pool_of(node(0, "ssd", vcore=4), node(1, vcore=4), node(2, "ssd", vcore=4))
     found = {(amounts, names): str(ranks) for amounts, names, ranks in pool.amount_targets.kinds()}
     assert found == {((("vcore", 4),), ("ssd",)): "0,2", ((("vcore", 4),), ()): "1"}
+
+
+def test_targets_with_cores_and_without_share_a_word():
+    pool = pool_of(node(1, vcore=4))
+    pool.add(ResourceSet((Entry(Idset(1), Children(Idset(3))),), Hostlist(("n0",))), Idset(1))
+    assert start(pool, shape(vcore=1)) == 1
+    assert start(pool, Shape(Request(cores=2))) == 0
+    assert start(pool, Shape(Request(cores=1))) is None
+    pool.remove(Idset(2))
+    assert start(pool, shape(vcore=1)) is None
+    assert 1 not in pool
+    assert 0 in pool
+
+
+def test_a_search_skips_thousands_of_targets_that_are_too_small():
+    pool = Pool()
+    small, large = Idset.span(0, 9999), Idset.of([9000, 16384])
+    for ranks, memory in ((small - large, 10), (large, 11)):
+        entry = Entry(ranks, Children(amounts=(("memory", memory), ("vcore", 4))))
+        pool.add(ResourceSet((entry,)), ranks)
+    assert [start(pool, shape(memory=11), placement) for placement in (BINPACKING, FAIR, FAIR)] == [9000, 16384, None]
+    assert list(pool.amount_targets.all_kinds.ranks((("memory", 11),), pool.amount_targets.members))[-1] == 16384

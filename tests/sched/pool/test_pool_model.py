@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.constraint import EVERYTHING, Constraint
@@ -36,7 +36,7 @@ from fluxsched.sched.pool.what_if import WhatIf
 from fluxsched.sched.shape import Shapes
 from tests.sched.pool.plain_pool import Plain, Reference
 
-RANKS = (0, 1, 2, 3, 510, 511, 512, 513, 1023, 1024, 1500, 1501)
+RANKS = (0, 1, 2, 3, 510, 511, 512, 513, 1023, 1024, 8191, 8192)
 NAMES = ("gpu", "new", "ssd")
 KINDS = ("disk", "memory")
 
@@ -79,6 +79,9 @@ def requests(
 OF_AMOUNTS = st.builds(Request.of_amounts, amounts_of(KINDS, 6), st.just(EVERYTHING) | CONSTRAINTS)
 REQUESTS = requests(st.none(), st.just(())) | requests(COUNTS, amounts_of(KINDS, 6)) | OF_AMOUNTS
 ALL_PLACEMENTS = st.sampled_from((*PLACEMENTS, *LIKE))
+SOME_AMOUNTS = st.dictionaries(st.sampled_from(KINDS), st.integers(1, 12), min_size=1).map(
+    lambda found: tuple(sorted(found.items()))
+)
 MASKS = st.sets(st.sampled_from(RANKS), min_size=1, max_size=6)
 
 
@@ -96,10 +99,16 @@ class PoolMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.patch.undo()
 
+    @initialize(ranks=MASKS, amounts=SOME_AMOUNTS, some=st.booleans())
+    def begin(self, ranks: set[int], amounts: Amounts, some: bool) -> None:
+        """Half of the runs begin with equal targets without cores."""
+        if some:
+            self.grow(ranks, 0, 0, 0, set(), set(), amounts, ())
+
     @rule(
         ranks=MASKS,
         first=st.integers(0, 2),
-        cores=st.integers(0, 4),
+        cores=st.sampled_from((0, 0, 0, 1, 2, 3, 4)),
         gpus=st.integers(0, 2),
         down=MASKS,
         names=st.sets(st.sampled_from(NAMES)),
@@ -110,6 +119,7 @@ class PoolMachine(RuleBasedStateMachine):
         self, ranks: set[int], first: int, cores: int, gpus: int, down: set[int], names: set[str],
         amounts: Amounts, shared: Amounts,
     ) -> None:  # fmt: skip
+        gpus = gpus if cores or first else 0
         held = {part.rank for blocks in self.jobs for part in parts_in(blocks)}
         new = sorted(ranks - self.reference.targets.keys() - held)
         text = str(Idset.of(new))
@@ -180,7 +190,7 @@ class PoolMachine(RuleBasedStateMachine):
         assert (() if fit is None else fit.parts) == tuple(sorted(self.reference.place(request, placement, among)))
 
     @precondition(lambda self: self.without_cores())
-    @rule(data=st.data(), amounts=amounts_of(KINDS, 12), occupied=amounts_of(KINDS, 3))
+    @rule(data=st.data(), amounts=SOME_AMOUNTS, occupied=amounts_of(KINDS, 3))
     def resize(self, data: st.DataObject, amounts: Amounts, occupied: Amounts) -> None:
         """What a target without cores has changes, also to less than is held."""
         rank = data.draw(st.sampled_from(self.without_cores()))
@@ -196,7 +206,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.reference.targets[rank].withheld = withheld
 
     @precondition(lambda self: self.without_cores())
-    @rule(data=st.data(), amounts=amounts_of(KINDS, 12))
+    @rule(data=st.data(), amounts=SOME_AMOUNTS)
     def adopt(self, data: st.DataObject, amounts: Amounts) -> None:
         """A job is found running on a target without cores, which may be down, with whatever it has."""
         blocks = blocks_of([Part(data.draw(st.sampled_from(self.without_cores())), 0, 0, amounts)])
