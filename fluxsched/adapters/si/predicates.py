@@ -5,11 +5,11 @@ Law: what a callback raises is its refusal of that node, in its own words, and o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from fluxsched.adapters.si.messages import PredicatesArgs, PreemptionPredicatesArgs
-from fluxsched.sched.hooks.api import PASS, JobSeen, Later, Pass
+from fluxsched.sched.hooks.api import PASS, JobSeen, Later, Option, Pass
 
 REASON_CHARS_MAX = 1000
 """What of a refusal is kept and told."""
@@ -21,7 +21,9 @@ class Predicates:
     `key_of` gives the allocation key of a job, `node_of` the nodeID of a rank.
     """
 
-    name = "predicates"
+    name: ClassVar[str] = "predicates"
+    OPTIONS: ClassVar[Mapping[str, Option]] = {}
+    READS: ClassVar[Sequence[str]] = ()
 
     def __init__(self, callback: Any, key_of: Callable[[int], str], node_of: Callable[[int], str]) -> None:
         self._callback = callback

@@ -43,7 +43,10 @@ def lacking(group: Group, job: Waiting) -> Lacking | None:
         outcome = place_now(group.pool, job.shape, BEST_FIT)
         if not isinstance(outcome, Fits):
             return Lacking(NODE, outcome.why)
-    return None if exceeded is None else Lacking(LIMIT if exceeded.is_limit else QUEUE, exceeded.text)
+    if exceeded is not None:
+        return Lacking(LIMIT if exceeded.is_limit else QUEUE, exceeded.text)
+    said = None if group.hooks is None else group.notices.reasons.get(job.jobid)
+    return Lacking(GATE, said) if isinstance(said, str) else None
 
 
 def lacking_of(groups: Iterable[Group], jobid: int) -> Lacking | None:

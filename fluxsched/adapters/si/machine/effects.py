@@ -24,7 +24,7 @@ class SendResponse(NamedTuple):
 
 
 class EndStreams(NamedTuple):
-    """End all streams of a resource manager with ABORTED: another registration has replaced it, or it was stopped."""
+    """End all streams of a resource manager with ABORTED: it was stopped."""
 
     rm_id: str
     detail: str

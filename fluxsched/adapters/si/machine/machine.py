@@ -75,6 +75,7 @@ class SIMachine:
     ) -> None:
         """A RegisterResourceManagerRequest; with the rmID of a known manager that begins anew.
 
+        The caller then ends the streams of the one before: an effect might come after new ones were opened.
         Raises InvalidValue with all faults, and Refused (EPERM: of another identity, EAGAIN: too many).
         """
         rm_id = request.rmID
@@ -93,9 +94,7 @@ class SIMachine:
             raise InvalidValue("; ".join(faults))
         if known is None and len(self._rms) >= MANAGERS_MAX:
             raise Refused(f"{len(self._rms)} resource managers are registered: the limit", errno.EAGAIN)
-        if known is not None:
-            self._effects.append(EndStreams(rm_id, "another registration of this rmID has replaced this one"))
-        bookings = Bookings(rm_id, self._make_uuid)
+        bookings = Bookings(rm_id, self._make_uuid, predicates)
         configure(bookings, settings)
         applications = ApplicationReader(bookings, self._user_groups)
         rm = RM(rm_id, request.policyGroup, text, RMStreams(in_process, now_s), bookings, applications)

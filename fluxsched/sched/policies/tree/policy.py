@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import ClassVar
 
-from fluxsched.sched.policies.tree.preemption import TreePreemption
+from fluxsched.sched.policies.tree.preemption import Judge, TreePreemption
 from fluxsched.sched.policies.tree.reservations import reservations
 from fluxsched.sched.policy import (
     FAIR,
@@ -44,6 +44,7 @@ class Tree:
     OPTIONS: ClassVar[Mapping[str, Option]] = {"placement": TREE_PLACEMENT, "preemption": SWITCH}
 
     def __init__(self, placement: str = FAIR, preemption: str = NO) -> None:
+        self.judge: Judge | None = None  # has the last word about what is preempted
         self.settle(placement, preemption)
 
     def settle(self, placement: str, preemption: str) -> None:
@@ -89,7 +90,7 @@ class Tree:
         """Others go for the first asks that could not start and may have that."""
         if not self._preempts or not view.preemptions.running.jobs:
             return
-        preemption, awaited = TreePreemption(view, now_s), view.preemptions.awaited
+        preemption, awaited = TreePreemption(view, now_s, self.judge), view.preemptions.awaited
         for line in islice(asks.may_preempt(), PREEMPTING_A_PASS):
             for job in line.in_order():
                 if not line.is_over and job.jobid not in awaited:

@@ -56,6 +56,23 @@ partitions:
 """Queues of all kinds."""
 
 
+PREEMPTION = """
+partitions:
+  - name: default
+    preemption: {enabled: true}
+    queues:
+      - name: root
+        submitacl: "*"
+        queues:
+          - name: one
+            properties: {preemption.delay: 1s}
+            resources: {guaranteed: {vcore: 50m}}
+          - name: other
+            resources: {guaranteed: {vcore: 50m}}
+"""
+"""Two leaves with a guarantee each."""
+
+
 def resource(amounts: Mapping[str, int] | int) -> Any:
     """A Resource; a bare number is of vcore."""
     amounts = {"vcore": amounts} if isinstance(amounts, int) else amounts
@@ -99,13 +116,14 @@ class Client:
     """One resource manager in process."""
 
     def __init__(
-        self, world: World | None = None, rm_id: str = "rm", config: str = "", group: str = "", observed: bool = False
-    ) -> None:
+        self, world: World | None = None, rm_id: str = "rm", config: str = "", group: str = "", observed: bool = False,
+        callback: Any = None,
+    ) -> None:  # fmt: skip
         self.world = world or World()
         self.rm_id = rm_id
         self.machine = self.world.machine
         request = RegisterResourceManagerRequest(rmID=rm_id, config=config, policyGroup=group)
-        self.machine.register(request, self.world.now_s, in_process=True)
+        self.machine.register(request, self.world.now_s, predicates=callback, in_process=True)
         self.machine.observe(rm_id, observed)
 
     # ---- what it says

@@ -19,22 +19,7 @@ from fluxsched.adapters.si.messages import (
     PreemptionPolicy,
 )
 
-from .rms import Client, resource
-
-PREEMPTION = """
-partitions:
-  - name: default
-    preemption: {enabled: true}
-    queues:
-      - name: root
-        submitacl: "*"
-        queues:
-          - name: one
-            properties: {preemption.delay: 1s}
-            resources: {guaranteed: {vcore: 50m}}
-          - name: other
-            resources: {guaranteed: {vcore: 50m}}
-"""
+from .rms import PREEMPTION, Client, resource
 
 
 def gang(style: str = "Soft", config: str = "", timeout_s: int = 100, **fields: Any) -> Client:

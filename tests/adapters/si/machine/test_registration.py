@@ -95,12 +95,13 @@ def test_a_request_of_another_kind(machine: SIMachine) -> None:
         machine.update_application(NodeRequest(rmID="rm"), 0.0)
 
 
-def test_a_second_registration_ends_the_streams_of_the_first(machine: SIMachine) -> None:
+def test_a_second_registration_begins_anew(machine: SIMachine) -> None:
     registered(machine)
     number = machine.stream_opened("rm", NODES, 0.0)
+    machine.update_node(NodeRequest(rmID="rm"), 0.0)
     registered(machine)
-    (effect,) = machine.turn(0.0)
-    assert isinstance(effect, EndStreams)
+    assert machine.backlog("rm") == 0
+    assert list(machine.turn(0.0)) == []
     machine.stream_closed("rm", NODES, number, True, 1.0)
     assert state_of(machine) == "Running"
 

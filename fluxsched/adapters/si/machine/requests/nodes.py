@@ -15,8 +15,9 @@ from fluxsched.adapters.si.machine.answers.observations import ADD, NODE, NONE, 
 from fluxsched.adapters.si.machine.requests.applications import ApplicationReader, check_id
 from fluxsched.adapters.si.machine.requests.recovered import Recovered, check_recovered
 from fluxsched.adapters.si.machine.requests.tags import check_tags
-from fluxsched.adapters.si.machine.tables.bookings import Bookings, plain_partition
+from fluxsched.adapters.si.machine.tables.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.entries import NODE_PARTITION, NodeEntry
+from fluxsched.adapters.si.machine.tables.names import plain_partition
 from fluxsched.adapters.si.messages import STOPPED_BY_RM, NodeInfo
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.children import Children, Entry

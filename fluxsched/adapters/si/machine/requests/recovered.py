@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 from fluxsched.adapters.si.machine.requests.applications import ApplicationReader
 from fluxsched.adapters.si.machine.requests.tags import NO_TAGS, read_tags
-from fluxsched.adapters.si.machine.tables.bookings import Bookings, plain_partition
+from fluxsched.adapters.si.machine.tables.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.entries import AskEntry, Partition
+from fluxsched.adapters.si.machine.tables.names import plain_partition
 from fluxsched.errors import InvalidValue
 
 

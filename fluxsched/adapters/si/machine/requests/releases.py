@@ -8,8 +8,9 @@ from typing import Any, Final
 from fluxsched.adapters.si.machine.answers.items import not_held, released
 from fluxsched.adapters.si.machine.answers.observations import NONE, REQUEST
 from fluxsched.adapters.si.machine.requests.asks import AskReader
-from fluxsched.adapters.si.machine.tables.bookings import Bookings, plain_partition
+from fluxsched.adapters.si.machine.tables.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.entries import ApplicationEntry, HeldAllocation
+from fluxsched.adapters.si.machine.tables.names import plain_partition
 from fluxsched.adapters.si.messages import (
     PLACEHOLDER_REPLACED,
     PREEMPTED_BY_SCHEDULER,

@@ -7,7 +7,7 @@ step; whatever is told is told once, but for demands, which are repeated until t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from fluxsched.adapters.si.machine.answers.items import application_updated, ask_released, new_allocation, released
 from fluxsched.adapters.si.machine.answers.observations import (
@@ -24,7 +24,6 @@ from fluxsched.adapters.si.machine.answers.outgoing import Outgoing
 from fluxsched.adapters.si.machine.applications import (
     OVER,
     AllocationsTimedOut,
-    ApplicationState,
     AsksTimedOut,
     Consequence,
     StateChanged,
@@ -44,13 +43,13 @@ from fluxsched.adapters.si.machine.tables.entries import (
     NodeEntry,
     Partition,
 )
+from fluxsched.adapters.si.machine.tables.names import PARTITION_CHARS, STAGES, plain_partition
 from fluxsched.adapters.si.machine.tables.quantities import Quantities
 from fluxsched.adapters.si.machine.tables.timers import Timers
 from fluxsched.adapters.si.messages import PLACEHOLDER_REPLACED, PREEMPTED_BY_SCHEDULER, TIMEOUT
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.effects import PREEMPT, Effect, Granted, Raise
 from fluxsched.sched.pool.bitset import WORD_SHIFT
-from fluxsched.sched.quotas.queue import ACCEPTED, COMPLETING, RUNNING, STARTING
 
 REPEAT_S: Final = 30.0
 """After so long without a confirmation a demand is sent again."""
@@ -59,24 +58,19 @@ STAMP_S: Final = 1e-6
 """Asks that come at one time are so far apart, in their order."""
 
 
-DEFAULT_PARTITION: Final = "default"
-
-PARTITION_CHARS: Final = 256
-"""Of a partition's name that are shown."""
-
-
 class Bookings:
     """Tables and answers of one resource manager; `held` are its allocations by UUID, `fresh` the asks that came since
-    container states were last looked at, while they are.
+    container states were last looked at, while they are. `callback` may have predicates, in process.
     """
 
     __slots__ = (
-        "_by_job", "_jobs", "_last_t_s", "_make_uuid", "fresh", "held", "nodes", "observed", "outgoing", "partitions",
-        "quantities", "timers",
+        "_by_job", "_jobs", "_last_t_s", "_make_uuid", "callback", "fresh", "held", "nodes", "observed", "outgoing",
+        "partitions", "quantities", "timers",
     )  # fmt: skip
 
-    def __init__(self, rm_id: str, make_uuid: Callable[[], str]) -> None:
+    def __init__(self, rm_id: str, make_uuid: Callable[[], str], callback: Any = None) -> None:
         self._make_uuid = make_uuid
+        self.callback = callback
         self._jobs = 0
         self._last_t_s = 0.0
         self._by_job: dict[int, HeldAllocation] = {}
@@ -93,6 +87,17 @@ class Bookings:
         """The time of an arrival: later than all before it."""
         self._last_t_s = now_s if now_s > self._last_t_s else self._last_t_s + STAMP_S
         return self._last_t_s
+
+    def key_of(self, jobid: int) -> str:
+        """The allocationKey of a job, which waits or holds something."""
+        held = self._by_job.get(jobid)
+        if held is not None:
+            return held.ask.key
+        return next(each.asks[jobid].key for each in self.partitions.values() if jobid in each.asks)
+
+    def node_of(self, rank: int) -> str:
+        """The nodeID of a rank."""
+        return next(each.ranks[rank].node_id for each in self.partitions.values() if rank in each.ranks)
 
     def _next_job(self) -> int:
         self._jobs += 1
@@ -124,6 +129,7 @@ class Bookings:
                 partition.absent.setdefault(ask.required_node, []).append(ask)
                 return
             options = options._replace(node=node.rank)
+            partition.required.setdefault(ask.required_node, {})[ask.key, ask.application.application_id] = ask
         self._jobs += 1
         jobid = ask.jobid = self._jobs
         partition.asks[jobid] = ask
@@ -138,6 +144,7 @@ class Bookings:
             del partition.asks[ask.jobid]
             ask.jobid = 0
         if ask.required_node:
+            partition.no_longer_requires(ask)
             waiting = partition.absent.get(ask.required_node, [])
             waiting[:] = [other for other in waiting if other is not ask]
             if not waiting:
@@ -157,7 +164,7 @@ class Bookings:
     def node_goes(self, node: NodeEntry) -> None:
         """Those in the queue that require this node wait for it outside."""
         partition = node.partition
-        for ask in [ask for ask in partition.asks.values() if ask.required_node == node.node_id]:
+        for ask in list(partition.required.get(node.node_id, {}).values()):
             self.unqueue(ask)
             partition.absent.setdefault(node.node_id, []).append(ask)
 
@@ -178,6 +185,8 @@ class Bookings:
         ask.left -= 1
         ask.queued -= 1
         ask.jobid = 0
+        if ask.required_node:
+            partition.no_longer_requires(ask)
         if ask.queued:
             self._offer(ask, now_s)
         else:
@@ -362,32 +371,11 @@ class Bookings:
                 self._send_demand(row, now_s)
 
 
-STAGES: Final = {
-    ApplicationState.NEW: ACCEPTED,
-    ApplicationState.ACCEPTED: ACCEPTED,
-    ApplicationState.RESUMING: ACCEPTED,
-    ApplicationState.STARTING: STARTING,
-    ApplicationState.RUNNING: RUNNING,
-    ApplicationState.FAILING: COMPLETING,
-    ApplicationState.COMPLETING: COMPLETING,
-    ApplicationState.COMPLETED: COMPLETING,
-    ApplicationState.FAILED: COMPLETING,
-    ApplicationState.REJECTED: COMPLETING,
-}
-"""What an application's state is in the tree of queues."""
-
 _DEMANDS: Final = {
     TIMEOUT: "TimeoutDemanded",
     PREEMPTED_BY_SCHEDULER: "PreemptionDemanded",
     PLACEHOLDER_REPLACED: "ReplacementDemanded",
 }
-
-
-def plain_partition(name: str) -> str:
-    """`default` for the empty name, and without the rmID in brackets that may come first."""
-    if name.startswith("["):
-        name = name.partition("]")[2]
-    return name or DEFAULT_PARTITION
 
 
 def _placeholder(held: HeldAllocation) -> Placeholder:

@@ -39,11 +39,15 @@ _NO_HOST: Final = re.compile(r"[^!-+\--Z\\^-~]")
 
 
 class Partition:
-    """A scheduler with its tree of queues. `asks` are those that are queued, by job id, `absent` those whose required
-    node is not there, by its name; `is_cut` means that its last pass was not finished.
+    """A scheduler with its tree of queues. `asks` are those that are queued, by job id; by their required node
+    `required` are those of them that have one, and `absent` those that wait for it to come. `is_cut` means that the
+    last pass was not finished.
     """
 
-    __slots__ = ("absent", "applications", "asks", "is_cut", "name", "policy", "ranks", "scheduler", "settings", "tree")
+    __slots__ = (
+        "absent", "applications", "asks", "is_cut", "name", "policy", "ranks", "required", "scheduler", "settings",
+        "tree",
+    )  # fmt: skip
 
     def __init__(self, settings: PartitionSettings, tree: QueueTree, policy: Tree, scheduler: Scheduler) -> None:
         self.name = settings.name
@@ -54,8 +58,16 @@ class Partition:
         self.applications: dict[str, ApplicationEntry] = {}
         self.asks: dict[int, AskEntry] = {}
         self.absent: dict[str, list[AskEntry]] = {}
+        self.required: dict[str, dict[tuple[str, str], AskEntry]] = {}
         self.ranks: dict[int, NodeEntry] = {}
         self.is_cut = False
+
+    def no_longer_requires(self, ask: AskEntry) -> None:
+        """An ask with a required node is not queued any more."""
+        asks = self.required.get(ask.required_node, {})
+        asks.pop((ask.key, ask.application.application_id), None)
+        if not asks:
+            self.required.pop(ask.required_node, None)
 
 
 class NodeEntry:

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from fluxsched.adapters.si.config.settings import PartitionSettings
 from fluxsched.adapters.si.machine.answers.observations import ADD, QUEUE, REMOVE, SET
 from fluxsched.adapters.si.machine.tables.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.entries import Partition
+from fluxsched.adapters.si.predicates import Predicates
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.policies.tree.policy import Tree
 from fluxsched.sched.policy import NO, YES
+from fluxsched.sched.queue.pending import Waiting
 from fluxsched.sched.quotas.tree import QueueTree
 
 
-def make_partition(settings: PartitionSettings) -> Partition:
-    """A partition without nodes."""
+def make_partition(bookings: Bookings, settings: PartitionSettings) -> Partition:
+    """A partition without nodes. The callback of its resource manager is asked for its predicates, if it has any."""
     tree, policy = QueueTree(settings.root), Tree(settings.node_order, _switch(settings.preemption))
-    scheduler = Scheduler(policy, notify=False, quotas=tree)
+    callback, plugins = bookings.callback, list[Plugin]()
+    predicates = Predicates(callback, bookings.key_of, bookings.node_of)
+    if hasattr(callback, "Predicates"):
+        plugins.append(predicates)
+    if hasattr(callback, "PreemptionPredicates"):
+        policy.judge = partial(_judged, bookings, predicates)
+    scheduler = Scheduler(policy, notify=False, quotas=tree, plugins={"": plugins} if plugins else None)
     scheduler.weigh(settings.weights)
     return Partition(settings, tree, policy, scheduler)
+
+
+def _judged(
+    bookings: Bookings, predicates: Predicates, job: Waiting, rank: int, gone: Sequence[int], start_index: int
+) -> int | None:
+    return predicates.last_to_go(job.jobid, rank, [bookings.key_of(jobid) for jobid in gone], start_index)
 
 
 def _switch(on: bool) -> str:
@@ -34,7 +50,7 @@ def configure(bookings: Bookings, settings: Sequence[PartitionSettings]) -> None
     for name, each in kept.items():
         partition = bookings.partitions.get(name)
         if partition is None:
-            bookings.partitions[name] = make_partition(each)
+            bookings.partitions[name] = make_partition(bookings, each)
             continue
         partition.settings = each
         changes = partition.tree.reconfigure(each.root)
