@@ -84,6 +84,22 @@ def test_a_second_service_is_refused_and_one_after_a_kill_is_not(tmp_path: Path)
         assert ended(process, signal.SIGINT) == (0, "")
 
 
+def test_secrets_are_in_no_log(tmp_path: Path) -> None:
+    with (
+        serving("--bind", f"unix:{tmp_path}/run/s", "-vv") as (process, address),
+        grpc.insecure_channel(address) as channel,
+    ):
+        call = channel.unary_unary(SCHEDULER["RegisterResourceManager"].path)
+        for config in ("partitions:\n- name: default\n  SECRET: 1\n", "# SECRET", "[SECRET"):
+            request = messages.RegisterResourceManagerRequest(rmID="rm", config=config, extraConfig={"key": "SECRET"})
+            call.future(request.SerializeToString()).exception(timeout=WAIT_S)
+        call.future(request.SerializeToString()[:-3]).exception(timeout=WAIT_S)
+        status, err = ended(process, signal.SIGTERM)
+    assert status == 0
+    assert err.count('"config": "***", "extraConfig": "***"') == 3
+    assert "SECRET" not in err
+
+
 def test_others_cannot_get_at_the_socket(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     done = si("serve", "--bind", f"unix:{tmp_path}/s")

@@ -94,6 +94,7 @@ class ServiceCalls:
         watchers = self._turns.connection(request.rmID).watchers
         watchers.add(watcher)
         self._turns.machine.observe(request.rmID, True)
+        await context.send_initial_metadata(())  # from here on it sees all
         writing = asyncio.create_task(_write_observed(watcher, context))
         try:
             end = await watcher.ending

@@ -11,7 +11,7 @@ import errno
 import json
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -85,6 +85,14 @@ class RM(Protocol):
         """So many answers of a list, and those before."""
         ...
 
+    def watch(self) -> None:
+        """Events and container states are kept from now on."""
+        ...
+
+    def observed(self, is_wanted: Callable[[Any], bool]) -> Any:
+        """The first such event or state."""
+        ...
+
     def dump(self) -> dict[str, Any]: ...
 
 
@@ -114,6 +122,7 @@ class LocalRM:
         self.rm_id = rm_id
         self._scheduler = scheduler
         self._answers: list[Answer] = []
+        self._observed: list[Any] = []
         self._now_s = 1e9
 
     def later(self, delay_s: float) -> None:
@@ -128,6 +137,18 @@ class LocalRM:
 
     def UpdateAllocation(self, response: Any) -> None:
         self._answers += answers_in(ALLOCATIONS, response)
+
+    def SendEvent(self, events: Any) -> None:
+        self._observed += events
+
+    def UpdateContainerSchedulingState(self, request: Any) -> None:
+        self._observed.append(request)
+
+    def watch(self) -> None: ...
+
+    def observed(self, is_wanted: Callable[[Any], bool]) -> Any:
+        self._scheduler.turns(self._now_s)
+        return next(each for each in self._observed if is_wanted(each))
 
     def register(self, **fields: Any) -> None:
         with raised_as_fault():
@@ -241,6 +262,19 @@ class RemoteRM:
         while sum((answer.kind, answer.part) == (kind, part) for answer in found) < count:
             found += self._next(kind)
         return found
+
+    def watch(self) -> None:
+        request = EXTRA["Watch"].request(rmID=self.rm_id).SerializeToString()
+        self._watching = self.channel.unary_stream(EXTRA["Watch"].path)(request, timeout=WAIT_S)
+        assert self._watching.initial_metadata() is not None
+
+    def observed(self, is_wanted: Callable[[Any], bool]) -> Any:
+        for data in self._watching:
+            response = EXTRA["Watch"].response.FromString(data)
+            for each in (*response.events, *response.states):
+                if is_wanted(each):
+                    return each
+        raise AssertionError("the watch has ended")
 
     def _next(self, kind: str) -> list[Answer]:
         try:
