@@ -27,9 +27,77 @@ from fluxsched.adapters.si.load.main import measure
 from fluxsched.adapters.si.load.messages_made import Load
 from fluxsched.adapters.si.wire.address import Address, parse_address
 from fluxsched.core.build import BUILD
+from fluxsched.core.idset import EMPTY
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.effects import Granted
+from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.hooks.api import PASS, Never
+from fluxsched.sched.registry import make
 
 SIZES = (500, 1000, 2000, 5000)
 LIMIT_S = 120.0
+
+
+class Sized:
+    """A plugin that is asked about classes of targets; it counts how often."""
+
+    name = "sized"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def filter(self, shape: Any, kind: Any) -> Any:
+        self.asked += 1
+        return PASS if kind.cores >= shape.request.cores else Never("too small")
+
+
+class Preferring:
+    """A plugin that prefers large targets."""
+
+    name = "preferring"
+
+    def score(self, shape: Any, kind: Any) -> int:
+        return min(kind.cores, 100)
+
+
+class Known:
+    """A plugin that is asked what is allowed at all."""
+
+    name = "known"
+
+    def pre_filter(self, shape: Any, group: Any) -> Any:
+        return PASS
+
+
+class Allowing:
+    """A plugin that is asked about each job, and lets it start."""
+
+    name = "allowing"
+
+    def permit(self, job: Any, fit: Any, now_s: float) -> Any:
+        return PASS
+
+
+def pass_s(jobs: int, plugins: list[Any]) -> float:
+    """CPU seconds of a pass that starts so many equal jobs on targets of 4 classes."""
+    each = -(-jobs // (16 + 32 + 48 + 64))
+    lite, first = [], 0
+    for cores in (16, 32, 48, 64):
+        lite.append({"rank": f"{first}-{first + each - 1}", "children": {"core": f"0-{cores - 1}"}})
+        first += each
+    execution = {"R_lite": lite, "starttime": 0.0, "expiration": 0.0, "nodelist": [f"n[0-{first - 1}]"]}
+    resources = ResourceSet.parse({"version": 1, "execution": execution})
+    scheduler = Scheduler(make("firstfit", {}), notify=False, plugins={"": plugins} if plugins else None)
+    scheduler.grown("default", resources, resources.ranks, EMPTY)
+    spec = Jobspec.from_command(["true"])
+    for jobid in range(jobs):
+        scheduler.alloc(jobid, 16, 1, 0.0, spec)
+    gc.collect()
+    begin_s = time.process_time()
+    started = sum(isinstance(effect, Granted) for effect in scheduler.schedule(1.0))
+    assert started == jobs, started
+    return time.process_time() - begin_s
 
 
 class Manager:
@@ -109,6 +177,8 @@ def rows(sizes: tuple[int, ...]) -> list[Row]:
     many = Load(nodes=most, asks=50_000)
     here, there, asks = f"in process, {most:,} nodes", f"gRPC, {most:,} nodes", "10,000 asks of 8 shapes, a second"
     return [
+        Row("pass of 10,000 equal jobs on 4 classes, with 3 plugins to none", "<= 1.2", _with_plugins, Load()),
+        Row("calls of filter for 50,000 equal jobs on 4 classes", "4", _filter_calls, many),
         *[Row(f"in process, {n:,} nodes, {asks}", ">= 20,000", _allocations, Load(nodes=n)) for n in sizes],
         *[Row(f"gRPC, {n:,} nodes, {asks}", ">= 12,000", _grpc, Load(nodes=n)) for n in sizes],
         Row(f"{there}, 50,000 asks, first ask to last allocation, s", "<= 5", _grpc_s, many),
@@ -119,6 +189,17 @@ def rows(sizes: tuple[int, ...]) -> list[Row]:
         Row(f"{there}, 2,000 asks a second, ask to allocation, p99, ms", "<= 20", _paced_ms, Load(nodes=most)),
         Row(f"{there}, 50,000 allocations, memory of the service, MB", "<= 200", _memory_mb, many),
     ]
+
+
+def _with_plugins(load: Load) -> float:
+    without_s = pass_s(load.asks, [])
+    return pass_s(load.asks, [Sized(), Known(), Allowing()]) / without_s
+
+
+def _filter_calls(load: Load) -> float:
+    sized = Sized()
+    pass_s(load.asks, [sized, Known(), Preferring()])
+    return sized.asked
 
 
 def _nodes(load: Load) -> float:
