@@ -49,6 +49,7 @@ ROOMS = {
         "accounts": set(),
         "fault_lines": set(),
         "option": set(),
+        "loading": {"option"},
         "shape": set(),
         "pool": {"shape"},
         "usage": {"accounts", "pool", "shape"},
@@ -63,7 +64,8 @@ ROOMS = {
         "hooks": {"decisions", "fault_lines", "option", "pool", "queue", "shape"},
         "policy": {"accounts", "decisions", "option", "plan", "pool", "preemption", "queue", "quotas", "usage"},
         "policies": {"accounts", "policy", "quotas"},
-        "registry": {"policies", "policy"},
+        "plugin_registry": {"hooks", "loading", "option"},
+        "registry": {"hooks", "loading", "plugin_registry", "policies", "policy"},
         "engine": {
             "accounts", "decisions", "effects", "fault_lines", "hooks", "ledger", "plan", "policy", "pool",
             "preemption", "queue", "quotas", "registry", "shape", "usage",

@@ -117,6 +117,7 @@ _SCHED = _service(
     cancel=(alloc.SchedCancelRequest, None, "cancel an alloc request"),
     prioritize=(alloc.PrioritizeRequest, None, "new priorities of waiting jobs"),
     expiration=(alloc.ExpirationRequest, Empty, "change a running job's expiration"),
+    permit=(alloc.PermitRequest, Empty, "permit a job for which a plugin waits, or refuse it"),
     why=(alloc.SchedWhyRequest, alloc.SchedWhyResponse, "why a job waits"),
     accounts=(accounts.AccountsRequest, accounts.AccountsResponse, "accounts: usage, shares, limits"),
 ) | _service("feasibility", check=(alloc.FeasibilityRequest, Empty, "check whether a jobspec could ever run"))

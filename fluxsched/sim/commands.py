@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.config.policies import check_files, check_policies
+from fluxsched.runtime.config.policies import check_files, check_policies, with_plugins
 from fluxsched.sim.engine.replay import LiveInstance, ReplayClock, replay
 from fluxsched.sim.engine.run import DEFAULT_POLICY, run
 from fluxsched.sim.engine.simulation import Progress
@@ -61,8 +61,12 @@ class StudyOptions:
     preempt_grace_s: float | None = None
     own_time: bool = False
     accounts_out: Path | None = None
+    plugins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.plugins:
+            under = [with_plugins(specs, self.plugins) for specs in self.policies or (DEFAULT_POLICY,)]
+            object.__setattr__(self, "policies", tuple(under))
         _check_labels(self.labels, max(1, len(self.policies)))
         for at, specs in enumerate(self.policies):
             if specs in self.policies[:at]:

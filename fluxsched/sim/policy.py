@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from fluxsched.runtime.config.policies import check_files, check_policy
+from fluxsched.sched.loading import parse_spec
 from fluxsched.sched.policy import Policy
-from fluxsched.sched.registry import make, parse_spec
+from fluxsched.sched.registry import make
 from fluxsched.sim.conformance.suite import CASE_S, Finding, RuleVerdict, TimeLimit, examine, unclear
 from fluxsched.sim.policy_guard import policy_faults
 

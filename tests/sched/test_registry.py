@@ -10,11 +10,12 @@ import pytest
 
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.sched.loading import SPEC_CHARS_MAX, parse_spec
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
 from fluxsched.sched.policies.hybrid import DEPTH_DIGITS_MAX, parse_depth
 from fluxsched.sched.policy import Option
-from fluxsched.sched.registry import SPEC_CHARS_MAX, check_class, find, make, parse_spec
+from fluxsched.sched.registry import check_class, find, make
 
 NEWCOMER = Path(__file__).parents[2] / "examples" / "policy_smallest.py"
 NEWCOMER_LINES_MAX = 25

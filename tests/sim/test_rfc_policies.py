@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from fluxsched.cli.main import main
+from fluxsched.sched.loading import parse_spec
 from fluxsched.sched.policy import Decision, Plan, View, Waiting
-from fluxsched.sched.registry import OWN, make, parse_spec
+from fluxsched.sched.registry import OWN, make
 from fluxsched.sim import Ask, TraceJob, examine, run
 from fluxsched.sim.conformance.cost import SLACK
 from fluxsched.sim.conformance.suite import COST, COST_SAYS, LAWS, RULES

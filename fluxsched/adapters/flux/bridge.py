@@ -69,7 +69,7 @@ SLICE_S = 0.02
 REST = 1.0
 """After a turn we rest for so many times its length, so that a burst shares passes and messages get their half."""
 
-ANSWERED = ("sched.accounts", "sched.expiration", "sched.resource-status", "feasibility.check")
+ANSWERED = ("sched.accounts", "sched.expiration", "sched.permit", "sched.resource-status", "feasibility.check")
 """Requests whose sender waits for an answer, be it an error."""
 
 
@@ -85,6 +85,7 @@ class Bridge:
             fair=site.fair,
             user_name=user_name,
             preempt_timeout_s=site.preempt_timeout_s,
+            plugins={"": options.plugins},
         )
         self._keeps_accounts = self.scheduler.account_tree is not None
         self._history = KvsHistory(handle)

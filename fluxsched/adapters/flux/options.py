@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from fluxsched.adapters.flux.handle import LEVELS, LOG_INFO
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.engine.waiting.set_aside import DENY, UNSATISFIABLE
+from fluxsched.sched.hooks.api import Plugin
+from fluxsched.sched.loading import PLUGIN_SIGN, parse_spec
+from fluxsched.sched.plugin_registry import make_plugin
 from fluxsched.sched.policy import Policy
-from fluxsched.sched.registry import find, make, parse_spec
+from fluxsched.sched.registry import find, make
 
 DEFAULT_POLICY = "easy"
 
@@ -29,12 +32,14 @@ QUEUE_DEPTH_MAX = 0x7FFFFFFF
 NO_PARTIAL = "test-hello-nopartial"
 """An option of Flux's sched-simple, for its tests: say hello without `partial-ok`."""
 
-OWN = ("policy", "queue-depth", "mode", "log-level", "forecast", "unsatisfiable", "trace")
+OWN = ("policy", "queue-depth", "mode", "log-level", "forecast", "unsatisfiable", "trace", "plugins")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """A module's options; `queue_depth` is None for unlimited, `trace` a file for the conversation.
+
+    `plugins=SPEC|SPEC` are plugins under the policy.
 
     `forecast`: the first waiting jobs get an estimated start, though the policy plans none of them.
     `unsatisfiable`: what becomes of jobs that the shrunk resources cannot hold any more; Flux's schedulers deny them.
@@ -47,6 +52,7 @@ class Options:
     forecast: bool = False
     unsatisfiable: str = DENY
     trace: str | None = None
+    plugins: tuple[Plugin, ...] = ()
 
 
 def parse_options(words: Iterable[str], module_name: str) -> Options:
@@ -61,6 +67,7 @@ def parse_options(words: Iterable[str], module_name: str) -> Options:
     level, trace = given.pop("log-level", "info").lower(), given.pop("trace", None)
     if level not in LEVELS:
         raise InvalidValue(f"log-level={level!r} is not one of {', '.join(LEVELS)}")
+    plugins = given.pop("plugins", "")
     forecast = given.pop("forecast", "yes" if module_name in FORECASTING else "no")
     if forecast not in ("yes", "no"):
         raise InvalidValue(f"forecast={forecast!r} is neither yes nor no")
@@ -75,6 +82,7 @@ def parse_options(words: Iterable[str], module_name: str) -> Options:
         forecast=forecast == "yes",
         unsatisfiable=unsatisfiable,
         trace=trace,
+        plugins=tuple([make_plugin(each) for each in plugins.split(PLUGIN_SIGN) if each]),
     )
 
 

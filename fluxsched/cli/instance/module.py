@@ -52,17 +52,19 @@ def module() -> None:
     """Load, remove, reload and list modules."""
 
 
-def _specification(spec: str, options: tuple[str, ...]) -> str:
+def _specification(spec: str, options: tuple[str, ...], plugins: tuple[str, ...] = ()) -> str:
     """`fifo` and `placement=best-fit` become one; a file is named so that the instance finds it.
 
-    What follows a `;` are policies of queues, to which the options do not belong.
+    What follows a `;` are policies of queues, to which options and plugins do not belong.
     """
-    from fluxsched.runtime.config.policies import located
+    from fluxsched.runtime.config.policies import located, with_plugins
 
     general, semicolon, own = spec.partition(";")
-    policy, colon, given = general.partition(":")
+    first, bar, others = general.partition("|")
+    policy, colon, given = first.partition(":")
     joined = ",".join([given, *options] if given else options)
-    return located((f"{policy}:{joined}" if joined or colon else policy) + semicolon + own, Path.cwd())
+    first = f"{policy}:{joined}" if joined or colon else policy
+    return located(with_plugins(first + bar + others + semicolon + own, plugins), Path.cwd())
 
 
 @module.command("load")
@@ -74,12 +76,15 @@ def _specification(spec: str, options: tuple[str, ...]) -> str:
               help="Policy to load after the last restart. [default: none]")  # fmt: skip
 @click.option("--hung-after", "hung_after_s", metavar="FSD", type=FSD,
               help="Kill it when it has been silent this long. [default: 30s]")  # fmt: skip
+@click.option("--plugin", "plugins", metavar="SPEC", multiple=True,
+              help="A plugin under the policy: NAME:key=value,... or a file; may be repeated.")  # fmt: skip
 @click.argument("spec", shell_complete=complete.policies)
 @click.argument("options", metavar="[OPTION=VALUE...]", nargs=-1)
 @json_option
 @connected
 def load(handle: InstanceHandle, spec: str, options: tuple[str, ...], name: str | None, groups: tuple[str, ...],
-         restart: int | None, fallback: str | None, hung_after_s: float | None, as_json: bool) -> None:  # fmt: skip
+         restart: int | None, fallback: str | None, hung_after_s: float | None, plugins: tuple[str, ...],
+         as_json: bool) -> None:  # fmt: skip
     """Start a scheduler: SPEC is a policy (fifo, fifo:placement=best-fit) or a file (./mine.py).
 
     'easy;debug=fifo' gives queue debug its own policy.
@@ -87,7 +92,8 @@ def load(handle: InstanceHandle, spec: str, options: tuple[str, ...], name: str 
     fallback = None if fallback is None else _specification(fallback, ())
     recovery = {"restart": restart, "fallback": fallback, "hung-after": hung_after_s}
     chosen = {"name": name or None, "groups": list(groups) or None, **recovery}
-    request = {"spec": _specification(spec, options), **{key: one for key, one in chosen.items() if one is not None}}
+    named = {key: one for key, one in chosen.items() if one is not None}
+    request = {"spec": _specification(spec, options, plugins), **named}
     answer = handle.rpc("module.load", request)
     if as_json:
         show.print_json(answer)

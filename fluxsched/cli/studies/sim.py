@@ -45,6 +45,8 @@ def sim() -> None:
 
 
 @sim.command("run")
+@click.option("--plugin", "plugins", metavar="SPEC", multiple=True,
+              help="A plugin under all policies: NAME:key=value,... or a file; may be repeated.")  # fmt: skip
 @click.option("--policy", "policies", metavar="P", multiple=True,
               help="NAME or NAME:key=value,..., 'easy;debug=fifo' sets that of a queue; may be repeated to compare. "
                    "[default: easy]")  # fmt: skip

@@ -140,6 +140,15 @@ class SchedWhyRequest(Payload, frozen=True):
     id: JobNumber
 
 
+class PermitRequest(Payload, frozen=True):
+    """May this job start, for which a plugin waits (`sched.permit`; ours)? `allow` false queues it again."""
+
+    id: JobNumber
+    plugin: str
+    allow: bool
+    reason: str = ""
+
+
 class SchedWhyResponse(Payload, frozen=True):
     """The scheduler's answer in a user's words: the reason, the rule, the earliest start and what that rests on."""
 

@@ -14,16 +14,16 @@ from pathlib import Path
 from fluxsched.errors import InvalidValue
 from fluxsched.jobs.queue.queues import DEFAULT_GROUP, QueueConfig
 from fluxsched.sched.engine.accounting import book_for
+from fluxsched.sched.loading import PLUGIN_SIGN, is_file, join_plugins, parse_spec, split_plugins
+from fluxsched.sched.plugin_registry import check_plugin
 from fluxsched.sched.registry import (
     OWN,
     has_plugin,
     inner_option,
-    is_file,
     join_queues,
     known_policies,
     make,
     names_in,
-    parse_spec,
     split_queues,
     unknown_policy,
 )
@@ -31,6 +31,9 @@ from fluxsched.sched.registry import (
 
 def check_policy(spec: str) -> None:
     """Raises InvalidValue for an unknown policy, and for options that a built-in policy does not have."""
+    spec, plugins = split_plugins(spec)
+    for plugin in plugins:
+        check_plugin(plugin)
     for name in names_in(spec):
         if name not in OWN and not is_file(name) and name not in known_policies():
             raise unknown_policy(name)
@@ -42,13 +45,22 @@ def check_policy(spec: str) -> None:
         make(name, {key: value for key, value in options.items() if key in declared and key != inner})
 
 
+def check_queue_policy(spec: str) -> None:
+    """The same for a queue, which may have plugins alone."""
+    if spec.startswith(PLUGIN_SIGN):
+        for plugin in split_plugins(spec)[1]:
+            check_plugin(plugin)
+    else:
+        check_policy(spec)
+
+
 def check_policies(specs: str) -> tuple[str, dict[str, str]]:
     """`split_queues`, with each policy checked. Raises InvalidValue naming the queue at fault."""
     general, own = split_queues(specs)
     check_policy(general)
     for queue, spec in own.items():
         try:
-            check_policy(spec)
+            check_queue_policy(spec)
         except InvalidValue as fault:
             raise type(fault)(f"queue {queue!r}: {fault}") from None
     return general, own
@@ -64,7 +76,9 @@ def absent_files(specs: str) -> Iterator[str]:
     """The files that `SPEC;QUEUE=SPEC;...` names and that are not there."""
     general, own = split_queues(specs)
     for spec in (general, *own.values()):
-        for name in names_in(spec):
+        policy, plugins = split_plugins(spec)
+        names = [*(names_in(policy) if policy else ()), *(parse_spec(plugin, "plugin")[0] for plugin in plugins)]
+        for name in names:
             if is_file(name) and not Path(name).is_file():
                 yield name
 
@@ -76,6 +90,17 @@ def located(specs: str, directory: Path) -> str:
 
 
 def _located(spec: str, directory: Path) -> str:
+    policy, plugins = split_plugins(spec)
+    return join_plugins(_located_class(policy, directory), [_located_class(each, directory) for each in plugins])
+
+
+def with_plugins(specs: str, plugins: Sequence[str]) -> str:
+    """`SPEC;QUEUE=SPEC;...` with further plugins for the queues that have none of their own."""
+    general, semicolon, own = specs.partition(";")
+    return join_plugins(general, list(plugins)) + semicolon + own
+
+
+def _located_class(spec: str, directory: Path) -> str:
     name, colon, options = spec.partition(":")
     if is_file(name):
         return f"{os.path.abspath(directory / name)}{colon}{options}"
@@ -83,12 +108,12 @@ def _located(spec: str, directory: Path) -> str:
     if not inner or (before and not before.endswith(",")):
         return spec
     file, comma, others = after.partition(",")
-    return f"{name}:{before}{inner}{_located(file, directory)}{comma}{others}"
+    return f"{name}:{before}{inner}{_located_class(file, directory)}{comma}{others}"
 
 
 def default_name(spec: str, groups: Sequence[str]) -> str:
     """What a module is called: `fifo:placement=best-fit` is sched-fifo; for group debug it is sched-fifo-debug."""
-    base = Path(re.split("[:;]", spec, maxsplit=1)[0]).name.removesuffix(".py")
+    base = Path(re.split("[:;|]", spec, maxsplit=1)[0]).name.removesuffix(".py")
     name = base if base.startswith("sched-") else f"sched-{base}"
     return "-".join([name, *(group for group in groups if group != DEFAULT_GROUP)])
 
@@ -116,10 +141,12 @@ def composed(specs: str, groups: Sequence[str], queues: Mapping[str, QueueConfig
 
 def _check_agreement(specs: Sequence[str]) -> None:
     """Raises InvalidValue for settings of accounts in which policies of ours contradict each other."""
-    book_for([make(*parse_spec(spec)) for spec in specs if not has_plugin(spec)], None, str)
+    policies = [policy for policy, _ in map(split_plugins, specs) if policy and not has_plugin(policy)]
+    book_for([make(*parse_spec(policy)) for policy in policies], None, str)
 
 
 def policy_of(queue: str | None, specs: str) -> str:
     """The policy of a queue under a scheduler with the policies `SPEC;QUEUE=SPEC;...`."""
     general, own = split_queues(specs)
-    return general if queue is None else own.get(queue, general)
+    spec = general if queue is None else own.get(queue, general)
+    return split_plugins(general)[0] + spec if spec.startswith(PLUGIN_SIGN) else spec

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.system.isolated_process import IsolatedProcess
+from fluxsched.sched.loading import parse_spec
 from fluxsched.sched.policy import Option
-from fluxsched.sched.registry import OWN, known_policies, make, parse_spec, says
+from fluxsched.sched.registry import OWN, known_policies, make, says
 
 __all__ = ["ListedPolicy", "fault_of", "known_policies", "policies"]
 

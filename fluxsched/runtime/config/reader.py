@@ -44,6 +44,8 @@ from fluxsched.runtime.config.values import (
 from fluxsched.runtime.system.files import read_text
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.engine.waiting.set_aside import UNSATISFIABLE, WAIT
+from fluxsched.sched.loading import join_plugins
+from fluxsched.sched.plugin_registry import check_plugin
 
 __all__ = [
     "Config",
@@ -288,9 +290,11 @@ def _queue(
     duration_s = own_defaults.duration_s if own_defaults.duration_s is not None else defaults.duration_s
     merged = _merged(own, limits)
     _check_default(table, None, duration_s, merged)
-    table.done()
     properties = list(requires) if hosts is None else [LOCAL_PREFIX + name]
     required = Constraint.parse({"properties": properties}) if properties else None
+    if plugins := table.texts("plugins", check_plugin):
+        policy = join_plugins(policy or "", plugins)
+    table.done()
     policy = None if policy is None else located(policy, directory)
     return _limited(QueueConfig(name, group, required, hosts=hosts, policy=policy), merged, duration_s)
 

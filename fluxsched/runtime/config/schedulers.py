@@ -13,9 +13,10 @@ from pathlib import Path
 from fluxsched.errors import InvalidValue
 from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.resource.state.groups import DEFAULT, EXCLUDE
-from fluxsched.runtime.config.policies import check_policy, composed, default_name, located
+from fluxsched.runtime.config.policies import check_policy, composed, default_name, located, with_plugins
 from fluxsched.runtime.config.toml_reader import TomlTable
 from fluxsched.runtime.config.values import Recovery, SchedulerSettings
+from fluxsched.sched.plugin_registry import check_plugin
 
 SCHEDULERS_MAX = 64
 """Each is a process of its own."""
@@ -46,6 +47,8 @@ def read_schedulers(
             break
         mine = table.texts("groups")
         policy = table.text("policy", partial(composed, groups=mine or (DEFAULT,), queues=queues))
+        plugins = table.texts("plugins", check_plugin)
+        policy = policy and with_plugins(policy, plugins)
         name = table.text("name", check_name)
         if "policy" not in table:
             table.fault(None, 'has no policy, such as policy = "fifo"')

@@ -29,12 +29,12 @@ from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.waiting.set_aside import UNSATISFIABLE, WAIT
 from fluxsched.sched.policy import Policy, needs_accounts
 from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
-from fluxsched.sched.registry import load
+from fluxsched.sched.registry import Loaded, load
 from fluxsched.transport.zeromq import ZmqClient
 
 
-def policies_of(specs: str) -> tuple[Policy, dict[str, Policy]]:
-    """The policies, ready; whatever their code raises while they are loaded and made becomes an error of one line."""
+def policies_of(specs: str) -> Loaded:
+    """Policies and plugins, ready; what their code raises meanwhile becomes an error of one line."""
     try:
         return load(specs)
     except FluxschedError:
@@ -63,7 +63,7 @@ async def serve(
     preempt_timeout_s: float,
 ) -> str | None:
     """Run the module until it is asked to stop (None) or fails (the reason)."""
-    policy, own = policies_of(specs)
+    policy, own, plugins = policies_of(specs)
     fair = await settled(uri, (policy, *own.values()))
     scheduler = Scheduler(
         policy,
@@ -75,6 +75,7 @@ async def serve(
         fair=fair,
         user_name=user_name,
         preempt_timeout_s=preempt_timeout_s,
+        plugins=plugins,
     )
     return await host_until_end(uri, name, scheduler, groups)
 

@@ -21,6 +21,7 @@ REQUESTS: Mapping[str, Any] = {
     "sched.cancel": msg.SchedCancelRequest,
     "sched.prioritize": msg.PrioritizeRequest,
     "sched.expiration": msg.ExpirationRequest,
+    "sched.permit": msg.PermitRequest,
     "sched.why": msg.SchedWhyRequest,
     "sched.accounts": AccountsRequest,
     "sched.resource-status": dict[str, Any],

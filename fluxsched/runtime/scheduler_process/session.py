@@ -98,6 +98,7 @@ class SchedulerSession:
             "sched.cancel": self._cancel,
             "sched.prioritize": self._prioritize,
             "sched.expiration": self._expiration,
+            "sched.permit": self._permit,
         }
         self._questions: dict[str, _Handler] = {
             "sched.why": self._why,
@@ -269,6 +270,10 @@ class SchedulerSession:
 
     def _expiration(self, wanted: msg.ExpirationRequest, token: Any, now_s: float) -> Effects:
         return [*self.scheduler.expiration(wanted.id, float(wanted.expiration)), Respond(token)]
+
+    def _permit(self, wanted: msg.PermitRequest, token: Any, now_s: float) -> Effects:
+        effects = self.scheduler.permit(wanted.id, wanted.plugin, wanted.allow, wanted.reason, now_s)
+        return [*self.outgoing(effects), Respond(token)]
 
     def _why(self, wanted: msg.SchedWhyRequest, token: Any, now_s: float) -> Effects:
         found = self.scheduler.why(wanted.id, now_s)

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from reprlib import repr as shortened
@@ -16,6 +16,7 @@ from typing import Final
 
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
+from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import load
 from fluxsched.sim.engine.simulation import Progress, Simulation
@@ -77,12 +78,14 @@ def run(
     steps = read_site(Path(site), place.resources) if isinstance(site, Path | str) else site
     title = policy if isinstance(policy, str) else policy.name
     own: dict[str, Policy] = {}
+    plugins: Mapping[str, Sequence[Plugin]] = {}
     if isinstance(policy, str):
         place, specs = place.under(policy, traced)
-        policy, own = load(specs)
+        policy, own, plugins = load(specs)
     simulation = Simulation(
         traced, place, policy, title, steps,
-        policies=own, placements=placements, check=check, feedback=feedback, stopwatch=stopwatch, progress=progress,
+        policies=own, plugins=plugins, placements=placements, check=check, feedback=feedback,
+        stopwatch=stopwatch, progress=progress,
         preempt_grace_s=preempt_grace_s, own_time=own_time, accounts=accounts,
     )  # fmt: skip
     result = simulation.run(until_s)

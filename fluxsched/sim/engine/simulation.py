@@ -18,6 +18,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.effects import PREEMPT, Granted
+from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.policy import Policy
 from fluxsched.sim.engine.agenda import END, SITE, SUBMIT, WAKE, Agenda
 from fluxsched.sim.engine.amount_recorder import AmountRecorder
@@ -65,6 +66,7 @@ class Simulation:
         steps: Sequence[SiteEvent] = (),
         *,
         policies: Mapping[str, Policy] | None = None,
+        plugins: Mapping[str, Sequence[Plugin]] | None = None,
         placements: bool = False,
         check: bool = False,
         feedback: bool = False,
@@ -81,11 +83,10 @@ class Simulation:
         self._users = Users()
         self.system = System(
             self, site.resources, policy, site.groups, site.acquired, queues,
-            policies=policies, unsatisfiable=site.unsatisfiable,
+            policies=policies, unsatisfiable=site.unsatisfiable, plugins=plugins,
             sharing=SharedBy(site.fair, self._users.name, site.preempt_timeout_s),
         )  # fmt: skip
-        self._scheduler = self.system.scheduler
-        self._followers = followers(trace.jobs) if feedback else {}
+        self._scheduler, self._followers = self.system.scheduler, followers(trace.jobs) if feedback else {}
         self._submit_s = [job.submit_s for job in trace.jobs]
         self._agenda = Agenda(() if feedback else self._submit_s)
         for step in steps:

@@ -37,6 +37,7 @@ from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.effects import Canceled, Denied, Granted, Raise
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.waiting.set_aside import WAIT
+from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
 
@@ -89,6 +90,7 @@ class System:
         unsatisfiable: str = WAIT,
         running: Sequence[HelloResponse] = (),
         sharing: SharedBy = SHARED,
+        plugins: Mapping[str, Sequence[Plugin]] | None = None,
     ) -> None:
         self.module = ResourceModule(
             Inventory(resources, "configuration"), groups, now_s=now_s, online=resources.ranks
@@ -96,6 +98,7 @@ class System:
         self.scheduler = Scheduler(
             policy, acquired, queues, policies, notify=False, unsatisfiable=unsatisfiable, time_text=virtual_text,
             fair=sharing.fair, user_name=sharing.user_name, preempt_timeout_s=sharing.preempt_timeout_s,
+            plugins=plugins,
         )  # fmt: skip
         self.now_s = now_s
         self._session = SchedulerSession(self.scheduler, {group: AcquireClient(group) for group in acquired}, _read)

@@ -10,8 +10,9 @@ import pytest
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.why import Why
 from fluxsched.sched.engine.why import NAMED_MAX
+from fluxsched.sched.loading import parse_spec
 from fluxsched.sched.policy import decide
-from fluxsched.sched.registry import make, parse_spec
+from fluxsched.sched.registry import make
 
 MakeR = Callable[..., ResourceSet]
 Spec = Callable[..., dict[str, Any]]

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from fluxsched.runtime.system.clock import seeded
+from fluxsched.sched.loading import parse_spec
 from fluxsched.sched.policy import Policy, View
-from fluxsched.sched.registry import make, parse_spec
+from fluxsched.sched.registry import make
 from fluxsched.sim import examine
 from fluxsched.sim.conformance.cases import BEGINS_S, MACHINE, ordinary, rounding
 from fluxsched.sim.conformance.cost import NOISE_S, SLACK, Growth, cost, limit

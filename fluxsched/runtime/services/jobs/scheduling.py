@@ -57,6 +57,7 @@ class SchedulingService:
                 "job-manager.sched-save": self._save,
                 "feasibility.check": self._feasibility,
                 "sched.why": self._sched_why,
+                "sched.permit": self._sched_permit,
                 "sched.accounts": self._sched_accounts,
             }
         )
@@ -173,6 +174,11 @@ class SchedulingService:
     def _sched_why(self, request: RpcRequest) -> None:
         job = self._effects.manager.jobs.get(request.payload(msg.SchedWhyRequest).id)
         self._forward(request, job.queue.group)
+
+    def _sched_permit(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.PermitRequest)
+        job = self._effects.manager.jobs.get(wanted.id)
+        self._forward(request, job.queue.group, codec.pack(wanted))
 
     def _sched_accounts(self, request: RpcRequest) -> None:
         wanted = request.payload(AccountsRequest)

@@ -14,9 +14,10 @@ from fluxsched.errors import InvalidValue
 from fluxsched.sched.accounts.settings import Bank, FairSettings
 from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.loading import parse_spec
 from fluxsched.sched.policies.fair.policy import Fair
 from fluxsched.sched.policy import Decision, Skips, Start, View
-from fluxsched.sched.registry import load, make, parse_spec
+from fluxsched.sched.registry import load, make
 
 # ---- order: progressive filling
 
