@@ -1,0 +1,189 @@
+"""Asks in the engine: certain nodes, facts beyond capacity, hand-over, nodes that come and go, dropped passes."""
+
+from __future__ import annotations
+
+import pytest
+
+from fluxsched.core.idset import Idset
+from fluxsched.errors import RemoteProtocolError
+from fluxsched.sched.effects import Granted
+from fluxsched.sched.engine.assembly import DEFAULT_GROUP
+from fluxsched.sched.engine.lacking import LACKS, NODE, RESERVED
+from fluxsched.sched.quotas.queue import RUNNING, STARTING, AskOptions
+
+from .site import TreeSite, amounts, leaf, parent
+
+
+@pytest.fixture
+def site() -> TreeSite:
+    return TreeSite(parent("root", leaf("default")))
+
+
+def kind(site: TreeSite, jobid: int) -> str | None:
+    found = site.scheduler.why_waiting(jobid)
+    assert found is None or found.kind in LACKS
+    return None if found is None else found.kind
+
+
+def test_an_ask_waits_for_the_first_node_and_is_never_denied(site: TreeSite) -> None:
+    one = site.application("one")
+    (large, small) = (*site.ask(one, amounts(vcore=9)), *site.ask(one, amounts(vcore=1)))
+    assert site.run() == []
+    site.node(amounts(vcore=2))
+    assert site.run() == [small]
+    assert kind(site, large) == NODE
+    site.node(amounts(vcore=9))
+    assert site.run() == [large]
+
+
+def test_an_ask_that_needs_a_node_has_it_kept_at_once(site: TreeSite) -> None:
+    for _ in range(3):
+        site.node(amounts(vcore=10))
+    one = site.application("one")
+    filling = site.ask(one, amounts(vcore=6), times=3)
+    assert site.run() == filling
+    rank = site.ranks[filling[1]]
+    (there,) = site.ask(one, amounts(vcore=8), options=AskOptions(node=rank))
+    assert site.run() == []
+    assert kind(site, there) == RESERVED
+    others = site.ask(one, amounts(vcore=4), times=3)
+    assert site.run() == others[:2], "none goes to the node that is kept"
+    site.free(filling[1])
+    assert site.run() == [there]
+    assert site.ranks[there] == rank
+
+
+def test_a_node_that_an_ask_needs_and_that_is_absent_comes(site: TreeSite) -> None:
+    site.node(amounts(vcore=10))
+    one = site.application("one")
+    (there,) = site.ask(one, amounts(vcore=8), options=AskOptions(node=1))
+    assert site.run(until_s=10.0) == []
+    site.node(amounts(vcore=10))
+    assert site.run() == [there]
+    assert site.ranks[there] == 1
+
+
+@pytest.mark.parametrize("how", ["down", "gone", "cancel"])
+def test_a_node_is_no_longer_kept_when_it_or_the_ask_goes(site: TreeSite, how: str) -> None:
+    site.node(amounts(vcore=10)), site.node(amounts(vcore=10))
+    one = site.application("one")
+    assert len(site.ask(one, amounts(vcore=6), times=2) and site.run()) == 2
+    (there,) = site.ask(one, amounts(vcore=8), options=AskOptions(node=0))
+    assert site.run() == []
+    if how == "cancel":
+        site.scheduler.cancel(there)
+    elif how == "down":
+        site.scheduler.went_offline(Idset(1))
+    else:
+        site.free(*[jobid for jobid, rank in site.ranks.items() if rank == 0])
+        site.scheduler.shrunk(DEFAULT_GROUP, Idset(1), typed=False)
+    assert site.run() == []
+    assert kind(site, there) == (None if how == "cancel" else NODE)
+    if how == "down":
+        site.scheduler.went_online(Idset(1))
+        assert site.run() == []
+        assert kind(site, there) == RESERVED
+
+
+def test_what_a_resource_manager_has_is_a_fact(site: TreeSite) -> None:
+    """Beyond the queue's maximum and the node's capacity; nothing more starts there until there is room again."""
+    site = TreeSite(parent("root", leaf("default", maximum=amounts(vcore=5))))
+    rank = site.node(amounts(vcore=10))
+    one = site.application("one")
+    for jobid in (101, 102):
+        site.scheduler.adopt(jobid, rank, amounts(vcore=8), one, 0.0)
+    assert one.usage == amounts(vcore=16)
+    (small,) = site.ask(one, amounts(vcore=1))
+    assert site.run() == []
+    site.free(101)
+    assert site.run() == []
+    site.free(102)
+    assert site.run() == [small]
+    with pytest.raises(RemoteProtocolError, match="is here already"):
+        site.scheduler.adopt(small, rank, amounts(vcore=8), one, 0.0)
+
+
+def test_a_placeholder_hands_over_in_one_step(site: TreeSite) -> None:
+    rank = site.node(amounts(vcore=10, memory=10))
+    one = site.application("one")
+    (placeholder,) = site.ask(one, amounts(vcore=8, memory=4))
+    assert site.run() == [placeholder]
+    (real,) = site.ask(one, amounts(vcore=5, memory=4))
+    (other,) = site.ask(one, amounts(vcore=5))
+    assert site.run() == []
+    with pytest.raises(RemoteProtocolError, match="cannot hand over"):
+        site.scheduler.replace(placeholder, real, amounts(vcore=9))
+    assert one.usage == amounts(vcore=8, memory=4)
+    site.scheduler.replace(placeholder, real, amounts(vcore=5, memory=4))
+    assert one.usage == amounts(vcore=5, memory=4)
+    assert one.allocations == {real: amounts(vcore=5, memory=4)}
+    assert site.run() == [other]
+    assert site.ranks[other] == rank
+    assert kind(site, real) is None
+
+
+def test_capacity_may_fall_below_what_is_held(site: TreeSite) -> None:
+    rank = site.node(amounts(vcore=10))
+    one = site.application("one")
+    held = site.ask(one, amounts(vcore=4), times=2)
+    assert site.run() == held
+    site.scheduler.resized(rank, amounts(vcore=5))
+    (small,) = site.ask(one, amounts(vcore=1))
+    assert site.run() == []
+    site.free(held[0])
+    assert site.run() == [small]
+
+
+def test_an_ask_within_a_pass_is_served_in_it(site: TreeSite) -> None:
+    """A resource manager asks for the next of the same as soon as one is granted."""
+    site.node(amounts(vcore=10))
+    one = site.application("one")
+    site.ask(one, amounts(vcore=1))
+    granted = 0
+    for effect in site.scheduler.schedule(0.0):
+        if isinstance(effect, Granted):
+            granted += 1
+            if granted < 5:
+                site.ask(one, amounts(vcore=1))
+    assert granted == 5
+
+
+def test_a_pass_that_is_dropped_goes_on_where_it_was(site: TreeSite) -> None:
+    site.node(amounts(vcore=10))
+    one = site.application("one")
+    site.ask(one, amounts(vcore=1), times=12)
+    found: list[int] = []
+    while True:
+        effects = site.scheduler.schedule(0.0)
+        granted = next((effect.jobid for effect in effects if isinstance(effect, Granted)), None)
+        if granted is None:
+            break
+        found.append(granted)
+        effects.close()  # type: ignore[attr-defined]
+        site.scheduler.check()
+    assert found == list(range(1, 11))
+
+
+def test_in_a_stateaware_leaf_one_application_begins_after_the_other() -> None:
+    site = TreeSite(parent("root", leaf("default", sort="stateaware")))
+    site.node(amounts(vcore=20))
+    first, second, third = (site.application(id) for id in ("a", "b", "c"))
+    asked = [site.ask(each, amounts(vcore=1), times=2) for each in (first, second, third)]
+    granted = [
+        effect.jobid
+        for effect in site.scheduler.schedule(0.0)
+        if isinstance(effect, Granted) and not site.tree.set_stage(first, STARTING)
+    ]
+    assert granted == asked[0], "no other one begins while the first is starting"
+    site.tree.set_stage(first, RUNNING)
+    assert site.run() == asked[1] + asked[2]
+
+
+def test_originators_and_priorities_come_first(site: TreeSite) -> None:
+    site.node(amounts(vcore=10))
+    one = site.application("one")
+    plain = site.ask(one, amounts(vcore=1))
+    originator = site.ask(one, amounts(vcore=1), options=AskOptions(is_originator=True))
+    high = site.ask(one, amounts(vcore=1), priority=2)
+    older = site.ask(one, amounts(vcore=1), t_s=-1.0)
+    assert site.run() == [*high, *originator, *older, *plain]
