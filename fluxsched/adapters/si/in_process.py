@@ -190,8 +190,6 @@ class InProcessScheduler:
             match effect:
                 case SendResponse(_, kind, response):
                     getattr(callback, _METHODS[kind])(response)
-                case Broke(rm_id, fault):
-                    log.error("resource manager %r: %s", rm_id, exception_text(fault))
                 case EndStreams(rm_id, detail):
                     log.info("resource manager %r: %s", rm_id, detail)
                     if not self._machine.is_registered(rm_id):

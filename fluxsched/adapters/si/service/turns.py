@@ -59,6 +59,8 @@ class TurnLoop:
 
     def begin_anew(self, rm_id: str) -> None:
         """A registration was accepted: the streams of the one before end."""
+        if rm_id in self.connections:
+            self._garbage.add()
         found = self.connection(rm_id)
         found.end_streams(CallEnd(grpc.StatusCode.ABORTED, "another registration of this rmID has replaced this one"))
         self.machine.unread(rm_id, found.unread_items)
