@@ -11,6 +11,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.errors import LocalProtocolError
+from fluxsched.sched.pool.amounts import targets
 from fluxsched.sched.pool.choice import Narrowed
 from fluxsched.sched.pool.place import find_fit, find_on, infeasible, place_now
 from fluxsched.sched.pool.placement import BINPACKING, FAIR, Fits, Infeasible, Insufficient
@@ -192,3 +193,14 @@ def test_a_search_skips_thousands_of_targets_that_are_too_small():
         pool.add(ResourceSet((entry,)), ranks)
     assert [start(pool, shape(memory=11), placement) for placement in (BINPACKING, FAIR, FAIR)] == [9000, 16384, None]
     assert list(pool.amount_targets.all_kinds.ranks((("memory", 11),), pool.amount_targets.members))[-1] == 16384
+
+
+def test_what_is_remembered_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert targets.ALLOWED_MAX > 1 < targets.SCALES_MAX
+    monkeypatch.setattr(targets, "ALLOWED_MAX", 1)
+    monkeypatch.setattr(targets, "SCALES_MAX", 1)
+    pool = pool_of(*[node(rank, f"p{rank}", vcore=4 + rank) for rank in range(3)])
+    for rank in (0, 1, 2, 0):
+        assert start(pool, shape(Constraint.parse({"properties": [f"p{rank}"]}), vcore=1)) == rank
+    assert len(pool.amount_targets._allowed) == len(pool.amount_targets._scales) == 1
+    pool.amount_targets.check()

@@ -9,13 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import lcm
-from typing import Final
+from typing import Final, TypeAlias
 
 from fluxsched.core.amounts import Amounts, less
 from fluxsched.sched.pool.bitset import BITS, LOW_BITS, WORD_SHIFT
 
 STEPS: Final = 64
 """Steps of the free share: an idle target is on level 64, one without anything free on level 0."""
+
+
+ShareScale: TypeAlias = tuple[dict[str, int], int]
+"""What one unit of each kind adds to `scaled`, and what of that is a 64th of the whole; equal for equal targets."""
+
+
+def scale_of(capacity: Amounts, weights: Mapping[str, int]) -> ShareScale:
+    """The scale of targets that have so much."""
+    weighed = [(kind, amount, weights[kind]) for kind, amount in capacity if kind in weights]
+    common = lcm(*[amount for _, amount, _ in weighed])
+    factors = {kind: STEPS * weight * (common // amount) for kind, amount, weight in weighed}
+    return factors, common * sum([weight for _, _, weight in weighed]) or 1
 
 
 class AmountTarget:
@@ -47,15 +59,14 @@ class AmountTarget:
         self.withheld = False
         self.usable = False
 
-    def weigh(self, weights: Mapping[str, int]) -> None:
-        """Works out the share anew."""
-        weighed = [(kind, amount, weights[kind]) for kind, amount in self.capacity if kind in weights]
-        common = lcm(*[amount for _, amount, _ in weighed])
-        free = self.free
-        self.factors = {kind: STEPS * weight * (common // amount) for kind, amount, weight in weighed}
-        self.whole = common * sum([weight for _, _, weight in weighed]) or 1
-        self.scaled = sum([factor * max(free[kind], 0) for kind, factor in self.factors.items()])
-        self.level = self.scaled // self.whole if weighed else STEPS
+    def weigh(self, scale: ShareScale) -> None:
+        """Works out the share anew, by the scale of its capacity."""
+        self.factors, self.whole = scale
+        free, scaled = self.free, 0
+        for kind, factor in self.factors.items():
+            scaled += factor * max(free[kind], 0)
+        self.scaled = scaled
+        self.level = scaled // self.whole if self.factors else STEPS
 
     def holds(self, amounts: Amounts) -> bool:
         """Whether so much of each kind is free."""

@@ -21,14 +21,17 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import merge
 from fluxsched.sched.pool.amounts.kind_index import KindIndex
 from fluxsched.sched.pool.amounts.share_index import ShareIndex
-from fluxsched.sched.pool.amounts.target import STEPS, AmountTarget
+from fluxsched.sched.pool.amounts.target import STEPS, AmountTarget, ShareScale, scale_of
 from fluxsched.sched.pool.bitset import WORD_SHIFT, Bits, ids_of
 
 WEIGHTS: Final[Mapping[str, float]] = {"vcore": 1.0, "memory": 1.0}
 """What kinds weigh in the free share of a target unless a site says otherwise; others do not count."""
 
-CHOICES_MAX = 1024
+ALLOWED_MAX = 1024
 """Constraints remembered in a generation, each with a mask of all targets at worst."""
+
+SCALES_MAX = 1024
+"""Capacities whose scales are remembered, some hundred bytes each: most targets are equal to another one."""
 
 
 class AmountTargets:
@@ -44,10 +47,11 @@ class AmountTargets:
         self.weights: Mapping[str, float] = WEIGHTS
         self._weights = _whole(WEIGHTS)
         self._most: dict[str, int] = {}  # of kinds with a weight: no target has more
+        self._scales: dict[Amounts, ShareScale] = {}
         self._least_factors: dict[str, int] = {}  # worked out of that when it is needed
         self._least_whole = 1
         self._ranks_by_host: dict[str, Idset] = {}
-        self._choices: dict[Constraint, Bits] = {}
+        self._allowed: dict[Constraint, Bits] = {}
 
     # ---- what exists
 
@@ -63,7 +67,7 @@ class AmountTargets:
     def add(self, rank: int, capacity: Amounts, host: str, names: tuple[str, ...]) -> None:
         """A new target, idle and down."""
         target = self.by_rank[rank] = AmountTarget(rank, capacity, host, names)
-        target.weigh(self._weights)
+        target.weigh(self._scale(target.capacity))
         self.members.put(target.at, target.bit)
         for kind, amount in capacity:
             self.free_kinds.change(kind, 0, amount, target.rank)
@@ -102,7 +106,7 @@ class AmountTargets:
             self.all_kinds.change(kind, had.get(kind, 0), has.get(kind, 0), rank)
         for kind in free.keys() | target.free.keys():
             self.free_kinds.change(kind, free.get(kind, 0), target.free.get(kind, 0), rank)
-        target.weigh(self._weights)
+        target.weigh(self._scale(target.capacity))
         self._note_most(capacity)
         self._set_usable(target, usable)
 
@@ -111,6 +115,14 @@ class AmountTargets:
             if kind in self._weights and amount > self._most.get(kind, 0):
                 self._most[kind] = amount
                 self._least_factors = {}
+
+    def _scale(self, capacity: Amounts) -> ShareScale:
+        scale = self._scales.get(capacity)
+        if scale is None:
+            if len(self._scales) >= SCALES_MAX:
+                self._scales.clear()
+            scale = self._scales[capacity] = scale_of(capacity, self._weights)
+        return scale
 
     def least_level(self, need: Amounts) -> int:
         """A target on a lower level cannot hold the need, since it would have a larger share free if it did."""
@@ -127,12 +139,13 @@ class AmountTargets:
         """Other weights of kinds; linear in the targets."""
         self.weights, self._weights = dict(weights), _whole(weights)
         self._most.clear()
+        self._scales.clear()
         self._least_factors = {}
         for target in self.by_rank.values():
             self._note_most(target.capacity)
             usable = target.usable
             self._set_usable(target, False)
-            target.weigh(self._weights)
+            target.weigh(self._scale(target.capacity))
             self._set_usable(target, usable)
 
     def on(self, at: int, word: int) -> list[AmountTarget]:
@@ -195,17 +208,17 @@ class AmountTargets:
         """The targets that match, up or down; None if those are all."""
         if constraint is EVERYTHING or constraint == EVERYTHING:
             return None
-        found = self._choices.get(constraint)
+        found = self._allowed.get(constraint)
         if found is None:
-            if len(self._choices) >= CHOICES_MAX:
-                self._choices.clear()
+            if len(self._allowed) >= ALLOWED_MAX:
+                self._allowed.clear()
             ranks = Idset(self.members.mask())
-            found = self._choices[constraint] = Bits.of(constraint.match(ranks, self.properties, self._on_host).mask)
+            found = self._allowed[constraint] = Bits.of(constraint.match(ranks, self.properties, self._on_host).mask)
         return found
 
     def renew(self) -> None:
         """A new generation: what was worked out of constraints no longer holds."""
-        self._choices.clear()
+        self._allowed.clear()
 
     def _on_host(self, host: str) -> Idset:
         return self._ranks_by_host.get(host, EMPTY)
@@ -231,7 +244,7 @@ class AmountTargets:
         assert listed == sum([target.usable for target in self.by_rank.values()]), "a target is listed that is gone"
         for rank, target in self.by_rank.items():
             level, usable = target.level, target.up and not target.withheld
-            target.weigh(self._weights)
+            target.weigh(self._scale(target.capacity))
             assert target.level == level, f"rank {rank} has a free share of {target.level}/{STEPS}, not {level}"
             assert (rank in self.shares.levels[level]) == usable == target.usable, f"rank {rank} is in the wrong place"
         self.free_kinds.check({rank: target.free for rank, target in self.by_rank.items()})
