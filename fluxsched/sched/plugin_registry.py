@@ -18,7 +18,7 @@ from fluxsched.sched.loading import check_name, in_file, in_packages, is_file, o
 
 PLUGIN_GROUP: Final = "fluxsched.plugins"
 
-OWN_PLUGINS: Final[dict[str, str]] = {}
+OWN_PLUGINS: Final = {"quota": "fluxsched.adapters.si.quota:Quota"}
 """Ours, as MODULE:CLASS: they belong to layers above this one, and are imported when they are named."""
 
 ARGUMENTS: Final = {
@@ -42,7 +42,10 @@ def find_plugin(name: str) -> type[Any]:
     """The class: one of ours, else one in a file, else an entry point."""
     if name in OWN_PLUGINS:
         module, _, attribute = OWN_PLUGINS[name].partition(":")
-        own: type[Any] = getattr(import_module(module), attribute)
+        try:
+            own: type[Any] = getattr(import_module(module), attribute)
+        except ModuleNotFoundError as fault:
+            raise InvalidValue(f"plugin {name!r} needs {fault.name}: pip install 'fluxsched[si]'") from fault
         return own
     if is_file(name):
         return in_file("plugin", name, _is_plugin, "`name` and at least one hook, such as `look`")

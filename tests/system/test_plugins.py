@@ -86,3 +86,13 @@ def test_a_plugin_of_a_user(user: Any, daemon: Any, until: Any, tmp_path: Path) 
     until(lambda: set(said()[7:]) == {"bound knocks", "free knocks", "free runs"})
     here("cancel", gated)
     assert "free" in here("resource", "list").out
+
+
+def test_a_plugin_on_the_command_line(user: Any) -> None:
+    (user.directory / "night.py").write_text(PLUGIN)
+    refused = user("start", "--fake", "1x2", "--plugin", "nosuch", "--", "true", status=2).err
+    assert "no plugin 'nosuch': there are quota" in refused
+    refused = user("start", "--fake", "1x2", "--plugin", "./absent.py", "--", "true", status=2).err
+    assert "there is no file ./absent.py" in refused
+    refused = user("start", "--scheduler", "none", "--plugin", "night.py", "--", "true", status=2).err
+    assert "--plugin belongs to --scheduler NAME" in refused

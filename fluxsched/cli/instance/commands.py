@@ -38,6 +38,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--scheduler", "schedulers", metavar="NAME|none", multiple=True, shell_complete=complete.policies,
               help="Policy (fifo:placement=best-fit) or file; 'easy;debug=fifo' has another for queue debug. May be "
                    "repeated. [default: config or fifo]")  # fmt: skip
+@click.option("--plugin", "plugins", metavar="SPEC", multiple=True,
+              help="A plugin under these policies: NAME:key=value,... or a file; may be repeated.")  # fmt: skip
 @click.option("--statedir", metavar="D", type=STATE_DIRECTORY,
               help="Directory for the state. [default: a temporary directory, removed at exit]")  # fmt: skip
 @click.option("--bind", metavar="URI", multiple=True, help="Additional endpoint (local:///PATH, tcp://127.0.0.1:*).")
@@ -52,7 +54,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--nested", is_flag=True, hidden=True, help="This is a job of batch or alloc.")
 @click.option("--stays", is_flag=True, help="Neither command nor shell: run until stopped (for systemd).")
 @click.argument("command", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
-def start(schedulers: tuple[str, ...], daemon: bool, command: tuple[str, ...], **options: Any) -> int:
+def start(
+    schedulers: tuple[str, ...], plugins: tuple[str, ...], daemon: bool, command: tuple[str, ...], **options: Any
+) -> int:
     """Start an instance on this machine's resources.
 
     With COMMAND: run it inside and exit with its status (127: not found, 126: cannot be run). Without: a shell inside;
@@ -65,8 +69,13 @@ def start(schedulers: tuple[str, ...], daemon: bool, command: tuple[str, ...], *
         raise click.UsageError("--daemon returns at once, so it cannot run a command: submit it afterwards")
     if "none" in schedulers and len(schedulers) > 1:
         raise click.UsageError("--scheduler none and another scheduler exclude each other")
+    from fluxsched.runtime.config.policies import with_plugins
     from fluxsched.runtime.instance.launch import StartOptions, check_start, start, start_daemon
 
+    if plugins:
+        if "none" in schedulers or not (schedulers or options["config"] is None):
+            raise click.UsageError("--plugin belongs to --scheduler NAME; a configuration has `plugins = [...]`")
+        schedulers = tuple(with_plugins(specs, plugins) for specs in schedulers or ("fifo",))
     with usage():
         check_start(options["fake"], schedulers, options["config"])
     request = StartOptions(schedulers=schedulers, daemon=daemon, command=command, **options)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
-from fluxsched.sched.hooks.api import JobSeen, Skip, Wait
+from fluxsched.sched.hooks.api import PASS, JobSeen, Skip, Wait
 from fluxsched.sched.hooks.chain import Chain, PluginFault, Point, ask, check_later, why_of, wrong
 from fluxsched.sched.pool.placement import Fits
 
@@ -55,9 +55,11 @@ def reserve(chain: Chain, job: JobSeen, fit: Fits) -> tuple[list[str], Refusal |
     """The plugins that have reserved, in their order, and what the next one answered unless all have."""
     done: list[str] = []
     for name, method in chain.reserves:
-        found = refusal(name, "reserve", ask(name, method, job, fit))
-        if found is not None:
-            return done, found
+        answer = ask(name, method, job, fit)
+        if answer is not PASS:
+            found = refusal(name, "reserve", answer)
+            if found is not None:
+                return done, found
         done.append(name)
     return done, None
 

@@ -99,15 +99,15 @@ class HookedPass:
 
     def _start(self, job: Waiting, start: Start) -> Effect | None:
         hooks, shape, now_s = self._hooks, job.shape, self._pass.now_s
-        if hooks.chains[shape.scope or ""].filtering:
-            hooks.now_s = now_s
-            self._group.judge(shape)  # a generation may have changed within the pass
+        chain = hooks.chains[shape.scope or ""]
+        if chain.filtering:
+            self._group.renew(shape)  # a generation may have changed within the pass
             narrowed = self._group.pool.narrowed.get(shape.number)
             if narrowed is not None and not narrowed.allows(start.fit.blocks):
                 return self._group.notices.tell(job.jobid, self._pass.reason(job), None, now_s) or PAUSED
-            if hooks.verdicts.delegates(shape):
+            if chain.may_delegate and hooks.verdicts.delegates(shape):
                 return self._pass.apply(start)
-        chain, seen = hooks.chains[shape.scope or ""], seen_of(job, now_s)
+        seen = seen_of(job, now_s)
         if chain.looks:
             found = self._look(chain, seen, job, start.fit)
             if isinstance(found, Refusal):
