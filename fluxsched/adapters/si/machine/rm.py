@@ -86,6 +86,7 @@ class RM:
         bookings, self._now_s = self.bookings, now_s
         bookings.wake(now_s, self.state is RMState.PAUSED)
         self._read(elapsed_s, budget_s)
+        self._nodes.join(now_s)
         if self.is_decided_for:
             for partition in list(bookings.partitions.values()):
                 self._decide(partition, now_s, elapsed_s, budget_s)
@@ -139,6 +140,7 @@ class RM:
             for item in request.nodes:
                 self._nodes.read(item, self._now_s)
                 yield
+            self._nodes.join(self._now_s)
         else:
             for item in request.new:
                 self._applications.add(item, self._now_s)

@@ -1,7 +1,7 @@
 """Nodes as they come, change and go.
 
 Law: each item is done whole or refused whole; a node is a target of its partition's scheduler, by the lowest rank that
-is free in its resource manager.
+is free in its resource manager. New nodes that come together join together, which costs each of them less.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class NodeReader:
         self._applications = applications
         self._free_ranks: list[int] = []
         self._next_rank = 0
+        self._joining: list[NodeEntry] = []
 
     def read(self, message: Any, now_s: float) -> None:
         """A NodeInfo."""
@@ -51,10 +52,23 @@ class NodeReader:
                 raise InvalidValue(f"action {message.action} is none of {', '.join(_NAMES.values())}")
             if len(message.attributes):
                 check_tags(message.attributes)
+            if message.action != NodeInfo.CREATE:
+                self.join(now_s)
             action(self, message, now_s)
         except InvalidValue as fault:
             node_rejected(bookings.outgoing, node_id, str(fault))
             bookings.observed.event(NODE, node_id, "", "Rejected", NONE, str(fault))
+
+    def join(self, now_s: float) -> None:
+        """Nodes that were created become targets; called before anything else happens to them, and before passes."""
+        if not self._joining:
+            return
+        joining, self._joining = self._joining, []
+        for partition in {node.partition.name: node.partition for node in joining}.values():
+            nodes = [node for node in joining if node.partition is partition]
+            up = Idset.of([node.rank for node in nodes if node.is_up])
+            targets = _targets(nodes)
+            partition.scheduler.grown(DEFAULT_GROUP, targets, up, targets.ranks - up, now_s)
 
     # ---- actions
 
@@ -77,9 +91,9 @@ class NodeReader:
         node = NodeEntry(node_id, rank, partition)
         node.attributes, node.schedulable, node.occupied = attributes, schedulable, occupied
         bookings.nodes[node_id] = partition.ranks[rank] = node
-        ranks = Idset.of([rank])
-        up, down = (ranks, EMPTY) if node.is_up else (EMPTY, ranks)
-        partition.scheduler.grown(DEFAULT_GROUP, _target(node, ranks), up, down, now_s)
+        self._joining.append(node)
+        if occupied or found or partition.absent:
+            self.join(now_s)
         if occupied:
             partition.scheduler.resized(rank, schedulable, now_s, occupied)
         node_accepted(bookings.outgoing, node_id)
@@ -190,6 +204,21 @@ _NAMES: Final = {
 }
 
 
-def _target(node: NodeEntry, ranks: Idset) -> ResourceSet:
-    entry = Entry(ranks, Children(EMPTY, EMPTY, (), node.schedulable))
-    return ResourceSet((entry,), Hostlist((node.host,)), dict.fromkeys(node.properties, ranks))
+def _targets(nodes: list[NodeEntry]) -> ResourceSet:
+    """Nodes as targets, equal ones in one entry."""
+    nodes.sort(key=_rank)
+    ranks_of: dict[Amounts, list[int]] = {}
+    properties: dict[str, list[int]] = {}
+    for node in nodes:
+        ranks_of.setdefault(node.schedulable, []).append(node.rank)
+        for name in node.properties:
+            properties.setdefault(name, []).append(node.rank)
+    return ResourceSet(
+        tuple([Entry(Idset.of(ranks), Children(EMPTY, EMPTY, (), amounts)) for amounts, ranks in ranks_of.items()]),
+        Hostlist(tuple([node.host for node in nodes])),
+        {name: Idset.of(ranks) for name, ranks in properties.items()},
+    )
+
+
+def _rank(node: NodeEntry) -> int:
+    return node.rank
