@@ -13,6 +13,7 @@ from math import inf
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.why import Why
 from fluxsched.errors import Refused
+from fluxsched.sched.engine.lacking import lacking
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.engine.waiting.set_aside import RULE, WHEN
@@ -24,6 +25,7 @@ from fluxsched.sched.pool.placement import BEST_FIT, Fits
 from fluxsched.sched.pool.reasons import counted
 from fluxsched.sched.queue.orders import FIFO
 from fluxsched.sched.queue.pending import Waiting
+from fluxsched.sched.quotas.queue import Application
 from fluxsched.sched.registry import OWN, says
 
 NAMED_MAX = 3
@@ -61,6 +63,8 @@ def explain(group: Group, queue: PolicyQueue, job: Waiting, ledger: Ledger, now_
     if not job.priority:
         held = "is held: its priority is 0; raise its urgency"
         return Why(held, "a job on hold is skipped", "not while it is held")
+    if job.application is not None:
+        return _explain_ask(group, queue, job, job.application)
     name, order = queue.policy.name, _order_of(queue)
     how = says(queue.policy) or "it does not say how it decides"
     told = _told_by_policy(queue, job, now_s)
@@ -79,6 +83,15 @@ def explain(group: Group, queue: PolicyQueue, job: Waiting, ledger: Ledger, now_
         rule = f"{place} under {name}: {how}"
     earliest_s, when = _Forecast(group, ledger, now_s).of(queue, job)
     return Why(_reason(group, queue, job, ahead if order else None, order or FIFO), rule, when, earliest_s)
+
+
+def _explain_ask(group: Group, queue: PolicyQueue, job: Waiting, application: Application) -> Why:
+    """The answer about an ask in a tree of queues."""
+    found = lacking(group, job)
+    rule = f"of application {application.id} in queue {application.queue.path}, under {queue.policy.name}"
+    if found is None:
+        return Why("waits its turn: nothing that it needs is lacking", rule, "in one of the next passes")
+    return Why(found.text, rule, "not known: allocations have no end that is known before")
 
 
 def _order_of(queue: PolicyQueue) -> str | None:

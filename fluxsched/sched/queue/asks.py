@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from heapq import merge
 from typing import Final
 
 from fluxsched.core.amounts import Amounts
@@ -80,7 +81,14 @@ class ApplicationAsks:
 
     def __iter__(self) -> Iterator[AskLine]:
         """Lines in order; nothing may change meanwhile."""
-        return (line for chunk in self._chunks for line in chunk.lines)
+        for chunk in self._chunks:  # written out: compiled code makes a list of a generator expression
+            yield from chunk.lines
+
+    def may_preempt(self) -> Iterator[AskLine]:
+        """The same of those whose first ask may have others preempted."""
+        for line in self:
+            if line.first.options.may_preempt:
+                yield line
 
     def add(self, job: Waiting) -> None:
         """An ask joins its line."""
@@ -273,17 +281,16 @@ class Asks:
     def lacking_nodes(self) -> Iterator[AskLine]:
         """The lines that failed in this generation since no node has room, in this order; some may come twice."""
         self.unfit.renew(self.tree.order.generation)
-        return (line for lines in list(self.unfit.lacking) for line in list(lines))
+        for lines in list(self.unfit.lacking):
+            yield from list(lines)
 
     def may_preempt(self) -> Iterator[AskLine]:
         """The lines that could not start in this generation, whatever they lack, and may have others preempted.
 
-        Where all nodes are full that is the maximum of the root as well. Linear in the lines; nothing may change
-        meanwhile but what is gone over already.
+        Where all nodes are full that is the maximum of the root as well. Only lines that are taken are looked at, and
+        the first of each application; nothing may change meanwhile.
         """
-        lines = [line for asks in self.by_application.values() for line in asks if line.first.options.may_preempt]
-        lines.sort(key=_line_key)
-        return iter(lines)
+        return merge(*[asks.may_preempt() for asks in self.by_application.values()], key=_line_key)
 
 
 def _line_key(line: AskLine) -> AskKey:

@@ -91,7 +91,7 @@ class Tree:
         if not self._preempts or not view.preemptions.running.jobs:
             return
         preemption, awaited = TreePreemption(view, now_s, self.judge), view.preemptions.awaited
-        for line in islice(asks.may_preempt(), PREEMPTING_A_PASS):
+        for line in list(islice(asks.may_preempt(), PREEMPTING_A_PASS)):
             for job in line.in_order():
                 if not line.is_over and job.jobid not in awaited:
                     yield from preemption.decide(job)

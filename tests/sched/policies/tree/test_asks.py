@@ -32,6 +32,9 @@ def test_an_ask_waits_for_the_first_node_and_is_never_denied(site: TreeSite) -> 
     site.node(amounts(vcore=2))
     assert site.run() == [small]
     assert kind(site, large) == NODE
+    why = site.scheduler.why(large, site.now_s)
+    assert "9 vcore" in why.reason
+    assert why.rule == "of application one in queue root.default, under tree"
     site.node(amounts(vcore=9))
     assert site.run() == [large]
 
