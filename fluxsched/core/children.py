@@ -121,8 +121,10 @@ class Children:
 
     def __str__(self) -> str:
         """As resource summaries have it: `core[0-3],gpu0`, amounts as `memory:1024`."""
-        text = ",".join([f"{kind}{bracketed(ids)}" for kind, ids in self.kinds()])
-        return ",".join([text, *[f"{kind}:{amount}" for kind, amount in self.amounts]]) if self.amounts else text
+        parts = [f"{kind}{bracketed(ids)}" for kind, ids in self.kinds()]
+        if self.amounts:
+            parts += [f"{kind}:{amount}" for kind, amount in self.amounts]
+        return ",".join(parts)
 
     def __bool__(self) -> bool:
         return bool(self.cores or self.gpus or self.extra or self.amounts)

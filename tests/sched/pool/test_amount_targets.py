@@ -13,6 +13,7 @@ from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.pool.amounts import targets
 from fluxsched.sched.pool.choice import Narrowed
+from fluxsched.sched.pool.listing import busy
 from fluxsched.sched.pool.place import find_fit, find_on, infeasible, place_now
 from fluxsched.sched.pool.placement import BINPACKING, FAIR, Fits, Infeasible, Insufficient
 from fluxsched.sched.pool.pool import Pool
@@ -204,3 +205,11 @@ def test_what_is_remembered_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         assert start(pool, shape(Constraint.parse({"properties": [f"p{rank}"]}), vcore=1)) == rank
     assert len(pool.amount_targets._allowed) == len(pool.amount_targets._scales) == 1
     pool.amount_targets.check()
+
+
+def test_what_is_held_is_shown_without_cores():
+    pool = pool_of(node(0, "ssd", vcore=4), node(1, vcore=4))
+    assert start(pool, shape(vcore=1)) == 0
+    assert pool.source.summary() == "rank[0-1]/vcore:4"
+    assert str(shape(memory=1 << 30, vcore=1).request) == "1 slot of 1 GiB memory, 1 vcore"
+    assert [(block.word, block.amounts) for block in busy(pool)] == [(1, (("vcore", 1),))]
