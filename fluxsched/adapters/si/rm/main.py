@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fluxsched.adapters.si import messages
+from fluxsched.adapters.si.rm.effects import EndJob, SendRequest
 from fluxsched.adapters.si.rm.policy import RemoteDecisions
-from fluxsched.adapters.si.rm.resource_manager import EndJob, InstanceRM, SendRequest
+from fluxsched.adapters.si.rm.resource_manager import InstanceRM
 from fluxsched.adapters.si.wire.address import Address
 from fluxsched.adapters.si.wire.certificates import ClientCertificates
 from fluxsched.adapters.si.wire.rm_client import RMClient

@@ -55,10 +55,10 @@ class Nodes:
         self, pool: Pool, in_use: Callable[[int], bool], occupied: Mapping[int, Mapping[str, int]]
     ) -> list[Any]:
         """NodeInfos for what has changed. `in_use` says whether there are allocations on a target that has left."""
-        found = self._leaving(pool, in_use)
         looked = (pool.generation, pool.down.mask, dict(occupied))
         if looked == self._looked:
-            return found
+            return self._leaving(pool, in_use) if self._draining else []
+        found = self._leaving(pool, in_use)
         self._looked = looked
         for rank, node in nodes_of(pool, occupied).items():
             told = self._told.get(rank)

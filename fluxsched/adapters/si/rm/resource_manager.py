@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from math import inf
+from typing import Any, Final
 
 from fluxsched.adapters.si import messages
 from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
+from fluxsched.adapters.si.rm.effects import EndJob, RMEffect, SendRequest
 from fluxsched.adapters.si.rm.jobs import PARTITION, JobState, RMJob, release
 from fluxsched.adapters.si.rm.nodes import Nodes, fill, with_allocations
 from fluxsched.adapters.si.rm.sizes import amounts_held, on_one_node, pieces_of
@@ -29,6 +31,9 @@ AGAIN_S: Final = 10.0
 MOVES_MAX: Final = 64
 """Allocations of one job that are given back because another is on the same node; then all are."""
 
+ADDED_AT_ONCE: Final = 1000
+"""Applications in a message."""
+
 NO_SERVICE: Final = "the scheduler service is lost"
 ASKED: Final = "the scheduler service was asked"
 
@@ -39,21 +44,6 @@ class ServiceLink(Enum):
     DOWN = "nothing: there is no connection"
     JOINING = "us; applications of running jobs were sent, and nodes follow"
     UP = "all"
-
-
-class SendRequest(NamedTuple):
-    """A message for the stream of its kind."""
-
-    kind: str
-    request: Any
-
-
-class EndJob(NamedTuple):
-    """End a running job by an exception of this type."""
-
-    jobid: int
-    type: str
-    note: str
 
 
 class InstanceRM:
@@ -78,7 +68,8 @@ class InstanceRM:
         self._joining: set[str] = set()  # applications of running jobs that are not answered yet
         self._unknown: set[int] = set()  # running jobs that the service has refused to know
         self._attempts: dict[int, int] = {}
-        self._out: list[SendRequest | EndJob] = []
+        self._out: list[RMEffect] = []
+        self._retry_s = inf
         self._events = -1
         self._changed = True
 
@@ -204,13 +195,14 @@ class InstanceRM:
         if tell:
             self._remove(job)
         job.state, job.retry_s = JobState.RETRY, now_s + AGAIN_S
+        self._retry_s = min(self._retry_s, job.retry_s)
         self._by_application.pop(job.application_id, None)
         self.reasons[job.jobid] = why
         self._changed = True
 
     # ---- what the scheduler knows
 
-    def reconcile(self, now_s: float) -> list[SendRequest | EndJob]:
+    def reconcile(self, now_s: float) -> list[RMEffect]:
         """Compare what there is with what the service was told; what is to be done now."""
         if not self._changed and self._events == self._at.events and self.next_s > now_s:
             return []
@@ -229,7 +221,7 @@ class InstanceRM:
     @property
     def next_s(self) -> float:
         """When `reconcile` has something to do though nothing happens (wall time; inf: never)."""
-        return min([job.retry_s for job in self.jobs.values() if job.state is JobState.RETRY], default=float("inf"))
+        return self._retry_s
 
     def _jobs_that_run_or_ended(self) -> None:
         holdings = self._at.ledger.holdings
@@ -241,8 +233,9 @@ class InstanceRM:
                 job.state, job.blocks = JobState.RUNNING, holding.blocks
             elif job.blocks is not holding.blocks:
                 self._freed(job, holding)
-        for jobid, job in list(self.jobs.items()):
-            if job.state is JobState.RUNNING and jobid not in holdings:
+        for jobid in self.jobs.keys() - holdings.keys():
+            job = self.jobs[jobid]
+            if job.state is JobState.RUNNING:
                 for uuid, why in job.ending.items():
                     self._release(job, uuid, "", why)
                 self._remove(job)
@@ -265,24 +258,38 @@ class InstanceRM:
                 self._release(job, uuid, held.key, job.ending.pop(uuid, messages.STOPPED_BY_RM))
 
     def _jobs_that_wait(self, now_s: float) -> None:
-        waiting = {job.jobid: job for job in self._at.queues[""].jobs.by_id.values() if job.priority}
-        for jobid, job in list(self.jobs.items()):
-            if job.state is JobState.RUNNING:
-                continue
-            if jobid not in waiting or (job.state is JobState.RETRY and job.retry_s <= now_s):
-                if job.state is not JobState.RETRY:
-                    self._remove(job)
+        queue, jobs = self._at.queues[""].jobs.by_id, self.jobs
+        for jobid in [jobid for jobid in jobs.keys() - queue.keys() if jobs[jobid].state is not JobState.RUNNING]:
+            self._withdraw(jobs[jobid])
+            self._attempts.pop(jobid, None)
+        if self._retry_s <= now_s:
+            for job in [job for job in jobs.values() if job.state is JobState.RETRY and job.retry_s <= now_s]:
                 self._drop(job)
-            elif waiting[jobid].priority != getattr(job.job, "priority", 0):
-                job.job = waiting[jobid]
-                if job.state is JobState.ASKED and not job.is_gang:
-                    self._ask(job.asks(placeholders=False))
+            waits_s = [job.retry_s for job in jobs.values() if job.state is JobState.RETRY]
+            self._retry_s = min(waits_s, default=inf)
         added = []
-        for jobid, wanted in waiting.items():
-            if jobid not in self.jobs:
-                added.append(self._begin(wanted))
-        for first in range(0, len(added), 1000):
-            self._send(APPLICATIONS, messages.ApplicationRequest(new=added[first : first + 1000]))
+        for jobid, wanted in queue.items():
+            known = jobs.get(jobid)
+            if known is None:
+                if wanted.priority:
+                    added.append(self._begin(wanted))
+            elif known.job is not wanted:
+                self._reprioritize(known, wanted)
+        for first in range(0, len(added), ADDED_AT_ONCE):
+            self._send(APPLICATIONS, messages.ApplicationRequest(new=added[first : first + ADDED_AT_ONCE]))
+
+    def _reprioritize(self, job: RMJob, wanted: Waiting) -> None:
+        """The priority of a waiting job is another one; at 0 it is held."""
+        job.job = wanted
+        if not wanted.priority:
+            self._withdraw(job)
+        elif job.state is JobState.ASKED and not job.is_gang:
+            self._ask(job.asks(placeholders=False))
+
+    def _withdraw(self, job: RMJob) -> None:
+        if job.state is not JobState.RETRY:
+            self._remove(job)
+        self._drop(job)
 
     def _begin(self, wanted: Waiting) -> Any:
         attempt = self._attempts[wanted.jobid] = self._attempts.get(wanted.jobid, 0) + 1

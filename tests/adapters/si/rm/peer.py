@@ -11,8 +11,9 @@ from typing import Any
 
 from fluxsched.adapters.si import messages
 from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
+from fluxsched.adapters.si.rm.effects import EndJob, SendRequest
 from fluxsched.adapters.si.rm.policy import RemoteDecisions
-from fluxsched.adapters.si.rm.resource_manager import EndJob, InstanceRM, SendRequest
+from fluxsched.adapters.si.rm.resource_manager import InstanceRM
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
