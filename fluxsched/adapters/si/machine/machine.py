@@ -13,7 +13,8 @@ from contextlib import suppress
 from math import inf
 from typing import Any, Final, TypeAlias
 
-from fluxsched.adapters.si.config.settings import PartitionSettings
+from fluxsched.adapters.si.config.settings import ROOT, PartitionSettings
+from fluxsched.adapters.si.machine.answers.observations import NONE, QUEUE
 from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, KINDS, NODES, Broke, Effect, EndStreams
 from fluxsched.adapters.si.machine.requests.applications import ApplicationReader
 from fluxsched.adapters.si.machine.rm import BACKLOG_ITEMS_MAX, RM
@@ -180,8 +181,11 @@ class SIMachine:
         while self._updates:
             rms, text, settings = self._updates.popleft()
             rms = [rm for rm in rms if self._rms.get(rm.rm_id) is rm]
-            if not any(rm.configuration_faults(settings) for rm in rms):
-                for rm in rms:
+            faults = "; ".join([fault for rm in rms for fault in rm.configuration_faults(settings)])
+            for rm in rms:
+                if faults:
+                    rm.bookings.observed.event(QUEUE, ROOT, "", "ConfigurationIgnored", NONE, faults)
+                else:
                     rm.config = text
                     configure(rm.bookings, settings)
 

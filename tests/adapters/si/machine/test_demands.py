@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
+from fluxsched.adapters.si.machine.tables import timers
 from fluxsched.adapters.si.machine.tables.bookings import REPEAT_S
 from fluxsched.adapters.si.messages import (
     PLACEHOLDER_REPLACED,
@@ -70,6 +71,16 @@ def test_an_allocation_that_goes_before_its_timeout() -> None:
     rm.new()
     rm.release("u1").heard("allocations")
     assert rm.run(100).allocation_items() == []
+
+
+def test_timers_of_allocations_that_are_gone_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timers, "OLD_TIMERS", 10)
+    rm = Client().node("n1", 10).application()
+    for _ in range(50):
+        rm.ask("a", executionTimeoutMilliSeconds=86_400_000).run().release().run()
+    rm.ask("a", executionTimeoutMilliSeconds=86_400_000).heard("allocations")
+    assert len(rm.machine._rms["rm"].bookings.timers) <= 12
+    assert rm.run(86_401).allocation_items() == [("released", "u51", "TIMEOUT")]
 
 
 # ---- gangs

@@ -306,6 +306,19 @@ def test_a_configuration_may_be_updated_from_within_a_turn() -> None:
     assert queues(rm) == ["root.default"]
 
 
+def test_a_configuration_that_is_not_possible_any_more_is_an_event() -> None:
+    rm = Client(config=TWO_PARTITIONS, observed=True).node("n1", 1)
+    turn = rm.machine.turn(rm.world.now_s)
+    next(turn)
+    update(rm, ONE_PARTITION)
+    rm.node("n2", 1, attributes={"si/node-partition": "gpu"})
+    rm.machine._rms["rm"]._read(float, 1.0)  # in the rest of the turn
+    turn.close()
+    events, _ = rm.observed()
+    assert "ConfigurationIgnored" in [event.reason for event in events]
+    assert queues(rm) == ["root.default", "root.spare"]
+
+
 def test_dumps_have_no_text_of_a_configuration() -> None:
     rm = Client(config=TWO_PARTITIONS + "# secret").node("n1", 1).application(tags={"token": "secret"})
     rm.ask("a", tags={"token": "secret"}).run()

@@ -81,7 +81,7 @@ class Bookings:
         self.outgoing = Outgoing(rm_id)
         self.observed = Observations(rm_id)
         self.quantities = Quantities()
-        self.timers: Timers[ApplicationEntry | HeldAllocation] = Timers()
+        self.timers: Timers[ApplicationEntry | HeldAllocation] = Timers(self._is_due)
 
     def stamp(self, now_s: float) -> float:
         """The time of an arrival: later than all before it."""
@@ -355,20 +355,23 @@ class Bookings:
 
     def wake(self, now_s: float, is_paused: bool) -> None:
         """Does what is due. Demands are not repeated while their resource manager is paused: the first is kept."""
-        for at_s, row in self.timers.due(now_s):
+        for row in self.timers.due(now_s):
             if isinstance(row, ApplicationEntry):
-                if row.wake_s == at_s and not row.progress.is_over:
-                    row.wake_s = 0.0
-                    self.perform(row, row.progress.wake(now_s), now_s)
-            elif self.held.get(row.uuid) is not row:
-                continue
+                row.wake_s = 0.0
+                self.perform(row, row.progress.wake(now_s), now_s)
             elif not row.demand:
                 self.demand(row, TIMEOUT, f"it has run for {row.ask.timeout_s:g} s, as long as its ask allows", now_s)
-            elif row.repeat_s == at_s and is_paused:
+            elif is_paused:
                 row.repeat_s = now_s + REPEAT_S
                 self.timers.set(row.repeat_s, row)
-            elif row.repeat_s == at_s:
+            else:
                 self._send_demand(row, now_s)
+
+    def _is_due(self, at_s: float, row: ApplicationEntry | HeldAllocation) -> bool:
+        """Whether the timer of a row still holds."""
+        if isinstance(row, ApplicationEntry):
+            return row.wake_s == at_s and not row.progress.is_over
+        return self.held.get(row.uuid) is row and (not row.demand or row.repeat_s == at_s)
 
 
 _DEMANDS: Final = {
