@@ -1,11 +1,12 @@
 """The pool: allocations and frees per second, as the machine grows from 1,024 to 131,072 targets of 64 cores.
 
-    python benchmarks/pool.py [--targets 1024,16384,131072] [--rounds 7] [--placement best-fit]
+    python benchmarks/pool.py [--targets 1024,16384,131072] [--rounds 7] [--placement best-fit] [--amounts]
 
 Each step places a request as a policy does, takes the blocks as the ledger does, and gives back those of the oldest job
 of a window of running ones, so that the pool is neither empty nor in order. Two fifths of the machine are filled
 beforehand with jobs of random sizes. Figures are of CPU time, medians of the rounds; jobs of many nodes count as nodes.
-`ratio` is the time on the largest machine over that on the smallest.
+`ratio` is the time on the largest machine over that on the smallest. `--amounts`: targets without cores instead, of
+64 vcore and 64 GiB, added one by one with a property of their own; two jobs a target run, or so many that few fit.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.sched.pool.place import find_fit
-from fluxsched.sched.pool.placement import BEST_FIT, PLACEMENTS, Fits
+from fluxsched.sched.pool.placement import BEST_FIT, BINPACKING, FAIR, PLACEMENTS, Fits
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.shape import Shape
 
@@ -87,15 +88,72 @@ def measure(targets: int, name: str, placement: str, steps: int, rounds: int) ->
     return statistics.median(figures)
 
 
+def machine_of_amounts(targets: int) -> tuple[Pool, float]:
+    """An idle pool of targets without cores, and how many of them were added a second."""
+    amounts = (("memory", 64 << 30), ("vcore", 64_000))
+    children, nodes = Children(amounts=amounts), []
+    for rank in range(targets):
+        ranks = Idset(1 << rank)
+        nodes.append(ResourceSet((Entry(ranks, children),), Hostlist((f"n{rank}",)), {f"p{rank}": ranks}))
+    pool = Pool()
+    begin_s = time.process_time()
+    for node in nodes:
+        pool.add(node, node.ranks)
+    return pool, targets / (time.process_time() - begin_s)
+
+
+def measure_amounts(targets: int, placement: str, sizes: int, is_full: bool, steps: int, rounds: int) -> float:
+    """Jobs of so many different sizes allocated and freed per second; on a full machine tries count, too."""
+    pool, _ = machine_of_amounts(targets)
+    random_ = random.Random(1)
+    shapes = [
+        Shape(Request.of_amounts((("memory", random_.randrange(1, 4 << 30)), ("vcore", random_.randrange(10, 4000)))))
+        for _ in range(sizes)
+    ]
+    running: deque[Fits] = deque()
+    while is_full or len(running) < 2 * targets:
+        fit = find_fit(pool, shapes[len(running) % sizes], placement)
+        if fit is None:
+            break
+        pool.take(fit.blocks)
+        running.append(fit)
+    figures = []
+    for _ in range(rounds):
+        begin_s = time.process_time()
+        for at in range(steps):
+            fit = find_fit(pool, shapes[at % sizes], placement)
+            if fit is not None:
+                pool.take(fit.blocks)
+                running.append(fit)
+            pool.give(running.popleft().blocks)
+        figures.append(steps / (time.process_time() - begin_s))
+    return statistics.median(figures)
+
+
+def report_amounts(machines: list[int], steps: int, rounds: int) -> None:
+    """A line a case."""
+    print("without cores, allocation + free per second")
+    print(f"{'':28}" + "".join(f"{size:>12,}" for size in machines))
+    print(f"{'targets added, one by one':28}" + "".join(f"{machine_of_amounts(n)[1]:>12,.0f}" for n in machines))
+    for placement in (FAIR, BINPACKING):
+        for name, sizes, is_full in (("8 sizes", 8, False), ("3,000 sizes", 3000, False), ("full", 3000, True)):
+            found = [measure_amounts(size, placement, sizes, is_full, steps, rounds) for size in machines]
+            print(f"{f'{placement}, {name}':28}" + "".join(f"{figure:>12,.0f}" for figure in found), flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--targets", default="1024,4096,16384,131072", help="sizes of machine")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=20_000, help="allocations a round (fewer of many nodes)")
     parser.add_argument("--placement", choices=PLACEMENTS, default=BEST_FIT)
+    parser.add_argument("--amounts", action="store_true", help="targets without cores")
     options = parser.parse_args()
     sizes = [int(size) for size in options.targets.split(",")]
     gc.disable()
+    if options.amounts:
+        report_amounts(sizes, options.steps, options.rounds)
+        return 0
     print(f"{options.placement}, allocation + free per second")
     print(f"{'':16}" + "".join(f"{size:>12,}" for size in sizes) + f"{'ratio':>8}{'asked':>12}")
     for name, (_, nodes, _, asked) in CASES.items():
