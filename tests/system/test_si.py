@@ -121,6 +121,7 @@ def test_others_cannot_get_at_the_socket(tmp_path: Path) -> None:
         (["--insecure"], "takes neither certificates nor --insecure"),
         (["--bind", "127.0.0.1:0", "--insecure", "--cert", __file__], "--insecure takes no certificates"),
         (["--bind", "127.0.0.1:0", "--cert", __file__], "needs --cert, --key and --client-ca"),
+        (["--bind", "[::1]:0", "--cert", __file__, "--key", __file__, "--client-ca", __file__], "no certificate (PEM)"),
         (["--groups", "/nowhere"], "'/nowhere' does not exist"),
     ],
 )
@@ -196,6 +197,8 @@ def test_an_rm_id_belongs_to_its_certificate(certificates: Path) -> None:
         assert call("two", register, request) is grpc.StatusCode.PERMISSION_DENIED
         assert call("two", EXTRA["UpdateConfiguration"], update) is grpc.StatusCode.PERMISSION_DENIED
         assert call("one", register, request) is grpc.StatusCode.OK
+        bare = si("dump", address)
+        assert (bare.exit_code, "or not with these certificates" in bare.stderr) == (1, True)
         assert call("stranger", register, request) is grpc.StatusCode.UNAVAILABLE
         ours = [
             f"--{option}={certificates / file}"

@@ -43,7 +43,7 @@ def _check_directory(directory: Path) -> None:
     if found.st_mode & OTHERS:
         raise Refused(
             f"{directory} is open to others (mode {stat.S_IMODE(found.st_mode):04o}), who could reach a socket in it: "
-            f"name a new directory, or close this one with chmod {DIRECTORY_MODE:o}",
+            f"name one that does not exist yet, or one with mode {DIRECTORY_MODE:04o}",
             errno.EPERM,
         )
 

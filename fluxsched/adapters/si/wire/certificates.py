@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,7 +45,22 @@ def certificates_of(
             f"{address} needs --cert, --key and --client-ca; on loopback --insecure does without, "
             "and unix:PATH needs neither"
         )
+    _check(*given)
     return ServerCertificates(*(path.read_bytes() for path in given))
+
+
+def _check(cert: Path, key: Path, ca: Path) -> None:
+    """Raises InvalidValue for files that are no certificates, or do not belong together: gRPC would not say which."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(cert, key)
+    except ssl.SSLError as fault:
+        why = fault.reason or fault
+        raise InvalidValue(f"{cert} and {key} are no certificate (PEM) with its key: {why}") from None
+    try:
+        context.load_verify_locations(ca)
+    except ssl.SSLError as fault:
+        raise InvalidValue(f"{ca} has no certificates (PEM): {fault.reason or fault}") from None
 
 
 class ClientCertificates(NamedTuple):
@@ -64,6 +80,7 @@ class ClientCertificates(NamedTuple):
             raise InvalidValue(f"{address} is a local socket and takes no certificates")
         if len(given) < len(cls._fields):
             raise InvalidValue("--cert, --key and --ca belong together: name all three")
+        _check(*given)
         return cls(*(path.read_bytes() for path in given))
 
     def credentials(self) -> grpc.ChannelCredentials:

@@ -46,6 +46,11 @@ def refusal(address: Address, fault: Any) -> str:
     """What an RpcError means to people."""
     match fault.code():
         case grpc.StatusCode.UNAVAILABLE:
+            if address.path is None:
+                return (
+                    f"no scheduler service answers at {address}, or not with these certificates (--cert, --key, --ca): "
+                    "start one with fluxsched si serve"
+                )
             return f"no scheduler service answers at {address}: start one with fluxsched si serve"
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"the scheduler service at {address} has not answered within {CALL_S:g} s"
