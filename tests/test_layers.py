@@ -45,7 +45,7 @@ MAY_IMPORT = {
         "runtime.instance.survey", "runtime.instance.launch", "runtime.config.policy_list", "runtime.config.policies",
         "runtime.instance.proxy", "adapters.flux.install", "adapters.si.config.report",
         "adapters.si.service", "adapters.si.wire", "adapters.si.load", "adapters.si.rm", "doctor.doctor",
-        "sim.commands", "sim.package", "sim.policy",
+        "sim.commands", "sim.package", "sim.plugin", "sim.policy",
     },
 }  # fmt: skip
 PURE = ("errors", "core", "protocol", "resource", "jobs", "sched")

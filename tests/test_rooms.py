@@ -93,6 +93,7 @@ ROOMS = {
         "engine": {"results", "traces"},
         "conformance": {"engine", "policy_guard"},
         "package": set(),
+        "plugin": {"conformance", "policy_guard"},
         "policy": {"conformance", "policy_guard"},
         "commands": {"engine", "policy_guard", "results", "traces"},
     },

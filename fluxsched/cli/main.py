@@ -47,6 +47,7 @@ SECTIONS = {
     },
     "Studies": {
         "policy": Lazy("fluxsched.cli.studies.policy:policy", "List, write and check policies."),
+        "plugin": Lazy("fluxsched.cli.studies.plugin:plugin", "List, write and check plugins of schedulers."),
         "sim": Lazy("fluxsched.cli.studies.sim:sim", "Simulate policies on a trace, or generate a trace."),
     },
 }

@@ -156,8 +156,8 @@ def known_policies() -> list[str]:
 
 
 def says(policy: object) -> str:
-    """What a policy does, in one line: the first of its class's docstring."""
-    lines = (inspect.getdoc(type(policy)) or "").splitlines()
+    """What a policy does, or its class, in one line: the first of the docstring."""
+    lines = (inspect.getdoc(policy if isinstance(policy, type) else type(policy)) or "").splitlines()
     return lines[0] if lines else ""
 
 

@@ -11,6 +11,7 @@ from string import Template
 from typing import NamedTuple
 
 from fluxsched.errors import InvalidValue, Refused
+from fluxsched.sched.plugin_registry import known_plugins
 from fluxsched.sched.registry import known_policies
 
 NAME_CHARS_MAX = 60
@@ -38,6 +39,7 @@ class PackageKind(NamedTuple):
 
 
 POLICY = PackageKind("policy", "policy_template", known_policies)
+PLUGIN = PackageKind("plugin", "plugin_template", known_plugins)
 
 
 def new(kind: PackageKind, name: str, directory: Path) -> list[Path]:

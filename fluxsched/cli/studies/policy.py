@@ -16,6 +16,7 @@ from fluxsched.core.text import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fluxsched.sim.package import PackageKind
     from fluxsched.sim.policy import RuleVerdict
 
 LIST = TableSpec(
@@ -64,19 +65,25 @@ def list_policies(output: Output) -> None:
 @click.argument("name", metavar="NAME")
 def new(name: str, directory: Path | None) -> None:
     """Write a package with a working policy NAME, its entry point and its test."""
-    from fluxsched.sim.package import POLICY, check_name
+    from fluxsched.sim.package import POLICY
+
+    write_package(POLICY, name, directory)
+
+
+def write_package(kind: PackageKind, name: str, directory: Path | None) -> None:
+    """Writes a package of this kind, and says how to try it."""
+    from fluxsched.sim.package import check_name
     from fluxsched.sim.package import new as write
 
-    check_name(POLICY, name)
-    place = directory or Path(name)
-    paths = write(POLICY, name, place)
+    check_name(kind, name)
+    paths = write(kind, name, directory or Path(name))
     for path in paths:
         click.echo(printable(str(path)))
-    click.echo(f"\nTry it:  fluxsched policy check {printable(_typed(paths))}")
+    click.echo(f"\nTry it:  fluxsched {kind.what} check {printable(_typed(paths))}")
 
 
 def _typed(paths: Sequence[Path]) -> str:
-    """The module as a policy is named by its file, which has a `/`."""
+    """The module as it is named by its file, which has a `/`."""
     (module,) = [path for path in paths if path.suffix == ".py" and not path.name.startswith("test_")]
     return str(module) if "/" in str(module) else f"./{module}"
 
@@ -98,10 +105,11 @@ def check(spec: str, seed: int, output: Output) -> int:
     with usage():
         check_words(spec)
     verdicts = list(check_apart(spec, seed))
-    output.show({"policy": spec, "seed": seed, "rules": [_json(one) for one in verdicts]}, lambda shown: verdicts)
+    output.show({"policy": spec, "seed": seed, "rules": [check_json(one) for one in verdicts]}, lambda shown: verdicts)
     return int(any(one.verdict == "broken" for one in verdicts))
 
 
-def _json(verdict: RuleVerdict) -> dict[str, object]:
+def check_json(verdict: RuleVerdict) -> dict[str, object]:
+    """A verdict for programs."""
     finding = verdict.finding
     return {**verdict._asdict(), "finding": finding and finding._asdict()}

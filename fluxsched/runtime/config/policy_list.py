@@ -1,8 +1,8 @@
-"""The available policies, for `fluxsched policy list` and for completion of names in a shell.
+"""The available policies and plugins, for `fluxsched policy list` and `plugin list`, and for completion in a shell.
 
 Law: it answers at once, so it imports neither the simulator nor an instance; and whatever an installed package does
 when it is imported, the list is made. So those that are not ours are looked at in processes of their own:
-`python -m fluxsched.runtime.config.policy_list NAME FD`.
+`python -m fluxsched.runtime.config.policy_list policy|plugin NAME FD`.
 """
 
 from __future__ import annotations
@@ -10,26 +10,29 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.system.isolated_process import IsolatedProcess
 from fluxsched.sched.loading import parse_spec
+from fluxsched.sched.plugin_registry import OWN_PLUGINS, find_plugin, known_plugins
 from fluxsched.sched.policy import Option
 from fluxsched.sched.registry import OWN, known_policies, make, says
 
-__all__ = ["ListedPolicy", "fault_of", "known_policies", "policies"]
+__all__ = ["ListedPolicy", "fault_of", "known_policies", "plugins", "policies"]
 
 IMPORT_S = 5.0
 """How long importing a policy may take before the list continues without it (seconds); all are imported at once."""
 
 CANNOT = "cannot be loaded: "
 
+POLICY, PLUGIN = "policy", "plugin"
+
 
 class ListedPolicy(NamedTuple):
-    """An available policy, its options as `key=default`, and its description, or why it cannot be loaded.
+    """An available policy (or plugin), its options as `key=default`, and its description, or why it cannot be loaded.
 
     An option without a default of its own is just `key`: the configuration has it.
     """
@@ -41,15 +44,23 @@ class ListedPolicy(NamedTuple):
 
 def policies(import_s: float = IMPORT_S) -> Iterator[ListedPolicy]:
     """Ours and those of installed packages, by name."""
-    names = known_policies()
+    return _all(POLICY, known_policies(), OWN, import_s)
+
+
+def plugins(import_s: float = IMPORT_S) -> Iterator[ListedPolicy]:
+    """The same of plugins."""
+    return _all(PLUGIN, known_plugins(), OWN_PLUGINS, import_s)
+
+
+def _all(noun: str, names: Sequence[str], own: Container[str], import_s: float) -> Iterator[ListedPolicy]:
     with ExitStack() as stack:
         others: dict[str, IsolatedProcess] = {}
         for name in names:
-            if name not in OWN:
-                others[name] = IsolatedProcess(__name__, [name], quiet=True)
+            if name not in own:
+                others[name] = IsolatedProcess(__name__, [noun, name], quiet=True)
                 stack.callback(others[name].close)
         for name in names:
-            yield _heard(name, others[name], import_s) if name in others else listed(name)
+            yield _heard(name, others[name], import_s) if name in others else LISTED[noun](name)
 
 
 def _heard(name: str, foreign: IsolatedProcess, import_s: float) -> ListedPolicy:
@@ -61,7 +72,7 @@ def _heard(name: str, foreign: IsolatedProcess, import_s: float) -> ListedPolicy
 
 def fault_of(spec: str, import_s: float = IMPORT_S) -> str | None:
     """Why a policy, `NAME:key=value` or a file, cannot be used; it is tried in a process of its own."""
-    foreign = IsolatedProcess(__name__, [spec], quiet=True)
+    foreign = IsolatedProcess(__name__, [POLICY, spec], quiet=True)
     try:
         says = _heard(spec, foreign, import_s).says
     finally:
@@ -75,15 +86,27 @@ def _with_default(key: str, option: Option) -> str:
 
 def listed(name: str) -> ListedPolicy:
     """One policy, imported here."""
+    return _listed(name, lambda: make(*parse_spec(name)))
+
+
+def listed_plugin(name: str) -> ListedPolicy:
+    """One plugin, imported here; its class will do, since an option may have no default that can be used."""
+    return _listed(name, lambda: find_plugin(parse_spec(name)[0]))
+
+
+def _listed(name: str, found: Callable[[], object]) -> ListedPolicy:
     try:
-        policy = make(*parse_spec(name))
-        options = " ".join(_with_default(key, option) for key, option in getattr(policy, "OPTIONS", {}).items())
-        return ListedPolicy(name, options, says(policy))
+        thing = found()
+        options = " ".join(_with_default(key, option) for key, option in getattr(thing, "OPTIONS", {}).items())
+        return ListedPolicy(name, options, says(thing))
     except FluxschedError as fault:
         return ListedPolicy(name, "", f"{CANNOT}{fault}")
     except Exception as fault:  # foreign code: whatever it raises belongs into the list
         return ListedPolicy(name, "", f"{CANNOT}{type(fault).__name__}: {fault}")
 
 
+LISTED: Final = {POLICY: listed, PLUGIN: listed_plugin}
+
+
 if __name__ == "__main__":
-    os.write(int(sys.argv[2]), f"{json.dumps(listed(sys.argv[1]))}\n".encode())
+    os.write(int(sys.argv[3]), f"{json.dumps(LISTED[sys.argv[1]](sys.argv[2]))}\n".encode())
