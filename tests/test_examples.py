@@ -12,9 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from fluxsched.sched.plugin_registry import make_plugin
+from fluxsched.sched.policies.easy import Easy
+from fluxsched.sim import PluginSite
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PAGE = (EXAMPLES / "README.md").read_text()
-COMMANDS = dict(re.findall(r"^\| `([a-z_]+\.(?:py|toml))`.*\| `([^`]+)` \|$", PAGE, re.MULTILINE))
+COMMANDS = {
+    name: command.replace("\\|", "|")  # as a table has it
+    for name, command in re.findall(r"^\| `([a-z_]+\.(?:py|toml))`.*\| `([^`]+)` \|$", PAGE, re.MULTILINE)
+}
 
 EXIT_CODES = r"ƒ\w+ success\nƒ\w+ exit code 1\nƒ\w+ exit code 2\n"
 CLIENT = EXIT_CODES + r"ƒ\w+ exception cancel: enough slept\ndrained: \[\('1', 'from Python'\)\]\n"
@@ -22,6 +29,8 @@ CLIENT = EXIT_CODES + r"ƒ\w+ exception cancel: enough slept\ndrained: \[\('1', 
 # What each prints, as a pattern of all of it.
 PRINTS = {
     "policy_smallest.py": r"[\w.-]+\n",
+    "plugin_night.py": r"[\w.-]+\n",
+    "plugin_costart.py": r"(ƒ\w+\n){3}",
     "site.toml": (
         r"QUEUE +EN ST GROUP +POLICY +TDEFAULT +TLIMIT +NNODES REQUIRES\n"
         r"batch +✔ +✔ default +easy +1h +2d +1-6\ngpu +✔ +✔ default +firstfit:order=sjf +1h +2d +1-6 gpu\n"
@@ -77,7 +86,10 @@ TOUR = (
     "\nhome again\n",
     "The instance has left with status 0",
 )
-LINES_MAX = {"policy_smallest.py": 25, "acquire_client.py": 45, "si_client.py": 80}
+LINES_MAX = {
+    "policy_smallest.py": 25, "plugin_night.py": 25, "plugin_costart.py": 25, "acquire_client.py": 45,
+    "si_client.py": 80,
+}  # fmt: skip
 NEEDS = {"si_client.py": "grpc_tools", "si_two_rms.py": "grpc"}
 
 
@@ -104,3 +116,29 @@ def test_the_page_names_every_example_and_they_are_short() -> None:
     files = {path.name: path.read_text().count("\n") for path in EXAMPLES.glob("*.[pt]*")}
     assert set(COMMANDS) == set(files) == {*PRINTS, "tour.py"}
     assert {name: files[name] for name, lines in LINES_MAX.items() if files[name] > lines} == {}
+
+
+def test_the_night_plugin_has_jobs_wait_for_the_night() -> None:
+    site = PluginSite(Easy(), [make_plugin(str(EXAMPLES / "plugin_night.py"))], begin_s=86_400.0 * 9 + 3600.0 * 7)
+    began_s = site.now_s
+    night, day = site.submit(10.0, {"bank": "night"}), site.submit(10.0, {"bank": "day"})
+    site.turn()
+    assert "plugin 'night': waits for 22:00 UTC" in site.why(night)
+    site.run(86_400.0)
+    assert site.started == [(day, began_s), (night, began_s + 15 * 3600.0)]
+
+
+def test_the_costart_plugin_starts_a_set_at_once_or_none_of_it() -> None:
+    site = PluginSite(Easy(), [make_plugin(str(EXAMPLES / "plugin_costart.py"))], machine="2x4")
+    blocker = site.submit(30.0, cores_per_task=4)
+    site.turn()
+    jobs = [site.submit(50.0, {"costart": {"set": "a", "size": 3}}, cores_per_task=2) for _ in range(3)]
+    site.turn()
+    assert set(site.running) == {blocker}
+    assert "2 of 3 jobs are there" in site.why(jobs[0])
+    site.run(300.0)
+    assert {jobid for jobid, start_s in site.started if start_s == site.started[0][1] + 30.0} == set(jobs)
+    alone = site.submit(50.0, {"costart": {"set": "b", "size": 2}}, cores_per_task=4)
+    site.run(59.0)
+    assert alone in site.waiting
+    assert "1 of 2 jobs are there" in site.why(alone)

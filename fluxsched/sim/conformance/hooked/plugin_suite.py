@@ -27,7 +27,7 @@ from fluxsched.sim.conformance.suite import (
     verdict_of,
 )
 
-CASES: Final = 4
+CASES: Final = 3
 """Cases of each rule."""
 
 LAWS: Final = {
