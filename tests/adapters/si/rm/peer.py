@@ -10,7 +10,10 @@ import json
 from typing import Any
 
 from fluxsched.adapters.si import messages
+from fluxsched.adapters.si.config.reader import read_config
+from fluxsched.adapters.si.in_process import InProcessScheduler
 from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
+from fluxsched.adapters.si.machine.machine import SIMachine
 from fluxsched.adapters.si.rm.effects import EndJob, SendRequest
 from fluxsched.adapters.si.rm.policy import RemoteDecisions
 from fluxsched.adapters.si.rm.resource_manager import InstanceRM
@@ -42,9 +45,16 @@ class Peer:
         self.refuses = ""
         self.heeds_constraints = True
         self._uuids = 0
+        self._answers: list[tuple[str, Any]] = []
 
-    def receive(self, kind: str, request: Any) -> Any:
-        return {NODES: self._nodes, APPLICATIONS: self._applications, ALLOCATIONS: self._allocations}[kind](request)
+    def receive(self, kind: str, request: Any) -> None:
+        take = {NODES: self._nodes, APPLICATIONS: self._applications, ALLOCATIONS: self._allocations}[kind]
+        self._answers.append((kind, take(request)))
+
+    def answers(self, now_s: float) -> list[tuple[str, Any]]:
+        """What it says by now."""
+        found, self._answers = [*self._answers, (ALLOCATIONS, self.schedule())], []
+        return [each for each in found if each[1].ByteSize()]
 
     def _nodes(self, request: Any) -> Any:
         response = messages.NodeResponse()
@@ -159,6 +169,58 @@ class Peer:
         return None
 
 
+class Ours:
+    """Our own machine as the service, in process and on virtual time."""
+
+    def __init__(self, rm_id: str, config: str) -> None:
+        self._uuids = 0
+        self.machine = SIMachine(lambda _: None, lambda _: (), self._uuid, read_config)
+        self._api = InProcessScheduler(self.machine)
+        self._said: list[tuple[str, Any]] = []
+        self._api.RegisterResourceManager(
+            messages.RegisterResourceManagerRequest(rmID=rm_id, config=config), self
+        )
+        self._calls = {
+            NODES: self._api.UpdateNode, APPLICATIONS: self._api.UpdateApplication,
+            ALLOCATIONS: self._api.UpdateAllocation,
+        }  # fmt: skip
+
+    def receive(self, kind: str, request: Any) -> None:
+        self._calls[kind](request)
+
+    def answers(self, now_s: float) -> list[tuple[str, Any]]:
+        """What it says by now."""
+        for _ in range(5):
+            self._api.turn(now_s)
+        found, self._said = self._said, []
+        return found
+
+    @property
+    def nodes(self) -> dict[str, Any]:
+        """As in its state."""
+        (manager,) = self.machine.state_dump()["rms"]
+        (partition,) = manager["partitions"]
+        return {node["nodeID"]: node for node in partition["nodes"]}
+
+    @property
+    def held(self) -> list[str]:
+        """The UUIDs of all allocations."""
+        return [uuid for node in self.nodes.values() for uuid in node["allocations"]]
+
+    def _uuid(self) -> str:
+        self._uuids += 1
+        return f"u{self._uuids}"
+
+    def UpdateNode(self, response: Any) -> None:
+        self._said.append((NODES, response))
+
+    def UpdateApplication(self, response: Any) -> None:
+        self._said.append((APPLICATIONS, response))
+
+    def UpdateAllocation(self, response: Any) -> None:
+        self._said.append((ALLOCATIONS, response))
+
+
 class Joined:
     """An instance's scheduler with a peer; times are virtual."""
 
@@ -166,7 +228,7 @@ class Joined:
         policy = RemoteDecisions()
         self.scheduler = Scheduler(policy, notify=False)
         self.rm = policy.rm = InstanceRM(self.scheduler.group("default"), "me", "root.default", str)
-        self.peer: Peer | None = None
+        self.peer: Any = None
         self.now_s = 1000.0
         self.started: dict[int, dict[int, tuple[int, int]]] = {}
         self.raised: list[EndJob] = []
@@ -175,9 +237,15 @@ class Joined:
         self.scheduler.grown("default", resources, resources.ranks - offline, offline, self.now_s)
 
     def connect(self) -> Peer:
-        self.peer = Peer()
+        peer = self.peer = Peer()
         self.rm.connected()
-        return self.peer
+        return peer
+
+    def connect_ours(self, config: str = "") -> Ours:
+        """To a real machine of ours."""
+        ours = self.peer = Ours("me", config)
+        self.rm.connected()
+        return ours
 
     def submit(self, jobid: int, duration_s: float = 0.0, **asked: Any) -> None:
         spec = Jobspec.from_command(["true"], duration_s=duration_s, **asked)
@@ -210,12 +278,10 @@ class Joined:
                 if isinstance(one, EndJob):
                     self.raised.append(one)
                 elif self.peer is not None and isinstance(one, SendRequest):
-                    self.rm.take(one.kind, self.peer.receive(one.kind, one.request), self.now_s)
-            if self.peer is not None:
-                decided = self.peer.schedule()
-                if decided.ByteSize():
-                    quiet = False
-                    self.rm.take(ALLOCATIONS, decided, self.now_s)
+                    self.peer.receive(one.kind, one.request)
+            for kind, response in () if self.peer is None else self.peer.answers(self.now_s):
+                quiet = False
+                self.rm.take(kind, response, self.now_s)
             if quiet:
                 return
         raise AssertionError("the two sides do not come to rest")
