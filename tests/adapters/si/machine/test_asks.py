@@ -23,7 +23,7 @@ from fluxsched.adapters.si.messages import (
 )
 from fluxsched.core.amounts import AMOUNT_MAX
 
-from .rms import FAIR_CONFIG, Client, one, resource
+from .rms import FAIR_CONFIG, Client, existing, one, resource
 
 UPDATE, REMOVE = NodeInfo.UPDATE, NodeInfo.DECOMISSION
 
@@ -134,6 +134,15 @@ def test_asks_without_an_application_belong_to_root_default() -> None:
     assert [item.applicationID for item in rm.new()] == [""]
     assert rm.used("root.default") == {"vcore": 600}
     assert rm.application_items() == []
+
+
+def test_what_is_refused_makes_no_application() -> None:
+    rm = Client().ask("a", 0, applicationID="")
+    rm.node("n1", 9, existingAllocations=[existing("e1", applicationID=""), existing("", applicationID="")])
+    assert one(rm.allocation_items())[0] == one(rm.node_items())[0] == "rejected"
+    assert rm.dump()["applications"] == []
+    rm.node("n1", 9, existingAllocations=[existing("e1", applicationID="")]).run()
+    assert rm.used("root.default") == {"vcore": 1}
 
 
 def test_asks_without_an_application_need_root_default() -> None:

@@ -77,7 +77,6 @@ class AskReader:
             raise InvalidValue("an ask needs an allocationKey")
         if message.ByteSize() > ASK_BYTES_MAX:
             raise LimitExceeded(f"the ask has {message.ByteSize()} bytes: the limit is {ASK_BYTES_MAX}")
-        application = self._application(message, now_s)
         resource = bookings.quantities.read(message.resourceAsk)
         if not resource.amounts:
             raise InvalidValue(resource.fault or "the ask is for nothing: give at least one quantity above 0")
@@ -88,6 +87,7 @@ class AskReader:
         if tags:
             found = read_tags(tags, now_s)
         request = resource.request(found.constraint)
+        application = self._application(message, now_s)  # last: it may be made for this ask
         ask = AskEntry(application, key, resource, request, found.created_s or bookings.stamp(now_s))
         if tags:
             _take_tags(ask, found, dict(tags))
