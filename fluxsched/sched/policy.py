@@ -219,6 +219,10 @@ class View(Protocol):
         """The targets that are kept for jobs (`Withhold`); to be read only."""
         ...
 
+    def is_held_back(self, job: Waiting) -> bool:
+        """Whether a plugin holds back this very job in this pass, and not its equals: then nothing is found for it."""
+        ...
+
     def find_on(self, job: Waiting, rank: int) -> Fits | None:
         """Where the job fits on this one target, also if that is kept for it."""
         ...

@@ -165,6 +165,9 @@ class SchedulingPass:
     def reserved_nodes(self) -> ReservedNodes:
         return self._group.reserved
 
+    def is_held_back(self, job: Waiting) -> bool:
+        return job.jobid in self.held_back.of_job
+
     def find_on(self, job: Waiting, rank: int) -> Fits | None:
         return find_on(self._group.pool, job.shape, rank)
 

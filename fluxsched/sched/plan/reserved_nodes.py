@@ -98,9 +98,12 @@ class ReservedNodes:
         """
         need = job.request.amounts
         allowed = self._pool.amount_targets.allowed(job.request.constraint)
+        narrowed = self._pool.narrowed.get(job.shape.number)  # what plugins leave
         found: list[tuple[float, int]] = []
         for rank, target in self._pool.amount_targets.by_rank.items():
             if not target.usable or not target.could_hold(need) or (allowed is not None and rank not in allowed):
+                continue
+            if narrowed is not None and not narrowed.ranks >> rank & 1:
                 continue
             free = target.free
             lacks = max([(amount - free.get(kind, 0)) / amount for kind, amount in need], default=0.0)

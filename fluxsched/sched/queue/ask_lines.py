@@ -27,10 +27,10 @@ def ask_key(job: Waiting) -> AskKey:
 class AskLine:
     """The asks of one application for the same, on `node` if they need a certain one.
 
-    `failed` is the generation in which it last failed.
+    `failed` is the generation in which it last failed. Asks that were passed over come again once they are restored.
     """
 
-    __slots__ = ("_queue", "application", "by_id", "failed", "key", "need", "node", "shape")
+    __slots__ = ("_passed", "_queue", "application", "by_id", "failed", "key", "need", "node", "shape")
 
     def __init__(self, application: Application, shape: Shape, node: int | None) -> None:
         self.application = application
@@ -39,6 +39,7 @@ class AskLine:
         self.need: Amounts = shape.request.amounts
         self.by_id: dict[int, Waiting] = {}
         self._queue: list[AskKey] = []
+        self._passed: list[AskKey] = []
         self.key: AskKey = (0, False, 0.0, 0)  # where it stands in its application
         self.failed = -1
 
@@ -49,8 +50,28 @@ class AskLine:
 
     @property
     def first(self) -> Waiting:
-        """The ask that comes first."""
-        return self.by_id[self._queue[0][3]]
+        """The ask that comes first; the line is not over."""
+        key = self.first_key()
+        if key is None:
+            self.restore()
+            key = self._queue[0]
+        return self.by_id[key[3]]
+
+    @property
+    def some_passed(self) -> bool:
+        """Whether some asks were passed over, and have not been restored."""
+        return bool(self._passed)
+
+    def pass_over(self) -> None:
+        """The first ask cannot start for a reason of its own: the next one comes."""
+        self._passed.append(heappop(self._queue))
+
+    def restore(self) -> None:
+        """Asks that were passed over have their places again."""
+        for key in self._passed:
+            if key[3] in self.by_id:
+                heappush(self._queue, key)
+        self._passed.clear()
 
     def add(self, key: AskKey, job: Waiting) -> None:
         self.by_id[job.jobid] = job

@@ -69,7 +69,7 @@ def lower(least: dict[str, int], need: Amounts) -> None:
 class ApplicationAsks:
     """The lines of one application."""
 
-    __slots__ = ("_chunks", "_failed", "_lasts", "_least", "_tried", "application", "lines")
+    __slots__ = ("_chunks", "_failed", "_lasts", "_least", "_passed", "_passed_in", "_tried", "application", "lines")
 
     def __init__(self, application: Application) -> None:
         self.application = application
@@ -77,7 +77,8 @@ class ApplicationAsks:
         self._chunks: list[_Chunk] = []
         self._lasts: list[AskKey] = []
         self._least: dict[str, int] = {}  # of all lines, since they are more than one chunk
-        self._failed = self._tried = -1
+        self._failed = self._tried = self._passed_in = -1
+        self._passed: list[AskLine] = []
 
     def __iter__(self) -> Iterator[AskLine]:
         """Lines in order; nothing may change meanwhile."""
@@ -101,20 +102,36 @@ class ApplicationAsks:
             self._enter(line, key)
             return
         line.add(key, job)
-        if key < line.key:
+        if key < line.key or line.some_passed:
+            line.failed = -1
             self._exit(line)
-            self._enter(line, key)
+            self._enter(line, line.first_key() or key)
 
     def remove(self, job: Waiting) -> None:
         """An ask leaves its line."""
         at = (job.shape.number, job.options.node)
         line = self.lines[at]
         line.remove(job.jobid)
-        key = line.first_key()
-        if key is None:
+        if line.is_over:
             del self.lines[at]
             self._exit(line)
-        elif key != line.key:
+        else:
+            self._settle(line)
+
+    def pass_over(self, line: AskLine, generation: int) -> None:
+        """The first ask of a line cannot start for a reason of its own; it comes again in another generation."""
+        line.pass_over()
+        self._passed.append(line)
+        self._passed_in = generation
+        if line.first_key() is None:
+            line.failed = generation
+        else:
+            self._settle(line)
+
+    def _settle(self, line: AskLine) -> None:
+        """The line has its place by its first ask that was not passed over."""
+        key = line.first_key()
+        if key is not None and key != line.key:
             self._exit(line)
             self._enter(line, key)
 
@@ -127,6 +144,12 @@ class ApplicationAsks:
         generation = tree.order.generation
         if self._failed == generation:
             return None
+        if self._passed and self._passed_in != generation:
+            for passed in self._passed:
+                passed.restore()
+                if not passed.is_over:
+                    self._settle(passed)
+            self._passed.clear()
         for at, chunk in enumerate(self._chunks):
             if chunk.failed == generation:
                 continue
@@ -277,6 +300,10 @@ class Asks:
         line.failed = self.tree.order.generation
         if self.tree.lacks_room(line.application, line.need):
             self.unfit.lacking.append([line])
+
+    def pass_over(self, line: AskLine) -> None:
+        """The first ask of the line cannot start in this generation, for a reason that others need not share."""
+        self.by_application[line.application].pass_over(line, self.tree.order.generation)
 
     def lacking_nodes(self) -> Iterator[AskLine]:
         """The lines that failed in this generation since no node has room, in this order; some may come twice."""

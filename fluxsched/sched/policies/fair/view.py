@@ -130,6 +130,9 @@ class FairView:
     def reserved_nodes(self) -> ReservedNodes:
         return self._view.reserved_nodes
 
+    def is_held_back(self, job: Waiting) -> bool:
+        return self._view.is_held_back(job)
+
     def find_on(self, job: Waiting, rank: int) -> Fits | None:
         return self._view.find_on(job, rank)
 

@@ -80,11 +80,14 @@ class Tree:
             job = line.first
             fit = find(job, placement) if line.node is None else view.find_on(job, line.node)
             if fit is None:
-                asks.fits_nowhere(line)
+                if view.is_held_back(job):
+                    asks.pass_over(line)
+                else:
+                    asks.fits_nowhere(line)
                 continue
             yield Start(job.jobid, fit, IMMEDIATE)
-            if job.jobid in line.by_id:  # it was refused
-                asks.held_back(line)
+            if job.jobid in line.by_id and line.first is job:  # it was refused
+                asks.pass_over(line)
 
     def _preempting(self, view: View, asks: Asks, now_s: float) -> Iterator[Decision]:
         """Others go for the first asks that could not start and may have that."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fluxsched.core.amounts import Amounts
@@ -13,6 +13,7 @@ from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.sched.effects import Effect, Granted
 from fluxsched.sched.engine.assembly import DEFAULT_GROUP
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.policies.tree.policy import Tree
 from fluxsched.sched.quotas.queue import PLAIN, Application, AskOptions
 from fluxsched.sched.quotas.settings import QueueSettings
@@ -35,9 +36,11 @@ def leaf(name: str, **settings: Any) -> QueueSettings:
 class TreeSite:
     """Nodes have ranks in the order in which they are added; asks have ids in theirs."""
 
-    def __init__(self, root: QueueSettings, **options: str) -> None:
+    def __init__(
+        self, root: QueueSettings, plugins: Mapping[str, Sequence[Plugin]] | None = None, **options: str
+    ) -> None:
         self.tree = QueueTree(root)
-        self.scheduler = Scheduler(Tree(**options), notify=False, quotas=self.tree)
+        self.scheduler = Scheduler(Tree(**options), notify=False, quotas=self.tree, plugins=plugins)
         self.now_s = 0.0
         self.nodes = 0
         self.last_id = 0

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.sched.effects import Granted
 from fluxsched.sched.engine.assembly import DEFAULT_GROUP
-from fluxsched.sched.engine.lacking import LACKS, NODE, RESERVED
+from fluxsched.sched.engine.lacking import GATE, LACKS, NODE, RESERVED
+from fluxsched.sched.hooks.api import PASS, JobSeen, Later, Pass
+from fluxsched.sched.option import Option
 from fluxsched.sched.quotas.queue import RUNNING, STARTING, AskOptions
 
 from .site import TreeSite, amounts, leaf, parent
@@ -180,6 +185,34 @@ def test_in_a_stateaware_leaf_one_application_begins_after_the_other() -> None:
     assert granted == asked[0], "no other one begins while the first is starting"
     site.tree.set_stage(first, RUNNING)
     assert site.run() == asked[1] + asked[2]
+
+
+class OddOnes:
+    """Lets asks of even ids wait until it is told otherwise."""
+
+    name = "odd-ones"
+    OPTIONS: ClassVar[Mapping[str, Option]] = {}
+    strict = True
+
+    def look(self, job: JobSeen, rank: int) -> Pass | Later:
+        return Later("even") if self.strict and not job.jobid % 2 else PASS
+
+
+def test_an_ask_that_a_plugin_holds_back_is_passed_over_and_its_equals_are_not() -> None:
+    plugin = OddOnes()
+    site = TreeSite(parent("root", leaf("default")), {"": [plugin]})
+    site.node(amounts(vcore=10))
+    one, two = site.application("one"), site.application("two")
+    asked = [*site.ask(one, amounts(vcore=1), times=5), *site.ask(two, amounts(vcore=1), times=3)]
+    assert site.run() == [1, 3, 5, 7]
+    assert kind(site, 2) == GATE
+    assert kind(site, asked[-1]) == GATE
+    assert site.ask(one, amounts(vcore=1)) == [9]
+    assert site.run() == [9]
+    site.scheduler.cancel(4)
+    plugin.strict = False
+    site.free(1)
+    assert site.run() == [2, 6, 8]
 
 
 def test_originators_and_priorities_come_first(site: TreeSite) -> None:
