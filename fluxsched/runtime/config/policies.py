@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from fluxsched.errors import InvalidValue
 from fluxsched.jobs.queue.queues import DEFAULT_GROUP, QueueConfig
@@ -27,6 +28,9 @@ from fluxsched.sched.registry import (
     split_queues,
     unknown_policy,
 )
+
+YAML: Final = (".yaml", ".yml")
+"""Options of plugins that end so name files."""
 
 
 def check_policy(spec: str) -> None:
@@ -91,13 +95,24 @@ def located(specs: str, directory: Path) -> str:
 
 def _located(spec: str, directory: Path) -> str:
     policy, plugins = split_plugins(spec)
-    return join_plugins(_located_class(policy, directory), [_located_class(each, directory) for each in plugins])
+    return join_plugins(_located_class(policy, directory), [_located_plugin(each, directory) for each in plugins])
 
 
 def with_plugins(specs: str, plugins: Sequence[str]) -> str:
     """`SPEC;QUEUE=SPEC;...` with further plugins for the queues that have none of their own."""
     general, semicolon, own = specs.partition(";")
     return join_plugins(general, list(plugins)) + semicolon + own
+
+
+def _located_plugin(spec: str, directory: Path) -> str:
+    """A plugin in a file, and options that are YAML files."""
+    name, colon, options = _located_class(spec, directory).partition(":")
+    parts = [part.partition("=") for part in options.split(",")] if colon else []
+    located = [
+        f"{key}={os.path.abspath(directory / value)}" if value.endswith(YAML) else key + equals + value
+        for key, equals, value in parts
+    ]
+    return f"{name}{colon}{','.join(located)}"
 
 
 def _located_class(spec: str, directory: Path) -> str:

@@ -124,7 +124,7 @@ class Verdicts:
 
     def _ask(self, each: Filtering, shape: Shape, now_s: float) -> _Said:
         said = _Said(own_generation(each))
-        kinds = self._classes()
+        kinds = self._classes(shape)
         if each.pre_filter is not None:
             self._take(each, said, "pre_filter", ask(each.name, each.pre_filter, shape, self._group()), ALL, now_s)
         if each.filter is not None and not said.skips and said.now:
@@ -194,23 +194,26 @@ class Verdicts:
             later, never = later or said.later, never or said.never
             if said.scores is not None:
                 totals = said.scores if totals is None else [a + b for a, b in zip(totals, said.scores, strict=True)]
-        scores = self._scores(totals) if totals is not None else ()
+        scores = self._scores(shape, totals) if totals is not None else ()
         if now == ALL and ever == ALL and not scores:
             return None
         choice, ranks = self._pool.choice(shape.request.constraint), self._pool.ranks.mask
-        now &= ranks
-        return Narrowed(restricted(choice, now, scores), restricted(choice, ever & ranks), now, later, never)
+        now, ever = now & ranks, ever & ranks
+        left, able = restricted(choice, now, scores), restricted(choice, ever)
+        return Narrowed(left, able, now, later, never, ever, scores)
 
-    def _scores(self, totals: list[float]) -> tuple[tuple[int, int], ...]:
+    def _scores(self, shape: Shape, totals: list[float]) -> tuple[tuple[int, int], ...]:
         """Masks of targets with equal scores; none if all are equal."""
         masks: dict[int, int] = {}
-        for kind, total in zip(self._classes(), totals, strict=True):
+        for kind, total in zip(self._classes(shape), totals, strict=True):
             score = round(total * SCORE_UNITS)
             masks[score] = masks.get(score, 0) | kind.ranks.mask
         return tuple((mask, score) for score, mask in masks.items()) if len(masks) > 1 else ()
 
     def _chosen(self, shape: Shape) -> int:
         """The targets that the constraint allows."""
+        if shape.request.is_of_amounts:
+            return ALL
         found = 0
         for targets, _, only, _ in self._pool.choice(shape.request.constraint):
             found |= targets.members.mask() if only is None else only.mask()
@@ -223,8 +226,11 @@ class Verdicts:
             self._seen = GroupSeen(self._name, pool.ranks, pool.generation, source.ranks_of, source.properties)
         return self._seen
 
-    def _classes(self) -> list[Kind]:
+    def _classes(self, shape: Shape) -> list[Kind]:
         """The classes of equal targets, in the order of their lowest ranks; worked out once a generation."""
+        if shape.request.is_of_amounts:
+            found = self._pool.amount_targets.kinds()
+            return [Kind(ranks, 0, 0, amounts, frozenset(names)) for amounts, names, ranks in found]
         if self._kinds_of != self._pool.generation:
             self._kinds = kinds_of(self._pool)
             self._kinds_of = self._pool.generation

@@ -356,7 +356,7 @@ class Pool:
             self.narrowed.pop(shape.number, None)
         else:
             self.narrowed[shape.number] = narrowed
-        if narrowed is None or narrowed.now:
+        if narrowed is None or (narrowed.ranks if shape.request.is_of_amounts else narrowed.now):
             self.shut.discard(shape.number)
         else:
             self.shut.add(shape.number)

@@ -100,6 +100,7 @@ def test_texts_with_plugins_in_configurations(night: Path, tmp_path: Path) -> No
     assert located(specs, tmp_path) == f"easy;debug=|{night};batch=fifo|{night}"
     assert list(absent_files(specs)) == ["./night.py", "./night.py"]
     assert list(absent_files(located(specs, tmp_path))) == []
+    assert located("easy|quota:config=q.yaml,a=b", tmp_path) == f"easy|quota:config={tmp_path}/q.yaml,a=b"
     assert policy_of("debug", specs) == "easy|./night.py"
     assert policy_of("batch", specs) == "fifo|./night.py"
     assert with_plugins("easy:order=sjf;debug=fifo", ["a.py", "b"]) == "easy:order=sjf|a.py|b;debug=fifo"

@@ -28,7 +28,7 @@ class GroupHooks:
     """
 
     __slots__ = (
-        "_running", "bound", "chains", "faults", "gates", "generations", "now_s", "permits", "verdicts",
+        "_pool", "_running", "bound", "chains", "faults", "gates", "generations", "now_s", "permits", "verdicts",
     )  # fmt: skip
 
     def __init__(
@@ -47,8 +47,9 @@ class GroupHooks:
         self.gates = Gates(faults)
         self.permits = Permits()
         self.now_s = 0.0
-        self.generations = self._generations()
         self._running = running
+        self._pool = pool
+        self.generations = self._generations()
 
     def renew(self, shape: Shape) -> bool:
         """Asks about a shape what is not known; whether what is left of its choice may be another than before."""
@@ -67,7 +68,7 @@ class GroupHooks:
         return True
 
     def _generations(self) -> list[int]:
-        return [chain.generation for chain in self.chains.values()]
+        return [self._pool.generation, *[chain.generation for chain in self.chains.values()]]
 
     @property
     def next_s(self) -> float:

@@ -104,7 +104,10 @@ class HookedPass:
             self._group.renew(shape)  # a generation may have changed within the pass
             narrowed = self._group.pool.narrowed.get(shape.number)
             if narrowed is not None and not narrowed.allows(start.fit.blocks):
-                return self._group.notices.tell(job.jobid, self._pass.reason(job), None, now_s) or PAUSED
+                other = self._pass.find(job, self._pass.placement)
+                if other is None:
+                    return self._group.notices.tell(job.jobid, self._pass.reason(job), None, now_s) or PAUSED
+                start = start._replace(fit=other)
             if chain.may_delegate and hooks.verdicts.delegates(shape):
                 return self._pass.apply(start)
         seen = seen_of(job, now_s)
@@ -199,7 +202,8 @@ class HookedPass:
         before = pool.narrowed.get(shape.number)
         left = (pool.ranks.mask if before is None else before.ranks) & ~bad
         choice = restricted(pool.choice_of(shape), left)
-        pool.narrow(shape, Narrowed(choice, choice, left, "", ""))
+        scores = () if before is None else before.scores
+        pool.narrow(shape, Narrowed(choice, choice, left, "", "", left, scores))
         try:
             return self._pass.find(job, self._pass.placement)
         finally:

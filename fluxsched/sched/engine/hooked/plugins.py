@@ -109,6 +109,7 @@ class Plugins:
         hooks = _of(group)
         hooks.gates.happened(ARRIVAL)
         queue = group.queues.get(name or "") or group.queues[""]
+        group.renew(job.shape)
         gated = self._gated(group, job, queue, now_s)
         if gated is None:
             self._join(group, job, queue, now_s)
