@@ -10,7 +10,7 @@ from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
-from fluxsched.errors import LocalProtocolError
+from fluxsched.errors import InvalidValue, LocalProtocolError
 from fluxsched.sched.pool.amounts import targets
 from fluxsched.sched.pool.choice import Narrowed
 from fluxsched.sched.pool.listing import busy
@@ -213,3 +213,21 @@ def test_what_is_held_is_shown_without_cores():
     assert pool.source.summary() == "rank[0-1]/vcore:4"
     assert str(shape(memory=1 << 30, vcore=1).request) == "1 slot of 1 GiB memory, 1 vcore"
     assert [(block.word, block.amounts) for block in busy(pool)] == [(1, (("vcore", 1),))]
+
+
+def test_one_grow_brings_targets_with_cores_and_without():
+    entries = Entry(Idset(0b001), Children(Idset(3))), Entry(Idset(0b110), Children(amounts=(("vcore", 4),)))
+    both = ResourceSet(entries, Hostlist(("n0", "n1", "n2")), {"ssd": Idset(0b011)})
+    pool = Pool()
+    pool.add(both, both.ranks)
+    ssd = Constraint.parse({"properties": ["ssd"]})
+    assert start(pool, shape(ssd, vcore=3)) == 1
+    assert start(pool, shape(ssd, vcore=3)) is None
+    assert start(pool, Shape(Request(cores=2, constraint=ssd))) == 0
+    assert pool.source == pool.resources == both
+    with pytest.raises(InvalidValue, match="name all or none"):
+        pool.add(ResourceSet((Entry(Idset(8), Children()),)), Idset(8))
+    pool.remove(both.ranks)
+    pool.add(ResourceSet((Entry(Idset(1), Children(amounts=(("vcore", 1),))),)), Idset(1))
+    assert start(pool, shape(vcore=1)) == 0
+    assert infeasible(pool, shape(ssd, vcore=1).request) is not None
