@@ -221,12 +221,12 @@ class ApplicationProgress:
         self.pending += repeats
         moved = self._event(_E.ASKED, now_s)
         self.gang.wait(ask, repeats)
-        return [*moved, *self._counted(self.gang.match(ask.task_group))]
+        return [*moved, *self._counted(self.gang.match_ask(ask.key))]
 
     def gang_returned(self, ask: GangAsk, repeats: int) -> Sequence[Consequence]:
         """So many repeats that waited as any have left the queue, for a placeholder may come for them."""
         self.gang.wait(ask, repeats)
-        return self._counted(self.gang.match(ask.task_group))
+        return self._counted(self.gang.match_ask(ask.key))
 
     def gang_unasked(self, key: str, queued: int, now_s: float) -> Sequence[Consequence]:
         """A real ask of a task group has been released, `queued` repeats of which waited as any."""

@@ -6,7 +6,7 @@ machine books; this only decides which ask takes which placeholder, and tells wh
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
@@ -72,45 +72,47 @@ GangConsequence: TypeAlias = PlaceholderReplaced | PlaceholderTimedOut | Pending
 
 
 class PendingPlaceholders:
-    """Of one task group: how many repeats are pending, by key and by size."""
+    """Of one task group: how many repeats are pending, by key and by size. `has_fewer_sizes`: since that was reset."""
 
-    __slots__ = ("_by_key", "_sizes")
+    __slots__ = ("_by_key", "_sizes", "has_fewer_sizes")
 
     def __init__(self) -> None:
         self._by_key: dict[str, tuple[Amounts, int]] = {}
         self._sizes: dict[Amounts, int] = {}
+        self.has_fewer_sizes = False
 
     def __bool__(self) -> bool:
         return bool(self._by_key)
 
-    @property
-    def repeats(self) -> int:
-        """How many in all."""
-        return sum(self._sizes.values())
-
     def put(self, key: str, amounts: Amounts, repeats: int) -> int:
         """So many of a key, 0 for none; returns how many more that are than before."""
         old, before = self._by_key.pop(key, (amounts, 0))
-        self._count(old, -before)
         if repeats:
             self._by_key[key] = (amounts, repeats)
-            self._count(amounts, repeats)
+            self._sizes[amounts] = self._sizes.get(amounts, 0) + repeats
+        if before:
+            self._sizes[old] -= before
+            if not self._sizes[old]:
+                del self._sizes[old]
+                self.has_fewer_sizes = True
         return repeats - before
 
-    def take(self, key: str) -> bool:
-        """One less of a key; returns whether none of its size is pending any more."""
+    def take(self, key: str) -> None:
+        """One less of a key."""
         amounts, repeats = self._by_key[key]
         self.put(key, amounts, repeats - 1)
-        return amounts not in self._sizes
+
+    def clear(self) -> int:
+        """None is pending any more; returns how many were."""
+        repeats = sum(self._sizes.values())
+        self._by_key.clear()
+        self._sizes.clear()
+        self.has_fewer_sizes = True
+        return repeats
 
     def may_bring(self, amounts: Amounts) -> bool:
         """Whether one at least as large is pending."""
         return any(not less(amounts, size) for size in self._sizes)
-
-    def _count(self, amounts: Amounts, more: int) -> None:
-        left = self._sizes.pop(amounts, 0) + more
-        if left:
-            self._sizes[amounts] = left
 
 
 class Gang:
@@ -149,9 +151,9 @@ class Gang:
 
     def placeholder_allocated(self, placeholder: Placeholder) -> list[GangConsequence]:
         """One repeat less is pending, and one more is held."""
-        is_last = self._pending_of(placeholder.task_group).take(placeholder.key)
+        self._pending_of(placeholder.task_group).take(placeholder.key)
         self.add(placeholder)
-        return self.match(placeholder.task_group, all_of_them=is_last)
+        return self.match(placeholder.task_group)
 
     def add(self, placeholder: Placeholder) -> None:
         """It is held from now on."""
@@ -182,16 +184,15 @@ class Gang:
             self._reserved[kind] = max(0, self._reserved.get(kind, 0) - amount)
         ask = self._replacing.pop(uuid, None)
         if ask is None:
-            return self.match_all()
+            return []
         self.wait(ask, 1)
-        return [PendingAgain(ask.key), *self.match_all()]
+        return [PendingAgain(ask.key), *self.match_ask(ask.key)]
 
     def time_out(self, message: str) -> tuple[int, list[GangConsequence]]:
         """All that are not being replaced end; how many repeats were pending, and what else follows."""
         self.deadline_s = None
         self._reserved.clear()
-        pending = sum([of_group.repeats for of_group in self._pending.values()])
-        self._pending.clear()
+        pending = sum([of_group.clear() for of_group in self._pending.values()])
         free = [placeholder for of_group in self._free.values() for placeholder in of_group.values()]
         told: list[GangConsequence] = [self._end(placeholder, message) for placeholder in free]
         return pending, [*told, *self.match_all()]
@@ -221,11 +222,17 @@ class Gang:
         """Which ask takes which placeholder, in all task groups."""
         return [told for task_group in list(self._waiting) for told in self.match(task_group)]
 
-    def match(self, task_group: str, *, all_of_them: bool = True) -> list[GangConsequence]:
-        """Which ask takes which placeholder, as far as it can be said now. Without `all_of_them` asks for which none is
-        left stay as they are: the sizes that are pending have not become fewer.
+    def match_ask(self, key: str) -> list[GangConsequence]:
+        """Which placeholders a waiting ask takes: nothing has become better for the others."""
+        return list(self._match_one(key, self._asks[key][0].task_group))
+
+    def match(self, task_group: str) -> list[GangConsequence]:
+        """Which ask takes which placeholder, as far as it can be said now. Those for which none is left still wait,
+        unless placeholders of a size are pending no more.
         """
         told: list[GangConsequence] = []
+        pending = self._pending_of(task_group)
+        all_of_them, pending.has_fewer_sizes = pending.has_fewer_sizes, False
         for _, key in list(self._waiting.get(task_group, ())):
             if not all_of_them and not self._free.get(task_group):
                 break
@@ -252,9 +259,10 @@ class Gang:
                 self._as_any.add(task_group)
                 yield WaitsAsAny(key, repeats)
                 repeats = 0
-        self._unwait(key)
         if repeats:
-            self.wait(ask, repeats)
+            self._asks[key] = (ask, repeats)
+        else:
+            self._unwait(key)
 
     def _pending_of(self, task_group: str) -> PendingPlaceholders:
         return self._pending.setdefault(task_group, PendingPlaceholders())
@@ -262,7 +270,8 @@ class Gang:
     def _unwait(self, key: str) -> int:
         ask, repeats = self._asks.pop(key, (None, 0))
         if ask is not None:
-            self._waiting[ask.task_group].remove((ask.order, key))
+            waiting = self._waiting[ask.task_group]
+            del waiting[bisect_left(waiting, (ask.order, key))]
         return repeats
 
     def _end(self, placeholder: Placeholder, message: str) -> PlaceholderTimedOut:

@@ -226,6 +226,22 @@ def test_a_released_placeholder_ask_lets_its_real_asks_go_on() -> None:
     assert one.placeholder_asked("ask-tg", "tg", FOUR, 0, 1.0) == [WaitsAsAny("r", 1)]
 
 
+def test_each_placeholder_is_offered_to_few_asks() -> None:
+    offered: list[str] = []
+
+    def suits(node_id: str) -> bool:
+        offered.append(node_id)
+        return True
+
+    one = ApplicationProgress(0.0, placeholder_ask=(("vcore", 400),))
+    for at in range(100):
+        one.placeholder_asked(f"p{at}", "tg", FOUR, 1, 0.0)
+        one.gang_asked(GangAsk((at,), f"r{at}", "tg", FOUR, suits), 1, 0.0)
+    told = [one.placeholder_allocated(Placeholder(f"u{at}", f"p{at}", "tg", FOUR, "n1"), 0.0, 0.0) for at in range(100)]
+    assert [others(each) for each in told] == [[PlaceholderReplaced(f"u{at}", f"r{at}")] for at in range(100)]
+    assert len(offered) == 100
+
+
 class Gangs(RuleBasedStateMachine):
     """One application with a resource manager that does what it likes; the model keeps sets and counts."""
 
