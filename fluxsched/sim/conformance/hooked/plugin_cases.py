@@ -120,7 +120,7 @@ def ordinary(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bool:
     there = _ordinary(tried, chance, judges)
     site, judge = there
     for jobid in sorted(site.waiting):
-        if not judge.held_back:
+        if not judge.held_back and not judge.found:
             why = site.why(jobid)
             raise RuleBroken("progress", f"job {format_f58(jobid)} waits on an idle machine: {why}")
     site.end_all()
@@ -220,6 +220,8 @@ def leaks(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bool:
         seed = chance.getrandbits(32)
         starts, kept = [], []
         for turn in range(ROUNDS):
+            if judge.found:
+                return True
             starts.append(_round(there, objector, seed, PASSES if turn else 0))
             kept.append(sizes_in(judge.plugin))
         if starts[-1] < starts[0]:

@@ -153,7 +153,7 @@ class PluginJudge:
             self.held_back.append(str(answer.why))
         if point in ABOUT_SHAPES:
             self._hold(point, args, answer, partial(getattr(self.plugin, point), *args), line)
-        elif point == "reserve" and isinstance(answer, Pass):
+        elif point == "reserve" and isinstance(answer, Pass) and "unreserve" in vars(self):
             self.reserved[args[0].jobid] = None
         elif point == "permit" and isinstance(answer, Wait):
             self._wait(args[0].jobid, args[2], answer, line)

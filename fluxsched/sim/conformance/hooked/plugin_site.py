@@ -90,11 +90,11 @@ class PluginSite:
             self.end(jobid)
 
     def run(self, for_s: float, instants: int = 300) -> None:
-        """Turn after turn, until the time is over, or nothing waits or runs."""
+        """Turn after turn, until the time is over, nothing waits or runs, or something was found."""
         end_s = self.now_s + for_s
         for _ in range(instants):
             self.turn()
-            if self.now_s >= end_s or not (self.waiting or self.running):
+            if self.now_s >= end_s or not (self.waiting or self.running) or any(judge.found for judge in self.judges):
                 return
             self.advance(end_s)
 

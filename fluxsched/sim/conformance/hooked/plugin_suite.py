@@ -81,7 +81,8 @@ def examine_plugin(
         for name in rules:
             for at in range(seed, seed + cases):
                 began(name, at)
-                _try(name, at, put.Tried(policy, make), time_limit, findings, counts, claims)
+                if _try(name, at, put.Tried(policy, make), time_limit, findings, counts, claims):
+                    break  # it takes long to go on with what fails again and again
     except CaseStuck as stuck:
         findings.setdefault("progress", Finding(at, f"{stuck} (case {name!r})", policy_line(stuck)))
     for name, says in ALL_SAYS.items():
@@ -97,8 +98,8 @@ def _try(
     findings: dict[str, Finding],
     counts: dict[str, int],
     claims: set[str],
-) -> None:
-    """One case, and all that it has found."""
+) -> bool:
+    """One case, and all that it has found; whether that is anything."""
     judges: list[PluginJudge] = []
     case = partial(RULES[name].case, what, seeded(seed), judges)
     claimed, law, finding = tried(name, seed, case, time_limit)
@@ -112,3 +113,4 @@ def _try(
         counts[kept] += 1
     if claimed or name in found:
         claims.add(name)
+    return bool(found)
