@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -19,7 +20,9 @@ from fluxsched.adapters.si.machine.applications import (
 )
 from fluxsched.adapters.si.machine.gangs import (
     TOO_SMALL,
+    Gang,
     GangAsk,
+    GangConsequence,
     PendingAgain,
     Placeholder,
     PlaceholderReplaced,
@@ -226,20 +229,22 @@ def test_a_released_placeholder_ask_lets_its_real_asks_go_on() -> None:
     assert one.placeholder_asked("ask-tg", "tg", FOUR, 0, 1.0) == [WaitsAsAny("r", 1)]
 
 
-def test_each_placeholder_is_offered_to_few_asks() -> None:
-    offered: list[str] = []
+def test_each_placeholder_is_matched_with_few_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[str] = []
+    plain = Gang._match_one
 
-    def suits(node_id: str) -> bool:
-        offered.append(node_id)
-        return True
+    def match_one(gang: Gang, key: str, task_group: str) -> Iterator[GangConsequence]:
+        looked_at.append(key)
+        return plain(gang, key, task_group)
 
+    monkeypatch.setattr(Gang, "_match_one", match_one)
     one = ApplicationProgress(0.0, placeholder_ask=(("vcore", 400),))
     for at in range(100):
         one.placeholder_asked(f"p{at}", "tg", FOUR, 1, 0.0)
-        one.gang_asked(GangAsk((at,), f"r{at}", "tg", FOUR, suits), 1, 0.0)
-    told = [one.placeholder_allocated(Placeholder(f"u{at}", f"p{at}", "tg", FOUR, "n1"), 0.0, 0.0) for at in range(100)]
+        one.gang_asked(real(f"r{at}", order=at), 1, 0.0)
+    told = [one.placeholder_allocated(placeholder(f"u{at}")._replace(key=f"p{at}"), 0.0, 0.0) for at in range(100)]
     assert [others(each) for each in told] == [[PlaceholderReplaced(f"u{at}", f"r{at}")] for at in range(100)]
-    assert len(offered) == 100
+    assert len(looked_at) == 200  # when it came, and when it took one
 
 
 class Gangs(RuleBasedStateMachine):
