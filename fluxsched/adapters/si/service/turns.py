@@ -26,6 +26,10 @@ BACKLOG_HIGH_ITEMS: Final = 10_000
 """A stream is read no further while so many items of its resource manager wait to be applied."""
 
 
+STEPS_BETWEEN: Final = 4
+"""Steps of the loop between two turns: what arrives takes some to reach the machine, and an answer to be written."""
+
+
 class TurnLoop:
     """The machine, and the connections of its resource managers; `clock_s` gives the wall time (seconds)."""
 
@@ -91,7 +95,8 @@ class TurnLoop:
             for effect in self.machine.turn(self.clock_s()):
                 self._perform(effect)
             turned.set()
-            await asyncio.sleep(0)
+            for _ in range(STEPS_BETWEEN):
+                await asyncio.sleep(0)
 
     async def _until_due(self) -> None:
         if self._garbage.is_much:
