@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
+from typing import Final
 
 from fluxsched.sched.quotas.bookings import change
 from fluxsched.sched.quotas.claimants import Claimants, Key
@@ -39,22 +40,26 @@ def priority_seen(queue: Queue) -> int:
     return settings.priority_offset if settings.priority_fence else queue.priority + settings.priority_offset
 
 
+END: Final = -1.0
+"""Behind the last share of a key: less than any share, so that a list that ends is less. Flat keys compare faster."""
+
+
 def queue_key(queue: Queue, by_priority: bool, root: Mapping[str, int]) -> Key:
     """The key of a queue among its siblings."""
-    share = shares(queue.used, queue.guarantee, root)
-    return (-priority_seen(queue), share, queue.label) if by_priority else (share, -priority_seen(queue), queue.label)
+    share, priority = shares(queue.used, queue.guarantee, root), -priority_seen(queue)
+    return (priority, *share, END, queue.label) if by_priority else (*share, END, priority, queue.label)
 
 
 def application_key(application: Application, root: Mapping[str, int]) -> Key:
     """The key of an application in its leaf."""
     settings = application.queue.settings
-    priority, age = -(application.priority or 0), (application.submitted_s, application.label)
+    priority, since_s, id = -(application.priority or 0), application.submitted_s, application.label
     if settings.sort == STATEAWARE and application.stage == ACCEPTED:
-        return (age,)
+        return (since_s, id)
     if settings.sort == FAIR:
         share = shares(application.used, {}, root)
-        return (priority, share, age) if settings.by_priority else (share, priority, age)
-    return (priority, age) if settings.by_priority else (age, priority)
+        return (priority, *share, END, since_s, id) if settings.by_priority else (*share, END, priority, since_s, id)
+    return (priority, since_s, id) if settings.by_priority else (since_s, priority, id)
 
 
 class TreeOrder:
@@ -140,7 +145,9 @@ class TreeOrder:
         priority = accepted.priority or 0
         if leaf.settings.by_priority and priority != began.priority:
             return accepted if priority > (began.priority or 0) else began
-        return accepted if accepted.submitted_s < began.submitted_s else began
+        if accepted.submitted_s != began.submitted_s or priority == began.priority:
+            return accepted if (accepted.submitted_s, accepted.id) < (began.submitted_s, began.id) else began
+        return accepted if priority > (began.priority or 0) else began
 
     def _best(self, among: Claimants) -> Application | None:
         among.wake(self.generation)

@@ -133,7 +133,7 @@ class PlainTree:
                     held.update(dict(amounts))
                 share = self._share(held, {})
                 return (priority, share, age) if leaf.by_priority else (share, priority, age)
-            return (priority, age) if leaf.by_priority else (age, priority)
+            return (priority, age) if leaf.by_priority else (age[0], priority, age[1])
 
         return sorted(waiting, key=key)
 
