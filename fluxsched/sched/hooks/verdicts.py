@@ -150,8 +150,8 @@ class Verdicts:
         elif isinstance(answer, Later):
             said.now &= ~mask
             said.later = why_of(each.name, answer)
-            if answer.at_s is not None:
-                said.until_s = min(said.until_s, max(answer.at_s, now_s))
+            if answer.at_s is not None and answer.at_s > now_s:  # else it would be asked again and again
+                said.until_s = min(said.until_s, answer.at_s)
         elif isinstance(answer, Never):
             said.now &= ~mask
             said.ever &= ~mask

@@ -193,6 +193,16 @@ def test_an_answer_about_a_shape_has_its_time(bench_with: Build, plugin: Build, 
     assert started(bench.run()) == {1: "0"}
 
 
+def test_a_time_that_has_come_already_is_none(bench_with: Build, plugin: Build, spec: Build) -> None:
+    late, early = plugin("late", pre_filter=Later("no", at_s=50.0)), plugin("early", reserve=Later("no", at_s=100.0))
+    gate = plugin("gate", pre_enqueue=Gate("no", at_s=99.0))
+    for each in (late, early, gate):
+        bench = bench_with(each)
+        bench.submit(1, spec())
+        bench.run()
+        assert bench.scheduler.next_notice_s > 1e9
+
+
 def test_a_plugins_own_generation_has_it_asked_again(bench_with: Build, plugin: Build, spec: Build) -> None:
     """One that counts: at most two jobs at a time."""
     running: set[int] = set()
