@@ -5,18 +5,28 @@ It knows queues by their paths and adds up what they use; it shares no code with
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import combinations
-from types import SimpleNamespace
 from typing import Any
 
+from fluxsched.core.amounts import Amounts
+from fluxsched.core.hostlist import Hostlist
+from fluxsched.core.idset import Idset
+from fluxsched.core.request import Request
+from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.sched.decisions import PAUSE, Preempt, Withhold
+from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.plan.reserved_nodes import ReservedNodes
 from fluxsched.sched.policies.tree.preemption import TreePreemption
-from fluxsched.sched.quotas.queue import AskOptions
+from fluxsched.sched.pool.placement import Part, blocks_of
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.preemption.if_gone import IfGone
+from fluxsched.sched.preemption.preemptions import Preemptions
+from fluxsched.sched.queue.sorted_jobs import Waiting
+from fluxsched.sched.quotas.queue import Application, AskOptions
 from fluxsched.sched.quotas.settings import QueueSettings
 from fluxsched.sched.quotas.tree import QueueTree
+from fluxsched.sched.shape import Shape
 
 Kinds = dict[str, int]
 KINDS = ("memory", "vcore")
@@ -155,54 +165,43 @@ def best_of_all(site: Site) -> set[int]:
 # ---- the same site for the policy
 
 
-class PlainView:
-    """Just what preemption asks of a view."""
+class SiteView:
+    """Just what preemption asks of a view: a pool and a ledger with the jobs of the site, and no scheduler."""
 
     def __init__(self, site: Site, tree: QueueTree) -> None:
-        self.site = site
-        self.running: dict[int, Any] = {}
-        ids = {job.application: self._application(tree, job) for job in [*site.jobs, site.ask]}
+        self.pool = Pool()
+        for rank, held in enumerate(site.nodes):
+            ranks = Idset(1 << rank)
+            self.pool.add(ResourceSet((Entry(ranks, Children(amounts=amounts(held))),), Hostlist((f"n{rank}",))), ranks)
+        self.ledger = Ledger([self.pool])
+        self.ledger.quotas = tree
+        self.preemptions = Preemptions(self.ledger)
+        self.reserved_nodes = ReservedNodes(self.pool, lambda: None)
+        applications = {job.application: self._application(tree, job) for job in [*site.jobs, site.ask]}
         for job in site.jobs:
-            tree.book(ids[job.application], job.jobid, amounts(job.amounts))
             options = AskOptions(is_originator=job.originator, may_be_preempted=not job.stays)
-            self.running[job.jobid] = SimpleNamespace(
-                jobid=job.jobid, application=ids[job.application], priority=job.priority, options=options,
-                started_s=job.started_s, blocks=(SimpleNamespace(at=0, word=1 << job.rank),),
-            )  # fmt: skip
-        self.asking = SimpleNamespace(
-            jobid=site.ask.jobid, application=ids[site.ask.application], priority=site.ask.priority,
-            t_submit_s=site.asked_s, options=AskOptions(may_preempt=site.may_preempt), shape=SimpleNamespace(number=1),
-            request=SimpleNamespace(amounts=amounts(site.ask.amounts)),
-        )  # fmt: skip
-        self.reserved_nodes = SimpleNamespace(holder=lambda rank: None)
-        self.preemptions = SimpleNamespace(
-            running=SimpleNamespace(jobs=self.running), awaited={}, going={}, rate=10, holdings_going=list,
-            rests_until_s=lambda jobid, now_s: now_s, next_s=lambda jobs, now_s: now_s,
-            searched_in_vain=lambda *said: None,
+            blocks = blocks_of([Part(job.rank, 0, 0, amounts(job.amounts))])
+            application = applications[job.application]
+            self.preemptions.began(
+                self.ledger.adopt_ask(job.jobid, blocks, application, job.started_s, options, job.priority)
+            )
+        ask, request = site.ask, Request.of_amounts(amounts(site.ask.amounts))
+        self.asking = Waiting(
+            ask.jobid, ask.priority, 0, site.asked_s, Shape(request), 0.0, application=applications[ask.application],
+            options=AskOptions(may_preempt=site.may_preempt),
         )  # fmt: skip
 
     @staticmethod
-    def _application(tree: QueueTree, job: Job) -> Any:
+    def _application(tree: QueueTree, job: Job) -> Application:
         queue = tree.queue(job.leaf)
         assert queue is not None
         return queue.applications.get(job.application) or tree.add_application(job.application, queue, "me", (), 0.0)
 
-    @contextmanager
-    def if_gone(self) -> Iterator[Any]:
-        yield SimpleNamespace(fits=lambda shape: False, asked=lambda shape: self)
-
-    def lacking_on(self, rank: int, withheld: bool) -> Kinds | None:
-        free = dict(self.site.nodes[rank])
-        for job in self.site.jobs:
-            if job.rank == rank:
-                free = {kind: free.get(kind, 0) - job.amounts.get(kind, 0) for kind in KINDS}
-        asked = self.site.ask.amounts
-        if any(self.site.nodes[rank].get(kind, 0) < amount for kind, amount in asked.items()):
-            return None
-        return {kind: amount - free.get(kind, 0) for kind, amount in asked.items() if free.get(kind, 0) < amount}
+    def if_gone(self) -> IfGone:
+        return self.preemptions.if_gone(self.pool)
 
 
-def amounts(kinds: Kinds) -> tuple[tuple[str, int], ...]:
+def amounts(kinds: Kinds) -> Amounts:
     return tuple(sorted((kind, amount) for kind, amount in kinds.items() if amount))
 
 
@@ -222,7 +221,7 @@ def tree_of(site: Site) -> QueueTree:
 
 def decided(site: Site, judge: Any = None) -> tuple[set[int], int | None, list[Any]]:
     """Who goes, on which node, and what else is decided."""
-    view: Any = PlainView(site, tree_of(site))
+    view: Any = SiteView(site, tree_of(site))
     gone, others, rank = set(), [], None
     for decision in TreePreemption(view, NOW_S, judge).decide(view.asking):
         if isinstance(decision, Preempt):
