@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from fluxsched.adapters.si.rm.resource_manager import InstanceRM
+from fluxsched.adapters.si.rm.resource_manager import NO_SERVICE, InstanceRM, ServiceLink
 from fluxsched.sched.policy import Decision, Option, Pending, Start, View
 
 
@@ -30,6 +30,9 @@ class RemoteDecisions:
             fit = None if job is None else self.rm.fit(job, now_s)
             if fit is not None:
                 yield Start(jobid, fit)
+        if self.rm.link is ServiceLink.DOWN:
+            for job in view.queue:
+                yield Pending(job.jobid, NO_SERVICE)
         while self.rm.reasons:
             jobid, reason = self.rm.reasons.popitem()
             yield Pending(jobid, reason)

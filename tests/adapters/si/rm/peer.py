@@ -226,7 +226,7 @@ class Joined:
 
     def __init__(self, resources: ResourceSet, offline: Idset = EMPTY) -> None:
         policy = RemoteDecisions()
-        self.scheduler = Scheduler(policy, notify=False)
+        self.scheduler = Scheduler(policy)
         self.rm = policy.rm = InstanceRM(self.scheduler.group("default"), "me", "root.default", str)
         self.peer: Any = None
         self.now_s = 1000.0
@@ -250,6 +250,10 @@ class Joined:
     def submit(self, jobid: int, duration_s: float = 0.0, **asked: Any) -> None:
         spec = Jobspec.from_command(["true"], duration_s=duration_s, **asked)
         assert self.scheduler.alloc(jobid, 16, 1, self.now_s, spec, self.now_s) == []
+
+    def why(self, jobid: int) -> str:
+        """What the owner of a waiting job is told."""
+        return self.scheduler.why(jobid, self.now_s).reason
 
     def free(self, *jobids: int) -> None:
         for jobid in jobids:

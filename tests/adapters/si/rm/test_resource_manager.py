@@ -11,7 +11,7 @@ pytest.importorskip("google.protobuf", reason="the scheduler interface is an ext
 
 from fluxsched.adapters.si import messages
 from fluxsched.adapters.si.rm.jobs import PRIORITY_MAX
-from fluxsched.adapters.si.rm.resource_manager import AGAIN_S, MOVES_MAX
+from fluxsched.adapters.si.rm.resource_manager import AGAIN_S, ASKED, MOVES_MAX, NO_SERVICE
 from fluxsched.adapters.si.rm.sizes import SHARE, WHOLE
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
@@ -198,12 +198,23 @@ def test_what_the_service_refuses_to_know_is_occupied(
     assert peer.held == {}
 
 
+def test_owners_are_told_what_their_jobs_wait_for(joined: Joined) -> None:
+    joined.submit(1, cores_per_task=4, nodes=3)
+    joined.submit(2)
+    joined.settle()
+    assert (joined.why(1), joined.why(2)) == (NO_SERVICE, NO_SERVICE)
+    joined.connect()
+    joined.settle()
+    assert joined.why(2) == ASKED
+
+
 def test_a_refused_job_waits_with_the_reason_and_is_tried_again(joined: Joined) -> None:
     peer = joined.connect()
     peer.refuses = "the queue is full"
     joined.submit(1)
     joined.settle()
     assert joined.started == {}
+    assert joined.why(1) == "the scheduler service refuses it: the queue is full"
     peer.refuses = ""
     joined.settle()
     assert joined.started == {}
