@@ -25,6 +25,7 @@ from fluxsched.runtime.inventory.sources import fake_resources
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.effects import PREEMPT, Granted
 from fluxsched.sched.engine.assembly import DEFAULT_GROUP
+from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.policy import Policy
 from fluxsched.sim.conformance.checker import PROGRESS, Checker, GroundTruth
 from fluxsched.sim.conformance.preemption import Preemptible, rate_of
@@ -70,6 +71,7 @@ class Harness:
         begin_s: float = BEGIN_S,
         running: Sequence[HelloResponse] = (),
         fair: FairSettings = FAIR,
+        plugins: Sequence[Plugin] = (),
     ) -> None:
         self.jobs: dict[int, HarnessJob] = {}
         self.running: dict[int, ResourceSet] = {}
@@ -82,8 +84,9 @@ class Harness:
         self.truth = GroundTruth(dict(self._all), lambda: self.system.module.usable(DEFAULT_GROUP))
         self.checker = Checker(deepcopy(policy), self.truth, self._first, rate_of(policy, fair))
         self.system = System(
-            self, resources, self.checker, {}, [DEFAULT_GROUP], {}, begin_s, running=running, sharing=SharedBy(fair)
-        )
+            self, resources, self.checker, {}, [DEFAULT_GROUP], {}, begin_s, running=running, sharing=SharedBy(fair),
+            plugins={"": plugins} if plugins else None,
+        )  # fmt: skip
 
     @property
     def now_s(self) -> float:

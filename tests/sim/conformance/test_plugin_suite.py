@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from fluxsched.sched.hooks.api import SKIP
+from fluxsched.sched.hooks.api import PASS, SKIP, Later
 from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fifo import Fifo
+from fluxsched.sim.conformance import cases as policy_cases
 from fluxsched.sim.conformance.hooked import plugin_site
 from fluxsched.sim.conformance.hooked.leaks import DEPTH_MAX, PARTS_MAX, sizes_in
 from fluxsched.sim.conformance.hooked.plugin_judge import SKIPS, WAIT_MAX_S, PluginJudge
@@ -108,3 +109,27 @@ def test_parts_max_and_depth_max_bound_what_is_looked_at_for_leaks() -> None:
     assert sizes_in(plugin)["booked"] < 3 * PARTS_MAX
     plugin.booked = {1: deep}
     assert sizes_in(plugin)["booked"] == DEPTH_MAX
+
+
+class Reluctant(Patient):
+    """Says that it holds a job back, once."""
+
+    def look(self, job: Any, rank: int) -> Any:
+        return Later("not on the first target") if job.jobid == 1 and not rank else PASS
+
+
+@pytest.mark.parametrize(("law", "make", "verdict"), [
+    ("free", Patient, "broken"), ("progress", Reluctant, "kept"), ("progress", BREAKERS[0], "broken"),
+])  # fmt: skip
+def test_laws_for_policies_are_judged_and_what_a_plugin_holds_back_excuses_waiting(
+    monkeypatch: pytest.MonkeyPatch, law: str, make: Any, verdict: str
+) -> None:
+    ordinary = policy_cases.ordinary
+
+    def with_finding(make_harness: Any, chance: Any) -> bool:
+        ordinary(make_harness, chance)
+        raise RuleBroken(law, "made up")
+
+    monkeypatch.setattr(policy_cases, "ordinary", with_finding)
+    found = {each.rule: each.verdict for each in examine_plugin(Easy(), make, cases=1, rules=("policy",))}
+    assert found["policy"] == verdict

@@ -18,6 +18,9 @@ from fluxsched.runtime.system.clock import Chance, seeded
 from fluxsched.sched.hooks.api import PASS, SKIP, JobSeen, Later, Plugin
 from fluxsched.sched.hooks.labels import SYSTEM
 from fluxsched.sched.policy import Policy
+from fluxsched.sim.conformance import cases as policy_cases
+from fluxsched.sim.conformance.checker import HEAD, PROGRESS
+from fluxsched.sim.conformance.harness import Harness
 from fluxsched.sim.conformance.hooked.leaks import sizes_in
 from fluxsched.sim.conformance.hooked.plugin_judge import CALLS, RESERVED, PluginJudge, line_of
 from fluxsched.sim.conformance.hooked.plugin_site import PluginSite
@@ -144,6 +147,18 @@ def _ordinary(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> TriedS
     site.offline(Idset.of([]))
     site.run(2 * DAY_S)
     return there
+
+
+def under_policy(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bool:
+    """The ordinary days of the suite for policies, with their laws; a plugin that holds jobs back may leave some."""
+    judge: Any = PluginJudge(tried.make())
+    judges.append(judge)
+    try:
+        policy_cases.ordinary(lambda machine: Harness(tried.policy, machine, plugins=[judge]), chance)
+    except RuleBroken as broken:
+        if broken.law not in (PROGRESS, HEAD) or not judge.held_back:
+            raise RuleBroken("policy", f"{broken} (law {broken.law!r} for policies)", broken.line) from None
+    return True
 
 
 def deterministic(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bool:

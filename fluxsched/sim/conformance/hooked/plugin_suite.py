@@ -49,6 +49,7 @@ class PluginRule(NamedTuple):
 
 RULES: Final = {
     "progress": PluginRule("leaves no job waiting on an idle machine without a reason", put.ordinary),
+    "policy": PluginRule("the laws for policies hold with it, on ordinary days", put.under_policy),
     "deterministic": PluginRule("has the same jobs start at the same times for the same input", put.deterministic),
     put.FAULTS: PluginRule("a failure at any point holds back just the jobs asked about", put.faults),
     put.LEAKS: PluginRule("keeps nothing of starts that failed and of jobs that ended", put.leaks),
