@@ -2,7 +2,8 @@
 
 Law: an ask takes back for its leaf, or a queue above it, that stays within what it is guaranteed with the ask, and only
 what is guaranteed there; of queues that do not hold it, none of which falls below its own guarantee. So the queue for
-which it is taken back gains by it. What is going counts as gone, and those for which it goes count as placed.
+which it is taken back gains by it. What is going counts as gone. Asks for which it goes count as placed where their
+queues take back more, and not where their queues lose something: they may leave before they are placed.
 """
 
 from __future__ import annotations
@@ -19,25 +20,39 @@ from fluxsched.sched.quotas.settings import PREEMPT_DISABLED, PREEMPT_FENCE
 class Changes:
     """By how much usage differs from what is booked, of queues and of users in them."""
 
-    __slots__ = ("_of_meter", "_of_queue")
+    __slots__ = ("_going", "_of_meter", "_of_queue")
 
     def __init__(self) -> None:
+        self._going: dict[Queue, dict[str, int]] = {}
         self._of_queue: dict[Queue, dict[str, int]] = {}
         self._of_meter: dict[QuotaMeter, dict[str, int]] = {}
 
-    def count(self, application: Application, amounts: Amounts, sign: int) -> None:
-        """From now on an application counts for so much more (1) or less (-1), in all that hold it."""
+    def goes(self, application: Application, amounts: Amounts) -> None:
+        """So much of an application is going."""
+        for queue in application.path:
+            _count(self._going.setdefault(queue, {}), amounts, -1)
+        self._count(application, amounts, -1)
+
+    def is_to_be_placed(self, application: Application, amounts: Amounts) -> None:
+        """So much goes for an ask of an application."""
+        self._count(application, amounts, 1)
+
+    def _count(self, application: Application, amounts: Amounts, sign: int) -> None:
         for queue in application.path:
             _count(self._of_queue.setdefault(queue, {}), amounts, sign)
         for meter in application.meters:
             _count(self._of_meter.setdefault(meter, {}), amounts, sign)
 
     def of_queue(self, queue: Queue) -> dict[str, int]:
-        """What the queue uses, by kind."""
+        """What the queue uses, by kind, once all that are going are gone and all for which they go are placed."""
         return _sum(queue.used, self._of_queue.get(queue))
 
+    def left_to(self, queue: Queue) -> dict[str, int]:
+        """What the queue uses, by kind, once all that are going are gone."""
+        return _sum(queue.used, self._going.get(queue))
+
     def of_meter(self, meter: QuotaMeter) -> dict[str, int]:
-        """What a user has in a queue, by kind."""
+        """What a user has in a queue, by kind, as `of_queue`."""
         return _sum(meter.used, self._of_meter.get(meter))
 
 
@@ -130,7 +145,8 @@ class Claim:
         """How much the queue has beyond its guarantee, by kind."""
         found = self._above.get(queue)
         if found is None:
-            used = self._changes.of_queue(queue)
+            changes = self._changes
+            used = changes.of_queue(queue) if queue in self._path else changes.left_to(queue)
             found = self._above[queue] = {kind: used.get(kind, 0) - own for kind, own in queue.guarantee.items()}
         return found
 

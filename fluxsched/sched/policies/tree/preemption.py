@@ -109,14 +109,14 @@ class TreePreemption:
         return -1, []
 
     def _counted(self) -> Changes:
-        """What is going counts as gone, and the asks for which it goes as placed."""
+        """What is going, and the asks for which it goes."""
         if self._changes is None:
             changes = self._changes = Changes()
             for holding in self._preemptions.holdings_going():
                 if holding.application is not None:
-                    changes.count(holding.application, holding.application.allocations[holding.jobid], -1)
+                    changes.goes(holding.application, holding.application.allocations[holding.jobid])
             for jobid in self._preemptions.awaited:
                 job = self._view.job(jobid)
                 if job is not None and job.application is not None:
-                    changes.count(job.application, job.request.amounts, 1)
+                    changes.is_to_be_placed(job.application, job.request.amounts)
         return self._changes
