@@ -14,7 +14,7 @@ from math import inf
 from typing import Any, Final, TypeAlias
 
 from fluxsched.adapters.si.config.settings import ROOT, PartitionSettings
-from fluxsched.adapters.si.machine.answers.observations import NONE, QUEUE
+from fluxsched.adapters.si.machine.answers.observations import NONE
 from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, KINDS, NODES, Broke, Effect, EndStreams
 from fluxsched.adapters.si.machine.requests.applications import ApplicationReader
 from fluxsched.adapters.si.machine.rm import BACKLOG_ITEMS_MAX, RM
@@ -184,7 +184,7 @@ class SIMachine:
             faults = "; ".join([fault for rm in rms for fault in rm.configuration_faults(settings)])
             for rm in rms:
                 if faults:
-                    rm.bookings.observed.event(QUEUE, ROOT, "", "ConfigurationIgnored", NONE, faults)
+                    rm.bookings.observed.queue_event(ROOT, rm.policy_group, "ConfigurationIgnored", NONE, faults)
                 else:
                     rm.config = text
                     configure(rm.bookings, settings)

@@ -152,6 +152,12 @@ def test_asks_without_an_application_need_root_default() -> None:
     assert "root.default" in reason
 
 
+def test_no_priority_is_that_of_a_held_job() -> None:
+    least, most = -(1 << 31), (1 << 31) - 1
+    rm = Client().application().ask("low", priority=least).ask("high", priority=most).run().node("n1", 10)
+    assert [(item.allocationKey, item.priority) for item in rm.new()] == [("high", most), ("low", least)]
+
+
 # ---- releases of asks
 
 
@@ -160,6 +166,7 @@ def test_asks_without_an_application_need_root_default() -> None:
     ({"key": ""}, []),
     ({"key": "other"}, ["a", "b"]),
     ({"key": "a", "applicationID": "other"}, ["a", "b"]),
+    ({"key": "a", "applicationID": ""}, ["b"]),
 ])  # fmt: skip
 def test_release_of_asks(quiet: Client, fields: dict[str, str], left: list[str]) -> None:
     quiet.ask("a", 1000).ask("b", 1000).run()

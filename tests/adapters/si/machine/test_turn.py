@@ -23,8 +23,9 @@ from fluxsched.adapters.si.machine.tables import quantities
 from fluxsched.adapters.si.machine.tables.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.entries import HEADS_MAX
 from fluxsched.adapters.si.machine.tables.quantities import RESOURCES_KNOWN_MAX
-from fluxsched.adapters.si.messages import RegisterResourceManagerRequest
+from fluxsched.adapters.si.messages import NodeInfo, RegisterResourceManagerRequest
 from fluxsched.errors import Refused
+from fluxsched.sched.policies.tree.reservations import RESERVE_AFTER_S
 
 from .rms import Client, World, resource
 
@@ -226,28 +227,42 @@ def test_events_of_what_happens() -> None:
     rm = Client(observed=True).node("n1", 10).application(queue="root.new").ask("a", 4).ask("x", 0).release("u9")
     rm.run().release("u1").remove()
     events, states = rm.run(31).observed()
-    told = [(event.type, event.objectID, event.reason, event.eventChangeType) for event in events]
+    told = [(event.type, event.objectID, event.groupID, event.reason, event.eventChangeType) for event in events]
     kind, change = observations, observations
     assert told == [
-        (kind.NODE, "n1", "Accepted", change.ADD),
-        (kind.QUEUE, "root.new", "Added", change.ADD),
-        (kind.APP, "app", "Accepted", change.ADD),
-        (kind.REQUEST, "a", "AskAccepted", change.ADD),
-        (kind.APP, "app", "Accepted", change.SET),
-        (kind.REQUEST, "x", "Rejected", change.NONE),
-        (kind.REQUEST, "", "ReleaseIgnored", change.NONE),
-        (kind.REQUEST, "a", "Allocated", change.ADD),
-        (kind.APP, "app", "Starting", change.SET),
-        (kind.REQUEST, "a", "Released", change.REMOVE),
-        (kind.APP, "app", "Completing", change.SET),
-        (kind.APP, "app", "RemoveRequested", change.REMOVE),
-        (kind.APP, "app", "Completed", change.SET),
-        (kind.QUEUE, "root.new", "Removed", change.REMOVE),
+        (kind.NODE, "n1", "default", "Accepted", change.ADD),
+        (kind.QUEUE, "root.new", "root", "Added", change.ADD),
+        (kind.APP, "app", "root.new", "Accepted", change.ADD),
+        (kind.REQUEST, "a", "app", "AskAccepted", change.ADD),
+        (kind.APP, "app", "root.new", "Accepted", change.SET),
+        (kind.REQUEST, "x", "app", "Rejected", change.NONE),
+        (kind.REQUEST, "", "app", "ReleaseIgnored", change.NONE),
+        (kind.REQUEST, "a", "app", "Allocated", change.ADD),
+        (kind.APP, "app", "root.new", "Starting", change.SET),
+        (kind.REQUEST, "a", "app", "Released", change.REMOVE),
+        (kind.APP, "app", "root.new", "Completing", change.SET),
+        (kind.APP, "app", "root.new", "RemoveRequested", change.REMOVE),
+        (kind.APP, "app", "root.new", "Completed", change.SET),
+        (kind.QUEUE, "root.new", "root", "Removed", change.REMOVE),
     ]
     assert [(state.applicartionID, state.allocationKey, state.state) for state in states] == [
         ("app", "a", observations.SCHEDULED)
     ]
     assert events[0].timestampNano == 1000 * 10**9
+    assert all(event.message for event in events)
+
+
+def test_events_of_nodes_and_of_what_goes_with_an_application() -> None:
+    rm = Client(observed=True).node("n1", 10).application().ask("a", 20, 3).node("n2", action=NodeInfo.DRAIN_NODE)
+    for action in (NodeInfo.UPDATE, NodeInfo.DRAIN_NODE, NodeInfo.DRAIN_TO_SCHEDULABLE, NodeInfo.DECOMISSION):
+        rm.node("n1", action=action)
+    rm.remove()
+    events, _ = rm.observed()
+    told = [(event.objectID, event.groupID, event.reason) for event in events if event.type == observations.NODE]
+    reasons = ("Accepted", "Rejected", "Updated", "Draining", "Schedulable", "Removed")
+    assert told == [("n2" if reason == "Rejected" else "n1", "default", reason) for reason in reasons]
+    assert [event.reason for event in events if event.objectID == "a"] == ["AskAccepted", "AskReleased"]
+    assert all(event.message for event in events)
 
 
 def test_after_so_many_events_one_counts_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,6 +290,16 @@ def test_a_container_state_is_told_when_it_changes_every_ten_seconds_at_most() -
     (state,) = rm.run(LOOK_S).observed()[1]
     assert "15 vcore" in state.reason
     rm.node("n3", 20).run()
+    assert [state.state for state in rm.observed()[1]] == [observations.SCHEDULED]
+
+
+def test_an_ask_for_which_a_node_is_kept_is_reserved() -> None:
+    rm = Client(observed=True).node("n1", 10).application().ask("a", 6).run()
+    rm.observed()
+    rm.ask("b", 6).run(RESERVE_AFTER_S + LOOK_S)
+    states = [state for state in rm.observed()[1] if state.allocationKey == "b"]
+    assert [state.state for state in states] == [observations.FAILED, observations.RESERVED]
+    rm.release("u1").run(LOOK_S)
     assert [state.state for state in rm.observed()[1]] == [observations.SCHEDULED]
 
 

@@ -41,13 +41,20 @@ class Observations:
         self._states: list[tuple[str, str, int, str]] = []
 
     def event(self, type: int, object_id: str, group_id: str, reason: str, change: int, message: str = "") -> None:
-        """Something has happened to an object, in a group (of an ask, its application); `reason` names it."""
+        """Something has happened to an object; `reason` names it.
+
+        Its group is the application of an ask, the queue of an application, the partition of a node.
+        """
         if not self.on:
             return
         if len(self._events) < EVENTS_MAX:
             self._events.append((type, object_id, group_id, reason, message, change))
         else:
             self._rest += 1
+
+    def queue_event(self, path: str, partition: str, reason: str, change: int, message: str) -> None:
+        """The same of a queue: its group is the queue above it, that of the root its partition."""
+        self.event(QUEUE, path, path.rpartition(".")[0] or partition, reason, change, message)
 
     def state(self, application_id: str, key: str, state: int, reason: str) -> None:
         """The container state of an ask."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from fluxsched.adapters.si.config.placement import Submission, place_application
 from fluxsched.adapters.si.machine.answers.items import application_accepted, application_rejected, released
-from fluxsched.adapters.si.machine.answers.observations import ADD, APP, NONE, QUEUE, REMOVE
+from fluxsched.adapters.si.machine.answers.observations import ADD, APP, NONE, REMOVE, REQUEST
 from fluxsched.adapters.si.machine.applications import ApplicationProgress
 from fluxsched.adapters.si.machine.requests.tags import check_tags
 from fluxsched.adapters.si.machine.tables.bookings import Bookings
@@ -45,10 +45,11 @@ class ApplicationReader:
             application = self._checked(message, now_s)
         except (InvalidValue, Refused) as fault:
             application_rejected(bookings.outgoing, application_id, str(fault))
-            bookings.observed.event(APP, application_id, "", "Rejected", NONE, str(fault))
+            bookings.observed.event(APP, application_id, message.queueName, "Rejected", NONE, str(fault))
             return
         application_accepted(bookings.outgoing, application_id)
-        bookings.observed.event(APP, application_id, "", "Accepted", ADD, application.account.queue.path)
+        path = application.account.queue.path
+        bookings.observed.event(APP, application_id, path, "Accepted", ADD, f"into queue {path}")
 
     def _checked(self, message: Any, now_s: float) -> ApplicationEntry:
         """Its row, made. Raises InvalidValue or Refused, and changes nothing."""
@@ -94,7 +95,7 @@ class ApplicationReader:
         _check_gang(wanted, created[-1][1] if created else above.settings, [*reversed(made), *existing])
         for each_path, settings in created:
             leaf = tree.create(each_path, settings)
-            self._bookings.observed.event(QUEUE, each_path, "", "Added", ADD)
+            self._bookings.observed.queue_event(each_path, partition.name, "Added", ADD, "by a placement rule")
         assert leaf is not None, path
         return leaf
 
@@ -122,6 +123,7 @@ class ApplicationReader:
             return
         for ask in list(application.asks.values()):
             bookings.withdraw(ask)
+            bookings.observed.event(REQUEST, ask.key, application_id, "AskReleased", REMOVE, "application removed")
             yield
         for held in list(application.held.values()):
             if bookings.held.get(held.uuid) is not held:
@@ -129,7 +131,8 @@ class ApplicationReader:
             released(bookings.outgoing, held, STOPPED_BY_RM, "application removed")
             bookings.drop(held, "Released", now_s)
             yield
-        bookings.observed.event(APP, application_id, "", "RemoveRequested", REMOVE)
+        path = application.account.queue.path
+        bookings.observed.event(APP, application_id, path, "RemoveRequested", REMOVE, f"from queue {path}")
         bookings.perform(application, application.progress.removed(now_s), now_s)
 
 

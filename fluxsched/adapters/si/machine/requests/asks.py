@@ -156,7 +156,8 @@ class AskReader:
     def release(self, ask: AskEntry, now_s: float) -> None:
         """Nothing of an ask is wanted any more."""
         self._bookings.withdraw(ask)
-        self._bookings.observed.event(REQUEST, ask.key, ask.application.application_id, "AskReleased", REMOVE)
+        what = f"{ask.left} were pending"
+        self._bookings.observed.event(REQUEST, ask.key, ask.application.application_id, "AskReleased", REMOVE, what)
         self._leave(ask, now_s)
 
     def reject(self, key: str, application_id: str, reason: str) -> None:

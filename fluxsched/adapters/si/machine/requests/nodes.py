@@ -57,7 +57,8 @@ class NodeReader:
             action(self, message, now_s)
         except InvalidValue as fault:
             node_rejected(bookings.outgoing, node_id, str(fault))
-            bookings.observed.event(NODE, node_id, "", "Rejected", NONE, str(fault))
+            partition = message.attributes.get(NODE_PARTITION, "")
+            bookings.observed.event(NODE, node_id, plain_partition(partition), "Rejected", NONE, str(fault))
 
     def join(self, now_s: float) -> None:
         """Nodes that were created become targets; called before anything else happens to them, and before passes."""
@@ -97,7 +98,7 @@ class NodeReader:
         if occupied:
             partition.scheduler.resized(rank, schedulable, now_s, occupied)
         node_accepted(bookings.outgoing, node_id)
-        bookings.observed.event(NODE, node_id, "", "Accepted", ADD)
+        bookings.observed.event(NODE, node_id, partition.name, "Accepted", ADD, f"as rank {rank}")
         for each in found:
             bookings.recover(each.ask, node, each.uuid, now_s)
         if partition.absent:
@@ -125,13 +126,13 @@ class NodeReader:
             removed = dict.fromkeys(properties - node.properties, ranks)
             scheduler.updated(DEFAULT_GROUP, None, added, removed, now_s)
         self._set_availability(node, was_up, now_s)
-        self._bookings.observed.event(NODE, node.node_id, "", "Updated", SET)
+        self._changed(node, "Updated", "its resources, or what is said about it")
 
     def _drain(self, message: Any, now_s: float) -> None:
         node = self._known(message)
         was_up, node.is_draining = node.is_up, True
         self._set_availability(node, was_up, now_s)
-        self._bookings.observed.event(NODE, node.node_id, "", "Draining", SET)
+        self._changed(node, "Draining", "nothing new is placed on it")
 
     def _undrain(self, message: Any, now_s: float) -> None:
         node = self._known(message)
@@ -139,7 +140,7 @@ class NodeReader:
             raise InvalidValue(f"node {node.node_id!r} is not draining")
         was_up, node.is_draining = node.is_up, False
         self._set_availability(node, was_up, now_s)
-        self._bookings.observed.event(NODE, node.node_id, "", "Schedulable", SET)
+        self._changed(node, "Schedulable", "its drain has ended")
 
     def _remove(self, message: Any, now_s: float) -> None:
         node = self._known(message)
@@ -147,16 +148,21 @@ class NodeReader:
         was_up, node.is_draining = node.is_up, True
         self._set_availability(node, was_up, now_s)  # so that nothing that follows is placed here
         bookings.node_goes(node)
-        for held in list(node.held.values()):
+        allocations = list(node.held.values())
+        for held in allocations:
             if bookings.held.get(held.uuid) is held:
                 released(bookings.outgoing, held, STOPPED_BY_RM, f"node {node.node_id} removed")
                 bookings.free(held, "Released", now_s)
         partition.scheduler.shrunk(DEFAULT_GROUP, Idset.of([node.rank]), False, now_s)
         del bookings.nodes[node.node_id], partition.ranks[node.rank]
         heappush(self._free_ranks, node.rank)
-        bookings.observed.event(NODE, node.node_id, "", "Removed", REMOVE)
+        what = f"with {len(allocations)} allocations"
+        bookings.observed.event(NODE, node.node_id, partition.name, "Removed", REMOVE, what)
 
     # ---- within
+
+    def _changed(self, node: NodeEntry, reason: str, what: str) -> None:
+        self._bookings.observed.event(NODE, node.node_id, node.partition.name, reason, SET, what)
 
     def _known(self, message: Any) -> NodeEntry:
         """Raises InvalidValue for a node that is not known, or in another partition than the message says."""

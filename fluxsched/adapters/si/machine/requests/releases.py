@@ -9,7 +9,7 @@ from fluxsched.adapters.si.machine.answers.items import not_held, released
 from fluxsched.adapters.si.machine.answers.observations import NONE, REQUEST
 from fluxsched.adapters.si.machine.requests.asks import AskReader
 from fluxsched.adapters.si.machine.tables.bookings import Bookings
-from fluxsched.adapters.si.machine.tables.entries import ApplicationEntry, HeldAllocation
+from fluxsched.adapters.si.machine.tables.entries import ApplicationEntry, AskEntry, HeldAllocation, Partition
 from fluxsched.adapters.si.machine.tables.names import plain_partition
 from fluxsched.adapters.si.messages import (
     PLACEHOLDER_REPLACED,
@@ -40,10 +40,7 @@ class ReleaseReader:
         except InvalidValue as fault:
             self._asks.reject(key, application_id, str(fault))
             return
-        application = partition.applications.get(application_id)
-        found = [] if application is None else list(application.asks.values())
-        if key:
-            found = [ask for ask in found if ask.key == key]
+        found = _asks_named(partition, key, application_id)
         for ask in found:
             if ask.application.asks.get(ask.key) is ask:
                 self._asks.release(ask, now_s)
@@ -94,3 +91,12 @@ class ReleaseReader:
         if message.terminationType not in OURS:
             not_held(self._bookings.outgoing, partition, application_id, uuid, key)
         self._bookings.observed.event(REQUEST, key, application_id, "ReleaseIgnored", NONE, f"{uuid} is not held")
+
+
+def _asks_named(partition: Partition, key: str, application_id: str) -> list[AskEntry]:
+    """All of an application, that of a key in an application, or those of a key in any."""
+    if application_id:
+        application = partition.applications.get(application_id)
+        asks = [] if application is None else list(application.asks.values())
+        return [ask for ask in asks if ask.key == key or not key]
+    return [each.asks[key] for each in partition.applications.values() if key in each.asks]

@@ -13,7 +13,6 @@ from fluxsched.adapters.si.machine.answers.items import application_updated, ask
 from fluxsched.adapters.si.machine.answers.observations import (
     ADD,
     APP,
-    QUEUE,
     REMOVE,
     REQUEST,
     SCHEDULED,
@@ -290,6 +289,9 @@ class Bookings:
             ask, jobid, node = application.asks[key], self._next_job(), held.node
             node.partition.scheduler.replace(held.jobid, jobid, ask.resource.amounts, now_s)
             self._leave(held)
+            self.observed.event(
+                REQUEST, held.ask.key, application.application_id, "Replaced", REMOVE, f"{held.uuid}, by ask {key}"
+            )
             ask.replacing -= 1
             self._if_done(ask)
             self._begin(ask, jobid, node, self._make_uuid(), now_s)
@@ -335,14 +337,15 @@ class Bookings:
         application_id = application.application_id
         if application_id:
             application_updated(self.outgoing, application_id, change)
-        self.observed.event(APP, application_id, "", change.state.value, SET, change.message)
-        tree = application.partition.tree
-        if STAGES[change.state] != application.account.stage:
-            tree.set_stage(application.account, STAGES[change.state])
+        partition, account = application.partition, application.account
+        self.observed.event(APP, application_id, account.queue.path, change.state.value, SET, change.message)
+        tree = partition.tree
+        if STAGES[change.state] != account.stage:
+            tree.set_stage(account, STAGES[change.state])
         if change.state in OVER:
-            del application.partition.applications[application_id]
-            for path in tree.remove_application(application.account):
-                self.observed.event(QUEUE, path, "", "Removed", REMOVE)
+            del partition.applications[application_id]
+            for path in tree.remove_application(account):
+                self.observed.queue_event(path, partition.name, "Removed", REMOVE, "its last application has gone")
 
     def _end_asks(self, application: ApplicationEntry, only_placeholders: bool, message: str) -> None:
         for ask in [ask for ask in application.asks.values() if ask.is_placeholder or not only_placeholders]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from fluxsched.adapters.si.config.settings import PartitionSettings
-from fluxsched.adapters.si.machine.answers.observations import ADD, QUEUE, REMOVE, SET
+from fluxsched.adapters.si.machine.answers.observations import ADD, REMOVE, SET
 from fluxsched.adapters.si.machine.tables.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.entries import Partition
 from fluxsched.adapters.si.predicates import Predicates
@@ -60,4 +60,4 @@ def configure(bookings: Bookings, settings: Sequence[PartitionSettings]) -> None
             ("Added", changes.made, ADD), ("Draining", changes.draining, SET), ("Removed", changes.dropped, REMOVE)
         ):  # fmt: skip
             for path in paths:
-                bookings.observed.event(QUEUE, path, "", reason, change)
+                bookings.observed.queue_event(path, name, reason, change, "by another configuration")
