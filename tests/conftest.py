@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -36,6 +37,9 @@ ROOT = Path(__file__).parents[1]
 TIMEOUT_S = 60.0
 """Far above what any program here takes, so that a slow machine does not fail; a hang does."""
 
+TMP_NAME_CHARS = 16
+"""Of the name of a test in that of its directory."""
+
 
 EXPECTED_BUILD = os.environ.get("FLUXSCHED_EXPECT", PLAIN)
 """Which build is to be tested, `plain` or `compiled`; `.ci/run` says so, since both could be imported."""
@@ -60,6 +64,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for mark in item.iter_markers("plain_only"):
             item.add_marker(pytest.mark.skip(reason=f"plain build only: {mark.args[0]}"))
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As pytest's own, under a shorter name: a socket's path has 107 bytes, and pytest numbers its runs."""
+    return tmp_path_factory.mktemp(re.sub(r"\W", "_", request.node.name)[:TMP_NAME_CHARS])
 
 
 @pytest.fixture

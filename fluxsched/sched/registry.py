@@ -100,7 +100,7 @@ def load(specs: str) -> Loaded:
     for queue, spec in own.items():
         try:
             policy, plugins = split_plugins(spec)
-            if policy:
+            if policy or not plugins:
                 found.own[queue] = make(*parse_spec(policy))
             found.plugins[queue] = [make_plugin(each) for each in plugins]
         except InvalidValue as fault:

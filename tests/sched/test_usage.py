@@ -116,7 +116,7 @@ def test_what_is_held_on_others_counts_in_all_that_there_is(
 
 
 def test_one_tree_spans_groups_and_queues(make_r: Callable[..., ResourceSet], spec: Callable[..., Any]) -> None:
-    policy, own = load("easy;debug=fair")
+    policy, own, _ = load("easy;debug=fair")
     scheduler = Scheduler(policy, ("a", "b"), {"debug": "b", "batch": "a"}, own, notify=False)
     book = scheduler.accounts
     assert book is not None

@@ -65,7 +65,7 @@ async def test_an_acquirer_that_reads_slowly_gets_the_sum(world, eventually):
     turns = site.turns.count
     await asyncio.sleep(0.1)
     assert site.turns.count - turns < 20
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not (changes := slow.waiting(stream)):
             await asyncio.sleep(0)
     assert changes == [{"type": "offline", "targets": "2"}]
@@ -85,7 +85,7 @@ async def test_an_acquirer_that_never_reads_is_ended_when_too_much_waits(world, 
         admin.send("resource.expiration-update", {"expiration": 4e9 + number})
     await eventually(lambda: not site.resource.report()["acquirers"])
     await admin.next(admin.open("resource.acquire", {"group": "default"}))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while (answer := await slow.next(stream)).errnum == 0:
             assert answer.payload["type"] == "update"
     assert (answer.errnum, str(PENDING_CHANGES_MAX) in answer.payload) == (errno.EOVERFLOW, True)
@@ -145,7 +145,7 @@ async def test_an_identity_used_again_is_another_peer(world, eventually):
         await first.next(first.open("resource.acquire", {"group": "default"}))
         first.close()
         again = world.second(site, identity=b"me")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (answer := await again.call("resource.acquire", {"group": "default"}, flags=STREAMING)).errnum:
                 assert answer.errnum == errno.EBUSY
         again.close()
@@ -243,7 +243,7 @@ async def test_a_service_that_answers_nonsense_is_cut_off_alone(world, timed):
     answer = await user.next(why)
     assert (answer.errnum, answer.payload["id"]) == (0, jobid)
     other = world.second(site)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while (await other.call("resource.acquire", {"group": "default"}, flags=STREAMING)).errnum:
             await asyncio.sleep(0.005)
     site.check()
@@ -277,7 +277,7 @@ async def test_a_scheduler_that_answers_alloc_with_nonsense(world, timed, payloa
     if isinstance(payload, dict) and payload.get("id") == 1:
         payload = payload | {"id": jobid}
     rogue.answer("sched.alloc", payload)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while site.scheduling.scheduler_of("default") is not None:
             await asyncio.sleep(0.005)
     assert not site.resource.module.held

@@ -240,7 +240,7 @@ async def test_bundles(world, peer):
     other.send("bundle", items, tag=0, flags=NORESPONSE)
     answers = []
     while len(answers) < 4:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not other.socket.poll(0):
                 await asyncio.sleep(0.002)
         _, topic, *payload, head = other.socket.recv_multipart()

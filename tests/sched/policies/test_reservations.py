@@ -204,7 +204,7 @@ class PolicyQueues:
     """Two queues over one group: `debug` has a policy of its own."""
 
     def __init__(self, bench_of: Any, specs: str, make_r: MakeR) -> None:
-        policy, own = load(specs)
+        policy, own, _ = load(specs)
         self.bench = bench_of(policy, queues={"batch": "default", "debug": "default"})
         self.bench.scheduler = Scheduler(policy, ("default",), {"batch": "default", "debug": "default"}, own)
         self.bench.grow(make_r("0-3", debug="0-1"))
@@ -244,7 +244,7 @@ def test_each_queue_has_its_own_order(bench_of: Any, make_r: MakeR, spec: Spec) 
 
 
 def test_a_policy_of_a_queue_is_named_with_it() -> None:
-    policy, own = load("conservative:compress;debug=fifo;gpu=easy:order=sjf")
+    policy, own, _ = load("conservative:compress;debug=fifo;gpu=easy:order=sjf")
     made: list[Policy] = [policy, *own.values()]
     assert [one.name for one in made] == ["conservative", "fifo", "easy"]
     assert list(own) == ["debug", "gpu"]

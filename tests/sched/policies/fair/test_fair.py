@@ -154,10 +154,10 @@ def test_options_pass_through_and_win() -> None:
 
 
 def test_policies_that_contradict_each_other_are_refused() -> None:
-    one, own = load("fair:cap=1;debug=fair:cap=2")
+    one, own, _ = load("fair:cap=1;debug=fair:cap=2")
     with pytest.raises(InvalidValue, match=r"contradict each other: cap is 1\.0 for one and 2\.0 for another"):
         Scheduler(one, ("default",), {"debug": "default"}, own)
-    one, own = load("fair:signal=flow;debug=fair:signal=decayed-usage")
+    one, own, _ = load("fair:signal=flow;debug=fair:signal=decayed-usage")
     with pytest.raises(InvalidValue, match="signal is flow for one and decayed-usage for another"):
         Scheduler(one, ("default",), {"debug": "default"}, own)
 
