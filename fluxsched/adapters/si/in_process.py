@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import inf
-from typing import Any, Final
+from typing import Any
 
 from fluxsched.adapters.si import messages
 from fluxsched.adapters.si.api import ResourceManagerCallback
@@ -21,6 +21,7 @@ from fluxsched.adapters.si.machine.effects import (
     ALLOCATIONS,
     APPLICATIONS,
     NODES,
+    UPDATES,
     Broke,
     Effect,
     EndStreams,
@@ -34,8 +35,6 @@ log = logger("si")
 
 CALLS_QUEUED_MAX = 100_000
 """Calls between two turns; beyond it they are refused, as nothing drives the turns, or not fast enough."""
-
-_METHODS: Final = {ALLOCATIONS: "UpdateAllocation", APPLICATIONS: "UpdateApplication", NODES: "UpdateNode"}
 
 
 class InProcessScheduler:
@@ -189,7 +188,7 @@ class InProcessScheduler:
         try:
             match effect:
                 case SendResponse(_, kind, response):
-                    getattr(callback, _METHODS[kind])(response)
+                    getattr(callback, UPDATES[kind])(response)
                 case EndStreams(rm_id, detail):
                     log.info("resource manager %r: %s", rm_id, detail)
                     if not self._machine.is_registered(rm_id):

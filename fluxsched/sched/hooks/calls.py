@@ -125,5 +125,3 @@ def wait_text(whys: Mapping[str, str]) -> str:
     """Whose permit a job waits for."""
     texts = [f"plugin {name!r}: {why or 'has not permitted it yet'}" for name, why in whys.items()]
     return "; ".join(texts)
-
-

@@ -135,4 +135,3 @@ class TargetClasses:
             self._traits.add(names)
             found[names] = found.get(names, EMPTY) | part
         return list(found.items())
-

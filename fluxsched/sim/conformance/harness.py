@@ -281,4 +281,3 @@ def _named(jobids: set[int]) -> str:
 
 MakeHarness = Callable[[str], Harness]
 """Makes a harness of a machine, with the policy under test on it."""
-

@@ -13,8 +13,10 @@ pytest.importorskip("google.protobuf")
 from fluxsched.adapters.si import in_process
 from fluxsched.adapters.si.config.reader import read_config
 from fluxsched.adapters.si.in_process import InProcessScheduler
+from fluxsched.adapters.si.machine.answers.items import REASON_CHARS_MAX
 from fluxsched.adapters.si.machine.effects import NODES, Effect, SendResponse
 from fluxsched.adapters.si.machine.machine import PASS_S, SIMachine
+from fluxsched.adapters.si.machine.predicates import Predicates
 from fluxsched.adapters.si.messages import (
     MESSAGE_BYTES_MAX,
     AllocationRequest,
@@ -23,7 +25,6 @@ from fluxsched.adapters.si.messages import (
     RegisterResourceManagerRequest,
     UpdateConfigurationRequest,
 )
-from fluxsched.adapters.si.predicates import REASON_CHARS_MAX, Predicates
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.sched.hooks.api import PASS, Later
@@ -39,8 +40,8 @@ class Asking(SIMachine):
             if isinstance(effect, SendResponse) and effect.kind == NODES:
                 rm = self._rms[effect.rm_id]
                 for _ in effect.response.accepted:
-                    if hasattr(rm.predicates, "Predicates"):
-                        rm.predicates.Predicates(None)
+                    if hasattr(rm.bookings.callback, "Predicates"):
+                        rm.bookings.callback.Predicates(None)
             yield effect
 
 

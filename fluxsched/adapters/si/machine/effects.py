@@ -14,6 +14,16 @@ ALLOCATIONS: Final = "allocations"
 KINDS: Final = (APPLICATIONS, NODES, ALLOCATIONS)
 """The three streams of a resource manager, in the order in which a turn answers."""
 
+UPDATES: Final = {APPLICATIONS: "UpdateApplication", NODES: "UpdateNode", ALLOCATIONS: "UpdateAllocation"}
+"""The interface's name of each, as a stream, as a call and as a callback."""
+
+RESPONSE_LISTS: Final = {
+    APPLICATIONS: ("accepted", "rejected", "updated"),
+    NODES: ("accepted", "rejected"),
+    ALLOCATIONS: ("new", "released", "releasedAsks", "rejected"),
+}
+"""The lists of items in the responses of each kind, in the order in which one that is too large is split."""
+
 
 class SendResponse(NamedTuple):
     """An ApplicationResponse, NodeResponse or AllocationResponse, by its kind, for one resource manager."""

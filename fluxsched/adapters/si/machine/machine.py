@@ -99,7 +99,7 @@ class SIMachine:
         configure(bookings, settings)
         applications = ApplicationReader(bookings, self._user_groups)
         rm = RM(rm_id, request.policyGroup, text, RMStreams(in_process, now_s), bookings, applications)
-        rm.identity, rm.predicates = identity, predicates
+        rm.identity = identity
         self._rms[rm_id] = rm
 
     def read_ahead(self, request: Any) -> None:

@@ -34,11 +34,11 @@ LOOK_EVERY: Final = 16
 
 
 class RM:
-    """`identity` is of the certificate with which it registered, `predicates` its callback in process."""
+    """`identity` is of the certificate with which it registered."""
 
     __slots__ = (
         "_applications", "_asks", "_nodes", "_now_s", "_reading", "_releases", "_states", "backlog", "backlog_items",
-        "bookings", "config", "identity", "policy_group", "predicates", "rm_id", "state", "streams", "unread_items",
+        "bookings", "config", "identity", "policy_group", "rm_id", "state", "streams", "unread_items",
     )  # fmt: skip
 
     def __init__(
@@ -51,7 +51,6 @@ class RM:
         self.streams = streams
         self.bookings = bookings
         self.identity: str | None = None
-        self.predicates: Any = None
         self.state = next_state(RMState.INIT, RMEvent.REGISTERED)
         self.backlog: deque[tuple[str, Any, int]] = deque()  # kind, request, its items
         self.backlog_items = 0

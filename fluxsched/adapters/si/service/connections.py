@@ -10,27 +10,20 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import grpc
 
-from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, KINDS, NODES, Observed
+from fluxsched.adapters.si.machine.effects import KINDS, RESPONSE_LISTS, Observed
 from fluxsched.adapters.si.service.status import DONE, CallEnd
 
 WATCH_UNREAD_MAX = 10_000
 """Events and states that a watcher may leave unread; then its call ends, for nothing else may suffer from it."""
 
-LISTS: Final = {
-    APPLICATIONS: ("rejected", "accepted", "updated"),
-    NODES: ("rejected", "accepted"),
-    ALLOCATIONS: ("new", "released", "releasedAsks", "rejected"),
-}
-"""The lists of items in the responses of each kind."""
-
 
 def items_in(kind: str, response: Any) -> int:
     """How many items a response has."""
-    return sum(len(getattr(response, name)) for name in LISTS[kind])
+    return sum(len(getattr(response, name)) for name in RESPONSE_LISTS[kind])
 
 
 class ResponseQueue:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import grpc
 
-from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
+from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, UPDATES
 from fluxsched.adapters.si.service.calls import check_identity, decode
 from fluxsched.adapters.si.service.connections import ResponseQueue, UpdateStream
 from fluxsched.adapters.si.service.status import DONE, CallEnd, end_of
@@ -25,8 +25,6 @@ FLUSH_S: Final = 5.0
 
 CANCEL_S: Final = 0.1
 """A call that was canceled, or whose connection broke, may look half-closed until that is known (seconds)."""
-
-RPCS: Final = {ALLOCATIONS: "UpdateAllocation", APPLICATIONS: "UpdateApplication", NODES: "UpdateNode"}
 
 
 class UpdateStreams:
@@ -45,7 +43,7 @@ class UpdateStreams:
         """By the path of the RPC."""
         return {
             SCHEDULER[name].path: grpc.stream_stream_rpc_method_handler(self._handler(kind))
-            for kind, name in RPCS.items()
+            for kind, name in UPDATES.items()
         }
 
     def end_all(self, how: CallEnd) -> None:
@@ -91,7 +89,7 @@ class UpdateStreams:
     # ---- in
 
     async def _read(self, stream: UpdateStream, context: Any) -> None:
-        shape, take = SCHEDULER[RPCS[stream.kind]].request, self._take[stream.kind]
+        shape, take = SCHEDULER[UPDATES[stream.kind]].request, self._take[stream.kind]
         try:
             while (data := await context.read()) is not grpc.aio.EOF:
                 if stream.ending.done():

@@ -14,19 +14,12 @@ from typing import Any, Final
 
 import grpc
 
-from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, KINDS, NODES
+from fluxsched.adapters.si.machine.effects import KINDS, UPDATES
 from fluxsched.adapters.si.wire.address import Address
 from fluxsched.adapters.si.wire.certificates import ClientCertificates
 from fluxsched.adapters.si.wire.client import CALL_S, OPTIONS, refusal
-from fluxsched.adapters.si.wire.methods import SCHEDULER, Method
+from fluxsched.adapters.si.wire.methods import SCHEDULER
 from fluxsched.errors import Refused
-
-METHODS: Final[dict[str, Method]] = {
-    APPLICATIONS: SCHEDULER["UpdateApplication"],
-    NODES: SCHEDULER["UpdateNode"],
-    ALLOCATIONS: SCHEDULER["UpdateAllocation"],
-}
-"""The stream of each kind."""
 
 LEAVE_S: Final = 5.0
 """How long the service may take to end streams that we have half-closed (seconds)."""
@@ -67,7 +60,7 @@ class RMClient:
     def open(self, take: Take) -> None:
         """Open all three streams; a service binds each to us with the first message on it."""
         for kind in KINDS:
-            method = METHODS[kind]
+            method = SCHEDULER[UPDATES[kind]]
             call = self._channel.stream_stream(
                 method.path,
                 request_serializer=method.request.SerializeToString,

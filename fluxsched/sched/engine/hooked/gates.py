@@ -58,7 +58,7 @@ class Gates:
         self.gated[gated.job.jobid] = gated
         self.next_s = min(self.next_s, gated.at_s)
 
-    def knock(self, job: Waiting, queue: PolicyQueue) -> None:
+    def ask_soon(self, job: Waiting, queue: PolicyQueue) -> None:
         """A job that is to be asked about with the next turn, and is not in its queue until then."""
         self.keep(GatedJob(job, queue, "", (), -inf))
 
@@ -82,5 +82,3 @@ class Gates:
             del self.gated[each.job.jobid]
         self.next_s = min([each.at_s for each in self.gated.values()], default=inf)
         return due
-
-

@@ -331,7 +331,7 @@ class Group:
                 continue
             try:
                 if self.hooks is not None and aside.job.shape.scope is not None:
-                    self.hooks.gates.knock(aside.job, aside.queue)
+                    self.hooks.gates.ask_soon(aside.job, aside.queue)
                 else:
                     aside.queue.add(aside.job, self.running, now_s)
             except LimitExceeded:  # the queue is full meanwhile: it is judged again with the next change

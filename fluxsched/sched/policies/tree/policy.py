@@ -12,7 +12,7 @@ from itertools import islice
 from typing import ClassVar
 
 from fluxsched.sched.policies.tree.preemption import Judge, TreePreemption
-from fluxsched.sched.policies.tree.reservations import reservations
+from fluxsched.sched.policies.tree.reservations import MayReserve, reservations
 from fluxsched.sched.policy import (
     FAIR,
     IMMEDIATE,
@@ -45,6 +45,7 @@ class Tree:
 
     def __init__(self, placement: str = FAIR, preemption: str = NO) -> None:
         self.judge: Judge | None = None  # has the last word about what is preempted
+        self.may_reserve: MayReserve | None = None  # and this about nodes that are kept
         self.settle(placement, preemption)
 
     def settle(self, placement: str, preemption: str) -> None:
@@ -61,7 +62,7 @@ class Tree:
         if view.reserved_nodes.by_job:
             yield from self._on_reserved_nodes(view, asks)
         yield from self._in_order(view, asks)
-        yield from reservations(view, asks, now_s)
+        yield from reservations(view, asks, now_s, self.may_reserve)
         yield from self._preempting(view, asks, now_s)
 
     def _in_order(self, view: View, asks: Asks) -> Iterator[Decision]:

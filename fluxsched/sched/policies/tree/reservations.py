@@ -6,8 +6,9 @@ those whose turn is sooner reserve first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
+from typing import TypeAlias
 
 from fluxsched.sched.policy import Asks, Decision, View, Waiting, Wake, Withhold
 
@@ -24,31 +25,49 @@ LOOK_AGAIN_S = 0.1
 """When the next ones follow."""
 
 
+REFUSALS_A_PASS = 64
+"""Nodes that may be refused in a pass, each by a callback; then no more are reserved in it."""
+
+MayReserve: TypeAlias = Callable[[Waiting, int], bool]
+"""(ask, rank) -> whether the node may be kept for it."""
+
+
 class _Nodes:
     """Which node is the next for an ask, looked up once for all that ask for the same."""
 
-    __slots__ = ("_by_shape", "_view", "searches")
+    __slots__ = ("_by_shape", "_may_reserve", "_refusals", "_view", "searches")
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, may_reserve: MayReserve | None) -> None:
         self._view = view
+        self._may_reserve = may_reserve
         self._by_shape: dict[int, Iterator[int]] = {}
+        self._refusals = 0
         self.searches = 0
 
     def next(self, job: Waiting) -> int | None:
-        may_reserve = self._view.reserved_nodes.may_reserve
         node = job.options.node
         if node is not None:
-            return node if may_reserve(node) else None
+            return node if self._may_have(job, node) else None
         nodes = self._by_shape.get(job.shape.number)
         if nodes is None:
             self.searches += 1
             nodes = self._by_shape[job.shape.number] = iter(self._view.reserved_nodes.best_first(job))
-        return next((rank for rank in nodes if may_reserve(rank)), None)
+        return next((rank for rank in nodes if self._may_have(job, rank)), None)
+
+    def _may_have(self, job: Waiting, rank: int) -> bool:
+        if self._refusals >= REFUSALS_A_PASS or not self._view.reserved_nodes.may_reserve(rank):
+            return False
+        if self._may_reserve is None or self._may_reserve(job, rank):
+            return True
+        self._refusals += 1
+        return False
 
 
-def reservations(view: View, asks: Asks, now_s: float) -> Iterator[Decision]:
+def reservations(
+    view: View, asks: Asks, now_s: float, may_reserve: MayReserve | None = None
+) -> Iterator[Decision]:
     """Reserves nodes for those that wait long enough, and asks for a pass when the next ones do."""
-    reserved, nodes, looked_at = view.reserved_nodes, _Nodes(view), 0
+    reserved, nodes, looked_at = view.reserved_nodes, _Nodes(view, may_reserve), 0
     wake_s = inf
     for line in asks.lacking_nodes():
         if looked_at >= LINES_A_PASS or reserved.all_taken:

@@ -10,8 +10,10 @@ pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
 from fluxsched.adapters.si.messages import PreemptionPolicy, PreemptionPredicatesResponse
+from fluxsched.sched.policies.tree import reservations
+from fluxsched.sched.policies.tree.reservations import RESERVE_AFTER_S
 
-from .rms import PREEMPTION, Client
+from .rms import PREEMPTION, Client, existing
 
 
 class Refusing:
@@ -51,6 +53,19 @@ def test_an_ask_that_predicates_refuse_everywhere_waits_with_their_words() -> No
     assert any("the ports of n1 are taken" in state.reason for state in rm.observed()[1])
     rm.node("n3", 10)
     assert [item.nodeID for item in rm.new()] == ["n3"]
+
+
+def test_a_node_that_predicates_refuse_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    callback = Refusing("n2")
+    rm = Client(callback=callback, observed=True).node("n2", 10).application().ask("a", 9).run()
+    rm.node("n1", 10, existingAllocations=[existing("u9", 6)]).ask("b", 5).run(RESERVE_AFTER_S + 1)
+    assert ("b", "n1", False) in callback.asked
+    (kept,) = rm.machine._rms["rm"].bookings.partitions["default"].scheduler._groups["default"].reserved.by_job.values()
+    assert kept == 0, "not n1, where less is lacking"
+    callback.only, callback.asked = "none", []
+    monkeypatch.setattr(reservations, "REFUSALS_A_PASS", 1)
+    rm.ask("c", 5).run(RESERVE_AFTER_S + 1)
+    assert set(callback.asked) == {("c", "n1", False)}, "in each pass one refusal"
 
 
 def test_preemption_predicates_say_which_is_the_last_to_go() -> None:

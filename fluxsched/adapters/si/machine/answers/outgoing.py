@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
-from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, SendResponse
+from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, RESPONSE_LISTS, SendResponse
 from fluxsched.adapters.si.messages import AllocationResponse, ApplicationResponse, NodeResponse
 
 ITEMS_MAX = 1000
@@ -22,12 +22,6 @@ RESPONSE_BYTES_MAX = 1 << 20
 
 KEPT_ITEMS_MAX = 100_000
 """So many answers are kept for a manager that is paused, then it is stopped; some hundred bytes each."""
-
-_FIELDS: Final = {
-    APPLICATIONS: ("accepted", "rejected", "updated"),
-    NODES: ("accepted", "rejected"),
-    ALLOCATIONS: ("new", "released", "releasedAsks", "rejected"),
-}  # in the order in which a message that is too large is split: nothing is released before it is new
 
 
 class _Messages:
@@ -68,9 +62,9 @@ class _Messages:
         return message, items
 
     def _split(self, message: Any, keep: int) -> Any:
-        """Takes all but the first items out of a message, into another one."""
+        """Takes all but the first items out of a message, into another one: nothing is released before it is new."""
         rest = self._make()
-        for field in _FIELDS[self._kind]:
+        for field in RESPONSE_LISTS[self._kind]:
             found = getattr(message, field)
             if len(found) > keep:
                 getattr(rest, field).extend(found[keep:])

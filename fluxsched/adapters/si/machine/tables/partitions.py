@@ -7,9 +7,9 @@ from functools import partial
 
 from fluxsched.adapters.si.config.settings import PartitionSettings
 from fluxsched.adapters.si.machine.answers.observations import ADD, REMOVE, SET
+from fluxsched.adapters.si.machine.predicates import Predicates
 from fluxsched.adapters.si.machine.tables.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.entries import Partition
-from fluxsched.adapters.si.predicates import Predicates
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.policies.tree.policy import Tree
@@ -25,6 +25,7 @@ def make_partition(bookings: Bookings, settings: PartitionSettings) -> Partition
     predicates = Predicates(callback, bookings.key_of, bookings.node_of)
     if hasattr(callback, "Predicates"):
         plugins.append(predicates)
+        policy.may_reserve = predicates.allows_reservation
     if hasattr(callback, "PreemptionPredicates"):
         policy.judge = partial(_judged, bookings, predicates)
     scheduler = Scheduler(policy, notify=False, quotas=tree, plugins={"": plugins} if plugins else None)

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from fluxsched.adapters.si.machine.answers.items import REASON_CHARS_MAX
 from fluxsched.adapters.si.messages import PredicatesArgs, PreemptionPredicatesArgs
 from fluxsched.sched.hooks.api import PASS, JobSeen, Later, Option, Pass
-
-REASON_CHARS_MAX = 1000
-"""What of a refusal is kept and told."""
+from fluxsched.sched.queue.pending import Waiting
 
 
 class Predicates:
@@ -34,6 +33,10 @@ class Predicates:
         """Whether the ask may be allocated on the node of a rank."""
         why = self.refusal(job.jobid, rank, is_allocation=True)
         return PASS if why is None else Later(why)
+
+    def allows_reservation(self, job: Waiting, rank: int) -> bool:
+        """Whether the node of a rank may be kept for the ask."""
+        return self.refusal(job.jobid, rank, is_allocation=False) is None
 
     def refusal(self, jobid: int, rank: int, is_allocation: bool) -> str | None:
         """Why an ask may not be allocated on a node, or not reserve it; None if it may, or if that is not asked."""
