@@ -6,7 +6,7 @@ BROAD_EXCEPT = {
     "fluxsched/adapters/si/machine/machine.py:_share_of": "a bug costs one resource manager its state, not all of them",
     "fluxsched/adapters/si/in_process.py:_call_back": "a bug of a resource manager is logged, and others are called",
     "fluxsched/adapters/si/in_process.py:_own_dump": "a bug of a resource manager is in what it says of itself",
-    "fluxsched/adapters/si/machine/predicates.py:refusal": "what a callback raises is its refusal: the interface says so",
+    "fluxsched/adapters/si/machine/predicates.py:refusal": "what a callback raises is its refusal: so is the interface",
     "fluxsched/adapters/si/machine/predicates.py:last_to_go": "the same",
     "fluxsched/sched/hooks/chain.py:ask": "a plugin's bug holds back the job it was asked about, and nothing else",
     "fluxsched/adapters/flux/bridge.py:_pass": "a plugin's bug is logged, and neither Flux nor the module ends",
