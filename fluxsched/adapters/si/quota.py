@@ -12,7 +12,7 @@ Law: what a job holds is booked before it is committed, or it does not start; wh
 
 from __future__ import annotations
 
-import os
+import pwd
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
@@ -20,6 +20,7 @@ from typing import ClassVar, Final
 from fluxsched.adapters.si.config.placement import Submission, make_queue, place_application
 from fluxsched.adapters.si.config.reader import DEFAULT_PARTITION, read_config
 from fluxsched.adapters.si.config.settings import PartitionSettings
+from fluxsched.adapters.si.user_groups import groups_of_host
 from fluxsched.core.amounts import Amounts, amount_text, times, total
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.request import Request
@@ -170,20 +171,11 @@ def beyond(application: Application, amounts: Amounts) -> str | None:
 
 def user_and_groups(userid: int) -> tuple[str, tuple[str, ...]]:
     """The name of a user of this host and those of their groups; the number where there is none."""
-    import grp
-    import pwd
-
     try:
-        entry = pwd.getpwuid(userid)
+        name = pwd.getpwuid(userid).pw_name
     except (KeyError, OverflowError):
         return str(userid), ()
-    found = []
-    for gid in os.getgrouplist(entry.pw_name, entry.pw_gid):
-        try:
-            found.append(grp.getgrgid(gid).gr_name)
-        except KeyError:
-            found.append(str(gid))
-    return entry.pw_name, tuple(found)
+    return name, groups_of_host(name)
 
 
 def _read(config: str) -> PartitionSettings:

@@ -1,10 +1,7 @@
-"""What a machine gets from its host: configurations in files, users' groups, a clock."""
+"""What a machine gets from its host: configurations in files, a clock."""
 
 from __future__ import annotations
 
-import getpass
-import grp
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +13,8 @@ pytest.importorskip("yaml")
 from fluxsched.adapters.si import assembly
 from fluxsched.adapters.si.assembly import (
     CONFIGS_KEPT_MAX,
-    GROUPS_KEPT_S,
     ConfigReader,
     PolicyGroups,
-    UserGroups,
-    groups_of_host,
     make_machine,
     wall_clock,
 )
@@ -94,27 +88,6 @@ def test_the_last_configurations_are_kept_the_bad_ones_too(monkeypatch: Any) -> 
         reader(str(index))
     reader("good")
     assert read.count("good") == 2
-
-
-def test_groups_are_the_hosts(monkeypatch: Any) -> None:
-    own = groups_of_host(getpass.getuser())
-    assert own[0] == grp.getgrgid(os.getgid()).gr_name
-    for unknown in ("no-such-user", "", "a\0b", "x" * 10_000):
-        assert groups_of_host(unknown) == ()
-
-
-def test_groups_are_kept_for_a_while(monkeypatch: Any) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(assembly, "groups_of_host", lambda user: asked.append(user) or (f"of {user}",))
-    clock = Clock()
-    groups = UserGroups(clock.monotonic_s)
-    assert [groups("ann"), groups("ann"), groups("bob")] == [("of ann",), ("of ann",), ("of bob",)]
-    clock.monotonic += GROUPS_KEPT_S
-    assert groups("ann") == ("of ann",)
-    assert asked == ["ann", "bob", "ann"]
-    monkeypatch.setattr(assembly, "USERS_KEPT_MAX", 2)
-    groups("eve")
-    assert len(groups._kept) == 1
 
 
 def test_a_step_of_the_systems_clock_moves_no_timer() -> None:

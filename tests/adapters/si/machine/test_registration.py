@@ -88,6 +88,7 @@ def test_a_bad_registration_names_all_faults(machine: SIMachine, rm_id: str, con
 
 def test_the_longest_rm_id(machine: SIMachine) -> None:
     registered(machine, "x" * RM_ID_CHARS_MAX)
+    assert machine.is_registered("x" * RM_ID_CHARS_MAX)
 
 
 def test_requests_before_registration(machine: SIMachine) -> None:
@@ -137,6 +138,9 @@ def test_managers_of_a_policy_group_have_equal_configurations(machine: SIMachine
 def test_the_only_manager_of_a_policy_group_may_register_with_another_configuration(machine: SIMachine) -> None:
     registered(machine, "one", policyGroup="batch")
     registered(machine, "one", policyGroup="batch", config="other")
+    registered(machine, "two", policyGroup="batch", config="other")
+    with pytest.raises(InvalidValue, match="'batch'"):
+        registered(machine, "three", policyGroup="batch")
 
 
 def test_there_are_so_many_managers(machine: SIMachine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fluxsched.sched.plan.reserved_nodes import RESERVED_MAX_S
+from fluxsched.sched.policies.tree import reservations
 from fluxsched.sched.policies.tree.reservations import LOOK_AGAIN_S, RESERVE_AFTER_S, SEARCHES_A_PASS
 
 from .site import TreeSite, amounts, leaf, parent
@@ -100,3 +103,17 @@ def test_a_pass_searches_nodes_for_few_asks_and_the_next_one_for_others() -> Non
     assert len(reserved) == SEARCHES_A_PASS
     site.run(until_s=RESERVE_AFTER_S + 2 * LOOK_AGAIN_S)
     assert len(reserved) == SEARCHES_A_PASS + 2
+
+
+def test_lines_a_pass_bounds_the_asks_that_are_looked_at_for_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reservations, "LINES_A_PASS", 2)
+    site = TreeSite(parent("root", leaf("default")))
+    for _ in range(3):
+        site.node(amounts(vcore=10))
+    one = site.application("one")
+    site.ask(one, amounts(vcore=6), times=3)
+    site.run()
+    for more in range(3):
+        site.ask(one, amounts(vcore=5 + more))
+    site.run(until_s=RESERVE_AFTER_S)
+    assert len(site.scheduler._groups["default"].reserved.by_job) == 2

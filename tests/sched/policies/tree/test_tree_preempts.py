@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fluxsched.sched.effects import Effect, Raise
 from fluxsched.sched.engine.assembly import QUOTA_RATE
-from fluxsched.sched.policies.tree import preemption
+from fluxsched.sched.policies.tree import policy, preemption
 from fluxsched.sched.quotas.queue import AskOptions
 from tests.sched.policies.tree.site import TreeSite, amounts, leaf, parent
 
@@ -135,6 +135,16 @@ def steps(draw: st.DrawFn) -> list[tuple[str, int, int, bool]]:
     one = st.tuples(st.sampled_from(("root.a", "root.p.x", "root.p.y", "confirm", "free")), st.integers(1, 3),
                     st.integers(1, 2), st.booleans())  # fmt: skip
     return draw(st.lists(one, min_size=10, max_size=40))
+
+
+def test_preempting_a_pass_bounds_the_lines_that_are_looked_at(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(policy, "PREEMPTING_A_PASS", 1)
+    site = two_leaves(4, 2)
+    site.ask(site.application("theirs", "root.b"), amounts(vcore=2), 4)
+    site.run()
+    mine = [site.ask(site.application(name, "root.a"), amounts(vcore=2), options=MAY)[0] for name in ("one", "two")]
+    site.run()
+    assert list(site.going.values()) == mine[:1]
 
 
 AWAITED = [("root.p.x", 1, 1, False), ("root.p.x", 2, 1, False), ("root.p.x", 3, 1, False),
