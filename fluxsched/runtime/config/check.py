@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fluxsched.runtime.config.policies import absent_files
-from fluxsched.runtime.config.policy_list import fault_of
+from fluxsched.runtime.config.policy_list import POLICY, USED_PLUGIN, fault_of
 from fluxsched.runtime.config.reader import Config, read_file
 from fluxsched.runtime.config.toml_lines import Path as Keys
 from fluxsched.runtime.config.toml_reader import TomlFault
+from fluxsched.sched.loading import PLUGIN_SIGN, split_plugins
 from fluxsched.sched.registry import has_plugin, split_queues
 
 
@@ -30,14 +31,21 @@ def read_site(path: Path | None, *, trying: bool = False) -> tuple[Config, list[
 
 
 def _faulty_policies(config: Config, trying: bool) -> Iterator[TomlFault]:
-    """Policies in files that are not there, and those that cannot be used."""
+    """Policies and plugins in files that are not there, and those that cannot be used."""
     for keys, title, specs in _policies(config):
         line, absent = config.line_of(keys), list(absent_files(specs))
         yield from (TomlFault(line, f"{title}: there is no file {name}", keys) for name in absent)
         general, own = split_queues(specs)
         for spec in (general, *own.values()) if trying and not absent else ():
-            if has_plugin(spec) and (fault := fault_of(spec)) is not None:
-                yield TomlFault(line, f"{title}: {fault}", keys)
+            yield from (TomlFault(line, f"{title}: {fault}", keys) for fault in _faults_in(spec))
+
+
+def _faults_in(spec: str) -> Iterator[str]:
+    """Why the policy of `POLICY|PLUGIN|PLUGIN`, or a plugin, cannot be used; a queue may have plugins alone."""
+    policy, plugins = split_plugins(spec)
+    tried = [(policy, POLICY)] if has_plugin(policy) else []
+    faults = [fault_of(each, noun) for each, noun in (*tried, *((plugin, USED_PLUGIN) for plugin in plugins))]
+    return filter(None, faults)
 
 
 def _policies(config: Config) -> Iterator[tuple[Keys, str, str]]:
@@ -49,4 +57,5 @@ def _policies(config: Config) -> Iterator[tuple[Keys, str, str]]:
             yield ("scheduler", at, "fallback"), "[[scheduler]] fallback", scheduler.recovery.fallback
     for name, queue in config.queues.items():
         if queue.policy is not None:
-            yield ("queues", name, "policy"), f"[queues.{name}] policy", queue.policy
+            key = "plugins" if queue.policy.startswith(PLUGIN_SIGN) else "policy"
+            yield ("queues", name, key), f"[queues.{name}] {key}", queue.policy

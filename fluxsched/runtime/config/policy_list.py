@@ -2,7 +2,7 @@
 
 Law: it answers at once, so it imports neither the simulator nor an instance; and whatever an installed package does
 when it is imported, the list is made. So those that are not ours are looked at in processes of their own:
-`python -m fluxsched.runtime.config.policy_list policy|plugin NAME FD`.
+`python -m fluxsched.runtime.config.policy_list policy|plugin|used-plugin NAME FD`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.system.isolated_process import IsolatedProcess
 from fluxsched.sched.loading import parse_spec
-from fluxsched.sched.plugin_registry import OWN_PLUGINS, find_plugin, known_plugins
+from fluxsched.sched.plugin_registry import OWN_PLUGINS, find_plugin, known_plugins, make_plugin
 from fluxsched.sched.policy import Option
 from fluxsched.sched.registry import OWN, known_policies, make, says
 
@@ -28,7 +28,8 @@ IMPORT_S = 5.0
 
 CANNOT = "cannot be loaded: "
 
-POLICY, PLUGIN = "policy", "plugin"
+POLICY, PLUGIN, USED_PLUGIN = "policy", "plugin", "used-plugin"
+"""What is named: a policy; a plugin, for the list; a plugin with the options that it is to be used with."""
 
 
 class ListedPolicy(NamedTuple):
@@ -70,9 +71,9 @@ def _heard(name: str, foreign: IsolatedProcess, import_s: float) -> ListedPolicy
     return ListedPolicy(*json.loads(line))
 
 
-def fault_of(spec: str, import_s: float = IMPORT_S) -> str | None:
-    """Why a policy, `NAME:key=value` or a file, cannot be used; it is tried in a process of its own."""
-    foreign = IsolatedProcess(__name__, [POLICY, spec], quiet=True)
+def fault_of(spec: str, noun: str = POLICY, import_s: float = IMPORT_S) -> str | None:
+    """Why `NAME:key=value`, a POLICY or a USED_PLUGIN, cannot be used; it is tried in a process of its own."""
+    foreign = IsolatedProcess(__name__, [noun, spec], quiet=True)
     try:
         says = _heard(spec, foreign, import_s).says
     finally:
@@ -94,6 +95,11 @@ def listed_plugin(name: str) -> ListedPolicy:
     return _listed(name, lambda: find_plugin(parse_spec(name)[0]))
 
 
+def used_plugin(spec: str) -> ListedPolicy:
+    """One plugin, made here with its options."""
+    return _listed(spec, lambda: make_plugin(spec))
+
+
 def _listed(name: str, found: Callable[[], object]) -> ListedPolicy:
     try:
         thing = found()
@@ -105,7 +111,7 @@ def _listed(name: str, found: Callable[[], object]) -> ListedPolicy:
         return ListedPolicy(name, "", f"{CANNOT}{type(fault).__name__}: {fault}")
 
 
-LISTED: Final = {POLICY: listed, PLUGIN: listed_plugin}
+LISTED: Final = {POLICY: listed, PLUGIN: listed_plugin, USED_PLUGIN: used_plugin}
 
 
 if __name__ == "__main__":

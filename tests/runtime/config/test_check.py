@@ -104,6 +104,24 @@ def test_policies_of_a_configuration_count_from_its_directory(
     assert load_config(path) == config or config.name != str(path)
 
 
+def test_plugins_of_queues_are_tried_as_they_will_be_used(tmp_path: Path) -> None:
+    """A queue may have plugins and no policy of its own."""
+    (tmp_path / "night.py").write_text("class Night:\n    name = 'night'\n    def look(self, job, rank): ...\n")
+    (tmp_path / "bad.py").write_text("import no_such_module\n")
+    path = tmp_path / "site.toml"
+    path.write_text(
+        '[queues.a]\nplugins = ["./night.py"]\n[queues.b]\nplugins = ["./night.py", "./bad.py", "quota"]\n'
+        '[queues.c]\nplugins = ["absent.py"]\n[[scheduler]]\npolicy = "easy"\nplugins = ["night.py:hour=2"]\n'
+    )
+    _, faults = read_site(path, trying=True)
+    assert [(fault.line, fault.text) for fault in faults] == [
+        (8, "[[scheduler]] policy: plugin 'night': no option 'hour'; it has none"),
+        (4, f"[queues.b] plugins: plugin file {tmp_path / 'bad.py'} cannot be loaded: No module named 'no_such_module'"),
+        (4, "[queues.b] plugins: plugin 'quota' needs a file of queues: quota:config=q.yaml"),
+        (6, f"[queues.c] plugins: there is no file {tmp_path / 'absent.py'}"),
+    ]
+
+
 def test_a_configuration_may_be_json_by_its_name() -> None:
     text = '{"queues": {"debug": {}}, "resource": {"exclude": "0"}}'
     assert set(parse_config(text, "conf.json").queues) == {"debug"}
