@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 PLUGIN = """
-from fluxsched.sched.hooks.api import PASS, Gate, Option, Wait
+from fluxsched.sched.hooks.api import PASS, Gate, Never, Option, Wait
 
 
 class Door:
     name = "door"
     OPTIONS = {"log": Option("", help="a file")}
-    READS = ("name",)
+    READS = ("name", "user")
 
     def __init__(self, log):
         self.log = log
@@ -25,6 +25,9 @@ class Door:
 
     def pre_enqueue(self, job):
         return Gate("is closed") if job.label("name") == "gated" else PASS
+
+    def pre_filter(self, shape, group):
+        return PASS if shape.label("user") == USER else Never("is for one user")
 
     def reserve(self, job, fit):
         self.say("reserve", job.label("name"))
@@ -48,7 +51,7 @@ class Door:
 
 
 def test_a_plugin_of_a_user(user: Any, daemon: Any, until: Any, tmp_path: Path) -> None:
-    (user.directory / "door.py").write_text(PLUGIN)
+    (user.directory / "door.py").write_text(f"{PLUGIN}\nUSER = {os.getuid()}\n")
     log = tmp_path / "log"
     log.touch()
     (user.directory / "site.toml").write_text(

@@ -62,7 +62,7 @@ def test_a_service_prints_its_address_and_leaves_nothing(tmp_path: Path) -> None
         assert json.loads(si("dump", address).output) == {"rms": []}
         done = si("dump", address, "--rm", "unknown")
         assert (done.exit_code, done.stderr) == (
-            1, "fluxsched: si dump: resource manager 'unknown' is not registered: register\n",
+            1, "fluxsched: si dump: resource manager 'unknown' is not registered: register it first\n",
         )  # fmt: skip
         assert ended(process, signal.SIGTERM) == (0, "")
     assert list(tmp_path.iterdir()) == []
@@ -116,7 +116,7 @@ def test_others_cannot_get_at_the_socket(tmp_path: Path) -> None:
     ("words", "says"),
     [
         (["--bind", "nonsense"], "is not an address: write unix:PATH or HOST:PORT"),
-        (["--bind", "127.0.0.1:0"], "needs --cert, --key and --client-ca; on loopback --insecure does without"),
+        (["--bind", "127.0.0.1:0"], "needs --cert, --key and --client-ca, or --insecure to let every process"),
         (["--bind", "0.0.0.0:0", "--insecure"], "--insecure is for loopback alone, and 0.0.0.0 is not"),
         (["--insecure"], "takes neither certificates nor --insecure"),
         (["--bind", "127.0.0.1:0", "--insecure", "--cert", __file__], "--insecure takes no certificates"),

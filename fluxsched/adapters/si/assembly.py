@@ -74,7 +74,7 @@ class PolicyGroups:
         if not name or self._directory is None:
             return None
         if _POLICY_GROUP.fullmatch(name) is None:
-            raise InvalidValue(f"policyGroup {shown(name)} names a file: it has letters, digits and _.- (64 at most)")
+            raise InvalidValue(f"policyGroup {shown(name)} names a file: use 1 to 64 letters, digits and `_.-`")
         try:
             return (self._directory / f"{name}.yaml").read_text()
         except FileNotFoundError:

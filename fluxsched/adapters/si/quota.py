@@ -186,7 +186,8 @@ def _read(config: str) -> PartitionSettings:
     except ModuleNotFoundError:
         raise InvalidValue("plugin 'quota' reads YAML, which needs PyYAML: pip install 'fluxsched[si]'") from None
     except (OSError, UnicodeError) as fault:
-        raise InvalidValue(f"plugin 'quota' cannot read {config}: {fault}") from None
+        why = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8"
+        raise InvalidValue(f"plugin 'quota' cannot read {config}: {why}") from None
     except InvalidValue as fault:
         raise InvalidValue(f"plugin 'quota': {config}: {fault}") from None
     return next((each for each in partitions if each.name == DEFAULT_PARTITION), partitions[0])

@@ -27,7 +27,7 @@ def need_packages() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     missing = [package for module, package in PACKAGES.items() if not _is_there(module)]
     if missing:
-        raise Refused(f"{' and '.join(missing)} missing: pip install 'fluxsched[si]'")
+        raise Refused(f"needs {', '.join(missing)}: pip install 'fluxsched[si]'")
 
 
 def _is_there(module: str) -> bool:

@@ -129,9 +129,13 @@ class ExpirationRequest(Payload, frozen=True):
 
 
 class FeasibilityRequest(Payload, frozen=True):
-    """Could this jobspec ever run (`feasibility.check`)? Empty, or EOVERFLOW with a text that says why not."""
+    """Could this jobspec ever run (`feasibility.check`)? Empty, or EOVERFLOW with a text that says why not.
+
+    `userid` is whose job it would be, for plugins; an instance puts the sender there.
+    """
 
     jobspec: JobspecObject
+    userid: Unsigned32 | None = None
 
 
 class SchedWhyRequest(Payload, frozen=True):

@@ -277,9 +277,7 @@ class SchedulerSession:
 
     def _why(self, wanted: msg.SchedWhyRequest, token: Any, now_s: float) -> Effects:
         found = self.scheduler.why(wanted.id, now_s)
-        answer = msg.SchedWhyResponse(
-            wanted.id, found.reason, found.earliest_s, found.rule or None, found.when or None
-        )
+        answer = msg.SchedWhyResponse(wanted.id, found.reason, found.earliest_s, found.rule or None, found.when or None)
         return [Respond(token, answer)]
 
     def _accounts(self, wanted: AccountsRequest, token: Any, now_s: float) -> Effects:
@@ -290,7 +288,7 @@ class SchedulerSession:
         return [Respond(token, {name: part.to_json() for name, part in parts})]
 
     def _feasibility(self, wanted: Any, token: Any, now_s: float) -> Effects:
-        why = self.scheduler.feasible(self._read(wanted.jobspec))
+        why = self.scheduler.feasible(self._read(wanted.jobspec), wanted.userid)
         if why is not None:
             raise RPCError(why, errno.EOVERFLOW)
         return [Respond(token)]

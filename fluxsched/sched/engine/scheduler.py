@@ -303,11 +303,11 @@ class Scheduler:
 
     # ---- answers
 
-    def feasible(self, jobspec: Jobspec | Mapping[str, Any]) -> str | None:
-        """Why the job could never run, whatever is up or busy; None if it could, or before the first grow."""
+    def feasible(self, jobspec: Jobspec | Mapping[str, Any], userid: int | None = None) -> str | None:
+        """Why a user's job could never run, whatever is up or busy; None if it could, or before the first grow."""
         try:
             parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
-            return self._group_of(parsed.queue).judge(self._plugins.shape_of(self._shapes, parsed))
+            return self._group_of(parsed.queue).judge(self._plugins.shape_of(self._shapes, parsed, userid))
         except InvalidValue as fault:
             return str(fault)
 

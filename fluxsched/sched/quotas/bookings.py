@@ -94,8 +94,8 @@ def _over(bounds: Mapping[str, int], used: Mapping[str, int], amounts: Amounts) 
     for kind, amount in amounts:
         bound = bounds.get(kind)
         if bound is not None and used.get(kind, 0) + amount > bound:
-            has, most, asks = used.get(kind, 0), amount_text(kind, bound), amount_text(kind, amount)
-            return f"{amount_text(kind, has)} of at most {most} are used, {asks} more are asked for"
+            has, most, asks = amount_text(kind, used.get(kind, 0)), amount_text(kind, bound), amount_text(kind, amount)
+            return f"{has} of at most {most} used, {asks} more requested"
     return None
 
 

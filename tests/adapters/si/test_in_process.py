@@ -155,7 +155,7 @@ def test_events_are_for_callbacks_that_take_them(scheduler: InProcessScheduler) 
 
 
 def test_calls_check_their_rm_id_and_their_shape(scheduler: InProcessScheduler) -> None:
-    with pytest.raises(Refused, match="resource manager 'rm' is not registered: register"):
+    with pytest.raises(Refused, match="resource manager 'rm' is not registered: register it first"):
         scheduler.UpdateNode(node("n1"))
     with pytest.raises(Refused, match="not registered"):
         scheduler.UpdateConfiguration(UpdateConfigurationRequest(rmID="rm"))

@@ -75,9 +75,7 @@ def test_it_bounds_what_a_bank_has_and_says_by_what_it_is_held_back(config: str)
     cold = [job(at, "physics/cold", cores_per_task=3) for at in range(10, 13)]
     assert start(quota, cold[0]) == ""
     before = quota.generation
-    assert start(quota, cold[1]) == (
-        "Later: queue root.physics: 7 core of at most 8 core are used, 3 core more are asked for"
-    )
+    assert start(quota, cold[1]) == ("Later: queue root.physics: 7 core of at most 8 core used, 3 core more requested")
     assert quota.generation == before
     quota.on_free(jobs[0], fit(jobs[0]))
     assert quota.generation > before, "its answers may be others now"
@@ -105,7 +103,7 @@ def test_a_queue_is_made_where_a_rule_makes_it(config: str) -> None:
 def test_what_a_job_gets_counts_even_if_it_asked_for_less(config: str) -> None:
     quota = Quota(config)
     whole = job(1, "physics/hot", cores_per_task=1)
-    assert "9 core more are asked for" in start(quota, whole, cores=9)
+    assert "9 core more requested" in start(quota, whole, cores=9)
     assert start(quota, whole, cores=8) == ""
 
 

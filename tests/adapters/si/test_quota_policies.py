@@ -39,7 +39,7 @@ def test_no_policy_overruns_it_and_none_is_blocked_by_it(config: str, policy: st
     default = [site.submit(100.0, cores_per_task=2) for _ in range(3)]
     site.turn()
     assert set(site.running) == {*physics[:3], *default[:2]}, "those behind go on"
-    assert "queue root.physics: 6 core of at most 6 core are used, 2 core more are asked for" in site.why(physics[3])
+    assert "queue root.physics: 6 core of at most 6 core used, 2 core more requested" in site.why(physics[3])
     assert "plugin 'quota'" in site.why(physics[4])
     assert "queue root.default: 4 core of at most 4" in site.why(default[2])
     site.run(1000.0)

@@ -46,7 +46,7 @@ def test_a_configuration_without_faults_is_summed_up(cli, file: Path) -> None:
 def test_all_faults_are_told_with_their_paths(cli, file: Path) -> None:
     file.write_text("partitions: [{queues: [{name: a b}, {name: c, resources: {max: {vcore: x}}}]}]")
     faults = [
-        "partitions[0].queues[0].name: 'a b' is no name of a queue: 1 to 64 letters, digits, `_` and `-`",
+        "partitions[0].queues[0].name: 'a b' cannot be a queue's name: use 1 to 64 letters, digits, `_` and `-`",
         "partitions[0].queues[1].resources.max.vcore: 'x' is not a quantity such as 2, 500m or 4Gi",
     ]
     done = cli("si", "check", str(file))

@@ -41,11 +41,11 @@ def test_help_imports_neither_grpc_nor_protobuf(words: str) -> None:
 
 @pytest.mark.parametrize(
     ("missing", "packages"),
-    [(("grpc",), "grpcio"), (("google",), "protobuf"), (("grpc", "google", "yaml"), "grpcio and protobuf and PyYAML")],
+    [(("grpc",), "grpcio"), (("google",), "protobuf"), (("grpc", "google", "yaml"), "grpcio, protobuf, PyYAML")],
 )
 def test_without_the_extra_it_says_what_to_install(missing: tuple[str, ...], packages: str) -> None:
     done = run("si", "dump", missing=missing)
-    wanted = f"fluxsched: si dump: {packages} missing: pip install 'fluxsched[si]'\n1\n"
+    wanted = f"fluxsched: si dump: needs {packages}: pip install 'fluxsched[si]'\n1\n"
     assert (done.stdout, done.stderr) == ("", wanted)
 
 

@@ -85,9 +85,7 @@ def test_a_default_duration_above_the_limit_without_queues(tmp_path: Path) -> No
     assert lines_of(path) == ["1: [policy] its default duration of 7200 s is above its limit of 3600 s"]
 
 
-def test_policies_of_a_configuration_count_from_its_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_policies_of_a_configuration_count_from_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever starts the instance stands somewhere else."""
     site = tmp_path / "etc"
     site.mkdir()
@@ -114,9 +112,10 @@ def test_plugins_of_queues_are_tried_as_they_will_be_used(tmp_path: Path) -> Non
         '[queues.c]\nplugins = ["absent.py"]\n[[scheduler]]\npolicy = "easy"\nplugins = ["night.py:hour=2"]\n'
     )
     _, faults = read_site(path, trying=True)
+    bad = tmp_path / "bad.py"
     assert [(fault.line, fault.text) for fault in faults] == [
         (8, "[[scheduler]] policy: plugin 'night': no option 'hour'; it has none"),
-        (4, f"[queues.b] plugins: plugin file {tmp_path / 'bad.py'} cannot be loaded: No module named 'no_such_module'"),
+        (4, f"[queues.b] plugins: plugin file {bad} cannot be loaded: No module named 'no_such_module'"),
         (4, "[queues.b] plugins: plugin 'quota' needs a file of queues: quota:config=q.yaml"),
         (6, f"[queues.c] plugins: there is no file {tmp_path / 'absent.py'}"),
     ]

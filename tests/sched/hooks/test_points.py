@@ -59,6 +59,16 @@ def bench_with(bench_of: Build, make_r: Build) -> Build:
     return build
 
 
+def test_whether_a_job_could_ever_run_is_judged_for_its_user(bench_with: Build, plugin: Build, spec: Build) -> None:
+    one = plugin(
+        "one", reads=("user",), pre_filter=lambda shape, group: PASS if shape.label("user") == 7 else Never("no")
+    )
+    scheduler = bench_with(one).scheduler
+    assert scheduler.feasible(spec(), 7) is None
+    assert "plugin 'one': no" in scheduler.feasible(spec(), 8)
+    assert "plugin 'one': no" in scheduler.feasible(spec()), "of no user that is known"
+
+
 # ---- before the queue
 
 

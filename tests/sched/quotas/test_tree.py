@@ -58,7 +58,7 @@ def test_a_limit_is_that_of_the_first_that_names_the_user_or_a_group() -> None:
     assert not tree.admits(dan, (("vcore", 1),))
     assert tree.admits(eve, (("vcore", 3),)), "anyone is each user"
     assert tree.held_back(bob, (("vcore", 2),)) == (
-        "limit of group staff in queue root: 4 vcore of at most 5 vcore are used, 2 vcore more are asked for"
+        "limit of group staff in queue root: 4 vcore of at most 5 vcore used, 2 vcore more requested"
     )
     tree.free(bob, 2, (), all_of_it=True)
     assert tree.admits(cid, (("vcore", 5),))

@@ -134,7 +134,9 @@ def _placed(partition: PartitionSettings, tree: QueueTree, submission: Submissio
     _check_takes(partition, queue, submission, is_parent=bool(missing))
     for name in missing:
         if _CREATED_NAME.fullmatch(name) is None:
-            raise Refused(f"{shown(name)} is no name of a queue: 1 to 64 letters, digits and `_:#/@-`", errno.EINVAL)
+            raise Refused(
+                f"{shown(name)} cannot be a queue's name: use 1 to 64 letters, digits and `_:#/@-`", errno.EINVAL
+            )
     return Placed(path, _made(_access_above(partition, queue), queue.path, missing, submission))
 
 

@@ -83,7 +83,7 @@ def read_queue(section: Section, depth: int) -> QueueSection:
         )
     name = section.text("name")
     if QUEUE_NAME.fullmatch(name) is None and section.is_mapping:
-        section.fault("name", f"{shown(name)} is no name of a queue: 1 to 64 letters, digits, `_` and `-`")
+        section.fault("name", f"{shown(name)} cannot be a queue's name: use 1 to 64 letters, digits, `_` and `-`")
     found = QueueSection(
         path=section.path,
         name=name,

@@ -39,10 +39,19 @@ def load_yaml(text: str) -> YamlValue:
         for event in yaml.parse(text, Loader=loader):
             getattr(builder, f"on_{type(event).__name__}", _ignore)(event)
     except yaml.YAMLError as fault:
-        raise InvalidValue(f"not YAML: {printable(' '.join(str(fault).split()))}") from None
+        raise InvalidValue(f"not YAML: {_fault_text(fault)}") from None
     except UnicodeEncodeError as fault:
         raise InvalidValue(f"not YAML: character {fault.start} is half a pair, which is no text") from None
     return builder.document
+
+
+def _fault_text(fault: Any) -> str:
+    """Where, and what is wrong, in one line; the parser's own text names no file, and takes several."""
+    mark = getattr(fault, "problem_mark", None)
+    if mark is None:
+        return printable(" ".join(str(fault).split()))
+    what = ", ".join(filter(None, (fault.context, fault.problem)))
+    return f"line {mark.line + 1}, column {mark.column + 1}: {printable(what)}"
 
 
 class _Open:

@@ -312,7 +312,9 @@ class SIMachine:
     def _rm(self, rm_id: str) -> RM:
         rm = self._rms.get(rm_id)
         if rm is None:
-            raise Refused(f"resource manager {rm_id[:RM_ID_CHARS_MAX]!r} is not registered: register", errno.ENOENT)
+            raise Refused(
+                f"resource manager {rm_id[:RM_ID_CHARS_MAX]!r} is not registered: register it first", errno.ENOENT
+            )
         return rm
 
 

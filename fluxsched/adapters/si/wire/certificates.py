@@ -42,8 +42,8 @@ def certificates_of(
         return None
     if len(given) < len(ServerCertificates._fields):
         raise InvalidValue(
-            f"{address} needs --cert, --key and --client-ca; on loopback --insecure does without, "
-            "and unix:PATH needs neither"
+            f"{address} needs --cert, --key and --client-ca"
+            + (", or --insecure to let every process of this machine in" if address.is_loopback else "")
         )
     _check(*given)
     return ServerCertificates(*(path.read_bytes() for path in given))

@@ -168,7 +168,7 @@ class SchedulingService:
     def _feasibility(self, request: RpcRequest) -> None:
         jobspec = Jobspec.parse(request.payload(msg.FeasibilityRequest).jobspec)
         queue = self._effects.manager.queues.for_submit(jobspec.queue)
-        asked = msg.FeasibilityRequest(queue.admit(jobspec).bare)  # with what the queue requires
+        asked = msg.FeasibilityRequest(queue.admit(jobspec).bare, request.userid)  # with what the queue requires
         self._forward(request, queue.group, codec.pack(asked))
 
     def _sched_why(self, request: RpcRequest) -> None:

@@ -80,7 +80,7 @@ class Plugins:
 
     # ---- jobs that arrive
 
-    def shape_of(self, shapes: Shapes, jobspec: Jobspec, userid: int = NO_USER, now_s: float | None = None) -> Shape:
+    def shape_of(self, shapes: Shapes, jobspec: Jobspec, userid: int | None, now_s: float | None = None) -> Shape:
         """The shape of a job, with what its plugins read; `now_s` if it arrives (wall time, seconds)."""
         if not self.chains:
             return shapes.of(jobspec.request)
@@ -90,7 +90,8 @@ class Plugins:
         scope = queue if queue in self.chains else "" if "" in self.chains else None
         if scope is None:
             return shapes.of(jobspec.request)
-        return shapes.of(jobspec.request, labels_of(self.chains[scope].reads, jobspec, userid), scope)
+        owner = NO_USER if userid is None else userid
+        return shapes.of(jobspec.request, labels_of(self.chains[scope].reads, jobspec, owner), scope)
 
     def shape_of_ask(self, shapes: Shapes, request: Request, now_s: float) -> Shape:
         """The shape of an ask, which has nothing that plugins read."""
@@ -241,9 +242,7 @@ class Plugins:
             self._faults.append(f"{said.why} (asked about job {each.job.jobid})")
         self._take_back(group, each, said.why, now_s)
 
-    def _take_back(
-        self, group: Group, each: WaitingPermit, why: str, now_s: float, is_canceled: bool = False
-    ) -> None:
+    def _take_back(self, group: Group, each: WaitingPermit, why: str, now_s: float, is_canceled: bool = False) -> None:
         """Unreserves and frees what the job holds; it is queued again unless it was canceled."""
         jobid, hooks = each.job.jobid, _of(group)
         hooks.permits.pop(jobid)

@@ -186,10 +186,10 @@ def test_a_quota_that_is_no_resource_is_refused(quota: str) -> None:
 
 def test_names_and_depth_of_created_queues_have_limits() -> None:
     rules = "placementrules: [{name: provided, create: true}, {name: user, create: true}]"
-    assert "'a b' is no name of a queue" in refusal("root.a b", rules=rules, user="")
-    assert "'' is no name of a queue" in refusal("root.", rules=rules, user="")
+    assert "'a b' cannot be a queue's name" in refusal("root.a b", rules=rules, user="")
+    assert "'' cannot be a queue's name" in refusal("root.", rules=rules, user="")
     assert place(rules=rules, user="ann@example").path == "root.ann@example"
-    assert "'ann\\n' is no name" in refusal(rules=rules, user="ann\n")
+    assert "'ann\\n' cannot be a queue's name" in refusal(rules=rules, user="ann\n")
     path = "root" + ".x" * QUEUE_DEPTH_MAX
     assert place(path, rules=rules).path == path
     assert f"the limit is {QUEUE_DEPTH_MAX}" in refusal(f"{path}.x", rules=rules, user="")

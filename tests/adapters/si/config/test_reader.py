@@ -141,9 +141,9 @@ def test_properties_are_inherited_as_far_as_they_hold_below() -> None:
 @pytest.mark.parametrize(
     ("text", "path", "words"),
     [
-        ("name: a b", "name", "'a b' is no name of a queue"),
+        ("name: a b", "name", "'a b' cannot be a queue's name"),
         (f"name: {'a' * 65}", "name", "1 to 64"),
-        ("name: ''", "name", "'' is no name"),
+        ("name: ''", "name", "'' cannot be a queue's name"),
         ("name: a, parent: perhaps", "parent", "neither true nor false"),
         ("name: a, colour: red", "colour", "this key is not known here, only adminacl"),
         ("name: a, maxapplications: -1", "maxapplications", "'-1' is not a whole number within 0"),

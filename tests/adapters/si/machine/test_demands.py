@@ -192,11 +192,17 @@ def preempting() -> Client:
 
 def test_preempted_allocations_are_demanded_and_their_node_is_used_once_they_are_gone() -> None:
     rm = preempting().run(5)
-    victims = rm.allocation_items()
-    assert victims == [("released", "u4", "PREEMPTED_BY_SCHEDULER"), ("released", "u3", "PREEMPTED_BY_SCHEDULER")]
-    for _, uuid, _ in victims:
+    found = list(rm.items("allocations"))
+    assert {item.message for _, item in found} == {
+        "preempted so that ask 'mine' of application 'mine' can start: root.one takes back what it is guaranteed"
+    }
+    assert [(field, item.terminationType, item.UUID) for field, item in found] == [
+        ("released", PREEMPTED_BY_SCHEDULER, "u4"),
+        ("released", PREEMPTED_BY_SCHEDULER, "u3"),
+    ]
+    for _, item in found:
         assert rm.new() == []
-        rm.release(uuid, PREEMPTED_BY_SCHEDULER)
+        rm.release(item.UUID, PREEMPTED_BY_SCHEDULER)
     assert [item.allocationKey for item in rm.new()] == ["mine"]
     assert rm.used("root.one") == {"vcore": 40}
     assert rm.used("root.other") == {"vcore": 50}

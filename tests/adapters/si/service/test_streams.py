@@ -46,7 +46,7 @@ async def test_before_registration_a_stream_is_refused(client: Client, kind: str
     stream = client.stream(kind)
     await stream.send(rmID="rm")
     code, detail = await stream.end()
-    assert (code, detail) == (Code.FAILED_PRECONDITION, "resource manager 'rm' is not registered: register")
+    assert (code, detail) == (Code.FAILED_PRECONDITION, "resource manager 'rm' is not registered: register it first")
 
 
 async def test_before_registration_other_calls_are_refused(client: Client) -> None:
@@ -213,7 +213,7 @@ async def test_a_watcher_that_does_not_read_is_ended() -> None:
 async def test_what_is_said_at_an_end_fits_into_its_trailers(client: Client) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await client.call("StateDump", messages.StateDumpRequest(rmID="x"))
-    assert caught.value.details() == "resource manager 'x' is not registered: register"
+    assert caught.value.details() == "resource manager 'x' is not registered: register it first"
     end = end_of(InvalidValue("é" * DETAIL_BYTES_MAX))
     assert len(quote(end.detail)) <= DETAIL_BYTES_MAX + 100
     assert re.search(r"é \.\.\. \(\d+ more characters\)$", end.detail)

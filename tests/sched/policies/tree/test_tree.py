@@ -26,7 +26,7 @@ def test_a_maximum_holds() -> None:
     lacking = site.scheduler.why_waiting(5)
     assert lacking is not None
     assert lacking.kind == "queue"
-    assert "120 vcore of at most 150 vcore are used, 100 vcore more are asked for" in lacking.text
+    assert "120 vcore of at most 150 vcore used, 100 vcore more requested" in lacking.text
 
 
 def test_two_leaves_share_alike() -> None:

@@ -139,8 +139,8 @@ class ApplicationReader:
 def check_id(id: str, what: str) -> None:
     """Raises InvalidValue unless it is the id of an application or a node."""
     if not 0 < len(id) <= ID_CHARS_MAX or "\0" in id:
-        shown = repr(id[:64]) if id else "empty"
-        raise InvalidValue(f"{what} is {shown}: it needs 1 to {ID_CHARS_MAX} characters, none of them NUL")
+        shown = f"{id[:64]!r}{'...' * (len(id) > 64)} with {len(id)} characters" if id else "empty"
+        raise InvalidValue(f"{what} is {shown}: it needs 1 to {ID_CHARS_MAX}, none of them NUL")
 
 
 def _check_gang(wanted: Amounts, leaf: QueueSettings, queues: Iterable[tuple[str, QueueSettings]]) -> None:

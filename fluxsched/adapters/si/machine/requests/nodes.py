@@ -51,7 +51,7 @@ class NodeReader:
             if action is None:
                 raise InvalidValue(f"action {message.action} is none of {', '.join(_NAMES.values())}")
             if len(message.attributes):
-                check_tags(message.attributes)
+                check_tags(message.attributes, "attributes")
             if message.action != NodeInfo.CREATE:
                 self.join(now_s)
             action(self, message, now_s)
@@ -113,7 +113,7 @@ class NodeReader:
             occupied = self._amounts(message.occupiedResource, "occupiedResource")
         attributes = {**node.attributes, **message.attributes}
         attributes = {key: value for key, value in attributes.items() if value or key not in message.attributes}
-        check_tags(attributes)
+        check_tags(attributes, "attributes")
         has_changed = (schedulable, occupied) != (node.schedulable, node.occupied)
         was_up, properties = node.is_up, node.properties
         node.schedulable, node.occupied, node.attributes = schedulable, occupied, attributes

@@ -48,10 +48,10 @@ def read_tags(tags: Mapping[str, str], now_s: float) -> AskTags:
     return AskTags(tags.get(REQUIRED_NODE, ""), _created_s(tags.get(CREATION_TIME, ""), now_s), constraint)
 
 
-def check_tags(tags: Mapping[str, str]) -> None:
-    """Raises LimitExceeded for too many tags, or attributes."""
+def check_tags(tags: Mapping[str, str], what: str = "tags") -> None:
+    """Raises LimitExceeded for too many of them; attributes of nodes are bounded alike."""
     if len(tags) > TAGS_MAX:
-        raise LimitExceeded(f"{len(tags)} tags: the limit is {TAGS_MAX}")
+        raise LimitExceeded(f"{len(tags)} {what}: the limit is {TAGS_MAX}")
 
 
 @lru_cache(CONSTRAINTS_CACHED_MAX)

@@ -107,7 +107,7 @@ class Bookings:
         found = self.partitions.get(name) or self.partitions.get(plain_partition(name))
         if found is None:
             names = ", ".join(self.partitions)
-            raise InvalidValue(f"partition {name[:PARTITION_CHARS]!r} is not known: there are {names}")
+            raise InvalidValue(f"partition {name[:PARTITION_CHARS]!r} is not known: the partitions are {names}")
         return found
 
     # ---- asks
@@ -174,7 +174,7 @@ class Bookings:
         if isinstance(effect, Granted):
             self._granted(effect, partition, now_s)
         elif isinstance(effect, Raise) and effect.type == PREEMPT:
-            self.demand(self._by_job[effect.jobid], PREEMPTED_BY_SCHEDULER, effect.note, now_s)
+            self.demand(self._by_job[effect.jobid], PREEMPTED_BY_SCHEDULER, _preempted(effect, partition), now_s)
 
     def _granted(self, granted: Granted, partition: Partition, now_s: float) -> None:
         jobid = granted.jobid
@@ -382,6 +382,15 @@ _DEMANDS: Final = {
     PREEMPTED_BY_SCHEDULER: "PreemptionDemanded",
     PLACEHOLDER_REPLACED: "ReplacementDemanded",
 }
+
+
+def _preempted(effect: Raise, partition: Partition) -> str:
+    """Why, naming the ask that is to start: managers do not know the numbers of jobs."""
+    ask = partition.asks.get(effect.for_jobid or 0)
+    if ask is None:
+        return effect.note
+    whose, why = ask.application.application_id, effect.note.partition(": ")[2]
+    return f"preempted so that ask {ask.key[:64]!r} of application {whose[:64]!r} can start: {why}"
 
 
 def _placeholder(held: HeldAllocation) -> Placeholder:
