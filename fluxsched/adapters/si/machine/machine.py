@@ -15,13 +15,13 @@ from typing import Any, Final, TypeAlias
 
 from fluxsched.adapters.si.config.settings import ROOT, PartitionSettings
 from fluxsched.adapters.si.machine.answers.observations import NONE
+from fluxsched.adapters.si.machine.bookings import Bookings
 from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, KINDS, NODES, Broke, Effect, EndStreams
+from fluxsched.adapters.si.machine.partitions import configure
 from fluxsched.adapters.si.machine.requests.applications import ApplicationReader
 from fluxsched.adapters.si.machine.rm import BACKLOG_ITEMS_MAX, RM
 from fluxsched.adapters.si.machine.states import RMEvent, RMState, next_state
 from fluxsched.adapters.si.machine.streams import RMStreams
-from fluxsched.adapters.si.machine.tables.bookings import Bookings
-from fluxsched.adapters.si.machine.tables.partitions import configure
 from fluxsched.adapters.si.messages import AllocationRequest, ApplicationRequest, NodeRequest
 from fluxsched.errors import InvalidValue, Refused
 

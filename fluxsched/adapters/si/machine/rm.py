@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from fluxsched.adapters.si.machine.answers.container_states import ContainerStates
 from fluxsched.adapters.si.machine.answers.outgoing import ITEMS_MAX, KEPT_ITEMS_MAX
+from fluxsched.adapters.si.machine.bookings import Bookings
+from fluxsched.adapters.si.machine.container_states import ContainerStates
 from fluxsched.adapters.si.machine.effects import ALLOCATIONS, NODES, Effect
 from fluxsched.adapters.si.machine.requests.applications import ApplicationReader
 from fluxsched.adapters.si.machine.requests.asks import AskReader
@@ -19,7 +20,6 @@ from fluxsched.adapters.si.machine.requests.nodes import NodeReader
 from fluxsched.adapters.si.machine.requests.releases import ReleaseReader
 from fluxsched.adapters.si.machine.states import RMEvent, RMState, next_state
 from fluxsched.adapters.si.machine.streams import RMStreams
-from fluxsched.adapters.si.machine.tables.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.dump import dump_partition
 from fluxsched.adapters.si.machine.tables.entries import Partition
 

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
+from fluxsched.adapters.si.machine.bookings import REPEAT_S
 from fluxsched.adapters.si.machine.tables import timers
-from fluxsched.adapters.si.machine.tables.bookings import REPEAT_S
 from fluxsched.adapters.si.messages import (
     PLACEHOLDER_REPLACED,
     PREEMPTED_BY_SCHEDULER,

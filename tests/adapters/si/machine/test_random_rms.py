@@ -17,8 +17,8 @@ pytest.importorskip("yaml")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fluxsched.adapters.si.machine.bookings import Bookings
 from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
-from fluxsched.adapters.si.machine.tables.bookings import Bookings
 from fluxsched.adapters.si.messages import (
     STOPPED_BY_RM,
     NodeInfo,

@@ -10,17 +10,18 @@ import pytest
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
+from fluxsched.adapters.si.machine import container_states
 from fluxsched.adapters.si.machine import rm as rm_module
-from fluxsched.adapters.si.machine.answers import container_states, observations, outgoing
-from fluxsched.adapters.si.machine.answers.container_states import LOOK_S, LOOKS_MAX
+from fluxsched.adapters.si.machine.answers import observations, outgoing
 from fluxsched.adapters.si.machine.answers.observations import EVENTS_MAX
 from fluxsched.adapters.si.machine.answers.outgoing import ITEMS_MAX, KEPT_ITEMS_MAX, RESPONSE_BYTES_MAX
+from fluxsched.adapters.si.machine.bookings import Bookings
+from fluxsched.adapters.si.machine.container_states import LOOK_S, LOOKS_MAX
 from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, Broke, EndStreams, SendResponse
 from fluxsched.adapters.si.machine.requests import tags
 from fluxsched.adapters.si.machine.requests.tags import CONSTRAINTS_CACHED_MAX
 from fluxsched.adapters.si.machine.rm import UNREAD_ITEMS_MAX
 from fluxsched.adapters.si.machine.tables import quantities
-from fluxsched.adapters.si.machine.tables.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.entries import HEADS_MAX
 from fluxsched.adapters.si.machine.tables.quantities import RESOURCES_KNOWN_MAX
 from fluxsched.adapters.si.messages import NodeInfo, RegisterResourceManagerRequest

@@ -1,1 +1,1 @@
-"""What goes to one resource manager: answers, demands, events and container states."""
+"""What goes to one resource manager: answers, demands, events."""

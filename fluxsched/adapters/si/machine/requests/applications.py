@@ -9,8 +9,8 @@ from fluxsched.adapters.si.config.placement import Submission, place_application
 from fluxsched.adapters.si.machine.answers.items import application_accepted, application_rejected, released
 from fluxsched.adapters.si.machine.answers.observations import ADD, APP, NONE, REMOVE, REQUEST
 from fluxsched.adapters.si.machine.applications import ApplicationProgress
+from fluxsched.adapters.si.machine.bookings import Bookings
 from fluxsched.adapters.si.machine.requests.tags import check_tags
-from fluxsched.adapters.si.machine.tables.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.entries import ApplicationEntry, Partition
 from fluxsched.adapters.si.messages import STOPPED_BY_RM
 from fluxsched.core.amounts import Amounts, amount_text

@@ -10,10 +10,10 @@ from typing import Any, Final
 from fluxsched.adapters.si.machine.answers.items import ask_rejected
 from fluxsched.adapters.si.machine.answers.observations import ADD, NONE, REMOVE, REQUEST, SET
 from fluxsched.adapters.si.machine.applications import ApplicationState
+from fluxsched.adapters.si.machine.bookings import Bookings
 from fluxsched.adapters.si.machine.gangs import GangAsk
 from fluxsched.adapters.si.machine.requests.applications import ApplicationReader
 from fluxsched.adapters.si.machine.requests.tags import NO_TAGS, AskTags, read_tags
-from fluxsched.adapters.si.machine.tables.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.entries import ApplicationEntry, AskEntry, NodeEntry
 from fluxsched.core.amounts import amounts_setting, less
 from fluxsched.core.constraint import EVERYTHING, Constraint

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from fluxsched.adapters.si.machine.answers.items import node_accepted, node_rejected, released
 from fluxsched.adapters.si.machine.answers.observations import ADD, NODE, NONE, REMOVE, SET
+from fluxsched.adapters.si.machine.bookings import Bookings
 from fluxsched.adapters.si.machine.requests.applications import ApplicationReader, check_id
 from fluxsched.adapters.si.machine.requests.recovered import Recovered, check_recovered
 from fluxsched.adapters.si.machine.requests.tags import check_tags
-from fluxsched.adapters.si.machine.tables.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.entries import NODE_PARTITION, NodeEntry
 from fluxsched.adapters.si.machine.tables.names import plain_partition
 from fluxsched.adapters.si.messages import STOPPED_BY_RM, NodeInfo

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from fluxsched.adapters.si.machine.bookings import Bookings
 from fluxsched.adapters.si.machine.requests.applications import ApplicationReader
 from fluxsched.adapters.si.machine.requests.tags import AskTags, read_tags
-from fluxsched.adapters.si.machine.tables.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.entries import ApplicationEntry, AskEntry, Partition
 from fluxsched.adapters.si.machine.tables.names import plain_partition
 from fluxsched.adapters.si.machine.tables.quantities import KnownResource

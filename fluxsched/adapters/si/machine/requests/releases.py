@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from fluxsched.adapters.si.machine.answers.items import not_held, released
 from fluxsched.adapters.si.machine.answers.observations import NONE, REQUEST
+from fluxsched.adapters.si.machine.bookings import Bookings
 from fluxsched.adapters.si.machine.requests.asks import AskReader
-from fluxsched.adapters.si.machine.tables.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.entries import ApplicationEntry, AskEntry, HeldAllocation, Partition
 from fluxsched.adapters.si.machine.tables.names import plain_partition
 from fluxsched.adapters.si.messages import (

@@ -7,8 +7,8 @@ from functools import partial
 
 from fluxsched.adapters.si.config.settings import PartitionSettings
 from fluxsched.adapters.si.machine.answers.observations import ADD, REMOVE, SET
+from fluxsched.adapters.si.machine.bookings import Bookings
 from fluxsched.adapters.si.machine.predicates import Predicates
-from fluxsched.adapters.si.machine.tables.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.entries import Partition
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.hooks.api import Plugin

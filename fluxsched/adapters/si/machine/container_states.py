@@ -9,7 +9,7 @@ from math import inf
 from typing import Final
 
 from fluxsched.adapters.si.machine.answers.observations import FAILED, RESERVED, SKIPPED
-from fluxsched.adapters.si.machine.tables.bookings import Bookings
+from fluxsched.adapters.si.machine.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.entries import AskEntry
 from fluxsched.sched.engine import lacking
 
