@@ -6,11 +6,10 @@ Law: what was reserved is unreserved in the reverse order, all of it, whatever a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
 from typing import Any, NamedTuple
 
 from fluxsched.sched.hooks.api import PASS, JobSeen, Skip, Wait
-from fluxsched.sched.hooks.chain import Chain, PluginFault, Point, ask, check_later, why_of, wrong
+from fluxsched.sched.hooks.chain import Chain, PluginFault, Point, ask, check_later, check_wait, why_of, wrong
 from fluxsched.sched.pool.placement import Fits
 
 ANNOTATION_KEYS_MAX = 64
@@ -87,10 +86,11 @@ def permit(points: Sequence[Point], job: JobSeen, fit: Fits) -> PermitWaits | Re
     for name, method in points:
         answer = ask(name, method, job, fit, job.now_s)
         if isinstance(answer, Wait):
-            if not answer.timeout_s > 0 or not isfinite(answer.timeout_s):
-                return Refusal(wrong(name, "permit", answer, "a Wait of a positive time").why, None, True)
-            timeout_s = min(timeout_s, answer.timeout_s) if whys else float(answer.timeout_s)
-            whys[name] = answer.why
+            wait = check_wait(name, answer)
+            if isinstance(wait, PluginFault):
+                return Refusal(wait.why, None, True)
+            timeout_s = min(timeout_s, wait.timeout_s) if whys else wait.timeout_s
+            whys[name] = wait.why
         else:
             found = refusal(name, "permit", answer)
             if found is not None:

@@ -24,6 +24,9 @@ WHY_CHARS_MAX = 500
 RETRY_S: Final = 10.0
 """After a fault the job, or the shape, is asked about again no earlier."""
 
+NO_GENERATION: Final = -1
+"""Of a plugin whose `generation` cannot be read: its shapes wait."""
+
 BEFORE_OFFER: Final = ("pre_enqueue", "queue_sort")
 """Points that a job meets before its policy sees it."""
 
@@ -85,14 +88,14 @@ class Chain:
         self.frees = self._with("on_free")
         later = [each for each in plugins if any(_has(each, point) for point in POINTS if point not in BEFORE_OFFER)]
         self.may_delegate = bool(later) and all(_has(each, "pre_filter") for each in later)
-        self._changing: list[Any] = [plugin for plugin in plugins if hasattr(plugin, "generation")]
+        self._changing: list[Any] = [plugin for plugin in plugins if ask(plugin.name, hasattr, plugin, "generation")]
 
     @property
     def generation(self) -> int:
         """Another number when a plugin's answers about shapes may differ from those before."""
         found = 0
         for plugin in self._changing:
-            found += plugin.generation
+            found += generation_of(plugin)
         return found
 
     def _with(self, point: str) -> list[Point]:
@@ -108,10 +111,10 @@ def check_points(plugin: object) -> None:
         raise InvalidValue(f"plugin {name!r} has none of the methods {', '.join(POINTS)}")
 
 
-def own_generation(each: Filtering) -> int:
-    """That of one plugin; 0 if it has none."""
-    found: int = getattr(each.plugin, "generation", 0)
-    return found
+def generation_of(plugin: Any) -> int:
+    """That of one plugin; 0 if it has none, NO_GENERATION if what it has is no number from 0."""
+    found = ask(plugin.name, getattr, plugin, "generation", 0)
+    return found if isinstance(found, int) and found >= 0 else NO_GENERATION
 
 
 def ask(name: str, method: Callable[..., Any], *args: Any) -> Any:
@@ -131,7 +134,7 @@ def wrong(name: str, point: str, answer: object, allowed: str) -> PluginFault:
     return PluginFault(f"plugin {name!r}: {point} answered {repr(answer)[:WHY_CHARS_MAX]}; it should be {allowed}")
 
 
-def why_of(name: str, answer: Gate | Later | Wait | Any) -> str:
+def why_of(name: str, answer: Any) -> str:
     """The reason of an answer, with the plugin's name."""
     return f"plugin {name!r}: {str(answer.why)[:WHY_CHARS_MAX]}"
 
@@ -141,9 +144,12 @@ def check_gate(name: str, answer: Any) -> Gate | PluginFault | None:
     if isinstance(answer, PluginFault):
         return answer
     if isinstance(answer, Gate):
-        if unknown := [event for event in answer.on if event not in EVENTS]:
-            return wrong(name, "pre_enqueue", answer, f"PASS, or a Gate on some of {EVENTS}, not {unknown}")
-        return answer if _is_time(answer.at_s) else wrong(name, "pre_enqueue", answer, "a Gate with a finite time")
+        why, on, at_s = _items(answer)
+        if not isinstance(on, (tuple, list, set, frozenset)) or [event for event in on if event not in EVENTS]:
+            return wrong(name, "pre_enqueue", answer, f"PASS, or a Gate on some of {EVENTS}")
+        if at_s is not None and finite(at_s) is None:
+            return wrong(name, "pre_enqueue", answer, "a Gate with a finite time")
+        return Gate(str(why), tuple(on), finite(at_s))
     return None if is_pass(answer) else wrong(name, "pre_enqueue", answer, "PASS or Gate")
 
 
@@ -153,18 +159,42 @@ def check_later(name: str, point: str, answer: Any) -> Later | PluginFault | Non
         return None
     if isinstance(answer, PluginFault):
         return answer
-    if isinstance(answer, Later) and _is_time(answer.at_s):
-        return answer
+    if isinstance(answer, Later):
+        why, at_s = _items(answer)
+        if at_s is None or finite(at_s) is not None:
+            return Later(str(why), finite(at_s))
+        return wrong(name, point, answer, "a Later with a finite time")
     return wrong(name, point, answer, "PASS or Later")
+
+
+def check_wait(name: str, answer: Wait) -> Wait | PluginFault:
+    """What permit may answer besides."""
+    timeout_s, why = _items(answer)
+    found = finite(timeout_s)
+    if found is None or found <= 0:
+        return wrong(name, "permit", answer, "a Wait of a positive time")
+    return Wait(found, str(why))
+
+
+def _items(answer: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Of an answer, whatever they are: compiled, a field of another type than declared would raise where it is read."""
+    return answer
+
+
+def finite(value: object) -> float | None:
+    """The number, None if it is none or not finite."""
+    if not isinstance(value, (int, float)):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if isfinite(found) else None
 
 
 def is_pass(answer: object) -> bool:
     """Whether the answer is PASS."""
     return isinstance(answer, Pass)
-
-
-def _is_time(at_s: float | None) -> bool:
-    return at_s is None or isfinite(at_s)
 
 
 def _has(plugin: object, point: str) -> bool:
@@ -173,7 +203,9 @@ def _has(plugin: object, point: str) -> bool:
 
 def _filtering(plugin: Plugin) -> Filtering:
     points = [getattr(plugin, point, None) for point in ("pre_filter", "filter", "pre_score", "score")]
-    weight = float(getattr(plugin, "weight", 1.0))
+    weight = finite(getattr(plugin, "weight", 1.0))
+    if weight is None:
+        raise InvalidValue(f"plugin {plugin.name!r}: weight should be a number, that of its scores")
     return Filtering(plugin.name, points[0], points[1], points[2], points[3], weight, plugin)
 
 

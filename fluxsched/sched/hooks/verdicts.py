@@ -13,13 +13,15 @@ from typing import Any, Final
 from fluxsched.core.idset import Idset
 from fluxsched.sched.hooks.api import SCORE_MAX, GroupSeen, Kind, Later, Never, Skip
 from fluxsched.sched.hooks.chain import (
+    NO_GENERATION,
     RETRY_S,
     Chain,
     Filtering,
     PluginFault,
     ask,
+    check_later,
+    generation_of,
     is_pass,
-    own_generation,
     why_of,
     wrong,
 )
@@ -94,7 +96,7 @@ class Verdicts:
         changed = fresh
         for at, each in enumerate(chain.filtering):
             said = verdict.said[at]
-            if fresh or said is None or said.generation != own_generation(each) or said.until_s <= now_s:
+            if fresh or said is None or said.generation != generation_of(each.plugin) or said.until_s <= now_s:
                 said = verdict.said[at] = self._ask(each, shape, now_s)
                 changed = True
             verdict.until_s = min(verdict.until_s, said.until_s)
@@ -123,7 +125,10 @@ class Verdicts:
     # ---- within
 
     def _ask(self, each: Filtering, shape: Shape, now_s: float) -> _Said:
-        said = _Said(own_generation(each))
+        said = _Said(generation_of(each.plugin))
+        if said.generation == NO_GENERATION:
+            self._failed(said, PluginFault(f"plugin {each.name!r}: generation should be a number that grows"), now_s)
+            return said
         kinds = self._classes(shape)
         if each.pre_filter is not None:
             self._take(each, said, "pre_filter", ask(each.name, each.pre_filter, shape, self._group()), ALL, now_s)
@@ -148,10 +153,14 @@ class Verdicts:
             said.now &= answer.mask
             said.later = f"plugin {each.name!r} leaves it ranks {answer} only"
         elif isinstance(answer, Later):
+            later = check_later(each.name, point, answer)
+            if not isinstance(later, Later):
+                self._failed(said, wrong(each.name, point, later, "a Later with a finite time"), now_s)
+                return
             said.now &= ~mask
-            said.later = why_of(each.name, answer)
-            if answer.at_s is not None and answer.at_s > now_s:  # else it would be asked again and again
-                said.until_s = min(said.until_s, answer.at_s)
+            said.later = why_of(each.name, later)
+            if later.at_s is not None and later.at_s > now_s:  # else it would be asked again and again
+                said.until_s = min(said.until_s, later.at_s)
         elif isinstance(answer, Never):
             said.now &= ~mask
             said.ever &= ~mask

@@ -84,7 +84,10 @@ def test_a_wrong_answer_is_a_fault(bench_of: Build, make_r: Build, plugin: Build
         ("pre_enqueue", Later("x")), ("pre_enqueue", Gate("x", on=("never",))), ("pre_filter", True), ("filter", SKIP),
         ("look", Wait(1.0)), ("reserve", None), ("permit", Wait(0.0)), ("pre_bind", Never("x")),
         ("bind", dict.fromkeys(map(str, range(ANNOTATION_KEYS_MAX + 1)))), ("bind", {1: 2}),
-        ("queue_sort", (1,) * (SORT_ITEMS_MAX + 1)),
+        ("queue_sort", (1,) * (SORT_ITEMS_MAX + 1)), ("pre_enqueue", Gate("x", on=5)),  # type: ignore[arg-type]
+        ("pre_enqueue", Gate("x", at_s="22:00")), ("pre_filter", Later("x", "soon")),  # type: ignore[arg-type]
+        ("filter", Later("x", 10**400)), ("reserve", Later("x", "soon")),  # type: ignore[arg-type]
+        ("permit", Wait("1h")), ("score", "best"),  # type: ignore[arg-type]
     ):  # fmt: skip
         bench = bench_of(Fifo(), plugins={"": [plugin(**{point: answer})]})
         bench.grow(make_r("0", 4))
@@ -97,6 +100,36 @@ def test_a_wrong_answer_is_a_fault(bench_of: Build, make_r: Build, plugin: Build
     long.submit(1, spec())
     long.run()
     assert len(long.why(1)) < WHY_CHARS_MAX + 20
+
+
+def test_reasons_and_events_may_be_of_any_kind(bench_of: Build, make_r: Build, plugin: Build, spec: Build) -> None:
+    odd: Any = KeyError("x")
+    for point, answer in (
+        ("pre_enqueue", Gate(odd, on=["free"])), ("pre_filter", Later(odd)), ("filter", Never(odd)),  # type: ignore[arg-type]
+        ("reserve", Later(odd)), ("permit", Wait(1, odd)),
+    ):  # fmt: skip
+        bench = bench_of(Fifo(), plugins={"": [plugin(**{point: answer})]})
+        bench.grow(make_r("0", 4))
+        bench.submit(1, spec(cores=3))
+        assert not [each for each in bench.run() if isinstance(each, (PluginFailed, Granted))]
+        assert point == "filter" or "plugin 'p': 'x'" in bench.why(1)
+
+
+@pytest.mark.parametrize("generation", ["new", -1, property(bad)])
+def test_a_generation_that_is_none_is_a_fault(bench_of: Build, make_r: Build, spec: Build, generation: object) -> None:
+    class Odd:
+        name = "odd"
+
+        def filter(self, shape: Any, kind: Any) -> Any:
+            return PASS
+
+    Odd.generation = generation  # type: ignore[attr-defined]
+    bench = bench_of(Fifo(), plugins={"": [Odd()]})
+    bench.grow(make_r("0", 4))
+    bench.submit(1, spec())
+    found = bench.run()
+    assert [type(each) for each in found if isinstance(each, (PluginFailed, Granted))] == [PluginFailed]
+    assert "generation should be a number" in bench.why(1)
 
 
 def test_faults_are_counted_beyond_a_limit(bench_of: Build, make_r: Build, plugin: Build, spec: Build) -> None:

@@ -69,6 +69,7 @@ def test_a_filter_that_is_asked_about_a_skipped_shape_is_noted() -> None:
     assert SKIPS in judge.found
 
 
+@pytest.mark.plain_only("replaces a function")
 def test_unreserve_in_the_wrong_order_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from fluxsched.sched.engine.hooked import hooked_pass, plugins
     from fluxsched.sched.hooks import calls
