@@ -10,8 +10,9 @@ BIN      := $(VENV)/bin
 READY    := $(VENV)/.ready
 PYTEST   := -m pytest -n auto --maxprocesses=4 --dist=worksteal
 SOURCES  := $(shell find fluxsched -type f -not -name '*.pyc') pyproject.toml hatch_build.py
-# In the order in which they run; test_layers, test_rooms and the like read sources, which are the same
-COMPILED_TESTS := $(addprefix tests/,core protocol resource jobs sched sim runtime system) tests/cli/test_program.py
+# In the order in which they run; adapters/si is plain, but drives a compiled engine; test_layers, test_rooms and the like
+# read sources, which are the same
+COMPILED_TESTS := $(addprefix tests/,core protocol resource jobs sched sim runtime system adapters/si) tests/cli/test_program.py
 
 .PHONY: run test lint bench clean compiled test-compiled wheel
 
