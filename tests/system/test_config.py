@@ -102,8 +102,8 @@ def test_check_tells_all_faults_without_an_instance(user: Any, path: Path) -> No
     assert found.err.splitlines() == [
         "site.toml:3: [resource.groups] lab: unknown ranks 7: the ranks here are 0-3",
         "site.toml:13: [[scheduler]] policy: ZeroDivisionError: division by zero",
-        "site.toml:16: [[scheduler]] unknown key 'limits'; known keys: fallback, groups, hung-after, name, policy, "
-        "restart",
+        "site.toml:16: [[scheduler]] unknown key 'limits'; known keys: fallback, groups, hung-after, name, "
+        "plugins, policy, restart",
         f"site.toml:18: [queues.x] policy: there is no file {user.directory}/gone.py",
     ]
     answer = json.loads(user("config", "check", "--fake", "4x2", "site.toml", "--json", status=1).out)

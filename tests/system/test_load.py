@@ -95,8 +95,9 @@ async def test_cancels_frees_and_urgencies_in_a_storm(world: Any, timed: Any) ->
     world.check()
     assert len(results) == len(ids)
     assert len(instance.resource.module.held) == 0
-    stats = await client.rpc("module.stats", {"name": "sched-firstfit"})
-    assert stats["running"] == 0
+    async with asyncio.timeout(20):  # the last frees may be on their way to the scheduler's process
+        while (await client.rpc("module.stats", {"name": "sched-firstfit"}))["running"]:
+            pass
     allocated = await client.rpc("resource.sched-status")
     assert allocated["allocated"]["execution"]["R_lite"] == []
 
