@@ -24,17 +24,18 @@ LACKS: Final = (NODE, QUEUE, LIMIT, GATE, RESERVED)
 
 
 class Lacking(NamedTuple):
-    """`kind` is one of LACKS."""
+    """`kind` is one of LACKS; `rank` is the node that is kept, if one is."""
 
     kind: str
     text: str
+    rank: int | None = None
 
 
 def lacking(group: Group, job: Waiting) -> Lacking | None:
     """What this job of a group lacks; None if nothing but its turn."""
     rank = group.reserved.by_job.get(job.jobid)
     if rank is not None:
-        return Lacking(RESERVED, f"a node is kept for it, rank {rank}, where not enough is free yet")
+        return Lacking(RESERVED, f"a node is kept for it, rank {rank}, where not enough is free yet", rank)
     narrowed = group.pool.narrowed.get(job.shape.number)
     if narrowed is not None and narrowed.later:
         return Lacking(GATE, narrowed.later)

@@ -33,7 +33,6 @@ PLACEHOLDER_TIMEOUT_S: Final = 900.0
 RUN: Final = "runApplication"
 COMPLETE: Final = "completeApplication"
 FAIL: Final = "failApplication"
-REJECT: Final = "rejectApplication"
 RESERVATION_TIMEOUT: Final = "ResourceReservationTimeout"
 EXECUTION_TIMEOUT: Final = "ExecutionTimeout"
 
@@ -50,7 +49,6 @@ class ApplicationState(StrEnum):
     COMPLETED = "Completed"
     FAILING = "Failing"
     FAILED = "Failed"
-    REJECTED = "Rejected"
 
 
 class ApplicationEvent(StrEnum):
@@ -64,7 +62,6 @@ class ApplicationEvent(StrEnum):
     EMPTY = "no ask, allocation or replacement left"
     COMPLETING_OVER = "completing for long enough"
     REMOVED = "removed"
-    REFUSED = "refused"
     SOFT_TIMEOUT = "placeholder timeout, Soft"
     HARD_TIMEOUT = "placeholder timeout, Hard"
     PLACEHOLDERS_GONE = "placeholders gone"
@@ -79,7 +76,6 @@ APPLICATION_STATES: Final[dict[tuple[ApplicationState, ApplicationEvent], tuple[
     (_S.NEW, _E.ASKED): (_S.ACCEPTED, RUN),
     (_S.NEW, _E.RECOVERED): (_S.ACCEPTED, RUN),
     (_S.NEW, _E.REMOVED): (_S.COMPLETING, COMPLETE),
-    (_S.NEW, _E.REFUSED): (_S.REJECTED, REJECT),
     (_S.ACCEPTED, _E.ALLOCATED): (_S.STARTING, RUN),
     (_S.ACCEPTED, _E.RESERVED): (_S.STARTING, RUN),
     (_S.ACCEPTED, _E.EMPTY): (_S.COMPLETING, COMPLETE),
@@ -103,7 +99,7 @@ APPLICATION_STATES: Final[dict[tuple[ApplicationState, ApplicationEvent], tuple[
 }  # fmt: skip
 """(state, event) -> next state and the message that tells of it. An event that is not listed moves nothing."""
 
-OVER: Final = frozenset((_S.COMPLETED, _S.FAILED, _S.REJECTED))
+OVER: Final = frozenset((_S.COMPLETED, _S.FAILED))
 """States that nothing leaves: the id is free."""
 
 
@@ -281,10 +277,6 @@ class ApplicationProgress:
         self.pending = self.allocations = 0
         self.gang = Gang()
         return [*self._event(_E.REMOVED, now_s), *self._event(_E.ALLOCATIONS_GONE, now_s)]
-
-    def refused(self, now_s: float) -> Sequence[Consequence]:
-        """It is not accepted."""
-        return self._event(_E.REFUSED, now_s)
 
     def wake(self, now_s: float) -> Sequence[Consequence]:
         """What time has brought."""

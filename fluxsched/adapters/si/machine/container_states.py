@@ -12,6 +12,7 @@ from fluxsched.adapters.si.machine.answers.observations import FAILED, RESERVED,
 from fluxsched.adapters.si.machine.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.entries import AskEntry
 from fluxsched.sched.engine import lacking
+from fluxsched.sched.engine.lacking import Lacking
 
 LOOK_S: Final = 10.0
 """How often the state of an ask is looked at."""
@@ -71,9 +72,15 @@ class ContainerStates:
             return
         if ask.jobid:
             lacks = application.partition.scheduler.why_waiting(ask.jobid)
-            found = (0, "") if lacks is None else (_STATES[lacks.kind], lacks.text)
+            found = (0, "") if lacks is None else (_STATES[lacks.kind], self._text(lacks))
         else:
             found = FAILED, f"required node {ask.required_node!r} is not known"
         if found[0] and found != ask.told:
             ask.told, ask.told_s = found, now_s
             self._bookings.observed.state(application.application_id, ask.key, *found)
+
+    def _text(self, lacks: Lacking) -> str:
+        """A resource manager knows nodes by their ids."""
+        if lacks.rank is None:
+            return lacks.text
+        return f"node {self._bookings.node_of(lacks.rank)} is kept for it, where not enough is free yet"

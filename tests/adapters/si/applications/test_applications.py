@@ -23,12 +23,11 @@ from fluxsched.adapters.si.machine.applications import (
 
 NEW, ACCEPTED, STARTING, RUNNING = (ApplicationState(name) for name in ("New", "Accepted", "Starting", "Running"))
 RESUMING, COMPLETING, COMPLETED = (ApplicationState(name) for name in ("Resuming", "Completing", "Completed"))
-FAILING, FAILED, REJECTED = (ApplicationState(name) for name in ("Failing", "Failed", "Rejected"))
+FAILING, FAILED = ApplicationState("Failing"), ApplicationState("Failed")
 
 E = ApplicationEvent
 ROWS = [
     ([NEW], [E.ASKED, E.RECOVERED], ACCEPTED, "runApplication"),
-    ([NEW], [E.REFUSED], REJECTED, "rejectApplication"),
     ([ACCEPTED], [E.ALLOCATED, E.RESERVED], STARTING, "runApplication"),
     ([STARTING], [E.ALLOCATED, E.STARTING_OVER], RUNNING, "runApplication"),
     ([COMPLETING], [E.ASKED, E.RECOVERED], RUNNING, "runApplication"),
@@ -58,7 +57,7 @@ def test_each_state_and_event_goes_where_the_specification_says(
 
 def test_nothing_leaves_the_last_states() -> None:
     assert not [state for state, _ in APPLICATION_STATES if state in OVER]
-    assert {COMPLETED, FAILED, REJECTED} == OVER
+    assert {COMPLETED, FAILED} == OVER
 
 
 def test_an_application_runs_completes_and_frees_its_id() -> None:
@@ -140,9 +139,3 @@ def test_a_failing_application_that_is_removed_has_failed() -> None:
     one.allocated(0.0)
     assert states(one.wake(1.0)) == [FAILING]
     assert states(one.removed(2.0)) == [FAILED]
-
-
-def test_an_application_that_is_refused_is_over() -> None:
-    one = ApplicationProgress(0.0)
-    assert states(one.refused(0.0)) == [REJECTED]
-    assert one.is_over

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -26,7 +28,7 @@ from fluxsched.adapters.si.messages import (
 )
 from fluxsched.errors import InvalidTransition, InvalidValue, Refused
 
-from .rms import Client, World
+from .rms import Client, World, existing
 
 TWO_PARTITIONS = """
 partitions:
@@ -327,3 +329,25 @@ def test_dumps_have_no_text_of_a_configuration() -> None:
     rm = Client(config=TWO_PARTITIONS + "# secret").node("n1", 1).application(tags={"token": "secret"})
     rm.ask("a", tags={"token": "secret"}).run()
     assert "secret" not in repr(rm.machine.state_dump())
+
+
+def ordered(**policy: Any) -> str:
+    first = "{name: default, "
+    return ONE_PARTITION.replace(first, f"{first}nodesortpolicy: {json.dumps(policy)}, ", 1)
+
+
+def test_the_order_of_nodes_follows_the_configuration_and_its_updates() -> None:
+    """More of the memory is free on n1, more of the cores on n2."""
+    rm = Client(config=ordered(type="fair", resourceweights={"memory": 1, "vcore": 0})).application().run()
+    for node, used in (("n1", {"vcore": 8, "memory": 2}), ("n2", {"vcore": 2, "memory": 8})):
+        rm.node(node, {"vcore": 10, "memory": 10}, existingAllocations=[existing(node, used)])
+    placed = []
+    for policy in (
+        {}, {"type": "fair", "resourceweights": {"vcore": 1}}, {"type": "binpacking", "resourceweights": {"vcore": 1}}
+    ):  # fmt: skip
+        if policy:
+            update(rm, ordered(**policy))
+        (item,) = rm.ask(f"a{len(placed)}").new()
+        placed.append(item.nodeID)
+        rm.release(item.UUID).heard(ALLOCATIONS)
+    assert placed == ["n1", "n2", "n1"]

@@ -300,6 +300,7 @@ def test_an_ask_for_which_a_node_is_kept_is_reserved() -> None:
     rm.ask("b", 6).run(RESERVE_AFTER_S + LOOK_S)
     states = [state for state in rm.observed()[1] if state.allocationKey == "b"]
     assert [state.state for state in states] == [observations.FAILED, observations.RESERVED]
+    assert "node n1 is kept for it" in states[-1].reason
     rm.release("u1").run(LOOK_S)
     assert [state.state for state in rm.observed()[1]] == [observations.SCHEDULED]
 

@@ -22,7 +22,6 @@ STAGES: Final = {
     ApplicationState.COMPLETING: COMPLETING,
     ApplicationState.COMPLETED: COMPLETING,
     ApplicationState.FAILED: COMPLETING,
-    ApplicationState.REJECTED: COMPLETING,
 }
 """What an application's state is in the tree of queues."""
 
