@@ -16,7 +16,6 @@ from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.holding import Holding, amounts_held, covers, once_each, without
-from fluxsched.sched.pool.amounts.countables import InstanceCountables
 from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of, mask_of, words_of
 from fluxsched.sched.pool.placement import (
     NO_TARGET,
@@ -30,7 +29,7 @@ from fluxsched.sched.pool.placement import (
     parts_in,
 )
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.queue.pending import PendingJobs, Waiting
+from fluxsched.sched.queue.pending import PendingJobs
 from fluxsched.sched.quotas.queue import Application, AskOptions
 from fluxsched.sched.quotas.tree import QueueTree
 from fluxsched.sched.usage.book import UsageBook, safe_of
@@ -46,7 +45,9 @@ class Ledger:
 
     def __init__(self, pools: Sequence[Pool]) -> None:
         self._pools = pools
-        self.instance_countables = pools[0].instance_countables if pools else InstanceCountables()
+        self._others = pools[1:]
+        self._first = pools[0] if pools else Pool()
+        self.instance_countables = self._first.instance_countables
         for pool in pools:
             pool.instance_countables = self.instance_countables
         self.book: UsageBook | None = None
@@ -98,14 +99,15 @@ class Ledger:
         shape = job.shape
         if fit.shape is not shape and fit.shape != shape:
             return None
-        quotas = self.quotas
-        if quotas is not None and not self._admits(quotas, job):
+        application = job.application
+        quotas = None if application is None else self.quotas
+        if quotas is not None and application is not None and not quotas.admits(application, shape.request.amounts):
             return None
         holding = self.take(jobid, fit.blocks, pool, expiration_s, now_s)
         if holding is not None:
-            if quotas is not None and job.application is not None:
-                holding.application, holding.options, holding.priority = job.application, job.options, job.priority
-                quotas.book(job.application, jobid, shape.request.amounts)
+            if quotas is not None and application is not None:
+                holding.application, holding.options, holding.priority = application, job.options, job.priority
+                quotas.book(application, jobid, shape.request.amounts)
             after_s = job.preemptible_after_s
             if after_s is not None:
                 holding.preemptible_after_s = after_s
@@ -312,10 +314,6 @@ class Ledger:
 
     # ---- within
 
-    @staticmethod
-    def _admits(quotas: QueueTree, job: Waiting) -> bool:
-        return job.application is None or quotas.admits(job.application, job.shape.request.amounts)
-
     def _enter(self, holding: Holding) -> None:
         jobid = holding.jobid
         self.holdings[jobid] = holding
@@ -329,10 +327,9 @@ class Ledger:
     def _end(self, holding: Holding, blocks: Blocks, left: Blocks, now_s: float) -> list[int]:
         """A job frees some blocks and keeps what is left."""
         jobid = holding.jobid
-        mine = blocks
-        for pool in self._pools:
-            pool.give(mine)
-            mine = _of_targets(mine)
+        self._first.give(blocks)
+        for pool in self._others:
+            pool.give(_of_targets(blocks))
         kept = {block.at for block in left} if left else ()
         for block in blocks:
             if block.at not in kept:

@@ -1,7 +1,6 @@
 """The scheduler: events of the resource module and the job manager in, effects out (RFC 27, RFC 28 draft).
 
 Law: every event is applied whole or refused before anything changes. No clock, no I/O.
-
 What a peer got wrong raises RemoteProtocolError and changes nothing; a bad jobspec is denied with its reason. What a
 policy raises goes up as it is: everything committed so far stands, and was handed out as effects.
 """
@@ -12,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from fluxsched.core.amounts import Amounts
-from fluxsched.core.build import BUILD
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.request import Request
@@ -30,7 +28,7 @@ from fluxsched.sched.engine.held_jobs import HeldJobs
 from fluxsched.sched.engine.hooked.plugins import Plugins
 from fluxsched.sched.engine.lacking import Lacking, lacking_of
 from fluxsched.sched.engine.passes import Passes
-from fluxsched.sched.engine.status import group_stats, resource_status
+from fluxsched.sched.engine.status import planned, resource_status, stats
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.set_aside import WAIT, TimeText, asks_to_wait, utc_text
 from fluxsched.sched.engine.why import why_of
@@ -48,14 +46,13 @@ class Scheduler:
     """Policies over the groups that they share; `queues` maps a queue's name to its group, else the first group.
 
     `policies` are those of queues that have one of their own (in the order in which they are served); `policy` is for
-    all others, and serves them last. With `notify` false owners are sent no notices.
-    `unsatisfiable` says what becomes of accepted jobs that no longer fit, ever (see `set_aside`); `time_text` writes
-    times for their owners.
+    all others, and serves them last. With `notify` false owners are sent no notices. `unsatisfiable` says what becomes
+    of accepted jobs that no longer fit, ever (see `set_aside`); `time_text` writes times for their owners. If a policy
+    asks for accounts, `fair` settles them and `user_name` names users in them.
 
-    If a policy asks for accounts, `fair` settles them and `user_name` names users in them. A preempted job has
-    `preempt_timeout_s` until it is killed. With `quotas` the jobs that ask for amounts (`ask`) are in its queues, and
-    no job is ever denied or set aside, since nodes may come: `why_waiting` tells what is lacking. `plugins` are
-    those of queues, by the empty name of all others.
+    A preempted job has `preempt_timeout_s` until it is killed. With `quotas` the jobs that ask for amounts (`ask`) are
+    in its queues, and no job is ever denied or set aside, since nodes may come: `why_waiting` tells what is lacking.
+    `plugins` are those of queues, by the empty name of all others.
     """
 
     def __init__(
@@ -75,8 +72,7 @@ class Scheduler:
     ) -> None:
         self._policy = policy
         book = self.accounts = book_for([policy, *(policies or {}).values()], fair, user_name)
-        self.account_tree: Accounts | None = None if book is None else book.tree
-        """Its signals are saved and restored; None unless a policy asks for accounts."""
+        self.account_tree: Accounts | None = None if book is None else book.tree  # its signals are saved and restored
         self._queues = dict(queues or {})
         parts = GroupParts(
             policy, groups, self._queues, policies or {}, unsatisfiable, notify, time_text, fair, book,
@@ -91,6 +87,7 @@ class Scheduler:
         self._held = HeldJobs(self._groups, self._ledger, self._preemptions, self._waits, book)
         self._counts = dict.fromkeys(("passes", "granted", "denied", "canceled", "refused", "preempted"), 0)
         self._plugins = Plugins(plugins or {}, list(self._groups.values()), self._ledger, self._held, self._counts)
+        self._is_hooked = bool(self._plugins.chains)
         self._waiting = [jobs for group in self._groups.values() for jobs in group.waiting_by_id()]
         self._passes = Passes(self._groups.values(), self._counts)
 
@@ -161,9 +158,8 @@ class Scheduler:
 
     def resized(self, rank: int, amounts: Amounts, now_s: float = 0.0, occupied: Amounts = ()) -> list[Effect]:
         """A target of amounts has others from now on, which may be less than is held there; some are `occupied`."""
-        for group in self._groups.values():
-            if rank in group.pool:
-                group.resize(rank, amounts, occupied, now_s)
+        for group in [group for group in self._groups.values() if rank in group.pool]:
+            group.resize(rank, amounts, occupied, now_s)
         return []
 
     def weigh(self, weights: Mapping[str, float]) -> None:
@@ -209,14 +205,16 @@ class Scheduler:
         try:
             parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
             group = self._group_of(parsed.queue)
-            shape = self._plugins.shape_of(self._shapes, parsed, userid, now_s)
+            plugins, shapes, hooked = self._plugins, self._shapes, self._is_hooked
+            shape = plugins.shape_of(shapes, parsed, userid, now_s) if hooked else shapes.of(parsed.request)
             why = group.judge(shape)
             sharing = parsed.sharing
             account = None if self.accounts is None else self.accounts.account_of(sharing.bank, userid)
-            limit_s, after_s = parsed.duration_s, sharing.preemptible_after_s
-            job = _waiting(Waiting, (jobid, priority, userid, t_submit_s, shape, limit_s, account, after_s, *_NO_ASK))
+            limit_s, after_s, name = parsed.duration_s, sharing.preemptible_after_s, parsed.queue
+            values = jobid, priority, userid, t_submit_s, shape, limit_s, account, after_s, None, PLAIN, ()
+            job = _waiting(Waiting, values)
             if why is None:
-                return self._plugins.enter(group, job, parsed.queue, now_s)
+                return group.add(job, name, now_s) if shape.scope is None else plugins.enter(group, job, name, now_s)
             if not group.refuses(t_submit_s, asks_to_wait(parsed)):
                 return list(group.add_infeasible(job, parsed.queue, why))
         except InvalidValue as fault:
@@ -239,7 +237,8 @@ class Scheduler:
             raise RemoteProtocolError(f"ask {jobid}: it waits or runs already")
         shape = self._plugins.shape_of_ask(self._shapes, request, now_s)
         job = _waiting(Waiting, (jobid, priority, 0, t_s, shape, 0.0, None, 0.0, application, options, ()))
-        return self._plugins.enter(self._first, job, None, now_s)
+        group = self._first
+        return group.add(job, None, now_s) if shape.scope is None else self._plugins.enter(group, job, None, now_s)
 
     def adopt(
         self,
@@ -282,11 +281,17 @@ class Scheduler:
 
     def free(self, jobid: int, R: ResourceSet, final: bool, now_s: float = 0.0) -> list[Effect]:  # noqa: N803
         """A job frees all of R, which is a part of what it holds; `final` when that is the last of it."""
-        return self._plugins.freed(jobid, self._ledger.release(jobid, blocks_in(R), final, now_s), now_s)
+        emptied = self._ledger.release(jobid, blocks_in(R), final, now_s)
+        if self._is_hooked:
+            self._plugins.freed(jobid, now_s)
+        return self._held.freed(jobid, emptied)
 
     def free_all(self, jobid: int, now_s: float = 0.0) -> list[Effect]:
         """A job frees all that it holds: a final `free` of its whole R, for callers without an R."""
-        return self._plugins.freed(jobid, self._ledger.release_all(jobid, now_s), now_s)
+        emptied = self._ledger.release_all(jobid, now_s)
+        if self._is_hooked:
+            self._plugins.freed(jobid, now_s)
+        return self._held.freed(jobid, emptied)
 
     def accounts_report(self, now_s: float, start: int = 0) -> AccountsReport | None:
         """The accounts, from `start` on; None unless a policy asks for accounts."""
@@ -325,15 +330,11 @@ class Scheduler:
 
     def stats(self) -> dict[str, Any]:
         """Numbers for people."""
-        groups = {group.name: group_stats(group) for group in self._groups.values()}
-        running = {"running": len(self._ledger), "foreign": self._ledger.foreign()}
-        return {"policy": self._policy.name, "build": BUILD, **self._counts, **running, "groups": groups}
+        return stats(self._policy.name, self._groups.values(), self._ledger, self._counts)
 
     def planned(self) -> Iterator[Reservation]:
         """The reservations that stand; within a pass those that it has made so far, in that order."""
-        for group in self._groups.values():
-            for queue in group.queues.values():
-                yield from queue.planned.values()
+        return planned(self._groups.values())
 
     def resource_status(self) -> tuple[ResourceSet, ResourceSet, ResourceSet]:
         """All that is counted, what of it is down, what of it is allocated; linear in the groups, for people."""
@@ -358,12 +359,13 @@ class Scheduler:
         """
         if self.accounts is not None:
             self.accounts.settle()
-        return self._plugins.run(self._passes, now_s)
+        return self._plugins.run(self._passes, now_s) if self._is_hooked else self._passes.run(now_s)
 
     @property
     def next_notice_s(self) -> float:
         """When to call `schedule` even if nothing happens, for a notice that is due (wall time, seconds; else inf)."""
-        return min(self._passes.next_notice_s, self._plugins.next_s)
+        next_s = self._passes.next_notice_s
+        return min(next_s, self._plugins.next_s) if self._is_hooked else next_s
 
     # ---- within
 
@@ -394,7 +396,5 @@ class Scheduler:
         effects = group.judge_all(now_s, first)
         self._counts["denied"] += sum(isinstance(effect, Denied) for effect in effects)
         return list(effects)
-
-_NO_ASK: Final = (None, PLAIN, ())
 
 _waiting: Final = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a job

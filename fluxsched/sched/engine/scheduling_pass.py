@@ -55,7 +55,7 @@ class SchedulingPass:
 
     __slots__ = (
         "_alone", "_arrivals", "_counted", "_counts", "_events", "_group", "_jobs", "_overtakes", "_plan", "_queue",
-        "held_back", "now_s", "placement", "planned",
+        "held_back", "now_s", "planned",
     )  # fmt: skip
 
     def __init__(self, group: Group, queue: PolicyQueue, counts: dict[str, int]) -> None:
@@ -71,8 +71,7 @@ class SchedulingPass:
         self._events = group.events
         self._arrivals: list[Waiting] | None = None
         self._overtakes = False  # some jobs were not offered, since they still wait
-        self.held_back = HeldBack()
-        self.placement = WORST_FIT  # that in which the policy asked last
+        self.held_back: HeldBack | None = None  # what plugins say, if there are any
 
     def begin(self, now_s: float) -> Iterator[object]:
         """The decisions of the policy, each made when it is asked for."""
@@ -129,12 +128,14 @@ class SchedulingPass:
 
     @property
     def first(self) -> Waiting | None:
-        return self._jobs.first_but(self._group.pool.shut) if self._group.pool.shut else self._jobs.first
+        shut = self._group.pool.shut
+        return self._jobs.first_but(shut) if shut else self._jobs.first
 
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
         self._queue.order = order
-        self.held_back.skips = skips
-        skips.unfit |= self._group.pool.shut
+        if self.held_back is not None:
+            self.held_back.skips = skips
+            skips.unfit |= self._group.pool.shut
         if self._arrivals is not None:
             return self._arrived(self._arrivals, skips, order)
         jobs = self._jobs.walk(skips, order, self.now_s)
@@ -166,7 +167,7 @@ class SchedulingPass:
         return self._group.reserved
 
     def is_held_back(self, job: Waiting) -> bool:
-        return job.jobid in self.held_back.of_job
+        return self.held_back is not None and job.jobid in self.held_back.of_job
 
     def find_on(self, job: Waiting, rank: int) -> Fits | None:
         return find_on(self._group.pool, job.shape, rank)
@@ -178,8 +179,7 @@ class SchedulingPass:
         return self._plan
 
     def place(self, job: Waiting, placement: str = WORST_FIT) -> Outcome:
-        self.placement = placement
-        if self.held_back.of_job and self.held_back.has(job):
+        if self.held_back is not None and self.held_back.bars(job, placement):
             return Insufficient(self._reason(job))
         outcome = place_now(self._group.pool, job.shape, placement)
         if self._plan is None or not isinstance(outcome, Fits):
@@ -187,8 +187,7 @@ class SchedulingPass:
         return self._plan.place(job, placement) or Insufficient(self._in_the_way(job))
 
     def find(self, job: Waiting, placement: str = WORST_FIT) -> Fits | None:
-        self.placement = placement
-        if self.held_back.of_job and self.held_back.has(job):
+        if self.held_back is not None and self.held_back.bars(job, placement):
             return None
         if self._plan is None:
             return find_fit(self._group.pool, job.shape, placement)
@@ -240,7 +239,7 @@ class SchedulingPass:
                 yield None
 
     def _reason(self, job: Waiting) -> str:
-        if self.held_back.of_job and self.held_back.has(job):
+        if self.held_back is not None and self.held_back.has(job):
             return self.held_back.why(job)
         outcome = place_now(self._group.pool, job.shape, BEST_FIT)
         return self._in_the_way(job) if isinstance(outcome, Fits) else outcome.why
@@ -340,47 +339,32 @@ class SchedulingPass:
         self._group.wake_s = min(self._group.wake_s, at_s)
         return PAUSED
 
-    def started(self, start: Start) -> Waiting | None:
-        """The job that is to start, if it still waits."""
-        job = self._jobs.by_id.get(start.jobid)
-        if job is not None and not isinstance(start.fit, Fits):  # compiled code would name another place
-            raise TypeError(f"it started job {start.jobid} with {type(start.fit).__name__}: only a Fits can start")
-        return job
-
     def _start(self, start: Start) -> Granted | None:
-        job = self.started(start)
+        job = self._jobs.by_id.get(start.jobid)
         if job is None:
             return None
-        selection = self.selection(start)
-        holding = self.commit(start, job)
+        if not isinstance(start.fit, Fits):  # compiled code would name another place
+            raise TypeError(f"it started job {start.jobid} with {type(start.fit).__name__}: only a Fits can start")
+        group, now_s = self._group, self.now_s
+        end_s = end_of(job.duration_s, group.expiration_s, now_s)
+        holding = group.ledger.commit(start, self._jobs, group.pool, end_s, now_s)
         if holding is None:
             return None
-        self.began(job, start.fit, holding)
-        return self.granted(job, start.fit, holding, selection, None)
+        return self.granted(job, start.fit, holding, self.began(job, start, holding), None)
 
-    def selection(self, start: Start) -> str:
-        """How the job was chosen (annotation `sched.selection_type`); asked before it starts."""
-        if start.jobid in self.planned or start.jobid in self._queue.planned:
-            return RESERVED
-        return BACKFILLED if self._overtakes else start.selection
-
-    def commit(self, start: Start, job: Waiting) -> Holding | None:
-        """The job holds its fit, and is off the queue; None if the ledger refuses."""
-        group = self._group
-        end_s = end_of(job.duration_s, group.expiration_s, self.now_s)
-        return group.ledger.commit(start, self._jobs, group.pool, end_s, self.now_s)
-
-    def began(self, job: Waiting, fit: Fits, holding: Holding) -> None:
-        """Plans and all else that follows the ledger learn of it."""
-        group, queue = self._group, self._queue
+    def began(self, job: Waiting, start: Start, holding: Holding) -> str:
+        """Plans and all else that follows the ledger learn of it; how the job was chosen (`sched.selection_type`)."""
+        group, queue, jobid = self._group, self._queue, job.jobid
+        reserved = jobid in self.planned or jobid in queue.planned
         queue.removed(job, group.running)
-        if job.jobid in group.reserved.by_job:
-            group.reserved.left(job.jobid)
+        if jobid in group.reserved.by_job:
+            group.reserved.left(jobid)
         group.running.placed(holding)
         if holding.preemptible_after_s is not None:
             group.preemptions.began(holding)
         if self._plan is not None:
-            self._plan.began(job, fit)
+            self._plan.began(job, start.fit)
+        return RESERVED if reserved else BACKFILLED if self._overtakes else start.selection
 
     def granted(
         self, job: Waiting, fit: Fits, holding: Holding, selection: str, notes: Mapping[str, Any] | None

@@ -5,12 +5,15 @@ Law: nothing is changed here; linear in the groups and their targets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from fluxsched.core.build import BUILD
 from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.effects import grouped
 from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.pool.listing import busy
 
 
@@ -25,6 +28,20 @@ def group_stats(group: Group) -> dict[str, Any]:
             for queue in group.queues.values() if queue.name
         },
     }  # fmt: skip
+
+
+def stats(policy: str, groups: Iterable[Group], ledger: Ledger, counts: Mapping[str, int]) -> dict[str, Any]:
+    """The same of all groups, what runs, and the counts of a scheduler with this policy."""
+    running = {"running": len(ledger), "foreign": ledger.foreign()}
+    by_group = {group.name: group_stats(group) for group in groups}
+    return {"policy": policy, "build": BUILD, **counts, **running, "groups": by_group}
+
+
+def planned(groups: Iterable[Group]) -> Iterator[Reservation]:
+    """The reservations that stand, queue by queue."""
+    for group in groups:
+        for queue in group.queues.values():
+            yield from queue.planned.values()
 
 
 def resource_status(groups: Iterable[Group]) -> tuple[ResourceSet, ResourceSet, ResourceSet]:

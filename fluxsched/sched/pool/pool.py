@@ -61,10 +61,9 @@ class Pool:
     @property
     def source(self) -> ResourceSet:
         """Hosts and properties of all ranks as R; it may still name ranks that were removed."""
-        if not self.amount_targets.by_rank:
-            return self._described.whole
         if self._joined is None:
-            self._joined = self._described.whole | self.amount_targets.resources
+            whole = self._described.whole
+            self._joined = whole | self.amount_targets.resources if self.amount_targets.by_rank else whole
         return self._joined
 
     @property

@@ -105,8 +105,9 @@ class PendingJobs:
             raise LimitExceeded(f"the queue is full: {WAITING_MAX} jobs wait; submit again when some have started")
         self.by_id[jobid] = job
         key: QueueKey = (-priority, t_submit_s, jobid)
-        if job.sort:
-            key = (*job.sort, *key)
+        sort = job[10]
+        if sort:
+            key = (*sort, *key)
         if not priority:
             self._held.add(key, job)
             return key
@@ -127,7 +128,7 @@ class PendingJobs:
             return None
         priority, t_submit_s = job[1], job[3]
         if priority:
-            key = job.key if job.sort else (-priority, t_submit_s, jobid)
+            key = job.key if job[10] else (-priority, t_submit_s, jobid)
             self._offered.remove(key)
             if self.book is not None:
                 self._exits(self.book, key, job)

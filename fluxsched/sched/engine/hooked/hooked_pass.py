@@ -11,7 +11,9 @@ from math import inf
 
 from fluxsched.sched.decisions import Pending, Preempt, Reserve, Start
 from fluxsched.sched.effects import PAUSED, Effect
+from fluxsched.sched.engine.held_jobs import end_of
 from fluxsched.sched.engine.hooked.group_hooks import GroupHooks, seen_of
+from fluxsched.sched.engine.hooked.held_back import HeldBack
 from fluxsched.sched.engine.hooked.permits import WaitingPermit
 from fluxsched.sched.engine.scheduling_pass import SchedulingPass
 from fluxsched.sched.engine.waiting.group import Group
@@ -39,12 +41,13 @@ from fluxsched.sched.shape import Shape
 class HookedPass:
     """Makes decisions real in place of the pass itself; `more` are effects besides that of the last decision."""
 
-    __slots__ = ("_asked", "_group", "_hooks", "_laters", "_pass", "_queue", "more")
+    __slots__ = ("_asked", "_group", "_held_back", "_hooks", "_laters", "_pass", "_queue", "more")
 
     def __init__(self, group: Group, queue: PolicyQueue, plain: SchedulingPass, hooks: GroupHooks) -> None:
         self._group = group
         self._queue = queue
         self._pass = plain
+        self._held_back = plain.held_back = HeldBack()
         self._hooks = hooks
         self._laters: dict[int, int] = {}  # by number of the shape
         self._asked: set[int] = set()  # jobs about which post_filter was asked
@@ -54,7 +57,7 @@ class HookedPass:
         """A new pass: what was held back may be tried again."""
         self._laters.clear()
         self._asked.clear()
-        self._pass.held_back.clear()
+        self._held_back.clear()
 
     def end(self) -> None:
         """The pass has come to its end: jobs that were not offered, as plugins leave them nothing, are looked at."""
@@ -70,12 +73,10 @@ class HookedPass:
         """Like that of the pass."""
         match decision:
             case Start():
-                job = self._pass.started(decision)
-                if job is None:
-                    return None
-                if job.shape.scope is None:
+                job = self._pass.job(decision.jobid)
+                if job is None or job.shape.scope is None or not isinstance(decision.fit, Fits):
                     return self._pass.apply(decision)
-                if self._pass.held_back.has(job):  # plans do not know
+                if self._held_back.has(job):  # plans do not know
                     return PAUSED
                 return self._start(job, decision)
             case Reserve(reservation, _):
@@ -104,7 +105,7 @@ class HookedPass:
             self._group.renew(shape)  # a generation may have changed within the pass
             narrowed = self._group.pool.narrowed.get(shape.number)
             if narrowed is not None and not narrowed.allows(start.fit.blocks):
-                other = self._pass.find(job, self._pass.placement)
+                other = self._pass.find(job, self._held_back.placement)
                 if other is None:
                     return self._group.notices.tell(job.jobid, self._pass.reason(job), None, now_s) or PAUSED
                 start = start._replace(fit=other)
@@ -118,7 +119,9 @@ class HookedPass:
             start = start._replace(fit=found)
         done, refused = reserve(chain, seen, start.fit)
         if refused is None:
-            holding = self._pass.commit(start, job)
+            group = self._group
+            end_s = end_of(job.duration_s, group.expiration_s, now_s)
+            holding = group.ledger.commit(start, self._queue.jobs, group.pool, end_s, now_s)
             if holding is None:
                 unreserve(chain, done, seen, start.fit, hooks.faults)
                 return None
@@ -127,8 +130,7 @@ class HookedPass:
                 return self._wait(job, start, holding, answer, done, seen)
             said = answer if answer is not None else bind(chain, seen, start.fit)
             if not isinstance(said, Refusal):
-                selection = self._pass.selection(start)
-                self._pass.began(job, start.fit, holding)
+                selection = self._pass.began(job, start, holding)
                 if chain.permits:
                     hooks.permits.came(chain.scope)
                 self.grant_told(chain, seen, start.fit)
@@ -143,8 +145,7 @@ class HookedPass:
         self, job: Waiting, start: Start, holding: Holding, waits: PermitWaits, done: list[str], seen: JobSeen
     ) -> Effect | None:
         """The job holds its resources, and its owner is told whose permit it waits for."""
-        selection = self._pass.selection(start)
-        self._pass.began(job, start.fit, holding)
+        selection = self._pass.began(job, start, holding)
         chain, due_s = self._hooks.chains[job.shape.scope or ""], seen.now_s + waits.timeout_s
         fit = start.fit
         waiting = WaitingPermit(job, self._queue, chain, seen, fit, done, selection, waits.whys, due_s)
@@ -169,7 +170,7 @@ class HookedPass:
         if at_s is not None and at_s > now_s:
             group.wake_s = min(group.wake_s, at_s)
         laters = self._laters[number] = self._laters.get(number, 0) + 1
-        self._pass.held_back.add(job, refused.why, laters >= LATERS_MAX)
+        self._held_back.add(job, refused.why, laters >= LATERS_MAX)
         return group.notices.tell(jobid, refused.why, None, now_s) or PAUSED
 
     # ---- looking at targets
@@ -205,7 +206,7 @@ class HookedPass:
         scores = () if before is None else before.scores
         pool.narrow(shape, Narrowed(choice, choice, left, "", "", left, scores))
         try:
-            return self._pass.find(job, self._pass.placement)
+            return self._pass.find(job, self._held_back.placement)
         finally:
             pool.narrow(shape, before)
 

@@ -82,8 +82,6 @@ class Plugins:
 
     def shape_of(self, shapes: Shapes, jobspec: Jobspec, userid: int | None, now_s: float | None = None) -> Shape:
         """The shape of a job, with what its plugins read; `now_s` if it arrives (wall time, seconds)."""
-        if not self.chains:
-            return shapes.of(jobspec.request)
         if now_s is not None:
             self.at(now_s)
         queue = jobspec.queue or ""
@@ -104,17 +102,14 @@ class Plugins:
             hooks.now_s = now_s
 
     def enter(self, group: Group, job: Waiting, name: str | None, now_s: float) -> list[Effect]:
-        """A feasible job arrives. Raises LimitExceeded if its queue is full."""
-        if job.shape.scope is None:
-            return group.warn(job, group.add(job, name, now_s))
+        """A feasible job arrives about which plugins are asked. Raises LimitExceeded if its queue is full."""
         hooks = _of(group)
         hooks.gates.happened(ARRIVAL)
         queue = group.queues.get(name or "") or group.queues[""]
         group.renew(job.shape)
         gated = self._gated(group, job, queue, now_s)
         if gated is None:
-            self._join(group, job, queue, now_s)
-            return group.warn(job, queue)
+            return self._join(group, job, queue, now_s)
         told = group.notices.tell_now(job.jobid, gated.why)
         return [] if told is None else [told]
 
@@ -122,16 +117,16 @@ class Plugins:
         hooks = _of(group)
         return hooks.gates.ask(hooks.chains[job.shape.scope or ""], seen_of(job, now_s), job, queue)
 
-    def _join(self, group: Group, job: Waiting, queue: PolicyQueue, now_s: float) -> None:
+    def _join(self, group: Group, job: Waiting, queue: PolicyQueue, now_s: float) -> list[Effect]:
         """The job joins its queue at its place. Raises LimitExceeded when that is full."""
         sort = self._sorts.of(seen_of(job, now_s))
         if isinstance(sort, PluginFault):
             self._faults.append(sort.why)
             self._wait_at_gate(group, job, queue, sort.why, now_s + RETRY_S)
-            return
+            return []
         if sort:
             job = job._replace(sort=sort)
-        group.enter(job, queue, now_s)
+        return group.add(job, queue.name, now_s)
 
     def _wait_at_gate(self, group: Group, job: Waiting, queue: PolicyQueue, why: str, at_s: float) -> None:
         _of(group).gates.keep(GatedJob(job, queue, why, (), at_s))
@@ -166,15 +161,15 @@ class Plugins:
         for _, hooks in self._hooks:
             hooks.gates.happened(START)
 
-    def freed(self, jobid: int, emptied: list[int], now_s: float) -> list[Effect]:
-        """A job has freed something, as `HeldJobs.freed`."""
-        if self.chains and jobid not in self._ledger.holdings:
-            bound = self._bound.pop(jobid, None)
-            if bound is not None:
-                chain, seen, fit = bound
-                tell(chain.frees, seen._replace(now_s=now_s), fit, self._faults)
-            self.happened(FREE)
-        return self._held.freed(jobid, emptied)
+    def freed(self, jobid: int, now_s: float) -> None:
+        """A job has freed something, maybe the last of it."""
+        if jobid in self._ledger.holdings:
+            return
+        bound = self._bound.pop(jobid, None)
+        if bound is not None:
+            chain, seen, fit = bound
+            tell(chain.frees, seen._replace(now_s=now_s), fit, self._faults)
+        self.happened(FREE)
 
     def happened(self, event: str) -> None:
         """One of EVENTS, anywhere."""
@@ -255,7 +250,7 @@ class Plugins:
         if is_canceled:
             return
         try:
-            group.enter(each.job, each.queue, now_s)
+            group.add(each.job, each.queue.name, now_s)
         except LimitExceeded as fault:
             self._wait_at_gate(group, each.job, each.queue, str(fault), now_s + RETRY_S)
             return
@@ -284,9 +279,6 @@ class Plugins:
 
     def run(self, passes: Passes, now_s: float) -> Iterator[Effect]:
         """What plugins have to do at this time, and the passes, until nothing more comes of either."""
-        return self._rounds(passes, now_s) if self.chains else passes.run(now_s)
-
-    def _rounds(self, passes: Passes, now_s: float) -> Iterator[Effect]:
         self._soon_s = inf
         for _ in range(ROUNDS_MAX):
             self._again = False

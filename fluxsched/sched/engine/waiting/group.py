@@ -203,26 +203,22 @@ class Group:
         gated = 0 if self.hooks is None else len(self.hooks.gates.gated)
         return sum([len(queue.jobs) for queue in self.queues.values()]) + len(self.set_aside) + gated
 
-    def add(self, job: Waiting, name: str | None, now_s: float = 0.0) -> PolicyQueue:
+    def add(self, job: Waiting, name: str | None, now_s: float = 0.0) -> list[Effect]:
         """A job joins, at `now_s`, the queue of this name, if it has a policy of its own, else the one for all others.
 
-        Raises LimitExceeded when that is full.
+        Its owner is warned if it has no limit. Raises LimitExceeded when the queue is full.
         """
         queue = self.queues.get(name or "") or self.queues[""]
-        self.enter(job, queue, now_s)
-        return queue
-
-    def enter(self, job: Waiting, queue: PolicyQueue, now_s: float) -> None:
-        """The same for a queue of this group."""
         if self.pool.shut:  # then the first in line may be none that is offered
             queue.arrivals = None
         if queue.add(job, self.running, now_s):
             self.changed = True
         self.events += 1
+        return [] if job.duration_s else self._warn(job, queue)
 
-    def warn(self, job: Waiting, queue: PolicyQueue) -> list[Effect]:
+    def _warn(self, job: Waiting, queue: PolicyQueue) -> list[Effect]:
         """A job without a limit in front of a policy that backfills; the end of the group is a limit, too."""
-        if job.duration_s or self.expiration_s or job.application is not None or not self.notices.enabled:
+        if self.expiration_s or job.application is not None or not self.notices.enabled:
             return []
         if not getattr(queue.policy, "BACKFILLS", False):
             return []
