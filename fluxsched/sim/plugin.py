@@ -38,7 +38,7 @@ def check(
 
     Raises InvalidValue if plugin or policy cannot be made.
     """
-    with policy_faults(spec, " while it was imported"):
+    with policy_faults(spec, " while it was imported", "plugin"):
         _made(spec)
     with policy_faults(policy, " while it was imported"):
         under = make(*parse_spec(policy))

@@ -22,18 +22,18 @@ def exit_text(fault: SystemExit) -> str:
 
 
 @contextmanager
-def policy_faults(policy: str, when: str = "") -> Iterator[None]:
-    """Whatever a policy raises within becomes an InvalidValue: the policy, the fault, its line, and `when` it was."""
+def policy_faults(policy: str, when: str = "", noun: str = "policy") -> Iterator[None]:
+    """Whatever a policy, or another `noun`, raises within becomes an InvalidValue: with the fault, its line, `when`."""
     try:
         yield
     except FluxschedError:
         raise
     except SystemExit as fault:
-        raise InvalidValue(f"policy {policy} {exit_text(fault)}{when}{_where(fault)}") from fault
+        raise InvalidValue(f"{noun} {policy} {exit_text(fault)}{when}{_where(fault)}") from fault
     except Exception as fault:  # foreign code: whatever it raises is its author's to know
         text = str(fault)
         said = f"{type(fault).__name__}: {text}" if text else type(fault).__name__
-        raise InvalidValue(f"policy {policy} raised {said}{_where(fault)}") from fault
+        raise InvalidValue(f"{noun} {policy} raised {said}{_where(fault)}") from fault
 
 
 def is_foreign(specs: str) -> bool:

@@ -80,6 +80,13 @@ def test_policies_side_by_side(sim: Run) -> None:
     assert sum(line.startswith(costs) for line in done.stdout.splitlines()) == 4
 
 
+def test_a_plugin_that_fails_ends_the_simulation(sim: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("class Bad:\n    name = 'bad'\n\n    def look(self, *about):\n        {}['x']\n")
+    done = sim("t.swf", "--plugin", "./bad.py")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "plugin 'bad' failed at bad.py:5: KeyError: 'x'" in done.stderr
+
+
 def test_run_may_be_left_out_and_help_is_found(sim: Run) -> None:
     assert sim("run", "t.swf", "--until", "5s", "--policy", "fifo").exit_code == 0
     assert "--jobs-out F.csv" in sim("--help").stdout

@@ -74,7 +74,9 @@ def explain(group: Group, queue: PolicyQueue, job: Waiting, ledger: Ledger, now_
     if told is not None:
         rule = f"{told.rule}; under {name}: {how}"
     elif order is None:
-        rule = f"one of {counted(len(queue.jobs), 'job')} that wait under {name}, in an order of its own: {how}"
+        others = len(queue.jobs) - 1
+        place = f"with {counted(others, 'other')} in an order of its own" if others else "alone"
+        rule = f"waits {place} under {name}: {how}"
     elif order != FIFO and job.jobid in queue.planned:
         rule = f"has a reservation under {name}: {how}"
     else:

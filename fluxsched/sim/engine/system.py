@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.errors import RPCError
+from fluxsched.errors import InvalidValue, RPCError
 from fluxsched.protocol.messages.alloc import HelloResponse
 from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.protocol.sessions.acquire_server import AcquireServer
@@ -34,7 +34,7 @@ from fluxsched.runtime.scheduler_process.effects import (
 )
 from fluxsched.runtime.scheduler_process.session import SchedulerSession
 from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.effects import Canceled, Denied, Granted, Raise
+from fluxsched.sched.effects import Canceled, Denied, Granted, PluginFailed, Raise
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.waiting.set_aside import WAIT
 from fluxsched.sched.hooks.api import Plugin
@@ -187,6 +187,8 @@ class System:
                 self._call(one)
             case Fail(_, error):
                 raise error
+            case PluginFailed(note):  # what is simulated without it is of no use, as with a policy that raises
+                raise InvalidValue(note)
             case End(reason):
                 raise AssertionError(f"the scheduler ends: {reason}")
 

@@ -24,7 +24,7 @@ partitions:
 SUMMARY = """\
 partition default: node order fair, preemption off
 placement rules: provided (creating), tag namespace
-submission: as the queues' access lists say
+submission: open to everyone
 root
   batch  guaranteed memory 4Gi, vcore 2; max vcore 2500m; max applications 5; fifo
   teams

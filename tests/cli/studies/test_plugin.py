@@ -44,11 +44,15 @@ def test_check_says_the_line_and_exits_with_1(cli, tmp_path: Path) -> None:
     assert "raises broken bad.py:4" in [" ".join(line.split()) for line in done.out.splitlines()]
 
 
-def test_check_refuses_what_is_no_plugin(cli, tmp_path: Path) -> None:
+def test_check_refuses_what_is_no_plugin(cli, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    init = "class A:\n    name = 'a'\n    def __init__(self, x): ...\n    def look(self, job, rank): ...\n"
+    (tmp_path / "init.py").write_text(init)
     for words, code, text in (
         (("none-such",), 2, "no plugin 'none-such'"),
         (("./none.py",), 2, "there is no file ./none.py"),
         (("quota",), 1, "needs a file of queues"),
+        (("./init.py",), 1, "plugin ./init.py raised TypeError: A.__init__() missing 1 required"),
         (("quota", "--policy", "none-such"), 2, "no policy 'none-such'"),
     ):
         done = cli("plugin", "check", *words)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fluxsched.adapters.si.config.quantities import quantity_text
 from fluxsched.adapters.si.config.reader import read_config
-from fluxsched.adapters.si.config.settings import PartitionSettings
+from fluxsched.adapters.si.config.settings import ROOT, PartitionSettings
 from fluxsched.adapters.si.config.yaml_tree import CONFIG_CHARS_MAX
 from fluxsched.core.amounts import Amounts
 from fluxsched.errors import InvalidParts, InvalidValue
@@ -45,7 +45,8 @@ def _summary(partition: PartitionSettings) -> Iterator[str]:
     preemption = "on" if partition.preemption else "off"
     yield f"partition {partition.name}: node order {partition.node_order}, preemption {preemption}"
     yield f"placement rules: {rules or 'none: applications name their queue'}"
-    yield "submission: " + ("open, no queue names anyone" if partition.is_open else "as the queues' access lists say")
+    is_open = partition.is_open or partition.access[ROOT].submit.is_anyone
+    yield "submission: " + ("open to everyone" if is_open else "as the queues' access lists say")
     rows = list(_rows(partition.root, 0))
     width = max([len(name) for name, _ in rows])
     for name, text in rows:
