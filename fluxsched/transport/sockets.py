@@ -46,6 +46,9 @@ HEARTBEAT_IVL_MS, HEARTBEAT_TIMEOUT_MS = 5_000, 30_000
 CLOSE_LINGER_MS = 200
 """Time for the last messages to leave at close."""
 
+POLL_MS = 1_000
+"""A signal that comes just before a poll is looked at after it: no poll is longer, however long the wait is."""
+
 RETRY_S = 0.002
 """Pause between looks at a full peer or an ending connection, should no edge tell."""
 
@@ -273,6 +276,11 @@ class Pump:
         poller.register(self._monitor, zmq.POLLIN)
         if beside is not None:
             poller.register(beside, zmq.POLLIN)
+        while timeout_ms is None or timeout_ms > POLL_MS:
+            if poller.poll(POLL_MS):
+                return True
+            if timeout_ms is not None:
+                timeout_ms -= POLL_MS
         return bool(poller.poll(timeout_ms))
 
     def wait_message(self, timeout_ms: int) -> bool:

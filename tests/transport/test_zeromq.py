@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -305,6 +306,37 @@ def test_the_blocking_client_asks_waits_and_notices_the_end(tmp_path: Path) -> N
         with pytest.raises(Disconnected):
             client.send([b"too late"])
         client.close()
+
+
+def test_a_signal_that_interrupts_no_poll_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that comes just before a poll: here another thread gets it, and the handler is the main thread's."""
+    monkeypatch.setattr(sockets, "POLL_MS", 10)
+    handled, in_time = threading.Event(), []
+
+    def get_signal() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        in_time.append(handled.wait(20))
+
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        endpoint = f"ipc://{tmp_path}/s"
+        router.bind(endpoint)
+        client = BlockingClient(endpoint)
+
+        def handle(signum: int, frame: object) -> None:
+            handled.set()
+            raise InterruptedError
+
+        before = signal.signal(signal.SIGUSR1, handle)
+        try:
+            getter = threading.Timer(0.05, get_signal)
+            getter.start()
+            with pytest.raises(InterruptedError):
+                client.receive(30.0)
+            getter.join()
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+            client.close()
+    assert in_time == [True]
 
 
 def test_a_process_may_exit_right_after_close(tmp_path: Path) -> None:
