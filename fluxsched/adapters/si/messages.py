@@ -59,7 +59,8 @@ MESSAGE_BYTES_MAX: Final = 4 << 20
 def check(request: Any, shape: Any) -> None:
     """Raises InvalidValue for what is no message of a class, or a message above MESSAGE_BYTES_MAX."""
     if not isinstance(request, shape):
-        raise InvalidValue(f"a {type(request).__name__} is not a {shape.DESCRIPTOR.name}")
+        name = shape.DESCRIPTOR.name
+        raise InvalidValue(f"a {type(request).__name__} is not a {name} of {__name__}: make it with that class")
     size = request.ByteSize()
     if size > MESSAGE_BYTES_MAX:
         raise LimitExceeded(

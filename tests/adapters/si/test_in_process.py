@@ -160,7 +160,7 @@ def test_calls_check_their_rm_id_and_their_shape(scheduler: InProcessScheduler) 
     with pytest.raises(Refused, match="not registered"):
         scheduler.UpdateConfiguration(UpdateConfigurationRequest(rmID="rm"))
     register(scheduler, Recorder())
-    with pytest.raises(InvalidValue, match="a NodeRequest is not a AllocationRequest"):
+    with pytest.raises(InvalidValue, match=r"a NodeRequest is not a AllocationRequest of fluxsched\.adapters\.si\."):
         scheduler.UpdateAllocation(node("n1"))
     with pytest.raises(InvalidValue, match="a str is not a NodeRequest"):
         scheduler.UpdateNode("n1")
