@@ -99,13 +99,13 @@ class Ledger:
         shape = job.shape
         if fit.shape is not shape and fit.shape != shape:
             return None
-        application = job.application
-        quotas = None if application is None else self.quotas
-        if quotas is not None and application is not None and not quotas.admits(application, shape.request.amounts):
+        quotas = self.quotas
+        application = None if quotas is None else job.application
+        if application is not None and quotas is not None and not quotas.admits(application, shape.request.amounts):
             return None
         holding = self.take(jobid, fit.blocks, pool, expiration_s, now_s)
         if holding is not None:
-            if quotas is not None and application is not None:
+            if application is not None and quotas is not None:
                 holding.application, holding.options, holding.priority = application, job.options, job.priority
                 quotas.book(application, jobid, shape.request.amounts)
             after_s = job.preemptible_after_s

@@ -128,8 +128,7 @@ class SchedulingPass:
 
     @property
     def first(self) -> Waiting | None:
-        shut = self._group.pool.shut
-        return self._jobs.first_but(shut) if shut else self._jobs.first
+        return self._jobs.first if self.held_back is None else self._jobs.first_but(self._group.pool.shut)
 
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
         self._queue.order = order
@@ -350,7 +349,7 @@ class SchedulingPass:
         holding = group.ledger.commit(start, self._jobs, group.pool, end_s, now_s)
         if holding is None:
             return None
-        return self.granted(job, start.fit, holding, self.began(job, start, holding), None)
+        return self.granted(job, start.fit, holding, self.began(job, start, holding))
 
     def began(self, job: Waiting, start: Start, holding: Holding) -> str:
         """Plans and all else that follows the ledger learn of it; how the job was chosen (`sched.selection_type`)."""
@@ -367,7 +366,7 @@ class SchedulingPass:
         return RESERVED if reserved else BACKFILLED if self._overtakes else start.selection
 
     def granted(
-        self, job: Waiting, fit: Fits, holding: Holding, selection: str, notes: Mapping[str, Any] | None
+        self, job: Waiting, fit: Fits, holding: Holding, selection: str, notes: Mapping[str, Any] | None = None
     ) -> Granted:
         """The answer; `notes` are annotations besides ours."""
         self._counts["granted"] += 1

@@ -115,8 +115,13 @@ def blocks_in(resources: ResourceSet, without: Idset | None = None) -> Blocks:
         ranks = entry.ranks if without is None else entry.ranks - without
         cores, gpus = entry.children.cores.mask, entry.children.gpus.mask
         amounts = entry.children.amounts
-        found += [Block(at, word, cores, gpus, amounts) for at, word in words_of(ranks.mask)]
-    return (*found, *instance_block(resources.shared))
+        mask = ranks.mask
+        if mask & (mask - 1):
+            found += [Block(at, word, cores, gpus, amounts) for at, word in words_of(mask)]
+        elif mask:  # one rank, as of most jobs
+            at = (mask.bit_length() - 1) >> WORD_SHIFT
+            found.append(Block(at, mask >> (at << WORD_SHIFT), cores, gpus, amounts))
+    return (*found, *instance_block(resources.shared)) if resources.shared else tuple(found)
 
 
 class Fits(NamedTuple):
