@@ -1,7 +1,6 @@
 """A resource manager by YuniKorn's scheduler interface: grpcio, grpcio-tools and rfc/si.proto, nothing of ours.
 
-`pip install grpcio grpcio-tools` is all that it needs. Give it the address that `fluxsched si serve` prints, or let it
-start a service.
+`pip install grpcio grpcio-tools` is all that it needs. Give it the address that `fluxsched si serve` prints, or none.
 """
 
 import queue
