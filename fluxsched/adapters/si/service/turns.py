@@ -26,8 +26,13 @@ BACKLOG_HIGH_ITEMS: Final = 10_000
 """A stream is read no further while so many items of its resource manager wait to be applied."""
 
 
-STEPS_BETWEEN: Final = 4
-"""Steps of the loop between two turns: what arrives takes some to reach the machine, and an answer to be written."""
+STEPS_BETWEEN: Final = 16
+"""Steps of the loop between two turns, from the last message that came in them: a message takes some to be read, and an
+answer to be written."""
+
+BETWEEN_S: Final = 0.005
+"""All of them together; else a manager that sends its items one by one would have a few of them read a turn, while
+turns are long because of another."""
 
 
 class TurnLoop:
@@ -38,6 +43,7 @@ class TurnLoop:
         self.clock_s = clock_s
         self.connections: dict[str, RMConnection] = {}
         self._garbage = Garbage()
+        self._wakes = 0
         self._due = asyncio.Event()
         self._turned = asyncio.Event()
 
@@ -45,6 +51,7 @@ class TurnLoop:
 
     def wake(self) -> None:
         """Something has arrived: a turn is due."""
+        self._wakes += 1
         self._due.set()
 
     async def turned(self) -> None:
@@ -95,8 +102,16 @@ class TurnLoop:
             for effect in self.machine.turn(self.clock_s()):
                 self._perform(effect)
             turned.set()
-            for _ in range(STEPS_BETWEEN):
-                await asyncio.sleep(0)
+            await self._take_in()
+
+    async def _take_in(self) -> None:
+        """Lets calls read what has come, and write."""
+        loop, quiet = asyncio.get_running_loop(), 0
+        end_s = loop.time() + BETWEEN_S
+        while quiet < STEPS_BETWEEN and loop.time() < end_s:
+            before = self._wakes
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if self._wakes == before else 0
 
     async def _until_due(self) -> None:
         if self._garbage.is_much:
