@@ -1,8 +1,9 @@
-"""Turns of the service: how much is read between two of them."""
+"""Turns of a service: what a bug costs, when garbage is collected, and how much is read between two of them."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +11,58 @@ import pytest
 
 pytest.importorskip("grpc")
 
-from fluxsched.adapters.si.service import turns
+from fluxsched.adapters.si import messages
+from fluxsched.adapters.si.machine.effects import NODES
+from fluxsched.adapters.si.machine.machine import SIMachine
+from fluxsched.adapters.si.machine.rm import RM
+from fluxsched.adapters.si.service import garbage, turns
+from fluxsched.adapters.si.service.garbage import Garbage
 from fluxsched.adapters.si.service.turns import TurnLoop
+
+from .conftest import Client
+
+
+async def test_a_bug_costs_one_manager_its_state_and_is_logged(client: Client, monkeypatch: Any, caplog: Any) -> None:
+    await client.register()
+    await client.register("other")
+    stream, other = await client.bound(NODES), await client.bound(NODES, "other")
+    turn = RM.turn
+
+    def broken(self: RM, *arguments: Any) -> Any:
+        if self.rm_id == "rm":
+            raise AssertionError("a law was broken")
+        return turn(self, *arguments)
+
+    monkeypatch.setattr(RM, "turn", broken)
+    assert (await client.rm("other"))["state"] == "Running"
+    code, detail = await stream.end()
+    assert (code.name, "register again" in detail) == ("ABORTED", True)
+    assert "AssertionError: a law was broken" in caplog.text
+    assert not other.call.done()
+
+
+def test_garbage_is_collected_before_there_is_too_much(monkeypatch: Any) -> None:
+    found = Garbage()
+    monkeypatch.setattr(garbage, "GARBAGE_OBJECTS_MAX", 0)
+    assert (found.is_there, found.is_much) == (False, False)
+    found.add()
+    assert (found.is_there, found.is_much) == (True, True)
+    found.collect()
+    assert (found.is_there, found.is_much) == (False, False)
+
+
+async def test_garbage_of_ended_registrations_is_collected_when_idle(
+    client: Client, machine: SIMachine, monkeypatch: Any
+) -> None:
+    collected = asyncio.Event()
+    monkeypatch.setattr(turns, "IDLE_S", 0.001)
+    monkeypatch.setattr(gc, "collect", lambda: collected.set())
+    await client.register()
+    await client.call("StateDump", messages.StateDumpRequest())
+    assert not collected.is_set()
+    await client.register()
+    async with asyncio.timeout(30):
+        await collected.wait()
 
 
 class BusyMachine:
