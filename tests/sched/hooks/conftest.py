@@ -1,4 +1,4 @@
-"""Plugins for tests: whatever a test needs at some points, with a record of all calls."""
+"""Plugins for tests: whatever a test needs at some points, with a record of all calls; and what comes of effects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
+from fluxsched.core.idset import Idset
+from fluxsched.sched.effects import Annotated, Effect, Granted, PluginFailed
 from fluxsched.sched.hooks.api import PASS, JobSeen
+from fluxsched.sched.policies.firstfit import FirstFit
+
+Build = Callable[..., Any]
 
 
 class Recorder:
@@ -46,3 +51,33 @@ def plugin(calls: list[tuple[str, str, int]]) -> Callable[..., Recorder]:
         return Recorder(name, reads, calls, points or {"reserve": PASS})
 
     return build
+
+
+@pytest.fixture
+def bench_with(bench_of: Build, make_r: Build) -> Build:
+    """bench_with(plugin, ..., policy=..., ranks="0-3"): targets of 4 cores under these plugins."""
+
+    def build(*plugins: Any, policy: Any = None, ranks: str = "0-3", **properties: str) -> Any:
+        bench = bench_of(policy or FirstFit(), plugins={"": plugins})
+        bench.grow(make_r(ranks, 4, **properties))
+        return bench
+
+    return build
+
+
+def started(effects: list[Effect]) -> dict[int, str]:
+    """Where jobs started."""
+    grants = [each for each in effects if isinstance(each, Granted)]
+    return {each.jobid: str(Idset.of([part.rank for part in each.fit.parts])) for each in grants}
+
+
+def faults(effects: list[Effect]) -> list[str]:
+    return [each.note for each in effects if isinstance(each, PluginFailed)]
+
+
+def told(effects: list[Effect]) -> dict[int, str]:
+    return {
+        each.jobid: each.annotations["sched"]["reason_pending"]
+        for each in effects
+        if isinstance(each, Annotated) and each.annotations["sched"].get("reason_pending")
+    }

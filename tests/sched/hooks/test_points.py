@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.sched.decisions import Preempt
-from fluxsched.sched.effects import PREEMPT, Annotated, Denied, Effect, Granted, PluginFailed, Raise
+from fluxsched.sched.effects import PREEMPT, Denied, Raise
 from fluxsched.sched.hooks.api import (
     ARRIVAL,
     FREE,
@@ -26,37 +25,7 @@ from fluxsched.sched.hooks.api import (
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
 
-Build = Callable[..., Any]
-
-
-def started(effects: list[Effect]) -> dict[int, str]:
-    """Where jobs started."""
-    grants = [each for each in effects if isinstance(each, Granted)]
-    return {each.jobid: str(Idset.of([part.rank for part in each.fit.parts])) for each in grants}
-
-
-def faults(effects: list[Effect]) -> list[str]:
-    return [each.note for each in effects if isinstance(each, PluginFailed)]
-
-
-def told(effects: list[Effect]) -> dict[int, str]:
-    return {
-        each.jobid: each.annotations["sched"]["reason_pending"]
-        for each in effects
-        if isinstance(each, Annotated) and each.annotations["sched"].get("reason_pending")
-    }
-
-
-@pytest.fixture
-def bench_with(bench_of: Build, make_r: Build) -> Build:
-    """bench_with(plugin, ..., policy=..., ranks="0-3"): targets of 4 cores under these plugins."""
-
-    def build(*plugins: Any, policy: Any = None, ranks: str = "0-3", **properties: str) -> Any:
-        bench = bench_of(policy or FirstFit(), plugins={"": plugins})
-        bench.grow(make_r(ranks, 4, **properties))
-        return bench
-
-    return build
+from .conftest import Build, faults, started, told
 
 
 def test_whether_a_job_could_ever_run_is_judged_for_its_user(bench_with: Build, plugin: Build, spec: Build) -> None:

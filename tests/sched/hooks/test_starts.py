@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from fluxsched.core.idset import Idset
-from fluxsched.sched.effects import Annotated, Effect, Granted, PluginFailed
+from fluxsched.sched.effects import Granted
 from fluxsched.sched.hooks.api import (
     LATERS_MAX,
     PASS,
@@ -20,37 +17,7 @@ from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
 
-Build = Callable[..., Any]
-
-
-def started(effects: list[Effect]) -> dict[int, str]:
-    """Where jobs started."""
-    grants = [each for each in effects if isinstance(each, Granted)]
-    return {each.jobid: str(Idset.of([part.rank for part in each.fit.parts])) for each in grants}
-
-
-def faults(effects: list[Effect]) -> list[str]:
-    return [each.note for each in effects if isinstance(each, PluginFailed)]
-
-
-def told(effects: list[Effect]) -> dict[int, str]:
-    return {
-        each.jobid: each.annotations["sched"]["reason_pending"]
-        for each in effects
-        if isinstance(each, Annotated) and each.annotations["sched"].get("reason_pending")
-    }
-
-
-@pytest.fixture
-def bench_with(bench_of: Build, make_r: Build) -> Build:
-    """bench_with(plugin, ..., policy=..., ranks="0-3"): targets of 4 cores under these plugins."""
-
-    def build(*plugins: Any, policy: Any = None, ranks: str = "0-3", **properties: str) -> Any:
-        bench = bench_of(policy or FirstFit(), plugins={"": plugins})
-        bench.grow(make_r(ranks, 4, **properties))
-        return bench
-
-    return build
+from .conftest import Build, started, told
 
 
 def test_reserve_holds_back_and_is_taken_back_in_reverse(
