@@ -109,9 +109,7 @@ def book(application: Application, jobid: int, amounts: Amounts) -> None:
     _add(application.used, amounts)
     for queue in application.path:
         _add(queue.used, amounts)
-        parent = queue.parent
-        if parent is not None and queue.priority is not None and not queue.changed:
-            parent.claimants.change(queue)
+        _reorder(queue)
     for meter in application.meters:
         _add(meter.used, amounts)
     if not application.began:
@@ -131,15 +129,20 @@ def free(application: Application, jobid: int, amounts: Amounts, all_of_it: bool
     _take(application.used, amounts)
     for queue in application.path:
         _take(queue.used, amounts)
-        parent = queue.parent
-        if parent is not None and queue.priority is not None and not queue.changed:
-            parent.claimants.change(queue)
+        _reorder(queue)
     for meter in application.meters:
         _take(meter.used, amounts)
     if not application.allocations and application.stage in (ACCEPTED, COMPLETING):
         _end(application)
     if application.queue.settings.sort == FAIR:
         change(application)
+
+
+def _reorder(queue: Queue) -> None:
+    """The queue, whose usage has changed, gets a new key among its siblings, if something below it waits."""
+    parent = queue.parent
+    if parent is not None and queue.priority is not None and not queue.changed:
+        parent.claimants.change(queue)
 
 
 def change(application: Application) -> None:
