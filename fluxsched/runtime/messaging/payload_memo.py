@@ -1,13 +1,14 @@
 """What was read before: of ten thousand equal jobs one jobspec is read, and what is derived from it is made once.
 
 What is read here never changes, so equal bytes may share it; 20,000 jobs then also share its memory. The key is the
-bytes as they came, so nothing is accepted that was not checked once.
+bytes as they came, so nothing is accepted that was not checked once. What is kept is bounded in number and in bytes:
+jobspecs with an environment are 10 KiB and more, and no two jobs of some sites are alike.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -25,17 +26,23 @@ V = TypeVar("V")
 SPECS_KEPT = 2048
 """Jobspecs kept, least recently used first to go: more than sites have banks with jobs of a kind or two each."""
 SPEC_BYTES_MAX = 16 * 1024
-"""A larger jobspec is read each time: 2,048 of these are 32 MiB."""
+"""A larger jobspec is read each time."""
+MEMO_BYTES_MAX = 2 * 1024 * 1024
+"""Bytes of all that one memo knows: some 200 jobspecs with an environment each, or all that it may keep without. What
+is read of them is three times as large."""
+ENVIRONMENTS_KEPT = 64
+"""Environments of which one copy is kept for all jobs that have the same: of so many users, 8 KiB each."""
 
 
 class PayloadMemo(Generic[V]):
-    """Reads values out of messages: `kept` of at most `bytes_max` bytes are remembered."""
+    """Reads values out of messages: `kept` of at most `bytes_max` bytes are remembered, MEMO_BYTES_MAX in all."""
 
     def __init__(self, read: Callable[[bytes], V], kept: int, bytes_max: int) -> None:
         self._read = read
         self._kept = kept
         self._bytes_max = bytes_max
         self._known: OrderedDict[bytes, V] = OrderedDict()
+        self._known_bytes = 0
 
     def read(self, raw: bytes | msgspec.Raw) -> V:
         """The value of these bytes. Raises what reading it anew would raise."""
@@ -47,9 +54,32 @@ class PayloadMemo(Generic[V]):
         value = self._read(data)
         if len(data) <= self._bytes_max:
             self._known[data] = value
-            if len(self._known) > self._kept:
-                self._known.popitem(last=False)
+            self._known_bytes += len(data)
+            while len(self._known) > self._kept or self._known_bytes > MEMO_BYTES_MAX:
+                self._known_bytes -= len(self._known.popitem(last=False)[0])
         return value
+
+
+class Environments:
+    """One object for equal environments: ten thousand waiting jobs of a user have one between them.
+
+    Law: found by hash and compared in full, so an environment is never taken for another.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[int, Mapping[str, str | None]] = OrderedDict()
+
+    def shared(self, environment: Mapping[str, str | None]) -> Mapping[str, str | None]:
+        """The environment as it was first seen, or this one."""
+        key = hash(tuple(environment.items()))
+        known = self._known.get(key)
+        if known is not None and known == environment:
+            self._known.move_to_end(key)
+            return known
+        self._known[key] = environment
+        if len(self._known) > ENVIRONMENTS_KEPT:
+            self._known.popitem(last=False)
+        return environment
 
 
 class Codec(NamedTuple):
@@ -89,6 +119,7 @@ class JobspecMemo:
         self._whole = PayloadMemo(self._read, SPECS_KEPT, SPEC_BYTES_MAX)
         self._resources = PayloadMemo(self._read_resources, SPECS_KEPT, SPEC_BYTES_MAX)
         self._attributes = PayloadMemo(self._read_attributes, SPECS_KEPT, SPEC_BYTES_MAX)
+        self._environments = Environments()
         self.read = self._whole.read
 
     def _read(self, data: bytes) -> Jobspec:
@@ -115,7 +146,10 @@ class JobspecMemo:
 
     def _read_attributes(self, data: bytes) -> _Part:
         raw = self._codec.unpack(data, dict[str, Any])
-        return _Part(raw, _members(raw), read_attributes(raw))
+        members, found = _members(raw), read_attributes(raw)
+        if found.environment:
+            found.environment = raw["system"]["environment"] = self._environments.shared(found.environment)
+        return _Part(raw, members, found)
 
 
 def _members(part: object) -> int:
@@ -123,11 +157,16 @@ def _members(part: object) -> int:
 
 
 class ObjectMemo(Generic[V]):
-    """What is made of an object again and again, kept for the objects seen last; the object must not change."""
+    """What is made of an object again and again, kept for the objects seen last; the object must not change.
 
-    def __init__(self, make: Callable[[Any], V]) -> None:
+    With `size` it is MEMO_BYTES_MAX at most, by what that says of each value.
+    """
+
+    def __init__(self, make: Callable[[Any], V], size: Callable[[V], int] | None = None) -> None:
         self._make = make
+        self._size = size
         self._made: OrderedDict[int, tuple[object, V]] = OrderedDict()
+        self._made_bytes = 0
 
     def of(self, thing: object) -> V:
         """What is made of this very object."""
@@ -136,6 +175,10 @@ class ObjectMemo(Generic[V]):
             return known[1]
         value = self._make(thing)
         self._made[id(thing)] = (thing, value)
-        if len(self._made) > SPECS_KEPT:
-            self._made.popitem(last=False)
+        if self._size is not None:
+            self._made_bytes += self._size(value)
+        while len(self._made) > SPECS_KEPT or self._made_bytes > MEMO_BYTES_MAX:
+            _, made = self._made.popitem(last=False)[1]
+            if self._size is not None:
+                self._made_bytes -= self._size(made)
         return value

@@ -102,3 +102,45 @@ def test_no_more_and_no_larger_ones_are_remembered_than_the_limits_say(monkeypat
     large = bytes(SPEC_BYTES_MAX + 1)
     assert [memo.read(large), memo.read(large)] == read[-2:]
     assert payload_memo.ObjectMemo(len).of(large) == len(large)
+
+
+def test_a_memo_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payload_memo, "MEMO_BYTES_MAX", 1000)
+    read: list[bytes] = []
+    memo = PayloadMemo(lambda data: read.append(data) or data, SPECS_KEPT, SPEC_BYTES_MAX)
+    first, second, third = b"1" * 400, b"2" * 400, b"3" * 400
+    for data in (first, second, third, second, third, first, third):
+        memo.read(data)
+    assert read == [first, second, third, first], "the third has displaced the first, which was used last"
+
+
+def test_what_is_made_of_objects_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payload_memo, "MEMO_BYTES_MAX", 1000)
+    made: list[object] = []
+    memo = payload_memo.ObjectMemo(lambda thing: made.append(thing) or bytes(400), len)
+    one, two, three = {}, {}, {}
+    for thing in (one, one, two, three, three, one):
+        memo.of(thing)
+    assert [id(thing) for thing in made] == [id(one), id(two), id(three), id(one)]
+
+
+def _named(name: str, **environment: str) -> Any:
+    return _changed(attributes={"system": {"job": {"name": name}, "environment": environment}})
+
+
+def test_jobs_with_equal_environments_have_one_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payload_memo, "ENVIRONMENTS_KEPT", 2)
+    memo = JobspecMemo()
+    one, other = memo.read(codec.pack(_named("one", A="1"))), memo.read(codec.pack(_named("other", A="1")))
+    assert one.environment is other.environment is other.raw["attributes"]["system"]["environment"]
+    assert one.job_name != other.job_name
+    assert memo.read(codec.pack(_named("two", B="1"))).environment == {"B": "1"}
+    assert memo.read(codec.pack(_named("three", C="1"))).environment == {"C": "1"}
+    assert memo.read(codec.pack(_named("four", A="1"))).environment is not one.environment, "only two are kept"
+
+
+def test_an_environment_of_the_same_hash_is_not_taken_for_another() -> None:
+    environments = payload_memo.Environments()
+    one, other = {"A": "1"}, {"A": "2"}
+    environments._known[hash(tuple(other.items()))] = one
+    assert environments.shared(other) is other

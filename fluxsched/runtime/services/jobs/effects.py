@@ -66,7 +66,7 @@ class JobEffects:
         self._events_text = bytearray()
         self._given: list[tuple[int, Idset]] = []
         self._after: list[Callable[[], None]] = []
-        self._texts: ObjectMemo[bytearray] = ObjectMemo(lambda jobspec: bytearray(_encode(jobspec)))
+        self._texts: ObjectMemo[bytearray] = ObjectMemo(lambda jobspec: bytearray(_encode(jobspec)), len)
         self.packed: ObjectMemo[msgspec.Raw] = ObjectMemo(lambda jobspec: msgspec.Raw(codec.pack(jobspec)))
         self._due: Timer | None = None
         self._due_at_s = 0.0

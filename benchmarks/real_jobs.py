@@ -1,0 +1,152 @@
+"""Real jobs, `true` with an environment each, in a state directory: memory, bytes on disk, time of a restart.
+
+    python benchmarks/real_jobs.py [--jobs 21000] [--fake 64x64] [--environment 8192] [--distinct] [--window 64]
+    ... --test        the jobs only wait for a millisecond: many more of them in the same time
+    ... --running N   so many test jobs run meanwhile, and through the restart
+    ... --kill        the restart follows a `kill -9`
+
+Prints the resident memory of the instance as jobs end and its highest value, the bytes in the database a job, CPU a
+job, and how long a restart takes: from the exec of `fluxsched start` to the answer to the first request after it is
+ready.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from jobs import Usage, burst
+
+import fluxsched
+from fluxsched.runtime.instance import launch
+
+RUN_S = 0.001
+"""How long a test job runs."""
+DAY_S = 86_400.0
+VARIABLES = 64
+"""In how many variables an environment comes."""
+STEPS = 5
+"""How often memory is shown while jobs run."""
+POLL_S = 0.02
+
+
+class RealJobspecs:
+    """Jobspecs of `true` with environments of so many bytes, all equal or no two alike."""
+
+    def __init__(self, environment_bytes: int, *, distinct: bool, test: bool) -> None:
+        self._value = "x" * max(1, environment_bytes // VARIABLES - len("VARIABLE_00="))
+        self._distinct = distinct
+        self._run_s = RUN_S if test else None
+        self._counter = itertools.count()
+        self._alike = self._make("")
+
+    def _make(self, mark: str) -> dict[str, Any]:
+        text = mark + self._value[len(mark) :]
+        environment = {f"VARIABLE_{at:02}": text for at in range(VARIABLES)}
+        made = fluxsched.Jobspec.from_command(
+            ["true"], test_run_duration_s=self._run_s, cwd="/", environment=environment
+        )
+        return made.to_json()
+
+    def next(self) -> dict[str, Any]:
+        """The next job's."""
+        return self._make(str(next(self._counter))) if self._distinct else self._alike
+
+
+def status_mib(pid: int, name: str) -> float:
+    """A size in the status of a process: VmRSS now, VmHWM at most."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
+
+
+def pid_of(uri: str) -> int:
+    with fluxsched.connect_sync(uri) as h:
+        return int(h.rpc("instance.info")["pid"])
+
+
+async def run_long(uri: str, count: int) -> None:
+    """Have test jobs run for a day."""
+    made = fluxsched.Jobspec.from_command(["true"], test_run_duration_s=DAY_S, cwd="/", environment={})
+    async with fluxsched.connect(uri) as h:
+        await asyncio.gather(*[h.call("job-manager.submit", {"jobspec": made.to_json()}) for _ in range(count)])
+        while (await h.rpc("job-manager.stats-get"))["jobs"].get("run", 0) < count:
+            await asyncio.sleep(POLL_S)
+
+
+def start(fake: str, statedir: Path) -> tuple[str, float]:
+    """A new instance: its uri, and the seconds to the first answer after it was ready."""
+    command = [sys.executable, "-m", "fluxsched", "start", "--daemon", "--fake", fake, "--statedir", str(statedir)]
+    begin_s = time.perf_counter()
+    uri = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    with fluxsched.connect_sync(uri) as h:
+        h.rpc("job-manager.list", {"max_entries": 1})
+    return uri, time.perf_counter() - begin_s
+
+
+def measure_jobs(options: argparse.Namespace, uri: str, statedir: Path) -> None:
+    """Run the jobs, and print what each costs."""
+    pid, usage = pid_of(uri), Usage(uri)
+    specs = RealJobspecs(options.environment, distinct=options.distinct, test=options.test)
+    print(f"at rest: {status_mib(pid, 'VmRSS'):.0f} MiB", flush=True)
+    before, elapsed_s = usage.cpu_s(), 0.0
+    for step in range(1, STEPS + 1):
+        count = options.jobs // STEPS
+        elapsed_s += asyncio.run(burst(uri, count, options.window, specs))
+        print(f"after {step * count:,} jobs: {status_mib(pid, 'VmRSS'):.0f} MiB", flush=True)
+    used = ", ".join(f"{name} {value:.0f}" for name, value in usage.since(before, options.jobs / 1e6).items())
+    print(f"at most {status_mib(pid, 'VmHWM'):.0f} MiB; {options.jobs / elapsed_s:.0f} jobs/s; CPU us a job: {used}")
+    asyncio.run(run_long(uri, options.running))
+
+
+def end(uri: str, kill: bool) -> None:
+    """End the instance, well or badly."""
+    if not kill:
+        launch.stop(uri)
+        return
+    pid = pid_of(uri)
+    os.kill(pid, signal.SIGKILL)
+    while Path(f"/proc/{pid}").exists():
+        time.sleep(POLL_S)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=21_000)
+    parser.add_argument("--fake", default="64x64")
+    parser.add_argument("--environment", type=int, default=8192, help="bytes a job")
+    parser.add_argument("--distinct", action="store_true", help="no two environments are alike")
+    parser.add_argument("--window", type=int, default=64, help="jobs under way at once")
+    parser.add_argument("--test", action="store_true", help="test jobs instead of processes")
+    parser.add_argument("--running", type=int, default=0, help="test jobs that run through the restart")
+    parser.add_argument("--kill", action="store_true", help="kill -9 before the restart")
+    parser.add_argument("--restarts", type=int, default=3, help="how often to restart")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        statedir = Path(directory)
+        uri, took_s = start(options.fake, statedir)
+        try:
+            print(f"first start: {took_s:.2f} s")
+            measure_jobs(options, uri, statedir)
+            for at in range(options.restarts):
+                end(uri, options.kill)
+                if at == 0:
+                    size = sum(path.stat().st_size for path in statedir.glob("*.sqlite*"))
+                    print(f"database: {size / options.jobs:.0f} bytes a job")
+                uri, took_s = start(options.fake, statedir)
+                print(f"restart: {took_s:.2f} s, then {status_mib(pid_of(uri), 'VmRSS'):.0f} MiB", flush=True)
+        finally:
+            launch.stop(uri)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
