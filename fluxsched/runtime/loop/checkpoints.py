@@ -27,8 +27,7 @@ class Checkpoints:
         self._wanted = threading.Semaphore(0)
         self._copied: threading.Event | None = None
         self._closing = False
-        self._copier = threading.Thread(target=self._copy, name="fluxsched-checkpoints", daemon=True)
-        self._copier.start()
+        self._copier: threading.Thread | None = None
 
     def written(self, connection: sqlite3.Connection, rows: int) -> None:
         """So many rows were committed by `connection`. Raises sqlite3.Error if what is left cannot be copied."""
@@ -36,7 +35,7 @@ class Checkpoints:
         if self._copied is None:
             if self._rows >= ROWS:
                 self._copied = threading.Event()
-                self._wanted.release()
+                self._want()
         elif self._copied.is_set() or self._rows >= ROWS_MAX:
             self._copied.wait()
             connection.execute(COPY)
@@ -45,8 +44,17 @@ class Checkpoints:
     def close(self) -> None:
         """End the thread; SQLite copies what is left when the last connection is closed."""
         self._closing = True
+        if self._copier is not None:
+            self._wanted.release()
+            self._copier.join()
+        self._connection.close()
+
+    def _want(self) -> None:
+        """Have the thread copy; an instance that never writes so much needs none."""
+        if self._copier is None:
+            self._copier = threading.Thread(target=self._copy, name="fluxsched-checkpoints", daemon=True)
+            self._copier.start()
         self._wanted.release()
-        self._copier.join()
 
     def _copy(self) -> None:
         while self._wanted.acquire() and not self._closing:
@@ -55,4 +63,3 @@ class Checkpoints:
             copied = self._copied
             if copied is not None:
                 copied.set()
-        self._connection.close()

@@ -11,7 +11,7 @@ import pytest
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.sharing import REQUEUE_MAX
-from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.loop.database import Database
 
 SPEC: dict[str, Any] = {
     "version": 1,
@@ -135,14 +135,14 @@ async def test_the_end_of_an_attempt_and_the_next_one_are_one_transaction(
 ) -> None:
     """And what moves with it: all that a crash could tear apart."""
     transactions: list[dict[int, str]] = []
-    transact = Store._transact
+    transact = Database._transact
 
-    def recorded(store: Store, connection: Any, groups: Any) -> None:
+    def recorded(store: Database, connection: Any, groups: Any) -> None:
         rows = [row for table, some in groups if table == "job_log" for row in some]
         transactions.append({jobid: events.decode() for jobid, _, events, _, _ in rows})
         transact(store, connection, groups)
 
-    monkeypatch.setattr(Store, "_transact", recorded)
+    monkeypatch.setattr(Database, "_transact", recorded)
     peer = world.second(await world.instance())
     first = await submitted(peer)
     dependency = {"scheme": "afterok", "value": format_f58(first)}

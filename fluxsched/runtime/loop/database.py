@@ -1,0 +1,186 @@
+"""The store's file: its schema, its connections, and one transaction.
+
+Nothing here waits, retries or knows of turns: `write` either has put all on disk or returns why not, and what failed
+can be written again. It runs in whatever thread the store's writer uses; readers have a connection of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from fluxsched.errors import FluxschedError
+from fluxsched.runtime.loop.checkpoints import Checkpoints
+from fluxsched.runtime.system.log import logger
+from fluxsched.runtime.system.private_files import private_file
+
+log = logger("store")
+
+SCHEMA_VERSION = 1
+INSERT_SIZES = (256, 64)
+"""Rows in one INSERT, then one with the rest: few statements, for each asks for the interpreter's lock, and few
+different ones, so that SQLite's cache has them all."""
+
+PASSING = frozenset(
+    {
+        sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM,
+    }
+)  # fmt: skip
+"""SQLite's primary result codes of faults that pass once the surroundings of the file are repaired."""
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS saved (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, event BLOB);
+CREATE TABLE IF NOT EXISTS job_log (
+    seq INTEGER PRIMARY KEY, jobid INTEGER, ended INTEGER, events BLOB, jobspec BLOB, R BLOB);
+CREATE INDEX IF NOT EXISTS job_log_jobid ON job_log (jobid);
+CREATE INDEX IF NOT EXISTS job_log_ended ON job_log (jobid) WHERE ended;
+CREATE TABLE IF NOT EXISTS process (jobid INTEGER PRIMARY KEY, value BLOB);
+"""
+
+INSERTS = {
+    "saved": ("INSERT OR REPLACE INTO saved (kind, key, value) VALUES ", "(?,?,?)"),
+    "journal": ("INSERT INTO journal (event) VALUES ", "(?)"),
+    "job_log": (
+        "INSERT INTO job_log (jobid, ended, events, jobspec, R) VALUES ",
+        "(?,nullif(?,0),?,nullif(?,''),nullif(?,''))",
+    ),
+    "process": ("INSERT OR REPLACE INTO process (jobid, value) VALUES ", "(?,?)"),
+}
+"""The statement for a table's rows, and what stands in it for one of them. The interpreter takes a microsecond to hand
+over a `None` or `bytes`, so a job's rows have 0 and "" for NULL, and bytearrays."""
+DELETES = {
+    "saved": "DELETE FROM saved WHERE kind = ? AND key = ?",
+    "process": "DELETE FROM process WHERE jobid = ?",
+    "journal": "DELETE FROM journal WHERE seq <= (SELECT max(seq) FROM journal) - ?",
+}
+
+Values = tuple[Any, ...]
+RowGroup = tuple[str, list[Values]]
+"""Rows of one table that come one after another; or, with a statement of DELETES, one deletion."""
+
+
+class Moved(sqlite3.Error):
+    """The file was removed or replaced under its name: what is written would be lost."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+
+
+class Database:
+    """The file `path`. Raises FluxschedError if it cannot be opened."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = str(path)
+        private_file(Path(path))  # SQLite gives its log and its index the same mode
+        self.reader = self._open()
+        self._prepare()
+        self._inode = os.stat(self.path).st_ino
+        self._connection = self._open()
+        self._checkpoints = Checkpoints(self._open())
+
+    def _prepare(self) -> None:
+        try:
+            self.reader.executescript(SCHEMA)
+            version = self.reader.execute("PRAGMA user_version").fetchone()[0]
+            if version in (0, SCHEMA_VERSION):
+                self.reader.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                self.reader.commit()
+        except sqlite3.Error as exc:
+            raise FluxschedError(f"cannot open the state in {self.path}: {exc}") from exc
+        if version not in (0, SCHEMA_VERSION):
+            raise FluxschedError(
+                f"state in {self.path} has format {version}, this fluxsched reads {SCHEMA_VERSION}: "
+                "start with another --statedir, or with the version that wrote it"
+            )
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")  # see checkpoints.py
+        except sqlite3.Error as exc:
+            raise FluxschedError(f"cannot open the state in {self.path}: {exc}") from exc
+        return connection
+
+    def write(self, groups: list[RowGroup]) -> sqlite3.Error | None:
+        """One transaction; None, or why nothing of it was written."""
+        try:
+            if groups:
+                self._transact(self._connection, groups)
+                self._copy(self._connection, groups)
+        except sqlite3.Error as exc:
+            return exc
+        return None
+
+    def close(self) -> None:
+        """Close all connections; SQLite copies its log into the file. Idempotent."""
+        self._checkpoints.close()
+        self._connection.close()
+        self.reader.close()
+
+    def _transact(self, connection: sqlite3.Connection, groups: list[RowGroup]) -> None:
+        try:
+            found = os.stat(self.path).st_ino
+        except OSError as exc:
+            raise Moved(f"the file is gone ({exc.strerror}): put it back, or start anew") from exc
+        if found != self._inode:
+            raise Moved("another file has taken its place: put it back, or start anew")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for group in groups:
+                for sql, values in _statements(*group):
+                    connection.execute(sql, values)
+            connection.execute("COMMIT")
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _copy(self, connection: sqlite3.Connection, groups: list[RowGroup]) -> None:
+        """Have the log copied into the file; where that fails for a while, it grows until it does not."""
+        try:
+            self._checkpoints.written(connection, count(groups))
+        except sqlite3.Error as exc:
+            if not passes(exc):
+                raise
+            log.warning("the log of %s cannot be copied into it: %s", self.path, exc)
+
+
+def passes(exc: sqlite3.Error) -> bool:
+    """Whether it may succeed later, when the surroundings of the file are repaired."""
+    return code(exc) in PASSING
+
+
+def code(exc: sqlite3.Error) -> int:
+    """SQLite's primary result code; 0 if it is not from SQLite."""
+    return getattr(exc, "sqlite_errorcode", 0) & 0xFF
+
+
+def count(groups: Sequence[RowGroup]) -> int:
+    """Rows in all groups."""
+    return sum(len(rows) for _, rows in groups)
+
+
+def _statements(table: str, rows: list[Values]) -> Iterator[tuple[str, Values]]:
+    """Rows joined into multi-row INSERTs; deletions as they come."""
+    if table not in INSERTS:
+        yield from ((table, key) for key in rows)
+        return
+    done, left = 0, len(rows)
+    while left:
+        size = next((size for size in INSERT_SIZES if size <= left), left)
+        yield _insert(table, size), tuple(chain.from_iterable(rows[done : done + size]))
+        done, left = done + size, left - size
+
+
+@cache
+def _insert(table: str, size: int) -> str:
+    sql, one = INSERTS[table]
+    return sql + ",".join([one] * size)

@@ -1,0 +1,47 @@
+"""What runs the store's transactions: a thread of its own, so that no turn waits for the disk."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from fluxsched.runtime.loop.turns import Turns
+
+Call = Callable[[], None]
+
+
+class Writer(Protocol):
+    """Runs calls that may wait for the disk, one after another, in order."""
+
+    def run(self, transaction: Call, done: Call) -> None:
+        """Run `transaction` in no turn, then `done` in one."""
+
+    def close(self) -> None:
+        """Return when every transaction has been run; `done` is not called any more. Idempotent."""
+
+
+class ThreadedWriter:
+    """A `Writer` with a thread."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._queue: queue.SimpleQueue[tuple[Call, Call] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name="fluxsched-store", daemon=True)
+        self._thread.start()
+
+    def run(self, transaction: Call, done: Call) -> None:
+        """See `Writer.run`."""
+        self._queue.put((transaction, done))
+
+    def close(self) -> None:
+        """See `Writer.close`."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while (work := self._queue.get()) is not None:
+            transaction, done = work
+            transaction()
+            self._turns.post_threadsafe(done)
