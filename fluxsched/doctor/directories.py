@@ -17,7 +17,7 @@ from fluxsched.doctor.check import Check, CheckState
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.instance.run_directory import UNIX_PATH_BYTES_MAX
-from fluxsched.runtime.loop.store import SCHEMA_VERSION
+from fluxsched.runtime.loop.database import SCHEMA_VERSION
 from fluxsched.runtime.messaging.disk_guard import MIB, free_bytes, shortage
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.runtime.system.kept_logs import last_end, logs_directory

@@ -10,7 +10,7 @@ from fluxsched.protocol.framing.header import Message
 from fluxsched.runtime.client.enclosing import Enclosing, Parent
 from fluxsched.runtime.config.reader import Config
 from fluxsched.runtime.config.values import SchedulerSettings
-from fluxsched.runtime.instance.reloading import Read
+from fluxsched.runtime.instance.parts.reloading import Read
 from fluxsched.runtime.inventory.sources import Sources
 from fluxsched.runtime.system.clock import Clock, SystemClock
 from fluxsched.transport.base import Server

@@ -9,13 +9,11 @@ from typing import Protocol
 
 from fluxsched.runtime.loop.turns import Turns
 
-Call = Callable[[], None]
-
 
 class Writer(Protocol):
     """Runs calls that may wait for the disk, one after another, in order."""
 
-    def run(self, transaction: Call, done: Call) -> None:
+    def run(self, transaction: Callable[[], None], done: Callable[[], None]) -> None:
         """Run `transaction` in no turn, then `done` in one."""
 
     def close(self) -> None:
@@ -27,11 +25,11 @@ class ThreadedWriter:
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        self._queue: queue.SimpleQueue[tuple[Call, Call] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Callable[[], None], Callable[[], None]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="fluxsched-store", daemon=True)
         self._thread.start()
 
-    def run(self, transaction: Call, done: Call) -> None:
+    def run(self, transaction: Callable[[], None], done: Callable[[], None]) -> None:
         """See `Writer.run`."""
         self._queue.put((transaction, done))
 

@@ -38,10 +38,10 @@ ENDING = frozenset({"job-manager.raise", "job-manager.raiseall", "job-manager.ca
 class DiskGuard:
     """Refuses requests while their effects could not be stored."""
 
-    def __init__(self, store: Store, turns: Turns, directory: Path) -> None:
+    def __init__(self, store: Store, turns: Turns, shortage: Callable[[], str | None]) -> None:
         self._store = store
         self._turns = turns
-        self._directory = directory
+        self._find_shortage = shortage
         self._turn = -1
         self._shortage: str | None = None
 
@@ -49,7 +49,7 @@ class DiskGuard:
         """Raises Refused with the reason (ENOSPC, or the errno of the system)."""
         self.check_ending()
         if self._turn != self._turns.count:  # once a turn: thousands may arrive in one
-            self._turn, self._shortage = self._turns.count, shortage(self._directory)
+            self._turn, self._shortage = self._turns.count, self._find_shortage()
         if self._shortage is not None:
             raise Refused(self._shortage, errno.ENOSPC)
 

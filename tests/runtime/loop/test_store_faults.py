@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from fluxsched.runtime.loop import store as stores
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging import disk_guard as disk
-from fluxsched.runtime.messaging.disk_guard import DiskGuard
+from fluxsched.runtime.messaging.disk_guard import DiskGuard, shortage
 from fluxsched.runtime.system.clock import SystemClock
 
 WAIT_S = 10.0
@@ -165,14 +166,14 @@ async def test_a_fault_that_no_retry_mends_ends_the_instance(full_disk: Disk) ->
 async def test_little_room_is_kept_for_what_runs(
     full_disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room = DiskGuard(full_disk.store, full_disk.turns, tmp_path)
+    room = DiskGuard(full_disk.store, full_disk.turns, partial(shortage, tmp_path))
     room.check_new()
     monkeypatch.setattr(disk, "ROOM_BYTES", 1 << 62)
     room.check_new()  # one look a turn is enough
-    room = DiskGuard(full_disk.store, full_disk.turns, tmp_path)
+    room = DiskGuard(full_disk.store, full_disk.turns, partial(shortage, tmp_path))
     with pytest.raises(Refused, match=rf"MiB are free on the file system of {tmp_path}, .* make room there"):
         room.check_new()
     room.check_ending()
-    room = DiskGuard(full_disk.store, full_disk.turns, tmp_path / "gone")
+    room = DiskGuard(full_disk.store, full_disk.turns, partial(shortage, tmp_path / "gone"))
     with pytest.raises(Refused, match="gone cannot be used: No such file or directory"):
         room.check_new()

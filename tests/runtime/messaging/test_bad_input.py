@@ -279,7 +279,7 @@ async def test_a_module_that_cannot_be_started_is_refused(world, peer, site, mon
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as crowd:
-        crowd.setattr("fluxsched.runtime.services.modules.service.subprocess.Popen", full)
+        crowd.setattr("fluxsched.runtime.services.modules.starter.subprocess.Popen", full)
         _, text = await peer.refused("module.load", {"spec": "fifo", "groups": ["default"]})
     assert "cannot start module 'sched-fifo': [Errno 24] Too many open files; fix this and load it again" in text
     assert (await peer.ok("module.load", {"spec": "fifo", "groups": ["default"]}))["name"] == "sched-fifo"

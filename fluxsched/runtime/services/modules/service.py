@@ -9,9 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-import subprocess
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.jobs.queue.queues import DEFAULT_GROUP, QueueConfig
@@ -39,6 +37,7 @@ from fluxsched.runtime.services.modules.process import (
     STATUS_RUNNING,
     Module,
 )
+from fluxsched.runtime.services.modules.starter import ModuleStart, StartModule
 from fluxsched.runtime.services.modules.supervision import Supervision, troubles
 from fluxsched.runtime.system.log import logger
 from fluxsched.sched.engine.waiting.set_aside import WAIT
@@ -63,7 +62,7 @@ class ModuleService:
         router: Router,
         scheduling: SchedulingService,
         turns: Turns,
-        directory: Path,
+        start: StartModule,
         uri: Callable[[], str],
         queues: Mapping[str, QueueConfig],
         unsatisfiable: str = WAIT,
@@ -73,10 +72,10 @@ class ModuleService:
         self._router = router
         self._scheduling = scheduling
         self._turns = turns
-        self._directory = directory
+        self._start_process = start
         self._uri = uri
         self._queues = queues
-        self._terms = ("--unsatisfiable", unsatisfiable, "--preempt-timeout", str(preempt_timeout_s))
+        self._terms = unsatisfiable, preempt_timeout_s
         self.builtin: dict[str, Handler] = {}
         """The parts of the instance itself, with the handlers of their statistics."""
         router.serve(
@@ -130,7 +129,9 @@ class ModuleService:
         def ended() -> None:
             self._turns.post(lambda: self._exited(module))
 
-        module.spawn(self._uri(), self._queues, self._directory, ended, self._terms)
+        queues = list(_served(module, self._queues).items())
+        wanted = ModuleStart(self._uri(), module.name, module.specs, module.groups, queues, *self._terms)
+        module.spawn(self._start_process, wanted, ended)
         self._supervision.watch(module)
 
     def _check_ready(self) -> None:
@@ -238,17 +239,12 @@ class ModuleService:
         running = [m for m in self.modules.values() if m.process is not None and m.status != STATUS_EXITED]
         for module in running:
             module.status = STATUS_FINALIZING
-            if module.watch is not None:
-                module.watch.close()
             assert module.process is not None
+            module.process.forget()
             module.process.terminate()
         for module in running:
             assert module.process is not None
-            try:
-                module.process.wait(TERMINATE_S)
-            except subprocess.TimeoutExpired:
-                module.process.kill()
-                module.process.wait()
+            module.process.finish(TERMINATE_S)
 
     def policy_of(self, queue: str | None, group: str) -> str | None:
         """The policy that orders a queue of the group, with its options; None while no module serves the group."""

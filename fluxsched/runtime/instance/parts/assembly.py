@@ -1,0 +1,284 @@
+"""The services of an instance, put together in the order in which they depend on each other.
+
+Everything from the outside world comes in `Surroundings`, so a simulation composes the same services. Each part's own
+file says what it does. The order of the end-of-turn hooks is the order of the data: publish, store, flush.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from fluxsched import __version__
+from fluxsched.core.build import BUILD
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import FluidGenerator
+from fluxsched.errors import FluxschedError
+from fluxsched.jobs.manager import JobManager
+from fluxsched.protocol.messages.common import InstanceInfo
+from fluxsched.protocol.messages.resource import ReloadRequest
+from fluxsched.resource.module import ResourceModule
+from fluxsched.resource.state.inventory import Inventory
+from fluxsched.runtime.client.enclosing import attributes_of
+from fluxsched.runtime.config.reader import banks_of, queue_configs
+from fluxsched.runtime.exec.base import Reports
+from fluxsched.runtime.flux_compat.endpoint import serve_instance, serve_jobs
+from fluxsched.runtime.instance.parts.reloading import Reloading
+from fluxsched.runtime.instance.parts.surroundings import Surroundings
+from fluxsched.runtime.instance.settings import Settings
+from fluxsched.runtime.instance.stored_state import StoredState
+from fluxsched.runtime.inventory.sources import Sources
+from fluxsched.runtime.loop.faults import Faults
+from fluxsched.runtime.messaging.disk_guard import DiskGuard
+from fluxsched.runtime.messaging.listening import local_uri
+from fluxsched.runtime.messaging.router import Handler, Router
+from fluxsched.runtime.services.agents import AgentService
+from fluxsched.runtime.services.instance import InstanceService
+from fluxsched.runtime.services.jobs.effects import JobEffects
+from fluxsched.runtime.services.jobs.input import JobInputs
+from fluxsched.runtime.services.jobs.scheduling import SchedulingService
+from fluxsched.runtime.services.jobs.service import JobService
+from fluxsched.runtime.services.jobs.streams import JobStreams
+from fluxsched.runtime.services.jobs.waits import JobWaits
+from fluxsched.runtime.services.modules.service import ModuleService
+from fluxsched.runtime.services.resource import ResourceService, allocated
+from fluxsched.runtime.system import log as logs
+
+log = logs.logger("instance")
+
+
+class Assembly:
+    """The parts of one instance. `restore`, then `start`."""
+
+    def __init__(self, settings: Settings, outside: Surroundings, restored: StoredState) -> None:
+        self.settings = settings
+        self.outside = outside
+        self.turns, self.store = outside.turns, outside.store
+        self.faults = Faults()
+        self.turns.failed, self.turns.noted = self.fail, self.faults.note
+        self.store.failed = self.fail
+        self.uri = outside.servers[0].endpoint
+        self.router = Router(self.turns, list(outside.servers), settings.trace)
+        self.is_ready = False
+        self.is_complete = True
+        """Whether every scheduler that was to be started came to serve its groups."""
+        self._loading = 0
+        self._compose(restored)
+
+    @property
+    def ended(self) -> asyncio.Future[FluxschedError | None]:
+        """Completes when the instance is to end: with None, or with the error that ends it."""
+        return self.outside.ended
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """All that it listens at, with the ports that the system chose."""
+        return tuple(server.endpoint for server in self.outside.servers)
+
+    def _compose(self, restored: StoredState) -> None:
+        sources, config = self.settings.sources, self.settings.config
+        now_s = self.turns.clock.wall_s()
+        module = ResourceModule(sources.inventory, sources.groups, restored.saved, now_s=now_s)
+        new_id = self._fluids(restored).at
+        manager = JobManager(new_id, queue_configs(config), default_queue=config.defaults.queue, banks=banks_of(config))
+        self.effects = JobEffects(manager, self.router, self.store, self.turns, self.outside.spool)
+        raise_jobs = self.effects.raise_jobs
+        self.resource = ResourceService(module, self.router, self.store, self.turns, raise_jobs, self._reload)
+        self.resource.allocated = lambda: allocated(manager.holdings, module.resources)
+        manager.holdings.there = lambda: module.resources
+        self.effects.held, self.effects.unheld = self._held, self._unheld
+        self.scheduling = SchedulingService(self.effects, self.router, self.store)
+        self.scheduling.foreign = module.foreign
+        self.jobs = JobService(self.effects, self.scheduling, self.router, self.store, new_id)
+        self.streams = JobStreams(self.effects, self.router, self.store, self.turns)
+        self.waits = JobWaits(self.effects, self.router, self.store, self.turns)
+        self.inputs = JobInputs(self.effects, self.streams, self.router)
+        serve_jobs(self.router, self.effects, self.jobs, self.streams, self.inputs, self.store)
+        self.modules = ModuleService(
+            self.router, self.scheduling, self.turns, self.outside.start_module, lambda: self.uri, config.queues,
+            config.unsatisfiable, config.preempt_timeout_s,
+        )  # fmt: skip
+        self.jobs.policy_of = self.modules.policy_of
+        self.agents = AgentService(self.resource, self.router, self.turns, config.resource)
+        self.agents.on_change.append(self._check_ready)
+        self.instance = InstanceService(self.router, self.info, self.stop)
+        self.reloading = Reloading(config, self.settings.reload, self.router, self.effects, self.modules, self.resource)
+        self._common_services()
+        serve_instance(self.router, self.resource, self.instance, self.modules, self.turns, self.outside.started_s)
+        self._executors()
+        self.router.guard(DiskGuard(self.store, self.turns, self.outside.disk_shortage).guards())
+        self.turns.at_end(self.store.flush)
+        self.turns.at_end(self.router.flush)
+
+    def _held(self, jobid: int, ranks: Idset) -> None:
+        self._follow_jobs(self.resource.module.hold(jobid, ranks))
+
+    def _unheld(self, jobid: int, ranks: Idset) -> None:
+        self._follow_jobs(self.resource.module.unhold(jobid, ranks, self.turns.wall_s))
+
+    def _follow_jobs(self, effects: list[Any]) -> None:
+        if effects:  # rarely: targets that leave and were waited for
+            self.resource.perform(effects)
+
+    def _fluids(self, restored: StoredState) -> FluidGenerator:
+        if restored.epoch_ms is None:
+            restored.epoch_ms = int(self.outside.started_s * 1000)
+            self.store.add("saved", ("instance", "epoch_ms", msgspec.json.encode(restored.epoch_ms)))
+        return FluidGenerator(self.outside.generator_id, restored.epoch_ms, last_id=restored.last_jobid)
+
+    def _common_services(self) -> None:
+        stats: dict[str, Handler] = {
+            "resource": lambda request: request.respond(self.resource.report()),
+            "job-manager": self.jobs.stats,
+            "instance": lambda request: request.respond(self.report()),
+        }
+        self.modules.builtin.update(stats)
+        self.instance.serve_common(stats)
+        self.instance.set_attributes(
+            {
+                **attributes_of(self.settings.parent),
+                "rank": "0",
+                "size": str(len(self.resource.module.resources.ranks)),
+                "security.owner": str(os.getuid()),
+                "broker.starttime": str(self.outside.started_s),
+                "hostlist": str(self.resource.module.resources.nodelist),
+                "rundir": str(self.outside.run_directory),
+                "local-uri": local_uri(self.outside.run_directory),
+                "endpoints": " ".join(self.endpoints),
+                "version": __version__,
+            }
+        )
+
+    def _executors(self) -> None:
+        effects, outside = self.effects, self.outside
+        reports = Reports(
+            effects.started, effects.finished, effects.exec_failed, effects.record_process, effects.raise_job
+        )
+        effects.executors = outside.executors(reports)
+        effects.scratch, effects.preempt_timeout_s = outside.scratch, self.settings.config.preempt_timeout_s
+        effects.environment = dict(outside.environment)
+        self._take_up(self.settings.sources)
+
+    def _take_up(self, sources: Sources) -> None:
+        """Record what is made up, and bind tasks to their cores where targets have those of this machine."""
+        self.resource.made_up = sources.made_up_of
+        self.effects.cores = list(sources.topology.cores) if sources.topology and not sources.made_up else None
+
+    def restore(self, restored: StoredState, notes: Mapping[int, str]) -> None:
+        """Make the dead instance's state ours. `notes` says what became of the processes of its jobs: none is left."""
+        effects, manager, now_s = self.effects, self.effects.manager, self.turns.clock.wall_s()
+        self.turns.wall_s = now_s  # what happens before the first turn is not older than the start
+        for name, state in restored.queues.items():
+            manager.queue_control.restore(name or None, state)
+        found = manager.restore(restored.jobs, now_s)
+        effects.perform(found.effects)
+        self.resource.perform(self.resource.module.start(now_s))
+        for jobid in found.orphans:
+            reason = notes.get(jobid, "no process of the job was left")
+            effects.perform(manager.execution.exec_failed(jobid, f"the instance was restarted; {reason}", now_s))
+        for jobid in restored.processes:
+            self.store.remove("process", (jobid,))
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to run turns and to serve, and load the schedulers. Raises FluxschedError if one cannot be."""
+        self.router.start()
+        for server in self.outside.servers:
+            server.start(loop, self.turns.wake)
+        self.turns.wall_s = self.turns.clock.wall_s()
+        self.agents.embed(self._ours(self.settings.sources))
+        self.turns.start(loop)
+        for one in self.settings.schedulers:
+            self._loading += 1
+            self.modules.load(one.policy, one.name, one.groups, self._loaded, one.recovery)
+        self._check_ready()
+
+    def _ours(self, sources: Sources) -> Idset:
+        """The targets that the instance itself reports online: made-up ones, and of real ones those of its own host."""
+        module = self.resource.module
+        if sources.made_up or sources.real or sources.topology is None:
+            return module.resources.ranks - module.lost
+        return module.resources.ranks_of(sources.topology.host) - module.lost
+
+    def _loaded(self, error: str | None) -> None:
+        self._loading -= 1
+        self.is_complete &= error is None
+        self._check_ready()
+
+    def _check_ready(self) -> None:
+        """Ready: every target that is ours to report is online, every scheduler is ready or has failed."""
+        if not self.is_ready and self._loading == 0:
+            self.is_ready = True
+            self.instance.became_ready()
+
+    def info(self) -> InstanceInfo:
+        """What `instance.info` answers."""
+        return InstanceInfo(
+            uri=self.uri,
+            endpoints=self.endpoints,
+            rundir=str(self.outside.run_directory),
+            statedir=None if self.settings.statedir is None else str(self.settings.statedir),
+            pid=self.outside.pid,
+            version=__version__,
+            size=len(self.resource.module.resources.ranks),
+            owner=os.getuid(),
+            starttime=self.outside.started_s,
+            ready=self.is_ready,
+            state="run",
+            level=0 if self.settings.parent is None else self.settings.parent.level + 1,
+            parent=None if self.settings.parent is None else self.settings.parent.uri,
+        )
+
+    def report(self) -> dict[str, Any]:
+        """What `instance.stats-get` shows."""
+        return {
+            "build": BUILD,
+            "turns": self.turns.count,
+            "peers": len(self.router.peers),
+            "messages_received": self.router.received,
+            "messages_sent": self.router.sent,
+            "commits": self.store.commits,
+            "store_fault": self.store.fault,
+            "faults": self.faults.count,
+            "memory": self.outside.memory_enforced(),
+        }
+
+    def _reload(self, wanted: ReloadRequest) -> tuple[Inventory, Mapping[str, Idset], Callable[[], object]]:
+        """What a reload finds, and what is to be done once the resource module has accepted it."""
+        sources, take_up = self.reloading.read(wanted)
+
+        def accepted() -> object:
+            self._take_up(sources)
+            self.agents.reloaded(self._ours(sources))
+            return take_up()
+
+        return replace(sources.inventory, method="reload"), sources.groups, accepted
+
+    def check(self) -> None:
+        """Assert law 5 over the whole state: for tests."""
+        module, manager = self.resource.module, self.effects.manager
+        module.check()
+        manager.check()
+        held = EMPTY
+        for job in manager.jobs.active.values():
+            held |= job.held
+        assert held <= module.held, f"jobs hold {held}, the resource module counts {module.held}"
+
+    def stop(self) -> None:
+        """End the instance; `ended` completes."""
+        self.jobs.accepting = False
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def fail(self, exc: BaseException) -> None:
+        """End the instance with an error."""
+        log.critical("the instance ends: %s", exc, exc_info=exc)
+        if not self.ended.done():
+            error = exc if isinstance(exc, FluxschedError) else FluxschedError(f"{type(exc).__name__}: {exc}")
+            self.ended.set_result(error)

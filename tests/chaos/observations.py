@@ -1,0 +1,117 @@
+"""What an outsider sees of a simulated instance: the only thing that checkers are given.
+
+Times are true virtual seconds; the clocks of the processes may be stepped, this one is not. Payloads are plain objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Connected(NamedTuple):
+    """A client has connected; `link` is the connection's number."""
+
+    at_s: float
+    actor: str
+    link: int
+
+
+class Sent(NamedTuple):
+    """A client has sent a request."""
+
+    at_s: float
+    actor: str
+    link: int
+    topic: str
+    payload: Any
+    matchtag: int
+    is_streaming: bool
+
+
+class Received(NamedTuple):
+    """A client has received a response, or (`errnum` None) a scheduler a request of the instance."""
+
+    at_s: float
+    actor: str
+    link: int
+    topic: str
+    payload: Any
+    matchtag: int
+    errnum: int | None
+
+
+class Answered(NamedTuple):
+    """A scheduler has sent a response to the instance."""
+
+    at_s: float
+    actor: str
+    link: int
+    topic: str
+    payload: Any
+    matchtag: int
+    errnum: int
+
+
+class LinkEnded(NamedTuple):
+    """A connection is over for the first of its two sides."""
+
+    at_s: float
+    link: int
+    reason: str
+
+
+class TaskBegan(NamedTuple):
+    """A job's tasks really run now, on these cores of these ranks."""
+
+    at_s: float
+    jobid: int
+    attempt: int
+    cores: Mapping[int, frozenset[int]]
+
+
+class TaskEnded(NamedTuple):
+    """No task of the job runs any more."""
+
+    at_s: float
+    jobid: int
+    attempt: int
+    status: int
+
+
+class ProcessStarted(NamedTuple):
+    """A simulated process has started, for the `number`th time."""
+
+    at_s: float
+    process: str
+    number: int
+
+
+class ProcessEnded(NamedTuple):
+    """A simulated process is gone: killed, or by itself."""
+
+    at_s: float
+    process: str
+    number: int
+    reason: str
+
+
+class Faulted(NamedTuple):
+    """A fault has been brought about."""
+
+    at_s: float
+    text: str
+
+
+Observation = (
+    Connected
+    | Sent
+    | Received
+    | Answered
+    | LinkEnded
+    | TaskBegan
+    | TaskEnded
+    | ProcessStarted
+    | ProcessEnded
+    | Faulted
+)
