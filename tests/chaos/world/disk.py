@@ -1,0 +1,144 @@
+"""The disk: real SQLite files in memory, written at virtual times, with faults.
+
+Law: what was synced survives. A crash leaves the files as they were at the last sync; of a transaction that was being
+written there is nothing, all, or some beginning with garbage behind it. Then the real recovery runs on them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from fluxsched.runtime.loop.database import RowGroup
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.system.paths import DATABASE_NAME
+from tests.chaos.world.processes import Process
+
+WRITE_S = 0.0005, 0.004
+"""How long a transaction takes (seconds)."""
+LOG_NAME = f"{DATABASE_NAME}-wal"
+GARBAGE_BYTES_MAX = 4096
+
+
+class SimWriter:
+    """A `Writer` that runs each transaction at a virtual time."""
+
+    def __init__(self, disk: Disk, process: Process) -> None:
+        self._disk = disk
+        self._process = process
+
+    def run(self, transaction: Callable[[], None], done: Callable[[], None]) -> None:
+        """See `Writer.run`."""
+        disk, process = self._disk, self._process
+        process.effect()
+
+        def write() -> None:
+            if process.dies_next and disk.is_torn:
+                disk.tear_at_crash()
+                transaction()
+            process.effect()  # before anything is written, unless it is torn
+            transaction()
+            process.effect()  # stored and not announced
+            process.loop.call_later(disk.chance.uniform(*disk.write_s) / 2, done)
+
+        process.loop.call_later(disk.chance.uniform(*disk.write_s) / 2, write)
+
+    def close(self) -> None:
+        """See `Writer.close`: nothing is under way, for a simulated process is killed or ends by itself."""
+
+
+class Disk:
+    """The state directory of the instance, whichever of its processes has it open."""
+
+    def __init__(self, directory: Path, chance: Random) -> None:
+        self.chance = chance
+        self.write_s = WRITE_S
+        self.is_full = False
+        self.is_failing = False
+        self.is_torn = False
+        """Whether a crash in the midst of a write leaves some of it."""
+        self._directory = directory
+        self._number = 0
+        self._store: Store | None = None
+        self._torn_from: int | None = None
+        self.state.mkdir(mode=0o700)
+
+    @property
+    def state(self) -> Path:
+        """The state directory as it is now."""
+        return self._directory / str(self._number)
+
+    def open(self, turns: Turns, process: Process) -> Store:
+        """The store of a process that has started. Raises FluxschedError if it cannot be opened."""
+        store = Store(self.state / DATABASE_NAME, turns, SimWriter(self, process))
+        self._store = store
+        self._spoil(store)
+        add, remove = store.add, store.remove
+
+        def counted_add(table: str, values: tuple[object, ...]) -> None:
+            process.effect()
+            add(table, values)
+
+        def counted_remove(table: str, key: tuple[object, ...]) -> None:
+            process.effect()
+            remove(table, key)
+
+        store.add, store.remove = counted_add, counted_remove  # type: ignore[method-assign]
+        process.on_end.append(self._crash)
+        return store
+
+    def shortage(self) -> str | None:
+        """See `Surroundings.disk_shortage`."""
+        return "only 0.0 MiB are free on the simulated disk: make room there" if self.is_full else None
+
+    def _spoil(self, store: Store) -> None:
+        """Have writes fail while faults say so."""
+        database = store._database
+        write = database.write
+
+        def faulty(groups: list[RowGroup]) -> sqlite3.Error | None:
+            if groups and (self.is_full or self.is_failing):
+                fault = sqlite3.OperationalError("database or disk is full" if self.is_full else "disk I/O error")
+                fault.sqlite_errorcode = sqlite3.SQLITE_FULL if self.is_full else sqlite3.SQLITE_IOERR
+                return fault
+            return write(groups)
+
+        database.write = faulty  # type: ignore[method-assign]
+
+    def tear_at_crash(self) -> None:
+        """The crash that comes now leaves some of what is written until then."""
+        self._torn_from = self._log_bytes()
+
+    def _log_bytes(self) -> int:
+        log = self.state / LOG_NAME
+        return log.stat().st_size if log.exists() else 0
+
+    def _crash(self, reason: str) -> None:
+        """Keep what a dead process has left, in a directory of its own: closing its files changes them."""
+        before, store = self.state, self._store
+        self._number += 1
+        after = self.state
+        after.mkdir(mode=0o700)
+        for name in (DATABASE_NAME, LOG_NAME):
+            if (before / name).exists():
+                shutil.copyfile(before / name, after / name)
+                (after / name).chmod(0o600)
+        if self._torn_from is not None:
+            self._tear(after / LOG_NAME, self._torn_from)
+            self._torn_from = None
+        if store is not None:
+            store._database.close()
+            self._store = None
+        shutil.rmtree(before)
+
+    def _tear(self, log: Path, synced: int) -> None:
+        if not log.exists():
+            return
+        chance, whole = self.chance, log.read_bytes()
+        kept = chance.randint(min(synced, len(whole)), len(whole))
+        garbage = chance.randbytes(min(chance.randint(0, GARBAGE_BYTES_MAX), len(whole) - kept))
+        log.write_bytes(whole[:kept] + garbage)

@@ -1,0 +1,99 @@
+"""The instance as a simulated process: the real services, composed from simulated surroundings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+from fluxsched.core.idset import Idset
+from fluxsched.protocol.messages.resource import ReloadRequest
+from fluxsched.runtime.config.reader import Config, parse_config
+from fluxsched.runtime.config.values import SchedulerSettings
+from fluxsched.runtime.exec.base import Executor, Reports
+from fluxsched.runtime.exec.timed import TimedExecutor
+from fluxsched.runtime.instance.parts.assembly import Assembly
+from fluxsched.runtime.instance.parts.surroundings import Surroundings
+from fluxsched.runtime.instance.settings import Settings
+from fluxsched.runtime.instance.stored_state import read_store
+from fluxsched.runtime.inventory.discovery import Topology
+from fluxsched.runtime.inventory.sources import Sources, build_inventory
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.services.modules.starter import StartModule
+from tests.chaos.world.disk import Disk
+from tests.chaos.world.network import Network
+from tests.chaos.world.processes import Process
+from tests.chaos.world.tasks import SimExecutor, Tasks
+
+HEAD = Topology("head", (Idset.parse("0"),), (), "simulated")
+"""The machine of the instance, which has no targets."""
+GENERATOR_ID = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a world consists of: the configuration file, and made-up targets where that names none."""
+
+    config: str
+    targets: str | None = None
+
+    def read(self) -> tuple[Config, Sources]:
+        """The file as it is now."""
+        return _read(self)
+
+    def settings(self, process: Process, disk: Disk) -> Settings:
+        """What an instance is started with."""
+        config, sources = self.read()
+        schedulers = config.schedulers or (SchedulerSettings("fifo"),)
+
+        def reload(wanted: ReloadRequest) -> tuple[Config, Sources]:
+            return self.read()
+
+        return Settings(sources, reload, config, disk.state, schedulers=schedulers, clock=process.clock)
+
+
+@lru_cache(maxsize=256)
+def _read(site: Site) -> tuple[Config, Sources]:
+    config = parse_config(site.config, "site.toml")
+    return config, build_inventory(config, fake=site.targets, topology=lambda: HEAD)
+
+
+def start_instance(
+    site: Site, process: Process, network: Network, disk: Disk, tasks: Tasks, start_module: StartModule
+) -> Assembly:
+    """A running instance. Raises FluxschedError if it cannot start."""
+    turns = Turns(process.clock)
+    store = disk.open(turns, process)
+    settings = site.settings(process, disk)
+
+    def executors(reports: Reports) -> dict[str, Executor]:
+        local = SimExecutor(tasks, process, turns, reports, settings.config.kill_timeout_s)
+        return {"local": local, "test": TimedExecutor(turns, reports)}
+
+    outside = Surroundings(
+        turns=turns,
+        store=store,
+        servers=[network.listen(process)],
+        start_module=start_module,
+        executors=executors,
+        run_directory=disk.state,
+        spool=disk.state / "spool",
+        scratch=None,
+        disk_shortage=disk.shortage,
+        memory_enforced=lambda: None,
+        environment={},
+        generator_id=GENERATOR_ID,
+        pid=process.pid,
+        started_s=process.clock.wall_s(),
+        ended=process.loop.create_future(),
+    )
+    restored = read_store(store)
+    parts = Assembly(settings, outside, restored)
+    outside.ended.add_done_callback(partial(_ended, process))
+    parts.restore(restored, {})
+    parts.start(process.loop)
+    return parts
+
+
+def _ended(process: Process, ended: object) -> None:
+    error = ended.result()  # type: ignore[attr-defined]
+    process.end("stopped" if error is None else f"failed: {error}")
