@@ -54,11 +54,13 @@ def nodes() -> dict[str, list[str]]:
 def show_nodes(**wanted: int) -> None:
     """Print the nodes once each resource manager has as many as it should."""
     end_s = time.monotonic() + 30
-    while {name: len(names) for name, names in nodes().items()} != wanted:
+    known = nodes()
+    while {name: len(names) for name, names in known.items()} != wanted:
         if time.monotonic() > end_s:
-            sys.exit(f"the service knows {nodes()}")
-        time.sleep(0.05)
-    print(nodes(), flush=True)
+            sys.exit(f"the service knows {known}")
+        time.sleep(0.2)
+        known = nodes()
+    print(known, flush=True)
 
 
 with ExitStack() as stack:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import inspect
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.hooks.api import POINTS, Plugin
 from fluxsched.sched.hooks.chain import check_points
 from fluxsched.sched.hooks.labels import check_reads
-from fluxsched.sched.loading import check_name, in_file, in_packages, is_file, option_values, parse_spec
+from fluxsched.sched.loading import check_name, in_file, in_packages, is_file, offered, option_values, parse_spec
 
 PLUGIN_GROUP: Final = "fluxsched.plugins"
 
@@ -57,7 +56,7 @@ def find_plugin(name: str) -> type[Any]:
 
 def known_plugins() -> list[str]:
     """Names of plugins: ours and those of packages."""
-    return sorted({*OWN_PLUGINS, *(point.name for point in entry_points(group=PLUGIN_GROUP))})
+    return sorted({*OWN_PLUGINS, *(point.name for point in offered(PLUGIN_GROUP))})
 
 
 def unknown_plugin(name: str) -> InvalidValue:

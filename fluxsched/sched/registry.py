@@ -11,12 +11,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from typing import Any, Final, NamedTuple
 
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.hooks.api import Plugin
-from fluxsched.sched.loading import check_name, in_file, in_packages, is_file, option_values, parse_spec, split_plugins
+from fluxsched.sched.loading import (
+    check_name,
+    in_file,
+    in_packages,
+    is_file,
+    offered,
+    option_values,
+    parse_spec,
+    split_plugins,
+)
 from fluxsched.sched.plugin_registry import make_plugin
 from fluxsched.sched.policies.conservative import Conservative
 from fluxsched.sched.policies.easy import Easy
@@ -152,7 +160,7 @@ def unknown_policy(name: str) -> InvalidValue:
 
 def known_policies() -> list[str]:
     """Names of policies: ours and those of packages."""
-    return sorted({*OWN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+    return sorted({*OWN, *(point.name for point in offered(ENTRY_POINT_GROUP))})
 
 
 def says(policy: object) -> str:

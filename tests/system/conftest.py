@@ -37,6 +37,8 @@ from fluxsched.runtime.system.clock import interrupted
 PROGRAM = str(Path(sys.executable).with_name("fluxsched"))
 WAIT_S = 60.0
 """Far above what any step takes, so that a slow machine does not fail; a hang does."""
+LOOK_S, LOOK_MAX_S = 0.01, 0.08
+"""Pauses between looks at a condition, which get longer: a look by a command takes as much of a core as the first."""
 OURS = ("FLUX", "_FLUXSCHED", "XDG_RUNTIME_DIR")
 
 
@@ -199,10 +201,11 @@ def until() -> Until:
     """Wait, bounded, until a condition holds; its value."""
 
     def wait(condition: Callable[[], Any], timeout_s: float = WAIT_S) -> Any:
-        end_s = time.monotonic() + timeout_s
+        end_s, pause_s = time.monotonic() + timeout_s, LOOK_S
         while not (found := condition()):
             assert time.monotonic() < end_s, "the condition did not come true"
-            time.sleep(0.01)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LOOK_MAX_S)
         return found
 
     return wait

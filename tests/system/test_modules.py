@@ -169,11 +169,12 @@ class Odd:
         ("[Deny(1234, 'who?'), Start(job.jobid, view.place(job))]", None),
     ],
 )
-def test_odd_decisions(daemon: Any, until: Any, decisions: str, error: str | None) -> None:
+def test_odd_decisions(site: Any, until: Any, tmp_path: Path, decisions: str, error: str | None) -> None:
     """A decision that cannot be is refused; one that is none ends the module. Nothing is granted twice."""
-    here = daemon("--fake", "1x4", "--scheduler", "none")
-    (here.directory / "odd.py").write_text(ODD.replace("DECISIONS", decisions))
-    here("module", "load", "odd.py")
+    here = site
+    (tmp_path / "odd.py").write_text(ODD.replace("DECISIONS", decisions))
+    here("module", "remove", "sched-fifo", status=None)
+    here("module", "load", tmp_path / "odd.py")
     jobs = [here.submit("true") for _ in range(3)]
     if error is None:
         here("wait", *jobs)
@@ -184,6 +185,8 @@ def test_odd_decisions(daemon: Any, until: Any, decisions: str, error: str | Non
         assert found.startswith("policy 'odd' raised ")
         assert found.endswith(error)
         assert here("job", "why", jobs[0]).line == "SCHED: no scheduler serves group default"
+        here("cancel", *jobs)
+    here("module", "remove", "sched-odd")
 
 
 def test_a_policy_that_never_ends_its_pass(daemon: Any) -> None:

@@ -69,19 +69,24 @@ def test_a_policy_that_hangs_is_listed_ended_and_replaced(user: Any, daemon: Any
     ],
 )
 def test_a_policy_that_exits_is_started_again_and_then_replaced(
-    user: Any, daemon: Any, until: Any, what: str, why: str
+    site: Any, until: Any, tmp_path: Path, what: str, why: str
 ) -> None:
-    here = daemon("--fake", "1x2", "--config", configured(user.directory, what, "restart = 1"))
+    here, policy = site, tmp_path / "mine.py"
+    configured(tmp_path, what, "")
+    here("module", "remove", "sched-fifo", status=None)
+    here("module", "load", "--restart", "1", "--fallback", "fifo", policy)
     running = here.running("sleep", "100")
     here("queue", "stop")
     waiting = here.submit("--urgency", "17", "true")
     here("queue", "start")
     until(lambda: module(here).get("error") == f"{why}; started again (1 of 1)")
     here("wait", waiting)
-    assert module(here)["error"] == f"fifo in place of {user.directory}/mine.py, which failed 2 times: {why}"
+    assert module(here)["error"] == f"fifo in place of {policy}, which failed 2 times: {why}"
     assert here.info(running)["state"] == "RUN"
     here("module", "reload", "sched-mine")  # once that is mended
-    assert (module(here)["path"], module(here).get("error")) == (f"{user.directory}/mine.py", None)
+    assert (module(here)["path"], module(here).get("error")) == (str(policy), None)
+    here("module", "remove", "sched-mine")
+    here("cancel", running)
 
 
 def test_a_scheduler_killed_by_others_is_started_again_by_default(daemon: Any, until: Any) -> None:

@@ -141,6 +141,12 @@ def flux_commands(world: Any) -> FluxCommands:
 
 
 @pytest.fixture
+def connect() -> type[Flux]:
+    """To connect to another instance than that of `flux` or `bare`."""
+    return Flux
+
+
+@pytest.fixture
 async def flux(world: Any) -> AsyncIterator[Flux]:
     instance = await world.instance(fake="2x2")
     async with Flux(instance) as client:

@@ -84,29 +84,29 @@ async def test_other_recorded_requests_have_the_right_shape(flux: Flux) -> None:
         await flux.cancel_all()
 
 
-async def test_a_wrong_jobspec_is_refused(flux: Flux) -> None:
+async def test_a_wrong_jobspec_is_refused(bare: Flux) -> None:
     for signed, errnum, part in (
         (wrap(b"{}", USER + 1), errno.EPERM, f"signed by user {USER + 1}"),
         ("nonsense", errno.EINVAL, "1 parts"),
         ("{}", errno.EINVAL, "version"),
         (wrap(b"[]", USER), errno.EPROTO, "object"),
     ):
-        found = await flux.ask("job-ingest.submit", {"J": signed, "urgency": 16, "flags": 0})
+        found = await bare.ask("job-ingest.submit", {"J": signed, "urgency": 16, "flags": 0})
         assert found[0] == errnum, found
         assert part in found[1]
 
 
-async def test_a_template_with_an_unknown_tag_is_refused(flux: Flux) -> None:
+async def test_a_template_with_an_unknown_tag_is_refused(bare: Flux) -> None:
     for stream in ("stdout", "stderr"):
         file = {"type": "file", "path": "out-{{jobname}}"}
         with pytest.raises(AssertionError, match=r"unknown tag \{\{jobname\}\}: known are id, jobid, name"):
-            await flux.submit("true", shell={"options": {"output": {stream: file}}})
+            await bare.submit("true", shell={"options": {"output": {stream: file}}})
 
 
-async def test_who_needs_flux_s_shell_is_told(flux: Flux) -> None:
+async def test_who_needs_flux_s_shell_is_told(bare: Flux) -> None:
     with pytest.raises(AssertionError, match="--signal"):
-        await flux.submit("true", shell={"options": {"signal": 1}})
-    assert await flux.submit("true", files={}, shell={"options": {"rlimit": {"core": 0}}})
+        await bare.submit("true", shell={"options": {"signal": 1}})
+    assert await bare.submit("true", files={}, shell={"options": {"rlimit": {"core": 0}}})
 
 
 async def test_waitable_jobs_are_waited_for_once(flux: Flux) -> None:
@@ -184,43 +184,43 @@ async def test_many_jobs_are_canceled_and_signalled(flux: Flux) -> None:
     assert (await flux.ok("job-manager.history.get", {"slice": "[:2]"}))["jobs"] == [*reversed(jobids)][:2]
 
 
-async def test_a_job_that_is_forgotten_before_its_turn_comes_is_none_to_cancel(flux: Flux) -> None:
-    flux.instance.effects.manager.jobs.inactive_kept_max = 5
-    jobids = [await flux.submit("true", urgency=0) for _ in range(2 * SLICE_JOBS + 10)]
-    canceling = flux.open("job-manager.raiseall", CANCEL_ALL, flags=REQUEST)
-    await flux.ok("job-manager.raise", {"id": jobids[0], "type": "cancel", "severity": 0})
-    assert await flux.next(canceling) == (0, {"count": len(jobids) - 1, "errors": 0})
+async def test_a_job_that_is_forgotten_before_its_turn_comes_is_none_to_cancel(bare: Flux) -> None:
+    bare.instance.effects.manager.jobs.inactive_kept_max = 5
+    jobids = [await bare.submit("true", urgency=0) for _ in range(2 * SLICE_JOBS + 10)]
+    canceling = bare.open("job-manager.raiseall", CANCEL_ALL, flags=REQUEST)
+    await bare.ok("job-manager.raise", {"id": jobids[0], "type": "cancel", "severity": 0})
+    assert await bare.next(canceling) == (0, {"count": len(jobids) - 1, "errors": 0})
 
 
-async def test_history_is_a_slice(flux: Flux) -> None:
-    jobids = [await flux.submit("true", urgency=0) for _ in range(4)][::-1]
+async def test_history_is_a_slice(bare: Flux) -> None:
+    jobids = [await bare.submit("true", urgency=0) for _ in range(4)][::-1]
     for text, expected in (("[:]", jobids), ("[1]", jobids[1:2]), ("[-1]", jobids[-1:]), ("[-9]", []), ("[9]", []),
                            ("[::2]", jobids[::2])):  # fmt: skip
-        assert (await flux.ok("job-manager.history.get", {"slice": text}))["jobs"] == expected
+        assert (await bare.ok("job-manager.history.get", {"slice": text}))["jobs"] == expected
     for text in ("1", "[a]", "[::0]"):
-        assert (await flux.ask("job-manager.history.get", {"slice": text}))[0] == errno.EINVAL
+        assert (await bare.ask("job-manager.history.get", {"slice": text}))[0] == errno.EINVAL
 
 
-async def test_history_is_limited(flux: Flux, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_history_is_limited(bare: Flux, monkeypatch: pytest.MonkeyPatch) -> None:
     assert job_manager.HISTORY_JOBS_MAX >= 1000
     monkeypatch.setattr(job_manager, "HISTORY_JOBS_MAX", 2)
-    jobids = [await flux.submit("true", urgency=0) for _ in range(3)][::-1]
-    assert (await flux.ok("job-manager.history.get", {"slice": "[:]"}))["jobs"] == jobids[:2]
+    jobids = [await bare.submit("true", urgency=0) for _ in range(3)][::-1]
+    assert (await bare.ok("job-manager.history.get", {"slice": "[:]"}))["jobs"] == jobids[:2]
 
 
-async def test_many_jobs_are_counted_and_sifted_in_steps(flux: Flux, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_jobs_are_counted_and_sifted_in_steps(bare: Flux, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_query, "STEP_JOBS", 2)
-    jobids = [await flux.submit("true", urgency=0) for _ in range(5)]
-    nobodys = flux.open("job-manager.history.get", {"slice": "[:]", "userid": 12345}, flags=REQUEST)
-    assert (await flux.ok("job-manager.stats-get"))["max_jobid"] == jobids[-1]
-    assert await flux.next(nobodys) == (0, {"jobs": []})
-    assert (await flux.ok("module.stats", {"name": "job-manager"}))["jobs"]["sched"] == 5
+    jobids = [await bare.submit("true", urgency=0) for _ in range(5)]
+    nobodys = bare.open("job-manager.history.get", {"slice": "[:]", "userid": 12345}, flags=REQUEST)
+    assert (await bare.ok("job-manager.stats-get"))["max_jobid"] == jobids[-1]
+    assert await bare.next(nobodys) == (0, {"jobs": []})
+    assert (await bare.ok("module.stats", {"name": "job-manager"}))["jobs"]["sched"] == 5
 
 
-async def test_a_queue_speaks_flux(flux: Flux) -> None:
-    await flux.ok("job-manager.queue-enable", {"enable": False, "all": False, "reason": "why"})
-    await flux.ok("job-manager.queue-start", {"start": False, "all": False, "nocheckpoint": False})
-    found = await flux.ok("job-manager.queue-status", {})
+async def test_a_queue_speaks_flux(bare: Flux) -> None:
+    await bare.ok("job-manager.queue-enable", {"enable": False, "all": False, "reason": "why"})
+    await bare.ok("job-manager.queue-start", {"start": False, "all": False, "nocheckpoint": False})
+    found = await bare.ok("job-manager.queue-status", {})
     assert (found["enable"], found["disable_reason"], found["start"]) == (False, "why", False)
     assert found["stop_reason"]
 
@@ -258,25 +258,25 @@ async def test_who_was_told_or_is_gone_is_not_remembered(flux: Flux, eventually:
     assert jobid not in logs
 
 
-async def test_a_long_list_comes_in_pieces(flux: Flux) -> None:
+async def test_a_long_list_comes_in_pieces(bare: Flux) -> None:
     for _ in range(450):
-        await flux.submit("true", urgency=0)
-    answers = await flux.all("job-list.list", {"max_entries": 0, "attrs": ["state"]})
+        await bare.submit("true", urgency=0)
+    answers = await bare.all("job-list.list", {"max_entries": 0, "attrs": ["state"]})
     assert [len(answer["jobs"]) for answer in answers] == [200, 200, 50]
     assert [answer.get("version") for answer in answers] == [1, None, None]
-    whole = await flux.ok("job-list.list", {"max_entries": 10, "attrs": ["state"]})
+    whole = await bare.ok("job-list.list", {"max_entries": 10, "attrs": ["state"]})
     assert len(whole["jobs"]) == 10
 
 
-async def test_wrong_lists_are_named(flux: Flux) -> None:
+async def test_wrong_lists_are_named(bare: Flux) -> None:
     for payload, part in (
         ({"max_entries": 1, "attrs": ["nope"]}, "nope"),
         ({"max_entries": 1, "attrs": [], "constraint": {"nope": []}}, "'nope' is unknown"),
     ):
-        errnum, text = await flux.ask("job-list.list", payload)
+        errnum, text = await bare.ask("job-list.list", payload)
         assert errnum == errno.EINVAL
         assert part in text
-    assert (await flux.ask("job-list.list", {"max_entries": -1, "attrs": []}))[0] == errno.EPROTO
+    assert (await bare.ask("job-list.list", {"max_entries": -1, "attrs": []}))[0] == errno.EPROTO
 
 
 async def test_parts_of_a_record(flux: Flux) -> None:
@@ -294,18 +294,18 @@ async def test_parts_of_a_record(flux: Flux) -> None:
     await flux.ok("job-manager.raise", {"id": jobid, "type": "cancel", "severity": 0})
 
 
-async def test_parts_that_are_not_there_are_named(flux: Flux) -> None:
-    jobid = await flux.submit("true", urgency=0)
+async def test_parts_that_are_not_there_are_named(bare: Flux) -> None:
+    jobid = await bare.submit("true", urgency=0)
     for wanted, key, part in ((1, "R", "unknown"), (jobid, "R", "no resources"), (jobid, "nope", "nope: key not found"),
                               (jobid, "guest.output", "not started")):  # fmt: skip
-        errnum, text = await flux.ask("job-info.lookup", {"id": wanted, "keys": [key], "flags": 0})
+        errnum, text = await bare.ask("job-info.lookup", {"id": wanted, "keys": [key], "flags": 0})
         assert errnum == errno.ENOENT
         assert part in text
-    errnum, text = await flux.ask("job-info.eventlog-watch", {"id": jobid, "path": "nope", "flags": 0}, flags=STREAMING)
+    errnum, text = await bare.ask("job-info.eventlog-watch", {"id": jobid, "path": "nope", "flags": 0}, flags=STREAMING)
     assert (errnum, "guest.output" in text) == (errno.ENOENT, True)
     for path in ("eventlog", "guest.exec.eventlog", "guest.output"):
-        tag = flux.open("job-info.eventlog-watch", {"id": 1, "path": path, "flags": 0})
-        assert (await flux.next(tag))[0] == errno.ENOENT
+        tag = bare.open("job-info.eventlog-watch", {"id": 1, "path": path, "flags": 0})
+        assert (await bare.next(tag))[0] == errno.ENOENT
 
 
 async def test_much_output_is_followed_not_looked_up(flux: Flux, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,9 +317,9 @@ async def test_much_output_is_followed_not_looked_up(flux: Flux, monkeypatch: py
     assert "flux job attach" in text
 
 
-async def test_what_is_not_there_says_so(flux: Flux) -> None:
+async def test_what_is_not_there_says_so(bare: Flux) -> None:
     others = ("shell.stdin", "shell.proctable", "job-manager.getattr", "job-exec.hello", "kvs.lookup")
     for topic in (*UNSERVED, *others):
-        errnum, text = await flux.ask(topic, {})
+        errnum, text = await bare.ask(topic, {})
         assert errnum == errno.ENOSYS
         assert len(text.split()) > 3

@@ -27,9 +27,9 @@ NOT_OURS = {"journal", "config"}
 
 
 @pytest.fixture
-async def four(world: Any, flux: Any) -> Any:
+async def four(world: Any, connect: Any) -> Any:
     """A stock client at an instance of four targets."""
-    async with type(flux)(await world.bare(fake="4x2")) as client:
+    async with connect(await world.bare(fake="4x2")) as client:
         yield client
 
 
@@ -115,24 +115,22 @@ async def test_waiting_until_so_many_are_online(four: Any) -> None:
     assert await four.next(fewer) == (0, None)
 
 
-async def test_a_module_may_still_serve_sched_to_all(world: Any, flux: Any) -> None:
-    async with type(flux)(await world.instance(fake="2x2")) as client:
-        listed = (await client.ok("module.list"))["mods"]
-        assert [one["services"] for one in listed if one["name"] == "sched-fifo"] == [["sched", "sched-fifo"]]
-        assert (await client.ok("sched.resource-status")) == (await client.ok("resource.sched-status"))
-        pinged = await client.ok("sched-fifo.ping", {"seq": 3})
-        assert pinged["seq"] == 3
-        assert pinged.keys() == {"seq", "route", "rank", "userid", "rolemask"}, "flux ping reads all of them"
+async def test_a_module_may_still_serve_sched_to_all(flux: Any) -> None:
+    listed = (await flux.ok("module.list"))["mods"]
+    assert [one["services"] for one in listed if one["name"] == "sched-fifo"] == [["sched", "sched-fifo"]]
+    assert (await flux.ok("sched.resource-status")) == (await flux.ok("resource.sched-status"))
+    pinged = await flux.ok("sched-fifo.ping", {"seq": 3})
+    assert pinged["seq"] == 3
+    assert pinged.keys() == {"seq", "route", "rank", "userid", "rolemask"}, "flux ping reads all of them"
 
 
-async def test_modules_of_flux_are_refused_with_a_sentence_and_ours_are_loaded(world: Any, flux: Any) -> None:
-    async with type(flux)(await world.instance(fake="2x2")) as client:
-        asked = {"path": "sched-simple", "args": ["mode=limited"], "exec": False, "name": "x"}  # flux-core 0.88
-        assert await client.ask("module.load", asked) == (
-            errno.ENOSYS, "modules of Flux are not loaded here: load a scheduler with `fluxsched module load`",
-        )  # fmt: skip
-        await client.ok("module.remove", {"name": "sched-fifo", "cancel": False})
-        assert (await client.ok("module.load", {"spec": "firstfit"}))["name"] == "sched-firstfit"
+async def test_modules_of_flux_are_refused_with_a_sentence_and_ours_are_loaded(flux: Any) -> None:
+    asked = {"path": "sched-simple", "args": ["mode=limited"], "exec": False, "name": "x"}  # flux-core 0.88
+    assert await flux.ask("module.load", asked) == (
+        errno.ENOSYS, "modules of Flux are not loaded here: load a scheduler with `fluxsched module load`",
+    )  # fmt: skip
+    await flux.ok("module.remove", {"name": "sched-fifo", "cancel": False})
+    assert (await flux.ok("module.load", {"spec": "firstfit"}))["name"] == "sched-firstfit"
 
 
 async def test_what_is_not_there_is_said(four: Any) -> None:
