@@ -17,8 +17,8 @@ from fluxsched.doctor.check import Check, CheckState
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.instance.run_directory import UNIX_PATH_BYTES_MAX
-from fluxsched.runtime.loop.database import SCHEMA_VERSION
 from fluxsched.runtime.messaging.disk_guard import MIB, free_bytes, shortage
+from fluxsched.runtime.storage.schema import SCHEMA_VERSION
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.runtime.system.kept_logs import last_end, logs_directory
 from fluxsched.runtime.system.live_instances import read_info
@@ -123,8 +123,8 @@ def _database(path: Path) -> Check:
         return Check(DIRECTORIES, name, "fail", f"{path}: {fault}", "start with another --statedir, or a backup")
     if health != "ok":
         return Check(DIRECTORIES, name, "fail", f"{path} is damaged: {health}", "start with another --statedir")
-    if version != SCHEMA_VERSION:
-        text = f"{path} has format {version}, this fluxsched reads {SCHEMA_VERSION}"
+    if version > SCHEMA_VERSION:
+        text = f"{path} has format {version}, this fluxsched reads formats up to {SCHEMA_VERSION}"
         return Check(DIRECTORIES, name, "fail", text, "start with the version that wrote it")
     return Check(DIRECTORIES, name, "ok", f"{jobs} jobs, {path.stat().st_size / MIB:.1f} MiB")
 

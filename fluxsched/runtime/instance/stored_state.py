@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
-
-from msgspec.json import decode
 
 from fluxsched.jobs.lifecycle.restore import StoredJob
 from fluxsched.resource.effects import Saved
@@ -17,12 +13,11 @@ from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.messaging.payload_memo import JSON, JobspecMemo
 from fluxsched.runtime.services.jobs.scheduler_states import KINDS
 from fluxsched.runtime.services.resource_journal import STORED_EVENTS_MAX
+from fluxsched.runtime.storage.jobs import read_jobs
+from fluxsched.runtime.storage.schema import WRITER
 
 INACTIVE_RESTORED_MAX = 10_000
 """Inactive jobs that a restart reads back for `jobs -a`, the last to end; others stay in the store for lookups."""
-
-ALIKE_MAX = 64
-"""Texts of events that are kept read, some hundred bytes each: every restart logs the same for all jobs that wait."""
 
 
 @dataclass(slots=True)
@@ -47,7 +42,7 @@ def read_store(store: Store) -> StoredState:
             found.queues[key] = decoded
         elif (kind, key) == ("instance", "epoch_ms"):
             found.epoch_ms = int(decoded)
-        else:
+        elif (kind, key) != WRITER:
             found.saved.append(Saved(kind, key, decoded))
     journal = store.read("SELECT event FROM journal ORDER BY seq DESC LIMIT ?", (STORED_EVENTS_MAX,))
     found.saved += [Saved("journal", "", json.loads(event)) for (event,) in reversed(journal)]
@@ -58,27 +53,7 @@ def read_store(store: Store) -> StoredState:
 
 
 def _jobs(store: Store) -> Iterable[StoredJob]:
-    """Logs of all active jobs and of those that ended last, in order of job id. A row is as old as its `seq`."""
-    rows = store.rows(
-        """
-        WITH recent AS (SELECT jobid FROM job_log WHERE ended ORDER BY seq DESC LIMIT ?)
-        SELECT jobid, events, jobspec, R FROM job_log
-        WHERE jobid NOT IN (SELECT jobid FROM job_log WHERE ended) OR jobid IN recent
-        ORDER BY jobid, seq
-        """,
-        (INACTIVE_RESTORED_MAX,),
-    )
-    specs, alike = JobspecMemo(JSON), dict[bytes, list[dict[str, Any]]]()
-    for jobid, stretch in groupby(rows, key=itemgetter(0)):
-        events: list[dict[str, Any]] = []
-        jobspec = resources = None
-        for _, some, jobspec_text, resources_text in stretch:
-            known = alike.get(some)
-            if known is None:
-                if len(alike) >= ALIKE_MAX:
-                    alike.clear()
-                known = alike[some] = decode(some)
-            events += known
-            jobspec = specs.read(jobspec_text) if jobspec_text is not None else jobspec
-            resources = decode(resources_text) if resources_text is not None else resources
-        yield (jobid, events, jobspec, resources)
+    """All active jobs and those that ended last, in order of job id."""
+    specs = JobspecMemo(JSON)
+    for jobid, events, jobspec, resources in read_jobs(store.rows, INACTIVE_RESTORED_MAX):
+        yield (jobid, events, None if jobspec is None else specs.read(jobspec), resources)

@@ -1,4 +1,4 @@
-"""The store's file: its schema, its connections, and one transaction.
+"""The store's file: its connections, and one transaction.
 
 Nothing here waits, retries or knows of turns: `write` either has put all on disk or returns why not, and what failed
 can be written again. It runs in whatever thread the store's writer uses; readers have a connection of their own.
@@ -16,12 +16,12 @@ from typing import Any
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.loop.checkpoints import Checkpoints
+from fluxsched.runtime.storage.schema import prepare
 from fluxsched.runtime.system.log import logger
 from fluxsched.runtime.system.private_files import private_file
 
 log = logger("store")
 
-SCHEMA_VERSION = 1
 INSERT_SIZES = (256, 64)
 """Rows in one INSERT, then one with the rest: few statements, for each asks for the interpreter's lock, and few
 different ones, so that SQLite's cache has them all."""
@@ -34,23 +34,14 @@ PASSING = frozenset(
 )  # fmt: skip
 """SQLite's primary result codes of faults that pass once the surroundings of the file are repaired."""
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS saved (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, event BLOB);
-CREATE TABLE IF NOT EXISTS job_log (
-    seq INTEGER PRIMARY KEY, jobid INTEGER, ended INTEGER, events BLOB, jobspec BLOB, R BLOB);
-CREATE INDEX IF NOT EXISTS job_log_jobid ON job_log (jobid);
-CREATE INDEX IF NOT EXISTS job_log_ended ON job_log (jobid) WHERE ended;
-CREATE TABLE IF NOT EXISTS process (jobid INTEGER PRIMARY KEY, value BLOB);
-"""
-
 INSERTS = {
     "saved": ("INSERT OR REPLACE INTO saved (kind, key, value) VALUES ", "(?,?,?)"),
     "journal": ("INSERT INTO journal (event) VALUES ", "(?)"),
     "job_log": (
-        "INSERT INTO job_log (jobid, ended, events, jobspec, R) VALUES ",
-        "(?,nullif(?,0),?,nullif(?,''),nullif(?,''))",
+        "INSERT INTO job_log (jobid, ended, events, jobspec, environment, files, R) VALUES ",
+        "(?,nullif(?,0),?,nullif(?,''),nullif(?,0),nullif(?,0),nullif(?,''))",
     ),
+    "part": ("INSERT INTO part (id, digest, value) VALUES ", "(?,?,?)"),
     "process": ("INSERT OR REPLACE INTO process (jobid, value) VALUES ", "(?,?)"),
 }
 """The statement for a table's rows, and what stands in it for one of them. The interpreter takes a microsecond to hand
@@ -59,6 +50,9 @@ DELETES = {
     "saved": "DELETE FROM saved WHERE kind = ? AND key = ?",
     "process": "DELETE FROM process WHERE jobid = ?",
     "journal": "DELETE FROM journal WHERE seq <= (SELECT max(seq) FROM journal) - ?",
+    "job_log": "DELETE FROM job_log WHERE jobid = ?",
+    "part": "DELETE FROM part WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM job_log WHERE environment = ?1) "
+    "AND NOT EXISTS (SELECT 1 FROM job_log WHERE files = ?1)",
 }
 
 Values = tuple[Any, ...]
@@ -86,18 +80,9 @@ class Database:
 
     def _prepare(self) -> None:
         try:
-            self.reader.executescript(SCHEMA)
-            version = self.reader.execute("PRAGMA user_version").fetchone()[0]
-            if version in (0, SCHEMA_VERSION):
-                self.reader.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-                self.reader.commit()
-        except sqlite3.Error as exc:
+            prepare(self.reader, self.path)
+        except (sqlite3.Error, ValueError, LookupError, TypeError) as exc:
             raise FluxschedError(f"cannot open the state in {self.path}: {exc}") from exc
-        if version not in (0, SCHEMA_VERSION):
-            raise FluxschedError(
-                f"state in {self.path} has format {version}, this fluxsched reads {SCHEMA_VERSION}: "
-                "start with another --statedir, or with the version that wrote it"
-            )
 
     def _open(self) -> sqlite3.Connection:
         try:

@@ -168,6 +168,11 @@ class ObjectMemo(Generic[V]):
         self._made: OrderedDict[int, tuple[object, V]] = OrderedDict()
         self._made_bytes = 0
 
+    def clear(self) -> None:
+        """Make everything anew."""
+        self._made.clear()
+        self._made_bytes = 0
+
     def of(self, thing: object) -> V:
         """What is made of this very object."""
         known = self._made.get(id(thing))

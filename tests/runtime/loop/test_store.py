@@ -15,6 +15,9 @@ from fluxsched.runtime.instance import stored_state as restore
 from fluxsched.runtime.loop import checkpoints
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.storage.events import pack_events
+from fluxsched.runtime.storage.jobs import ALIKE_MAX
+from fluxsched.runtime.storage.parts import NO_JOBSPEC
 from fluxsched.runtime.system.clock import SystemClock
 
 WAIT_S = 10.0
@@ -41,7 +44,11 @@ async def stored(store: Store, turns: Turns) -> None:
 
 
 def add(store: Store, jobid: int) -> None:
-    store.add("job_log", (jobid, None, EVENTS, None, None))
+    store.add("job_log", (jobid, None, EVENTS, None, None, None, None))
+
+
+def log(store: Store, jobid: int, event: dict[str, object], *, ended_s: int = 0) -> None:
+    store.add("job_log", (jobid, ended_s, pack_events([event]), *NO_JOBSPEC, ""))
 
 
 def known(store: Store) -> int:
@@ -127,20 +134,20 @@ async def test_the_log_is_copied_and_used_anew(
 async def test_a_restart_reads_back_the_jobs_that_ended_last(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restore, "INACTIVE_RESTORED_MAX", 2)
     for jobid in (1, 2, 3, 4):
-        store.add("job_log", (jobid, 0, b'[{"name":"submit"}]', "", ""))
+        log(store, jobid, {"name": "submit"})
     for jobid in (4, 2, 1):
-        store.add("job_log", (jobid, 1, b'[{"name":"clean"}]', "", ""))
+        log(store, jobid, {"name": "clean"}, ended_s=1)
     await stored(store, store._turns)
     found = {jobid: [event["name"] for event in events] for jobid, events, *_ in restore.read_store(store).jobs}
     assert found == {1: ["submit", "clean"], 2: ["submit", "clean"], 3: ["submit"]}
 
 
 async def test_events_that_many_jobs_log_alike_are_read_once_and_every_job_has_its_own_list(store: Store) -> None:
-    jobs = range(1, restore.ALIKE_MAX + 3)
+    jobs = range(1, ALIKE_MAX + 3)
     for jobid in jobs:
-        store.add("job_log", (jobid, 0, b'[{"name":"submit","at":%d}]' % jobid, "", ""))
+        log(store, jobid, {"name": "submit", "at": jobid})
     for jobid in jobs:
-        store.add("job_log", (jobid, 0, b'[{"name":"flux-restart"}]', "", ""))
+        log(store, jobid, {"name": "flux-restart"})
     await stored(store, store._turns)
     found = {jobid: events for jobid, events, *_ in restore.read_store(store).jobs}
     assert found == {jobid: [{"name": "submit", "at": jobid}, {"name": "flux-restart"}] for jobid in jobs}

@@ -37,7 +37,7 @@ class Disk:
         self._writer.execute("PRAGMA max_page_count = 1000000")
 
     def add(self, jobid: int) -> None:
-        self.store.add("job_log", (jobid, 0, b"x" * 9000, "", ""))
+        self.store.add("job_log", (jobid, 0, b"x" * 9000, "", 0, 0, ""))
         self.turns.wake()
 
     def known(self) -> list[int]:

@@ -28,6 +28,9 @@ from fluxsched.runtime.loop.turns import Timer, Turns, pieces
 from fluxsched.runtime.messaging.payload_memo import ObjectMemo
 from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
+from fluxsched.runtime.storage.events import pack_events
+from fluxsched.runtime.storage.jobs import known_parts
+from fluxsched.runtime.storage.parts import NO_JOBSPEC, JobspecRow, Parts
 from fluxsched.runtime.system.log import logger
 
 log = logger("jobs")
@@ -63,10 +66,11 @@ class JobEffects:
         self._news: list[JobEvents] = []
         self._starts: list[int] = []
         self._events: list[dict[str, Any]] = []
-        self._events_text = bytearray()
+        self._packed_events = bytearray()
         self._given: list[tuple[int, Idset]] = []
         self._after: list[Callable[[], None]] = []
-        self._texts: ObjectMemo[bytearray] = ObjectMemo(lambda jobspec: bytearray(_encode(jobspec)), len)
+        self._parts = Parts(lambda *row: store.add("part", row), *known_parts(store.read))
+        self._rows: ObjectMemo[JobspecRow] = ObjectMemo(self._parts.split, lambda row: len(row.text))
         self.packed: ObjectMemo[msgspec.Raw] = ObjectMemo(lambda jobspec: msgspec.Raw(codec.pack(jobspec)))
         self._due: Timer | None = None
         self._due_at_s = 0.0
@@ -130,17 +134,11 @@ class JobEffects:
         events = one.events
         ended = events[-1]["name"] == "clean"
         if events is not self._events:  # after a restart all waiting jobs share them
-            self._events, self._events_text = events, bytearray(_encode(events))
-        self._store.add(
-            "job_log",
-            (
-                one.jobid,
-                int(ended),
-                self._events_text,
-                "" if one.jobspec is None else self._texts.of(one.jobspec),
-                "" if one.R is None else bytearray(_encode(one.R)),
-            ),
-        )
+            self._events, self._packed_events = events, pack_events(events)
+        ended_s = max(1, int(events[-1]["timestamp"])) if ended else 0
+        resources = "" if one.R is None else bytearray(_encode(one.R))
+        row = NO_JOBSPEC if one.jobspec is None else self._rows.of(one.jobspec)
+        self._store.add("job_log", (one.jobid, ended_s, self._packed_events, *row, resources))
         self._news.append((one.jobid, events))
         if ended:
             self._disarm_limit(one.jobid)
@@ -284,6 +282,11 @@ class JobEffects:
         else:
             self._store.add("process", (jobid, _encode(record)))
         self.after_commit(then)
+
+    def forget_parts(self, numbers: Sequence[int]) -> None:
+        """No job that comes shall refer to these parts of jobspecs: they are about to be removed."""
+        self._parts.forget(numbers)
+        self._rows.clear()
 
     def raise_jobs(self, jobids: Iterable[int], note: str) -> None:
         """Fatal exceptions in the instance's own name."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from fluxsched.errors import InvalidValue
@@ -14,6 +13,7 @@ from fluxsched.jobs.query.job_query import EVERY_STATE, JobQuery, parse_query
 from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
 from fluxsched.protocol.messages.jobs import ListRequest, WaitResponse
 from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.storage.jobs import read_events, read_job
 
 STATES: dict[str, int] = {**State.__members__, **VIRTUAL_STATES, "ALL": EVERY_STATE}
 """State names, RFC 21's virtual ones among them, as `job-manager.list` accepts them."""
@@ -70,15 +70,12 @@ def _wait_status(result: JobResult) -> int:
 
 def stored_job(store: Store, jobid: int) -> dict[str, Any] | None:
     """A job's log, jobspec and R as they are on disk; None when the store does not know it."""
-    rows = store.read("SELECT events, jobspec, R FROM job_log WHERE jobid = ? ORDER BY seq", (jobid,))
-    if not rows:
-        return None
-    found: dict[str, Any] = {"eventlog": [], "jobspec": None, "R": None}
-    for events, jobspec, resources in rows:
-        found["eventlog"] += json.loads(events)
-        found["jobspec"] = json.loads(jobspec) if jobspec is not None else found["jobspec"]
-        found["R"] = json.loads(resources) if resources is not None else found["R"]
-    return found
+    return read_job(store.read, jobid)
+
+
+def stored_log(store: Store, jobid: int) -> list[dict[str, Any]] | None:
+    """The log alone."""
+    return read_events(store.read, jobid)
 
 
 def clean_result(manager: JobManager, store: Store, jobid: int) -> JobResult:
@@ -91,8 +88,8 @@ def clean_result(manager: JobManager, store: Store, jobid: int) -> JobResult:
 
 def stored_result(store: Store, jobid: int) -> JobResult | None:
     """How a job ended, by its log on disk; None when it has not, or is not there."""
-    found = stored_job(store, jobid)
+    found = stored_log(store, jobid)
     if found is None:
         return None
-    job, _ = restore.read((jobid, found["eventlog"], None, None), JobQueue(QueueConfig()))
+    job, _ = restore.read((jobid, found, None, None), JobQueue(QueueConfig()))
     return result(job)

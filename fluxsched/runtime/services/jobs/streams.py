@@ -27,7 +27,7 @@ from fluxsched.runtime.services.jobs.records import (
     LIST_ENTRIES_MAX,
     clean_context,
     clean_result,
-    stored_job,
+    stored_log,
     wait_response,
 )
 from fluxsched.runtime.services.jobs.task_output import CHUNK_BYTES, Budget, TaskOutput
@@ -143,8 +143,7 @@ class JobStreams:
         query = EVERY_JOB._replace(ids=None if ids is None else tuple(sorted(ids)))
         news = []
         for job in islice(chain.from_iterable(find(self._manager.jobs, query)), LIST_ENTRIES_MAX):
-            found = stored_job(self._store, job.id)
-            news += [self._event(job.id, event) for event in (found or {}).get("eventlog", ())]
+            news += [self._event(job.id, event) for event in stored_log(self._store, job.id) or ()]
         self._send(request, news)
 
     def _publish(self, stored: Sequence[JobEvents]) -> None:
@@ -198,12 +197,12 @@ class JobStreams:
         def begin() -> None:
             if not request.is_open:
                 return
-            found = stored_job(self._store, jobid)
+            found = stored_log(self._store, jobid)
             if found is None:
                 request.error(errno.ENOENT, f"job {format_f58(jobid)} is unknown")
                 return
-            send(found["eventlog"])
-            if not follow or found["eventlog"][-1]["name"] == "clean":
+            send(found)
+            if not follow or found[-1]["name"] == "clean":
                 request.finish()
                 return
             self._logs[jobid][request] = send

@@ -12,6 +12,7 @@ import pytest
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.sharing import REQUEUE_MAX
 from fluxsched.runtime.loop.database import Database
+from fluxsched.runtime.storage.events import unpack_events
 
 SPEC: dict[str, Any] = {
     "version": 1,
@@ -134,12 +135,12 @@ async def test_the_end_of_an_attempt_and_the_next_one_are_one_transaction(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what moves with it: all that a crash could tear apart."""
-    transactions: list[dict[int, str]] = []
+    transactions: list[dict[int, list[str]]] = []
     transact = Database._transact
 
     def recorded(store: Database, connection: Any, groups: Any) -> None:
         rows = [row for table, some in groups if table == "job_log" for row in some]
-        transactions.append({jobid: events.decode() for jobid, _, events, _, _ in rows})
+        transactions.append({row[0]: [event["name"] for event in unpack_events(row[2])] for row in rows})
         transact(store, connection, groups)
 
     monkeypatch.setattr(Database, "_transact", recorded)
@@ -149,9 +150,9 @@ async def test_the_end_of_an_attempt_and_the_next_one_are_one_transaction(
     dependent = await submitted(peer, requeue=0, dependencies=[dependency])
     await preempt(peer, first)
     second = await after(peer, first)
-    (ending,) = [rows for rows in transactions if '"clean"' in rows.get(first, "")]
-    assert '"submit"' in ending[second]
-    assert ending[dependent].count('"dependency-') == 2
+    (ending,) = [rows for rows in transactions if "clean" in rows.get(first, ())]
+    assert "submit" in ending[second]
+    assert [name.partition("-")[0] for name in ending[dependent]].count("dependency") == 2
     await peer.ok("job-manager.cancel", {"id": first})
 
 

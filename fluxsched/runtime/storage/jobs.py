@@ -1,0 +1,114 @@
+"""What the store knows of jobs: rows of `job_log` with the parts that they refer to.
+
+The SQL about jobs is here, and nowhere else but in `schema.py`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from msgspec.json import decode
+
+from fluxsched.jobs.effects import Event
+from fluxsched.runtime.storage.events import unpack_events
+from fluxsched.runtime.storage.parts import PARTS_KNOWN_MAX, JobspecRow
+
+ALIKE_MAX = 64
+"""Stretches of events that are kept read, some hundred bytes each: a restart logs the same for all jobs that wait."""
+PARTS_READ_MAX = 64
+"""Parts that are kept while jobs are read one after another: environments of so many users."""
+
+Query = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
+"""A query on the store."""
+
+
+class JobRecord(NamedTuple):
+    """A job as it is on disk; the jobspec as JSON, R decoded, where there is one."""
+
+    jobid: int
+    events: list[Event]
+    jobspec: bytes | None
+    R: dict[str, Any] | None
+
+
+def read_job(read: Query, jobid: int) -> dict[str, Any] | None:
+    """A job's log, jobspec and R; None when the store does not know it."""
+    row = next(_rows(read, "SELECT ? AS jobid", (jobid,), lambda row, ended: row.whole(_part(read))), None)
+    if row is None:
+        return None
+    jobspec = None if row.jobspec is None else decode(row.jobspec)
+    return {"eventlog": row.events, "jobspec": jobspec, "R": row.R}
+
+
+def read_events(read: Query, jobid: int) -> list[Event] | None:
+    """A job's log alone; None when the store does not know it."""
+    found: list[Event] = []
+    for (events,) in read("SELECT events FROM job_log WHERE jobid = ? ORDER BY seq", (jobid,)):
+        found += unpack_events(events)
+    return found or None
+
+
+def read_jobs(read: Query, ended_max: int) -> Iterator[JobRecord]:
+    """All active jobs and those that ended last, in order of job id. Jobspecs of ended ones lack their large parts."""
+    part = _part(read)
+    wanted = """
+        SELECT jobid FROM (SELECT jobid FROM job_log EXCEPT SELECT jobid FROM job_log WHERE ended)
+        UNION SELECT jobid FROM (SELECT jobid FROM job_log WHERE ended ORDER BY ended DESC, seq DESC LIMIT ?)
+        """
+    return _rows(read, wanted, (ended_max,), lambda row, ended: row.bare() if ended else row.whole(part))
+
+
+def known_parts(read: Query) -> tuple[list[tuple[int, bytes]], int]:
+    """Ids and digests of the parts that were added last, in order, and the highest id."""
+    rows = list(read("SELECT id, digest FROM part ORDER BY id DESC LIMIT ?", (PARTS_KNOWN_MAX,)))
+    return [(number, digest) for number, digest in reversed(rows)], rows[0][0] if rows else 0
+
+
+def _rows(
+    read: Query, wanted: str, parameters: tuple[Any, ...], text_of: Callable[[JobspecRow, bool], bytes]
+) -> Iterator[JobRecord]:
+    """The jobs whose ids the query `wanted` gives. A row is as old as its `seq`."""
+    rows = read(
+        f"""
+        WITH wanted AS ({wanted})
+        SELECT job_log.jobid, ended, events, jobspec, environment, files, R
+        FROM wanted CROSS JOIN job_log ON job_log.jobid = wanted.jobid ORDER BY wanted.jobid, seq
+        """,
+        parameters,
+    )
+    alike: dict[bytes, list[Event]] = {}
+    for jobid, stretch in groupby(rows, key=itemgetter(0)):
+        events: list[Event] = []
+        jobspec = resources = None
+        has_ended = False
+        for _, ended, some, text, environment, files, resources_text in stretch:
+            has_ended |= bool(ended)
+            known = alike.get(some)
+            if known is None:
+                if len(alike) >= ALIKE_MAX:
+                    alike.clear()
+                known = alike[some] = unpack_events(some)
+            events += known
+            jobspec = JobspecRow(text, environment or 0, files or 0) if text is not None else jobspec
+            resources = decode(resources_text) if resources_text is not None else resources
+        yield JobRecord(jobid, events, None if jobspec is None else text_of(jobspec, has_ended), resources)
+
+
+def _part(read: Query) -> Callable[[int], bytes]:
+    """Reads parts by id, and keeps the last ones."""
+    known: OrderedDict[int, bytes] = OrderedDict()
+
+    def part(number: int) -> bytes:
+        text = known.get(number)
+        if text is None:
+            ((value,),) = read("SELECT value FROM part WHERE id = ?", (number,))
+            text = known[number] = bytes(value)
+            if len(known) > PARTS_READ_MAX:
+                known.popitem(last=False)
+        return text
+
+    return part

@@ -1,0 +1,166 @@
+"""Rows of jobs: what is read is what was written, and what many have in common is there once."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxsched.runtime.storage import parts as storage_parts
+from fluxsched.runtime.storage.events import NAMES, pack_events, unpack_events
+from fluxsched.runtime.storage.jobs import PARTS_READ_MAX, known_parts, read_events, read_job, read_jobs
+from fluxsched.runtime.storage.parts import NO_JOBSPEC, PER_JOB, Parts
+from fluxsched.runtime.storage.schema import prepare
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**31), 2**53) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+CONTEXTS = st.dictionaries(st.text(max_size=6), VALUES, max_size=3)
+EVENTS = st.fixed_dictionaries(
+    {"timestamp": st.floats(0, 4e9) | st.sampled_from([0, 1.0, 1795369311.3057373]), "name": st.sampled_from(NAMES)},
+    optional={"context": CONTEXTS},
+) | st.dictionaries(st.sampled_from(["timestamp", "name", "context", "more"]), VALUES, max_size=4)
+VARIABLES = st.dictionaries(st.text(max_size=4), st.none() | st.text(max_size=60), max_size=6)
+ENVIRONMENT = {f"VARIABLE_{number}": "x" * 40 for number in range(10)}
+
+
+@pytest.fixture
+def database() -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    prepare(connection, "memory")
+    yield connection
+    connection.close()
+
+
+def parts_of(database: sqlite3.Connection) -> Parts:
+    """As an instance has them that has just started."""
+
+    def add(*row: object) -> None:
+        database.execute("INSERT INTO part VALUES (?, ?, ?)", row)
+
+    return Parts(add, *known_parts(database.execute))
+
+
+def submit(database: sqlite3.Connection, parts: Parts, jobid: int, jobspec: dict[str, Any], ended_s: int = 0) -> None:
+    events = pack_events([{"timestamp": 1.5, "name": "submit"}])
+    row = (jobid, ended_s or None, events, *parts.split(jobspec))
+    database.execute(
+        "INSERT INTO job_log (jobid, ended, events, jobspec, environment, files) VALUES (?, ?, ?, ?, ?, ?)", row
+    )
+
+
+def count(database: sqlite3.Connection) -> int:
+    return int(database.execute("SELECT count(*) FROM part").fetchone()[0])
+
+
+def spec(command: str, **system: Any) -> dict[str, Any]:
+    task = {"command": [command], "slot": "task", "count": {"per_slot": 1}}
+    return {"version": 1, "resources": [], "tasks": [task], "attributes": {"system": system}}
+
+
+@settings(max_examples=50)
+@given(st.lists(EVENTS, max_size=6))
+def test_events_are_read_as_they_were_written(events: list[dict[str, Any]]) -> None:
+    assert unpack_events(bytes(pack_events(events))) == events
+
+
+def test_events_of_one_time_take_few_bytes() -> None:
+    events = [{"timestamp": 1795369311.3057373, "name": name} for name in NAMES[:4]]
+    assert len(pack_events(events)) < 24
+
+
+@settings(max_examples=30)
+@given(st.lists(st.fixed_dictionaries({}, optional={"environment": VARIABLES, "files": VARIABLES}), max_size=3))
+def test_jobspecs_are_read_as_they_were_written(systems: list[dict[str, Any]]) -> None:
+    database = sqlite3.connect(":memory:", isolation_level=None)
+    prepare(database, "memory")
+    parts = parts_of(database)
+    specs = [spec("a\0b\1", **system) for system in systems]
+    specs += [spec("c", environment={**ENVIRONMENT, **system.get("environment", {})}) for system in systems]
+    for jobid, jobspec in enumerate(specs):
+        submit(database, parts, jobid, jobspec)
+    found = [read_job(database.execute, jobid) for jobid in range(len(specs))]
+    assert [job and job["jobspec"] for job in found] == json.loads(json.dumps(specs))
+    database.close()
+
+
+def test_equal_environments_and_files_are_kept_once_also_by_the_next_instance(database: sqlite3.Connection) -> None:
+    parts, script = parts_of(database), {"script": {"data": "sleep 1\n" * 100, "mode": 33152}}
+    for jobid in range(3):
+        submit(database, parts, jobid, spec(f"task{jobid}", environment=dict(ENVIRONMENT), files=dict(script)))
+    assert count(database) == 2
+    submit(database, parts_of(database), 3, spec("later", environment=dict(ENVIRONMENT), cwd="/tmp"))
+    assert count(database) == 2
+    job = read_job(database.execute, 3)
+    assert job is not None
+    assert job["jobspec"] == spec("later", environment=ENVIRONMENT, cwd="/tmp")
+    (size,) = database.execute("SELECT max(length(jobspec)) FROM job_log").fetchone()
+    assert size < 300
+
+
+def test_the_variable_that_numbers_the_jobs_of_an_array_makes_no_environment_of_its_own(
+    database: sqlite3.Connection,
+) -> None:
+    parts = parts_of(database)
+    for jobid in range(3):
+        submit(database, parts, jobid, spec("task", environment={PER_JOB: str(jobid), **ENVIRONMENT}))
+    assert count(database) == 1
+    job = read_job(database.execute, 2)
+    assert job is not None
+    assert job["jobspec"]["attributes"]["system"]["environment"] == {PER_JOB: "2", **ENVIRONMENT}
+
+
+def test_a_part_that_was_forgotten_is_stored_again(database: sqlite3.Connection) -> None:
+    parts = parts_of(database)
+    submit(database, parts, 1, spec("a", environment=ENVIRONMENT))
+    ((first,),) = database.execute("SELECT id FROM part").fetchall()
+    parts.forget([first])
+    database.execute("DELETE FROM part")
+    submit(database, parts, 2, spec("a", environment=ENVIRONMENT))
+    ((second,),) = database.execute("SELECT id FROM part").fetchall()
+    assert second > first
+
+
+def test_of_too_many_parts_the_latest_are_found_again(
+    database: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage_parts, "PARTS_KNOWN_MAX", 2)
+    parts = parts_of(database)
+    for jobid in (1, 2, 3, 3, 1):
+        submit(database, parts, jobid, spec("a", environment={**ENVIRONMENT, "JOB": str(jobid)}))
+    assert count(database) == 4
+
+
+def test_more_objects_and_texts_than_are_kept_are_all_read(database: sqlite3.Connection) -> None:
+    parts, number = parts_of(database), max(PARTS_READ_MAX, storage_parts.OBJECTS_KNOWN_MAX) + 2
+    environments = [{**ENVIRONMENT, "JOB": str(jobid)} for jobid in range(number)]
+    for jobid, environment in enumerate(environments * 2):
+        submit(database, parts, jobid, spec("a", environment=environment))
+    assert count(database) == number
+    jobs = [json.loads(job.jobspec or b"") for job in read_jobs(database.execute, 0)]
+    assert [job["attributes"]["system"]["environment"] for job in jobs] == environments * 2
+
+
+def test_an_ended_job_is_restored_without_its_large_parts(database: sqlite3.Connection) -> None:
+    parts = parts_of(database)
+    for jobid, ended_s in ((1, 5), (2, 0), (3, 9), (4, 7)):
+        submit(database, parts, jobid, spec("a", environment={PER_JOB: "1", **ENVIRONMENT}, files="f" * 500), ended_s)
+    jobs = {job.jobid: json.loads(job.jobspec or b"") for job in read_jobs(database.execute, 2)}
+    assert {jobid: jobspec["attributes"]["system"] for jobid, jobspec in jobs.items()} == {
+        2: {"environment": {PER_JOB: "1", **ENVIRONMENT}, "files": "f" * 500},
+        3: {"environment": {PER_JOB: "1"}, "files": None},
+        4: {"environment": {PER_JOB: "1"}, "files": None},
+    }
+
+
+def test_a_job_that_is_not_there_is_none(database: sqlite3.Connection) -> None:
+    assert read_job(database.execute, 7) is None
+    assert read_events(database.execute, 7) is None
+    assert NO_JOBSPEC[0] == ""
