@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 from tests.chaos.observations import Observation, ProcessEnded, Received, TaskBegan, TaskEnded
 from tests.chaos.wire import request
 from tests.chaos.world.network import SimClient
 from tests.chaos.world.world import World
+
+ROOT = Path(__file__).parents[2]
 
 
 def spec(run_s: float = 3.0, cores: int = 2) -> dict[str, Any]:
@@ -66,3 +73,73 @@ def test_a_killed_instance_comes_back_with_the_jobs_that_it_had_promised() -> No
     assert next(one.reason for one in seen if isinstance(one, ProcessEnded)) == "killed at an effect"
     submitted = {one.payload["id"] for one in seen if isinstance(one, Received) and one.topic == "job-manager.submit"}
     assert submitted <= {one.jobid for one in seen if isinstance(one, TaskBegan)}
+
+
+HOSTS = """
+[resource]
+heartbeat = "1s"
+[[resource.config]]
+hosts = "n[0-3]"
+cores = "0-3"
+[[scheduler]]
+policy = "fifo"
+groups = ["default"]
+"""
+
+
+def faulty(seed: int) -> list[Observation]:
+    """A run with every kind of fault."""
+    seen: list[Observation] = []
+    with World(seed, HOSTS) as world:
+        world.observe(seen.append)
+        client = Client(world)
+        world.at(2.0, lambda: client.send("job-manager.submit", {"jobspec": spec()}))
+        world.at(3.0, lambda: world.hang("sched-fifo", 4.0))
+        world.at(3.0, lambda: world.silence("n1", 20.0))
+        world.at(4.0, lambda: world.disk_full(True))
+        world.at(5.0, lambda: world.disk_full(False))
+        world.at(5.0, lambda: world.disk_failing(True))
+        world.at(6.0, lambda: world.step_clock(None, -30.0))
+        world.at(7.0, lambda: world.delay(None, 0.0, 0.5))
+        world.at(8.0, lambda: world.cut("agent-n2"))
+        world.at(9.0, lambda: world.slow("ann", 11.0))
+        world.at(12.0, world.calm)
+        world.at(13.0, lambda: world.disk_torn(True))
+        world.at(13.0, lambda: client.send("job-manager.submit", {"jobspec": spec()}))
+        world.at(13.0, lambda: world.kill_at_effect("instance", 7))
+        world.at(16.0, lambda: world.kill("sched-fifo"))
+        world.run_until(30.0, world.check)
+    return seen
+
+
+def test_agents_report_their_hosts_until_they_are_silent() -> None:
+    seen: list[Observation] = []
+    with World(1, HOSTS) as world:
+        world.observe(seen.append)
+        client = Client(world)
+        for at_s in (3.0, 25.0):
+            world.at(at_s, lambda: client.send("resource.status", None))
+        world.at(4.0, lambda: world.silence("n1", 60.0))
+        world.run_until(26.0, world.check)
+    early, late = (one.payload for one in seen if isinstance(one, Received) and one.topic == "resource.status")
+    assert (early["online"], late["online"]) == ("0-3", "0,2-3")
+
+
+def test_a_run_with_every_fault_is_the_same_under_another_hash_seed_and_python() -> None:
+    """And what is seen of it does not depend on the directory of the world."""
+    program = "from tests.chaos.test_world import digest, faulty; print(digest(faulty(5)))"
+    found = set()
+    for hash_seed, python in (("1", sys.executable), ("2", sys.executable), *(("3", each) for each in other_pythons())):
+        done = subprocess.run(
+            [python, "-c", program], env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        found.add(done.stdout)
+    assert len(found) == 1
+
+
+def other_pythons() -> list[str]:
+    """Interpreters of other versions that have what the simulation needs."""
+    needed = ["-c", "import msgpack, msgspec, zmq"]
+    paths = filter(None, (shutil.which(f"python3.{minor}") for minor in range(11, 15)))
+    return [path for path in paths if subprocess.run([path, *needed], capture_output=True).returncode == 0]

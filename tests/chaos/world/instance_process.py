@@ -27,6 +27,8 @@ from tests.chaos.world.tasks import SimExecutor, Tasks
 HEAD = Topology("head", (Idset.parse("0"),), (), "simulated")
 """The machine of the instance, which has no targets."""
 GENERATOR_ID = 5
+TARGETS = "4x4"
+"""Made-up ones, where neither the configuration nor the caller names any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,11 @@ class Site:
     def read(self) -> tuple[Config, Sources]:
         """The file as it is now."""
         return _read(self)
+
+    def hosts(self) -> list[str]:
+        """Those that have an agent: all that are not made up."""
+        sources = self.read()[1]
+        return [] if sources.made_up else list(dict.fromkeys(sources.inventory.resources.nodelist))
 
     def settings(self, process: Process, disk: Disk) -> Settings:
         """What an instance is started with."""
@@ -54,7 +61,8 @@ class Site:
 @lru_cache(maxsize=256)
 def _read(site: Site) -> tuple[Config, Sources]:
     config = parse_config(site.config, "site.toml")
-    return config, build_inventory(config, fake=site.targets, topology=lambda: HEAD)
+    fake = site.targets if config.resource.entries else site.targets or TARGETS
+    return config, build_inventory(config, fake=fake, topology=lambda: HEAD)
 
 
 def start_instance(
@@ -89,9 +97,22 @@ def start_instance(
     restored = read_store(store)
     parts = Assembly(settings, outside, restored)
     outside.ended.add_done_callback(partial(_ended, process))
+    _end_if_incomplete(parts, process)
     parts.restore(restored, {})
     parts.start(process.loop)
     return parts
+
+
+def _end_if_incomplete(parts: Assembly, process: Process) -> None:
+    """As `fluxsched start` does: an instance one of whose schedulers never served its groups is no instance."""
+    became_ready = parts.instance.became_ready
+
+    def ready() -> None:
+        became_ready()
+        if not parts.is_complete:
+            process.loop.call_soon(process.end, "a scheduler never served its groups")
+
+    parts.instance.became_ready = ready  # type: ignore[method-assign]
 
 
 def _ended(process: Process, ended: object) -> None:

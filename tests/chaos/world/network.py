@@ -28,7 +28,6 @@ SOCKET_BYTES = 16 << 10
 """What the sockets of a connection hold before messages count as unsent."""
 UNSENT_BYTES_MAX = 256 << 10
 """The limit of the real transports is so large that no simulation reaches it."""
-Told = Callable[["Link", str, list[bytes]], None]
 
 
 class Direction:
@@ -258,7 +257,7 @@ class SimClient:
 
 
 class Network:
-    """All connections. `sent`, `received` and `ended` tell what is seen of them."""
+    """All connections. `connected`, `sent`, `received` and `ended` tell what is seen of them."""
 
     def __init__(self, time: VirtualTime, chance: Random) -> None:
         self.time = time
@@ -268,6 +267,7 @@ class Network:
         self.delay_s = DELAY_S
         self.delays_s: dict[str, tuple[float, float]] = {}
         self.slow_until_s: dict[str, float] = {}
+        self.connected: Callable[[Link], None] = lambda link: None
         self.sent: Callable[[Link, list[bytes]], None] = lambda link, frames: None
         self.received: Callable[[Link, list[bytes]], None] = lambda link, frames: None
         self.ended: Callable[[Link, str], None] = lambda link, reason: None
@@ -286,9 +286,16 @@ class Network:
         self._links += 1
         link = Link(self, self._links, actor, server, process)
         server.links[link.peer] = link
+        self.connected(link)
         if process is not None:
             process.on_end.append(lambda reason: link.client.died(f"{actor} {reason}"))
         return link.client
+
+    def calm(self) -> None:
+        """End all delays that are not usual."""
+        self.delay_s = DELAY_S
+        self.delays_s.clear()
+        self.slow_until_s.clear()
 
     def cut(self, actor: str) -> None:
         """All connections of `actor` break."""

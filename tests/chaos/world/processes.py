@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import cast
 
@@ -25,17 +26,28 @@ class Killed(BaseException):
     """The process is dead: no handler of exceptions may keep it alive."""
 
 
+class Machine:
+    """What all processes share: the time, and how far the wall clock was stepped."""
+
+    def __init__(self, time: VirtualTime, chance: Random) -> None:
+        self.time = time
+        self.chance = chance
+        self.step_s = 0.0
+
+
 class ProcessClock:
     """A process's two clocks. The wall clock may be stepped; each reading takes a little time."""
 
-    def __init__(self, time: VirtualTime, chance: Random) -> None:
-        self._time = time
-        self._chance = chance.random
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._time = machine.time
+        self._chance = machine.chance.random
         self.step_s = 0.0
+        """Where this process alone has another wall time."""
 
     def wall_s(self) -> float:
         """See `Clock.wall_s`."""
-        return EPOCH_S + self.step_s + self._time.now_s
+        return EPOCH_S + self._machine.step_s + self.step_s + self._time.now_s
 
     def monotonic_s(self) -> float:
         """See `Clock.monotonic_s`."""
@@ -47,19 +59,21 @@ class ProcessClock:
 class Process:
     """One run of a simulated program."""
 
-    def __init__(self, name: str, number: int, pid: int, time: VirtualTime, chance: Random) -> None:
+    def __init__(self, name: str, number: int, pid: int, machine: Machine) -> None:
         self.name = name
         self.number = number
         self.pid = pid
-        self.time = time
-        self.clock = ProcessClock(time, chance)
-        self.loop = cast(asyncio.AbstractEventLoop, ProcessLoop(time, self.run))
+        self.time = machine.time
+        self.clock = ProcessClock(machine)
+        self.loop = cast(asyncio.AbstractEventLoop, ProcessLoop(self.time, self.run))
         self.is_alive = True
         self.effects = 0
         """How many it has had so far."""
         self.dies_at: int | None = None
         """The effect that it does not survive."""
-        self.stopped_until_s = 0.0
+        self.is_stopped = False
+        self._waiting: list[Run] = []
+        """What it would have done while it was stopped."""
         self.on_end: list[Callable[[str], object]] = []
         """Called once when it has ended, with the reason."""
 
@@ -67,13 +81,25 @@ class Process:
         """Have the process do something now; nothing if it is dead, later if it is stopped."""
         if not self.is_alive:
             return
-        if self.time.now_s < self.stopped_until_s:
-            self.time.at(self.stopped_until_s, lambda: self.run(call))
+        if self.is_stopped:
+            self._waiting.append(call)
             return
         try:
             call()
         except Killed:
             assert not self.is_alive, "only a dead process is unwound"
+
+    def stop(self, until_s: float) -> None:
+        """Have it do nothing until then (SIGSTOP)."""
+        self.is_stopped = True
+        self.time.at(until_s, self.resume)
+
+    def resume(self) -> None:
+        """Have it catch up, in order."""
+        self.is_stopped = False
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            self.time.at(self.time.now_s, partial(self.run, call))
 
     @property
     def dies_next(self) -> bool:

@@ -69,7 +69,7 @@ class Tasks:
     def signal(self, task: Task, signum: int) -> None:
         """Send a signal to the tasks of a job."""
         if signum not in HARMLESS and (signum == signal.SIGKILL or not task.is_stubborn):
-            self.time.after(self.chance.uniform(*DIE_S), lambda: self.over(task, signum))
+            self.time.after(self.chance.uniform(*DIE_S), lambda: self.over(task, int(signum)))
 
 
 class SimExecutor:
@@ -114,7 +114,7 @@ class SimExecutor:
         self._process.effect()
         if jobid not in self._tasks.running:  # it has not begun
             if signum not in HARMLESS:
-                self._turns.post(lambda: self._ended(task, signum))
+                self._turns.post(lambda: self._ended(task, int(signum)))
             return
         self._tasks.signal(task, signum)
         if signum in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
@@ -131,4 +131,4 @@ class SimExecutor:
 
     def _died(self, reason: str) -> None:
         for task in self._known.values():
-            self._tasks.over(task, signal.SIGKILL)
+            self._tasks.over(task, int(signal.SIGKILL))

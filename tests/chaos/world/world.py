@@ -13,6 +13,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -20,51 +21,47 @@ from types import TracebackType
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.instance.parts.assembly import Assembly
 from fluxsched.runtime.services.modules.starter import ModuleProcess, ModuleStart
-from tests.chaos.observations import (
-    Answered,
-    Faulted,
-    LinkEnded,
-    Observation,
-    ProcessEnded,
-    ProcessStarted,
-    Received,
-    Sent,
-)
-from tests.chaos.wire import REQUEST, STREAMING, messages
+from tests.chaos.observations import Observation
+from tests.chaos.world.agents import SimAgent, agent_name
 from tests.chaos.world.disk import Disk
 from tests.chaos.world.instance_process import Site, start_instance
-from tests.chaos.world.network import Link, Network, SimClient
-from tests.chaos.world.processes import Process
+from tests.chaos.world.network import Network, SimClient
+from tests.chaos.world.processes import Machine, Process
+from tests.chaos.world.recorder import Recorder
 from tests.chaos.world.scheduler_process import SIGNAL_S, SimModule
 from tests.chaos.world.tasks import Tasks
 from tests.chaos.world.virtual_time import VirtualTime
 
 INSTANCE = "instance"
+FIRST_PID = 100
 BACK_S = 1.0
-"""How long after its end the instance is started again (seconds), unless a fault says otherwise."""
+AGENT_START_S = 0.0, 1.0
+"""When agents are started first (seconds)."""
 MEMORY_DISK = Path("/dev/shm")
 
 
 class World:
     """Everything, from one seed. Use as a context manager: it has a directory, and silences the log."""
 
-    def __init__(self, seed: int, config: str = "", targets: str | None = "4x4") -> None:
-        chance = Random(f"world {seed}")
+    def __init__(self, seed: int, config: str = "", targets: str | None = None) -> None:
         self.seed = seed
         self.time = VirtualTime()
         self.site = Site(config, targets)
         self.processes: dict[str, Process] = {}
+        """The last one of each name, alive or not."""
         self.parts: Assembly | None = None
         """The services of the instance while it runs."""
         self.failures: list[str] = []
         """Unexpected exceptions in the services."""
         self.back_s: float | None = BACK_S
-        self._chance = chance
+        """How long after its end the instance, or an agent, is started again (seconds); None: never."""
+        self._machine = Machine(self.time, Random(f"machine {seed}"))
+        self._chance = Random(f"world {seed}")
         self._numbers: dict[str, int] = {}
-        self._observers: list[Callable[[Observation], None]] = []
+        self.recorder = Recorder(self.time)
         self.network = Network(self.time, Random(f"network {seed}"))
-        self.network.sent, self.network.received, self.network.ended = self._sent, self._received, self._link_ended
-        self.tasks = Tasks(self.time, Random(f"tasks {seed}"), self.observed)
+        self.recorder.watch_network(self.network)
+        self.tasks = Tasks(self.time, Random(f"tasks {seed}"), self.recorder.tell)
 
     def __enter__(self) -> World:
         where = MEMORY_DISK if MEMORY_DISK.is_dir() else None
@@ -73,6 +70,8 @@ class World:
         self._log_level = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         self._start_instance()
+        for host in self.site.hosts():
+            self.time.after(self._chance.uniform(*AGENT_START_S), partial(self._start_agent, host))
         return self
 
     def __exit__(
@@ -93,12 +92,7 @@ class World:
 
     def observe(self, call: Callable[[Observation], None]) -> None:
         """Have `call` see everything that an outsider sees."""
-        self._observers.append(call)
-
-    def observed(self, one: Observation) -> None:
-        """Tell those that observe."""
-        for call in self._observers:
-            call(one)
+        self.recorder.observers.append(call)
 
     def at(self, at_s: float, call: Callable[[], object]) -> None:
         """Have `call` run at a time."""
@@ -115,7 +109,7 @@ class World:
 
     def connect(self, actor: str) -> SimClient:
         """A connection of a client. Raises Disconnected while there is no instance."""
-        return self._connect(actor, None)
+        return self.network.connect(actor)
 
     def check(self) -> None:
         """Assert the instance's own laws, and that nothing unexpected was raised in it."""
@@ -123,41 +117,104 @@ class World:
             self.parts.check()
         assert not self.failures, self.failures
 
-    # -- processes --------------------------------------------------------------------------------------------------
+    # -- faults -------------------------------------------------------------------------------------------------------
 
     def kill(self, name: str) -> None:
-        """Kill a process now; the instance comes back after `back_s`, a scheduler when the instance starts it again."""
-        process = self.processes.get(name)
-        if process is not None and process.is_alive:
-            self.fault(f"kill {name}")
+        """Kill a process; the instance and agents come back after `back_s`, schedulers as the instance decides."""
+        process = self._living(name)
+        if process is not None:
+            self.recorder.fault(f"kill {name}")
             process.end("killed")
 
     def kill_at_effect(self, name: str, count: int) -> None:
         """Kill a process at its `count`th effect from now."""
-        process = self.processes.get(name)
-        if process is not None and process.is_alive:
-            self.fault(f"kill {name} at effect {count}")
+        process = self._living(name)
+        if process is not None:
+            self.recorder.fault(f"kill {name} at effect {count}")
             process.dies_at = process.effects + count
 
     def hang(self, name: str, until_s: float) -> None:
         """Stop a process for a while: it does nothing, and its connections stay."""
-        process = self.processes.get(name)
-        if process is not None and process.is_alive:
-            self.fault(f"hang {name} until {until_s:.3f}")
-            process.stopped_until_s = until_s
+        process = self._living(name)
+        if process is not None:
+            self.recorder.fault(f"hang {name} until {until_s:.3f}")
+            process.stop(until_s)
 
-    def fault(self, text: str) -> None:
-        """Put on record that a fault is brought about."""
-        self.observed(Faulted(self.now_s, text))
+    def silence(self, host: str, until_s: float) -> None:
+        """Have the agent of a host send no heartbeats for a while."""
+        self.hang(agent_name(host), until_s)
+
+    def cut(self, actor: str) -> None:
+        """Break all connections of a client, scheduler or agent."""
+        self.recorder.fault(f"cut {actor}")
+        self.network.cut(actor)
+
+    def delay(self, actor: str | None, low_s: float, high_s: float) -> None:
+        """Have messages of one, or of all, take so long."""
+        self.recorder.fault(f"delay {actor} {low_s:.3f} {high_s:.3f}")
+        if actor is None:
+            self.network.delay_s = low_s, high_s
+        else:
+            self.network.delays_s[actor] = low_s, high_s
+
+    def slow(self, actor: str, until_s: float) -> None:
+        """Have one receive nothing for a while, though it is connected."""
+        self.recorder.fault(f"slow {actor} until {until_s:.3f}")
+        self.network.slow_until_s[actor] = until_s
+
+    def disk_full(self, is_full: bool) -> None:
+        """Have the disk take nothing more, or again."""
+        self.recorder.fault(f"disk full: {is_full}")
+        self.disk.is_full = is_full
+
+    def disk_failing(self, is_failing: bool) -> None:
+        """Have writes fail with errors, or no longer."""
+        self.recorder.fault(f"disk failing: {is_failing}")
+        self.disk.is_failing = is_failing
+
+    def disk_torn(self, is_torn: bool) -> None:
+        """Have a crash in the midst of a write leave some of it, and garbage."""
+        self.recorder.fault(f"disk torn: {is_torn}")
+        self.disk.is_torn = is_torn
+
+    def step_clock(self, name: str | None, delta_s: float) -> None:
+        """Step the wall clock of one process, or of the machine."""
+        self.recorder.fault(f"step clock of {name} by {delta_s:.3f}")
+        if name is None:
+            self._machine.step_s += delta_s
+        elif (process := self._living(name)) is not None:
+            process.clock.step_s += delta_s
+
+    def calm(self) -> None:
+        """End all faults that last; clocks stay where they are."""
+        self.recorder.fault("calm")
+        self.network.calm()
+        self.disk.is_full = self.disk.is_failing = False
+        for process in self.processes.values():
+            process.dies_at = None
+            process.resume()
+
+    # -- processes --------------------------------------------------------------------------------------------------
+
+    def _living(self, name: str) -> Process | None:
+        process = self.processes.get(name)
+        return process if process is not None and process.is_alive else None
 
     def _process(self, name: str) -> Process:
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
-        pid = 100 + sum(self._numbers.values())
-        process = Process(name, number, pid, self.time, self._chance)
+        process = Process(name, number, FIRST_PID + sum(self._numbers.values()), self._machine)
         self.processes[name] = process
-        process.on_end.append(lambda reason: self.observed(ProcessEnded(self.now_s, name, number, reason)))
-        self.observed(ProcessStarted(self.now_s, name, number))
+        self.recorder.watch_process(process)
         return process
+
+    def _again(self, start: Callable[[], None]) -> None:
+        if self.back_s is not None:
+            self.time.after(self.back_s, start)
+
+    def _start_agent(self, host: str) -> None:
+        process = self._process(agent_name(host))
+        process.on_end.append(lambda reason: self._again(lambda: self._start_agent(host)))
+        process.run(lambda: SimAgent(self.network, process, host))
 
     def _start_instance(self) -> None:
         process = self._process(INSTANCE)
@@ -177,8 +234,7 @@ class World:
 
     def _instance_ended(self) -> None:
         self.parts = None
-        if self.back_s is not None:
-            self.time.after(self.back_s, self._start_instance)
+        self._again(self._start_instance)
 
     def _start_module(self, wanted: ModuleStart, ended: Callable[[], None]) -> ModuleProcess:
         instance, process = self.processes[INSTANCE], self._process(wanted.name)
@@ -186,27 +242,3 @@ class World:
         process.on_end.append(lambda reason: instance.loop.call_later(delay_s, ended))
         instance.on_end.append(lambda reason: self.time.after(delay_s, lambda: process.end("the instance is gone")))
         return SimModule(self.network, process, wanted)
-
-    # -- what is seen -------------------------------------------------------------------------------------------------
-
-    def _connect(self, actor: str, process: Process | None) -> SimClient:
-        return self.network.connect(actor, process)
-
-    def _sent(self, link: Link, frames: list[bytes]) -> None:
-        now_s, actor, number = self.now_s, link.actor, link.number
-        for one in messages(frames):
-            if one.type == REQUEST:
-                seen: Observation = Sent(
-                    now_s, actor, number, one.topic, one.payload, one.matchtag, bool(one.flags & STREAMING)
-                )
-            else:
-                seen = Answered(now_s, actor, number, one.topic, one.payload, one.matchtag, one.errnum)
-            self.observed(seen)
-
-    def _received(self, link: Link, frames: list[bytes]) -> None:
-        for one in messages(frames):
-            errnum = None if one.type == REQUEST else one.errnum
-            self.observed(Received(self.now_s, link.actor, link.number, one.topic, one.payload, one.matchtag, errnum))
-
-    def _link_ended(self, link: Link, reason: str) -> None:
-        self.observed(LinkEnded(self.now_s, link.number, reason))
