@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.chaos.observations import Observation, ProcessEnded, Received, TaskBegan, TaskEnded
 from tests.chaos.wire import request
 from tests.chaos.world.network import SimClient
@@ -51,13 +53,19 @@ def run(seed: int, *, kill_at: int | None = None) -> list[Observation]:
     return seen
 
 
+def accepted(seen: list[Observation]) -> set[int]:
+    """The jobs whose submits were answered."""
+    answers = (one for one in seen if isinstance(one, Received) and one.topic == "job-manager.submit")
+    return {one.payload["id"] for one in answers if not one.errnum}
+
+
 def digest(seen: list[Observation]) -> str:
     return hashlib.sha256("\n".join(map(repr, seen)).encode()).hexdigest()
 
 
 def test_jobs_run_and_end_on_virtual_time() -> None:
     seen = run(1)
-    submitted = {one.payload["id"] for one in seen if isinstance(one, Received) and one.topic == "job-manager.submit"}
+    submitted = accepted(seen)
     began = [one.jobid for one in seen if isinstance(one, TaskBegan)]
     ended = [one.jobid for one in seen if isinstance(one, TaskEnded)]
     assert len(submitted) == 10
@@ -71,7 +79,7 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
 def test_a_killed_instance_comes_back_with_the_jobs_that_it_had_promised() -> None:
     seen = run(3, kill_at=40)
     assert next(one.reason for one in seen if isinstance(one, ProcessEnded)) == "killed at an effect"
-    submitted = {one.payload["id"] for one in seen if isinstance(one, Received) and one.topic == "job-manager.submit"}
+    submitted = accepted(seen)
     assert submitted <= {one.jobid for one in seen if isinstance(one, TaskBegan)}
 
 
@@ -143,3 +151,18 @@ def other_pythons() -> list[str]:
     needed = ["-c", "import msgpack, msgspec, zmq"]
     paths = filter(None, (shutil.which(f"python3.{minor}") for minor in range(11, 15)))
     return [path for path in paths if subprocess.run([path, *needed], capture_output=True).returncode == 0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_was_answered_survives_a_crash_that_tears_the_next_write(seed: int) -> None:
+    seen: list[Observation] = []
+    with World(seed) as world:
+        world.observe(seen.append)
+        world.disk_torn(True)
+        client = Client(world)
+        for number in range(20):
+            world.at(1.0 + number / 50, lambda: client.send("job-manager.submit", {"jobspec": spec(0.1)}))
+        world.at(1.0, lambda: world.kill_at_effect("instance", 60))
+        world.run_until(15.0, world.check)
+    assert accepted(seen) <= {one.jobid for one in seen if isinstance(one, TaskBegan)}
+    assert sum(isinstance(one, ProcessEnded) and one.reason == "killed at an effect" for one in seen) == 1

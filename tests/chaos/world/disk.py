@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+from fluxsched.runtime.loop.checkpoints import COPY
 from fluxsched.runtime.loop.database import RowGroup
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
@@ -22,6 +23,8 @@ WRITE_S = 0.0005, 0.004
 """How long a transaction takes (seconds)."""
 LOG_NAME = f"{DATABASE_NAME}-wal"
 GARBAGE_BYTES_MAX = 4096
+COPIES = 0.02
+"""How often a transaction is followed by a copy of the log into the database."""
 
 
 class SimWriter:
@@ -42,6 +45,7 @@ class SimWriter:
                 transaction()
             process.effect()  # before anything is written, unless it is torn
             transaction()
+            disk.copy_log()
             process.effect()  # stored and not announced
             process.loop.call_later(disk.chance.uniform(*disk.write_s) / 2, done)
 
@@ -64,7 +68,8 @@ class Disk:
         self._directory = directory
         self._number = 0
         self._store: Store | None = None
-        self._torn_from: int | None = None
+        self._synced: bytes | None = None
+        """The log as it was before a write that a crash tears."""
         self.state.mkdir(mode=0o700)
 
     @property
@@ -111,11 +116,12 @@ class Disk:
 
     def tear_at_crash(self) -> None:
         """The crash that comes now leaves some of what is written until then."""
-        self._torn_from = self._log_bytes()
+        self._synced = _content(self.state / LOG_NAME)
 
-    def _log_bytes(self) -> int:
-        log = self.state / LOG_NAME
-        return log.stat().st_size if log.exists() else 0
+    def copy_log(self) -> None:
+        """Have the log copied into the database, now and then, after which it is written from its beginning."""
+        if self._store is not None and self.chance.random() < COPIES:
+            self._store._database.reader.execute(COPY)
 
     def _crash(self, reason: str) -> None:
         """Keep what a dead process has left, in a directory of its own: closing its files changes them."""
@@ -127,18 +133,23 @@ class Disk:
             if (before / name).exists():
                 shutil.copyfile(before / name, after / name)
                 (after / name).chmod(0o600)
-        if self._torn_from is not None:
-            self._tear(after / LOG_NAME, self._torn_from)
-            self._torn_from = None
+        if self._synced is not None:
+            (after / LOG_NAME).write_bytes(self._torn(self._synced, _content(after / LOG_NAME)))
+            self._synced = None
         if store is not None:
             store._database.close()
             self._store = None
         shutil.rmtree(before)
 
-    def _tear(self, log: Path, synced: int) -> None:
-        if not log.exists():
-            return
-        chance, whole = self.chance, log.read_bytes()
-        kept = chance.randint(min(synced, len(whole)), len(whole))
-        garbage = chance.randbytes(min(chance.randint(0, GARBAGE_BYTES_MAX), len(whole) - kept))
-        log.write_bytes(whole[:kept] + garbage)
+    def _torn(self, synced: bytes, written: bytes) -> bytes:
+        """What a crash may leave of a file: its old content, with some of the new one and garbage behind that."""
+        chance = self.chance
+        pairs = enumerate(zip(synced, written, strict=False))
+        same = next((at for at, (old, new) in pairs if old != new), min(len(synced), len(written)))
+        kept = chance.randint(same, len(written))
+        garbage = chance.randbytes(min(chance.randint(0, GARBAGE_BYTES_MAX), len(written) - kept))
+        return written[:kept] + garbage + synced[kept + len(garbage) :]
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""

@@ -1,0 +1,90 @@
+"""A local connection between two simulated processes that know each other: an instance and its keeper.
+
+Law: as a socket of the kernel. Order is kept, what was sent before an end arrived is received, and the end of a process
+is the end of its connections.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.chaos.world.processes import Process
+
+if TYPE_CHECKING:
+    import asyncio
+
+DELAY_S = 0.0001, 0.003
+"""How long a message takes until the other process looks (seconds)."""
+CLOSED = "connection closed"
+
+
+class PairEnd:
+    """A `transport.base.Client` of one of the two processes."""
+
+    def __init__(self, process: Process, chance: Random) -> None:
+        self.lost: str | None = None
+        self.process = process
+        self.other: PairEnd | None = None
+        self._chance = chance
+        self._inbox: deque[list[bytes]] = deque()
+        self._ending: str | None = None
+        self._last_s = 0.0
+        self._wake: Callable[[], object] = lambda: None
+        process.on_end.append(lambda reason: self.close())
+
+    def start(self, loop: asyncio.AbstractEventLoop | None, wake: Callable[[], object]) -> None:
+        """See `Client.start`."""
+        self._wake = wake
+        self._notify()
+
+    def receive(self, limit: int) -> list[list[bytes]]:
+        """See `Client.receive`."""
+        inbox = self._inbox
+        taken = [inbox.popleft() for _ in range(min(limit, len(inbox)))]
+        if inbox:
+            self._notify()
+        else:
+            self.lost = self._ending
+        return taken
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """See `Client.send`."""
+        self.process.effect()
+        sent = list(frames)
+        self._carry(lambda other: other._arrived(sent))
+
+    def close(self) -> None:
+        """See `Client.close`."""
+        if self._ending is None:
+            self._carry(lambda other: other._ended(CLOSED))
+            self._ending = CLOSED
+
+    def _carry(self, deliver: Callable[[PairEnd], None]) -> None:
+        other = self.other
+        if self._ending is None and other is not None:
+            time = self.process.time
+            self._last_s = max(self._last_s, time.now_s + self._chance.uniform(*DELAY_S))
+            time.at(self._last_s, lambda: deliver(other))
+
+    def _arrived(self, frames: list[bytes]) -> None:
+        if self._ending is None:
+            self._inbox.append(frames)
+            self._notify()
+
+    def _ended(self, reason: str) -> None:
+        if self._ending is None:
+            self._ending = reason
+            self._notify()
+
+    def _notify(self) -> None:
+        self.process.run(lambda: self._wake())
+
+
+def pair(one: Process, two: Process, chance: Random) -> tuple[PairEnd, PairEnd]:
+    """A connection, and its two ends."""
+    ends = PairEnd(one, chance), PairEnd(two, chance)
+    ends[0].other, ends[1].other = ends[1], ends[0]
+    return ends
