@@ -111,6 +111,7 @@ ROOMS = {
         "loop": {"storage", "system"},
         "messaging": {"loop", "system"},
         "inventory": {"config", "system"},
+        "metrics": {"client", "system"},
         "exec": {"loop", "system"},
         "scheduler_process": {"client", "config", "loop", "messaging", "system"},
         "services": {"config", "exec", "loop", "messaging", "scheduler_process", "storage", "system"},

@@ -7,6 +7,9 @@ import click
 from fluxsched import __version__
 from fluxsched.cli.common.base import Lazy, Program
 
+DEBUG_VERBOSITY = 2
+"""That of `start -vv`: everything is logged."""
+
 SECTIONS = {
     "Instance": {
         "start": Lazy("fluxsched.cli.instance.commands:start", "Start an instance, with a command or a shell inside."),
@@ -16,6 +19,7 @@ SECTIONS = {
         "proxy": Lazy("fluxsched.cli.submission.batch:proxy", "Run a command in the instance that a job is."),
         "ping": Lazy("fluxsched.cli.instance.commands:ping", "Measure the round-trip time to a service."),
         "agent": Lazy("fluxsched.cli.instance.commands:agent", "Report targets online while this runs."),
+        "metrics": Lazy("fluxsched.cli.instance.metrics:metrics", "Serve figures to Prometheus."),
         "doctor": Lazy("fluxsched.cli.instance.doctor:doctor", "Report what works here and what is missing."),
         "config": Lazy("fluxsched.cli.instance.config:config", "Check, show and reload the configuration."),
         "module": Lazy("fluxsched.cli.instance.module:module", "Load, remove, reload and list scheduler modules."),
@@ -77,9 +81,14 @@ def _show_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> Non
 @click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_version,
               help="Show the version and exit.")  # fmt: skip
 @click.option("--parent", count=True, help="Use the enclosing instance; may be repeated.")
+@click.option("-v", "--verbose", is_flag=True, help="Log requests on stderr, with the ids that the instance logs.")
 @click.pass_context
-def main(ctx: click.Context, parent: int) -> None:
+def main(ctx: click.Context, parent: int, verbose: bool) -> None:
     """Resources and jobs of a machine: acquire, schedule, run, drain."""
+    if verbose:
+        from fluxsched.runtime.system.log import setup
+
+        setup(None, DEBUG_VERBOSITY)
     if parent:
         from fluxsched.cli.instance.instances import go_to_parent
 

@@ -20,8 +20,8 @@ from fluxsched.runtime.instance.run_directory import UNIX_PATH_BYTES_MAX
 from fluxsched.runtime.messaging.disk_guard import MIB, free_bytes, shortage
 from fluxsched.runtime.storage.schema import SCHEMA_VERSION
 from fluxsched.runtime.system.clock import SystemClock
-from fluxsched.runtime.system.kept_logs import last_end, logs_directory
 from fluxsched.runtime.system.live_instances import read_info
+from fluxsched.runtime.system.logs.kept_logs import last_end, logs_directory
 from fluxsched.runtime.system.paths import DATABASE_NAME, OWNER_NAME, PREFIX, SOCKET_NAME, base_directory
 
 DIRECTORIES, INSTANCES = "Directories", "Instances"

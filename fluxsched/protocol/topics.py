@@ -20,6 +20,7 @@ from fluxsched.protocol.messages.common import (
     FreeForm,
     InstanceInfo,
 )
+from fluxsched.protocol.messages.metrics import MetricsResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,7 @@ _ADMIN = (
     | _service(
         "instance",
         info=(Empty, InstanceInfo, "its URI, owner and state"),
+        metrics=(Empty, MetricsResponse, "its figures for monitoring"),
         ready=(Empty, InstanceInfo, "answered once agents are online and the scheduler is ready or has failed"),
         stop=(Empty, Empty, "end the instance"),
         goodbye=(Empty, None, "a peer disconnects cleanly"),

@@ -49,6 +49,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--daemon", is_flag=True, help="Run in the background: print the URI when ready; end it with `fluxsched stop`."
 )
 @click.option("-v", "--verbose", count=True, help="Be more verbose on stderr.")
+@click.option("--log-format", type=click.Choice(("text", "json")),
+              help="Write the log as text, or as a JSON object a line. [default: config or text]")  # fmt: skip
 @click.option("--trace", metavar="[TOPICS]", is_flag=False, flag_value="",
               help="Show messages on stderr: all of them, or those whose topic has one of these prefixes.")  # fmt: skip
 @click.option("--nested", is_flag=True, hidden=True, help="This is a job of batch or alloc.")

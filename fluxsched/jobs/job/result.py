@@ -5,6 +5,8 @@ Law: it follows from the job's log alone, so a job that is read back from the st
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from fluxsched.jobs.job.job import Job
@@ -30,6 +32,8 @@ class JobResult(msgspec.Struct, frozen=True, gc=False):
     last_id: int = 0
 
 
+RESULTS: Final = ("COMPLETED", "FAILED", "CANCELED", "TIMEOUT")
+"""All names of results."""
 _RESULTS = {"cancel": "CANCELED", "timeout": "TIMEOUT", "timelimit": "TIMEOUT"}
 
 

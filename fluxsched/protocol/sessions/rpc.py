@@ -45,12 +45,15 @@ class _Call:
 
 
 class Calls:
-    """Makes requests and finds the token of each response; tokens are the caller's own (futures, callbacks, ids)."""
+    """Makes requests and finds the token of each response; tokens are the caller's own (futures, callbacks, ids).
 
-    def __init__(self, in_flight_max: int = IN_FLIGHT_MAX) -> None:
+    Matchtags follow on `last_tag`; clients begin anywhere, so that logs tell their requests apart.
+    """
+
+    def __init__(self, in_flight_max: int = IN_FLIGHT_MAX, last_tag: int = 0) -> None:
         self._in_flight_max = in_flight_max
         self._calls: dict[int, _Call] = {}
-        self._last = 0
+        self._last = last_tag
 
     def __len__(self) -> int:
         return len(self._calls)

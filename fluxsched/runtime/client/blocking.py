@@ -45,7 +45,7 @@ def _client(uri: str) -> BlockingClient:
     try:
         return BlockingClient(uri)
     except Disconnected as fault:
-        from fluxsched.runtime.system.kept_logs import end_of
+        from fluxsched.runtime.system.logs.kept_logs import end_of
 
         said = end_of(uri)
         if said is None:

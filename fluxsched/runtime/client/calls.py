@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
+from logging import DEBUG
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from msgspec import to_builtins
@@ -19,6 +20,11 @@ from fluxsched.protocol.framing.header import RESPONSE, Message, decode
 from fluxsched.protocol.messages import jobs, resource
 from fluxsched.protocol.messages.common import Empty, Payload
 from fluxsched.protocol.sessions.rpc import Calls
+from fluxsched.runtime.system.clock import matchtag_before
+from fluxsched.runtime.system.log import logger
+from fluxsched.runtime.system.logs.format import request_id
+
+log = logger("client")
 
 TIMEOUT_S = 60.0
 """How long a plain request waits for its answer; an instance answers within milliseconds."""
@@ -103,7 +109,8 @@ class InstanceCalls:
     """The table, and the calls that wait for their answers: their tokens are called with them."""
 
     def __init__(self) -> None:
-        self.calls = Calls()
+        self.calls = Calls(last_tag=matchtag_before())
+        self._logs = log.isEnabledFor(DEBUG)
 
     @rpc("job-manager.submit", jobs.SubmitResponse, lambda response: response.id)
     def submit(self, jobspec: Jobspec | Object, urgency: int = jobs.URGENCY_DEFAULT) -> Payload:
@@ -137,7 +144,10 @@ class InstanceCalls:
 
     def start(self, topic: str, payload: object, token: Callable[..., None], *, streaming: bool = False) -> Message:
         """The request of a new call."""
-        return self.calls.start(topic, None if payload is None else codec.pack(payload), streaming, token)
+        message = self.calls.start(topic, None if payload is None else codec.pack(payload), streaming, token)
+        if self._logs:
+            log.debug("request %s: %s", request_id(message.matchtag), topic)
+        return message
 
     def receive(self, frames: Sequence[bytes]) -> None:
         """Pass the answers in a message to the tokens of their calls."""

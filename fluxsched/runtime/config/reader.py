@@ -1,8 +1,8 @@
 """Reading an instance's configuration: TOML into checked values, every fault with file, line and key.
 
 The tables: `[resource]` (with `[[resource.config]]` and `[resource.groups]`), `[queues.NAME]` and `[policy]` in the
-form of RFC 33 with our `group`, `[[scheduler]]`, `[fair]`, `[exec]`, `[access]`. Law: a key that we do not act upon is
-refused, since a limit or an access rule that is silently ignored is worse than none.
+form of RFC 33 with our `group`, `[[scheduler]]`, `[fair]`, `[exec]`, `[access]`, `[log]`, `[metrics]`. Law: a key that
+we do not act upon is refused, since a limit or an access rule that is silently ignored is worse than none.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.resource.state.groups import DEFAULT, EXCLUDE, GROUPS_MAX
 from fluxsched.resource.state.groups import check_name as check_group_name
 from fluxsched.runtime.config.fair import read_fair
+from fluxsched.runtime.config.operations import read_log, read_metrics
 from fluxsched.runtime.config.policies import check_policy, located
 from fluxsched.runtime.config.schedulers import check_group, check_name, read_schedulers
 from fluxsched.runtime.config.toml_reader import Document, TomlFault, TomlTable, raise_faults
@@ -113,12 +114,15 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
     schedulers = read_schedulers(root, groups, queues, directory)
     kill_timeout_s, preempt_timeout_s = _exec(root.table("exec"))
     allow_guests = _access(root.table("access"))
+    log_format, metrics = read_log(root.table("log")), read_metrics(root.table("metrics"))
     root.done()
     raw, lines = document.raw, document.lines
     config = Config(
         name, resource, queues, schedulers, kill_timeout_s, defaults, limits, allow_guests, raw, lines, unsatisfiable,
         preempt_timeout_s,
         fair,
+        log_format,
+        metrics,
     )  # fmt: skip
     return config, document.faults
 

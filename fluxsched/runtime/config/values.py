@@ -12,7 +12,9 @@ from typing import Any
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.jobs.queue.queues import QueueConfig
+from fluxsched.runtime.config.operations import MetricsSettings
 from fluxsched.runtime.config.toml_lines import Lines, Path
+from fluxsched.runtime.system.logs.format import TEXT
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.engine.waiting.set_aside import WAIT
 
@@ -136,6 +138,8 @@ class Config:
     preempt_timeout_s: float = KILL_TIMEOUT_S
     """From SIGTERM to SIGKILL for a preempted job; as `kill_timeout_s` where the file does not say."""
     fair: FairSettings = field(default_factory=FairSettings)
+    log_format: str = TEXT
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
 
     def where(self, table: str, key: str | int | None = None) -> str:
         """`file:line` of a key in a table named by its dotted path, for error texts."""

@@ -28,6 +28,7 @@ from fluxsched.runtime.exec.cleanup.orphans import clear_orphans
 from fluxsched.runtime.exec.local import LocalExecutor
 from fluxsched.runtime.exec.timed import TimedExecutor
 from fluxsched.runtime.instance.parts.assembly import Assembly
+from fluxsched.runtime.instance.parts.exporter import Exporter
 from fluxsched.runtime.instance.parts.surroundings import Surroundings
 from fluxsched.runtime.instance.run_directory import lock_state, make_run_directory, remove_dead, scratch_directory
 from fluxsched.runtime.instance.settings import Settings
@@ -40,8 +41,8 @@ from fluxsched.runtime.messaging.listening import listen, local_uri, open_to_all
 from fluxsched.runtime.services.modules.starter import ModuleProcesses
 from fluxsched.runtime.system import log as logs
 from fluxsched.runtime.system.clock import generator_id
-from fluxsched.runtime.system.kept_logs import ENDED, begin_line, keep_log
 from fluxsched.runtime.system.live_instances import write_info
+from fluxsched.runtime.system.logs.kept_logs import ENDED, begin_line, keep_log
 from fluxsched.runtime.system.own_process import settle, uncollected
 from fluxsched.runtime.system.paths import DATABASE_NAME, LOG_NAME, TEMPORARY_VARIABLE, temporary_directory
 from fluxsched.runtime.system.private_files import SPOOL_NAME, private_state, user_name
@@ -60,6 +61,7 @@ class Instance:
         self.settings = settings
         self.keeper: Keeper | None = None
         self._closing = False
+        self._exporter: Exporter | None = None
         self._following: asyncio.Future[None] | None = None
         with ExitStack() as begun:
             outside = self._begin(begun)
@@ -85,11 +87,12 @@ class Instance:
         private_state(state)
         begun.enter_context(lock_state(state))
         keep_log(begun, self.run_directory, settings.statedir, started_s)
-        logs.setup(self.run_directory / LOG_NAME, settings.verbose)
+        self.turns = Turns(settings.clock)
+        path = self.run_directory / LOG_NAME
+        logs.setup(path, settings.verbose, settings.log_format, lambda: self.turns.handling)
         begun.callback(self._say_ended)
         remove_dead(settings.clock)
         scratch = begun.enter_context(scratch_directory(self.run_directory))
-        self.turns = Turns(settings.clock)
         self.store = Store(state / DATABASE_NAME, self.turns)
         begun.callback(self.store.close)
         self.servers = self._listen(begun)
@@ -154,6 +157,7 @@ class Instance:
         if self.settings.enclosing is not None:
             self._following = asyncio.ensure_future(self.settings.enclosing.follow(self._expires))
         write_info(self.run_directory, msgspec.to_builtins(self.info()))
+        self._exporter = Exporter(self.turns, self.settings.config.metrics, self.uri, self.run_directory)
         settle()
         return self
 
@@ -207,6 +211,8 @@ class Instance:
         if self._following is not None:
             self._following.cancel()
         await end_modules(self.modules, self.turns)
+        if self._exporter is not None:
+            self._exporter.close()
         for executor in self.effects.executors.values():
             executor.close()
         if self.keeper is not None:

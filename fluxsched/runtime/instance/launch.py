@@ -36,8 +36,8 @@ from fluxsched.runtime.inventory.sources import Sources, build_inventory
 from fluxsched.runtime.messaging.tracing import printer
 from fluxsched.runtime.system import log as logs
 from fluxsched.runtime.system.clock import SystemClock, sleep
-from fluxsched.runtime.system.kept_logs import last_end
 from fluxsched.runtime.system.live_instances import find_uri
+from fluxsched.runtime.system.logs.kept_logs import last_end
 from fluxsched.runtime.system.paths import level_here
 from fluxsched.runtime.system.private_files import private_state
 from fluxsched.runtime.system.service_manager import ServiceManager
@@ -76,6 +76,8 @@ class StartOptions:
     insecure_tcp: bool = False
     """Bind tcp endpoints though every account of the machine can do there all that the owner can."""
     verbose: int = 0
+    log_format: str | None = None
+    """How the log is written; None: as the configuration says."""
     trace: str | None = None
     """Show messages on stderr: of the topics with these beginnings (comma-separated), all when empty."""
     nested: bool = False
@@ -132,6 +134,7 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
         bind=options.bind,
         insecure_tcp=options.insecure_tcp,
         verbose=options.verbose,
+        log_format=options.log_format or config.log_format,
         trace=None if options.trace is None else printer(sys.stderr, tuple(options.trace.split(","))),
     )
 

@@ -13,6 +13,7 @@ from fluxsched.runtime.config.values import SchedulerSettings
 from fluxsched.runtime.instance.parts.reloading import Read
 from fluxsched.runtime.inventory.sources import Sources
 from fluxsched.runtime.system.clock import Clock, SystemClock
+from fluxsched.runtime.system.logs.format import TEXT
 from fluxsched.transport.base import Server
 
 
@@ -35,6 +36,7 @@ class Settings:
     insecure_tcp: bool = False
     """tcp endpoints may be bound, where every account of the machine is taken for the owner."""
     verbose: int = 0
+    log_format: str = TEXT
     trace: Callable[[str, Message], None] | None = None
     clock: Clock = field(default_factory=SystemClock)
     servers: tuple[Server, ...] = ()

@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from logging import DEBUG
 from pathlib import Path
 from typing import Any
 
 from fluxsched.errors import FluxschedError, LimitExceeded
+from fluxsched.protocol.messages.metrics import StoreMetrics
 from fluxsched.runtime.loop.database import DELETES, Database, RowGroup, Values, code, count, passes
+from fluxsched.runtime.loop.histogram import SHORT_S, Histogram
 from fluxsched.runtime.loop.turns import Turns, Work
 from fluxsched.runtime.loop.writer import ThreadedWriter, Writer
 from fluxsched.runtime.system.log import logger
+from fluxsched.runtime.system.logs.format import Subject
 
 log = logger("store")
 
@@ -67,6 +71,9 @@ class Store:
         self.is_full = False
         """Whether that is for lack of room."""
         self.commits = 0
+        self._commit_s = Histogram(SHORT_S)
+        self._begun_s = 0.0
+        self._debugs = log.isEnabledFor(DEBUG)
         self.failed: Callable[[BaseException], None] | None = None
         self._database = Database(path)
         self._writer = ThreadedWriter(turns) if writer is None else writer
@@ -88,7 +95,7 @@ class Store:
         if not self._groups and self._under_way is None:
             done()
             return
-        self._works.append(_call(done))
+        self._works.append(self._call(done, self._turns.handling))
 
     def then(self, work: Work) -> None:
         """The same for long work, which is done in pieces."""
@@ -139,13 +146,20 @@ class Store:
         self._groups, self._under_way = [], None
         self._database.close()
 
+    def metrics(self) -> StoreMetrics:
+        """Its figures for monitoring."""
+        waiting = count(self._groups) + (0 if self._under_way is None else count(self._under_way.groups))
+        return StoreMetrics(self._commit_s.value(), waiting, self.fault)
+
     def _write(self, transaction: Transaction) -> None:
+        self._begun_s = self._turns.clock.monotonic_s()
         self._writer.run(transaction.run, lambda: self._written(transaction))
 
     def _written(self, transaction: Transaction) -> None:
         """The writer has tried it."""
         error = transaction.error
         if error is None:
+            self._commit_s.observe(self._turns.clock.monotonic_s() - self._begun_s)
             if self.fault is not None:
                 log.warning("the state in %s can be written again", self._database.path)
                 self.fault = None
@@ -179,6 +193,17 @@ class Store:
         if unstored > UNSTORED_ROWS_MAX:
             self._ends(LimitExceeded(f"{text}, and {unstored} rows wait for it; the limit is {UNSTORED_ROWS_MAX}"))
 
+    def _call(self, done: Done, subject: Subject | None) -> Work:
+        """`done`, as a part of what was handled when it was asked for."""
+        self._turns.handling = subject
+        try:
+            if self._debugs:
+                log.debug("stored by transaction %d", self.commits)
+            done()
+        finally:
+            self._turns.handling = None
+        yield
+
     def _ends(self, error: FluxschedError) -> None:
         if self.failed is not None:
             self.failed(error)
@@ -186,7 +211,3 @@ class Store:
     def _text(self, error: sqlite3.Error) -> str:
         return f"the state in {self._database.path} cannot be written: {error}"
 
-
-def _call(done: Done) -> Work:
-    done()
-    yield

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from fluxsched.runtime.system.clock import Clock
+from fluxsched.runtime.system.logs.format import Subject
 
 SHARE_S = 0.004
 """Time a turn spends on arrivals, on timers and on long work before it flushes (seconds): each has its share, so none
@@ -49,6 +50,8 @@ class Turns:
         self.clock = clock
         self.wall_s = clock.wall_s()
         self.count = 0
+        self.handling: Subject | None = None
+        """What log lines are about that are written now: a request, or none."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._posted: deque[Callable[[], None]] = deque()
         self._works: deque[Work] = deque()
@@ -177,6 +180,7 @@ class Turns:
         more = False
         for take in self._sources:
             more |= take(until_s)
+        self.handling = None
         more |= self._fire(self.clock.monotonic_s())
         self._run_posted(self.clock.monotonic_s() + SHARE_S)
         # turns asked for until now were about the hooks below; without this every second turn was empty

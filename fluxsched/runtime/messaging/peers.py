@@ -15,6 +15,7 @@ from fluxsched.errors import RemoteProtocolError
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import NORESPONSE, STREAMING, Message, make_error, make_response
 from fluxsched.runtime.loop.faults import error_answer
+from fluxsched.runtime.system.logs.format import message_fields
 from fluxsched.transport.base import Lost, Server
 
 T = TypeVar("T")
@@ -80,6 +81,10 @@ class RpcRequest:
     def topic(self) -> str:
         """The request's topic."""
         return self.message.topic
+
+    def log_fields(self) -> dict[str, str]:
+        """What log lines tell that are written while it is handled."""
+        return message_fields(self.message.matchtag, self.message.topic, self.peer.name)
 
     @property
     def userid(self) -> int:

@@ -275,8 +275,8 @@ class Router:
     def _dispatch(self, peer: Peer, message: Message) -> None:
         if self._trace is not None:
             self._trace(f"<- {peer.name}", message)
-        if message.type == REQUEST:
-            request = RpcRequest(self.send, peer, message)
+        request = self.turns.handling = RpcRequest(self.send, peer, message) if message.type == REQUEST else None
+        if request is not None:
             try:
                 convert_request(peer, message)
                 self._handle(request)

@@ -6,17 +6,25 @@ import errno
 import json
 import os
 from collections.abc import Callable
+from logging import DEBUG
 from typing import Any, TextIO
 
 from fluxsched.errors import FluxschedError
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import REQUEST, Message
+from fluxsched.runtime.system.log import logger
+from fluxsched.runtime.system.logs.format import message_fields, request_id
+
+log = logger("messages")
+
+Tracer = Callable[[str, Message], None]
+"""Takes a direction, `<- PEER` or `-> PEER`, and a message."""
 
 LINE_CHARS_MAX = 280
 """A line where no terminal says how wide it is; an R of a large machine would fill the file."""
 
 
-def printer(out: TextIO, beginnings: tuple[str, ...] = ("",)) -> Callable[[str, Message], None]:
+def printer(out: TextIO, beginnings: tuple[str, ...] = ("",)) -> Tracer:
     """A tracer: one line a message whose topic has one of these beginnings: direction, peer, kind, topic, payload."""
 
     def trace(direction: str, message: Message) -> None:
@@ -25,6 +33,23 @@ def printer(out: TextIO, beginnings: tuple[str, ...] = ("",)) -> Callable[[str, 
             out.flush()
 
     return trace
+
+
+def with_log(trace: Tracer | None) -> Tracer | None:
+    """`trace`, and where lines for debugging are wanted, one of the log for each message, with the request's id."""
+    if not log.isEnabledFor(DEBUG):
+        return trace
+
+    def logged(direction: str, message: Message) -> None:
+        if not is_sign_of_life(message):
+            kind = "request" if message.type == REQUEST else "response"
+            known = f" {request_id(message.matchtag)}" if message.matchtag else ""
+            extra = message_fields(message.matchtag, message.topic, direction.split(" ", 1)[1])
+            log.debug("%s %s%s: %s", direction, kind, known, message.topic, extra=extra)
+        if trace is not None:
+            trace(direction, message)
+
+    return logged
 
 
 def is_sign_of_life(message: Message) -> bool:

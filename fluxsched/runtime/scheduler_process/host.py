@@ -19,6 +19,7 @@ from fluxsched.protocol.framing.header import NORESPONSE, REQUEST, RESPONSE, Mes
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.protocol.sessions.rpc import Calls
+from fluxsched.runtime.loop.histogram import SHORT_S, Histogram
 from fluxsched.runtime.loop.turns import Timer, Turns
 from fluxsched.runtime.messaging.payload_memo import JobspecMemo
 from fluxsched.runtime.scheduler_process.effects import (
@@ -69,6 +70,9 @@ class SchedulerHost:
         self._calls = Calls()
         self._outbox: list[Message] = []
         self._own: dict[str, Callable[[Message], None]] = {f"{name}.stats-get": self._stats, f"{name}.ping": self._ping}
+        self._pass_s = Histogram(SHORT_S)
+        self._slices_s = 0.0
+        """Time that the slices of the pass under way have taken."""
         self._notice: Timer | None = None
         self._next_notice_s = inf
         turns.source(self._take)
@@ -127,7 +131,8 @@ class SchedulerHost:
     def _schedule(self) -> None:
         """End-of-turn hook: one pass for all that arrived, in slices; what comes meanwhile to change things waits."""
         session, clock = self.session, self._turns.clock
-        until_s, cut = clock.monotonic_s() + PASS_SLICE_S, False
+        begun_s, cut = clock.monotonic_s(), False
+        until_s = begun_s + PASS_SLICE_S
         try:
             for one in session.decide(self._turns.wall_s):
                 self._perform((one,))
@@ -136,6 +141,7 @@ class SchedulerHost:
                     break
             else:
                 session.decided()
+            self._note_pass(clock.monotonic_s() - begun_s, is_over=not cut)
         except SystemExit as exc:
             self.end(f"{left(exc, policy_line(exc))}: policy {self.scheduler.policy.name!r} ended the process")
         except Exception as exc:
@@ -146,6 +152,12 @@ class SchedulerHost:
             self._turns.wake()
         else:
             self._await_notice()
+
+    def _note_pass(self, slice_s: float, *, is_over: bool) -> None:
+        self._slices_s += slice_s
+        if is_over:
+            self._pass_s.observe(self._slices_s)
+            self._slices_s = 0.0
 
     def _await_notice(self) -> None:
         """One timer, for a turn in which the scheduler has notices due though nothing happens; it may come early."""
@@ -224,7 +236,7 @@ class SchedulerHost:
         self._perform(effects)
 
     def _stats(self, message: Message) -> None:
-        self._send(make_response(message, codec.pack(self.scheduler.stats())))
+        self._send(make_response(message, codec.pack({**self.scheduler.stats(), "passes": self._pass_s.value()})))
 
     def _ping(self, message: Message) -> None:
         if message.payload is None:  # the instance only checks that this process answers

@@ -77,6 +77,11 @@ def generator_id(seed: int | None = None) -> int:
     return random.Random(seed).getrandbits(14)
 
 
+def matchtag_before() -> int:
+    """Where a client's matchtags begin: anywhere, so that two clients hardly ever have the same."""
+    return random.getrandbits(31)
+
+
 Chance = random.Random
 """A source of chance: the type of what `seeded` gives."""
 

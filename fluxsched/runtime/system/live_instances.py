@@ -72,7 +72,7 @@ def find_uri(uri: str | None = None, *, only: bool = False) -> str:
             errno.ENOTUNIQ,
         )
     if not found:
-        from fluxsched.runtime.system.kept_logs import last_end
+        from fluxsched.runtime.system.logs.kept_logs import last_end
 
         said = last_end()
         raise FluxschedError(

@@ -6,18 +6,24 @@ import logging
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from fluxsched.core.waitstatus import exit_code
+from fluxsched.runtime.system.logs.format import LINE, LINE_ON_TERMINAL, TEXT, Subject, SubjectFilter, formatter
 
 LINES_MAX = 20
 """Lines of one kind that are written in WINDOW_S: a peer that is wrong in a loop must not fill the disk."""
 WINDOW_S = 10.0
-FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 
-def setup(path: Path | None, verbose: int) -> None:
-    """Send warnings and worse to stderr (all with `verbose`), and everything of note to the file `path`."""
+def setup(
+    path: Path | None, verbose: int, format: str = TEXT, subject: Callable[[], Subject | None] = lambda: None
+) -> None:
+    """Send warnings and worse to stderr (all with `verbose`), and everything of note to the file `path`.
+
+    `subject` says what is being handled: lines in JSON tell its fields.
+    """
     logging.raiseExceptions = False  # a log that cannot be written, for a full disk say, must not fill a terminal
     root = logging.getLogger("fluxsched")
     root.setLevel(logging.DEBUG if verbose > 1 else logging.INFO)
@@ -27,13 +33,15 @@ def setup(path: Path | None, verbose: int) -> None:
         handler.close()
     terminal = logging.StreamHandler(sys.stderr)
     terminal.setLevel(logging.DEBUG if verbose > 1 else logging.INFO if verbose else logging.WARNING)
-    terminal.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    terminal.setFormatter(formatter(format, LINE_ON_TERMINAL))
+    terminal.addFilter(SubjectFilter(subject))
     terminal.addFilter(FloodFilter(terminal))
     root.addHandler(terminal)
     if path is not None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         file = logging.FileHandler(path, encoding="utf-8")
-        file.setFormatter(logging.Formatter(FORMAT))
+        file.setFormatter(formatter(format, LINE))
+        file.addFilter(SubjectFilter(subject))
         file.addFilter(FloodFilter(file))
         root.addHandler(file)
 
@@ -41,7 +49,8 @@ def setup(path: Path | None, verbose: int) -> None:
 class FloodFilter(logging.Filter):
     """Lets LINES_MAX lines of one kind through to a handler in WINDOW_S, then says how many more there were.
 
-    A kind is a logger, a level and a text before its values are put in: what a peer chooses makes no new one.
+    A kind is a logger, a level and a text before its values are put in: what a peer chooses makes no new one. Lines for
+    debugging all pass: they are written only where a user asked for them.
     """
 
     def __init__(self, handler: logging.Handler) -> None:
@@ -52,6 +61,8 @@ class FloodFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written."""
+        if record.levelno <= logging.DEBUG:
+            return True
         self._end_windows(record.created)
         window = self._windows.setdefault((record.name, record.levelno, str(record.msg)), [record.created, 0])
         window[1] += 1

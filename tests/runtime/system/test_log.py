@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fluxsched.core.jobid import format_f58
 from fluxsched.runtime.system import log as logs
+from fluxsched.runtime.system.logs.format import JSON, of_job
 
 World = Any
 
@@ -58,3 +62,57 @@ async def test_a_peer_that_sends_malformed_messages_in_a_loop_fills_no_log(world
     said = (site.run_directory / "log").read_text()[size:]
     assert said.count("sent a malformed message") == logs.LINES_MAX
     assert len(said) < 200 * (logs.LINES_MAX + 5)
+
+
+class About:
+    """What is being handled."""
+
+    def log_fields(self) -> dict[str, str]:
+        return {"request": "0000002a", "topic": "a.b", "peer": "p"}
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_lines_in_json_say_what_they_are_about(tmp_path: Path) -> None:
+    subject: list[About | None] = [None]
+    logs.setup(tmp_path / "log", 0, JSON, lambda: subject[0])
+    log = logs.logger("x")
+    log.info("nothing is %s", "handled")
+    subject[0] = About()
+    log.warning("a request is, of \udcff and\nlines")
+    log.info("of a job", extra=of_job(42, rank=3) | {"peer": "another"})
+    try:
+        raise ValueError("no")
+    except ValueError:
+        log.exception("it failed")
+    logs.setup(None, 0)
+    first, second, third, fourth = lines_of(tmp_path / "log")
+    assert first.items() >= {"level": "info", "logger": "fluxsched.x", "text": "nothing is handled"}.items()
+    assert datetime.fromisoformat(first["time"]).tzinfo is not None
+    assert first.keys() == {"time", "level", "logger", "text"}
+    assert second["text"] == "a request is, of \udcff and\nlines"
+    assert (second["request"], second["topic"]) == ("0000002a", "a.b")
+    assert (third["jobid"], third["rank"], third["peer"]) == (format_f58(42), "3", "another")
+    assert fourth["traceback"].endswith("ValueError: no")
+    assert all(line.endswith('"}') for line in (tmp_path / "log").read_text().splitlines())
+
+
+def test_a_flood_is_cut_in_json_too(tmp_path: Path) -> None:
+    logs.setup(tmp_path / "log", 0, JSON)
+    for _ in range(logs.LINES_MAX + 5):
+        say("again", 1_000.0)
+    say("later", 1_011.0)
+    logs.setup(None, 0)
+    assert [line["text"] for line in lines_of(tmp_path / "log")[logs.LINES_MAX :]] == [
+        "5 more like this in the last 11 s: again", "later"
+    ]  # fmt: skip
+
+
+def test_lines_for_debugging_are_never_cut(tmp_path: Path) -> None:
+    logs.setup(tmp_path / "log", 2)
+    for number in range(2 * logs.LINES_MAX):
+        logs.logger("x").debug("again %d", number)
+    logs.setup(None, 0)
+    assert (tmp_path / "log").read_text().count("again") == 2 * logs.LINES_MAX

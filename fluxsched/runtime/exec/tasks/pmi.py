@@ -19,6 +19,7 @@ from fluxsched.core.waitstatus import ended_text
 from fluxsched.protocol.sessions.pmi import Failed, Hangup, PmiEffect, PmiReply, PmiServer
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.system.log import logger
+from fluxsched.runtime.system.logs.format import of_job
 
 log = logger("pmi")
 
@@ -115,7 +116,8 @@ class JobPmi:
         self._hang_up(rank, "it does not read its answers")
 
     def _hang_up(self, rank: int, note: str) -> None:
-        log.info("job %s: PMI: task %d is cut off: %s", format_f58(self._jobid), rank, note)
+        job = format_f58(self._jobid)
+        log.info("job %s: PMI: task %d is cut off: %s", job, rank, note, extra=of_job(self._jobid, rank))
         self._shut(rank)
         self._perform(self._server.ended(rank))
 

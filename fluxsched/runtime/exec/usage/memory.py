@@ -18,6 +18,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.runtime.exec.usage.cgroups import Cgroups
 from fluxsched.runtime.loop.turns import Timer, Turns, Work
 from fluxsched.runtime.system.log import logger
+from fluxsched.runtime.system.logs.format import of_job
 from fluxsched.runtime.system.processes import children_of
 
 log = logger("memory")
@@ -76,7 +77,8 @@ class MemoryGuard:
             try:
                 self._cgroups.limit(jobid, job.pids, job.limit_bytes)
             except OSError as fault:
-                log.warning("job %s is watched: no control group for it: %s", format_f58(jobid), fault)
+                text = "job %s is watched: no control group for it: %s"
+                log.warning(text, format_f58(jobid), fault, extra=of_job(jobid))
             else:
                 self._grouped[jobid] = job.limit_bytes
                 return

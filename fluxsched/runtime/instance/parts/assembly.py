@@ -37,6 +37,7 @@ from fluxsched.runtime.loop.faults import Faults
 from fluxsched.runtime.messaging.disk_guard import DiskGuard
 from fluxsched.runtime.messaging.listening import local_uri
 from fluxsched.runtime.messaging.router import Handler, Router
+from fluxsched.runtime.messaging.tracing import with_log
 from fluxsched.runtime.services.agents import AgentService
 from fluxsched.runtime.services.instance import InstanceService
 from fluxsched.runtime.services.jobs.effects import JobEffects
@@ -45,6 +46,7 @@ from fluxsched.runtime.services.jobs.scheduling import SchedulingService
 from fluxsched.runtime.services.jobs.service import JobService
 from fluxsched.runtime.services.jobs.streams import JobStreams
 from fluxsched.runtime.services.jobs.waits import JobWaits
+from fluxsched.runtime.services.metrics import MetricsService
 from fluxsched.runtime.services.modules.service import ModuleService
 from fluxsched.runtime.services.resource import ResourceService, allocated
 from fluxsched.runtime.system import log as logs
@@ -63,7 +65,7 @@ class Assembly:
         self.turns.failed, self.turns.noted = self.fail, self.faults.note
         self.store.failed = self.fail
         self.uri = outside.servers[0].endpoint
-        self.router = Router(self.turns, list(outside.servers), settings.trace)
+        self.router = Router(self.turns, list(outside.servers), with_log(settings.trace))
         self.is_ready = False
         self.is_complete = True
         """Whether every scheduler that was to be started came to serve its groups."""
@@ -109,6 +111,10 @@ class Assembly:
         self.instance = InstanceService(self.router, self.info, self.stop)
         self.reloading = Reloading(config, self.settings.reload, self.router, self.effects, self.modules, self.resource)
         self._common_services()
+        MetricsService(
+            module, manager, self.effects.counts, self.store, self.router, self.outside.started_s,
+            lambda: self.faults.count,
+        )  # fmt: skip
         serve_instance(self.router, self.resource, self.instance, self.modules, self.turns, self.outside.started_s)
         self._executors()
         self.router.guard(DiskGuard(self.store, self.turns, self.outside.disk_shortage).guards())

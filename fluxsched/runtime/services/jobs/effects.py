@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from logging import DEBUG
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,12 @@ from fluxsched.runtime.loop.turns import Timer, Turns, pieces
 from fluxsched.runtime.messaging.payload_memo import ObjectMemo
 from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
+from fluxsched.runtime.services.jobs.counts import JobCounts
 from fluxsched.runtime.storage.events import pack_events
 from fluxsched.runtime.storage.jobs import known_parts
 from fluxsched.runtime.storage.parts import NO_JOBSPEC, JobspecRow, Parts
 from fluxsched.runtime.system.log import logger
+from fluxsched.runtime.system.logs.format import Subject, of_job
 
 log = logger("jobs")
 JobEvents = tuple[int, list[dict[str, Any]]]
@@ -68,10 +71,12 @@ class JobEffects:
         self._events: list[dict[str, Any]] = []
         self._packed_events = bytearray()
         self._given: list[tuple[int, Idset]] = []
-        self._after: list[Callable[[], None]] = []
+        self._after: list[tuple[Subject | None, Callable[[], None]]] = []
         self._parts = Parts(lambda *row: store.add("part", row), *known_parts(store.read))
         self._rows: ObjectMemo[JobspecRow] = ObjectMemo(self._parts.split, lambda row: len(row.text))
         self.packed: ObjectMemo[msgspec.Raw] = ObjectMemo(lambda jobspec: msgspec.Raw(codec.pack(jobspec)))
+        self.counts = JobCounts()
+        self._debugs = log.isEnabledFor(DEBUG)
         self._due: Timer | None = None
         self._due_at_s = 0.0
         turns.at_end(self._end_turn)
@@ -85,7 +90,7 @@ class JobEffects:
         """Run `call` once what this turn decided is on disk."""
         if not self._after:
             self.turns.wake()
-        self._after.append(call)
+        self._after.append((self.turns.handling, call))
 
     def _end_turn(self) -> None:
         """Have all that waits for the disk done in one go: a closure a job and kind costs more than its work."""
@@ -101,7 +106,7 @@ class JobEffects:
         news: list[JobEvents],
         starts: list[int],
         given: list[tuple[int, Idset]],
-        after: list[Callable[[], None]],
+        after: list[tuple[Subject | None, Callable[[], None]]],
     ) -> Iterator[None]:
         """Do all that waited for one transaction, in pieces: a slow disk may have made it a large one."""
         for stretches in pieces(news):
@@ -117,8 +122,11 @@ class JobEffects:
                 self.unheld(jobid, ranks)
             yield
         for calls in pieces(after):
-            for call in calls:
+            for self.turns.handling, call in calls:
+                if self._debugs:
+                    log.debug("stored by transaction %d", self._store.commits)
                 self.turns.run_isolated(call, "an answer")
+            self.turns.handling = None
             yield
         for notify in self.published:
             notify()
@@ -140,8 +148,11 @@ class JobEffects:
         row = NO_JOBSPEC if one.jobspec is None else self._rows.of(one.jobspec)
         self._store.add("job_log", (one.jobid, ended_s, self._packed_events, *row, resources))
         self._news.append((one.jobid, events))
+        if one.jobspec is not None:
+            self.counts.submitted += 1
         if ended:
             self._disarm_limit(one.jobid)
+            self.counts.ended(self.manager.jobs.get(one.jobid))
 
     def _sched_alloc(self, one: effect.SchedAlloc) -> None:
         request = ALLOC(
@@ -224,6 +235,7 @@ class JobEffects:
         assert job.R is not None, "a job that is to start has its R"
         executor = self.executors["test" if jobspec.test_run_duration_s is not None else "local"]
         self._running[jobid] = executor
+        self.counts.started(job)
         try:
             executor.start(
                 JobLaunch(
@@ -298,7 +310,7 @@ class JobEffects:
         try:
             effects = self.manager.requests.raise_exception(jobid, kind, 0, note, None, self.now_s)
         except FluxschedError as exc:
-            log.info("job %s: no %s exception: %s", format_f58(jobid), kind, exc)
+            log.info("job %s: no %s exception: %s", format_f58(jobid), kind, exc, extra=of_job(jobid))
             return
         self.perform(effects)
 

@@ -151,7 +151,7 @@ def _end(path: Path) -> str | None:
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return None
-    if not lines or lines[-1].endswith(ENDED):
+    if not lines or lines[-1].rstrip('"}').endswith(ENDED):
         return None
     when = "at" if any(mark in line for line in lines for mark in DATED) else "after"
     return f"ended unexpectedly {when} {datetime.fromtimestamp(at_s):%b%d %H:%M}: its log is {path.resolve()}"

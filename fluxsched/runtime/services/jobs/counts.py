@@ -1,0 +1,34 @@
+"""What is counted of jobs for monitoring, from the start of the instance on: a few additions a job."""
+
+from __future__ import annotations
+
+from fluxsched.jobs.job.job import Job
+from fluxsched.jobs.job.result import RESULTS, result_name
+from fluxsched.protocol.messages.metrics import JobMetrics
+from fluxsched.runtime.loop.histogram import LONG_S, Histogram
+
+
+class JobCounts:
+    """Jobs submitted, started and ended."""
+
+    def __init__(self) -> None:
+        self.submitted = 0
+        self._started = 0
+        self._ended: dict[str, int] = dict.fromkeys(RESULTS, 0)
+        self._wait = Histogram(LONG_S)
+
+    def started(self, job: Job) -> None:
+        """The job's shells are started. It has waited from its submit until it was allocated resources."""
+        self._started += 1
+        self._wait.observe(max(0.0, job.t_run - job.t_submit))
+
+    def ended(self, job: Job) -> None:
+        """The job is inactive."""
+        name = result_name(job)
+        if name is not None:
+            self._ended[name] += 1
+
+    def value(self) -> JobMetrics:
+        """All counts until now."""
+        ended = {name.lower(): count for name, count in self._ended.items()}
+        return JobMetrics(self.submitted, self._started, ended, self._wait.value())

@@ -1,0 +1,34 @@
+"""Where a page for people or monitoring is served: loopback only, unless told otherwise, since there is no login."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+
+from fluxsched.errors import InvalidValue, Refused
+
+PORT_MAX = 65_535
+
+
+def parse_bind(text: str, *, public: bool) -> tuple[str, int]:
+    """Host and port of `127.0.0.1:9400` or `[::1]:9400`; port 0 is one that is free.
+
+    Raises InvalidValue, or Refused for an address that other hosts reach, unless it may be `public`.
+    """
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (colon and host and port.isdecimal() and port.isascii() and int(port) <= PORT_MAX):
+        raise InvalidValue(f"address {text!r} is not HOST:PORT, such as 127.0.0.1:9400")
+    if host == "localhost":
+        host = "127.0.0.1"
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        raise InvalidValue(f"address {text!r}: {host!r} is neither an IP address nor localhost") from None
+    if not (address.is_loopback or public):
+        raise Refused(
+            f"address {text!r} can be reached from other hosts, where all could read everything: "
+            "bind 127.0.0.1, or allow it with --public (`public = true` in the configuration)",
+            errno.EPERM,
+        )
+    return host, int(port)

@@ -1,0 +1,1 @@
+"""Logs: how lines are written, and the logs of instances that have ended."""
