@@ -17,11 +17,13 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_text(table: Mapping[str, Any]) -> str:
-    """The text of a table of texts, numbers, booleans, arrays and tables; others are left out."""
-    return "\n".join(_lines(table, ())).strip() + "\n" if table else ""
+    """The text of a table of texts, numbers, booleans, arrays and tables, without JSON's null, which TOML lacks."""
+    text = "\n".join(_lines(table, ())).strip()
+    return f"{text}\n" if text else ""
 
 
 def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+    table = _without_null(table)
     plain = [f"{key_text(key)} = {inline(value)}" for key, value in table.items() if not _is_header(value)]
     if path and (plain or not table):
         yield f"\n[{path_text(path)}]"
@@ -32,7 +34,11 @@ def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
         elif _is_header(value):
             for entry in value:
                 yield f"\n[[{path_text((*path, key))}]]"
-                yield from (f"{key_text(name)} = {inline(one)}" for name, one in entry.items())
+                yield from (f"{key_text(name)} = {inline(one)}" for name, one in _without_null(entry).items())
+
+
+def _without_null(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {key: value for key, value in table.items() if value is not None}
 
 
 def _is_header(value: object) -> bool:
@@ -66,9 +72,9 @@ def inline(value: object) -> str:
         case float() if not math.isfinite(value):
             return str(value)
         case list() | tuple():
-            return f"[{', '.join(map(inline, value))}]"
+            return f"[{', '.join([inline(one) for one in value if one is not None])}]"
         case Mapping():
-            pairs = ", ".join(f"{key_text(key)} = {inline(one)}" for key, one in value.items())
-            return f"{{ {pairs} }}" if value else "{}"
+            pairs = ", ".join([f"{key_text(key)} = {inline(one)}" for key, one in _without_null(value).items()])
+            return f"{{ {pairs} }}" if pairs else "{}"
         case _:
             return str(value)

@@ -120,3 +120,10 @@ def test_any_text_is_parsed_or_politely_refused(text: str) -> None:
         return
     assert Hostlist.parse(str(hosts)) == hosts
     assert Hostlist.of(hosts) == hosts
+
+
+def test_of_the_most_hosts_none_may_share_a_bracket() -> None:
+    """Fifteen bytes that mean 262,144 hosts were printed in half a second."""
+    hosts = Hostlist.parse("a[0-262143]b")
+    assert str(hosts).startswith("a0b,a1b,a2b,")
+    assert str(hosts).endswith(",a262142b,a262143b")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice, pairwise, product
+from itertools import pairwise, product
+from math import prod
 from typing import NamedTuple
 
 from fluxsched.core.text import printable
@@ -17,6 +18,12 @@ from fluxsched.errors import InvalidValue, LimitExceeded
 
 INPUTS_MAX = 100_000
 """Inputs of one list, and combinations of all lists: as many jobs as one command submits."""
+
+VALUES_MAX = 1_000_000
+"""Inputs of all jobs in all: ten for each of the most jobs."""
+
+WIDTH_MAX = 1024
+"""Characters that a placeholder may be padded to, as in `{:>8}`."""
 
 LINKED, FROM_FILES = "+", "::::"
 DELIMITERS = (":::", ":::+", "::::", "::::+")
@@ -105,18 +112,22 @@ def _values(text: str, separator: str) -> list[str]:
 def combine(lists: Sequence[Inputs]) -> list[InputRow]:
     """All combinations, the last list changing first; a linked list is gone through, again and again, beside its own.
 
-    Raises LimitExceeded above INPUTS_MAX.
+    Raises LimitExceeded above INPUTS_MAX or VALUES_MAX.
     """
-    groups: list[list[tuple[str, ...]]] = []
-    for inputs in lists:
-        if inputs.linked:
-            count = len(inputs.values)
-            groups[-1] = [(*row, inputs.values[at % count]) for at, row in enumerate(groups[-1])]
-        else:
-            groups.append([(value,) for value in inputs.values])
-    rows = list(islice(product(*groups), INPUTS_MAX + 1))
-    if len(rows) > INPUTS_MAX:
+    count = prod(len(inputs.values) for inputs in lists if not inputs.linked)
+    if count > INPUTS_MAX:
         raise LimitExceeded(f"the inputs have more than {INPUTS_MAX} combinations: submit them in parts")
+    if count * len(lists) > VALUES_MAX:
+        what = f"{count} combinations of {len(lists)} inputs each"
+        raise LimitExceeded(f"{what} are more than {VALUES_MAX} in all: submit them in parts")
+    groups: list[list[list[str]]] = []
+    for inputs in lists:
+        if not inputs.linked:
+            groups.append([[value] for value in inputs.values])
+            continue
+        for at, row in enumerate(groups[-1]):
+            row.append(inputs.values[at % len(inputs.values)])
+    rows = product(*groups)
     return [InputRow(seq, tuple(value for part in row for value in part)) for seq, row in enumerate(rows)]
 
 
@@ -144,7 +155,10 @@ def fill(word: str, row: InputRow, methods: Methods) -> str:
 
     def replaced(match: re.Match[str]) -> str:
         try:
-            return format(_value(match, row, methods, count), match["spec"] or "")
+            spec = match["spec"] or ""
+            if any(int(number) > WIDTH_MAX for number in re.findall("[0-9]+", spec)):
+                raise InvalidValue(f"it would be more than {WIDTH_MAX} characters wide")
+            return format(_value(match, row, methods, count), spec)
         except InvalidValue as fault:
             raise InvalidValue(f"{match[0]} in {word!r}: {fault}") from None
         except KeyboardInterrupt:

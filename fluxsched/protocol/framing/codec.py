@@ -68,7 +68,7 @@ def unpack_answer(data: bytes | None) -> dict[str, Any]:
     """A response as a client sees it that does not name a class: a map, in which binary (a job's output) may occur."""
     try:
         return _decode_map(data or _EMPTY_MAP)
-    except (RecursionError, msgspec.MsgspecError) as exc:
+    except (RecursionError, UnicodeDecodeError, msgspec.MsgspecError) as exc:
         raise RemoteProtocolError(f"answer: {exc}") from exc
 
 
@@ -94,8 +94,16 @@ def from_local(data: bytes) -> bytes:
 
 
 def to_local(data: bytes) -> bytes:
-    """A msgpack payload as local clients read it: JSON and a NUL. Binary becomes base64."""
-    return _encode_json(_decode_any(data)) + b"\0"
+    """A msgpack payload as local clients read it: JSON and a NUL. Binary becomes base64.
+
+    Raises RemoteProtocolError for what is no msgpack or has no form in JSON: another peer may have made it.
+    """
+    try:
+        return _encode_json(_decode_any(data)) + b"\0"
+    except RecursionError as exc:
+        raise _too_deep("payload") from exc
+    except (TypeError, UnicodeError, msgspec.MsgspecError) as exc:
+        raise RemoteProtocolError(f"payload: {exc}") from exc
 
 
 def is_well_formed(data: bytes) -> bool:

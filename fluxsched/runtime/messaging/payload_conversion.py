@@ -6,6 +6,7 @@ message claims.
 
 from __future__ import annotations
 
+from fluxsched.errors import RemoteProtocolError
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import RESPONSE, ROLE_NONE, ROLE_OWNER, USERID_UNKNOWN, Message
 from fluxsched.runtime.messaging.peers import Peer
@@ -26,7 +27,16 @@ def convert_request(peer: Peer, message: Message) -> None:
 
 
 def convert_outgoing(peer: Peer, message: Message) -> None:
-    """Convert what is sent to a local peer into JSON. The payload of an error is plain text in every dialect."""
-    if peer.json and message.payload is not None:
-        is_text = message.type == RESPONSE and message.errnum
-        message.payload = message.payload + b"\0" if is_text else codec.to_local(message.payload)
+    """Convert what is sent to a local peer into JSON. The payload of an error is plain text in every dialect.
+
+    What another peer answered in our place may have no form in JSON: the answer is then an error that says so.
+    """
+    if not peer.json or message.payload is None:
+        return
+    if not (message.type == RESPONSE and message.errnum):
+        try:
+            message.payload = codec.to_local(message.payload)
+            return
+        except RemoteProtocolError as exc:
+            message.aux1, message.payload = exc.errnum, f"{message.topic}: its service answered: {exc}".encode()
+    message.payload += b"\0"

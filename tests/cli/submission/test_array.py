@@ -10,9 +10,9 @@ import pytest
 
 from fluxsched.cli.jobs import follow
 from fluxsched.cli.submission import array
-from fluxsched.cli.submission.templates import InputRow
+from fluxsched.cli.submission.templates import METHODS, WIDTH_MAX, InputRow, fill
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.errors import Refused, RPCError
+from fluxsched.errors import InvalidValue, Refused, RPCError
 
 WAITED = {"status": 0, "success": True}
 
@@ -187,6 +187,7 @@ def test_inputs_that_are_not_text_are_named_by_their_bytes() -> None:
 
 def test_jobs_inputs_and_combinations_are_bounded(cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fluxsched.cli.submission.templates.INPUTS_MAX", 4)
+    monkeypatch.setattr("fluxsched.cli.submission.templates.VALUES_MAX", 5)
     monkeypatch.setattr("fluxsched.cli.submission.array.COPIES_MAX", 5)
     monkeypatch.setattr("fluxsched.cli.submission.bulksubmit.INPUT_CHARS_MAX", 10)
     for words, text in (
@@ -194,9 +195,18 @@ def test_jobs_inputs_and_combinations_are_bounded(cli, monkeypatch: pytest.Monke
         (("a", ":::", *"123", ":::", *"12"), "more than 4 combinations: submit them in parts"),
         (("--cc=1-3", "a", ":::", *"12"), "6 jobs exceed the limit of 5 at a time"),
         (("a",), "inputs: - has more than 10 characters"),
+        (("a", ":::", *"12", ":::+", *"12", ":::+", "1"), "2 combinations of 3 inputs each are more than 5 in all"),
     ):
         done = cli("bulksubmit", *words, stdin="x" * 11)
         assert (done.code != 0, done.calls, text in done.err) == (True, [], True), done.err
+
+
+def test_a_placeholder_is_padded_to_a_width_that_a_command_may_have() -> None:
+    row = InputRow(0, ("a",))
+    assert len(fill("{:>1024}", row, METHODS)) == WIDTH_MAX
+    for wide in ("{:>1025}", "{seq:.999999999f}"):
+        with pytest.raises(InvalidValue, match=f"more than {WIDTH_MAX} characters wide"):
+            fill(wide, row, METHODS)
 
 
 def test_inputs_that_can_never_run_are_all_named_and_each_shape_is_asked_about_once(cli) -> None:

@@ -120,3 +120,16 @@ def test_well_formed():
     assert not codec.is_well_formed(b"")
     assert not codec.is_well_formed(b"\x80\x80")
     assert not codec.is_well_formed(b"\x91" * 100_000)
+
+
+@pytest.mark.parametrize("data", [b"\x81\xa1a\xa2\xff\xfe", b"\x81\xa1a", b"\xc1", b"\x07"])
+def test_an_answer_that_is_none_is_the_senders_fault(data):
+    """A text that is no UTF-8 came out as a UnicodeDecodeError."""
+    with pytest.raises(RemoteProtocolError, match="answer"):
+        codec.unpack_answer(data)
+
+
+@pytest.mark.parametrize("data", [b"\xc1", b"\x81\x90\x01", b"\xa2\xff\xfe", b"\x91" * 5000, b"\xd6\x05abcd"])
+def test_what_has_no_form_in_json_is_the_senders_fault(data):
+    with pytest.raises(RemoteProtocolError, match="payload"):
+        codec.to_local(data)
