@@ -11,7 +11,7 @@ import errno
 import os
 import socket
 import struct
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 from typing import TYPE_CHECKING
@@ -33,8 +33,12 @@ if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
 
 LOCAL_MESSAGE_BYTES_MAX = 512 << 20
 """Largest part taken in: Flux's clients send payloads of hundreds of MB in one message, and have no smaller pieces."""
+GUEST_MESSAGE_BYTES_MAX = 4 << 20
+"""The same of another user than ours, whose jobspec has kilobytes: what he has begun to send is in our memory."""
 CONNECTIONS_MAX = 8_192
 """Most connections at a time, if the process may have twice as many descriptors; the next one gets EMFILE."""
+GUEST_CONNECTIONS_MAX = 128
+"""Of each other user; he, too, gets EMFILE. All of them are served, and each keeps a descriptor."""
 READ_BYTES = 256 << 10
 """Taken from a connection at a time: about what the kernel keeps."""
 READ_AHEAD_MAX = 256
@@ -114,6 +118,8 @@ class LocalServer:
         self._message_limit_bytes = message_limit_bytes
         self._connections: dict[bytes, Connection] = {}
         self._arrivals: deque[Arrived | Lost] = deque()
+        self._guests: Counter[int] = Counter()
+        """Connections of each user but ours."""
         self._serial = 0
         self._loop: AbstractEventLoop | None = None
         self._waker: Waker | None = None
@@ -165,7 +171,7 @@ class LocalServer:
         connection.setblocking(False)
         found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         _, userid, _ = _CREDENTIALS.unpack(found)
-        verdict = errno.EMFILE if len(self._connections) >= connections_max() else self._admit(userid)
+        verdict = self._admit(userid) or (errno.EMFILE if self._is_full(userid) else 0)
         with contextlib.suppress(OSError):  # it has gone already: the first read will show it
             connection.send(bytes((verdict,)))
         if verdict:
@@ -173,8 +179,16 @@ class LocalServer:
             return
         self._serial += 1
         name = self._serial.to_bytes(NAME_BYTES, "big")
-        known = self._connections[name] = Connection(name, connection, userid, self._message_limit_bytes)
+        limit_bytes = self._message_limit_bytes
+        if userid != os.geteuid():
+            limit_bytes = min(limit_bytes, GUEST_MESSAGE_BYTES_MAX)
+            self._guests[userid] += 1
+        known = self._connections[name] = Connection(name, connection, userid, limit_bytes)
         self._follow(known)
+
+    def _is_full(self, userid: int) -> bool:
+        """Whether a user may not have one more connection."""
+        return len(self._connections) >= connections_max() or self._guests[userid] >= GUEST_CONNECTIONS_MAX
 
     def _end(self, connection: Connection, reason: str) -> None:
         """The connection is over, whichever side ended it; a peer that never spoke is not mentioned."""
@@ -183,6 +197,7 @@ class LocalServer:
             self._loop.remove_writer(connection.fd)
         connection.socket.close()
         del self._connections[connection.name]
+        self._guests -= Counter((connection.userid,))  # drops whom it does not count any more
         if connection.heard:
             self._arrivals.append(Lost(connection.name, reason))
             self._nudge()

@@ -19,7 +19,14 @@ from hypothesis import strategies as st
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.transport.base import PARTS_MAX
 from fluxsched.transport.framing import FRAMING_BYTES_MAX, Malformed, Unpacker, pack_frame
-from fluxsched.transport.local import CLOSE_LINGER_S, LOCAL_MESSAGE_BYTES_MAX, READ_AHEAD_MAX, LocalServer, any_user
+from fluxsched.transport.local import (
+    CLOSE_LINGER_S,
+    GUEST_MESSAGE_BYTES_MAX,
+    LOCAL_MESSAGE_BYTES_MAX,
+    READ_AHEAD_MAX,
+    LocalServer,
+    any_user,
+)
 
 WAIT_S = 5.0
 
@@ -285,4 +292,38 @@ async def test_reading_ahead_stops_at_a_limit(serve: Any) -> None:
     server.resume()
     await server.until(lambda: len(server.arrived) == sent)
     await sending
+    client.close()
+
+
+@pytest.fixture
+def guest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """We are another user than the one whom the instance belongs to."""
+    owner = os.geteuid() + 1
+    monkeypatch.setattr("fluxsched.transport.local.os.geteuid", lambda: owner)
+
+
+async def test_a_guest_has_so_many_connections(serve: Any, guest: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxsched.transport.local.GUEST_CONNECTIONS_MAX", 2)
+    server = serve(admit=any_user)
+    first, second, third = [await connected(server) for _ in range(3)]
+    assert [verdict for _, verdict in (first, second, third)] == [0, 0, errno.EMFILE]
+    first[0].close()
+    await asyncio.sleep(0.01)
+    again = await connected(server)
+    assert again[1] == 0
+    for client, _ in (second, third, again):
+        client.close()
+
+
+async def test_a_guest_sends_no_more_than_a_guest_needs(serve: Any, guest: None) -> None:
+    server = serve(admit=any_user)
+    client, _ = await connected(server)
+    small, large = bytes(GUEST_MESSAGE_BYTES_MAX), bytes(GUEST_MESSAGE_BYTES_MAX + FRAMING_BYTES_MAX + 1)
+    sending = asyncio.ensure_future(asyncio.get_running_loop().sock_sendall(client, pack_frame([small])))
+    await server.until(lambda: server.items)
+    await sending
+    client.send(pack_frame([large])[:8])
+    await server.until(lambda: server.lost)
+    assert str(GUEST_MESSAGE_BYTES_MAX) in server.lost[0].reason
+    assert await gone(client)
     client.close()

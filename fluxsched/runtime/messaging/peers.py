@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.header import NORESPONSE, STREAMING, Message, make_error, make_response
+from fluxsched.protocol.framing.header import NORESPONSE, ROLE_OWNER, STREAMING, Message, make_error, make_response
 from fluxsched.runtime.loop.faults import error_answer
+from fluxsched.runtime.messaging.limits import PeerLimits, check_streams
 from fluxsched.runtime.system.logs.format import message_fields
 from fluxsched.transport.base import Lost, Server
 
@@ -32,6 +33,7 @@ class Peer:
         "in_flight",
         "inbox",
         "json",
+        "limits",
         "name",
         "outbox",
         "rolemask",
@@ -41,7 +43,9 @@ class Peer:
         "userid",
     )
 
-    def __init__(self, server: Server, identity: bytes, userid: int, rolemask: int) -> None:
+    def __init__(
+        self, server: Server, identity: bytes, userid: int, rolemask: int, refusal: str | None = None
+    ) -> None:
         self.server = server
         self.json = server.json
         self.identity = identity
@@ -55,6 +59,7 @@ class Peer:
         self.dropped: str | None = None
         self.gone = False
         self.in_flight = 0
+        self.limits = PeerLimits(is_guest=not rolemask & ROLE_OWNER, refusal=refusal)
         self.streams: dict[int, RpcRequest] = {}
         self.services: set[str] = set()
 
@@ -133,6 +138,7 @@ class RpcRequest:
             raise RemoteProtocolError(f"{self.topic}: the request needs the streaming flag, and must want responses")
         if self.message.matchtag in self.peer.streams:
             raise RemoteProtocolError(f"{self.topic}: matchtag {self.message.matchtag} is in use by another stream")
+        check_streams(len(self.peer.streams))
         self.on_end = on_end
         self._is_stream = True
         self.peer.streams[self.message.matchtag] = self

@@ -36,6 +36,7 @@ from fluxsched.protocol.framing.header import (
 from fluxsched.protocol.messages.common import CancelRequest
 from fluxsched.runtime.loop.faults import error_answer, is_expected
 from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.messaging import limits
 from fluxsched.runtime.messaging.outgoing_calls import Answered, OutgoingCalls
 from fluxsched.runtime.messaging.payload_conversion import convert_outgoing, convert_request
 from fluxsched.runtime.messaging.peers import Peer, RpcRequest
@@ -57,10 +58,6 @@ request must not wait until a burst is through."""
 SLICE_MESSAGES = 64
 """Messages of one peer that are handled before the next peer has its turn: 3 ms. With 16 each costs 5 % more, since
 like follows like less often."""
-IN_FLIGHT_PEER_MAX = 200_000
-"""Unanswered requests of one peer: a client may have 20,000 submits and as many waits open, five times over."""
-SERVICES_PEER_MAX = 64
-"""Services one peer may register: module processes need two or three."""
 
 log = logger("router")
 
@@ -138,8 +135,7 @@ class Router:
         """Let `peer` serve `service` until it is lost or unregisters (service.add)."""
         if service in self._services or service in self._remote:
             raise FluxschedError(f"service {service!r} is already registered", errno.EEXIST)
-        if len(peer.services) >= SERVICES_PEER_MAX:
-            raise FluxschedError(f"a peer may register {SERVICES_PEER_MAX} services at most", errno.EMFILE)
+        limits.check_services(len(peer.services))
         self._remote[service] = peer
         peer.services.add(service)
 
@@ -255,7 +251,8 @@ class Router:
             owner = os.getuid()
             userid = owner if arrival.userid is None else arrival.userid
             rolemask = (ROLE_OWNER if userid == owner else ROLE_USER) | (ROLE_LOCAL if server.json else 0)
-            peer = self.peers[server, identity] = Peer(server, identity, userid, rolemask)
+            refusal = limits.too_many_peers(len(self.peers))
+            peer = self.peers[server, identity] = Peer(server, identity, userid, rolemask, refusal)
         return peer
 
     def _arrived(self, server: Server, arrival: Arrived) -> None:
@@ -264,6 +261,9 @@ class Router:
             message = decode(arrival.frames)
             messages = unpack_bundle(message)
         except RemoteProtocolError as exc:
+            if not peer.limits.may_err(self.turns.clock.monotonic_s()):
+                self.drop(peer, limits.flooding())
+                return
             log.warning("peer %s sent a malformed message: %s", peer.name, exc)
             self.send(peer, Message(type=RESPONSE, topic=MALFORMED_TOPIC, payload=str(exc).encode(), aux1=exc.errnum))
             return
@@ -300,8 +300,7 @@ class Router:
 
     def _handle(self, request: RpcRequest) -> None:
         message = request.message
-        if request.peer.in_flight > IN_FLIGHT_PEER_MAX:
-            raise FluxschedError(f"{IN_FLIGHT_PEER_MAX} requests wait already: wait for some answers", errno.EMFILE)
+        request.peer.limits.check_request(request.peer.in_flight, self.turns.clock.monotonic_s)
         if message.nodeid not in (0, 0xFFFFFFFF):
             raise FluxschedError(f"no such rank: {message.nodeid}; this instance has rank 0", errno.EHOSTUNREACH)
         if not message.rolemask & ROLE_OWNER and message.topic not in self._guest_topics:

@@ -13,7 +13,7 @@ import pytest
 from fluxsched.protocol.framing.bundle import BUNDLE_BYTES_MAX, BUNDLE_MESSAGES_MAX
 from fluxsched.protocol.framing.codec import DEPTH_MAX
 from fluxsched.protocol.topics import TOPICS
-from fluxsched.runtime.messaging import router
+from fluxsched.runtime.messaging import limits
 from fluxsched.transport.base import MESSAGE_BYTES_MAX, PARTS_MAX
 
 STREAMING, NORESPONSE = 0x40, 0x04
@@ -213,7 +213,7 @@ async def test_cancels_of_nothing_are_nothing(peer):
 
 
 async def test_streams_have_a_limit(world, peer, monkeypatch):
-    monkeypatch.setattr(router, "IN_FLIGHT_PEER_MAX", 10)
+    monkeypatch.setattr(limits, "IN_FLIGHT_PEER_MAX", 10)
     tags = [peer.open("resource.journal") for _ in range(12)]
     await peer.next(tags[9])
     for tag in tags[10:]:
