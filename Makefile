@@ -2,6 +2,7 @@
 # make test           builds it and runs ruff, mypy and all tests
 # make compiled       builds the package with mypyc, which needs a C compiler, in a second environment beside the first
 # make test-compiled  runs the tests of what is compiled, the system tests and the KTH proof there
+# make fuzz           fuzzes all parsers, guided by coverage: TIME=10 seconds for each, or RUNS= inputs (Linux on x86-64)
 # make wheel          puts two wheels into dist/: the compiled one for this platform, the plain one for all
 PYTHON   ?= python3
 VENV     ?= .venv
@@ -14,7 +15,7 @@ SOURCES  := $(shell find fluxsched -type f -not -name '*.pyc') pyproject.toml ha
 # read sources, which are the same
 COMPILED_TESTS := $(addprefix tests/,core protocol resource jobs sched sim runtime system adapters/si) tests/cli/test_program.py
 
-.PHONY: run test lint bench clean compiled test-compiled wheel
+.PHONY: run test lint bench fuzz clean compiled test-compiled wheel
 
 run: $(READY)
 	@$(BIN)/python examples/tour.py
@@ -29,6 +30,13 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/all.py
 
+fuzz: $(VENV)/.fuzz-ready
+	$(BIN)/python -m tests.fuzz $(if $(RUNS),--runs $(RUNS),--time $(or $(TIME),10))
+
+$(VENV)/.fuzz-ready: $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[fuzz]'
+	@touch $@
+
 compiled: $(COMPILED)/.ready
 
 # Safe path: else Python would import the plain package of this directory
@@ -40,7 +48,7 @@ wheel: $(READY)
 	FLUXSCHED_COMPILE=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) $(COMPILED) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(COMPILED) .fuzz build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fluxsched needs Python >= 3.11, $(PYTHON) is " + sys.version.split()[0] + "; say make PYTHON=...")'
