@@ -42,8 +42,8 @@ MAY_IMPORT = {
     "adapters": {"core", "errors", "protocol", "runtime", "sched"},
     "cli": {
         "core", "errors", "runtime.client.blocking", "runtime.system.clock", "runtime.system.isolated_process",
-        "runtime.instance.survey", "runtime.instance.launch", "runtime.config.policy_list", "runtime.config.policies",
-        "runtime.metrics.exporter", "runtime.system.log",
+        "runtime.instance.backup", "runtime.instance.survey", "runtime.instance.launch", "runtime.config.policy_list",
+        "runtime.config.policies", "runtime.metrics.exporter", "runtime.system.log",
         "runtime.instance.proxy", "adapters.flux.install", "adapters.si.config.report",
         "adapters.si.service", "adapters.si.wire", "adapters.si.load", "adapters.si.rm", "doctor.doctor",
         "sim.commands", "sim.package", "sim.plugin", "sim.policy",

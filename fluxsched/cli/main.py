@@ -21,6 +21,8 @@ SECTIONS = {
         "agent": Lazy("fluxsched.cli.instance.commands:agent", "Report targets online while this runs."),
         "metrics": Lazy("fluxsched.cli.instance.metrics:metrics", "Serve figures to Prometheus."),
         "doctor": Lazy("fluxsched.cli.instance.doctor:doctor", "Report what works here and what is missing."),
+        "backup": Lazy("fluxsched.cli.instance.backup:backup", "Write the state of an instance to a file."),
+        "restore": Lazy("fluxsched.cli.instance.backup:restore", "Make a backup the state of a new directory."),
         "config": Lazy("fluxsched.cli.instance.config:config", "Check, show and reload the configuration."),
         "module": Lazy("fluxsched.cli.instance.module:module", "Load, remove, reload and list scheduler modules."),
     },

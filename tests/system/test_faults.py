@@ -113,4 +113,5 @@ def test_one_state_directory_whose_database_is_not_ours(user: Any, tmp_path: Pat
     (tmp_path / "state").mkdir(mode=0o700)
     (tmp_path / "state" / "state.sqlite").write_bytes(b"this is no database" * 100)
     found = user.process("start", "--fake", "1x1", "--statedir", "state", "--", "true", status=1)
-    assert found.err == "fluxsched: start: cannot open the state in state/state.sqlite: file is not a database\n"
+    assert found.err.startswith("fluxsched: start: state/state.sqlite is damaged: file is not a database. 0 jobs and ")
+    assert "lost: everything (file is not a database). Nothing was changed: restore a backup" in found.err

@@ -42,6 +42,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
               help="A plugin under these policies: NAME:key=value,... or a file; may be repeated.")  # fmt: skip
 @click.option("--statedir", metavar="D", type=STATE_DIRECTORY,
               help="Directory for the state. [default: a temporary directory, removed at exit]")  # fmt: skip
+@click.option("--salvage", is_flag=True, help="Start on what can be read of a damaged state, though some is lost.")
 @click.option("--bind", metavar="URI", multiple=True, help="Additional endpoint (local:///PATH, tcp://127.0.0.1:*).")
 @click.option("--insecure-tcp", is_flag=True,
               help="Allow tcp://, which lacks keys: any local account can run commands as you.")  # fmt: skip

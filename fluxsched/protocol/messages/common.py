@@ -98,3 +98,5 @@ class InstanceInfo(Payload, frozen=True, kw_only=True):
     """Where the innermost of these is."""
     endpoints: tuple[str, ...] = ()
     """All that it listens at: `uri`, the socket for Flux's own clients, and what `--bind` adds."""
+    state_notice: str | None = None
+    """That the stored state was damaged when the instance started, and what was lost of it."""

@@ -15,6 +15,7 @@ import shutil
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 
 import msgspec
@@ -39,6 +40,7 @@ from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.disk_guard import shortage
 from fluxsched.runtime.messaging.listening import listen, local_uri, open_to_all
 from fluxsched.runtime.services.modules.starter import ModuleProcesses
+from fluxsched.runtime.storage.damage import make_sound
 from fluxsched.runtime.system import log as logs
 from fluxsched.runtime.system.clock import generator_id
 from fluxsched.runtime.system.live_instances import write_info
@@ -93,6 +95,7 @@ class Instance:
         begun.callback(self._say_ended)
         remove_dead(settings.clock)
         scratch = begun.enter_context(scratch_directory(self.run_directory))
+        notice = self._check_state(state)
         self.store = Store(state / DATABASE_NAME, self.turns)
         begun.callback(self.store.close)
         self.servers = self._listen(begun)
@@ -113,7 +116,18 @@ class Instance:
             pid=os.getpid(),
             started_s=started_s,
             ended=self.ended,
+            state_notice=notice,
         )
+
+    def _check_state(self, state: Path) -> str | None:
+        """See to it that the stored state can be used; what is to be told of it."""
+        if self.settings.statedir is None:
+            return None
+        has_jobs = any(os.scandir(state / SPOOL_NAME))
+        notice = make_sound(state / DATABASE_NAME, has_jobs, accept_loss=self.settings.salvage)
+        if notice is not None:
+            log.error("%s", notice)
+        return notice
 
     def _listen(self, begun: ExitStack) -> list[Server]:
         settings, servers = self.settings, list[Server]()

@@ -70,6 +70,8 @@ class StartOptions:
     schedulers: tuple[str, ...] = ()
     test_size: int | None = None
     statedir: Path | None = None
+    salvage: bool = False
+    """Start on what can be read of a damaged state, though something is lost."""
     command: tuple[str, ...] = ()
     daemon: bool = False
     bind: tuple[str, ...] = ()
@@ -128,6 +130,7 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
         reload=reload,
         config=config,
         statedir=options.statedir,
+        salvage=options.salvage,
         enclosing=enclosing,
         parent=Parent.find(),
         schedulers=schedulers_of(options, config),
@@ -259,6 +262,8 @@ def start_daemon(options: StartOptions) -> str:
         raise FluxschedError(str(answer["error"]))
     if answer["open"] is not None:
         sys.stderr.write(f"fluxsched: start: warning: listening at {answer['open']}\n")
+    if answer["state_notice"] is not None:
+        sys.stderr.write(f"fluxsched: start: warning: {answer['state_notice']}\n")
     _tell_user(answer["local_uri"], answer["made_up"])
     return str(answer["uri"])
 
@@ -281,7 +286,7 @@ def _daemonize(settings: Settings, options: StartOptions, tell_fd: int) -> None:
 
     def tell(instance: Instance) -> None:
         found = {"uri": instance.uri, "local_uri": instance.local_uri, "open": instance.is_open_to_all}
-        found["made_up"] = _made_up(instance)
+        found["made_up"], found["state_notice"] = _made_up(instance), instance.info().state_notice
         os.write(tell_fd, json.dumps(found).encode())
         os.close(tell_fd)
 

@@ -25,6 +25,8 @@ class Settings:
     reload: Read
     config: Config = field(default_factory=Config)
     statedir: Path | None = None
+    salvage: bool = False
+    """Start on what can be read of a damaged state, though something is lost."""
     enclosing: Enclosing | None = None
     """The job that gave the resources, if one did."""
     parent: Parent | None = None

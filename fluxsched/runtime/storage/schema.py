@@ -38,12 +38,7 @@ WRITER = ("instance", "version")
 
 def prepare(connection: sqlite3.Connection, path: str) -> None:
     """Bring a file to this version's form, a new one or one of an older form. Raises FluxschedError for a newer one."""
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > SCHEMA_VERSION:
-        raise FluxschedError(
-            f"state in {path} has format {version}{_written_by(connection)}; fluxsched {__version__} reads formats up "
-            f"to {SCHEMA_VERSION}: start with the version that wrote it, or with another --statedir"
-        )
+    version = refuse_newer(connection, path)
     connection.execute("BEGIN IMMEDIATE")
     try:
         if version == 0 and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
@@ -57,6 +52,17 @@ def prepare(connection: sqlite3.Connection, path: str) -> None:
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def refuse_newer(connection: sqlite3.Connection, path: str) -> int:
+    """The number of a file's form. Raises FluxschedError if this version does not know it."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > SCHEMA_VERSION:
+        raise FluxschedError(
+            f"state in {path} has format {version}{_written_by(connection)}; fluxsched {__version__} reads formats up "
+            f"to {SCHEMA_VERSION}: start with the version that wrote it, or with another --statedir"
+        )
+    return version
 
 
 def _execute(connection: sqlite3.Connection, script: str) -> None:

@@ -50,7 +50,7 @@ def offered(connect: Any, line: str) -> list[str]:
         ("uri ƒ6", ["ƒ6"]),
         ("proxy f2", ["f2i"]),
         ("alloc -q d", ["debug"]),
-        ("ba", ["batch"]),
+        ("bat", ["batch"]),
         ("policy check fi", ["fifo", "firstfit"]),
         ("start --scheduler ./e", []),
     ],

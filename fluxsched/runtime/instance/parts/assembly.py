@@ -229,7 +229,7 @@ class Assembly:
             uri=self.uri,
             endpoints=self.endpoints,
             rundir=str(self.outside.run_directory),
-            statedir=None if self.settings.statedir is None else str(self.settings.statedir),
+            statedir=None if self.settings.statedir is None else str(self.settings.statedir.absolute()),
             pid=self.outside.pid,
             version=__version__,
             size=len(self.resource.module.resources.ranks),
@@ -239,6 +239,7 @@ class Assembly:
             state="run",
             level=0 if self.settings.parent is None else self.settings.parent.level + 1,
             parent=None if self.settings.parent is None else self.settings.parent.uri,
+            state_notice=self.outside.state_notice,
         )
 
     def report(self) -> dict[str, Any]:
@@ -251,6 +252,7 @@ class Assembly:
             "messages_sent": self.router.sent,
             "commits": self.store.commits,
             "store_fault": self.store.fault,
+            "state_notice": self.outside.state_notice,
             "faults": self.faults.count,
             "memory": self.outside.memory_enforced(),
         }

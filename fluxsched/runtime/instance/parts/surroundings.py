@@ -45,3 +45,5 @@ class Surroundings:
     """Wall time."""
     ended: asyncio.Future[FluxschedError | None]
     """Completes when the instance is to end: with None, or with the error that ends it."""
+    state_notice: str | None = None
+    """What the user is to be told of the stored state: that it was damaged, and what was lost."""

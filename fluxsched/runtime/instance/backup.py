@@ -1,0 +1,103 @@
+"""Backups of an instance's state: made while it runs, and made the state of a new directory.
+
+Law: a backup is what one moment had on disk, and it was checked before it has its name; nothing that exists is
+overwritten. It has jobs, drains, groups, queues and the history of accounts, but not what jobs have printed. The
+instance takes no part in it: another process reads its file, as SQLite allows, so it answers as fast as before.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from fluxsched.errors import FluxschedError, Refused
+from fluxsched.runtime.client.blocking import Handle
+from fluxsched.runtime.instance.run_directory import lock_state
+from fluxsched.runtime.storage.damage import NEXT_SUFFIX, fault_of, sync
+from fluxsched.runtime.storage.salvage import LOG_SUFFIX, open_read_only
+from fluxsched.runtime.storage.schema import refuse_newer
+from fluxsched.runtime.system.live_instances import find_uri
+from fluxsched.runtime.system.paths import DATABASE_NAME
+from fluxsched.runtime.system.private_files import private_file, private_state
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """What a file has."""
+
+    path: Path
+    size: int
+    """Bytes."""
+    jobs: int
+
+
+def backup(uri: str | None, path: Path) -> Backup:
+    """Write the state of the instance at `uri`, else of this user's only one, to a new file. Raises FluxschedError."""
+    _refuse_existing(path)
+    with Handle(find_uri(uri, only=True)) as handle:
+        info = handle.rpc("instance.info")
+    source = Path(info.get("statedir") or info["rundir"]) / DATABASE_NAME
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        draft.unlink(missing_ok=True)
+        private_file(draft)
+        with closing(open_read_only(source)) as connection:
+            connection.execute("VACUUM INTO ?", (str(draft),))
+        found = _checked(draft)
+        sync(draft)
+        os.link(draft, path)  # unlike a rename it overwrites nothing
+        sync(path.absolute().parent)
+    except sqlite3.Error as fault:
+        raise FluxschedError(f"{source} cannot be written to {path}: {fault}") from fault
+    except OSError as fault:
+        raise Refused(f"backup {path} cannot be written: {fault.strerror}", fault.errno) from fault
+    finally:
+        draft.unlink(missing_ok=True)
+    return Backup(path, found.size, found.jobs)
+
+
+def restore(path: Path, statedir: Path) -> Backup:
+    """Make a backup the state of a directory that has none. Raises FluxschedError."""
+    found = _checked(path)
+    private_state(statedir)
+    target = statedir / DATABASE_NAME
+    with lock_state(statedir):
+        for name in (target, *(target.with_name(target.name + suffix) for suffix in (LOG_SUFFIX, NEXT_SUFFIX))):
+            _refuse_existing(name)
+        draft = target.with_name(f"{target.name}.draft")
+        try:
+            draft.unlink(missing_ok=True)
+            private_file(draft)
+            shutil.copyfile(path, draft)
+            sync(draft)
+            draft.rename(target)
+            sync(statedir)
+        except OSError as fault:
+            raise Refused(f"state directory {statedir} cannot be written: {fault.strerror}", fault.errno) from fault
+    return Backup(target, found.size, found.jobs)
+
+
+def _checked(path: Path) -> Backup:
+    """What a file has, which is a sound state of a form that is read here. Raises FluxschedError."""
+    if not path.is_file():
+        raise Refused(f"backup {path} is not there", errno.ENOENT)
+    fault = fault_of(path)
+    if fault is not None:
+        raise FluxschedError(f"backup {path} is damaged: {fault}: take an earlier one")
+    try:
+        with closing(open_read_only(path)) as connection:
+            refuse_newer(connection, str(path))
+            jobs = connection.execute("SELECT count(DISTINCT jobid) FROM job_log").fetchone()[0]
+    except sqlite3.Error as error:
+        raise FluxschedError(f"{path} is no backup of an instance: {error}") from error
+    return Backup(path, path.stat().st_size, jobs)
+
+
+def _refuse_existing(path: Path) -> None:
+    if path.exists():
+        raise Refused(f"{path} exists, and nothing is overwritten: name a new one, or move this one away", errno.EEXIST)

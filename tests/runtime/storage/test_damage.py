@@ -1,0 +1,216 @@
+"""A damaged file is found at the start, kept aside, read as far as it goes; nothing is lost unless the user says so."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluxsched.errors import FluxschedError
+from fluxsched.runtime.storage import damage
+from fluxsched.runtime.storage.damage import make_sound
+from fluxsched.runtime.storage.events import pack_events
+from fluxsched.runtime.storage.parts import NO_JOBSPEC
+from fluxsched.runtime.storage.schema import prepare
+
+JOBS = 400
+SETTINGS = 200
+
+
+def log_of(jobid: int) -> list[list[dict[str, Any]]]:
+    """The rows of a job that has ended."""
+    submit = {"userid": 0, "urgency": 16, "flags": 0, "version": 1}
+    start = [{"timestamp": float(jobid), "name": "submit", "context": submit}]
+    start += [{"timestamp": float(jobid), "name": name} for name in ("validate", "depend")]
+    note = {"type": "cancel", "severity": 0, "note": "n" * 100}
+    end = [{"timestamp": float(jobid), "name": "exception", "context": note}]
+    return [start, [*end, {"timestamp": jobid + 1.0, "name": "clean"}]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A sound file with jobs and settings."""
+    found = tmp_path / "state.sqlite"
+    connection = sqlite3.connect(found, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    prepare(connection, str(found))
+    connection.execute("BEGIN")
+    for number in range(SETTINGS):
+        row = (f"host{number}", b'{"reason": "%s"}' % (b"r" * 99))
+        connection.execute("INSERT INTO saved VALUES ('drain', ?, ?)", row)
+    for ended in (0, 1):
+        for jobid in range(1, JOBS + 1):
+            events = log_of(jobid)[ended]
+            row = (jobid, jobid if ended else None, pack_events(events), *NO_JOBSPEC)
+            connection.execute(
+                "INSERT INTO job_log (jobid, ended, events, jobspec, environment, files) "
+                "VALUES (?, ?, ?, nullif(?, ''), nullif(?, 0), nullif(?, 0))",
+                row,
+            )
+    connection.execute("COMMIT")
+    connection.close()
+    assert not found.with_name("state.sqlite-wal").exists()
+    return found
+
+
+def damage_page_of(path: Path, name: str, which: Callable[[list[int]], int]) -> None:
+    """Overwrite one leaf page of a table or index."""
+    connection = sqlite3.connect(path)
+    size = connection.execute("PRAGMA page_size").fetchone()[0]
+    (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (name,)).fetchone()
+    connection.close()
+    data = bytearray(path.read_bytes())
+    at = (root - 1) * size
+    count = int.from_bytes(data[at + 3 : at + 5], "big")
+    cells = [int.from_bytes(data[at + 12 + 2 * i : at + 14 + 2 * i], "big") for i in range(count)]
+    children = [int.from_bytes(data[at + cell : at + cell + 4], "big") for cell in cells]
+    page = which(children)
+    data[(page - 1) * size : page * size] = b"\xa5" * size
+    path.write_bytes(data)
+
+
+def middle(pages: list[int]) -> int:
+    return pages[len(pages) // 2]
+
+
+def counts(path: Path) -> tuple[int, int]:
+    """Jobs and settings in a file, which is sound."""
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    jobs = connection.execute("SELECT count(DISTINCT jobid) FROM job_log").fetchone()[0]
+    settings = connection.execute("SELECT count(*) FROM saved WHERE kind = 'drain'").fetchone()[0]
+    connection.close()
+    return jobs, settings
+
+
+def aside(path: Path) -> list[Path]:
+    return sorted(path.parent.glob("state.sqlite.damaged-*"))
+
+
+def test_a_sound_file_is_left_alone(path: Path) -> None:
+    before = path.read_bytes()
+    assert make_sound(path, has_jobs=True) is None
+    assert path.read_bytes() == before
+    assert [found.name for found in path.parent.iterdir()] == [path.name]
+
+
+def test_a_damaged_index_costs_nothing(path: Path) -> None:
+    damage_page_of(path, "job_log_jobid", middle)
+    damaged = path.read_bytes()
+    notice = make_sound(path, has_jobs=True)
+    assert notice is not None
+    assert "400 jobs and 201 settings (drains, groups, queues) were read, which is all" in notice
+    assert counts(path) == (JOBS, SETTINGS)
+    (kept,) = aside(path)
+    assert str(kept) in notice
+    assert kept.read_bytes() == damaged
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert make_sound(path, has_jobs=True) is None
+
+
+@pytest.mark.parametrize("table", ["saved", "job_log"])
+def test_a_loss_is_refused_until_the_user_accepts_it(table: str, path: Path) -> None:
+    damage_page_of(path, table, middle)
+    damaged = path.read_bytes()
+    with pytest.raises(FluxschedError, match=rf"is damaged: .*lost: rows of {table} .*or start with --salvage") as said:
+        make_sound(path, has_jobs=True)
+    assert "fluxsched restore" in str(said.value)
+    assert path.read_bytes() == damaged
+    assert [found.name for found in path.parent.iterdir() if found.suffix == ".draft"] == []
+    assert aside(path) == []
+    notice = make_sound(path, has_jobs=True, accept_loss=True)
+    assert notice is not None
+    assert f"lost: rows of {table}" in notice
+    jobs, settings = counts(path)
+    if table == "saved":
+        assert (jobs, settings) == (JOBS, pytest.approx(SETTINGS - 30, abs=20))
+    else:
+        assert "jobs of which parts are missing" in notice
+        assert (jobs, settings) == (pytest.approx(JOBS - 30, abs=29), SETTINGS)
+    assert aside(path)[0].read_bytes() == damaged
+
+
+def test_what_a_killed_instance_had_in_the_log_alone_is_read_too(path: Path, tmp_path: Path) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute("INSERT INTO saved VALUES ('drain', 'late', '{}')")
+    killed = tmp_path / "killed" / path.name
+    killed.parent.mkdir()
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{path}{suffix}", f"{killed}{suffix}")
+    connection.close()
+    damage_page_of_file(killed)
+    notice = make_sound(killed, has_jobs=True)
+    assert notice is not None
+    assert counts(killed) == (JOBS, SETTINGS + 1)
+    assert len(aside(killed)) == 2, "the file and its log"
+
+
+def damage_page_of_file(path: Path) -> None:
+    """An index page of a file whose log must stay as it is."""
+    copy = path.with_name("copy")
+    shutil.copy(path, copy)
+    damage_page_of(copy, "job_log_jobid", middle)
+    path.write_bytes(copy.read_bytes())
+    copy.unlink()
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_an_interrupted_change_is_completed_by_the_next_start(
+    at: int, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damage_page_of(path, "job_log_jobid", middle)
+    damaged = path.read_bytes()
+    rename, calls = Path.rename, 0
+
+    def renamed(self: Path, target: Path) -> Path:
+        nonlocal calls
+        if self.name.endswith("-wal"):
+            return rename(self, target)
+        calls += 1
+        if calls > at:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", renamed)
+        if at < 3:
+            with pytest.raises(KeyboardInterrupt):
+                make_sound(path, has_jobs=True)
+        else:
+            make_sound(path, has_jobs=True)
+    notice = make_sound(path, has_jobs=True)
+    assert (notice is None) == (at == 3)
+    assert counts(path) == (JOBS, SETTINGS)
+    assert [found.read_bytes() for found in aside(path)] == [damaged]
+    assert {found.name for found in path.parent.iterdir()} == {path.name, *[found.name for found in aside(path)]}
+
+
+def test_what_is_no_database_is_refused_and_set_aside_if_that_is_accepted(path: Path) -> None:
+    path.write_bytes(b"this is no database" * 100)
+    with pytest.raises(FluxschedError, match=r"lost: everything \(file is not a database\)"):
+        make_sound(path, has_jobs=False)
+    assert make_sound(path, has_jobs=False, accept_loss=True) is not None
+    assert counts(path) == (0, 0)
+    assert aside(path)[0].read_bytes() == b"this is no database" * 100
+
+
+def test_an_empty_file_is_new_only_where_no_job_has_run(path: Path) -> None:
+    path.write_bytes(b"")
+    assert make_sound(path, has_jobs=False) is None
+    with pytest.raises(FluxschedError, match="it is empty, but jobs have run on this state"):
+        make_sound(path, has_jobs=True)
+    path.unlink()
+    assert make_sound(path, has_jobs=True) is None
+
+
+def test_a_large_file_is_checked_after_an_end_that_was_not_clean(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(damage, "CHECKED_BYTES", 4096)
+    damage_page_of(path, "job_log_jobid", middle)
+    assert make_sound(path, has_jobs=True) is None
+    path.with_name("state.sqlite-wal").write_bytes(b"\0" * 64)
+    assert make_sound(path, has_jobs=True) is not None

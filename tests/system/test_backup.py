@@ -1,0 +1,95 @@
+"""Backups of a running instance, what a new one makes of them, and a start on a state that is damaged."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluxsched.runtime.storage.schema import SCHEMA_VERSION
+
+NEWER = SCHEMA_VERSION + 1
+
+
+def test_a_backup_of_a_running_instance_is_the_state_of_a_new_one(user: Any, daemon: Any) -> None:
+    here = daemon("--fake", "2x2", "--statedir", "state")
+    here("resource", "drain", "1", "fan")
+    ended, waits = here.submit("true"), here.submit("--urgency", "hold", "true")
+    here("wait", ended)
+    made = here("backup", "saved.sqlite")
+    assert made.word.startswith("saved.sqlite: 2 jobs, ")
+    assert user.directory.joinpath("saved.sqlite").stat().st_mode & 0o777 == 0o600
+    here("resource", "undrain", "1")
+    assert "saved.sqlite exists, and nothing is overwritten" in here("backup", "saved.sqlite", status=1).err
+    refused = user("restore", "saved.sqlite", "--statedir", "state", status=1)
+    assert "is used by another instance" in refused.err
+    here("stop")
+    refused = user("restore", "saved.sqlite", "--statedir", "state", status=1)
+    assert "state/state.sqlite exists, and nothing is overwritten: name a new one" in refused.err
+    restored = user("restore", "saved.sqlite", "--statedir", "other", "--json").json
+    assert (restored["path"], restored["jobs"]) == ("other/state.sqlite", 2)
+    again = daemon("--fake", "2x2", "--statedir", "other")
+    assert again("resource", "drain", "-n", "-o", "{ranks} {state} {reason}").word == "1 drained fan"
+    assert again.info(ended)["result"] == "COMPLETED"
+    assert again.info(waits)["state"] == "SCHED"
+
+
+def test_an_instance_without_a_state_directory_is_saved_as_well(daemon: Any) -> None:
+    here = daemon("--fake", "1x1")
+    assert here("backup", "--json", "saved.sqlite").json["jobs"] == 0
+
+
+@pytest.mark.parametrize(
+    ("contents", "said"),
+    [
+        (b"no database" * 99, "backup bad is damaged: file is not a database"),
+        ("CREATE TABLE t (i)", "bad is no backup of an instance"),
+        (f"CREATE TABLE t (i); PRAGMA user_version = {NEWER}", f"has format {NEWER}; fluxsched "),
+        (None, "backup bad is not there"),
+    ],
+)
+def test_what_is_no_backup_is_not_restored(user: Any, contents: Any, said: str) -> None:
+    path = user.directory / "bad"
+    if isinstance(contents, bytes):
+        path.write_bytes(contents)
+    elif contents is not None:
+        connection = sqlite3.connect(path)
+        connection.executescript(contents)
+        connection.close()
+    assert said in user("restore", "bad", "--statedir", "new", status=1).err
+    assert not (user.directory / "new").exists()
+
+
+def overwrite_drains(path: Path) -> None:
+    """Make the page of the table with drains unreadable."""
+    connection = sqlite3.connect(path)
+    (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'saved'").fetchone()
+    size = connection.execute("PRAGMA page_size").fetchone()[0]
+    connection.close()
+    data = bytearray(path.read_bytes())
+    data[(page - 1) * size : page * size] = b"\xa5" * size
+    path.write_bytes(data)
+
+
+def test_a_damaged_state_is_not_started_on_unless_the_user_says_so(user: Any, daemon: Any) -> None:
+    here = daemon("--fake", "2x2", "--statedir", "state")
+    here("resource", "drain", "1", "fan")
+    ended = here.submit("true")
+    here("wait", ended)
+    here("stop")
+    overwrite_drains(user.directory / "state" / "state.sqlite")
+    options = ("--fake", "2x2", "--statedir", "state", "--daemon")
+    refused = user.process("start", *options, status=1).err
+    assert "state/state.sqlite is damaged: " in refused
+    assert "1 jobs and 1 settings (drains, groups, queues) were read; lost: rows of saved" in refused
+    started = user.process("start", *options, "--salvage")
+    assert "fluxsched: start: warning: the state was damaged and is kept as state/state.sqlite.damaged-" in started.err
+    again = user.at(started.word)
+    notice = again("uri", "--json").json["state_notice"]
+    assert "lost: rows of saved" in notice
+    assert again("module", "stats", "instance", "--json").json["state_notice"] == notice
+    assert notice in "".join(path.read_text() for path in (user.directory / "state" / "logs").iterdir())
+    assert again.info(ended)["result"] == "COMPLETED"
+    again("stop")
