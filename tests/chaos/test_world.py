@@ -164,5 +164,30 @@ def test_what_was_answered_survives_a_crash_that_tears_the_next_write(seed: int)
             world.at(1.0 + number / 50, lambda: client.send("job-manager.submit", {"jobspec": spec(0.1)}))
         world.at(1.0, lambda: world.kill_at_effect("instance", 60))
         world.run_until(15.0, world.check)
-    assert accepted(seen) <= {one.jobid for one in seen if isinstance(one, TaskBegan)}
+        assert world.parts is not None
+        jobs = world.parts.effects.manager.jobs
+        assert accepted(seen) <= {*jobs.active, *jobs.inactive}
     assert sum(isinstance(one, ProcessEnded) and one.reason == "killed at an effect" for one in seen) == 1
+
+
+FOREIGN = ROOT / "tests" / "chaos" / "world" / "foreign"
+
+
+@pytest.mark.parametrize(
+    "policy", [f"{FOREIGN}/faulty_policy.py:rate=0.2", f"easy|{FOREIGN}/faulty_plugin.py:rate=0.3"]
+)
+def test_foreign_code_that_fails_delays_jobs_and_loses_none(policy: str) -> None:
+    seen: list[Observation] = []
+    with World(
+        1, HOSTS.replace('policy = "fifo"', f'policy = "{policy}"\nname = "sched-faulty"\nrestart = 1000')
+    ) as world:
+        world.observe(seen.append)
+        client = Client(world)
+        for number in range(20):
+            world.at(2.0 + number / 10, lambda: client.send("job-manager.submit", {"jobspec": spec()}))
+        world.run_until(300.0, world.check)
+        assert not world.tasks.running
+    assert len(accepted(seen)) == 20
+    assert accepted(seen) == {one.jobid for one in seen if isinstance(one, TaskEnded)}
+    reasons = [one.reason for one in seen if isinstance(one, ProcessEnded) and one.process == "sched-faulty"]
+    assert any("a fault of the policy" in reason for reason in reasons) == ("policy.py" in policy)
