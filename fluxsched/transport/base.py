@@ -36,12 +36,14 @@ class Disconnected(FluxschedError):
 class Arrived(NamedTuple):
     """A message from a peer; `frames` come without the peer's identity: `[b"", topic, payload?, header]`.
 
-    `userid` is who the transport knows the peer to be; None where its access rules let in the owner only.
+    `userid` or `key` (the public key that the peer has proved to have) is who the transport knows it to be; both are
+    None where its access rules let in the owner only.
     """
 
     peer: bytes
     frames: list[bytes]
     userid: int | None = None
+    key: bytes | None = None
 
 
 class Lost(NamedTuple):

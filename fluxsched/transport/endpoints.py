@@ -11,17 +11,48 @@ import errno
 import fcntl
 import ipaddress
 import os
+import re
 import socket
 from pathlib import Path
+from typing import NamedTuple
 
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.transport.base import Disconnected
+from fluxsched.transport.curve import parse_key
 
 SOCKET_PATH_BYTES_MAX = 107
 """sun_path of a UNIX socket holds 108 bytes, one of them the closing NUL."""
 
+ANY_HOST = "*"
+"""A server binds it to listen at all of the machine's addresses."""
+
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+
 PROBE_TIMEOUT_S = 2.0
 """A local listener accepts at once; one whose backlog stays full this long is as good as dead."""
+
+
+class TcpAddress(NamedTuple):
+    """What a `tcp://[KEY@]HOST:PORT` says; `server_key` is the public key that the server must prove to have."""
+
+    host: str
+    port: str
+    server_key: bytes | None
+
+    def bare(self) -> str:
+        """The endpoint as ZeroMQ knows it, without the key."""
+        return f"tcp://{self.host}:{self.port}"
+
+    def with_key(self, server_key: bytes) -> str:
+        """The endpoint for clients of the server that has this key."""
+        return f"tcp://{server_key.hex()}@{self.host}:{self.port}"
+
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        loopback = self.host == "localhost"
+        with contextlib.suppress(ValueError):
+            loopback = loopback or ipaddress.IPv4Address(self.host).is_loopback
+        return loopback
 
 
 def ipc_path(endpoint: str) -> Path | None:
@@ -30,9 +61,47 @@ def ipc_path(endpoint: str) -> Path | None:
     if scheme == "ipc" and separator:
         return _checked_path(endpoint, rest)
     if scheme == "tcp" and separator:
-        _check_loopback(endpoint, rest)
         return None
     raise InvalidValue(f"endpoint {endpoint!r}: expected ipc:///PATH or tcp://127.0.0.1:PORT")
+
+
+def tcp_address(endpoint: str) -> TcpAddress:
+    """The parts of a tcp endpoint. Raises InvalidValue for one that is malformed, or that lacks the key it needs:
+    only on loopback may both sides do without.
+    """
+    address = _tcp_parts(endpoint)
+    if address.server_key is None and not address.is_loopback():
+        text = "tcp beyond loopback needs the server's key, as in tcp://KEY@HOST:PORT (`fluxsched uri --tcp` prints it)"
+        raise InvalidValue(f"endpoint {endpoint!r}: {text}")
+    return address
+
+
+def bound_address(endpoint: str) -> TcpAddress:
+    """The same for an endpoint to bind, which names no key: the server has one, or is not asked for any."""
+    address = _tcp_parts(endpoint)
+    if address.server_key is not None:
+        raise InvalidValue(f"endpoint {endpoint!r}: a server's key is in its certificate: leave out what is before @")
+    return address
+
+
+def reachable(bound: str) -> TcpAddress:
+    """A bound endpoint as clients find it: the machine's name in place of "all of its addresses"."""
+    address = _tcp_parts(bound)
+    return address._replace(host=socket.gethostname()) if address.host in (ANY_HOST, "0.0.0.0") else address
+
+
+def _tcp_parts(endpoint: str) -> TcpAddress:
+    key, separator, address = endpoint.removeprefix("tcp://").rpartition("@")
+    try:
+        server_key = parse_key(key) if separator else None
+    except InvalidValue as fault:
+        raise InvalidValue(f"endpoint {endpoint!r}: {fault}") from None
+    host, separator, port = address.rpartition(":")
+    if not separator or not (port == "*" or (port.isdecimal() and len(port) <= 5 and int(port) <= 65535)):
+        raise InvalidValue(f"endpoint {endpoint!r}: expected tcp://127.0.0.1:PORT, PORT 0-65535 or *")
+    if not (host == ANY_HOST or _HOST.fullmatch(host)):
+        raise InvalidValue(f"endpoint {endpoint!r}: the host is an IPv4 address or a name, as in tcp://127.0.0.1:PORT")
+    return TcpAddress(host, port, server_key)
 
 
 def local_path(endpoint: str) -> Path:
@@ -50,17 +119,6 @@ def _checked_path(endpoint: str, path: str) -> Path:
     if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
         raise InvalidValue(f"endpoint {endpoint!r}: path is longer than {SOCKET_PATH_BYTES_MAX} bytes: shorten it")
     return Path(path)
-
-
-def _check_loopback(endpoint: str, address: str) -> None:
-    host, separator, port = address.rpartition(":")
-    if not separator or not (port == "*" or (port.isdecimal() and int(port) <= 65535)):
-        raise InvalidValue(f"endpoint {endpoint!r}: expected tcp://127.0.0.1:PORT, PORT 0-65535 or *")
-    loopback = host == "localhost"
-    with contextlib.suppress(ValueError):
-        loopback = loopback or ipaddress.IPv4Address(host).is_loopback
-    if not loopback:
-        raise InvalidValue(f"endpoint {endpoint!r}: tcp beyond loopback needs CURVE, not there yet; use 127.0.0.1")
 
 
 class PathClaim:
@@ -119,10 +177,11 @@ def check_listening(endpoint: str) -> None:
     if path is not None:
         family, target = socket.AF_UNIX, str(path)
     else:
-        host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-        if port == "*":
-            raise InvalidValue(f"endpoint {endpoint!r}: name the port to connect to")
-        family, target = socket.AF_INET, (host, int(port))
+        address = tcp_address(endpoint)
+        for part, wild in (("port", address.port), ("host", address.host)):
+            if wild == "*":
+                raise InvalidValue(f"endpoint {endpoint!r}: name the {part} to connect to")
+        family, target = socket.AF_INET, (address.host, int(address.port))
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.settimeout(PROBE_TIMEOUT_S)
         try:

@@ -45,6 +45,7 @@ class ConnectedPeer:
         "fd",
         "identity",
         "inode",
+        "key",
         "name",
         "outbox",
         "quiet",
@@ -58,6 +59,7 @@ class ConnectedPeer:
         self.name = name
         self.identity = identity
         self.chosen = chosen  # by the client, not by the ROUTER
+        self.key: bytes | None = None  # what the client proved to have
         self.fd = fd
         self.connection = connection
         self.inode = _inode(fd) if connection is not None else None
@@ -80,9 +82,10 @@ def _inode(fd: int) -> int | None:
 class Roster:
     """All peers of one ROUTER. `by_name` answers sends, `by_identity` the hot path of receive."""
 
-    __slots__ = ("_generations", "_unheard", "by_identity", "by_name", "ending", "serial")
+    __slots__ = ("_generations", "_hides_identities", "_unheard", "by_identity", "by_name", "ending", "serial")
 
-    def __init__(self) -> None:
+    def __init__(self, *, hides_identities: bool = False) -> None:
+        self._hides_identities = hides_identities
         self.by_name: dict[bytes, ConnectedPeer] = {}
         self.by_identity: dict[bytes, ConnectedPeer] = {}
         self.ending: dict[bytes, ConnectedPeer] = {}
@@ -142,7 +145,13 @@ class Roster:
         return None
 
     def _name(self, identity: bytes) -> bytes:
-        """The identity, or a longer name while an earlier peer of that identity is not reported lost."""
+        """The identity, or a longer name while an earlier peer of that identity is not reported lost.
+
+        Names are told to peers: where identities are a secret they are numbers.
+        """
+        if self._hides_identities:
+            self.serial += 1
+            return self.serial.to_bytes(MADE_IDENTITY_BYTES, "big")
         name = identity
         while name in self.by_name:
             self.serial += 1

@@ -1,4 +1,5 @@
-"""The ZeroMQ sockets: options, whole messages in and out, edges, the monitor. The only file that imports zmq.
+"""The ZeroMQ sockets: options, whole messages in and out, edges, the monitor. Of all files only this one and
+`authentication` import zmq.
 
 How it stays fast and never hangs (all measured):
 - plain sockets on the loop; the socket's FD is edge-triggered and *any* send or receive may swallow its edge, so each
@@ -17,9 +18,18 @@ from typing import TYPE_CHECKING, Any
 import zmq
 from zmq.backend import Socket as _Backend
 
-from fluxsched.errors import LocalProtocolError, Refused
+from fluxsched.errors import InvalidValue, LocalProtocolError, Refused
+from fluxsched.transport.authentication import (
+    Authenticator,
+    Context,
+    Frame,
+    client_options,
+    hide_identities,
+    server_options,
+)
 from fluxsched.transport.base import NO_PARTS, PARTS_MAX, Waker
-from fluxsched.transport.endpoints import check_listening
+from fluxsched.transport.curve import KeyPair, ServerKeys
+from fluxsched.transport.endpoints import check_listening, ipc_path, tcp_address
 
 if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
     import asyncio
@@ -59,9 +69,6 @@ messages name no connection (SRCFD): software from before 2013, or no ZeroMQ at 
 ACCEPTED, DISCONNECTED = int(zmq.EVENT_ACCEPTED), int(zmq.EVENT_DISCONNECTED)
 CONNECT_FAILED = int(zmq.EVENT_CLOSED)
 
-Context = zmq.Context[zmq.Socket[bytes]]
-Frame = zmq.Frame
-
 _NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.SNDMORE) | _NOBLOCK
 _EVENTS, _SRCFD, _POLLIN = int(zmq.EVENTS), int(zmq.SRCFD), int(zmq.POLLIN)
@@ -69,8 +76,15 @@ _EVENT = struct.Struct("=Hi")
 _send = _Backend.send
 
 
-def router(message_limit_bytes: int, *, heartbeat: bool, context: Context | None) -> Pump:
-    """A server's socket. ROUTER_MANDATORY, or messages to a full or lost peer vanish silently."""
+def router(
+    message_limit_bytes: int, *, heartbeat: bool, context: Context | None, keys: ServerKeys | None = None
+) -> Pump:
+    """A server's socket; with `keys`, strangers are let in by these alone and get not a byte otherwise.
+
+    ROUTER_MANDATORY, or messages to a full or lost peer vanish silently.
+    """
+    if keys is not None:
+        hide_identities()
     pump = Pump(zmq.ROUTER, ACCEPTED | DISCONNECTED, context)
     options: dict[zmq.SocketOption, int | bytes] = {
         zmq.ROUTER_MANDATORY: 1,
@@ -84,18 +98,32 @@ def router(message_limit_bytes: int, *, heartbeat: bool, context: Context | None
     }
     if heartbeat:
         options |= {zmq.HEARTBEAT_IVL: HEARTBEAT_IVL_MS, zmq.HEARTBEAT_TIMEOUT: HEARTBEAT_TIMEOUT_MS}
+    if keys is not None:
+        pump.authenticate(keys.admits)  # before the bind: from there on strangers come
+        options |= server_options(keys.own, message_limit_bytes)
     pump.configure(options)
     return pump
 
 
-def dealer(endpoint: str, context: Context | None) -> Pump:
-    """A client's socket, connected; Disconnected if nothing listens there. It does not reconnect."""
+def dealer(endpoint: str, context: Context | None, keys: KeyPair | None) -> Pump:
+    """A client's socket, connected; Disconnected if nothing listens there. It does not reconnect.
+
+    Where the endpoint names its server's key, `keys` are the client's own. Raises InvalidValue without them.
+    """
     check_listening(endpoint)
+    options: dict[zmq.SocketOption, int | bytes] = {
+        zmq.RECONNECT_IVL: NEVER_MS,
+        zmq.SNDHWM: RECEIVE_MESSAGES_MAX,
+        zmq.RCVHWM: CLIENT_RECEIVE_MESSAGES_MAX,
+    }
+    address = None if ipc_path(endpoint) else tcp_address(endpoint)
+    if address is not None and address.server_key is not None:
+        if keys is None:
+            raise InvalidValue(f"{endpoint} lets in only those who have a key, and none was given")
+        options |= client_options(keys, address.server_key)
     pump = Pump(zmq.DEALER, DISCONNECTED | CONNECT_FAILED, context)
-    pump.configure(
-        {zmq.RECONNECT_IVL: NEVER_MS, zmq.SNDHWM: RECEIVE_MESSAGES_MAX, zmq.RCVHWM: CLIENT_RECEIVE_MESSAGES_MAX}
-    )
-    pump.connect(endpoint)
+    pump.configure(options)
+    pump.connect(endpoint if address is None else address.bare())
     return pump
 
 
@@ -131,6 +159,11 @@ class Pump:
         self._wake: Waker | None = None
         self._check: Waker | None = None
         self._flush: Callable[[], bool] = bool
+        self._authenticator: Authenticator | None = None
+
+    def authenticate(self, admits: Callable[[bytes, str], bool]) -> None:
+        """Have `admits` decide which keys may connect to the sockets of this context."""
+        self._authenticator = Authenticator(self._context, admits)
 
     def configure(self, options: Mapping[zmq.SocketOption, int | bytes]) -> None:
         """Set socket options, before bind or connect."""
@@ -158,6 +191,8 @@ class Pump:
         self._check = Waker(loop, self.recheck)
         loop.add_reader(self._socket.fileno(), self.recheck)
         loop.add_reader(self._monitor.fileno(), self._on_event)
+        if self._authenticator is not None:
+            self._authenticator.start(loop)
         self._check.soon()
         self._wake.soon()
 
@@ -299,6 +334,8 @@ class Pump:
             if waker is not None:
                 waker.stop()
         self._wake = self._check = None
+        if self._authenticator is not None:
+            self._authenticator.close()
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(CLOSE_LINGER_MS)

@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fluxsched.errors import LimitExceeded, Refused
+from fluxsched.errors import InvalidValue, LimitExceeded, Refused
+from fluxsched.transport.authentication import Context, Frame, key_of
 from fluxsched.transport.base import (
     MESSAGE_BYTES_MAX,
     PARTS_MAX,
@@ -26,23 +27,27 @@ from fluxsched.transport.base import (
     size_bytes,
     slow_reader,
 )
-from fluxsched.transport.endpoints import PathClaim, ipc_path
+from fluxsched.transport.curve import KeyPair, ServerKeys
+from fluxsched.transport.endpoints import PathClaim, bound_address, ipc_path, reachable
 from fluxsched.transport.roster import ConnectedPeer, Roster
-from fluxsched.transport.sockets import ACCEPTED, RECEIVE_MESSAGES_MAX, Context, Frame, chose_identity, dealer, router
+from fluxsched.transport.sockets import ACCEPTED, RECEIVE_MESSAGES_MAX, chose_identity, dealer, router
 
 if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
     from asyncio import AbstractEventLoop
 
 TCP_IS_OPEN = (
-    "a tcp port has no keys yet, so every account of this machine could run commands there as you: "
-    "use ipc:// or local://, or say --insecure-tcp if all of them may"
+    "without keys every account of this machine could run commands there as you: "
+    "make some with `fluxsched keygen`, use ipc:// or local://, or say --insecure-tcp if all of them may"
 )
+BEYOND_LOOPBACK = "tcp beyond loopback needs CURVE keys (`fluxsched keygen`); without them use 127.0.0.1"
+CHOSEN_IDENTITY = "a client with a key may not choose its identity"
+"""Else the first message on a connection could be taken for one of the connection that had the identity before."""
 CLIENT_SETTLE_MS = 50
 """After a client's connection ended, its last messages are handed over within this time."""
 
 
 class ZmqServer:
-    """A `Server` on a ROUTER at `ipc:///PATH` or `tcp://127.0.0.1:PORT` (PORT may be `*`)."""
+    """A `Server` on a ROUTER at `ipc:///PATH` or `tcp://HOST:PORT` (PORT may be `*`)."""
 
     json = False
 
@@ -54,25 +59,37 @@ class ZmqServer:
         unsent_limit_bytes: int = UNSENT_BYTES_MAX,
         message_limit_bytes: int = MESSAGE_BYTES_MAX,
         context: Context | None = None,
+        keys: ServerKeys | None = None,
     ) -> None:
         """Refused (EADDRINUSE) if the endpoint is in use, InvalidValue for an endpoint we do not bind.
 
-        A tcp port is open to every account of this machine, and ZeroMQ does not tell which one connects: it is Refused
-        (EPERM) unless `insecure_tcp` says that they all may be taken for the owner.
+        A tcp port without `keys` is open to every account of this machine, and ZeroMQ does not tell which one
+        connects: it is Refused (EPERM) unless `insecure_tcp` says that they all may be taken for the owner. With keys
+        a port may be reachable from anywhere. The keys of a socket are asked for in its context: one such server each.
         """
         path = ipc_path(endpoint)
-        if path is None and not insecure_tcp:
-            raise Refused(f"endpoint {endpoint!r}: {TCP_IS_OPEN}", errno.EPERM)
+        address = bound_address(endpoint) if path is None else None
+        if address is not None and (keys is None or insecure_tcp):
+            keys = None
+            if not address.is_loopback():
+                raise InvalidValue(f"endpoint {endpoint!r}: {BEYOND_LOOPBACK}")
+            if not insecure_tcp:
+                raise Refused(f"endpoint {endpoint!r}: {TCP_IS_OPEN}", errno.EPERM)
+        self._has_keys = keys is not None and address is not None
         self._claim = PathClaim(path) if path is not None else None
-        self._pump = router(message_limit_bytes, heartbeat=path is None, context=context)
+        self._pump = router(
+            message_limit_bytes, heartbeat=path is None, context=context, keys=keys if self._has_keys else None
+        )
         self.dropped = 0
         self._unsent_limit_bytes = unsent_limit_bytes
-        self._roster = Roster()
+        self._roster = Roster(hides_identities=self._has_keys)
         self._full: set[ConnectedPeer] = set()
         try:
             self.endpoint = self._pump.bind(endpoint)
             if path is not None:
                 path.chmod(0o600)
+            elif keys is not None:
+                self.endpoint = reachable(self.endpoint).with_key(keys.own.public)
         except BaseException:
             self.close()
             raise
@@ -117,12 +134,16 @@ class ZmqServer:
             if len(frames) > PARTS_MAX:
                 self._cut(peer, f"message of more than {PARTS_MAX} parts")
             else:
-                arrivals.append(Arrived(peer.name, frames))
+                arrivals.append(Arrived(peer.name, frames, None, peer.key))
         return False
 
     def _adopt(self, first: Frame, identity: bytes, fd: int) -> ConnectedPeer:
         former = self._roster.by_identity.get(identity)
         peer = self._roster.adopt(identity, chose_identity(first), fd, self._pump.now_s())
+        if self._has_keys and former is not peer:
+            peer.key = key_of(first)
+            if peer.chosen:
+                self._cut(peer, CHOSEN_IDENTITY)
         if former is not None and former is not peer:
             self._shut(former)
         if peer.doubtful:
@@ -220,7 +241,10 @@ class ZmqServer:
 
 
 class ZmqClient:
-    """A `Client` on a DEALER. Disconnected at once if nothing listens at `endpoint`."""
+    """A `Client` on a DEALER. Disconnected at once if nothing listens at `endpoint`.
+
+    `keys` are the client's own, for an endpoint that names its server's key.
+    """
 
     def __init__(
         self,
@@ -229,8 +253,9 @@ class ZmqClient:
         unsent_limit_bytes: int = UNSENT_BYTES_MAX,
         message_limit_bytes: int = MESSAGE_BYTES_MAX,
         context: Context | None = None,
+        keys: KeyPair | None = None,
     ) -> None:
-        self._pump = dealer(endpoint, context)
+        self._pump = dealer(endpoint, context, keys)
         self.endpoint = endpoint
         self.lost: str | None = None
         self._unsent_limit_bytes = unsent_limit_bytes
@@ -303,8 +328,10 @@ class ZmqClient:
 class BlockingClient:
     """A client that waits, for commands. Every call raises Disconnected once the server is gone."""
 
-    def __init__(self, endpoint: str, *, message_limit_bytes: int = MESSAGE_BYTES_MAX) -> None:
-        self._pump = dealer(endpoint, None)
+    def __init__(
+        self, endpoint: str, *, message_limit_bytes: int = MESSAGE_BYTES_MAX, keys: KeyPair | None = None
+    ) -> None:
+        self._pump = dealer(endpoint, None, keys)
         self.endpoint = endpoint
         self._message_limit_bytes = message_limit_bytes
         self._ended = False

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from fluxsched.transport.authentication import make_key_pair
 from fluxsched.transport.base import Arrived, Lost, Waker, check_outgoing
+from fluxsched.transport.curve import ServerKeys
 from fluxsched.transport.local import LocalServer
 from fluxsched.transport.memory import MemoryServer
 from fluxsched.transport.zeromq import ZmqClient, ZmqServer
@@ -167,6 +169,8 @@ class Net:
     def __init__(self, kind: str, directory: Path) -> None:
         self.kind = kind
         self.userid = os.getuid() if kind == "local" else None
+        self.keys = make_key_pair() if kind == "curve" else None
+        self.admitted = {self.keys.public} if self.keys is not None else set()
         self._directory = directory
         self._ends: list[Any] = []
 
@@ -180,18 +184,21 @@ class Net:
         if self.kind == "local":
             return Driver(self._keep(LocalServer(f"local://{self._directory}/local-0", **options)))
         endpoint = f"ipc://{self._directory}/s" if self.kind == "ipc" else "tcp://127.0.0.1:*"
-        return Driver(self._keep(ZmqServer(endpoint, insecure_tcp=self.kind == "tcp", **options)))
+        keys = None
+        if self.keys is not None:
+            keys = ServerKeys(make_key_pair(), lambda key, address: key in self.admitted)
+        return Driver(self._keep(ZmqServer(endpoint, insecure_tcp=self.kind == "tcp", keys=keys, **options)))
 
     def client(self, server: Driver, **options: int) -> Driver:
         if self.kind == "memory":
             return Driver(self._keep(server.end.connect(**options)))
         if self.kind == "local":
             return Driver(self._keep(LocalClient(server.end.endpoint, **options)))
-        return Driver(self._keep(ZmqClient(server.end.endpoint, **options)))
+        return Driver(self._keep(ZmqClient(server.end.endpoint, keys=self.keys, **options)))
 
     def arrived(self, peer: bytes, frames: list[bytes]) -> Arrived:
         """A message as the server hands it over, with what its transport knows of the sender."""
-        return Arrived(peer, frames, self.userid)
+        return Arrived(peer, frames, self.userid, None if self.keys is None else self.keys.public)
 
     async def pair(self, **options: int) -> tuple[Driver, Driver, bytes]:
         """A server, a client and the name by which the server knows it."""
@@ -212,7 +219,7 @@ class Net:
             end.close()
 
 
-@pytest.fixture(params=["ipc", "tcp", "memory", "local"])
+@pytest.fixture(params=["ipc", "tcp", "curve", "memory", "local"])
 async def net(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Net]:
     made = Net(request.param, tmp_path)
     yield made
@@ -222,6 +229,13 @@ async def net(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[N
 @pytest.fixture
 async def ipc(tmp_path: Path) -> AsyncIterator[Net]:
     made = Net("ipc", tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+async def curve(tmp_path: Path) -> AsyncIterator[Net]:
+    made = Net("curve", tmp_path)
     yield made
     made.close()
 
