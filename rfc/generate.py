@@ -20,9 +20,11 @@ from grpc_tools import protoc
 
 from fluxsched.adapters.si.machine.applications import APPLICATION_STATES, ApplicationState
 from fluxsched.adapters.si.machine.states import RM_TRANSITIONS, RMState
+from fluxsched.core.role import Role
 from fluxsched.jobs.job.states import TRANSITIONS, State
 from fluxsched.protocol import schema
 from fluxsched.protocol.local_topics import LOCAL_TOPICS
+from fluxsched.protocol.roles import LEAST, Scope
 from fluxsched.protocol.sessions.acquire_stream import PLAIN, TYPED, AcquireState
 from fluxsched.protocol.sessions.machine import diagram
 from fluxsched.protocol.topics import COMMON, TOPICS, Topic
@@ -45,6 +47,7 @@ def parts() -> dict[str, str]:
         "si-application-states": _mermaid(diagram(*_rows(_next_states(), ApplicationState.NEW))),
         "si-limits": limit_table(),
         "local-topics": topic_table(LOCAL_TOPICS),
+        "roles": role_table(),
         "topics": topic_table(own_topics()),
     }
 
@@ -62,6 +65,17 @@ def topic_table(topics: Mapping[str, Topic]) -> str:
         response = "none" if topic.response is None else _names(topic.response, *topic.plain)
         stream = ", a stream" if topic.streaming else ""
         lines.append(f"| `{name}` | {_names(topic.request)} | {response}{stream} | {topic.doc} |")
+    return "\n".join(lines) + "\n"
+
+
+def role_table() -> str:
+    """The topics of each role, and for guests of which jobs."""
+    lines = ["| least role | topics |", "|---|---|"]
+    for role in Role:
+        for scope, of in ((None, ""), (Scope.SEEN, ", for jobs that it may see"), (Scope.OWN, ", for jobs of its own")):
+            names = sorted(topic for topic, least in LEAST.items() if least == (role, scope))
+            if names:
+                lines.append(f"| {role}{of} | {' '.join(f'`{name}`' for name in names)} |")
     return "\n".join(lines) + "\n"
 
 

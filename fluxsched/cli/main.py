@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from fluxsched import __version__
@@ -24,6 +26,7 @@ SECTIONS = {
         "backup": Lazy("fluxsched.cli.instance.backup:backup", "Write the state of an instance to a file."),
         "restore": Lazy("fluxsched.cli.instance.backup:restore", "Make a backup the state of a new directory."),
         "config": Lazy("fluxsched.cli.instance.config:config", "Check, show and reload the configuration."),
+        "keygen": Lazy("fluxsched.cli.instance.keygen:keygen", "Make keys for tcp ports and their clients."),
         "module": Lazy("fluxsched.cli.instance.module:module", "Load, remove, reload and list scheduler modules."),
     },
     "Resources": {
@@ -84,13 +87,16 @@ def _show_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> Non
               help="Show the version and exit.")  # fmt: skip
 @click.option("--parent", count=True, help="Use the enclosing instance; may be repeated.")
 @click.option("-v", "--verbose", is_flag=True, help="Log requests on stderr, with the ids that the instance logs.")
+@click.option("--key", metavar="FILE", help="Your key for a tcp:// instance. [default: FLUXSCHED_KEY]")
 @click.pass_context
-def main(ctx: click.Context, parent: int, verbose: bool) -> None:
+def main(ctx: click.Context, parent: int, verbose: bool, key: str | None) -> None:
     """Resources and jobs of a machine: acquire, schedule, run, drain."""
     if verbose:
         from fluxsched.runtime.system.log import setup
 
         setup(None, DEBUG_VERBOSITY)
+    if key is not None:
+        os.environ["FLUXSCHED_KEY"] = key
     if parent:
         from fluxsched.cli.instance.instances import go_to_parent
 

@@ -64,11 +64,6 @@ def owner_only(userid: int) -> int:
     return 0 if userid == os.geteuid() else errno.EPERM
 
 
-def any_user(userid: int) -> int:
-    """Let every user in; what each may ask is for others to say."""
-    return 0
-
-
 def connections_max() -> int:
     """How many connections there may be: half of what the process may have open, for the rest is for jobs."""
     descriptors, _ = getrlimit(RLIMIT_NOFILE)

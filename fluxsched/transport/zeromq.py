@@ -42,6 +42,10 @@ TCP_IS_OPEN = (
 BEYOND_LOOPBACK = "tcp beyond loopback needs CURVE keys (`fluxsched keygen`); without them use 127.0.0.1"
 CHOSEN_IDENTITY = "a client with a key may not choose its identity"
 """Else the first message on a connection could be taken for one of the connection that had the identity before."""
+NOT_ADMITTED = (
+    "it does not know your key (an admin adds its .pub file and reloads), or the address names another server's key"
+)
+"""What a client with a key supposes when its connection ends before anything came: strangers are told nothing."""
 CLIENT_SETTLE_MS = 50
 """After a client's connection ended, its last messages are handed over within this time."""
 
@@ -263,6 +267,7 @@ class ZmqClient:
         self._outbox: deque[Sequence[bytes]] = deque()
         self._unsent_bytes = 0
         self._ended_s: float | None = None
+        self._heard = keys is None
 
     def start(self, loop: AbstractEventLoop, wake: Callable[[], None]) -> None:
         """See `Client.start`."""
@@ -279,7 +284,7 @@ class ZmqClient:
         if not dry:
             self._pump.nudge()
         elif settled:
-            self.lost = "connection closed by the server"
+            self.lost = "connection closed by the server" + ("" if self._heard else f": {NOT_ADMITTED}")
             self._outbox.clear()
         elif self._ended_s is not None:
             self._pump.nudge_later()
@@ -291,6 +296,7 @@ class ZmqClient:
             message = self._pump.read_plain()
             if message is None:
                 return messages, True
+            self._heard = True
             messages.append(message)
         return messages, False
 
@@ -335,6 +341,7 @@ class BlockingClient:
         self.endpoint = endpoint
         self._message_limit_bytes = message_limit_bytes
         self._ended = False
+        self._heard = keys is None
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Send; LimitExceeded with RECEIVE_MESSAGES_MAX messages unsent."""
@@ -356,6 +363,7 @@ class BlockingClient:
             message = self._pump.read_plain()
             if message is None:
                 raise self._gone()
+        self._heard = self._heard or message is not None
         return message
 
     def _has_ended(self) -> bool:
@@ -363,7 +371,8 @@ class BlockingClient:
         return self._ended
 
     def _gone(self) -> Disconnected:
-        return Disconnected(f"the server at {self.endpoint} closed the connection")
+        why = "" if self._heard else f": {NOT_ADMITTED}"
+        return Disconnected(f"the server at {self.endpoint} closed the connection{why}")
 
     def close(self) -> None:
         """End the connection; what was sent last gets a short time to leave."""

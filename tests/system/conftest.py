@@ -193,6 +193,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
         yield Daemons(stack, make_user(tmp_path_factory.mktemp("site")))("--fake", "4x4")
 
 
+@pytest.fixture(scope="session")
+def users() -> tuple[Callable[[Path], User], type[Daemons]]:
+    """What makes users and daemons, for files that share one site among their tests."""
+    return make_user, Daemons
+
+
 Until = Callable[[Callable[[], Any]], Any]
 
 

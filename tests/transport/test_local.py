@@ -25,7 +25,6 @@ from fluxsched.transport.local import (
     LOCAL_MESSAGE_BYTES_MAX,
     READ_AHEAD_MAX,
     LocalServer,
-    any_user,
 )
 
 WAIT_S = 5.0
@@ -183,7 +182,7 @@ async def test_one_connection_too_many_is_told_so(
 
 
 async def test_modes_of_the_socket(endpoint: str, tmp_path: Path) -> None:
-    for options, mode in (({}, 0o600), ({"admit": any_user, "mode": 0o666}, 0o666)):
+    for options, mode in (({}, 0o600), ({"admit": lambda userid: 0, "mode": 0o666}, 0o666)):
         server = LocalServer(endpoint, **options)
         assert (tmp_path / "local-0").stat().st_mode & 0o777 == mode
         server.close()
@@ -304,7 +303,7 @@ def guest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_guest_has_so_many_connections(serve: Any, guest: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fluxsched.transport.local.GUEST_CONNECTIONS_MAX", 2)
-    server = serve(admit=any_user)
+    server = serve(admit=lambda userid: 0)
     first, second, third = [await connected(server) for _ in range(3)]
     assert [verdict for _, verdict in (first, second, third)] == [0, 0, errno.EMFILE]
     first[0].close()
@@ -316,7 +315,7 @@ async def test_a_guest_has_so_many_connections(serve: Any, guest: None, monkeypa
 
 
 async def test_a_guest_sends_no_more_than_a_guest_needs(serve: Any, guest: None) -> None:
-    server = serve(admit=any_user)
+    server = serve(admit=lambda userid: 0)
     client, _ = await connected(server)
     small, large = bytes(GUEST_MESSAGE_BYTES_MAX), bytes(GUEST_MESSAGE_BYTES_MAX + FRAMING_BYTES_MAX + 1)
     sending = asyncio.ensure_future(asyncio.get_running_loop().sock_sendall(client, pack_frame([small])))

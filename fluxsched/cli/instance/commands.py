@@ -43,9 +43,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--statedir", metavar="D", type=STATE_DIRECTORY,
               help="Directory for the state. [default: a temporary directory, removed at exit]")  # fmt: skip
 @click.option("--salvage", is_flag=True, help="Start on what can be read of a damaged state, though some is lost.")
-@click.option("--bind", metavar="URI", multiple=True, help="Additional endpoint (local:///PATH, tcp://127.0.0.1:*).")
+@click.option("--bind", metavar="URI", multiple=True, help="Additional endpoint (local:///PATH, tcp://HOST:PORT).")
 @click.option("--insecure-tcp", is_flag=True,
-              help="Allow tcp://, which lacks keys: any local account can run commands as you.")  # fmt: skip
+              help="Allow tcp:// without keys, on loopback: any local account can run commands as you.")  # fmt: skip
 @click.option(
     "--daemon", is_flag=True, help="Run in the background: print the URI when ready; end it with `fluxsched stop`."
 )
@@ -116,7 +116,7 @@ def stop(uri: str | None, timeout: float) -> None:
 @click.option(
     "--local", is_flag=True, help="Print the URI for Flux's commands: export FLUX_URI=$(fluxsched uri --local)"
 )
-@click.option("--tcp", is_flag=True, help="Print its tcp port, if any (start --bind tcp://127.0.0.1:*).")
+@click.option("--tcp", is_flag=True, help="Print its tcp address, if any (start --bind tcp://HOST:PORT).")
 @click.option("--parent", is_flag=True, help="Print the URI of the enclosing instance, as `fluxsched --parent uri`.")
 @click.argument("jobid", metavar="[JOBID]", type=JOBID, required=False, shell_complete=complete.jobids)
 @viewing
@@ -153,7 +153,8 @@ def _print_uri(handle: InstanceHandle, as_json: bool, local: bool, tcp: bool) ->
         ports = [one for one in handle.rpc("instance.info").get("endpoints", ()) if one.startswith("tcp://")]
         if not ports:
             raise FluxschedError(
-                f"{handle.uri} has no tcp port: start the instance with --bind tcp://127.0.0.1:* --insecure-tcp"
+                f"{handle.uri} has no tcp port: start the instance with --bind tcp://HOST:PORT and keys "
+                "(`fluxsched keygen --server`), or for all accounts with --bind tcp://127.0.0.1:* --insecure-tcp"
             )
         click.echo("\n".join(ports))
     else:

@@ -56,6 +56,11 @@ class JobTable:
             raise Refused(f"job {format_f58(jobid)} is not known: {gone}", errno.ENOENT)
         return found
 
+    def user_of(self, jobid: int) -> int | None:
+        """The job's user; None for a job that is not known."""
+        found = self.find(jobid)
+        return None if found is None else found.userid
+
     def last(self, jobid: int) -> Job:
         """The last attempt of the job that is known, which is mostly the job itself. Raises Refused (ENOENT)."""
         job = self.get(jobid)

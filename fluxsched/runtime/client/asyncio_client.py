@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from types import TracebackType
@@ -18,6 +19,7 @@ from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.bundle import BUNDLE_MESSAGES_MAX, pack_bundles
 from fluxsched.protocol.framing.header import NORESPONSE, Message, make_request
 from fluxsched.protocol.sessions.rpc import Answer
+from fluxsched.runtime.access.own_key import key_for
 from fluxsched.runtime.client.calls import TIMEOUT_S, AsyncCalls, Object, TypedCall
 from fluxsched.runtime.system.live_instances import find_uri
 from fluxsched.transport.base import Client
@@ -121,8 +123,11 @@ class Stream:
 class AsyncHandle(AsyncCalls):
     """A connection to an instance."""
 
-    def __init__(self, uri: str | None = None, client: Client | None = None) -> None:
+    def __init__(
+        self, uri: str | None = None, client: Client | None = None, *, key: str | os.PathLike[str] | None = None
+    ) -> None:
         super().__init__()
+        self._key = key
         self.uri = "" if client is not None else find_uri(uri)
         self._client = client
         self._loop = asyncio.get_running_loop()
@@ -132,7 +137,7 @@ class AsyncHandle(AsyncCalls):
 
     async def __aenter__(self) -> AsyncHandle:
         if self._client is None:
-            self._client = ZmqClient(self.uri)
+            self._client = ZmqClient(self.uri, keys=key_for(self.uri, self._key))
         self._client.start(self._loop, self._take)
         return self
 
@@ -259,6 +264,9 @@ def _raw(payload: bytes | None) -> bytes | None:
     return payload
 
 
-def connect(uri: str | None = None) -> AsyncHandle:
-    """Connect to an instance: `async with fluxsched.connect() as h: await h.submit(...)`."""
-    return AsyncHandle(uri)
+def connect(uri: str | None = None, *, key: str | os.PathLike[str] | None = None) -> AsyncHandle:
+    """Connect to an instance: `async with fluxsched.connect() as h: await h.submit(...)`.
+
+    `key` is the file of the key to show at a tcp port, as for `connect_sync`.
+    """
+    return AsyncHandle(uri, key=key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -16,6 +17,7 @@ from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.bundle import pack_bundles
 from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.sessions.rpc import Answer, tell
+from fluxsched.runtime.access.own_key import key_for
 from fluxsched.runtime.client.calls import TIMEOUT_S, BlockingCalls, Object, TypedCall
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.runtime.system.live_instances import find_uri
@@ -41,9 +43,9 @@ class ReadableFile(Protocol):
         """Read what is there, without waiting; it may post requests."""
 
 
-def _client(uri: str) -> BlockingClient:
+def _client(uri: str, key: str | os.PathLike[str] | None) -> BlockingClient:
     try:
-        return BlockingClient(uri)
+        return BlockingClient(uri, keys=key_for(uri, key))
     except Disconnected as fault:
         from fluxsched.runtime.system.logs.kept_logs import end_of
 
@@ -56,10 +58,12 @@ def _client(uri: str) -> BlockingClient:
 class Handle(BlockingCalls):
     """A connection to an instance; use it as a context manager."""
 
-    def __init__(self, uri: str | None = None, *, only: bool = False) -> None:
+    def __init__(
+        self, uri: str | None = None, *, only: bool = False, key: str | os.PathLike[str] | None = None
+    ) -> None:
         super().__init__()
         self.uri = find_uri(uri, only=only)
-        self._client = _client(self.uri)
+        self._client = _client(self.uri, key)
 
     def __enter__(self) -> Handle:
         return self
@@ -228,9 +232,12 @@ def _object(answer: Answer) -> Object:
     return codec.unpack_answer(answer.payload)
 
 
-def connect_sync(uri: str | None = None, *, only: bool = False) -> Handle:
+def connect_sync(
+    uri: str | None = None, *, only: bool = False, key: str | os.PathLike[str] | None = None
+) -> Handle:
     """Connect to an instance: `with fluxsched.connect_sync() as h: h.submit(...)`.
 
-    Without `uri` and FLUXSCHED_URI it is the newest of this user's; `only` raises if there are several.
+    Without `uri` and FLUXSCHED_URI it is the newest of this user's; `only` raises if there are several. `key` is the
+    file of the key to show at a tcp port; without it the one that FLUXSCHED_KEY names, or in the usual place.
     """
-    return Handle(uri, only=only)
+    return Handle(uri, only=only, key=key)

@@ -23,6 +23,10 @@ LIVE: tuple[Keys, ...] = (
     ("policy", "jobspec"),
     ("queues",),
     ("fair",),
+    ("access", "allow-root-owner"),
+    ("access", "admin-users"),
+    ("access", "private-jobs"),
+    ("access", "authorized-keys"),
 )
 """What a reload applies, with all below it."""
 

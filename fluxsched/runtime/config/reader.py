@@ -24,6 +24,7 @@ from fluxsched.jobs.queue.banks import Banks
 from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.resource.state.groups import DEFAULT, EXCLUDE, GROUPS_MAX
 from fluxsched.resource.state.groups import check_name as check_group_name
+from fluxsched.runtime.config.access import read_access
 from fluxsched.runtime.config.fair import read_fair
 from fluxsched.runtime.config.operations import read_log, read_metrics
 from fluxsched.runtime.config.policies import check_policy, located
@@ -113,12 +114,12 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
     _check_defaults(policy.table("jobspec").table("defaults").table("system"), defaults, queues, fair)
     schedulers = read_schedulers(root, groups, queues, directory)
     kill_timeout_s, preempt_timeout_s = _exec(root.table("exec"))
-    allow_guests = _access(root.table("access"))
+    access = read_access(root.table("access"), directory)
     log_format, metrics = read_log(root.table("log")), read_metrics(root.table("metrics"))
     root.done()
     raw, lines = document.raw, document.lines
     config = Config(
-        name, resource, queues, schedulers, kill_timeout_s, defaults, limits, allow_guests, raw, lines, unsatisfiable,
+        name, resource, queues, schedulers, kill_timeout_s, defaults, limits, access, raw, lines, unsatisfiable,
         preempt_timeout_s,
         fair,
         log_format,
@@ -343,12 +344,6 @@ def _exec(table: TomlTable) -> tuple[float, float]:
     table.done()
     general_s = KILL_TIMEOUT_S if kill_timeout_s is None else kill_timeout_s
     return general_s, general_s if preempt_timeout_s is None else preempt_timeout_s
-
-
-def _access(table: TomlTable) -> bool:
-    allow_guests = table.flag("allow-guest-user")
-    table.done()
-    return bool(allow_guests)
 
 
 def _check_required(name: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.jobs.queue.queues import QueueConfig
+from fluxsched.runtime.access.rules import AccessRules
 from fluxsched.runtime.config.operations import MetricsSettings
 from fluxsched.runtime.config.toml_lines import Lines, Path
 from fluxsched.runtime.system.logs.format import TEXT
@@ -128,8 +129,8 @@ class Config:
     kill_timeout_s: float = KILL_TIMEOUT_S
     defaults: Defaults = Defaults()
     limits: Limits = Limits()
-    allow_guests: bool = False
-    """Whether other users may come in at a local socket that was bound for them, and read what guests may."""
+    access: AccessRules = field(default_factory=AccessRules)
+    """Who may connect besides the owner."""
     raw: dict[str, Any] = field(default_factory=dict)
     """The file as JSON, for `config.get`."""
     lines: Lines | None = field(default=None, compare=False, repr=False)

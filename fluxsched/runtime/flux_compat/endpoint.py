@@ -1,8 +1,4 @@
-"""Opens the instance to stock Flux clients: which services they meet, and what a guest may ask.
-
-A guest is another user than the owner, where the configuration lets them in at all (`access.allow-guest-user`). Law:
-what is not named here, or served with `guests=True`, is the owner's.
-"""
+"""Opens the instance to stock Flux clients: which services they meet. What each user may ask is in `protocol.roles`."""
 
 from __future__ import annotations
 
@@ -25,22 +21,6 @@ from fluxsched.runtime.services.jobs.streams import JobStreams
 from fluxsched.runtime.services.modules.service import ModuleService
 from fluxsched.runtime.services.resource import ResourceService
 
-GUEST_TOPICS = frozenset(
-    {
-        "attr.get",
-        "config.get",
-        "instance.ping",
-        "job-manager.ping",
-        "job-manager.queue-list",
-        "module.list",
-        "resource.ping",
-        "resource.sched-status",
-        "resource.stats-get",
-        "resource.status",
-    }
-)
-"""What Flux lets its guests read, of the services that all clients share."""
-
 
 def serve_instance(
     router: Router,
@@ -51,7 +31,6 @@ def serve_instance(
     started_s: float,
 ) -> None:
     """Serve `broker`, `attr`, `groups`, `state-machine`, `module` and Flux's dialect of `resource`."""
-    router.admit_guests(GUEST_TOPICS)
     FluxResourceService(resource, router, turns)
     FluxInstanceService(instance, resource.module, modules.load_request, lambda: turns.wall_s - started_s, router)
 

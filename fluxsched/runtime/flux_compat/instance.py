@@ -15,7 +15,8 @@ from fluxsched.protocol.messages import flux_instance as msg
 from fluxsched.protocol.messages.common import FreeForm
 from fluxsched.resource.module import ResourceModule
 from fluxsched.runtime.messaging.peers import RpcRequest, ping_answer
-from fluxsched.runtime.messaging.router import Handler, Router
+from fluxsched.runtime.messaging.router import Router
+from fluxsched.runtime.messaging.services import Handler
 from fluxsched.runtime.services.instance import InstanceService
 
 
@@ -44,8 +45,7 @@ class FluxInstanceService:
                 "state-machine.wait": lambda request: instance.when_ready(request.respond),
                 "attr.list": self._attributes,
                 "groups.get": self._group,
-            },
-            guests=True,
+            }
         )
         router.serve_local({"module.load": self._load})
 

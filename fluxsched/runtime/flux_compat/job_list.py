@@ -31,20 +31,20 @@ SLICE_JOBS = 200
 
 
 class JobList:
-    """Serves `job-list`, to guests too."""
+    """Serves `job-list`."""
 
     def __init__(self, manager: JobManager, streams: JobStreams, router: Router, turns: Turns) -> None:
         self._manager = manager
         self._streams = streams
         self._turns = turns
+        self._router = router
         router.serve_local(
             {
                 "job-list.list": self._list,
                 "job-list.list-id": self._list_id,
                 "job-list.list-attrs": self._list_attributes,
                 "job-list.job-stats": self._stats,
-            },
-            guests=True,
+            }
         )
 
     def _list(self, request: RpcRequest) -> None:
@@ -52,7 +52,8 @@ class JobList:
         names = attributes.checked(wanted.attrs)
         count = min(wanted.max_entries or LIST_ENTRIES_MAX, LIST_ENTRIES_MAX)
         since_s = nextafter(wanted.since, inf)  # Flux means those that ended later, we those that did not end earlier
-        query = parse_query(wanted.constraint)._replace(max_entries=count, since_s=since_s)
+        only = ("userid", self._router.permissions.sees_only(request))
+        query = parse_query(wanted.constraint, only)._replace(max_entries=count, since_s=since_s)
         looking = listing.in_flux_order(self._manager.jobs, query)
         if request.streaming:
             request.open_stream(lambda: None)

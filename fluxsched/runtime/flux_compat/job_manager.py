@@ -63,7 +63,7 @@ class JobManagerService:
             }
             | dict.fromkeys(UNSERVED, _unserved)
         )
-        router.serve_local({"job-manager.queue-status": self._queue_status}, guests=True)
+        router.serve_local({"job-manager.queue-status": self._queue_status})
         router.on_lost(lambda peer: self._forget(peer))
         effects.published.append(self._look)
 

@@ -27,7 +27,7 @@ class FluxResourceService:
                 "resource.monitor-waitup": self._wait_up,
             }
         )
-        router.serve_local({"sched.resource-status": resource.sched_status}, guests=True)
+        router.serve_local({"sched.resource-status": resource.sched_status})
         router.on_lost(self._forget)
         turns.at_end(self._look)
 

@@ -22,6 +22,8 @@ import msgspec
 
 from fluxsched.errors import FluxschedError
 from fluxsched.protocol.messages.common import InstanceInfo
+from fluxsched.runtime.access.access import Access
+from fluxsched.runtime.access.keyring import ReadKeys, authorized_keys, read_keyring
 from fluxsched.runtime.client.enclosing import environment_of
 from fluxsched.runtime.exec.base import Executor, Reports
 from fluxsched.runtime.exec.cleanup.keeper import Keeper
@@ -38,7 +40,7 @@ from fluxsched.runtime.instance.stored_state import StoredState, read_store
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.disk_guard import shortage
-from fluxsched.runtime.messaging.listening import listen, local_uri, open_to_all
+from fluxsched.runtime.messaging.listening import listen, local_uri, open_to_all, wants_keys
 from fluxsched.runtime.services.modules.starter import ModuleProcesses
 from fluxsched.runtime.storage.damage import make_sound
 from fluxsched.runtime.system import log as logs
@@ -98,7 +100,8 @@ class Instance:
         notice = self._check_state(state)
         self.store = Store(state / DATABASE_NAME, self.turns)
         begun.callback(self.store.close)
-        self.servers = self._listen(begun)
+        access, read_keys = self._access()
+        self.servers = self._listen(begun, access)
         self.uri = self.servers[0].endpoint
         return Surroundings(
             turns=self.turns,
@@ -116,8 +119,22 @@ class Instance:
             pid=os.getpid(),
             started_s=started_s,
             ended=self.ended,
+            access=access,
+            read_keys=read_keys,
             state_notice=notice,
         )
+
+    def _access(self) -> tuple[Access, ReadKeys | None]:
+        """Who may connect, and how the keys are read again if a port asks for keys."""
+        settings, rules = self.settings, self.settings.config.access
+        is_wanted = wants_keys(settings.bind, insecure_tcp=settings.insecure_tcp)
+        keyring = read_keyring(rules) if is_wanted else None
+        self._own_keys = None if keyring is None else keyring.own
+        if keyring is None:
+            return Access(rules), None
+        if not keyring.authorized:
+            log.warning("no key is authorized yet: no client can connect at a tcp port")
+        return Access(rules, keyring.authorized), authorized_keys
 
     def _check_state(self, state: Path) -> str | None:
         """See to it that the stored state can be used; what is to be told of it."""
@@ -129,10 +146,10 @@ class Instance:
             log.error("%s", notice)
         return notice
 
-    def _listen(self, begun: ExitStack) -> list[Server]:
+    def _listen(self, begun: ExitStack, access: Access) -> list[Server]:
         settings, servers = self.settings, list[Server]()
-        guests = settings.config.allow_guests
-        wanted = listen(self.run_directory, settings.bind, guests=guests, insecure_tcp=settings.insecure_tcp)
+        own, insecure_tcp = self._own_keys, settings.insecure_tcp
+        wanted = listen(self.run_directory, settings.bind, access, own, insecure_tcp=insecure_tcp)
         for server in settings.servers or wanted:
             begun.callback(server.close)
             servers.append(server)

@@ -16,7 +16,7 @@ from fluxsched.errors import Refused
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.peers import RpcRequest
-from fluxsched.runtime.messaging.router import Handler
+from fluxsched.runtime.messaging.services import Handler
 
 ROOM_BYTES = 4 << 20
 """With less space than this nothing new is accepted: the events of an ending job take a kilobyte."""

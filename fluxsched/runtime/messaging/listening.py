@@ -1,8 +1,9 @@
 """Where an instance listens: ZeroMQ for its own clients, a local socket for Flux's, and what `--bind` adds.
 
 Law: other users come in only where the configuration says so, and only at a socket that was bound for them. The run
-directory is its owner's alone (mode 0700), and so are the sockets in it. A tcp port is open to every account of the
-machine, which it takes for the owner: it is bound only on request, with a warning.
+directory is its owner's alone (mode 0700), and so are the sockets in it. A tcp port is for holders of authorized keys;
+one without keys is open to every account of the machine, which it takes for the owner: it is bound only on request,
+on loopback, with a warning.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from fluxsched.runtime.access.access import Access
 from fluxsched.runtime.system.paths import LOCAL_NAME, SOCKET_NAME
 from fluxsched.transport.base import Server
-from fluxsched.transport.local import LocalServer, any_user, owner_only
+from fluxsched.transport.curve import KeyPair, ServerKeys
+from fluxsched.transport.local import LocalServer
 from fluxsched.transport.zeromq import ZmqServer
 
 LOCAL_SCHEME, TCP_SCHEME = "local://", "tcp://"
@@ -25,23 +28,35 @@ def local_uri(run_directory: Path) -> str:
     return f"{LOCAL_SCHEME}{run_directory / LOCAL_NAME}"
 
 
-def listen(run_directory: Path, bind: Iterable[str], *, guests: bool, insecure_tcp: bool) -> Iterator[Server]:
-    """Bind all of them, our own clients' first. Raises Refused or InvalidValue at the first that cannot be."""
+def wants_keys(bind: Iterable[str], *, insecure_tcp: bool) -> bool:
+    """Whether an endpoint is to be bound that only keys open."""
+    return not insecure_tcp and any(endpoint.startswith(TCP_SCHEME) for endpoint in bind)
+
+
+def listen(
+    run_directory: Path, bind: Iterable[str], access: Access, own: KeyPair | None, *, insecure_tcp: bool
+) -> Iterator[Server]:
+    """Bind all of them, our own clients' first; `own` are the keys of tcp ports.
+
+    Raises Refused or InvalidValue at the first that cannot be.
+    """
     yield ZmqServer(f"ipc://{run_directory / SOCKET_NAME}")
     yield LocalServer(local_uri(run_directory))
-    admit, mode = (any_user, GUESTS_MODE) if guests else (owner_only, OWNER_MODE)
+    is_shared = access.rules.allow_guests or access.rules.admin_users or access.rules.allow_root_owner
+    mode = GUESTS_MODE if is_shared else OWNER_MODE
+    keys = None if own is None else ServerKeys(own, access.admit_key)
     for endpoint in bind:
         is_local = endpoint.startswith(LOCAL_SCHEME)
         yield (
-            LocalServer(endpoint, admit=admit, mode=mode)
+            LocalServer(endpoint, admit=access.admit_user, mode=mode)
             if is_local
-            else ZmqServer(endpoint, insecure_tcp=insecure_tcp)
+            else ZmqServer(endpoint, insecure_tcp=insecure_tcp, keys=keys)
         )
 
 
 def open_to_all(endpoints: Iterable[str], user: str) -> str | None:
-    """The warning about tcp ports among the endpoints of a user's instance; None without such."""
-    ports = [endpoint for endpoint in endpoints if endpoint.startswith(TCP_SCHEME)]
+    """The warning about tcp ports without keys among the endpoints of a user's instance; None without such."""
+    ports = [endpoint for endpoint in endpoints if endpoint.startswith(TCP_SCHEME) and "@" not in endpoint]
     if not ports:
         return None
     return (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from fluxsched.errors import RemoteProtocolError
@@ -17,9 +18,13 @@ from fluxsched.protocol.framing.header import NORESPONSE, ROLE_OWNER, STREAMING,
 from fluxsched.runtime.loop.faults import error_answer
 from fluxsched.runtime.messaging.limits import PeerLimits, check_streams
 from fluxsched.runtime.system.logs.format import message_fields
+from fluxsched.runtime.system.private_files import user_name
 from fluxsched.transport.base import Lost, Server
 
 T = TypeVar("T")
+
+USER_NAMES_KEPT = 64
+"""Users whose names are kept: the system reads files for each, and few people drain."""
 
 
 class Peer:
@@ -33,6 +38,8 @@ class Peer:
         "in_flight",
         "inbox",
         "json",
+        "key",
+        "key_name",
         "limits",
         "name",
         "outbox",
@@ -51,6 +58,9 @@ class Peer:
         self.identity = identity
         self.userid = userid
         self.rolemask = rolemask
+        self.key: bytes | None = None
+        """The public key that the peer has proved to have, where its transport asks for one."""
+        self.key_name: str | None = None
         self.name = identity.hex()
         self.inbox: deque[Message | Lost] = deque()
         """Read and not handled yet."""
@@ -65,6 +75,8 @@ class Peer:
 
 
 Post = Callable[[Peer, Message], None]
+
+_name_of = lru_cache(USER_NAMES_KEPT)(user_name)
 
 
 class RpcRequest:
@@ -95,6 +107,11 @@ class RpcRequest:
     def userid(self) -> int:
         """The authenticated user of the requester."""
         return self.message.userid
+
+    @property
+    def who(self) -> str:
+        """The name of the requester's key, else of its user: for people to read."""
+        return self.peer.key_name or _name_of(self.userid)
 
     @property
     def streaming(self) -> bool:

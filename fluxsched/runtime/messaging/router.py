@@ -10,9 +10,8 @@ an unexpected exception ends that call, too (see `faults`).
 from __future__ import annotations
 
 import errno
-import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from functools import partial
 from logging import DEBUG, INFO
 from typing import Any, TypeVar
@@ -25,26 +24,26 @@ from fluxsched.protocol.framing.header import (
     NORESPONSE,
     REQUEST,
     RESPONSE,
-    ROLE_LOCAL,
     ROLE_OWNER,
-    ROLE_USER,
     Message,
     decode,
     encode,
     make_request,
 )
 from fluxsched.protocol.messages.common import CancelRequest
+from fluxsched.runtime.access.access import Access
 from fluxsched.runtime.loop.faults import error_answer, is_expected
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging import limits
 from fluxsched.runtime.messaging.outgoing_calls import Answered, OutgoingCalls
 from fluxsched.runtime.messaging.payload_conversion import convert_outgoing, convert_request
 from fluxsched.runtime.messaging.peers import Peer, RpcRequest
+from fluxsched.runtime.messaging.permissions import Permissions
+from fluxsched.runtime.messaging.services import Handler, Services
 from fluxsched.runtime.system.log import logger
 from fluxsched.transport.base import Arrived, Lost, Server
 
 T = TypeVar("T")
-Handler = Callable[[RpcRequest], None]
 
 GOODBYE = "said goodbye"
 """Why a client that leaves in good order is dropped; not logged."""
@@ -66,19 +65,17 @@ class Router:
     """Peers on one side, services on the other."""
 
     def __init__(
-        self, turns: Turns, servers: list[Server], trace: Callable[[str, Message], None] | None = None
+        self,
+        turns: Turns,
+        servers: list[Server],
+        trace: Callable[[str, Message], None] | None = None,
+        access: Access | None = None,
     ) -> None:
         self.turns = turns
+        self.permissions = Permissions(access or Access())
         self.peers: dict[tuple[Server, bytes], Peer] = {}
         self._servers = servers
-        self._handlers: dict[str, Handler] = {}
-        self._services: set[str] = set()
-        self._local_handlers: dict[str, Handler] = {}
-        self._local_services: set[str] = set()
-        self._tables = {False: (self._handlers,), True: (self._local_handlers, self._handlers)}
-        """Where to look for a handler, by whether the peer speaks JSON."""
-        self._guest_topics: set[str] = set()
-        self._remote: dict[str, Peer] = {}
+        self.services = Services(self._cancel)
         self._unread: deque[Peer] = deque()
         """Peers whose messages were read and not handled yet, each once."""
         self._unhandled = 0
@@ -97,31 +94,28 @@ class Router:
 
     def serve(self, handlers: Mapping[str, Handler]) -> None:
         """Register handlers by topic, `SERVICE.METHOD`."""
-        for topic, handler in handlers.items():
-            self._handlers[topic] = handler
-            self._services.add(topic.split(".", 1)[0])
+        self.services.serve(handlers)
 
-    def serve_local(self, handlers: Mapping[str, Handler], *, guests: bool = False) -> None:
+    def serve_local(self, handlers: Mapping[str, Handler]) -> None:
         """Register handlers that only peers of a local socket meet, before those of `serve`: they answer as Flux does.
 
-        In a topic that each job has of its own an asterisk replaces the job's id: `shell-*.stdin`. `guests`: users
-        other than the owner may call it; everything else answers them EPERM.
+        In a topic that each job has of its own an asterisk replaces the job's id: `shell-*.stdin`.
         """
-        for topic, handler in handlers.items():
-            self._local_handlers[topic] = handler
-            self._local_services.add(topic.split(".", 1)[0])
-        if guests:
-            self.admit_guests(handlers)
+        self.services.serve_local(handlers)
 
     def guard(self, guards: Mapping[str, Callable[[Handler], Handler]]) -> None:
         """Put another handler before that of a topic that is served by now."""
-        for handlers in (self._handlers, self._local_handlers):
-            for topic in guards.keys() & handlers.keys():
-                handlers[topic] = guards[topic](handlers[topic])
+        self.services.guard(guards)
 
-    def admit_guests(self, topics: Iterable[str]) -> None:
-        """Topics that users other than the owner may call."""
-        self._guest_topics.update(topics)
+    def check_peers(self) -> int:
+        """Cut off each peer that the rules of access now know as another, or not at all; their number."""
+        cut = 0
+        for peer in list(self.peers.values()):
+            known = self.permissions.identify(peer.server, peer.userid, peer.key)
+            if known != (peer.userid, peer.rolemask, peer.key_name):
+                self.drop(peer, "its access was changed")
+                cut += 1
+        return cut
 
     def on_lost(self, call: Callable[[Peer], None]) -> None:
         """Call once for every lost peer, after all that it had sent was handled and its streams were ended."""
@@ -133,18 +127,11 @@ class Router:
 
     def register(self, service: str, peer: Peer) -> None:
         """Let `peer` serve `service` until it is lost or unregisters (service.add)."""
-        if service in self._services or service in self._remote:
-            raise FluxschedError(f"service {service!r} is already registered", errno.EEXIST)
-        limits.check_services(len(peer.services))
-        self._remote[service] = peer
-        peer.services.add(service)
+        self.services.register(service, peer)
 
     def unregister(self, service: str, peer: Peer) -> None:
         """End what `register` began."""
-        if self._remote.get(service) is not peer:
-            raise FluxschedError(f"service {service!r} is not registered by this peer", errno.ENOENT)
-        del self._remote[service]
-        peer.services.discard(service)
+        self.services.unregister(service, peer)
 
     # -- sending ------------------------------------------------------------------------------------------------
 
@@ -244,19 +231,24 @@ class Router:
         peer.inbox.extend(messages)
         self._unhandled += len(messages)
 
-    def _peer(self, server: Server, arrival: Arrived) -> Peer:
+    def _peer(self, server: Server, arrival: Arrived) -> Peer | None:
         identity = arrival.peer
         peer = self.peers.get((server, identity))
         if peer is None:
-            owner = os.getuid()
-            userid = owner if arrival.userid is None else arrival.userid
-            rolemask = (ROLE_OWNER if userid == owner else ROLE_USER) | (ROLE_LOCAL if server.json else 0)
+            known = self.permissions.identify(server, arrival.userid, arrival.key)
+            if known is None:  # its key was removed while its first message was under way
+                server.drop(identity, "not authorized")
+                return None
+            userid, rolemask, key_name = known
             refusal = limits.too_many_peers(len(self.peers))
             peer = self.peers[server, identity] = Peer(server, identity, userid, rolemask, refusal)
+            peer.key, peer.key_name = arrival.key, key_name
         return peer
 
     def _arrived(self, server: Server, arrival: Arrived) -> None:
         peer = self._peer(server, arrival)
+        if peer is None:
+            return
         try:
             message = decode(arrival.frames)
             messages = unpack_bundle(message)
@@ -283,7 +275,7 @@ class Router:
             except Exception as exc:
                 self._failed(request, exc)
         elif not peer.rolemask & ROLE_OWNER:
-            self.drop(peer, "a guest may only send requests")
+            self.drop(peer, "only the owner may send anything but requests")
         elif message.type == RESPONSE:
             self._answer(peer, message)
         elif message.type != CONTROL:
@@ -303,31 +295,13 @@ class Router:
         request.peer.limits.check_request(request.peer.in_flight, self.turns.clock.monotonic_s)
         if message.nodeid not in (0, 0xFFFFFFFF):
             raise FluxschedError(f"no such rank: {message.nodeid}; this instance has rank 0", errno.EHOSTUNREACH)
-        if not message.rolemask & ROLE_OWNER and message.topic not in self._guest_topics:
-            raise FluxschedError("Request requires owner credentials", errno.EPERM)
-        handler = self._handler(request)
-        if handler is not None:
-            handler(request)
-            return
-        service = message.topic.split(".", 1)[0]
-        if service in self._remote:
-            self.forward(request, self._remote[service])
-        elif service in self._services or (request.peer.json and service in self._local_services):
-            raise FluxschedError(f"Unknown service method '{message.topic}'", errno.ENOSYS)
+        if not message.rolemask & ROLE_OWNER:
+            self.permissions.check(request)
+        found = self.services.find(message.topic, json=request.peer.json)
+        if isinstance(found, Peer):
+            self.forward(request, found)
         else:
-            raise FluxschedError(f"No service matching {message.topic} is registered", errno.ENOSYS)
-
-    def _handler(self, request: RpcRequest) -> Handler | None:
-        topic = request.message.topic
-        for handlers in self._tables[request.peer.json]:
-            handler = handlers.get(topic)
-            if handler is not None:
-                return handler
-            if topic.endswith("-cancel") and topic.removesuffix("-cancel") in handlers:
-                return self._cancel
-        if request.peer.json:
-            return self._local_handlers.get(each_jobs(topic))
-        return None
+            found(request)
 
     def _cancel(self, request: RpcRequest) -> None:
         stream = request.peer.streams.get(request.payload(CancelRequest).matchtag)
@@ -375,8 +349,7 @@ class Router:
     def _lost(self, peer: Peer, lost: Lost) -> None:
         log.log(DEBUG if peer.dropped == GOODBYE else INFO, "peer %s is gone: %s", peer.name, lost.reason)
         self._dirty.pop(peer, None)
-        for service in peer.services:
-            self._remote.pop(service, None)
+        self.services.lost(peer)
         streams, peer.streams, run_isolated = peer.streams, {}, self.turns.run_isolated
         for stream in streams.values():
             on_end, stream.on_end = stream.on_end, None
@@ -386,12 +359,6 @@ class Router:
             run_isolated(partial(answered, None), "a call of a lost peer")
         for call in self._on_lost:
             run_isolated(partial(call, peer), "a lost peer")
-
-
-def each_jobs(topic: str) -> str:
-    """The name under which `serve_local` knows a topic that each job has of its own: `shell-*.stdin`."""
-    kind, _, rest = topic.partition("-")
-    return f"{kind}-*.{rest.rpartition('.')[2]}"
 
 
 def forget(table: MutableMapping[Any, Any], key: object) -> None:

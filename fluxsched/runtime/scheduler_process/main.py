@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable
 
 from fluxsched.errors import FluxschedError
+from fluxsched.runtime.access.own_key import key_for
 from fluxsched.runtime.client.asyncio_client import connect
 from fluxsched.runtime.config.fair import fair_settings
 from fluxsched.runtime.loop.turns import Turns
@@ -100,7 +101,7 @@ async def host_until_end(
 
     turns = Turns(SystemClock())
     turns.failed = lambda exc: end(log.exception_text(exc))
-    client = ZmqClient(uri)
+    client = ZmqClient(uri, keys=key_for(uri))
     host = SchedulerHost(client, scheduler, groups, turns, name)
     host.on_end = end
     attend(host, turns)

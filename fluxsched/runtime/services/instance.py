@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from fluxsched.errors import Refused
 from fluxsched.protocol.messages.common import AttrRequest, AttrResponse, InstanceInfo
 from fluxsched.runtime.messaging.peers import RpcRequest, ping_answer
-from fluxsched.runtime.messaging.router import GOODBYE, Handler, Router
+from fluxsched.runtime.messaging.router import GOODBYE, Router
+from fluxsched.runtime.messaging.services import Handler
 
 
 class InstanceService:

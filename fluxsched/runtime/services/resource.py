@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from functools import lru_cache
 from typing import Any, Literal, cast
 
 import msgspec
@@ -48,7 +47,6 @@ from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.resource_journal import JournalService
 from fluxsched.runtime.system.log import logger
-from fluxsched.runtime.system.private_files import user_name
 
 log = logger("resource")
 
@@ -57,8 +55,6 @@ Reload = Callable[[ReloadRequest], tuple[Inventory, Mapping[str, Idset], Callabl
 
 PRINTS_KEPT = 4
 """Resource sets whose JSON is kept: the whole, and what a few groups acquired."""
-USER_NAMES_KEPT = 64
-"""Users whose names are kept: the system reads files for each, and few people drain."""
 SLOW_READER_RETRY_S = 0.02
 """How long a stream whose peer has unsent bytes waits before it looks again; meanwhile its changes merge."""
 
@@ -178,7 +174,7 @@ class ResourceService:
         wanted: DrainRequest | UndrainRequest,
         change: Callable[..., list[effect.ResourceEffect]],
     ) -> None:
-        targets, user = self.targets(wanted.targets), user_name(request.userid)
+        targets, user = self.targets(wanted.targets), request.who
         self.perform(change(targets, wanted.reason, wanted.mode, user, self._turns.wall_s))
         self._answer(request)
 
@@ -191,7 +187,7 @@ class ResourceService:
         self._move(request, self.targets(wanted.targets), None, wanted.graceful)
 
     def _move(self, request: RpcRequest, targets: Idset, group: str | None, graceful: bool) -> None:
-        now_s, user = self._turns.wall_s, user_name(request.userid)
+        now_s, user = self._turns.wall_s, request.who
         there = self.module.settled(targets, group)
         if group is None:
             self.perform(self.module.include(targets, now_s, graceful=graceful, user=user))
@@ -329,7 +325,6 @@ class ResourceService:
         }
 
 
-@lru_cache(USER_NAMES_KEPT)
 def _group_info(group: GroupView) -> GroupInfo:
     acquirer = group.acquirer.peer.name if isinstance(group.acquirer, RpcRequest) else None
     return GroupInfo(

@@ -141,7 +141,7 @@ WRONG = [
 @pytest.mark.parametrize("flags", [0, STREAMING])
 async def test_wrong_payloads_to_every_topic(peer, site, flags):
     """Errors are EPROTO, EINVAL or what a well-formed request may get; nobody dies and nothing is held."""
-    topics = sorted((TOPICS.keys() | site.router._handlers.keys()) - SPARED)
+    topics = sorted((TOPICS.keys() | site.router.services.handlers.keys()) - SPARED)
     tags = [(topic, peer.send(topic, payload, flags=flags)) for topic in topics for payload in WRONG]
     for topic in ("resource.drain", "resource.undrain"):  # what is answered after the store is answered before these
         await peer.ok(topic, {"targets": "0"})

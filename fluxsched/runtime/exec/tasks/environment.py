@@ -23,6 +23,8 @@ STALE = frozenset((
     "PMIX_SERVER_URI21", "PMIX_SERVER_URI3", "PMIX_SERVER_URI4", "PMIX_SERVER_URI41",
 ))  # fmt: skip
 """Set by a process manager around the submitter for its own task, which no task of ours is."""
+LEFT_OUT = STALE | {"FLUXSCHED_KEY"}
+"""A job finds its instance at a socket that needs no key, so it is not told where its user keeps one."""
 FLUX_LIBRARY = "FLUX_PMI_LIBRARY_PATH"
 NO_FLUX_LIBRARY = {"OMPI_MCA_schizo": "^flux", "OMPI_MCA_pmix_flux_priority": "0"}
 """FLUX_JOB_ID has Open MPI 4 look for Flux's PMI library, and fail where there is none; so it must not."""
@@ -49,7 +51,7 @@ def job_environment(job: JobLaunch, path: str, tasks: list[TaskBlock], tmpdir: s
     given = {**job.jobspec.environment, **job.jobspec.templates}
     ours = {
         **({} if FLUX_LIBRARY in given else NO_FLUX_LIBRARY),
-        **{name: value for name, value in given.items() if value is not None and name not in STALE},
+        **{name: value for name, value in given.items() if value is not None and name not in LEFT_OUT},
         **job.environment,
         **({} if tmpdir is None else variables(tmpdir, given)),
         PATH_VARIABLE: path,

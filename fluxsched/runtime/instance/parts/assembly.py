@@ -36,7 +36,8 @@ from fluxsched.runtime.inventory.sources import Sources
 from fluxsched.runtime.loop.faults import Faults
 from fluxsched.runtime.messaging.disk_guard import DiskGuard
 from fluxsched.runtime.messaging.listening import local_uri
-from fluxsched.runtime.messaging.router import Handler, Router
+from fluxsched.runtime.messaging.router import Router
+from fluxsched.runtime.messaging.services import Handler
 from fluxsched.runtime.messaging.tracing import with_log
 from fluxsched.runtime.services.agents import AgentService
 from fluxsched.runtime.services.instance import InstanceService
@@ -65,7 +66,7 @@ class Assembly:
         self.turns.failed, self.turns.noted = self.fail, self.faults.note
         self.store.failed = self.fail
         self.uri = outside.servers[0].endpoint
-        self.router = Router(self.turns, list(outside.servers), with_log(settings.trace))
+        self.router = Router(self.turns, list(outside.servers), with_log(settings.trace), outside.access)
         self.is_ready = False
         self.is_complete = True
         """Whether every scheduler that was to be started came to serve its groups."""
@@ -109,7 +110,10 @@ class Assembly:
         self.agents = AgentService(self.resource, self.router, self.turns, config.resource)
         self.agents.on_change.append(self._check_ready)
         self.instance = InstanceService(self.router, self.info, self.stop)
-        self.reloading = Reloading(config, self.settings.reload, self.router, self.effects, self.modules, self.resource)
+        self.reloading = Reloading(
+            config, self.settings.reload, self.router, self.effects, self.modules, self.resource, self.outside.read_keys
+        )
+        self.router.permissions.owner_of = manager.jobs.user_of
         self._common_services()
         MetricsService(
             module, manager, self.effects.counts, self.store, self.router, self.outside.started_s,

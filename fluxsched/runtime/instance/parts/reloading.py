@@ -7,11 +7,14 @@ anything is wrong, all of that is answered and nothing has changed. Jobs that we
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from fluxsched.errors import Refused
 from fluxsched.protocol.messages.common import ConfigChange, ConfigReloadResponse
 from fluxsched.protocol.messages.resource import ReloadRequest
+from fluxsched.runtime.access.key_files import AuthorizedKey
+from fluxsched.runtime.access.keyring import ReadKeys
+from fluxsched.runtime.access.rules import AccessRules
 from fluxsched.runtime.config.changes import KeyChange, changes, in_force
 from fluxsched.runtime.config.reader import Config, banks_of, in_full, queue_configs
 from fluxsched.runtime.inventory.sources import Sources
@@ -39,8 +42,11 @@ class Reloading:
         effects: JobEffects,
         modules: ModuleService,
         resource: ResourceService,
+        read_keys: ReadKeys | None,
     ) -> None:
         self._name = config.name
+        self._router = router
+        self._read_keys = read_keys
         self._raw = config.raw
         """What is in force."""
         self._read = read
@@ -52,9 +58,22 @@ class Reloading:
         )
 
     def _request(self, request: RpcRequest) -> None:
-        if not self._name:
+        if self._name:
+            self._resource.reload(request, ReloadRequest())
+        elif self._read_keys is not None:  # all that there is to read again
+            access = self._router.permissions.access
+            self._admit(access.rules, self._read_keys(access.rules))
+            request.respond(ConfigReloadResponse([], [], []))
+        else:
             raise Refused("this instance was started without --config: there is no file to read again", errno.ENOENT)
-        self._resource.reload(request, ReloadRequest())
+
+    def _admit(self, rules: AccessRules, keys: Mapping[bytes, AuthorizedKey] | None) -> None:
+        """Apply rules and keys to those who come, and to those who are here."""
+        access = self._router.permissions.access
+        access.change(rules, keys)
+        cut = self._router.check_peers()
+        if keys is not None or cut:
+            log.info("%d keys are authorized; %d connections were ended", len(access.keys), cut)
 
     def read(self, wanted: ReloadRequest) -> tuple[Sources, Callable[[], ConfigReloadResponse]]:
         """What a reload finds, and how the configuration is taken up once its resources were.
@@ -64,6 +83,7 @@ class Reloading:
         config, sources = self._read(wanted)
         manager = self._effects.manager
         queues = queue_configs(config)
+        keys = None if self._read_keys is None else self._read_keys(config.access)
         if faults := [*manager.queues.faults(queues), *self._modules.faults(config.queues)]:
             raise Refused("\n".join(f"{config.name}: {fault}" for fault in faults), errno.EBUSY)
 
@@ -71,6 +91,7 @@ class Reloading:
             found = changes(self._raw, config.raw)
             self._raw = in_force(self._raw, config.raw)
             manager.requests.banks = banks_of(config)
+            self._admit(config.access, keys)
             self._effects.perform(manager.queue_control.reconfigure(queues, config.defaults.queue, self._effects.now_s))
             answer = ConfigReloadResponse(
                 [_told(change) for change in found if change.is_live],

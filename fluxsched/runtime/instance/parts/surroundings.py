@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fluxsched.errors import FluxschedError
+from fluxsched.runtime.access.access import Access
+from fluxsched.runtime.access.keyring import ReadKeys
 from fluxsched.runtime.exec.base import Executor, Reports
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
@@ -47,3 +49,7 @@ class Surroundings:
     """Completes when the instance is to end: with None, or with the error that ends it."""
     state_notice: str | None = None
     """What the user is to be told of the stored state: that it was damaged, and what was lost."""
+    access: Access = field(default_factory=Access)
+    """Who may connect, as whom."""
+    read_keys: ReadKeys | None = None
+    """Reads the authorized keys again, where a port asks for keys. Raises InvalidValue with all faults."""

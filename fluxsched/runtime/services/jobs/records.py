@@ -21,14 +21,14 @@ LIST_ENTRIES_MAX = 100_000
 """Jobs in one list answer; more are asked for in pieces by `since`."""
 
 
-def list_query(wanted: ListRequest) -> JobQuery:
-    """What a list request selects."""
+def list_query(wanted: ListRequest, only_userid: int | None = None) -> JobQuery:
+    """What a list request selects, of the jobs of one user if the sender may see no others."""
     states = 0
     for name in wanted.states or ("ALL",):
         if name.upper() not in STATES:
             raise InvalidValue(f"job state {name!r} is unknown; known: {', '.join(STATES)}")
         states |= STATES[name.upper()]
-    terms = (("queue", wanted.queue), ("name", wanted.name), ("userid", wanted.user))
+    terms = (("queue", wanted.queue), ("name", wanted.name), ("userid", wanted.user), ("userid", only_userid))
     query = parse_query(wanted.constraint, *terms)
     return query._replace(
         ids=None if wanted.ids is None else tuple(wanted.ids),

@@ -10,6 +10,7 @@ import msgspec
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.role import Role
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.jobs.job.attempts import CANCEL
 from fluxsched.jobs.job.job import SENT
@@ -20,11 +21,13 @@ from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.messages import alloc, queues
 from fluxsched.protocol.messages import jobs as msg
+from fluxsched.protocol.messages.jobs import URGENCY_DEFAULT
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Work
 from fluxsched.runtime.messaging.incremental import in_steps
 from fluxsched.runtime.messaging.payload_memo import JobspecMemo
 from fluxsched.runtime.messaging.peers import RpcRequest
+from fluxsched.runtime.messaging.permissions import role_of
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.services.jobs.records import list_query, stored_job
@@ -133,6 +136,9 @@ class JobService:
     def set_urgency(self, request: RpcRequest) -> int:
         """Do what an UrgencyRequest asks; the urgency that the job had before."""
         wanted = request.payload(msg.UrgencyRequest)
+        if wanted.urgency > URGENCY_DEFAULT and role_of(request.message.rolemask) is Role.GUEST:
+            limit = f"a guest may set an urgency of {URGENCY_DEFAULT} at most"
+            raise Refused(f"urgency {wanted.urgency}: {limit}: ask an admin", errno.EPERM)
         job = self._manager.jobs.last(wanted.id)
         old = job.urgency
         self._effects.perform(
@@ -148,7 +154,8 @@ class JobService:
         self._effects.perform(effects)
 
     def _list(self, request: RpcRequest) -> None:
-        self._turns.spread(self._send_list(request, list_query(request.payload(msg.ListRequest))), request.failed)
+        query = list_query(request.payload(msg.ListRequest), self._router.permissions.sees_only(request))
+        self._turns.spread(self._send_list(request, query), request.failed)
 
     def _send_list(self, request: RpcRequest, query: JobQuery) -> Work:
         """Answer with the jobs that are meant, found and packed in pieces."""
@@ -159,7 +166,8 @@ class JobService:
         request.respond({"jobs": found})
 
     def _select(self, request: RpcRequest) -> None:
-        query = parse_query(request.payload(msg.SelectRequest).constraint)
+        only = ("userid", self._router.permissions.sees_only(request))
+        query = parse_query(request.payload(msg.SelectRequest).constraint, only)
         request.open_stream(lambda: None)
         self._turns.spread(self._send_ids(request, query), request.failed)
 

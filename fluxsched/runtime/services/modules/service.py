@@ -28,7 +28,8 @@ from fluxsched.runtime.config.schedulers import check_fallback, recovery_of
 from fluxsched.runtime.config.values import Recovery
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.peers import RpcRequest
-from fluxsched.runtime.messaging.router import Handler, Router, forget
+from fluxsched.runtime.messaging.router import Router, forget
+from fluxsched.runtime.messaging.services import Handler
 from fluxsched.runtime.services.jobs.scheduling import SchedulingService
 from fluxsched.runtime.services.modules.process import (
     STATUS_EXITED,

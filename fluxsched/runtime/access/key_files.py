@@ -1,0 +1,163 @@
+"""Files with one key each, in TOML: a secret one that its owner alone may read, or a public one with a role.
+
+Law: no error, log or listing repeats what a secret file holds; a secret file that others may read, and a public one
+that others may change, is refused by name. A file is checked and read through one descriptor, so it cannot be exchanged
+in between.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fluxsched.core.role import Role, parse_role
+from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, Refused
+from fluxsched.runtime.access.rules import SERVER_KEY_NAME, user_id
+from fluxsched.transport.authentication import make_key_pair, public_of
+from fluxsched.transport.curve import KeyPair, parse_key
+
+SECRET_SUFFIX, PUBLIC_SUFFIX = ".key", ".pub"
+
+KEY_FILE_BYTES_MAX = 4096
+"""A key file has some 200 bytes; the rest is room for comments."""
+
+NAME_CHARS_MAX = 64
+"""Of the name of a key, which stands in lists and logs."""
+
+KEPT = "exists: keys are not overwritten; move it away, or choose another place"
+READ_BY_OTHERS, WRITTEN_BY_OTHERS = 0o077, 0o022
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]*")
+
+
+class AuthorizedKey(NamedTuple):
+    """A public key that may connect. `userid` is the account whose jobs are the holder's own; None: of none."""
+
+    name: str
+    role: Role
+    public: bytes
+    userid: int | None
+
+
+def check_key_name(name: str) -> str:
+    """The name of a key, which is that of its file. Raises InvalidValue."""
+    if len(name) > NAME_CHARS_MAX or not _NAME.fullmatch(name):
+        what = f"is not 1-{NAME_CHARS_MAX} letters, digits and . _ @ - after a letter or digit"
+        raise InvalidValue(f"key name {name[:NAME_CHARS_MAX]!r} {what}")
+    return name
+
+
+def write_secret(path: Path, pair: KeyPair) -> None:
+    """Write a new secret file, mode 0600. Raises Refused (EEXIST) if there is one: a key is never overwritten."""
+    text = "# A secret key of fluxsched. Keep it to yourself: where it goes, its access goes.\n"
+    _write(path, text + f'public-key = "{pair.public.hex()}"\nsecret-key = "{pair.secret.hex()}"\n', 0o600)
+
+
+def write_public(path: Path, key: AuthorizedKey) -> None:
+    """Write the file that belongs into a server's directory of authorized keys."""
+    user = "" if key.userid is None else f"user = {key.userid}\n"
+    text = f'# The public key of {key.name}, for the directory of authorized keys of a server.\nrole = "{key.role}"\n'
+    _write(path, f'{text}{user}public-key = "{key.public.hex()}"\n', 0o644)
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    except FileExistsError:
+        raise Refused(f"{path} {KEPT}", errno.EEXIST) from None
+    with open(fd, "w") as file:
+        os.fchmod(fd, mode)  # whatever the umask
+        file.write(text)
+
+
+def read_secret(path: Path) -> KeyPair:
+    """The keys in a secret file. Raises Refused for one that others may read, InvalidValue for one that is no key."""
+    table = _table(path, "secret key", READ_BY_OTHERS, f"chmod 600 {path}")
+    public, secret = (_key(path, table, name) for name in ("public-key", "secret-key"))
+    _check_rest(path, table)
+    if public_of(secret) != public:
+        raise InvalidValue(f"{path}: its public key does not belong to its secret key")
+    return KeyPair(public, secret)
+
+
+def read_public(path: Path) -> AuthorizedKey:
+    """The key in a public file, with the file's name. Raises Refused for one that others may change, InvalidValue."""
+    name = check_key_name(path.name.removesuffix(PUBLIC_SUFFIX))
+    table = _table(path, "public key", WRITTEN_BY_OTHERS, f"chmod 644 {path}")
+    if "secret-key" in table:
+        raise InvalidValue(f"{path} holds a secret key: only {name}{PUBLIC_SUFFIX} belongs here; make new keys")
+    public = _key(path, table, "public-key")
+    role, user = table.pop("role", None), table.pop("user", None)
+    _check_rest(path, table)
+    try:
+        return AuthorizedKey(name, parse_role(str(role)), public, None if user is None else user_id(user))
+    except InvalidValue as fault:
+        raise InvalidValue(f"{path}: {fault}") from None
+
+
+def check_mode(path: Path, found: os.stat_result, forbidden: int, remedy: str) -> None:
+    """Raises Refused (EPERM) for what belongs to another user than us or root, or is open to others."""
+    if found.st_uid not in (os.geteuid(), 0):
+        raise Refused(f"{path} belongs to user {found.st_uid}: it must be yours or root's", errno.EPERM)
+    if found.st_mode & forbidden:
+        what = "read" if forbidden == READ_BY_OTHERS else "change"
+        mode = stat.S_IMODE(found.st_mode)
+        raise Refused(f"{path} has mode {mode:04o}: others may {what} it; {remedy}", errno.EPERM)
+
+
+def _table(path: Path, what: str, forbidden: int, remedy: str) -> dict[str, Any]:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as fault:
+        raise FluxschedError(f"{what} {path} cannot be read: {fault.strerror}", fault.errno) from fault
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise InvalidValue(f"{what} {path} is not a file")
+        check_mode(path, found, forbidden, remedy)
+        data = os.read(fd, KEY_FILE_BYTES_MAX + 1)
+    finally:
+        os.close(fd)
+    if len(data) > KEY_FILE_BYTES_MAX:
+        raise LimitExceeded(f"{what} {path} is longer than {KEY_FILE_BYTES_MAX} bytes: it is no key of ours")
+    try:
+        return tomllib.loads(data.decode())
+    except ValueError:  # its text could repeat the secret
+        raise InvalidValue(f"{path} is no {what}: `fluxsched keygen` makes them") from None
+
+
+def _key(path: Path, table: dict[str, Any], name: str) -> bytes:
+    value = table.pop(name, None)
+    if not isinstance(value, str):
+        raise InvalidValue(f"{path} has no {name}: it is no key; `fluxsched keygen` makes them")
+    try:
+        return parse_key(value)
+    except InvalidValue as fault:
+        raise InvalidValue(f"{path}: {name}: {fault}") from None
+
+
+def _check_rest(path: Path, table: dict[str, Any]) -> None:
+    if table:
+        raise InvalidValue(f"{path}: unknown {', '.join(sorted(table))[:80]}")
+
+
+def generate_server(directory: Path) -> Path:
+    """Make the keys of a server: where they are. Raises Refused (EEXIST)."""
+    write_secret(directory / SERVER_KEY_NAME, make_key_pair())
+    return directory / SERVER_KEY_NAME
+
+
+def generate(name: str, role: Role, userid: int | None, directory: Path) -> tuple[Path, Path]:
+    """Make the keys of a client: where its secret and its public file are. Raises InvalidValue or Refused."""
+    pair = make_key_pair()
+    secret, public = (directory / f"{check_key_name(name)}{suffix}" for suffix in (SECRET_SUFFIX, PUBLIC_SUFFIX))
+    if public.exists():
+        raise Refused(f"{public} {KEPT}", errno.EEXIST)
+    write_secret(secret, pair)
+    write_public(public, AuthorizedKey(name, role, pair.public, userid))
+    return secret, public
