@@ -119,8 +119,8 @@ ROOMS = {
         "services": {"config", "exec", "loop", "messaging", "scheduler_process", "storage", "system"},
         "flux_compat": {"exec", "loop", "messaging", "services", "system"},
         "instance": {
-            "access", "client", "config", "exec", "flux_compat", "inventory", "loop", "messaging", "services", "storage",
-            "system",
+            "access", "client", "config", "exec", "flux_compat", "inventory", "loop", "messaging", "services",
+            "storage", "system",
         },
     },
     "sim": {
