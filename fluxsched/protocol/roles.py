@@ -72,7 +72,8 @@ _ADMINS = _all(
     resource.expiration-update resource.reload resource.journal resource.journal-cancel resource.monitor-waitup
     job-manager.queue-enable job-manager.queue-start job-manager.raiseall job-manager.killall job-manager.alloc-query
     job-manager.history.get job-manager.drain job-manager.idle
-    feasibility.check sched.why sched.permit config.reload module.reload module.stats agent.hello agent.heartbeat
+    instance.metrics feasibility.check
+    sched.why sched.permit config.reload module.reload module.stats agent.hello agent.heartbeat
     """,
 )
 
