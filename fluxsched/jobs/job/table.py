@@ -44,6 +44,10 @@ class JobTable:
         if len(self.inactive) > self.inactive_kept_max:
             self.inactive.popitem(last=False)
 
+    def forget(self, jobid: int) -> None:
+        """Keep nothing of a job that has ended."""
+        self.inactive.pop(jobid, None)
+
     def find(self, jobid: int) -> Job | None:
         """The job, active or kept; None for any other."""
         return self.active.get(jobid) or self.inactive.get(jobid)

@@ -1,4 +1,6 @@
-"""The tables `[log]` and `[metrics]`: how an instance tells what it does, and where its figures are served."""
+"""The tables `[log]`, `[metrics]` and `[job-manager]`: how an instance tells what it does, where its figures are
+served, and how long it remembers jobs.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,29 @@ class MetricsSettings:
 
     bind: str | None = None
     public: bool = False
+
+
+INACTIVE_NUMBER_MAX = 100_000
+"""Ended jobs that are remembered: 100 MB of the state, and as many as are listed at once."""
+INACTIVE_AGE_MAX_S = 365 * 86_400.0
+"""And for how long at most: a year (seconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySettings:
+    """How many ended jobs are remembered, and how long (seconds)."""
+
+    number_max: int = INACTIVE_NUMBER_MAX
+    age_max_s: float = INACTIVE_AGE_MAX_S
+
+
+def read_history(table: TomlTable) -> HistorySettings:
+    """What `[job-manager]` says; the names are Flux's."""
+    number, age_s = table.integer("inactive-num-limit", 1), table.duration_s("inactive-age-limit")
+    table.done()
+    return HistorySettings(
+        INACTIVE_NUMBER_MAX if number is None else number, INACTIVE_AGE_MAX_S if age_s is None else age_s
+    )
 
 
 def read_log(table: TomlTable) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from fluxsched.core.amounts import Amounts
 from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.runtime.access.rules import AccessRules
-from fluxsched.runtime.config.operations import MetricsSettings
+from fluxsched.runtime.config.operations import HistorySettings, MetricsSettings
 from fluxsched.runtime.config.toml_lines import Lines, Path
 from fluxsched.runtime.system.logs.format import TEXT
 from fluxsched.sched.accounts.settings import FairSettings
@@ -141,6 +141,7 @@ class Config:
     fair: FairSettings = field(default_factory=FairSettings)
     log_format: str = TEXT
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    history: HistorySettings = field(default_factory=HistorySettings)
 
     def where(self, table: str, key: str | int | None = None) -> str:
         """`file:line` of a key in a table named by its dotted path, for error texts."""

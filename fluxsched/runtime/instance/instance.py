@@ -39,6 +39,7 @@ from fluxsched.runtime.instance.shutdown import end_jobs, end_modules, until
 from fluxsched.runtime.instance.stored_state import StoredState, read_store
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.loop.writer import ThreadedWriter
 from fluxsched.runtime.messaging.disk_guard import shortage
 from fluxsched.runtime.messaging.listening import listen, local_uri, open_to_all, wants_keys
 from fluxsched.runtime.services.modules.starter import ModuleProcesses
@@ -100,6 +101,8 @@ class Instance:
         notice = self._check_state(state)
         self.store = Store(state / DATABASE_NAME, self.turns)
         begun.callback(self.store.close)
+        background = ThreadedWriter(self.turns, "fluxsched-removal")
+        begun.callback(background.close)
         access, read_keys = self._access()
         self.servers = self._listen(begun, access)
         self.uri = self.servers[0].endpoint
@@ -119,6 +122,7 @@ class Instance:
             pid=os.getpid(),
             started_s=started_s,
             ended=self.ended,
+            background=background,
             access=access,
             read_keys=read_keys,
             state_notice=notice,

@@ -13,7 +13,7 @@ from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.messaging.payload_memo import JSON, JobspecMemo
 from fluxsched.runtime.services.jobs.scheduler_states import KINDS
 from fluxsched.runtime.services.resource_journal import STORED_EVENTS_MAX
-from fluxsched.runtime.storage.jobs import read_jobs
+from fluxsched.runtime.storage.jobs import last_jobid, read_jobs
 from fluxsched.runtime.storage.schema import WRITER
 
 INACTIVE_RESTORED_MAX = 10_000
@@ -47,7 +47,7 @@ def read_store(store: Store) -> StoredState:
     journal = store.read("SELECT event FROM journal ORDER BY seq DESC LIMIT ?", (STORED_EVENTS_MAX,))
     found.saved += [Saved("journal", "", json.loads(event)) for (event,) in reversed(journal)]
     found.processes = {jobid: json.loads(value) for jobid, value in store.read("SELECT jobid, value FROM process")}
-    found.last_jobid = store.read("SELECT coalesce(max(jobid), 0) FROM job_log")[0][0]
+    found.last_jobid = last_jobid(store.read)
     found.jobs = _jobs(store)
     return found
 

@@ -1,4 +1,4 @@
-"""What runs the store's transactions: a thread of its own, so that no turn waits for the disk."""
+"""What runs the store's transactions and other calls that wait for the disk: a thread, so that no turn waits."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Writer(Protocol):
 class ThreadedWriter:
     """A `Writer` with a thread."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, name: str = "fluxsched-store") -> None:
         self._turns = turns
         self._queue: queue.SimpleQueue[tuple[Callable[[], None], Callable[[], None]] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, name="fluxsched-store", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
     def run(self, transaction: Callable[[], None], done: Callable[[], None]) -> None:
@@ -43,3 +43,15 @@ class ThreadedWriter:
             transaction, done = work
             transaction()
             self._turns.post_threadsafe(done)
+
+
+class ImmediateWriter:
+    """A `Writer` that runs everything at once, in the caller's turn: where nothing waits for a disk."""
+
+    def run(self, transaction: Callable[[], None], done: Callable[[], None]) -> None:
+        """See `Writer.run`."""
+        transaction()
+        done()
+
+    def close(self) -> None:
+        """See `Writer.close`."""

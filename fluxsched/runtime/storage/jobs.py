@@ -22,6 +22,9 @@ ALIKE_MAX = 64
 PARTS_READ_MAX = 64
 """Parts that are kept while jobs are read one after another: environments of so many users."""
 
+PART_COLUMNS = ("environment", "files")
+"""Of `job_log`, with ids of parts."""
+
 Query = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 """A query on the store."""
 
@@ -60,6 +63,33 @@ def read_jobs(read: Query, ended_max: int) -> Iterator[JobRecord]:
         UNION SELECT jobid FROM (SELECT jobid FROM job_log WHERE ended ORDER BY ended DESC, seq DESC LIMIT ?)
         """
     return _rows(read, wanted, (ended_max,), lambda row, ended: row.bare() if ended else row.whole(part))
+
+
+def ended_count(read: Query) -> int:
+    """How many jobs have ended."""
+    ((count,),) = read("SELECT count(*) FROM job_log WHERE ended", ())
+    return int(count)
+
+
+def oldest_ended(read: Query, count_max: int) -> list[tuple[int, int]]:
+    """Ids and ends (seconds) of the jobs that ended first."""
+    return [*read("SELECT jobid, ended FROM job_log WHERE ended ORDER BY ended, jobid LIMIT ?", (count_max,))]
+
+
+def last_jobid(read: Query) -> int:
+    """The highest id; 0 without jobs."""
+    ((jobid,),) = read("SELECT coalesce(max(jobid), 0) FROM job_log", ())
+    return int(jobid)
+
+
+def parts_of_only(read: Query, jobids: Sequence[int]) -> list[int]:
+    """The parts to which these jobs refer and no others."""
+    several = f"({', '.join(map(str, jobids))})"
+    parts = f"SELECT {{0}} AS part FROM job_log WHERE jobid IN {several} AND {{0}}"
+    others = f"SELECT 1 FROM job_log WHERE {{0}} = part AND {{0}} AND jobid NOT IN {several}"
+    unshared = " AND ".join(f"NOT EXISTS ({others.format(column)})" for column in PART_COLUMNS)
+    union = " UNION ".join(parts.format(column) for column in PART_COLUMNS)
+    return [part for (part,) in read(f"SELECT part FROM ({union}) WHERE {unshared}", ())]
 
 
 def known_parts(read: Query) -> tuple[list[tuple[int, bytes]], int]:

@@ -42,6 +42,7 @@ from fluxsched.runtime.messaging.tracing import with_log
 from fluxsched.runtime.services.agents import AgentService
 from fluxsched.runtime.services.instance import InstanceService
 from fluxsched.runtime.services.jobs.effects import JobEffects
+from fluxsched.runtime.services.jobs.history import JobHistory
 from fluxsched.runtime.services.jobs.input import JobInputs
 from fluxsched.runtime.services.jobs.scheduling import SchedulingService
 from fluxsched.runtime.services.jobs.service import JobService
@@ -100,6 +101,7 @@ class Assembly:
         self.jobs = JobService(self.effects, self.scheduling, self.router, self.store, new_id)
         self.streams = JobStreams(self.effects, self.router, self.store, self.turns)
         self.waits = JobWaits(self.effects, self.router, self.store, self.turns)
+        self.history = JobHistory(self.effects, self.store, config.history, self.outside.background)
         self.inputs = JobInputs(self.effects, self.streams, self.router)
         serve_jobs(self.router, self.effects, self.jobs, self.streams, self.inputs, self.store)
         self.modules = ModuleService(
@@ -204,6 +206,7 @@ class Assembly:
         self.turns.wall_s = self.turns.clock.wall_s()
         self.agents.embed(self._ours(self.settings.sources))
         self.turns.start(loop)
+        self.history.start()
         for one in self.settings.schedulers:
             self._loading += 1
             self.modules.load(one.policy, one.name, one.groups, self._loaded, one.recovery)
@@ -257,6 +260,7 @@ class Assembly:
             "commits": self.store.commits,
             "store_fault": self.store.fault,
             "state_notice": self.outside.state_notice,
+            "ended_jobs": self.history.count,
             "faults": self.faults.count,
             "memory": self.outside.memory_enforced(),
         }

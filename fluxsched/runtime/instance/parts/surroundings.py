@@ -13,6 +13,7 @@ from fluxsched.runtime.access.keyring import ReadKeys
 from fluxsched.runtime.exec.base import Executor, Reports
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.loop.writer import ImmediateWriter, Writer
 from fluxsched.runtime.services.modules.starter import StartModule
 from fluxsched.transport.base import Server
 
@@ -47,6 +48,8 @@ class Surroundings:
     """Wall time."""
     ended: asyncio.Future[FluxschedError | None]
     """Completes when the instance is to end: with None, or with the error that ends it."""
+    background: Writer = field(default_factory=ImmediateWriter)
+    """Where what jobs have printed is removed."""
     state_notice: str | None = None
     """What the user is to be told of the stored state: that it was damaged, and what was lost."""
     access: Access = field(default_factory=Access)

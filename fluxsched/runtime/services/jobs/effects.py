@@ -60,6 +60,8 @@ class JobEffects:
         """From SIGTERM to SIGKILL for a preempted job (seconds); None: as for all others."""
         self.environment: dict[str, str] = {}
         self.cores: list[Idset] | None = None
+        self.ended_count = 0
+        """Jobs that have ended since this began."""
         self.updates: dict[int, list[RpcRequest]] = {}
         self._running: dict[int, Executor] = {}
         self._limits: dict[int, Timer] = {}
@@ -151,6 +153,7 @@ class JobEffects:
         if one.jobspec is not None:
             self.counts.submitted += 1
         if ended:
+            self.ended_count += 1
             self._disarm_limit(one.jobid)
             self.counts.ended(self.manager.jobs.get(one.jobid))
 

@@ -1,0 +1,87 @@
+"""How long ended jobs are remembered: the oldest go, with their logs, what they printed, and parts that no job shares.
+
+Law: what is removed was on disk and announced, and is removed in small pieces with pauses between them, so that no
+request waits for it: first what a job printed (in no turn), then its rows. So a crash leaves a record without output at
+worst, which goes with the next round. The job with the highest id stays: no id is given twice.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from fluxsched.runtime.config.operations import HistorySettings
+from fluxsched.runtime.exec.base import spool_directory
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.loop.writer import Writer
+from fluxsched.runtime.services.jobs.effects import JobEffects
+from fluxsched.runtime.storage.jobs import ended_count, last_jobid, oldest_ended, parts_of_only
+from fluxsched.runtime.system.log import logger
+
+log = logger("jobs")
+
+LOOK_S: Final = 10.0
+"""How often it is looked whether jobs have become too many or too old (seconds)."""
+PAUSE_S: Final = 0.1
+"""Between two pieces (seconds)."""
+PIECE_JOBS: Final = 256
+"""Jobs removed at a time: 8 ms of the writer, and 2,500 jobs a second, or 200 million a day."""
+
+
+class JobHistory:
+    """Removes ended jobs; `background` is where directories are removed."""
+
+    def __init__(self, effects: JobEffects, store: Store, settings: HistorySettings, background: Writer) -> None:
+        self._effects = effects
+        self._store = store
+        self._settings = settings
+        self._background = background
+        self._turns = effects.turns
+        self._count = ended_count(store.read)
+        """Ended jobs in the store when this began, less those that were removed since."""
+
+    def start(self) -> None:
+        """Begin to look from time to time."""
+        self._turns.after(LOOK_S, self._look)
+
+    @property
+    def count(self) -> int:
+        """Ended jobs that are remembered."""
+        return self._count + self._effects.ended_count
+
+    def _look(self) -> None:
+        self._store.when_settled(self._choose)  # what has not been announced may be asked for yet
+
+    def _choose(self) -> None:
+        surplus = self.count - self._settings.number_max
+        old_s = self._turns.wall_s - self._settings.age_max_s
+        last = last_jobid(self._store.read)
+        oldest = enumerate(oldest_ended(self._store.read, PIECE_JOBS))
+        gone = [jobid for at, (jobid, ended_s) in oldest if (at < surplus or ended_s < old_s) and jobid != last]
+        if not gone or self._store.fault is not None:
+            self._turns.after(LOOK_S, self._look)
+            return
+        directories = [spool_directory(self._effects.spool, jobid) for jobid in gone]
+        self._background.run(partial(_remove, directories), partial(self._forget, gone))
+
+    def _forget(self, jobids: Sequence[int]) -> None:
+        parts = parts_of_only(self._store.read, jobids)
+        if parts:
+            self._effects.forget_parts(parts)
+        for jobid in jobids:
+            self._effects.manager.jobs.forget(jobid)
+            self._store.remove("job_log", (jobid,))
+        for part in parts:
+            self._store.remove("part", (part,))
+        self._count -= len(jobids)
+        log.debug("%d jobs that ended long ago are forgotten", len(jobids))
+        self._turns.wake()
+        self._turns.after(PAUSE_S, self._look)
+
+
+def _remove(directories: Sequence[Path]) -> None:
+    for directory in directories:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,102 @@
+"""Ended jobs are forgotten when they are too many or too old: logs, what they printed, and what no other job shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import InvalidValue
+from fluxsched.runtime.config import operations
+from fluxsched.runtime.config.reader import parse_config
+from fluxsched.runtime.exec.base import spool_directory
+from fluxsched.runtime.services.jobs import history
+
+SHARED = {f"VARIABLE_{number}": "x" * 40 for number in range(10)}
+ENOENT = 2
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "LOOK_S", 0.01)
+    monkeypatch.setattr(history, "PAUSE_S", 0.0)
+    monkeypatch.setattr(history, "PIECE_JOBS", 3)
+
+
+async def run(peer: Any, jobspec: Jobspec) -> int:
+    """A job that has ended."""
+    jobid: int = (await peer.ok("job-manager.submit", {"jobspec": jobspec.to_json()}))["id"]
+    await peer.ok("job-manager.wait", {"id": jobid})
+    return jobid
+
+
+def remembered(site: Any) -> list[int]:
+    return [jobid for (jobid,) in site.store.read("SELECT DISTINCT jobid FROM job_log ORDER BY jobid")]
+
+
+async def test_of_too_many_the_oldest_are_forgotten_with_all_that_is_theirs(world: Any, eventually: Any) -> None:
+    site = await world.instance(config="[job-manager]\ninactive-num-limit = 2\n", fake="1x1")
+    peer, jobs = world.second(site), list[int]()
+    waits = (await peer.ok("job-manager.submit", {"jobspec": printing(SHARED).to_json(), "urgency": 0}))["id"]
+    for number in range(7):
+        jobs.append(await run(peer, printing(SHARED if number % 2 else {**SHARED, "OWN": str(number)})))
+    await eventually(lambda: remembered(site) == [waits, *jobs[-2:]])
+    assert [job["id"] for job in (await peer.ok("job-manager.list", {"states": ["INACTIVE"]}))["jobs"]] == jobs[:-3:-1]
+    assert (await peer.call("job-manager.lookup", {"id": jobs[0], "keys": ["eventlog"]})).errnum == ENOENT
+    kept = {spool_directory(site.effects.spool, jobid).name for jobid in jobs[-2:]}
+    assert {path.name for path in site.effects.spool.iterdir()} == kept
+    assert site.store.read("SELECT count(*) FROM part") == [(2,)]
+    assert (await peer.ok("instance.stats-get"))["ended_jobs"] == 2
+    found = await peer.ok("job-manager.lookup", {"id": waits, "keys": ["jobspec"]})
+    assert found["jobspec"]["attributes"]["system"]["environment"] == SHARED
+
+
+def printing(environment: dict[str, str]) -> Jobspec:
+    return Jobspec.from_command(["echo", "hello"], environment=environment, cwd="/")
+
+
+async def test_an_environment_of_forgotten_jobs_is_stored_again_for_the_next(world: Any, eventually: Any) -> None:
+    site = await world.instance(config="[job-manager]\ninactive-num-limit = 1\n", fake="1x1")
+    peer = world.second(site)
+    await run(peer, printing(SHARED))
+    await run(peer, printing({}))
+    await eventually(lambda: site.store.read("SELECT count(*) FROM part") == [(0,)])
+    last = await run(peer, printing(SHARED))
+    found = await peer.ok("job-manager.lookup", {"id": last, "keys": ["jobspec"]})
+    assert found["jobspec"]["attributes"]["system"]["environment"] == SHARED
+
+
+async def test_of_too_old_ones_only_the_highest_id_is_kept_for_the_next_instance(world: Any, eventually: Any) -> None:
+    statedir = world.directory / "state"
+    site = await world.bare(config='[job-manager]\ninactive-age-limit = "0s"\n', fake="1x1", statedir=statedir)
+    peer, jobs = world.second(site), list[int]()
+    for _ in range(5):
+        jobs.append((await peer.ok("job-manager.submit", {"jobspec": printing({}).to_json()}))["id"])
+        await peer.ok("job-manager.cancel", {"id": jobs[-1]})
+    await eventually(lambda: remembered(site) == jobs[-1:])
+    await world.stop(site)
+    site = await world.bare(fake="1x1", statedir=statedir)
+    again = (await world.second(site).ok("job-manager.submit", {"jobspec": printing({}).to_json()}))["id"]
+    assert again > jobs[-1]
+
+
+async def test_the_file_is_used_again_and_does_not_grow_without_end(world: Any, eventually: Any) -> None:
+    site = await world.bare(config="[job-manager]\ninactive-num-limit = 10\n", fake="1x1")
+    peer, pages = world.second(site), list[int]()
+    for _ in range(6):
+        for number in range(20):
+            environment = {**SHARED, "OWN": str(number) * 200}
+            found = await peer.ok("job-manager.submit", {"jobspec": printing(environment).to_json()})
+            await peer.ok("job-manager.cancel", {"id": found["id"]})
+        await eventually(lambda: len(remembered(site)) == 10)
+        pages.append(site.store.read("PRAGMA page_count")[0][0])
+    assert pages[-1] <= pages[1] * 1.1, pages
+
+
+def test_the_limits_have_defaults_and_a_lowest_value() -> None:
+    assert parse_config("", "x").history == operations.HistorySettings(
+        operations.INACTIVE_NUMBER_MAX, operations.INACTIVE_AGE_MAX_S
+    )
+    with pytest.raises(InvalidValue, match="inactive-num-limit: 0 is below 1"):
+        parse_config("[job-manager]\ninactive-num-limit = 0\n", "x")
