@@ -1,0 +1,115 @@
+"""Disasters: `python -m tests.chaos --seeds 1000`, `--hours 2`, `--replay SEED[:ACTIONS:FAULTS]`, `--mutations`.
+
+A violation is printed with its seed, the fewest actions and faults that still bring it about, and the command that
+replays them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import count
+from os import cpu_count
+
+from tests.chaos.mutations.report import report_mutations
+from tests.chaos.replay import Replay, reduced
+from tests.chaos.run import Verdict, run
+
+PROGRESS_S = 10.0
+RUNS_OF_SHRINKER = 300
+
+
+def main() -> int:
+    """Run what the arguments say; 1 if a law was broken, or a sabotage was not noticed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="how many seeds")
+    parser.add_argument("--hours", type=float, help="run for so long instead")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=cpu_count(), help="how many processes")
+    parser.add_argument("--replay", help="SEED[:ACTIONS:FAULTS], as printed with a violation")
+    parser.add_argument("--trace", action="store_true", help="with --replay: print what outsiders see")
+    parser.add_argument("--mutations", action="store_true", help="sabotage the code; each must be noticed")
+    arguments = parser.parse_args()
+    if arguments.replay:
+        return _replay(Replay.parse(arguments.replay), arguments.trace)
+    if arguments.mutations:
+        return report_mutations(_say, arguments.jobs)
+    return _many(arguments)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _replay(replay: Replay, trace: bool) -> int:
+    verdict = run(replay.plan(), (lambda one: _say(str(one))) if trace else None)
+    _say(str(verdict.violation or f"no violation; {verdict.observations} observations"))
+    return int(verdict.violation is not None)
+
+
+def _verdict(seed: int) -> Verdict:
+    return run(Replay(seed).plan())
+
+
+def _seeds(arguments: argparse.Namespace) -> Iterator[int]:
+    if arguments.hours is None:
+        yield from range(arguments.seed, arguments.seed + arguments.seeds)
+        return
+    until_s = time.monotonic() + 3600 * arguments.hours
+    for seed in count(arguments.seed):
+        if time.monotonic() > until_s:
+            return
+        yield seed
+
+
+def _many(arguments: argparse.Namespace) -> int:
+    began_s = said_s = time.monotonic()
+    done = observations = broken = 0
+    simulated_s = 0.0
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        for verdict in _spread(pool, _seeds(arguments), arguments.jobs):
+            done += 1
+            observations += verdict.observations
+            simulated_s += verdict.simulated_s
+            if verdict.violation is not None:
+                broken += 1
+                _report(verdict)
+            if time.monotonic() - said_s > PROGRESS_S:
+                said_s = time.monotonic()
+                _say(f"{done} seeds, {broken} violations, {observations / (said_s - began_s):.0f} events/s")
+    lasted_s = time.monotonic() - began_s
+    _say(
+        f"{done} seeds in {lasted_s:.1f} s: {broken} violations; {observations} events, {observations / lasted_s:.0f} "
+        f"a second; {simulated_s / 3600:.1f} simulated hours"
+    )
+    return int(broken > 0)
+
+
+def _spread(pool: ProcessPoolExecutor, seeds: Iterator[int], jobs: int) -> Iterator[Verdict]:
+    """Verdicts in order of seeds, with a few runs under way."""
+    waiting = []
+    for seed in seeds:
+        waiting.append(pool.submit(_verdict, seed))
+        if len(waiting) >= 4 * jobs:
+            yield waiting.pop(0).result()
+    for one in waiting:
+        yield one.result()
+
+
+def _report(verdict: Verdict) -> None:
+    _say(f"seed {verdict.seed}: {verdict.violation}")
+    replay = reduced(verdict, RUNS_OF_SHRINKER)
+    plan = replay.plan()
+    for _, action in plan.actions:
+        _say(f"    {action.at_s:9.3f} s  {action.actor}: {action.verb} {action.arguments}")
+    for _, fault in plan.faults:
+        _say(f"    {fault.at_s:9.3f} s  fault: {fault.kind} {fault.victim} {fault.amount:g}")
+    _say(f"    python -m tests.chaos --replay {replay}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

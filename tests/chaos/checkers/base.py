@@ -1,0 +1,198 @@
+"""What a checker is: it hears of what outsiders see, in order, and raises a Violation where a law is broken.
+
+Law: a checker rebuilds the truth from observations alone, with plain dicts and sets; it imports nothing of fluxsched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.chaos.observations import (
+    Answered,
+    LinkEnded,
+    Observation,
+    ProcessEnded,
+    Received,
+    Sent,
+    TaskBegan,
+    TaskEnded,
+)
+
+EIO, ENODATA = 5, 61
+INSTANCE = "instance"
+SCHEDULER_PREFIX = "sched-"
+
+
+class Violation(AssertionError):
+    """A law is broken."""
+
+    def __init__(self, checker: str, text: str, at_s: float = 0.0) -> None:
+        super().__init__(f"{checker} at {at_s:.6f} s: {text}")
+        self.checker = checker
+        self.text = text
+        self.at_s = at_s
+
+
+@dataclass(frozen=True)
+class Site:
+    """What is known of the simulated site beforehand."""
+
+    cores: Mapping[int, frozenset[int]]
+    """Of each target by rank."""
+    groups: Mapping[int, str]
+    """The configured group of each target."""
+    queues: Mapping[str, str]
+    """The group of each queue."""
+    duration_max: Mapping[str, float] = field(default_factory=dict)
+    """The longest duration of a queue's jobs, where there is a limit (seconds)."""
+    nodes_max: Mapping[str, int] = field(default_factory=dict)
+    steps_s: float = 0.0
+    """By how much the clocks are stepped in all (seconds)."""
+
+
+@dataclass(eq=False)
+class Call:
+    """One request of a client, and how far it has come."""
+
+    actor: str
+    link: int
+    topic: str
+    payload: Any
+    asked_s: float
+    is_streaming: bool
+    is_awaited: bool = True
+    """Whether it has a matchtag, so that it is answered."""
+    answers: int = 0
+    is_over: bool = False
+    """Whether its connection is over; answers that were under way may arrive nevertheless."""
+
+
+@dataclass
+class Truth:
+    """What was read when all had settled."""
+
+    at_s: float
+    jobs: Mapping[int, Mapping[str, Any]]
+    """As `job-manager.list` shows them."""
+    eventlogs: Mapping[int, list[dict[str, Any]]]
+    status: Mapping[str, Any]
+    groups: list[dict[str, Any]]
+    journal: list[dict[str, Any]]
+    specs: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    allocated: frozenset[int] = frozenset()
+    """Targets that the instance counts as allocated."""
+    schedulers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The figures of each scheduler module."""
+
+
+class Checker:
+    """One law. What is not overridden is not looked at."""
+
+    name = "?"
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.now_s = 0.0
+
+    def broken(self, text: str) -> Violation:
+        """What to raise."""
+        return Violation(self.name, text, self.now_s)
+
+    def asked(self, call: Call) -> None:
+        """A client has sent a request."""
+
+    def answered(self, call: Call, payload: Any, errnum: int) -> None:
+        """A response has arrived; `errnum` other than 0 is the last."""
+
+    def given_up(self, call: Call) -> None:
+        """The connection of an open call is over: only answers that are under way may still come."""
+
+    def told(self, message: Received) -> None:
+        """A request of the instance has arrived at a scheduler."""
+
+    def replied(self, message: Answered) -> None:
+        """A scheduler has sent a response to such a request."""
+
+    def link_ended(self, ended: LinkEnded) -> None:
+        """A connection is over; after `given_up` of its calls."""
+
+    def began(self, task: TaskBegan) -> None:
+        """Tasks run."""
+
+    def ended(self, task: TaskEnded) -> None:
+        """Tasks no longer run."""
+
+    def process_ended(self, ended: ProcessEnded) -> None:
+        """A process is gone."""
+
+    def settled(self, truth: Truth) -> None:
+        """All is quiet: what must hold in the end."""
+
+
+class Judges:
+    """All checkers, and the calls that they are told of."""
+
+    def __init__(self, checkers: Iterable[Checker]) -> None:
+        self.checkers = list(checkers)
+        self._open: dict[tuple[int, int], Call] = {}
+        self._over: set[int] = set()
+
+    def see(self, one: Observation) -> None:
+        """Tell all checkers; raises the first Violation."""
+        for checker in self.checkers:
+            checker.now_s = one.at_s
+        match one:
+            case Sent():
+                self._sent(one)
+            case Received(errnum=None):
+                self._each("told", one)
+            case Received():
+                self._received(one)
+            case Answered():
+                self._each("replied", one)
+            case LinkEnded():
+                self._link_ended(one)
+            case TaskBegan():
+                self._each("began", one)
+            case TaskEnded():
+                self._each("ended", one)
+            case ProcessEnded():
+                self._each("process_ended", one)
+
+    def settled(self, truth: Truth) -> None:
+        """All is quiet."""
+        for checker in self.checkers:
+            checker.now_s = truth.at_s
+            checker.settled(truth)
+
+    def _each(self, hook: str, *values: Any) -> None:
+        for checker in self.checkers:
+            getattr(checker, hook)(*values)
+
+    def _sent(self, one: Sent) -> None:
+        call = Call(one.actor, one.link, one.topic, one.payload, one.at_s, one.is_streaming, bool(one.matchtag))
+        if one.matchtag:
+            self._open[one.link, one.matchtag] = call
+        self._each("asked", call)
+        if one.link in self._over:  # it will notice soon
+            call.is_over = True
+            self._each("given_up", call)
+
+    def _received(self, one: Received) -> None:
+        assert one.errnum is not None
+        call = self._open.get((one.link, one.matchtag))
+        if call is None:
+            raise Violation("answers", f"{one.actor} was sent an answer to no open call: {one}", one.at_s)
+        call.answers += 1
+        if one.errnum or not call.is_streaming:
+            del self._open[one.link, one.matchtag]
+        self._each("answered", call, {} if one.payload is None else one.payload, one.errnum)
+
+    def _link_ended(self, one: LinkEnded) -> None:
+        self._over.add(one.link)
+        for call in [call for (link, _), call in self._open.items() if link == one.link]:
+            call.is_over = True
+            self._each("given_up", call)
+        self._each("link_ended", one)

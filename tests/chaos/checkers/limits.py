@@ -1,0 +1,86 @@
+"""Jobs get what they asked for, no more; limits of queues hold; only what may be preempted is, and when it may be.
+
+What a job asked for stands in its jobspec under `attributes.user.chaos`, put there by the workload: cores and nodes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.chaos.checkers.base import SCHEDULER_PREFIX, Call, Checker, Site, Truth
+from tests.chaos.observations import TaskBegan, TaskEnded
+
+LATE_S = 400.0
+"""How long a job's tasks may outlast its time limit (seconds): clocks step, and a killed instance ends no job."""
+
+
+class Limits(Checker):
+    """Compares jobs with what was asked for."""
+
+    name = "limits"
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self._specs: dict[int, dict[str, Any]] = {}
+        self._began: dict[int, TaskBegan] = {}
+
+    def asked(self, call: Call) -> None:
+        """A scheduler preempts."""
+        payload = call.payload
+        if call.topic != "job-manager.raise" or not call.actor.startswith(SCHEDULER_PREFIX):
+            return
+        if payload["type"] == "preempt" and payload["id"] in self._specs:
+            after_s = self._specs[payload["id"]]["system"].get("preemptible-after")
+            began = self._began.get(payload["id"])
+            if after_s is None:
+                raise self.broken(f"{call.actor} preempts job {payload['id']}, which is not preemptible: {payload}")
+            if began is not None and self.now_s - began.at_s < after_s - self.site.steps_s - 1.0:
+                raise self.broken(
+                    f"{call.actor} preempts job {payload['id']} after {self.now_s - began.at_s} s: {payload}"
+                )
+
+    def answered(self, call: Call, payload: Any, errnum: int) -> None:
+        """A submit is refused if it is beyond the limits of its queue."""
+        if call.topic == "job-manager.submit" and not errnum:
+            attributes = self._specs[payload["id"]] = call.payload["jobspec"]["attributes"]
+            system, asked = attributes["system"], attributes["user"]["chaos"]
+            queue = system.get("queue", "")
+            if system["duration"] > self.site.duration_max.get(queue, system["duration"]):
+                raise self.broken(f"job {payload['id']} of {system['duration']} s was accepted in queue {queue}")
+            if asked["nodes"] > self.site.nodes_max.get(queue, asked["nodes"]):
+                raise self.broken(f"job {payload['id']} of {asked['nodes']} nodes was accepted in queue {queue}")
+
+    def began(self, task: TaskBegan) -> None:
+        """As many cores and nodes as asked for."""
+        self._began[task.jobid] = task
+        attributes = self._specs.get(task.jobid)
+        if attributes is not None:
+            asked = attributes["user"]["chaos"]
+            cores, nodes = sum(map(len, task.cores.values())), len(task.cores)
+            if cores != asked["cores"] or (asked["nodes"] and nodes != asked["nodes"]):
+                raise self.broken(f"job {task.jobid} asked for {asked}, and has {cores} cores on {nodes} nodes")
+
+    def ended(self, task: TaskEnded) -> None:
+        """Not long after the time limit."""
+        attributes, began = self._specs.get(task.jobid), self._began.get(task.jobid)
+        if attributes is not None and began is not None:
+            limit_s = attributes["system"]["duration"]
+            if limit_s and task.at_s - began.at_s > limit_s + LATE_S + self.site.steps_s:
+                raise self.broken(f"job {task.jobid} ran for {task.at_s - began.at_s} s; its limit is {limit_s} s")
+
+    def settled(self, truth: Truth) -> None:
+        """What was preempted and is to be submitted again is, as often as was asked for."""
+        for jobid, events in truth.eventlogs.items():
+            spec = truth.specs.get(jobid)
+            fatal = [event for event in events if event["name"] == "exception" and event["context"]["severity"] == 0]
+            if spec is None or not fatal or fatal[0]["context"]["type"] != "preempt":
+                continue
+            again = spec["attributes"]["system"].get("fluxsched", {}).get("requeue", 0)
+            job = truth.jobs[jobid]
+            wanted = (
+                job.get("attempt", 0) < again
+                and job.get("status") != 0
+                and not any(event["context"]["type"] == "cancel" for event in fatal)
+            )
+            if wanted != bool(job.get("requeued_as")):
+                raise self.broken(f"job {jobid} was preempted; requeue {again}, but its record is {job}")

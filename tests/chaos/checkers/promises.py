@@ -1,0 +1,93 @@
+"""Every acknowledged drain, undrain, assign, include, queue stop and urgency survives: what is read later agrees.
+
+And it is effective: no job is placed on a target that has been drained for a while, none begins in a stopped queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+from tests.chaos.checkers.base import Call, Checker, Site
+from tests.chaos.checkers.registers import Key, Registers
+from tests.chaos.observations import Answered, ProcessEnded, TaskBegan
+from tests.chaos.wire import cores_of, idset
+
+EFFECTIVE_S = 120.0
+"""How long a scheduler may take to learn of a drain, an instance to start what was decided before (seconds)."""
+
+
+class Promises(Checker):
+    """Compares reads, placements and starts with what was set."""
+
+    name = "promises"
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self._set = Registers(site)
+        self._queues: dict[int, str] = {}
+
+    def asked(self, call: Call) -> None:
+        """Something may be set."""
+        self._set.asked(call)
+
+    def answered(self, call: Call, payload: Any, errnum: int) -> None:
+        """A write has happened or not; what was read must be possible."""
+        self._set.answered(call, payload, errnum, self.now_s)
+        if errnum:
+            return
+        if call.topic == "job-manager.submit":
+            self._queues[payload["id"]] = call.payload["jobspec"]["attributes"]["system"].get("queue", "")
+        for key, value in self._reads_of(call, payload):
+            possible = self._set.possible(key, call.asked_s, self.now_s)
+            if possible is not None and value not in possible:
+                raise self.broken(
+                    f"{call.actor} read {value!r} for {key[0]} of {key[1]!r}; possible is {sorted(map(repr, possible))}"
+                )
+
+    def _reads_of(self, call: Call, payload: Any) -> Iterator[tuple[Key, Hashable]]:
+        match call.topic:
+            case "resource.status":
+                drained = {rank for ranks in payload["drain"] for rank in idset(ranks)}
+                for rank in self.site.groups:
+                    yield ("drain", rank), rank in drained
+            case "resource.groups":
+                owned = {rank: group["name"] for group in payload["groups"] for rank in idset(group["targets"])}
+                for group in payload["groups"]:
+                    owned |= dict.fromkeys(idset(group["incoming"]), group["name"])
+                for rank in self.site.groups:
+                    yield ("group", rank), owned.get(rank, "none")
+            case "job-manager.queue-status":
+                queue = payload.get("name") or ""
+                yield ("start", queue), bool(payload["start"] or payload.get("blocked"))
+                yield ("enable", queue), payload["enable"]
+            case "job-manager.list":
+                for job in payload["jobs"]:
+                    if not job.get("requeued_as") and not job.get("requeue_of"):
+                        yield ("urgency", job["id"]), job["urgency"]
+
+    def given_up(self, call: Call) -> None:
+        """A write may have happened."""
+        self._set.given_up(call, self.now_s)
+
+    def process_ended(self, ended: ProcessEnded) -> None:
+        """Requests may have died with it."""
+        self._set.process_ended(ended)
+
+    def replied(self, message: Answered) -> None:
+        """A scheduler places no job on what has been drained for a while."""
+        if message.topic == "sched.alloc" and message.payload["type"] == 0:
+            for rank in cores_of(message.payload["R"]):
+                if self._has_been(("drain", rank), True):
+                    raise self.broken(
+                        f"{message.actor} placed job {message.payload['id']} on {rank}, long after its drain"
+                    )
+
+    def began(self, task: TaskBegan) -> None:
+        """No job begins in a queue that has been stopped for a while."""
+        queue = self._queues.get(task.jobid)
+        if queue is not None and self._has_been(("start", queue), False):
+            raise self.broken(f"job {task.jobid} began in queue {queue!r}, long after that was stopped")
+
+    def _has_been(self, key: Key, value: Hashable) -> bool:
+        return self._set.possible(key, self.now_s - EFFECTIVE_S, self.now_s) == {value}

@@ -1,0 +1,98 @@
+"""What goes wrong, as values: a fault has a time (or the number of an effect), a kind, a victim and an amount."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from tests.chaos.world.world import World
+
+
+class Fault(NamedTuple):
+    """One fault. What `amount` means depends on the kind: seconds, or a number of effects."""
+
+    at_s: float
+    kind: str
+    victim: str
+    amount: float
+
+
+CLIENTS = ("ann", "bob", "ops", "watcher", "reader", "acquirer-lab", "acquirer-spare", "sched-main", "sched-lab")
+KINDS = {
+    "kill-instance": 3, "kill-instance-at-effect": 6, "kill-scheduler": 3, "kill-scheduler-at-effect": 3,
+    "kill-agent": 1, "silence": 2, "cut": 5, "delay": 4, "slow": 3, "hang": 2,
+    "disk-full": 2, "disk-failing": 1, "disk-torn": 2, "step-clock": 2,
+}  # fmt: skip
+DELAYS_S = (0.01, 0.5, 5.0)
+STEPS_S = (-20.0, -3.0, 3.0, 40.0)
+
+
+def make_faults(chance: Random, count: int, horizon_s: float) -> list[Fault]:
+    """`count` faults in order of time."""
+    kinds, weights = tuple(KINDS), tuple(KINDS.values())
+    times = sorted(round(chance.uniform(0.0, horizon_s), 3) for _ in range(count))
+    return [_fault(chance, chance.choices(kinds, weights)[0], at_s) for at_s in times]
+
+
+def _fault(chance: Random, kind: str, at_s: float) -> Fault:
+    victim, amount = "", 0.0
+    match kind:
+        case "kill-scheduler" | "kill-scheduler-at-effect":
+            victim = chance.choice(("sched-main", "sched-lab"))
+        case "kill-agent" | "silence":
+            victim, amount = f"node{chance.randrange(6)}", chance.choice((8.0, 20.0, 70.0))
+        case "cut":
+            victim = chance.choice(CLIENTS)
+        case "slow":
+            victim, amount = chance.choice(CLIENTS), chance.choice((2.0, 15.0))
+        case "delay":
+            victim, amount = chance.choice(("", *CLIENTS)), chance.choice(DELAYS_S)
+        case "hang":
+            victim, amount = chance.choice(("instance", "sched-main", "sched-lab")), chance.choice((0.5, 5.0, 20.0))
+        case "disk-full" | "disk-failing":
+            amount = chance.choice((0.5, 10.0, 40.0))
+        case "step-clock":
+            amount = chance.choice(STEPS_S)
+    if kind.endswith("at-effect"):
+        amount = float(chance.choice((chance.randint(1, 8), chance.randint(1, 60), chance.randint(1, 400))))
+    return Fault(at_s, kind, victim, amount)
+
+
+def bring_about(world: World, fault: Fault) -> None:
+    """Do it now."""
+    match fault.kind:
+        case "kill-instance":
+            world.kill("instance")
+        case "kill-instance-at-effect":
+            world.kill_at_effect("instance", int(fault.amount))
+        case "kill-scheduler":
+            world.kill(fault.victim)
+        case "kill-scheduler-at-effect":
+            world.kill_at_effect(fault.victim, int(fault.amount))
+        case "kill-agent":
+            world.kill(f"agent-{fault.victim}")
+        case "silence":
+            world.silence(fault.victim, world.now_s + fault.amount)
+        case "cut":
+            world.cut(fault.victim)
+        case "delay":
+            world.delay(fault.victim or None, 0.0, fault.amount)
+        case "slow":
+            world.slow(fault.victim, world.now_s + fault.amount)
+        case "hang":
+            world.hang(fault.victim, world.now_s + fault.amount)
+        case "disk-full":
+            world.disk_full(True)
+            world.at(world.now_s + fault.amount, lambda: world.disk_full(False))
+        case "disk-failing":
+            world.disk_failing(True)
+            world.at(world.now_s + fault.amount, lambda: world.disk_failing(False))
+        case "disk-torn":
+            world.disk_torn(True)
+        case "step-clock":
+            world.step_clock(None, fault.amount)
+
+
+def steps_s(faults: list[Fault]) -> float:
+    """By how much the clocks are stepped in all."""
+    return sum(abs(fault.amount) for fault in faults if fault.kind == "step-clock")

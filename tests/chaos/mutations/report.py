@@ -1,0 +1,44 @@
+"""Runs seeds with sabotaged code until one notices; a sabotage that none notices is a hole in the checkers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
+
+from tests.chaos.mutations.sabotage import Sabotage, sabotaged
+from tests.chaos.mutations.table import SABOTAGES
+from tests.chaos.plan import make_plan
+from tests.chaos.run import run
+
+SEEDS_MAX = 60
+"""So many seeds may be needed to notice one."""
+
+
+class Noticed(NamedTuple):
+    """By which seed and checker, if at all."""
+
+    name: str
+    seed: int | None
+    checker: str
+
+
+def notice(one: Sabotage, seeds_max: int = SEEDS_MAX) -> Noticed:
+    """The first seed that notices a sabotage, by what outsiders see alone."""
+    with sabotaged(one):
+        for seed in range(seeds_max):
+            violation = run(make_plan(seed), own_checks=False).violation
+            if violation is not None:
+                return Noticed(one.name, seed, violation.checker)
+    return Noticed(one.name, None, "")
+
+
+def report_mutations(say: Callable[[str], None], jobs: int) -> int:
+    """Try all; 1 if one was not noticed."""
+    unnoticed = 0
+    with ProcessPoolExecutor(jobs) as pool:
+        for found in pool.map(notice, SABOTAGES):
+            unnoticed += found.seed is None
+            say(f"{found.name}: " + ("NOT NOTICED" if found.seed is None else f"{found.checker}, seed {found.seed}"))
+    say(f"{len(SABOTAGES)} sabotages, {unnoticed} not noticed")
+    return int(unnoticed > 0)

@@ -1,0 +1,226 @@
+"""The sabotages: each a mistake that could be made, and that some seed must notice."""
+
+from __future__ import annotations
+
+from tests.chaos.mutations.sabotage import Sabotage
+
+_RESOURCE = "fluxsched.resource"
+_JOBS = "fluxsched.jobs.lifecycle"
+_SERVICES = "fluxsched.runtime.services"
+_SCHED = "fluxsched.sched"
+
+RESOURCE = (
+    Sabotage(
+        "grow the next group before the release", f"{_RESOURCE}.changes.moves:Moves._ready",
+        " - (EMPTY if session is None else session.unreleased)", "",
+    ),
+    Sabotage(
+        "let targets leave while jobs hold them", f"{_RESOURCE}.changes.moves:Moves._ready",
+        "leaving - self._holdings.held - ", "leaving - ",
+    ),
+    Sabotage(
+        "forget a release", f"{_RESOURCE}.sessions:Sessions.release", "session.unreleased -= targets", "pass",
+    ),
+    Sabotage(
+        "take a release for a shrink's that was not sent", f"{_RESOURCE}.sessions:Session.leave",
+        "self.unreleased |= leaving", "pass",
+    ),
+    Sabotage("forget a disconnect", f"{_RESOURCE}.sessions:Sessions.close", "del self._of[session.group]", "pass"),
+    Sabotage(
+        "let two acquire one group", f"{_RESOURCE}.sessions:Sessions.open", "if name in self._of:", "if False:",
+    ),
+    Sabotage(
+        "drop a change that has a grow", f"{_RESOURCE}.sessions:Sessions.report", "if change is not None:",
+        "if change is not None and change.grow is None:",
+    ),
+    Sabotage(
+        "drop a merged offline", "fluxsched.protocol.sessions.acquire_server:AcquireServer.add",
+        "(self._online | change.online) - change.offline", "self._online | change.online",
+    ),
+    Sabotage(
+        "send a change twice", "fluxsched.protocol.sessions.acquire_server:AcquireServer._make",
+        "        self._reported = self._online\n", "        pass\n",
+    ),
+    Sabotage(
+        "lose an undrain at a restart", f"{_RESOURCE}.state.drain:Drains.lift",
+        'self._out.save("drain", self._targets.key(rank), None)', "pass",
+    ),
+    Sabotage(
+        "lose a drain at a restart", f"{_RESOURCE}.state.drain:Drains._overwrite",
+        'self._out.save("drain", self._targets.key(rank), made.to_row())', "pass",
+    ),
+    Sabotage(
+        "undrain one target too many", f"{_RESOURCE}.state.drain:Drains.undrain",
+        "self.lift(targets,", "self.lift(targets | self.drained,",
+    ),
+    Sabotage(
+        "answer a drain before it is stored", f"{_SERVICES}.resource:ResourceService._answer",
+        "self._store.after_commit(lambda: request.respond(payload))", "request.respond(payload)",
+    ),
+    Sabotage(
+        "lose an assignment at a restart", f"{_RESOURCE}.module:ResourceModule._assign",
+        'self.journal.save("assign", self.targets.key(rank), None if name is None else {"group": name})', "pass",
+    ),
+    Sabotage(
+        "lose a move under way at a restart", f"{_RESOURCE}.changes.restore:Restorer._move",
+        "if moves:", "if False:",
+    ),
+    Sabotage(
+        "count a job's targets for ever", f"{_RESOURCE}.state.held_targets:HeldTargets._leave",
+        "self._holders[rank] -= 1", "pass",
+    ),
+    Sabotage(
+        "keep drained targets usable", f"{_RESOURCE}.changes.moves:Moves.usable",
+        "self._monitor.available - self._drains.drained", "self._monitor.available",
+    ),
+)  # fmt: skip
+
+JOBS = (
+    Sabotage(
+        "skip a free", f"{_JOBS}.lifecycle:Lifecycle.release",
+        "link.free(SchedFree(link.scheduler, job.id, remainder, final), self.out)", "pass",
+    ),
+    Sabotage("drop frees before ready", f"{_JOBS}.links:Link.free", "self.deferred.append(free)", "pass"),
+    Sabotage(
+        "do not give back what came too late", f"{_JOBS}.allocation:Allocation.alloc_granted",
+        "self._lifecycle.out.append(SchedFree(scheduler, jobid, R, True))", "pass",
+    ),
+    Sabotage(
+        "forget requests of a lost scheduler", f"{_JOBS}.allocation:Allocation.scheduler_lost",
+        "self._lifecycle.enqueue(job)", "pass",
+    ),
+    Sabotage(
+        "forget requests that were cancelled", f"{_JOBS}.allocation:Allocation.alloc_canceled",
+        "self._lifecycle.enqueue(job)", "pass",
+    ),
+    Sabotage(
+        "tell a new scheduler of no running job", f"{_JOBS}.allocation:Allocation.hello",
+        "if job.held and", "if False and",
+    ),
+    Sabotage(
+        "forget waiting jobs at a restart", f"{_JOBS}.restore:_resume",
+        "        lifecycle.enqueue(job)\n", "        pass\n",
+    ),
+    Sabotage(
+        "forget what running jobs hold at a restart", f"{_JOBS}.restore:restore",
+        "lifecycle.out.append(Held(job.id, job.held))", "pass",
+    ),
+    Sabotage(
+        "start before it is stored", f"{_SERVICES}.jobs.effects:JobEffects._start",
+        "self._starts.append(one.jobid)", "self.turns.post(lambda: self._launch(one.jobid))",
+    ),
+    Sabotage(
+        "start a second time", f"{_SERVICES}.jobs.effects:JobEffects._committed",
+        "for jobids in pieces(starts):", "for jobids in pieces(starts + starts):",
+    ),
+    Sabotage(
+        "announce before it is stored", f"{_SERVICES}.jobs.effects:JobEffects._persist",
+        "    self._news.append((one.jobid, events))\n",
+        "    for publish in self.publish:\n        publish([(one.jobid, events)])\n"
+        "    for notify in self.published:\n        notify()\n",
+    ),
+    Sabotage(
+        "answer a submit before it is stored", f"{_SERVICES}.jobs.service:JobService.submit",
+        "self.answer(request, msg.SubmitResponse(jobid))", "request.respond(msg.SubmitResponse(jobid))",
+    ),
+    Sabotage(
+        "lose a job's end", f"{_SERVICES}.jobs.effects:JobEffects._persist",
+        'self._store.add("job_log",', 'ended or self._store.add("job_log",',
+    ),
+    Sabotage(
+        "lose a stopped queue at a restart", f"{_SERVICES}.jobs.effects:JobEffects._save_queue",
+        'self._store.add("saved", ("queue", one.name or "", _encode(one.state)))', "pass",
+    ),
+    Sabotage(
+        "leave requests of a stopped queue", f"{_JOBS}.queue_control:QueueControl._withdraw_queue",
+        "link.cancel(job, self._lifecycle.out)", "pass",
+    ),
+    Sabotage(
+        "send requests of a stopped queue", f"{_JOBS}.links:Link.pump", "for queue in self.queues if queue.started ",
+        "for queue in self.queues ",
+    ),
+    Sabotage(
+        "report every job as a success", f"{_JOBS}.execution:Execution.finished", '{"status": status} if usage',
+        '{"status": 0} if usage',
+    ),
+    Sabotage(
+        "forget an urgency", f"{_JOBS}.requests:Requests.set_urgency",
+        'self._lifecycle.log(job, "urgency", {"urgency": urgency, "userid": userid})', "pass",
+    ),
+    Sabotage(
+        "do not submit preempted jobs again", f"{_JOBS}.lifecycle:Lifecycle.clean",
+        "if job.fatal is not None and job.is_due_again else 0", "if False else 0",
+    ),
+    Sabotage(
+        "free targets before the tasks have ended", f"{_JOBS}.lifecycle:Lifecycle.fail",
+        "    if state is RUN:\n", "    if state is RUN and type == 'cancel':\n        self.release(job, None)\n"
+        "    elif state is RUN:\n",
+    ),
+    Sabotage(
+        "accept jobs of any duration", "fluxsched.jobs.queue.queues:JobQueue.check_duration",
+        "if limit_s and not 0 < duration_s <= limit_s:", "if False:",
+    ),
+    Sabotage(
+        "accept jobs of any size", "fluxsched.jobs.queue.queues:JobQueue._check_size",
+        "if asked is not None and most is not None and asked > most:", "if False:",
+    ),
+    Sabotage(
+        "do not end jobs at their limit", f"{_SERVICES}.jobs.effects:JobEffects._arm_limit",
+        "if expiration_s > 0.0:", "if False:",
+    ),
+)  # fmt: skip
+
+SCHEDULERS = (
+    Sabotage(
+        "release targets that jobs hold", f"{_SCHED}.engine.scheduler:Scheduler.shrunk",
+        "at.release(targets - self._ledger.held(targets))", "at.release(targets)",
+    ),
+    Sabotage(
+        "do not release what becomes free", f"{_SCHED}.engine.held_jobs:HeldJobs.freed",
+        "if emptied and group.leaving:", "if False:",
+    ),
+    Sabotage(
+        "release twice", f"{_SCHED}.engine.waiting.group:Group.release",
+        "return [Release(self.name, targets)]", "return [Release(self.name, targets)] * 2",
+    ),
+    Sabotage(
+        "place jobs on what is offline", f"{_SCHED}.engine.scheduler:Scheduler.went_offline",
+        "group.set_availability(targets, up=False)", "pass",
+    ),
+    Sabotage(
+        "free nothing", f"{_SCHED}.ledger:Ledger._end", "    self._first.give(blocks)\n", "    pass\n",
+    ),
+    Sabotage(
+        "leave a started job in the queue", f"{_SCHED}.ledger:Ledger.commit", "queue.remove(jobid)", "pass",
+    ),
+    Sabotage(
+        "do not answer cancels",
+        "fluxsched.runtime.scheduler_process.host:SchedulerHost._respond_alloc",
+        "self._send(Message(", "answer.type == 3 or self._send(Message(",
+    ),
+)  # fmt: skip
+
+SHELL = (
+    Sabotage(
+        "leave streams of lost peers open", "fluxsched.runtime.messaging.router:Router._lost",
+        "if on_end is not None:", "if False:",
+    ),
+    Sabotage(
+        "lose the calls of a lost peer", "fluxsched.runtime.messaging.router:Router._lost",
+        "for answered in self.calls.lost(peer):", "for answered in ():",
+    ),
+    Sabotage(
+        "send out of order", "fluxsched.runtime.messaging.router:Router.flush",
+        "messages, peer.outbox = peer.outbox, []", "messages, peer.outbox = peer.outbox[::-1], []",
+    ),
+    Sabotage(
+        "tell only some of a transaction's events", f"{_SERVICES}.jobs.streams:JobStreams._flush",
+        "self._send(request, news)", "self._send(request, news[1:])",
+    ),
+    Sabotage(
+        "tell the journal's history twice", f"{_SERVICES}.resource_journal:JournalService._open",
+        "self._streams[request] = None", "self._tell(request, self._history())",
+    ),
+)  # fmt: skip
+
+SABOTAGES = RESOURCE + JOBS + SCHEDULERS + SHELL

@@ -1,0 +1,44 @@
+"""All that one run consists of, made from a seed: the site, what clients do, what goes wrong; or a part of that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from random import Random
+
+from tests.chaos.faults.faults import Fault, make_faults, steps_s
+from tests.chaos.workload.actions import Action
+from tests.chaos.workload.generated import make_actions
+from tests.chaos.workload.sites import ChaosSite, make_site
+
+SIZES = ((12, 3, 40.0), (25, 6, 90.0), (25, 6, 90.0), (60, 10, 240.0))
+"""Actions, faults, and the time in which they happen (seconds)."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run. Actions and faults keep the numbers that they have in the whole plan."""
+
+    seed: int
+    site: ChaosSite
+    actions: tuple[tuple[int, Action], ...]
+    faults: tuple[tuple[int, Fault], ...]
+    horizon_s: float
+
+    def only(self, actions: Collection[int], faults: Collection[int]) -> Plan:
+        """The same with these actions and faults alone."""
+        kept_actions = tuple(one for one in self.actions if one[0] in actions)
+        kept_faults = tuple(one for one in self.faults if one[0] in faults)
+        return Plan(self.seed, self.site, kept_actions, kept_faults, self.horizon_s)
+
+
+def make_plan(seed: int) -> Plan:
+    """The plan of a seed."""
+    chance = Random(f"plan {seed}")
+    actions, faults, horizon_s = chance.choice(SIZES)
+    # clocks are stepped by what is planned, also where a fault is left out: limits then are only wider
+    site_chance, fault_chance, action_chance = (Random(chance.random()) for _ in range(3))
+    planned = make_faults(fault_chance, faults, horizon_s)
+    site = make_site(site_chance, steps_s(planned))
+    done = make_actions(action_chance, site, actions, horizon_s)
+    return Plan(seed, site, tuple(enumerate(done)), tuple(enumerate(planned)), horizon_s)

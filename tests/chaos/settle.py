@@ -1,0 +1,166 @@
+"""After the faults: a judge puts everything back in order, waits until all has ended, and reads the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tests.chaos.checkers.base import Truth
+from tests.chaos.wire import cores_of, text_of
+from tests.chaos.workload.sites import ChaosSite
+from tests.chaos.workload.user import Surroundings, User
+
+LOOK_S = 5.0
+"""How often the judge looks whether all has ended (virtual seconds)."""
+SETTLED_WITHIN_S = 7200.0
+"""When all must have ended, after the last fault (virtual seconds)."""
+ORDER_S = 30.0
+"""How long requests that were under way may still change something, before it is put in order (virtual seconds)."""
+EVENTS_KEPT = 100_000
+
+
+class Settling:
+    """The judge's way to the truth."""
+
+    def __init__(self, world: Surroundings, site: ChaosSite, leave: Callable[[], None]) -> None:
+        self.world = world
+        self.is_over = False
+        self._site = site
+        self._leave = leave
+        self._until_s = world.now_s + SETTLED_WITHIN_S
+        self._user = User(world, "judge")
+        self._read: dict[str, Any] = {}
+        self._logs: dict[int, dict[str, Any]] = {}
+        self._journal: list[dict[str, Any]] = []
+        self._stats: dict[str, dict[str, Any]] = {}
+        self._missing = 0
+        world.at(world.now_s + ORDER_S, self._order)
+
+    # ---- put in order
+
+    def _order(self) -> None:
+        self._leave()
+        all_targets = text_of(set(range(self._site.hosts)))
+        self._user.call("resource.include", {"targets": all_targets})
+        self._user.call("resource.undrain", {"targets": all_targets, "mode": "update"})
+        self._user.call("job-manager.queue-start", {"all": True, "start": True})
+        self._user.call("job-manager.queue-enable", {"all": True, "enable": True})
+        self.world.at(self.world.now_s + LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._read.clear()
+        self._missing = 3
+        calls = (
+            ("job-manager.list", {"max_entries": EVENTS_KEPT}),
+            ("resource.groups", None),
+            ("resource.status", None),
+        )
+        for topic, payload in calls:
+            self._user.call(topic, payload, partial(self._looked, topic))
+        if not self._user.is_connected:
+            self.world.at(self.world.now_s + LOOK_S, self._look)
+
+    def _looked(self, topic: str, answer: Any, errnum: int) -> None:
+        self._missing -= 1
+        if not errnum:
+            self._read[topic] = answer
+        if self._missing:
+            return
+        if len(self._read) == 3 and (self._has_ended() or self.world.now_s > self._until_s):
+            self._ask_truth()
+        else:
+            if len(self._read) == 3:
+                self._help()
+            self.world.at(self.world.now_s + LOOK_S, self._look)
+
+    def _has_ended(self) -> bool:
+        jobs, groups = self._read["job-manager.list"]["jobs"], self._read["resource.groups"]["groups"]
+        ended = all(job["state"] == "INACTIVE" for job in jobs)
+        return ended and not any(group["leaving"] or group["incoming"] for group in groups) and self._is_served()
+
+    def _is_served(self) -> bool:
+        return all(
+            group["acquired"]
+            for group in self._read["resource.groups"]["groups"]
+            if group["name"] in ("default", "lab")
+        )
+
+    def _help(self) -> None:
+        """What keeps jobs waiting and is no fault: a hold, a group without a scheduler, a request that was lost."""
+        for job in self._read["job-manager.list"]["jobs"]:
+            if job["state"] != "INACTIVE" and job["urgency"] == 0:
+                self._user.call("job-manager.urgency", {"id": job["id"], "urgency": 16})
+        for group in self._read["resource.groups"]["groups"]:
+            if group["name"] in ("default", "lab") and not group["acquired"]:
+                name = f"sched-late-{group['name']}"
+                self._user.call("module.load", {"spec": "fifo", "name": name, "groups": [group["name"]], "restart": 9})
+        misplaced = any(
+            group["targets"] or group["incoming"]
+            for group in self._read["resource.groups"]["groups"]
+            if group["name"] not in ("default", "lab")
+        )
+        if misplaced or self._read["resource.status"]["drain"]:
+            all_targets = text_of(set(range(self._site.hosts)))
+            self._user.call("resource.include", {"targets": all_targets})
+            self._user.call("resource.undrain", {"targets": all_targets, "mode": "update"})
+
+    # ---- the truth
+
+    def _ask_truth(self) -> None:
+        jobs = [job["id"] for job in self._read["job-manager.list"]["jobs"]]
+        self._missing = len(jobs) + 3
+        for jobid in jobs:
+            self._user.call("job-manager.lookup", {"id": jobid, "keys": ["eventlog", "jobspec"]}, self._log)
+        self._user.call("resource.sched-status", None, self._keep)
+        self._user.call("resource.journal", None, self._events, streaming=True)
+        self._user.call("module.list", None, self._modules)
+
+    def _log(self, answer: Any, errnum: int) -> None:
+        assert not errnum, f"lookup in the end: {errnum} {answer}"
+        self._logs[answer["id"]] = answer
+        self._came()
+
+    def _keep(self, answer: Any, errnum: int) -> None:
+        assert not errnum, f"sched-status in the end: {errnum} {answer}"
+        self._read["resource.sched-status"] = answer
+        self._came()
+
+    def _events(self, answer: Any, errnum: int) -> None:
+        if errnum or self.is_over:
+            return
+        if answer["events"]:
+            self._journal += answer["events"]
+        else:
+            self._came()
+
+    def _modules(self, answer: Any, errnum: int) -> None:
+        assert not errnum, f"module.list in the end: {errnum} {answer}"
+        names = [one["name"] for one in answer["mods"] if one["name"].startswith("sched-") and one["status"] == 1]
+        self._missing += len(names)
+        for name in names:
+            self._user.call("module.stats", {"name": name}, partial(self._figures, name))
+        self._came()
+
+    def _figures(self, name: str, answer: Any, errnum: int) -> None:
+        if not errnum:
+            self._stats[name] = answer
+        self._came()
+
+    def _came(self) -> None:
+        self._missing -= 1
+        self.is_over = self._missing == 0
+
+    def truth(self) -> Truth:
+        """What was read."""
+        return Truth(
+            at_s=self.world.now_s,
+            jobs={job["id"]: job for job in self._read["job-manager.list"]["jobs"]},
+            eventlogs={jobid: one["eventlog"] for jobid, one in self._logs.items()},
+            specs={jobid: one["jobspec"] for jobid, one in self._logs.items()},
+            status=self._read["resource.status"],
+            groups=self._read["resource.groups"]["groups"],
+            journal=self._journal,
+            allocated=frozenset(cores_of(self._read["resource.sched-status"]["allocated"])),
+            schedulers=self._stats,
+        )

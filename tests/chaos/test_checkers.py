@@ -1,0 +1,255 @@
+"""Each checker finds the violation in a history written by hand, and none in one that keeps the law."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.chaos.checkers.base import Judges, Violation
+from tests.chaos.checkers.every import all_checkers
+from tests.chaos.histories import CLEAN, SITE, History, log, resources, truth
+
+Write = Callable[[History, Judges], object]
+
+
+def run_and_end(h: History, j: Judges) -> None:
+    h.submit(7)
+    h.place("sched-fifo", 7, "0")
+    h.begin(7, "0")
+    h.end(7)
+    j.settled(truth({7: log()}))
+
+
+def move_between_acquirers(h: History, j: Judges) -> None:
+    first, second = h.acquire("sched-a", "default", "0-1"), h.acquire("acquirer", "lab", "2-3", link=2)
+    h.shrink(first, "1")
+    h.answer(h.release("sched-a", "default", "1"), {})
+    h.answer(second, grow("1"))
+    moved = [
+        {"name": "default", "targets": "0", "leaving": "", "incoming": ""},
+        {"name": "lab", "targets": "1-3", "leaving": "", "incoming": ""},
+    ]
+    j.settled(truth(groups=moved))
+
+
+def acquired_again_after_a_cut(h: History, j: Judges) -> None:
+    h.acquire("sched-a", "default", "0-1")
+    h.cut()
+    h.acquire("sched-a", "default", "0-1", link=2)
+    j.settled(truth())
+
+
+def undrained_by_a_lost_request(h: History, j: Judges) -> None:
+    h.call("ops", "resource.drain", {"targets": "1"})
+    h.ask("ops", "resource.undrain", {"targets": "1"})
+    h.cut()
+    h.call("ops", "resource.status", None, status(""), link=2)
+    h.call("ops", "resource.status", None, status("1"), link=2)
+
+
+def canceled(h: History, j: Judges) -> None:
+    h.submit(7)
+    h.begin(7)
+    h.call("ann", "job-manager.cancel", {"id": 7}, {})
+    h.end(7, 15)
+    j.settled(truth({7: log((*CLEAN[:6], "exception", *CLEAN[6:]), 15)}))
+
+
+def streams_that_agree(h: History, j: Judges) -> None:
+    h.submit(7)
+    watch = h.ask("eve", "job-manager.watch", {}, streaming=True)
+    h.answer(watch, {"events": [[7, 4.0, "alloc", {}], [7, 5.0, "start", {}]]})
+    events = h.ask("eve", "job-manager.eventlog", {"id": 7, "follow": True}, streaming=True)
+    h.answer(events, {"events": log()[:6]})
+    journal = h.ask("eve", "resource.journal", None, streaming=True)
+    h.answer(journal, {"events": JOURNAL[:1]})
+    h.answer(journal, {"events": []})
+    h.answer(journal, {"events": JOURNAL[1:]})
+    j.settled(truth({7: log()}, journal=JOURNAL))
+
+
+def unanswered_submit(h: History, j: Judges) -> None:
+    h.ask("ann", "job-manager.submit", {"jobspec": {}})
+    h.cut()
+    j.settled(truth({7: log()}))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        run_and_end, move_between_acquirers, acquired_again_after_a_cut, undrained_by_a_lost_request, canceled,
+        streams_that_agree, unanswered_submit,
+    ],
+)  # fmt: skip
+def test_nothing_is_said_of_a_history_that_keeps_the_laws(write: Write) -> None:
+    judges = Judges(all_checkers(SITE))
+    write(History(judges), judges)
+
+
+JOURNAL = [{"timestamp": float(at), "name": name} for at, name in enumerate(("restart", "drain", "undrain"))]
+
+
+def status(drained: str) -> dict[str, object]:
+    return {"online": "0-3", "torpid": "", "drain": {drained: {}} if drained else {}}
+
+
+def grow(ranks: str) -> dict[str, object]:
+    return {"type": "grow", "resources": resources(ranks), "online": ranks, "offline": ""}
+
+
+class With(dict[str, Any]):
+    """Arguments by name."""
+
+
+def steps(*calls: tuple[Any, ...]) -> Write:
+    """A history as method names with their arguments: `#n` is the nth matchtag, `settled` is told to the judges."""
+
+    def write(h: History, j: Judges) -> None:
+        tags: list[int] = []
+        for name, *arguments in calls:
+            options = arguments.pop() if arguments and isinstance(arguments[-1], With) else {}
+            if name == "settled":
+                j.settled(truth(*arguments, **options))
+                continue
+            where = [tags[int(one[1:])] if isinstance(one, str) and one[:1] == "#" else one for one in arguments]
+            found = getattr(h, name)(*where, **options)
+            if isinstance(found, int):
+                tags.append(found)
+
+    return write
+
+
+LINK_2 = With(link=2)
+BREAKS: list[tuple[str, str, Write]] = [
+    ("cores", "used by jobs 7 and 8", steps(("begin", 7, "0"), ("begin", 8, "0", "2"))),
+    ("cores", "does not exist", steps(("begin", 7, "0", "9"))),
+    ("groups", "acquired by a and by b", steps(("acquire", "a", "lab", "2"), ("acquire", "b", "lab", "3", LINK_2))),
+    ("groups", "belong to a and to b", steps(("acquire", "a", "lab", "2"), ("acquire", "b", "default", "2", LINK_2))),
+    ("groups", "while job 7 of default runs there", steps(
+        ("submit", 7), ("begin", 7, "2"), ("acquire", "a", "lab", "2"))),
+    ("groups", "which a holds", steps(("submit", 7), ("acquire", "a", "lab", "2"), ("begin", 7, "2"))),
+    ("promises", "read False for drain of 1", steps(
+        ("call", "ops", "resource.drain", {"targets": "1"}), ("call", "ops", "resource.status", None, status("")))),
+    ("promises", "read True for drain of 1", steps(
+        ("call", "ops", "resource.drain", {"targets": "1"}), ("call", "ops", "resource.undrain", {"targets": "1"}),
+        ("call", "ops", "resource.status", None, status("1")))),
+    ("promises", "for group of 1", steps(
+        ("call", "ops", "resource.assign", {"targets": "1", "group": "lab"}, {}),
+        ("call", "ops", "resource.groups", None, {"groups": [{"name": "default", "targets": "0-1", "incoming": ""},
+         {"name": "lab", "targets": "2-3", "incoming": ""}]}))),
+    ("promises", "for start of 'batch'", steps(
+        ("call", "ops", "job-manager.queue-start", {"all": True, "start": False}),
+        ("call", "ops", "job-manager.queue-status", {"name": "batch"},
+         {"name": "batch", "start": True, "enable": True}))),
+    ("promises", "read 16 for urgency of 7", steps(
+        ("submit", 7), ("call", "ann", "job-manager.urgency", {"id": 7, "urgency": 5}, {"old": 16}),
+        ("call", "ann", "job-manager.list", {}, {"jobs": [{"id": 7, "urgency": 16}]}))),
+    ("promises", "long after its drain", steps(
+        ("call", "ops", "resource.drain", {"targets": "1"}), ("wait", 200.0), ("place", "sched-a", 7, "1"))),
+    ("promises", "long after that was stopped", steps(
+        ("submit", 7), ("call", "ops", "job-manager.queue-start", {"name": "batch", "start": False}), ("wait", 200.0),
+        ("begin", 7))),
+    ("jobs", "began a second time", steps(("begin", 7), ("end", 7), ("begin", 7))),
+    ("jobs", "ended, which did not run", steps(("end", 7))),
+    ("jobs", "given twice", steps(("submit", 7), ("submit", 7))),
+    ("jobs", "does not know job 7", steps(
+        ("submit", 7), ("kill",), ("call", "ann", "job-manager.lookup", {"id": 7}, "unknown", With(link=2, errnum=2)))),
+    ("jobs", "though its cancel was acknowledged", steps(
+        ("submit", 7), ("call", "ann", "job-manager.cancel", {"id": 7}, {}), ("wait", 60.0), ("begin", 7))),
+    ("jobs", "announced while its tasks run", steps(
+        ("submit", 7), ("begin", 7), ("ask", "eve", "job-manager.watch", {}, With(streaming=True)),
+        ("answer", "#0", {"events": [[7, 1.0, "clean", {}]]}))),
+    ("jobs", "not known any more: [7]", steps(("submit", 7), ("settled",))),
+    ("jobs", "jobs [7] exist", steps(("settled", {7: log()}))),
+    ("jobs", "jobs [7] ran, and are not known", steps(("begin", 7), ("end", 7), ("settled",))),
+    ("jobs", "still run", steps(("submit", 7), ("begin", 7), ("settled", {7: log()}))),
+    ("jobs", "has alloc 2 times", steps(("submit", 7), ("settled", {7: log((*CLEAN[:5], "alloc", *CLEAN[5:]))}))),
+    ("jobs", "ran without an alloc", steps(
+        ("submit", 7), ("begin", 7), ("end", 7), ("settled", {7: log(("submit", "validate", "clean"))}))),
+    ("jobs", "has no finish", steps(
+        ("submit", 7), ("begin", 7), ("end", 7), ("settled", {7: log((*CLEAN[:6], "release", "free", "clean"))}))),
+    ("jobs", "its log says 0", steps(("submit", 7), ("begin", 7), ("end", 7, 256), ("settled", {7: log()}))),
+    ("jobs", "its log has none", steps(
+        ("submit", 7), ("call", "ann", "job-manager.cancel", {"id": 7}, {}), ("settled", {7: log()}))),
+    ("releases", "which was not shrunk", steps(
+        ("acquire", "sched-a", "default", "0-1"), ("release", "sched-a", "default", "1"))),
+    ("releases", "released already", steps(
+        ("acquire", "sched-a", "default", "0-1"), ("shrink", "#0", "1"), ("release", "sched-a", "default", "1"),
+        ("release", "sched-a", "default", "1"))),
+    ("releases", "while job 7 runs there", steps(
+        ("acquire", "sched-a", "default", "0-1"), ("begin", 7, "1"), ("shrink", "#0", "1"),
+        ("release", "sched-a", "default", "1"))),
+    ("releases", "was refused", steps(
+        ("acquire", "acquirer", "lab", "2-3"), ("shrink", "#0", "2"), ("release", "acquirer", "lab", "2"),
+        ("answer", "#1", "not leaving", 71))),
+    ("releases", "given [1] again before", steps(
+        ("acquire", "sched-a", "default", "0-1"), ("shrink", "#0", "1"), ("answer", "#0", grow("1")))),
+    ("releases", "which it does not have", steps(("acquire", "sched-a", "default", "0"), ("shrink", "#0", "1"))),
+    ("releases", "has not released [1]", steps(
+        ("acquire", "sched-a", "default", "0-1"), ("shrink", "#0", "1"), ("settled",))),
+    ("acquire streams", "the first response", steps(
+        ("ask", "a", "resource.acquire", {"group": "lab"}, With(streaming=True)),
+        ("answer", "#0", {"type": "online", "targets": "1"}))),
+    ("acquire streams", "do not share out", steps(
+        ("acquire", "a", "default", "0"), ("answer", "#0", grow("1") | {"online": ""}))),
+    ("acquire streams", "has some of these", steps(("acquire", "a", "default", "0-1"), ("answer", "#0", grow("1")))),
+    ("acquire streams", "does not follow", steps(
+        ("acquire", "a", "default", "0-1"), ("answer", "#0", {"type": "online", "targets": "1"}))),
+    ("acquire streams", "was told that [0, 1] are online", steps(
+        ("acquire", "a", "default", "0-1"), ("settled", With(drained="1")))),
+    ("stories", "after its clean", steps(
+        ("submit", 7), ("ask", "eve", "job-manager.watch", {}, With(streaming=True)),
+        ("answer", "#0", {"events": [[7, 1.0, "clean", {}], [7, 2.0, "start", {}]]}))),
+    ("stories", "a second marker", steps(
+        ("ask", "eve", "resource.journal", None, With(streaming=True)), ("answer", "#0", {"events": []}),
+        ("answer", "#0", {"events": []}))),
+    ("stories", "comes too early", steps(("submit", 7), ("settled", {7: log(("submit", "start", "clean"))}))),
+    ("stories", "goes on after clean", steps(("submit", 7), ("settled", {7: log((*CLEAN, "memo"))}))),
+    ("stories", "was told of job 7", steps(
+        ("submit", 7), ("ask", "eve", "job-manager.watch", {}, With(streaming=True)),
+        ("answer", "#0", {"events": [[7, 4.0, "alloc", {}], [7, 6.0, "finish", {}]]}), ("settled", {7: log()}))),
+    ("stories", "its log is", steps(
+        ("submit", 7), ("ask", "eve", "job-manager.eventlog", {"id": 7}, With(streaming=True)),
+        ("answer", "#0", {"events": log()[:2] + log()[3:4]}), ("settled", {7: log()}))),
+    ("stories", "was told of the journal", steps(
+        ("ask", "eve", "resource.journal", None, With(streaming=True)), ("answer", "#0", {"events": [JOURNAL[2]]}),
+        ("settled", With(journal=JOURNAL[:2])))),
+    ("limits", "cores on 1 nodes", steps(("submit", 7), ("begin", 7, "0", "2"))),
+    ("limits", "was accepted in queue lab", steps(("submit", 7, With(queue="lab", duration_s=61.0)))),
+    ("limits", "of 2 nodes was accepted", steps(("submit", 7, With(queue="lab", nodes=2)))),
+    ("limits", "its limit is 60.0 s", steps(("submit", 7), ("begin", 7), ("wait", 1000.0), ("end", 7))),
+    ("limits", "not preemptible", steps(
+        ("submit", 7), ("ask", "sched-a", "job-manager.raise", {"id": 7, "type": "preempt", "severity": 0}))),
+    ("limits", "preempts job 7 after", steps(
+        ("submit", 7, With({"preemptible-after": 100.0})), ("begin", 7),
+        ("ask", "sched-a", "job-manager.raise", {"id": 7, "type": "preempt", "severity": 0}))),
+    ("limits", "requeue 1, but its record", steps(("submit", 7), ("settled", {7: [
+            *log(CLEAN[:6]),
+            {"timestamp": 9.0, "name": "exception", "context": {"type": "preempt", "severity": 0}},
+            *log()[6:]]}, With(specs={7: {"attributes": {"system": {"fluxsched": {"requeue": 1}}}}})))),
+    ("answers", "job-manager.submit", steps(
+        ("call", "ann", "job-manager.submit", {}, "a fault of fluxsched", With(errnum=5)))),
+    ("answers", "no open call", steps(("ask", "ann", "x", None), ("answer", "#0", {}), ("answer", "#0", {}))),
+    ("answers", "has no answer", steps(("ask", "ann", "resource.status", None), ("settled",))),
+    ("rest", "have not ended", steps(
+        ("submit", 7), ("settled", {7: log()}, With(jobs={7: {"id": 7, "state": "SCHED"}})))),
+    ("rest", "still allocated", steps(("settled", With(allocated=frozenset({1}))))),
+    ("rest", "targets still leave", steps(("settled", With(groups=[
+        {"name": "default", "targets": "0-1", "leaving": "1", "incoming": ""}])))),
+    ("rest", "still counts", steps(("settled", With(schedulers={"sched-a": {"groups": {}, "running": 1}})))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "write"), BREAKS, ids=[f"{name}: {text}" for name, text, _ in BREAKS])
+def test_a_checker_finds_the_violation(name: str, text: str, write: Write) -> None:
+    judges = Judges([checker for checker in all_checkers(SITE) if checker.name == name])
+    with pytest.raises(Violation) as caught:
+        write(History(judges), judges)
+    assert caught.value.checker == name
+    assert text in str(caught.value)
+
+
+def test_every_checker_is_shown_a_violation() -> None:
+    assert {name for name, _, _ in BREAKS} == {checker.name for checker in all_checkers(SITE)}

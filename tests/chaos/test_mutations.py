@@ -1,0 +1,22 @@
+"""The sabotages fit the code as it is: each changes one place that exists, and is undone."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.mutations.sabotage import Sabotage, function_of, sabotaged
+from tests.chaos.mutations.table import SABOTAGES
+
+WANTED = 30
+
+
+def test_there_are_enough_sabotages_of_different_names() -> None:
+    assert len({one.name for one in SABOTAGES}) == len(SABOTAGES) >= WANTED
+
+
+@pytest.mark.parametrize("one", SABOTAGES, ids=lambda one: one.name)
+def test_a_sabotage_changes_the_code_for_a_while(one: Sabotage) -> None:
+    before = function_of(one.where).__code__
+    with sabotaged(one):
+        assert function_of(one.where).__code__ is not before
+    assert function_of(one.where).__code__ is before

@@ -1,0 +1,133 @@
+"""What the clients of one run do: a list of actions that follows from chance alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+from tests.chaos.wire import text_of
+from tests.chaos.workload.actions import Action
+from tests.chaos.workload.sites import CORES, RUNAWAY_S, ChaosSite
+
+USERS = ("ann", "bob")
+ADMINISTRATOR = "ops"
+RUNS_S = (0.0, 0.2, 1.0, 3.0, 10.0, 40.0)
+
+
+def make_actions(chance: Random, site: ChaosSite, count: int, horizon_s: float) -> list[Action]:
+    """`count` actions in order of time; about every second one submits."""
+    made: list[Action] = []
+    for at_s in sorted(round(chance.uniform(1.0, horizon_s), 3) for _ in range(count)):
+        make = chance.choices(*_KINDS)[0]
+        made += make(chance, site, at_s, made)
+    return made
+
+
+def _submit(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
+    run_s = chance.choice(RUNS_S)
+    queue = chance.choice(("batch", "batch", "debug", "lab"))
+    group = site.site.queues[queue]
+    nodes = min(chance.choice((0, 0, 0, 1, 2)), list(site.site.groups.values()).count(group))
+    duration_s = chance.choice((RUNAWAY_S, RUNAWAY_S, 20.0, 120.0))
+    wanted: dict[str, Any] = {
+        "count": chance.choice((1, 1, 1, 2, 5, 12)), "urgency": chance.choice((16, 16, 16, 20, 31, 0)),
+        "cores": chance.randint(1, CORES), "nodes": nodes, "run_s": run_s, "duration_s": duration_s, "queue": queue,
+    }  # fmt: skip
+    if chance.random() < 0.1:
+        wanted["status"] = 256
+    if chance.random() < 0.1:
+        wanted["stubborn"] = True
+    elif chance.random() < 0.3:
+        wanted["simulated"] = True
+    if site.banks:
+        wanted["bank"] = chance.choice(site.banks)
+    if chance.random() < 0.4:
+        wanted["preemptible_after_s"] = chance.choice((0.0, 0.0, 5.0))
+        wanted["requeue"] = chance.choice((0, 1, 3))
+    submits = _submits(made)
+    if submits and chance.random() < 0.15:
+        wanted["after"] = (chance.choice(("afterok", "afterany", "after")), chance.choice(submits), 0)
+    yield Action(at_s, chance.choice(USERS), "submit", wanted)
+
+
+def _submits(made: list[Action]) -> list[int]:
+    return [number for number, action in enumerate(made) if action.verb == "submit"]
+
+
+def _of_job(verb: str, *values: dict[str, Any]) -> Callable[..., Iterator[Action]]:
+    def make(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
+        submits = _submits(made)
+        if submits:
+            of = chance.choice(submits[-6:])
+            arguments = {"of": of, "nth": chance.randrange(12)} | chance.choice(values)
+            yield Action(at_s, made[of].actor, verb, arguments)
+
+    return make
+
+
+def _targets(chance: Random, site: ChaosSite) -> str:
+    return text_of(set(chance.sample(range(site.hosts), chance.choice((1, 1, 1, 2)))))
+
+
+def _drain(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
+    targets = _targets(chance, site)
+    mode = chance.choice(({}, {"mode": "update"}, {"mode": "overwrite"}))
+    yield Action(at_s, ADMINISTRATOR, "resource.drain", {"targets": targets, "reason": "tests"} | mode)
+    if chance.random() < 0.7:
+        later_s = round(at_s + chance.expovariate(0.05), 3)
+        yield Action(later_s, ADMINISTRATOR, "resource.undrain", {"targets": targets})
+
+
+def _move(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
+    targets = _targets(chance, site)
+    if chance.random() < 0.4:
+        yield Action(at_s, ADMINISTRATOR, "resource.include", {"targets": targets})
+    else:
+        group = chance.choice(("lab", "lab", "default", "exclude", "spare"))
+        yield Action(at_s, ADMINISTRATOR, "resource.assign", {"targets": targets, "group": group})
+
+
+def _queue(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
+    what = chance.choice(("start", "start", "enable"))
+    where: dict[str, Any] = chance.choice(({"name": "batch"}, {"name": "debug"}, {"name": "lab"}, {"all": True}))
+    yield Action(at_s, ADMINISTRATOR, f"job-manager.queue-{what}", where | {what: False, "reason": "tests"})
+    later_s = round(at_s + chance.expovariate(0.05), 3)
+    yield Action(later_s, ADMINISTRATOR, f"job-manager.queue-{what}", where | {what: True})
+
+
+def _ask(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
+    topic = chance.choice(("resource.status", "resource.groups", "job-manager.queue-status", "resource.sched-status"))
+    arguments = {"name": chance.choice(("batch", "debug", "lab"))} if topic.endswith("queue-status") else {}
+    yield Action(at_s, ADMINISTRATOR, topic, arguments)
+
+
+def _list(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
+    yield Action(at_s, chance.choice(USERS), "list", {})
+
+
+def _reload(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
+    if chance.random() < 0.5:
+        yield Action(at_s, ADMINISTRATOR, "config.reload", {})
+    else:
+        yield Action(at_s, ADMINISTRATOR, "module.reload", {"name": "sched-main"})
+
+
+def _clients(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
+    actor = chance.choice((*USERS, "watcher", "reader", "acquirer-spare", "acquirer-lab"))
+    if actor.startswith("acquirer"):
+        yield Action(at_s, actor, chance.choice(("give-up", "acquire", "hang-up")), {})
+    else:
+        yield Action(at_s, actor, "hang-up", {})
+
+
+Make = Callable[[Random, ChaosSite, float, list[Action]], Iterator[Action]]
+_KINDS: tuple[tuple[Make, ...], tuple[int, ...]] = (
+    (
+        _submit, _of_job("cancel", {}), _of_job("urgency", {"urgency": 0}, {"urgency": 16}, {"urgency": 31}),
+        _of_job("wait", {}), _of_job("eventlog", {"follow": True}, {}), _of_job("lookup", {"keys": ["eventlog", "R"]}),
+        _drain, _move, _queue, _ask, _list, _reload, _clients,
+    ),
+    (30, 6, 4, 2, 2, 1, 6, 8, 3, 6, 3, 1, 5),
+)  # fmt: skip
+"""What may be done, and how often beside the others."""

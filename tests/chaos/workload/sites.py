@@ -1,0 +1,75 @@
+"""The sites of simulated disasters: small ones, each with other queues, groups, schedulers and policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from tests.chaos.checkers.base import Site
+
+CORES = 4
+POLICIES = (
+    "fifo",
+    "easy",
+    "conservative",
+    "firstfit",
+    "hybrid",
+    "fair:backfill=easy",
+    "fair:backfill=firstfit",
+    "tree",
+)
+RUNAWAY_S = 60.0
+"""The longest duration of a job of queue `debug` (seconds)."""
+
+
+@dataclass(frozen=True)
+class ChaosSite:
+    """What an instance is started with, and what is known of it."""
+
+    config: str
+    hosts: int
+    site: Site
+    policy: str
+    has_lab_scheduler: bool
+    """Else a stand-alone acquirer may have that group."""
+    banks: tuple[str, ...]
+
+
+def make_site(chance: Random, steps_s: float) -> ChaosSite:
+    """A site: three to six hosts of four cores, the last one or two in group `lab`."""
+    hosts = chance.randint(3, 6)
+    lab = set(range(hosts - chance.randint(1, 2), hosts))
+    policy = chance.choice(POLICIES)
+    has_lab_scheduler = chance.random() < 0.5
+    banks = ("physics", "chemistry") if policy.startswith("fair") else ()
+    queues = {"batch": "default", "debug": "default", "lab": "lab"}
+    site = Site(
+        cores={rank: frozenset(range(CORES)) for rank in range(hosts)},
+        groups={rank: "lab" if rank in lab else "default" for rank in range(hosts)},
+        queues=queues,
+        duration_max={"debug": RUNAWAY_S},
+        nodes_max={"debug": 1},
+        steps_s=steps_s,
+    )
+    config = _config(chance, hosts, lab, policy, has_lab_scheduler, banks)
+    return ChaosSite(config, hosts, site, policy, has_lab_scheduler, banks)
+
+
+def _config(
+    chance: Random, hosts: int, lab: set[int], policy: str, has_lab_scheduler: bool, banks: tuple[str, ...]
+) -> str:
+    lines = [
+        "[[resource.config]]", f'hosts = "node[0-{hosts - 1}]"', f'cores = "0-{CORES - 1}"',
+        "[resource]", 'heartbeat = "5s"',
+        "[resource.groups]", f'lab = "{",".join(map(str, sorted(lab)))}"',
+        "[policy.jobspec.defaults.system]", 'queue = "batch"',
+        "[queues.batch]", "[queues.debug.policy]", f'limits.duration = "{RUNAWAY_S:g}s"',
+        "limits.job-size.max.nnodes = 1", "[queues.lab]", 'group = "lab"',
+        "[[scheduler]]", f'policy = "{policy}"', 'name = "sched-main"', f'restart = {chance.choice((3, 20, 1000))}',
+        "[exec]", f'kill-timeout = "{chance.choice((1, 5, 20))}s"', f'preempt-timeout = "{chance.choice((2, 30))}s"',
+    ]  # fmt: skip
+    if has_lab_scheduler:
+        lines += ["[[scheduler]]", 'policy = "fifo"', 'name = "sched-lab"', 'groups = ["lab"]', "restart = 1000"]
+    if banks:
+        lines += ["[fair]", 'half-life = "10m"', "[fair.banks]", *(f"{bank} = 1" for bank in banks)]
+    return "\n".join(lines) + "\n"
