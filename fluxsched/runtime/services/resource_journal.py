@@ -1,13 +1,14 @@
 """`resource.journal` (RFC 44): each event goes to the store and to the readers, after the history.
 
-Law: a reader gets every event once, in order: what was sent as history is not sent again as news. A `resource-define`
-event travels alone, with R beside it. The store keeps what the history keeps, and one more, which shows a restart that
-something was cut off.
+Law: a reader gets every event once, in order: what was sent as history is not sent again as news. None is sent before
+it is on disk, so what a reader was told stays true whatever happens. A `resource-define` event travels alone, with R
+beside it. The store keeps what the history keeps, and one more, which shows a restart that something was cut off.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -41,6 +42,8 @@ class JournalService:
         self._resources = resources
         self._streams: dict[RpcRequest, None] = {}
         self._news: list[JournalEvent] = []
+        self._unstored = 0
+        """Events at the end of the history that are not on disk yet."""
         self._stored = PRUNE_EVENTS
         router.serve({"resource.journal": self._open})
 
@@ -50,6 +53,7 @@ class JournalService:
     def add(self, event: JournalEvent) -> None:
         """An event that the history has already."""
         self._news.append(event)
+        self._unstored += 1
         self._store.add("journal", (msgspec.json.encode(event),))
         self._stored += 1
         if self._stored > PRUNE_EVENTS:
@@ -57,16 +61,25 @@ class JournalService:
             self._store.remove("journal", (STORED_EVENTS_MAX,))
 
     def publish(self) -> None:
-        """Tell the readers what is new."""
+        """Tell the readers what is new, once it is on disk."""
         news, self._news = self._news, []
         if news:
-            for request in self._streams:
-                self._tell(request, news)
+            self._store.after_commit(partial(self._tell_all, news))
+
+    def _tell_all(self, news: list[JournalEvent]) -> None:
+        self._unstored -= len(news)
+        for request in self._streams:
+            self._tell(request, news)
 
     def _open(self, request: RpcRequest) -> None:
         request.open_stream(lambda: forget(self._streams, request))
-        self.publish()
-        self._tell(request, self._history())
+        self._store.when_settled(partial(self._begin, request))  # what was answered is in the history by then
+
+    def _begin(self, request: RpcRequest) -> None:
+        if not request.is_open:
+            return
+        events = list(self._history())
+        self._tell(request, events[: len(events) - self._unstored])
         request.respond({"events": []})
         self._streams[request] = None
 

@@ -218,7 +218,7 @@ SHELL = (
         "self._send(request, news)", "self._send(request, news[1:])",
     ),
     Sabotage(
-        "tell the journal's history twice", f"{_SERVICES}.resource_journal:JournalService._open",
+        "tell the journal's history twice", f"{_SERVICES}.resource_journal:JournalService._begin",
         "self._streams[request] = None", "self._tell(request, self._history())",
     ),
 )  # fmt: skip
