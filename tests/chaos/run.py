@@ -19,7 +19,7 @@ from tests.chaos.world.world import World
 
 SLICE_S = 1.0
 """How much time passes between two looks at whether a law is broken (virtual seconds)."""
-CHECK_EVERY = 16
+CHECK_EVERY = 64
 """Events between two looks at the state of the whole instance, which cost more than the events."""
 RELEASE_S = 2.0
 
@@ -57,9 +57,10 @@ class _Run:
             self._trouble(world)
             self._until(world, self._plan.horizon_s)
             world.calm()
-            settling = Settling(stage, self._plan.site, self._acquirers[-1].user.leave)
+            settling = Settling(stage, self._plan.site, self._acquirers[-1].user.leave, self._judges.quiet)
             while not settling.is_over and self._violation is None:
                 self._until(world, world.now_s + SLICE_S)
+                self._violation = self._violation or settling.violation
             if self._violation is None:
                 self._settled(settling)
             return Verdict(self._plan.seed, self._violation, world.time.count, world.now_s)
@@ -97,7 +98,7 @@ class _Run:
         actors[ADMINISTRATOR] = Administrator(world, ADMINISTRATOR).act
         actors["watcher"] = Watcher(world, "watcher", history=False).act
         actors["reader"] = Watcher(world, "reader", history=True).act
-        self._acquirers = [Acquirer(world, "acquirer-spare", "spare", RELEASE_S)]
+        self._acquirers = [Acquirer(world, f"acquirer-{name}", "spare", RELEASE_S) for name in ("spare", "other")]
         if not site.has_lab_scheduler:
             self._acquirers.append(Acquirer(world, "acquirer-lab", "lab", RELEASE_S))
         for acquirer in self._acquirers:

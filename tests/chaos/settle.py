@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from tests.chaos.checkers.base import Truth
+from tests.chaos.checkers.base import Truth, Violation
 from tests.chaos.wire import cores_of, text_of
 from tests.chaos.workload.sites import ChaosSite
 from tests.chaos.workload.user import Surroundings, User
@@ -15,19 +15,27 @@ LOOK_S = 5.0
 """How often the judge looks whether all has ended (virtual seconds)."""
 SETTLED_WITHIN_S = 7200.0
 """When all must have ended, after the last fault (virtual seconds)."""
-ORDER_S = 30.0
+ORDER_S = 12.0
 """How long requests that were under way may still change something, before it is put in order (virtual seconds)."""
 EVENTS_KEPT = 100_000
+
+TRIES = 3
+"""How often it is looked whether all know what is true, with `LOOK_S` between."""
+
+Quiet = Callable[[float, Mapping[str, Any], list[dict[str, Any]]], None]
 
 
 class Settling:
     """The judge's way to the truth."""
 
-    def __init__(self, world: Surroundings, site: ChaosSite, leave: Callable[[], None]) -> None:
+    def __init__(self, world: Surroundings, site: ChaosSite, leave: Callable[[], None], quiet: Quiet) -> None:
         self.world = world
         self.is_over = False
         self._site = site
         self._leave = leave
+        self._quiet = quiet
+        self._tries = 0
+        self.violation: Violation | None = None
         self._until_s = world.now_s + SETTLED_WITHIN_S
         self._user = User(world, "judge")
         self._read: dict[str, Any] = {}
@@ -35,7 +43,46 @@ class Settling:
         self._journal: list[dict[str, Any]] = []
         self._stats: dict[str, dict[str, Any]] = {}
         self._missing = 0
-        world.at(world.now_s + ORDER_S, self._order)
+        world.at(world.now_s + ORDER_S, self._read_first)
+
+    # ---- before anything is put in order: are all promises kept, do all know it?
+
+    def _read_first(self) -> None:
+        self._read.clear()
+        calls: list[tuple[str, Any]] = [
+            ("resource.status", None),
+            ("resource.groups", None),
+            ("job-manager.list", {"max_entries": EVENTS_KEPT}),
+        ]
+        calls += [("job-manager.queue-status", {"name": queue}) for queue in self._site.site.queues]
+        self._missing = len(calls)
+        if not self._user.is_connected:
+            self.world.at(self.world.now_s + LOOK_S, self._read_first)
+            return
+        for topic, payload in calls:
+            self._user.call(topic, payload, partial(self._first, topic))
+
+    def _first(self, topic: str, answer: Any, errnum: int) -> None:
+        self._missing -= 1
+        if not errnum:
+            self._read[topic] = answer
+        if self._missing == 0:
+            self._tries += 1
+            if len(self._read) == 4:
+                self._compare()
+            else:
+                self.world.at(self.world.now_s + LOOK_S, self._read_first)
+
+    def _compare(self) -> None:
+        try:
+            self._quiet(self.world.now_s, self._read["resource.status"], self._read["resource.groups"]["groups"])
+        except Violation as violation:
+            if self._tries == TRIES:
+                self.violation = violation
+            else:  # news may be under way
+                self.world.at(self.world.now_s + LOOK_S, self._read_first)
+            return
+        self._order()
 
     # ---- put in order
 

@@ -5,7 +5,7 @@ Law: a checker rebuilds the truth from observations alone, with plain dicts and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,8 +127,16 @@ class Checker:
     def process_ended(self, ended: ProcessEnded) -> None:
         """A process is gone."""
 
+    def quiet(self, status: Mapping[str, Any], groups: list[dict[str, Any]]) -> None:
+        """Nothing has been done for a while: what all should know by now."""
+
     def settled(self, truth: Truth) -> None:
-        """All is quiet: what must hold in the end."""
+        """All has ended: what must hold then."""
+
+
+HOOKS = (
+    "asked", "answered", "given_up", "told", "replied", "link_ended", "began", "ended", "process_ended",
+)  # fmt: skip
 
 
 class Judges:
@@ -136,6 +144,7 @@ class Judges:
 
     def __init__(self, checkers: Iterable[Checker]) -> None:
         self.checkers = list(checkers)
+        self._hooks = {name: self._that_look_at(name) for name in HOOKS}
         self._open: dict[tuple[int, int], Call] = {}
         self._over: set[int] = set()
 
@@ -161,15 +170,26 @@ class Judges:
             case ProcessEnded():
                 self._each("process_ended", one)
 
+    def quiet(self, at_s: float, status: Mapping[str, Any], groups: list[dict[str, Any]]) -> None:
+        """Nothing has been done for a while."""
+        for checker in self.checkers:
+            checker.now_s = at_s
+            checker.quiet(status, groups)
+
     def settled(self, truth: Truth) -> None:
-        """All is quiet."""
+        """All has ended."""
         for checker in self.checkers:
             checker.now_s = truth.at_s
             checker.settled(truth)
 
+    def _that_look_at(self, name: str) -> list[Callable[..., None]]:
+        """The hooks of this name that do something."""
+        mine = [checker for checker in self.checkers if getattr(type(checker), name) is not getattr(Checker, name)]
+        return [getattr(checker, name) for checker in mine]
+
     def _each(self, hook: str, *values: Any) -> None:
-        for checker in self.checkers:
-            getattr(checker, hook)(*values)
+        for call in self._hooks[hook]:
+            call(*values)
 
     def _sent(self, one: Sent) -> None:
         call = Call(one.actor, one.link, one.topic, one.payload, one.at_s, one.is_streaming, bool(one.matchtag))

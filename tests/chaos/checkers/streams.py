@@ -6,6 +6,7 @@ of what was offline, offline of what was online; about a target that leaves noth
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,18 +74,21 @@ class AcquireStreams(Checker):
         """No more is said."""
         self._told.pop(call, None)
 
-    def settled(self, truth: Truth) -> None:
+    def quiet(self, status: Mapping[str, Any], groups: list[dict[str, Any]]) -> None:
         """Each acquirer knows what is usable in its group."""
-        status = truth.status
         usable = idset(status["online"]) - idset(status["torpid"])
         for ranks in status["drain"]:
             usable -= idset(ranks)
-        for group in truth.groups:
+        for group in groups:
             for told in self._told.values():
                 if told.group == group["name"]:
                     stays = idset(group["targets"]) - idset(group["leaving"])
                     self._compare(told, "online", told.online, stays & usable)
                     self._compare(told, "offline", told.offline, stays - usable)
+
+    def settled(self, truth: Truth) -> None:
+        """The same in the end."""
+        self.quiet(truth.status, truth.groups)
 
     def _compare(self, told: Told, what: str, said: set[int], true: frozenset[int]) -> None:
         if said != true:

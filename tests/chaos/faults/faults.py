@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -17,7 +18,17 @@ class Fault(NamedTuple):
     amount: float
 
 
-CLIENTS = ("ann", "bob", "ops", "watcher", "reader", "acquirer-lab", "acquirer-spare", "sched-main", "sched-lab")
+CLIENTS = (
+    "ann",
+    "bob",
+    "ops",
+    "watcher",
+    "reader",
+    "acquirer-lab",
+    "acquirer-spare",
+    "sched-main",
+    "sched-lab",
+)
 KINDS = {
     "kill-instance": 3, "kill-instance-at-effect": 6, "kill-scheduler": 3, "kill-scheduler-at-effect": 3,
     "kill-agent": 1, "silence": 2, "cut": 5, "delay": 4, "slow": 3, "hang": 2,
@@ -27,11 +38,20 @@ DELAYS_S = (0.01, 0.5, 5.0)
 STEPS_S = (-20.0, -3.0, 3.0, 40.0)
 
 
-def make_faults(chance: Random, count: int, horizon_s: float) -> list[Fault]:
-    """`count` faults in order of time."""
+AFTER_S = (0.0, 0.001, 0.003, 0.01, 0.1, 1.0, 5.0)
+"""How long after an action most faults come (seconds): within what it sets off."""
+
+
+def make_faults(chance: Random, actions_s: Sequence[float], count: int, horizon_s: float) -> list[Fault]:
+    """`count` faults in order of time, most of them soon after one of the actions."""
     kinds, weights = tuple(KINDS), tuple(KINDS.values())
-    times = sorted(round(chance.uniform(0.0, horizon_s), 3) for _ in range(count))
-    return [_fault(chance, chance.choices(kinds, weights)[0], at_s) for at_s in times]
+    times = []
+    for _ in range(count):
+        if actions_s and chance.random() < 0.7:
+            times.append(chance.choice(actions_s) + chance.choice(AFTER_S) * chance.random())
+        else:
+            times.append(chance.uniform(0.0, horizon_s))
+    return [_fault(chance, chance.choices(kinds, weights)[0], round(at_s, 4)) for at_s in sorted(times)]
 
 
 def _fault(chance: Random, kind: str, at_s: float) -> Fault:

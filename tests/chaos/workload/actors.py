@@ -85,7 +85,7 @@ class Administrator:
 
 
 class Watcher:
-    """Follows all jobs' events and the journal, anew with each connection."""
+    """Follows all jobs' events and the journal, and looks at all there is, anew with each connection."""
 
     def __init__(self, world: Surroundings, name: str, history: bool) -> None:
         self._history = history
@@ -94,6 +94,9 @@ class Watcher:
     def _watch(self) -> None:
         self.user.call("job-manager.watch", {"history": self._history}, streaming=True)
         self.user.call("resource.journal", None, streaming=True)
+        self.user.call("resource.status")
+        self.user.call("resource.groups")
+        self.user.call("job-manager.list", {"max_entries": 1000})
 
     def act(self, number: int, verb: str, arguments: dict[str, Any]) -> None:
         """It can only hang up and begin anew."""

@@ -114,7 +114,7 @@ def _reload(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) ->
 
 
 def _clients(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
-    actor = chance.choice((*USERS, "watcher", "reader", "acquirer-spare", "acquirer-lab"))
+    actor = chance.choice((*USERS, "watcher", "reader", "acquirer-spare", "acquirer-other", "acquirer-lab"))
     if actor.startswith("acquirer"):
         yield Action(at_s, actor, chance.choice(("give-up", "acquire", "hang-up")), {})
     else:

@@ -35,7 +35,7 @@ class ChaosSite:
     banks: tuple[str, ...]
 
 
-def make_site(chance: Random, steps_s: float) -> ChaosSite:
+def make_site(chance: Random) -> ChaosSite:
     """A site: three to six hosts of four cores, the last one or two in group `lab`."""
     hosts = chance.randint(3, 6)
     lab = set(range(hosts - chance.randint(1, 2), hosts))
@@ -49,7 +49,6 @@ def make_site(chance: Random, steps_s: float) -> ChaosSite:
         queues=queues,
         duration_max={"debug": RUNAWAY_S},
         nodes_max={"debug": 1},
-        steps_s=steps_s,
     )
     config = _config(chance, hosts, lab, policy, has_lab_scheduler, banks)
     return ChaosSite(config, hosts, site, policy, has_lab_scheduler, banks)

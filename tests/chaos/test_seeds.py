@@ -1,0 +1,50 @@
+"""Two hundred disasters; more with `python -m tests.chaos`. Also the tools: replay, shrinker, plans."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.plan import SMALL_SEEDS, make_plan
+from tests.chaos.replay import Replay
+from tests.chaos.run import run
+from tests.chaos.shrink import shrink
+
+CHUNK = 10
+
+
+@pytest.mark.parametrize("first", range(0, SMALL_SEEDS, CHUNK))
+def test_no_disaster_breaks_a_law(first: int) -> None:
+    broken = [
+        f"python -m tests.chaos --replay {seed}: {found}"
+        for seed in range(first, first + CHUNK)
+        if (found := run(make_plan(seed)).violation)
+    ]
+    assert not broken, "\n".join(broken)
+
+
+def test_a_seed_makes_one_plan_and_another_seed_another() -> None:
+    assert make_plan(300) == make_plan(300) != make_plan(301)
+
+
+def test_a_replay_is_what_it_prints() -> None:
+    replay = Replay.parse("7:0-2,5:1")
+    assert replay == Replay(7, frozenset({0, 1, 2, 5}), frozenset({1}))
+    assert str(replay) == "7:0-2,5:1"
+    plan = replay.plan()
+    assert [number for number, _ in plan.actions] == [0, 1, 2, 5]
+    assert [number for number, _ in plan.faults] == [1]
+    assert Replay.parse("7").plan() == make_plan(7)
+
+
+def test_the_shrinker_finds_the_parts_that_matter() -> None:
+    assert shrink(range(40), lambda kept: {3, 17, 29} <= set(kept), 500) == [3, 17, 29]
+    assert shrink(range(40), lambda kept: True, 500) == []
+    asked = 0
+
+    def never(kept: list[int]) -> bool:
+        nonlocal asked
+        asked += 1
+        return False
+
+    assert len(shrink(range(40), never, 9)) == 40
+    assert asked == 9
