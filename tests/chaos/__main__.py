@@ -15,8 +15,8 @@ from itertools import count
 from os import cpu_count
 
 from tests.chaos.mutations.report import report_mutations
-from tests.chaos.replay import Replay, reduced
-from tests.chaos.run import Verdict, run
+from tests.chaos.runs.replay import Replay, reduced
+from tests.chaos.runs.run import Verdict, run
 
 PROGRESS_S = 10.0
 RUNS_OF_SHRINKER = 300

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.plan import SMALL_SEEDS, make_plan
-from tests.chaos.replay import Replay
-from tests.chaos.run import run
-from tests.chaos.shrink import shrink
+from tests.chaos.runs.plan import SMALL_SEEDS, make_plan
+from tests.chaos.runs.replay import Replay
+from tests.chaos.runs.run import run
+from tests.chaos.runs.shrink import shrink
 
 CHUNK = 10
 

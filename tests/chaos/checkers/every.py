@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from tests.chaos.checkers.acquisition.groups import Groups
+from tests.chaos.checkers.acquisition.releases import Releases
+from tests.chaos.checkers.acquisition.streams import AcquireStreams
 from tests.chaos.checkers.answers import Answers
 from tests.chaos.checkers.base import Checker, Site
 from tests.chaos.checkers.cores import Cores
-from tests.chaos.checkers.groups import Groups
 from tests.chaos.checkers.jobs import Jobs
 from tests.chaos.checkers.limits import Limits
 from tests.chaos.checkers.promises import Promises
-from tests.chaos.checkers.releases import Releases
 from tests.chaos.checkers.rest import Rest
 from tests.chaos.checkers.stories import Stories
-from tests.chaos.checkers.streams import AcquireStreams
 
 CHECKERS: tuple[type[Checker], ...] = (
     Cores, Groups, Jobs, Releases, Promises, AcquireStreams, Stories, Limits, Answers, Rest,

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from tests.chaos.mutations.sabotage import Sabotage, sabotaged
 from tests.chaos.mutations.table import SABOTAGES
-from tests.chaos.plan import make_plan
-from tests.chaos.run import run
+from tests.chaos.runs.plan import make_plan
+from tests.chaos.runs.run import run
 
 SEEDS_MAX = 60
 """So many seeds may be needed to notice one."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.chaos.plan import Plan, make_plan
-from tests.chaos.run import Verdict, run
-from tests.chaos.shrink import shrink
+from tests.chaos.runs.plan import Plan, make_plan
+from tests.chaos.runs.run import Verdict, run
+from tests.chaos.runs.shrink import shrink
 from tests.chaos.wire import idset
 
 

@@ -10,9 +10,9 @@ from tests.chaos.checkers.base import Judges, Violation
 from tests.chaos.checkers.every import all_checkers
 from tests.chaos.faults.faults import bring_about
 from tests.chaos.observations import Observation
-from tests.chaos.plan import Plan
-from tests.chaos.settle import Settling
-from tests.chaos.stage import Stage
+from tests.chaos.runs.plan import Plan
+from tests.chaos.runs.settle import Settling
+from tests.chaos.runs.stage import Stage
 from tests.chaos.workload.actors import Acquirer, Act, Administrator, JobIds, Submitter, Watcher, schedule
 from tests.chaos.workload.generated import ADMINISTRATOR, USERS
 from tests.chaos.world.world import World
