@@ -5,8 +5,9 @@ Law: it is put together from parts that share the `Lifecycle`; each part is all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from fluxsched.errors import InvalidValue
 from fluxsched.jobs.effects import Effect
 from fluxsched.jobs.holdings.holdings import Holdings
 from fluxsched.jobs.job.table import INACTIVE_KEPT_MAX, JobTable
@@ -17,7 +18,7 @@ from fluxsched.jobs.lifecycle.lifecycle import Lifecycle
 from fluxsched.jobs.lifecycle.links import Links
 from fluxsched.jobs.lifecycle.queue_control import QueueControl
 from fluxsched.jobs.lifecycle.requests import JOBS_ACTIVE_MAX, Requests
-from fluxsched.jobs.lifecycle.restore import Restored, StoredJob, restore
+from fluxsched.jobs.lifecycle.restore import Restored, StoredJob, restore, restore_ended
 from fluxsched.jobs.queue.banks import ANY_BANK, Banks
 from fluxsched.jobs.queue.queues import QueueConfig, Queues
 
@@ -55,6 +56,15 @@ class JobManager:
     def restore(self, rows: Iterable[StoredJob], now_s: float) -> Restored:
         """Restore the stored jobs, oldest first, before anything else is asked; see `restore.py`."""
         return restore(self._lifecycle, rows, now_s)
+
+    def restore_ended(
+        self, pieces: Iterable[Sequence[StoredJob]], failed: Callable[[InvalidValue], None]
+    ) -> Iterator[None]:
+        """Restore stored jobs that have ended: long work, which is done at once when something needs an ended job.
+
+        `failed` is called with what is wrong with one that cannot be read.
+        """
+        return self.jobs.read_later(restore_ended(self._lifecycle, pieces, failed))
 
     def check(self) -> None:
         """Assert every law of the package over the whole state."""

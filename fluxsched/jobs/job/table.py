@@ -20,12 +20,37 @@ class JobTable:
 
     def __init__(self, inactive_kept_max: int = INACTIVE_KEPT_MAX) -> None:
         self.active: dict[int, Job] = {}
-        self.inactive: OrderedDict[int, Job] = OrderedDict()
+        self._inactive: OrderedDict[int, Job] = OrderedDict()
+        self._unread: Iterator[None] | None = None
+        """Reads the jobs that ended before a restart."""
         self.inactive_kept_max = inactive_kept_max
         self._active_ids = ActiveIds(self.active)
 
     def __contains__(self, jobid: int) -> bool:
-        return jobid in self.active or jobid in self.inactive
+        return self.find(jobid) is not None
+
+    @property
+    def inactive(self) -> OrderedDict[int, Job]:
+        """The ended jobs; what has not been read yet of those before a restart is read now."""
+        unread, self._unread = self._unread, None
+        if unread is not None:
+            for _ in unread:
+                pass
+        return self._inactive
+
+    def read_later(self, work: Iterator[None]) -> Iterator[None]:
+        """`work` ends in `keep_earlier`: it is to be done as long work, or as soon as something needs an ended job."""
+        self._unread = work
+        return work
+
+    def keep_earlier(self, jobs: Iterable[Job]) -> None:
+        """Keep summaries of jobs that ended before all that are kept now, in this order."""
+        self._unread, later = None, self._inactive
+        self._inactive = OrderedDict()
+        for job in jobs:
+            self.keep(job)
+        for job in later.values():
+            self.keep(job)
 
     def add(self, job: Job) -> None:
         """A job becomes active."""
@@ -40,9 +65,9 @@ class JobTable:
     def keep(self, job: Job) -> None:
         """Keep a summary of an inactive job; the oldest one is forgotten if there are too many."""
         job.forget()
-        self.inactive[job.id] = job
-        if len(self.inactive) > self.inactive_kept_max:
-            self.inactive.popitem(last=False)
+        self._inactive[job.id] = job
+        if len(self._inactive) > self.inactive_kept_max:
+            self._inactive.popitem(last=False)
 
     def forget(self, jobid: int) -> None:
         """Keep nothing of a job that has ended."""
@@ -50,7 +75,8 @@ class JobTable:
 
     def find(self, jobid: int) -> Job | None:
         """The job, active or kept; None for any other."""
-        return self.active.get(jobid) or self.inactive.get(jobid)
+        job = self.active.get(jobid) or self._inactive.get(jobid)
+        return job if job is not None or self._unread is None else self.inactive.get(jobid)
 
     def get(self, jobid: int) -> Job:
         """The job, active or kept. Raises Refused (ENOENT)."""
@@ -81,7 +107,7 @@ class JobTable:
 
     def known(self, jobids: Iterable[int]) -> list[Job]:
         """Those of the jobs that are active or kept."""
-        found = (self.active.get(jobid) or self.inactive.get(jobid) for jobid in jobids)
+        found = map(self.find, jobids)
         return [job for job in found if job is not None]
 
     def walk_active(self, step: int) -> Iterator[list[Job]]:

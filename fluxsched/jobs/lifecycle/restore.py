@@ -7,7 +7,7 @@ orphan: it holds its targets until the caller has killed or confirmed its proces
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from fluxsched.core.jobspec import Jobspec
@@ -64,7 +64,7 @@ def restore(lifecycle: Lifecycle, rows: Iterable[StoredJob], now_s: float) -> Re
     ended: list[Job] = []
     lifecycle.begin(now_s)
     for row in rows:
-        job, grant = read(row, lifecycle.queues.for_restored(row[2].queue if row[2] is not None else None))
+        job, grant = read(row, _queue_of(lifecycle, row))
         if job.state is INACTIVE:
             ended.append(job)
             continue
@@ -83,6 +83,26 @@ def restore(lifecycle: Lifecycle, rows: Iterable[StoredJob], now_s: float) -> Re
     orphans = [job.id for job in restored if not _resume(lifecycle, job, shared)]
     lifecycle.wake()
     return Restored(lifecycle.end(), tuple(orphans))
+
+
+def restore_ended(
+    lifecycle: Lifecycle, pieces: Iterable[Sequence[StoredJob]], failed: Callable[[InvalidValue], None]
+) -> Iterator[None]:
+    """Restore ended jobs, some at each step; `failed` is called with what is wrong with one that cannot be."""
+    found: list[Job] = []
+    for rows in pieces:
+        for row in rows:
+            try:
+                found.append(read(row, _queue_of(lifecycle, row))[0])
+            except InvalidValue as fault:
+                failed(fault)
+        yield
+    lifecycle.jobs.keep_earlier(sorted(found, key=lambda job: job.t_inactive))
+
+
+def _queue_of(lifecycle: Lifecycle, row: StoredJob) -> JobQueue:
+    jobspec = row[2]
+    return lifecycle.queues.for_restored(None if jobspec is None else jobspec.queue)
 
 
 def _resume(lifecycle: Lifecycle, job: Job, shared: dict[int, list[Event]]) -> bool:

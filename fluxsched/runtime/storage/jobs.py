@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from msgspec.json import decode
+from msgspec.json import decode, encode
 
 from fluxsched.jobs.effects import Event
 from fluxsched.runtime.storage.events import unpack_events
@@ -55,14 +55,23 @@ def read_events(read: Query, jobid: int) -> list[Event] | None:
     return found or None
 
 
-def read_jobs(read: Query, ended_max: int) -> Iterator[JobRecord]:
-    """All active jobs and those that ended last, in order of job id. Jobspecs of ended ones lack their large parts."""
+def read_active(read: Query) -> Iterator[JobRecord]:
+    """All active jobs, in order of job id."""
     part = _part(read)
-    wanted = """
-        SELECT jobid FROM (SELECT jobid FROM job_log EXCEPT SELECT jobid FROM job_log WHERE ended)
-        UNION SELECT jobid FROM (SELECT jobid FROM job_log WHERE ended ORDER BY ended DESC, seq DESC LIMIT ?)
-        """
-    return _rows(read, wanted, (ended_max,), lambda row, ended: row.bare() if ended else row.whole(part))
+    wanted = "SELECT jobid FROM job_log EXCEPT SELECT jobid FROM job_log WHERE ended"
+    return _rows(read, wanted, (), lambda row, ended: row.whole(part))
+
+
+def ended_last(read: Query, ended_max: int) -> list[int]:
+    """The ids of the jobs that ended last, the latest first."""
+    return [jobid for (jobid,) in read(
+        "SELECT jobid FROM job_log WHERE ended ORDER BY ended DESC, seq DESC LIMIT ?", (ended_max,)
+    )]  # fmt: skip
+
+
+def read_ended(read: Query, jobids: Sequence[int]) -> Iterator[JobRecord]:
+    """These jobs, as far as they are still there. Their jobspecs lack the large parts."""
+    return _rows(read, "SELECT value AS jobid FROM json_each(?)", (encode(jobids),), lambda row, ended: row.bare())
 
 
 def ended_count(read: Query) -> int:

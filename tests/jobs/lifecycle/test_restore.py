@@ -277,6 +277,63 @@ def test_a_damaged_store_is_named(world: Any, new_world: Callable[..., Any], dam
         new_world().manager.restore([damage(world.rows()[0])], 5.0)
 
 
+def split(world: Any) -> tuple[list[Any], list[Any]]:
+    """The stored rows of active and of ended jobs."""
+    rows = world.rows()
+    ended = [row for row in rows if row[1][-1]["name"] == "clean"]
+    return [row for row in rows if row not in ended], ended
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_ended_jobs_are_read_later_or_when_one_is_looked_for(
+    world: Any, new_world: Callable[..., Any], steps: int
+) -> None:
+    for jobid in (1, 2, 3):
+        world.run(jobid)
+    for jobid in (3, 1, 2):
+        world.end(jobid)
+    world.submit(4)
+    active, ended = split(world)
+    again, faults = new_world(), list[InvalidValue]()
+    work = again.manager.restore_ended([ended[:1], ended[1:]], faults.append)
+    again.perform(again.manager.restore(active, 100.0).effects)
+    again.scheduler()
+    for _ in range(steps):
+        next(work, None)
+    again.run(5)
+    again.end(5)
+    jobs = again.manager.jobs
+    assert jobs.get(2).state is INACTIVE
+    assert list(work) == faults == []
+    assert list(jobs.inactive) == [3, 1, 2, 5]
+    again.manager.check()
+
+
+def test_a_dependency_on_an_ended_job_reads_it(
+    world: Any, new_world: Callable[..., Any], spec: Callable[..., Any]
+) -> None:
+    world.run(1)
+    world.submit(2, spec(dependencies=[{"scheme": "afterok", "value": "1"}]))
+    active, _ = split(world)
+    world.end(1)
+    again = new_world()
+    again.manager.restore_ended([split(world)[1]], lambda fault: None)
+    rows = [row for row in active if row[0] == 2]
+    again.perform(again.manager.restore(rows, 100.0).effects)
+    assert again.state(2) is State.SCHED
+
+
+def test_an_ended_job_that_cannot_be_read_is_left_out_and_named(world: Any, new_world: Callable[..., Any]) -> None:
+    for jobid in (1, 2):
+        world.run(jobid)
+        world.end(jobid)
+    _, (first, second) = split(world)
+    again, faults = new_world(), list[InvalidValue]()
+    list(again.manager.restore_ended([[(first[0], [], None, None), second]], faults.append))
+    assert list(again.manager.jobs.inactive) == [2]
+    assert [str(fault) for fault in faults] == ["eventlog of job 1 has no submit event"]
+
+
 def test_a_restart_repeats_no_cancellation(world: Any, new_world: Callable[..., Any]) -> None:
     world.submit(1)
     world.do("set_urgency", 1, 0, 5)

@@ -14,7 +14,7 @@ from fluxsched.errors import FluxschedError
 from fluxsched.runtime.instance import stored_state as restore
 from fluxsched.runtime.loop import checkpoints
 from fluxsched.runtime.loop.store import Store
-from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.loop.turns import PIECE_ITEMS, Turns
 from fluxsched.runtime.storage.events import pack_events
 from fluxsched.runtime.storage.jobs import ALIKE_MAX
 from fluxsched.runtime.storage.parts import NO_JOBSPEC
@@ -138,8 +138,23 @@ async def test_a_restart_reads_back_the_jobs_that_ended_last(store: Store, monke
     for jobid in (4, 2, 1):
         log(store, jobid, {"name": "clean"}, ended_s=1)
     await stored(store, store._turns)
-    found = {jobid: [event["name"] for event in events] for jobid, events, *_ in restore.read_store(store).jobs}
-    assert found == {1: ["submit", "clean"], 2: ["submit", "clean"], 3: ["submit"]}
+    found = restore.read_store(store)
+    ended = [job for some in found.ended for job in some]
+    names = {jobid: [event["name"] for event in events] for jobid, events, *_ in [*found.jobs, *ended]}
+    assert names == {1: ["submit", "clean"], 2: ["submit", "clean"], 3: ["submit"]}
+
+
+async def test_what_is_read_later_sees_what_was_committed_meanwhile(store: Store) -> None:
+    for jobid in range(1, 2 * PIECE_ITEMS):
+        log(store, jobid, {"name": "submit"})
+        log(store, jobid, {"name": "clean"}, ended_s=1)
+    await stored(store, store._turns)
+    ended = iter(restore.read_store(store).ended)
+    next(ended)
+    log(store, 1_000, {"name": "submit"})
+    await stored(store, store._turns)
+    assert store.read("SELECT max(jobid) FROM job_log") == [(1_000,)]
+    assert 1_000 not in {jobid for some in ended for jobid, *_ in some}
 
 
 async def test_events_that_many_jobs_log_alike_are_read_once_and_every_job_has_its_own_list(store: Store) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime.storage.jobs import read_jobs
+from fluxsched.runtime.storage.jobs import ended_last, read_active, read_ended
 from fluxsched.runtime.storage.schema import SCHEMA_VERSION, WRITER, prepare
 
 OLD = {
@@ -100,7 +100,8 @@ def test_a_file_that_was_changed_has_the_tables_of_a_new_one(tmp_path: Path) -> 
 def test_jobs_of_the_old_form_are_read(tmp_path: Path) -> None:
     connection = opened(made(tmp_path, "schema 1"))
     prepare(connection, "it")
-    jobs = list(read_jobs(connection.execute, 100))
+    read = connection.execute
+    jobs = sorted([*read_active(read), *read_ended(read, ended_last(read, 100))], key=lambda job: job.jobid)
     assert len(jobs) == 9
     assert all(job.events[0]["name"] == "submit" for job in jobs)
     ended = connection.execute("SELECT ended FROM job_log WHERE ended ORDER BY seq").fetchall()

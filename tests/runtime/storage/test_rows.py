@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from fluxsched.runtime.storage import parts as storage_parts
 from fluxsched.runtime.storage.events import NAMES, pack_events, unpack_events
-from fluxsched.runtime.storage.jobs import PARTS_READ_MAX, known_parts, read_events, read_job, read_jobs
+from fluxsched.runtime.storage.jobs import (
+    PARTS_READ_MAX,
+    ended_last,
+    known_parts,
+    read_active,
+    read_ended,
+    read_events,
+    read_job,
+)
 from fluxsched.runtime.storage.parts import NO_JOBSPEC, PER_JOB, Parts
 from fluxsched.runtime.storage.schema import prepare
 
@@ -144,7 +152,7 @@ def test_more_objects_and_texts_than_are_kept_are_all_read(database: sqlite3.Con
     for jobid, environment in enumerate(environments * 2):
         submit(database, parts, jobid, spec("a", environment=environment))
     assert count(database) == number
-    jobs = [json.loads(job.jobspec or b"") for job in read_jobs(database.execute, 0)]
+    jobs = [json.loads(job.jobspec or b"") for job in read_active(database.execute)]
     assert [job["attributes"]["system"]["environment"] for job in jobs] == environments * 2
 
 
@@ -152,7 +160,11 @@ def test_an_ended_job_is_restored_without_its_large_parts(database: sqlite3.Conn
     parts = parts_of(database)
     for jobid, ended_s in ((1, 5), (2, 0), (3, 9), (4, 7)):
         submit(database, parts, jobid, spec("a", environment={PER_JOB: "1", **ENVIRONMENT}, files="f" * 500), ended_s)
-    jobs = {job.jobid: json.loads(job.jobspec or b"") for job in read_jobs(database.execute, 2)}
+    read = database.execute
+    last = ended_last(read, 2)
+    assert last == [3, 4]
+    found = [*read_active(read), *read_ended(read, [*last, 99])]
+    jobs = {job.jobid: json.loads(job.jobspec or b"") for job in found}
     assert {jobid: jobspec["attributes"]["system"] for jobid, jobspec in jobs.items()} == {
         2: {"environment": {PER_JOB: "1", **ENVIRONMENT}, "files": "f" * 500},
         3: {"environment": {PER_JOB: "1"}, "files": None},

@@ -187,6 +187,7 @@ class Assembly:
         self.turns.wall_s = now_s  # what happens before the first turn is not older than the start
         for name, state in restored.queues.items():
             manager.queue_control.restore(name or None, state)
+        self.turns.spread(manager.restore_ended(restored.ended, lambda fault: log.error("left out: %s", fault)))
         found = manager.restore(restored.jobs, now_s)
         effects.perform(found.effects)
         self.resource.perform(self.resource.module.start(now_s))
