@@ -2,7 +2,8 @@
 # make test           builds it and runs ruff, mypy and all tests
 # make compiled       builds the package with mypyc, which needs a C compiler, in a second environment beside the first
 # make test-compiled  runs the tests of what is compiled, the system tests and the KTH proof there
-# make fuzz           fuzzes all parsers, guided by coverage: TIME=10 seconds for each, or RUNS= inputs (Linux on x86-64)
+# make fuzz           fuzzes all parsers, guided by coverage, TIME=10 seconds or RUNS= inputs each, then both sockets of an
+#                     instance (Linux on x86-64)
 # make wheel          puts two wheels into dist/: the compiled one for this platform, the plain one for all
 PYTHON   ?= python3
 VENV     ?= .venv
@@ -31,7 +32,8 @@ bench: $(READY)
 	$(BIN)/python benchmarks/all.py
 
 fuzz: $(VENV)/.fuzz-ready
-	$(BIN)/python -m tests.fuzz $(if $(RUNS),--runs $(RUNS),--time $(or $(TIME),10))
+	$(BIN)/python -m tests.fuzz $(if $(RUNS),--runs $(RUNS)) $(if $(TIME),--time $(TIME))
+	$(BIN)/python -m tests.fuzz.live $(if $(RUNS),--runs $(RUNS))
 
 $(VENV)/.fuzz-ready: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[fuzz]'

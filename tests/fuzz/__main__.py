@@ -22,6 +22,7 @@ from tests.fuzz.judge import judge, limited
 from tests.fuzz.target import Target
 
 DIRECTORY = Path(".fuzz")
+TIME_S = 10
 ROOT = Path(__file__).parents[2]
 
 
@@ -49,7 +50,8 @@ def main(words: Sequence[str]) -> int:
     runs: list[Run] = []
     before = set(DIRECTORY.glob("*.report"))
     if not asked.distil_only:
-        limit = [f"-runs={asked.runs}"] if asked.runs else [f"-max_total_time={asked.time}"]
+        limit = [f"-runs={asked.runs}"] if asked.runs else []
+        limit += [f"-max_total_time={asked.time}"] if asked.time else []
         print(f"{'target':<16}{'inputs':>10}{'inputs/s':>10}{'branches':>10}{'peak MiB':>10}")
         with ThreadPoolExecutor(len(sched_getaffinity(0))) as pool:
             for run in pool.map(lambda name: _fuzzed(name, limit), names):
@@ -68,12 +70,14 @@ def main(words: Sequence[str]) -> int:
 def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="TARGET", help="targets to fuzz; all if none is named")
-    parser.add_argument("--time", type=int, default=10, help="seconds for each target (10)")
-    parser.add_argument("--runs", type=int, default=0, help="inputs for each target, instead of a time")
+    parser.add_argument("--time", type=int, help=f"seconds for each target ({TIME_S} without --runs)")
+    parser.add_argument("--runs", type=int, help="inputs for each target")
     parser.add_argument("--keep", action="store_true", help="keep the few inputs that cover most in tests/fuzz/corpus")
     parser.add_argument("--distil-only", action="store_true", help="fuzz nothing, only keep")
     parser.add_argument("--replay", metavar="FILE", help="run the one input in a file through the one target named")
-    return parser.parse_args(words)
+    asked = parser.parse_args(words)
+    asked.time = asked.time or (None if asked.runs else TIME_S)
+    return asked
 
 
 def _fuzzed(name: str, limit: list[str]) -> Run:
