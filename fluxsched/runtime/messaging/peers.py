@@ -14,7 +14,15 @@ from typing import Any, TypeVar
 
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.header import NORESPONSE, ROLE_OWNER, STREAMING, Message, make_error, make_response
+from fluxsched.protocol.framing.header import (
+    NORESPONSE,
+    ROLE_ADMIN,
+    ROLE_OWNER,
+    STREAMING,
+    Message,
+    make_error,
+    make_response,
+)
 from fluxsched.runtime.loop.faults import error_answer
 from fluxsched.runtime.messaging.limits import PeerLimits, check_streams
 from fluxsched.runtime.system.logs.format import message_fields
@@ -69,7 +77,7 @@ class Peer:
         self.dropped: str | None = None
         self.gone = False
         self.in_flight = 0
-        self.limits = PeerLimits(is_guest=not rolemask & ROLE_OWNER, refusal=refusal)
+        self.limits = PeerLimits(is_guest=not rolemask & (ROLE_OWNER | ROLE_ADMIN), refusal=refusal)
         self.streams: dict[int, RpcRequest] = {}
         self.services: set[str] = set()
 

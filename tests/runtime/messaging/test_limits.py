@@ -6,12 +6,21 @@ import asyncio
 import errno
 import socket
 from collections import deque
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from fluxsched.errors import FluxschedError
-from fluxsched.protocol.framing.header import decode, encode, make_request
+from fluxsched.protocol.framing.header import (
+    ROLE_ADMIN,
+    ROLE_LOCAL,
+    ROLE_OWNER,
+    ROLE_USER,
+    decode,
+    encode,
+    make_request,
+)
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging import limits, outgoing_calls, router
 from fluxsched.runtime.messaging.limits import SERVICES_PEER_MAX, PeerLimits, TokenBucket
@@ -92,6 +101,14 @@ def test_guests_have_a_rate_and_the_owner_has_none(monkeypatch: pytest.MonkeyPat
         guest.check_request(0, lambda: 7.0)
     assert raised.value.errnum == errno.EAGAIN
     guest.check_request(0, lambda: 7.5)
+
+
+def test_of_the_roles_only_guests_have_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "GUEST_BURST", 0)
+    for rolemask, is_limited in ((ROLE_OWNER, False), (ROLE_USER | ROLE_ADMIN, False), (ROLE_USER, True)):
+        peer = Peer(Server(0), b"peer", 1, rolemask | ROLE_LOCAL)  # type: ignore[arg-type]
+        with pytest.raises(FluxschedError) if is_limited else nullcontext():
+            peer.limits.check_request(0, lambda: 0.0)
 
 
 async def test_a_peer_opens_so_many_streams(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
