@@ -8,7 +8,7 @@ from tests.fuzz.target import Target
 
 MODULES = tuple(
     f"tests.fuzz.targets.{name}"
-    for name in ("texts", "objects", "files", "commands", "messages", "wire", "scheduler_interface")
+    for name in ("texts", "objects", "files", "commands", "messages", "wire", "scheduler_interface", "services")
 )
 
 
