@@ -6,7 +6,6 @@ is neither of its choice nor known to it.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,12 @@ a 400 the stranger would be told, by a 300 the connection would stay until HANDS
 
 HANDSHAKE_IVL_MS = 10_000
 """How long a stranger may hold a connection without proving to have a key; libzmq's own value is 30 s."""
+
+KEYED_MESSAGE_BYTES_MAX = 8 << 20
+"""Largest part that the holder of a key may send, who may be another user than ours. What is larger, such as the R of a
+whole machine, goes through a socket of the instance's own machine."""
+KEYED_UNREAD_MESSAGES_MAX = 128
+"""Unread messages of such a peer before the kernel pushes back: with the limit above a gigabyte a connection."""
 
 SEALED_BYTES = 33
 """What encryption adds to a part, which libzmq counts in when it compares with the limit: name, nonce, code, flags."""
@@ -56,7 +61,8 @@ def server_options(own: KeyPair, message_limit_bytes: int) -> dict[zmq.SocketOpt
         zmq.CURVE_SERVER: 1,
         zmq.CURVE_SECRETKEY: own.secret,
         zmq.ZAP_ENFORCE_DOMAIN: 1,
-        zmq.MAXMSGSIZE: message_limit_bytes + SEALED_BYTES,
+        zmq.MAXMSGSIZE: min(message_limit_bytes, KEYED_MESSAGE_BYTES_MAX) + SEALED_BYTES,
+        zmq.RCVHWM: KEYED_UNREAD_MESSAGES_MAX,
         zmq.HANDSHAKE_IVL: HANDSHAKE_IVL_MS,
         zmq.ROUTER_HANDOVER: 0,
     }
@@ -73,6 +79,8 @@ def hide_identities() -> None:
     A client that claims one before it is given out makes libzmq 4.3.5 abort. It takes the first from the C library's
     `rand`, which it does not seed: it was the same in each process.
     """
+    import ctypes  # clients do without
+
     ctypes.CDLL(None).srand(int.from_bytes(make_key_pair().secret[:4], "little"))
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
-from fluxsched.transport.authentication import Context, Frame, key_of
+from fluxsched.transport.authentication import KEYED_MESSAGE_BYTES_MAX, Context, Frame, key_of
 from fluxsched.transport.base import (
     MESSAGE_BYTES_MAX,
     PARTS_MAX,
@@ -263,7 +263,7 @@ class ZmqClient:
         self.endpoint = endpoint
         self.lost: str | None = None
         self._unsent_limit_bytes = unsent_limit_bytes
-        self._message_limit_bytes = message_limit_bytes
+        self._message_limit_bytes = _outgoing_limit(message_limit_bytes, keys)
         self._outbox: deque[Sequence[bytes]] = deque()
         self._unsent_bytes = 0
         self._ended_s: float | None = None
@@ -339,7 +339,7 @@ class BlockingClient:
     ) -> None:
         self._pump = dealer(endpoint, None, keys)
         self.endpoint = endpoint
-        self._message_limit_bytes = message_limit_bytes
+        self._message_limit_bytes = _outgoing_limit(message_limit_bytes, keys)
         self._ended = False
         self._heard = keys is None
 
@@ -377,3 +377,8 @@ class BlockingClient:
     def close(self) -> None:
         """End the connection; what was sent last gets a short time to leave."""
         self._pump.close()
+
+
+def _outgoing_limit(limit_bytes: int, keys: KeyPair | None) -> int:
+    """What the server takes in."""
+    return limit_bytes if keys is None else min(limit_bytes, KEYED_MESSAGE_BYTES_MAX)

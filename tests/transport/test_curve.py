@@ -14,8 +14,13 @@ from typing import Any
 import pytest
 import zmq
 
-from fluxsched.errors import InvalidValue, Refused
-from fluxsched.transport.authentication import make_key_pair, public_of
+from fluxsched.errors import InvalidValue, LimitExceeded, Refused
+from fluxsched.transport.authentication import (
+    KEYED_MESSAGE_BYTES_MAX,
+    KEYED_UNREAD_MESSAGES_MAX,
+    make_key_pair,
+    public_of,
+)
 from fluxsched.transport.base import Disconnected, Lost
 from fluxsched.transport.curve import KeyPair, ServerKeys, parse_key
 from fluxsched.transport.endpoints import bound_address, reachable, tcp_address
@@ -185,6 +190,39 @@ def test_the_identities_of_a_keyed_port_are_no_known_numbers(tmp_path: Path) -> 
     )
     made = [subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True) for _ in "12"]
     assert made[0].stdout != made[1].stdout
+
+
+async def test_the_holder_of_a_key_sends_no_more_than_a_guest_may(curve: Any) -> None:
+    server, client, _ = await curve.pair()
+    client.send([b"", bytes(KEYED_MESSAGE_BYTES_MAX)])
+    await server.until(lambda: server.arrived)
+    with pytest.raises(LimitExceeded, match=f"limit {KEYED_MESSAGE_BYTES_MAX}"):
+        client.send([b"", bytes(KEYED_MESSAGE_BYTES_MAX + 1)])
+    client.end._message_limit_bytes = 1 << 30
+    client.send([b"", bytes(KEYED_MESSAGE_BYTES_MAX + 1)])
+    await server.until(lambda: server.lost)
+    assert len(server.arrived) == 1
+
+
+async def test_what_is_unread_of_the_holder_of_a_key_is_bounded(curve: Any) -> None:
+    """The rest waits in its own process."""
+    server = curve.server()
+    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        address = tcp_address(server.end.endpoint)
+        assert address.server_key is not None
+        dealer.curve_serverkey = address.server_key
+        dealer.curve_publickey, dealer.curve_secretkey = curve.keys.public, curve.keys.secret
+        dealer.sndhwm, dealer.linger = 1, 0
+        dealer.connect(address.bare())
+        dealer.send(b"hello")
+        await server.until(lambda: server.arrived)
+        server.paused = True
+        part, sent = bytes(1 << 18), 0
+        while sent < 4 * KEYED_UNREAD_MESSAGES_MAX and dealer.poll(200, zmq.POLLOUT):
+            dealer.send(part)
+            sent += 1
+        assert sent < 2 * KEYED_UNREAD_MESSAGES_MAX
+        server.resume()
 
 
 async def test_peers_are_not_told_their_identities(curve: Any) -> None:

@@ -220,6 +220,22 @@ async def test_another_user_is_who_the_kernel_says(world: Any, allowed: str) -> 
     assert (refused, cut_off) == ("Request requires admin credentials", "")
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+async def test_a_user_is_an_admin_where_the_configuration_says_so(world: Any) -> None:
+    world.directory.chmod(0o711)
+    config = "[[resource.config]]\nhosts = 'a'\ncores = '0'\n[access]\nadmin-users = ['65534']\n"
+    await world.bare(config=config, bind=(f"local://{world.directory}/open",))
+    assert (world.directory / "open").stat().st_mode & 0o777 == 0o666
+    done = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", PRETENDER, world.directory / "open"],
+        capture_output=True, text=True, timeout=20, check=True,
+    )  # fmt: skip
+    verdict, pinged, drained, cut_off = done.stdout.splitlines()
+    assert (verdict, cut_off) == ("0", "")
+    assert (json.loads(pinged)["userid"], json.loads(pinged)["rolemask"]) == (65534, GUEST | 8)
+    assert "missing required field `targets`" in drained, "it may drain"
+
+
 async def test_the_answer_to_a_large_request_comes_back_whole(four: Any) -> None:
     pad = "p" * (8 << 20)
     assert (await four.ok("resource.ping", {"pad": pad}))["pad"] == pad
