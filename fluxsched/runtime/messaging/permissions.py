@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-
-import msgspec
+from typing import Any
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.role import Role
-from fluxsched.errors import Refused
+from fluxsched.errors import InvalidValue, Refused
 from fluxsched.protocol.framing.header import ROLE_ADMIN, ROLE_LOCAL, ROLE_OWNER, ROLE_USER
 from fluxsched.protocol.roles import Scope, least_of
 from fluxsched.runtime.access.access import Access
@@ -64,20 +63,21 @@ class Permissions:
         return request.userid if is_limited else None
 
     def _check_own(self, request: RpcRequest) -> None:
-        named = request.payload(_Named)
-        jobids = [*(named.ids or ()), *([] if named.id is None else [named.id])]
+        jobids = _jobids(request.payload(dict))
         others = [jobid for jobid in jobids if self.owner_of(jobid) != request.userid]
         if others:
-            raise Refused(f"job {format_f58(max(others[0], 0))} is not one of yours", errno.EPERM)
+            raise Refused(f"job {format_f58(others[0])} is not one of yours", errno.EPERM)
         if not jobids:
             raise Refused(f"{request.topic}: name jobs of your own", errno.EPERM)
 
 
-class _Named(msgspec.Struct):
-    """The jobs that a request names, whatever else is in it."""
-
-    id: int | None = None
-    ids: list[int] | None = None
+def _jobids(wanted: dict[str, Any]) -> list[int]:
+    """The jobs that a request names, whatever else is in it. Raises InvalidValue for what cannot be a job."""
+    ids = wanted.get("ids")
+    found = [*(ids if isinstance(ids, list) else ()), *([wanted["id"]] if wanted.get("id") is not None else ())]
+    if not all(type(jobid) is int and jobid >= 0 for jobid in found):
+        raise InvalidValue("id and ids: job ids are whole numbers, 0 or more")
+    return found
 
 
 def _not_yours_to_run(role: Role, owner: int) -> str:

@@ -97,6 +97,9 @@ async def test_guests_reach_jobs_of_their_own_and_learn_nothing_of_others(site: 
                          ("job-info.eventlog-watch", {"id": other, "path": "eventlog"})):  # fmt: skip
         errnum, _ = await site.next(site.open(topic, named))
         assert errnum == errno.EPERM, topic
+    for wrong in ("7", -1, True, [mine], 1.0, None):
+        for named in ({"id": wrong}, {"ids": [wrong]}):
+            assert (await site.next(site.open("job-manager.watch", named)))[0] in (errno.EINVAL, errno.EPERM), named
     assert (await site.ok("job-manager.lookup", {"id": mine, "keys": ["jobspec"]}))["jobspec"]
     assert await site.ok("job-info.lookup", {"id": mine, "keys": ["jobspec"], "flags": 0})
     await site.ok("job-manager.urgency", {"id": mine, "urgency": 3})
