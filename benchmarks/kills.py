@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from outside.books import Books, Job
+from outside.jobspecs import asking, passing
 from outside.program import Program, children
 from outside.wire import Failure, Lost, Wire
 
@@ -37,6 +38,7 @@ SETTLE_S = 180.0
 KINDS = {"instance": 0.65, "starting": 0.2, "scheduler": 0.15}
 """What is killed, and how often."""
 SUBMITTERS = 3
+NOTHING_S = 0.001
 WINDOW = 512
 
 
@@ -65,17 +67,12 @@ class Load:
     def _jobspec(self) -> tuple[bool, dict[str, Any]]:
         chance = self._chance
         is_real = chance.random() < 0.3
-        system: dict[str, Any] = {"duration": 0, "cwd": "/", "environment": {"PATH": os.defpath}}
-        run_s = chance.choice((0.001, 0.02, 0.2, 1.5))
+        run_s, cores = chance.choice((0.001, 0.02, 0.2, 1.5)), chance.randint(1, 3)
+        if not is_real:
+            return False, passing(run_s, cores)
         note = f'echo "%s $FLUX_JOB_ID $EPOCHREALTIME" >>{self._books.ran}'
         command = ["bash", "-c", f"{note % 'b'}; sleep {run_s}; {note % 'e'}"]
-        if not is_real:
-            command, system["exec"] = ["true"], {"test": {"run_duration": f"{run_s}s"}}
-        slot = {"type": "slot", "label": "task", "count": 1,
-                "with": [{"type": "core", "count": chance.randint(1, 3)}]}  # fmt: skip
-        tasks = [{"command": command, "slot": "task", "count": {"per_slot": 1}}]
-        jobspec = {"version": 1, "resources": [slot], "tasks": tasks, "attributes": {"system": system}}
-        return is_real, jobspec
+        return True, asking(command, cores, environment={"PATH": os.defpath})
 
     async def _submit(self, wire: Wire) -> None:
         while True:
@@ -165,7 +162,7 @@ class Run:
             return
         await self.program.ready()
         wire = Wire(self.program.uri)
-        first = await wire.call("job-manager.submit", {"jobspec": _nothing()})
+        first = await wire.call("job-manager.submit", {"jobspec": passing(NOTHING_S)})
         self.service_s.append(time.monotonic() - begun_s)
         self.books.open[first["id"]] = Job(False)
         await self.books.judge(wire)
@@ -234,20 +231,12 @@ class Run:
             self.books.fault("the last instance did not end with status 0")
 
 
-def _nothing(run_s: float = 0.001) -> dict[str, Any]:
-    """A job that only lets a moment pass."""
-    slot = {"type": "slot", "label": "task", "count": 1, "with": [{"type": "core", "count": 1}]}
-    tasks = [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}]
-    system = {"duration": 0, "cwd": "/", "environment": {}, "exec": {"test": {"run_duration": f"{run_s}s"}}}
-    return {"version": 1, "resources": [slot], "tasks": tasks, "attributes": {"system": system}}
-
-
 async def fill(uri: str, jobs: int) -> None:
     """So many jobs of history."""
     wire = Wire(uri)
     for at in range(0, jobs, WINDOW):
-        calls = [wire.post("job-manager.submit", {"jobspec": _nothing()}) for _ in range(min(WINDOW, jobs - at))]
-        await asyncio.gather(*calls)
+        request = {"jobspec": passing(NOTHING_S)}
+        await asyncio.gather(*[wire.post("job-manager.submit", request) for _ in range(min(WINDOW, jobs - at))])
     while (await wire.call("job-manager.list", {"states": ["active"], "max_entries": 1}))["jobs"]:
         await asyncio.sleep(0.1)
     wire.close()

@@ -44,10 +44,11 @@ def frames(topic: str, payload: object, matchtag: int, flags: int = 0) -> list[b
 
 
 class Wire:
-    """One connection; answers are handed to who waits for their matchtag."""
+    """One connection; answers are handed to who waits for their matchtag. Many may share a `context`."""
 
-    def __init__(self, uri: str) -> None:
-        self._context = zmq.asyncio.Context()
+    def __init__(self, uri: str, context: zmq.asyncio.Context | None = None) -> None:
+        self._own = zmq.asyncio.Context() if context is None else None
+        self._context = context or self._own
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.linger = 0
         self._socket.connect(uri)
@@ -115,4 +116,5 @@ class Wire:
             queue.put_nowait(Lost())
         self._calls.clear()
         self._socket.close(0)
-        self._context.term()
+        if self._own is not None:
+            self._own.term()
