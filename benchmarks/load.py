@@ -51,7 +51,7 @@ class Site:
     def __init__(self, uri: str, clients: int, chance: random.Random) -> None:
         self._uri = uri
         self._chance = chance
-        self._context = zmq.asyncio.Context()
+        self._context = zmq.Context()
         self._context.max_sockets = 2 * clients + 100
         self.took_s: dict[str, list[float]] = defaultdict(list)
         self.told = 0

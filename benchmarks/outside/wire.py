@@ -15,7 +15,6 @@ from typing import Any
 
 import msgpack
 import zmq
-import zmq.asyncio
 
 HEADER = struct.Struct(">BBBBIIII")
 MAGIC, VERSION, REQUEST, RESPONSE = 0x8E, 1, 1, 2
@@ -46,20 +45,24 @@ def frames(topic: str, payload: object, matchtag: int, flags: int = 0) -> list[b
 class Wire:
     """One connection; answers are handed to who waits for their matchtag. Many may share a `context`."""
 
-    def __init__(self, uri: str, context: zmq.asyncio.Context | None = None) -> None:
-        self._own = zmq.asyncio.Context() if context is None else None
-        self._context = context or self._own
-        self._socket = self._context.socket(zmq.DEALER)
+    def __init__(self, uri: str, context: zmq.Context[zmq.Socket[bytes]] | None = None) -> None:
+        self._own = zmq.Context() if context is None else None
+        self._socket = (context or self._own).socket(zmq.DEALER)
         self._socket.linger = 0
+        self._socket.sndhwm = self._socket.rcvhwm = 0
         self._socket.connect(uri)
         self._tag = 0
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._streams: dict[int, asyncio.Queue[Any]] = {}
-        self._reading = asyncio.ensure_future(self._read())
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._socket.fileno(), self._read)
 
     def _send(self, topic: str, payload: object, flags: int = 0) -> int:
+        if self._socket.closed:
+            raise Lost
         self._tag += 1
         self._socket.send_multipart(frames(topic, payload, self._tag, flags))
+        self._loop.call_soon(self._read)  # a send takes the event of what arrived meanwhile
         return self._tag
 
     async def call(self, topic: str, payload: object = None) -> Any:
@@ -68,8 +71,6 @@ class Wire:
 
     def post(self, topic: str, payload: object = None) -> asyncio.Future[Any]:
         """Sent at once; the answer comes in the future."""
-        if self._reading.done():
-            raise Lost
         tag = self._send(topic, payload)
         future = self._calls[tag] = asyncio.get_running_loop().create_future()
         return future
@@ -86,28 +87,37 @@ class Wire:
                 raise found
             yield found
 
-    async def _read(self) -> None:
-        while True:
-            *parts, header = await self._socket.recv_multipart()
-            _, _, kind, flags, _, _, errnum, tag = HEADER.unpack(header)
-            if kind != RESPONSE:
-                continue
-            body = parts[-1] if flags & PAYLOAD else b""
-            found: Any
+    def _read(self) -> None:
+        """All that has arrived."""
+        while not self._socket.closed:
+            try:
+                *parts, header = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._take(parts, header)
+
+    def _take(self, parts: list[bytes], header: bytes) -> None:
+        _, _, kind, flags, _, _, errnum, tag = HEADER.unpack(header)
+        if kind != RESPONSE:
+            return
+        body = parts[-1] if flags & PAYLOAD else b""
+        found: Any
+        if errnum:
+            found = Failure(errnum, body.decode(errors="replace"))
+        else:
+            found = msgpack.unpackb(body, strict_map_key=False) if body else {}
+        if tag in self._streams:
+            self._streams[tag].put_nowait(found)
             if errnum:
-                found = Failure(errnum, body.decode(errors="replace"))
-            else:
-                found = msgpack.unpackb(body, strict_map_key=False) if body else {}
-            if tag in self._streams:
-                self._streams[tag].put_nowait(found)
-                if errnum:
-                    del self._streams[tag]
-            elif (future := self._calls.pop(tag, None)) is not None and not future.done():
-                future.set_exception(found) if errnum else future.set_result(found)
+                del self._streams[tag]
+        elif (future := self._calls.pop(tag, None)) is not None and not future.done():
+            future.set_exception(found) if errnum else future.set_result(found)
 
     def close(self) -> None:
         """Leave without a word."""
-        self._reading.cancel()
+        if self._socket.closed:
+            return
+        self._loop.remove_reader(self._socket.fileno())
         for future in self._calls.values():
             if not future.done():
                 future.set_exception(Lost())
