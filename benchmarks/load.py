@@ -82,7 +82,8 @@ class Site:
 
     async def _timed(self, kind: str, wire: Wire, topic: str, payload: Any) -> Any:
         begun_s = time.perf_counter()
-        answer = await asyncio.wait_for(wire.call(topic, payload), ANSWER_S)
+        async with asyncio.timeout(ANSWER_S):
+            answer = await wire.call(topic, payload)
         self.took_s[kind].append(time.perf_counter() - begun_s)
         return answer
 

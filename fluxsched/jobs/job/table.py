@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import Refused
 from fluxsched.jobs.job.active_ids import ActiveIds
+from fluxsched.jobs.job.ended_ids import EndedIds
 from fluxsched.jobs.job.job import Job
 
 INACTIVE_KEPT_MAX = 100_000
@@ -25,6 +26,7 @@ class JobTable:
         """Reads the jobs that ended before a restart."""
         self.inactive_kept_max = inactive_kept_max
         self._active_ids = ActiveIds(self.active)
+        self._ended_ids = EndedIds(self._inactive)
 
     def __contains__(self, jobid: int) -> bool:
         return self.find(jobid) is not None
@@ -47,6 +49,7 @@ class JobTable:
         """Keep summaries of jobs that ended before all that are kept now, in this order."""
         self._unread, later = None, self._inactive
         self._inactive = OrderedDict()
+        self._ended_ids = EndedIds(self._inactive)
         for job in jobs:
             self.keep(job)
         for job in later.values():
@@ -66,12 +69,15 @@ class JobTable:
         """Keep a summary of an inactive job; the oldest one is forgotten if there are too many."""
         job.forget()
         self._inactive[job.id] = job
+        self._ended_ids.add(job.id)
         if len(self._inactive) > self.inactive_kept_max:
             self._inactive.popitem(last=False)
+            self._ended_ids.forget()
 
     def forget(self, jobid: int) -> None:
         """Keep nothing of a job that has ended."""
         self.inactive.pop(jobid, None)
+        self._ended_ids.forget()
 
     def find(self, jobid: int) -> Job | None:
         """The job, active or kept; None for any other."""
@@ -114,6 +120,27 @@ class JobTable:
         """The jobs that are active now, the latest first, at most `step` at a time. Anything may happen between two
         steps: a job that has ended since comes as what it is then.
         """
-        ended = dict.fromkeys(self.inactive)
-        for jobids in self._active_ids.walk(step):
-            yield self.known(jobid for jobid in jobids if jobid not in ended)
+        end = self._end()
+        since: set[int] = set()
+        for jobids in self._active_ids.walk(step):  # some of which may have ended before
+            since.update(self._ended_ids.between(end, self._ended_ids.end))
+            end = self._ended_ids.end
+            yield self.known(jobid for jobid in jobids if jobid in self.active or jobid in since)
+
+    def walk_ended(self, step: int) -> Iterator[list[Job]]:
+        """The jobs that have ended by now and are kept, the last to end first, at most `step` at a time. Of those that
+        are forgotten between two steps none comes.
+        """
+        return self._walk_ended(step, self._end())
+
+    def _end(self) -> int:
+        """The number of the next job to end, once all have theirs: what ended before a restart is read first."""
+        assert self.inactive is self._inactive
+        return self._ended_ids.end
+
+    def _walk_ended(self, step: int, end: int) -> Iterator[list[Job]]:
+        for high in range(end, 0, -step):
+            some = self._ended_ids.between(high - step, high)
+            if not some:
+                return
+            yield self.known(reversed(some))

@@ -95,13 +95,14 @@ def _candidates(jobs: JobTable, query: JobQuery, step: int) -> Iterator[list[Job
     if ids is not None:
         yield from (jobs.known(ids[at : at + step]) for at in range(0, len(ids), step))
         return
-    ended = list(reversed(jobs.inactive.values())) if query.states & INACTIVE else []
+    ended = jobs.walk_ended(step)
     if query.states & ACTIVE:
         yield from jobs.walk_active(step)
-    for at in range(0, len(ended), step):
-        if ended[at].t_inactive < query.since_s:
-            return
-        yield ended[at : at + step]
+    if query.states & INACTIVE:
+        for some in ended:
+            if some and some[0].t_inactive < query.since_s:
+                return
+            yield some
 
 
 class _Reader:

@@ -30,11 +30,11 @@ def list_jobs(jobs: JobTable, query: JobQuery) -> Iterator[list[dict[str, Any]]]
     """
     left = query.max_entries
     for some in find(jobs, query, PIECE_JOBS):
-        if left <= 0:
-            return
         found = [info(job) for job in islice(some, left)]
         left -= len(found)
         yield found
+        if left <= 0:
+            return
 
 
 def in_flux_order(jobs: JobTable, query: JobQuery) -> Iterator[list[Job] | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +13,7 @@ from fluxsched.errors import Refused
 from fluxsched.jobs.job.result import JobResult
 from fluxsched.jobs.job.states import State, state_mask
 from fluxsched.jobs.query import listing
-from fluxsched.jobs.query.job_query import JobQuery, parse_query
+from fluxsched.jobs.query.job_query import EVERY_JOB, JobQuery, find, parse_query
 
 
 def test_info_of_a_job_on_its_way(world: Any, spec: Callable[..., Any], r_of: Callable[..., Any]) -> None:
@@ -166,6 +168,46 @@ def test_a_job_costs_little(world: Any, spec: Callable[..., Any], r_of: Callable
         manager.execution.started(jobid, 7.0)
         manager.execution.finished(jobid, 0, 8.0, release=True)
     assert len(manager.jobs.inactive) == 1000
+
+
+@pytest.mark.plain_only("a method is watched")
+def test_a_short_list_looks_at_no_more_of_the_ended_jobs(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It copied all of them first: with 100,000 each list of the last few blocked the instance for milliseconds."""
+    for jobid in range(1, 2 * listing.PIECE_JOBS + 1):
+        world.submit(jobid)
+        world.do("cancel", jobid, 0, "")
+    jobs, looked = world.manager.jobs, []
+    known = type(jobs).known
+    monkeypatch.setattr(type(jobs), "known", lambda self, ids: looked.append(known(self, ids)) or looked[-1])
+    (found,) = [some for some in listing.list_jobs(jobs, EVERY_JOB._replace(max_entries=3)) if some]
+    assert [job["id"] for job in found] == [256, 255, 254]
+    assert sum(len(some) for some in looked) == listing.PIECE_JOBS
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_each_job_comes_once_whatever_ends_and_is_forgotten_meanwhile(
+    world: Any, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance, jobs = random.Random(seed), world.manager.jobs
+    jobs.inactive_kept_max = 20
+    news = itertools.count(1)
+
+    def happens() -> None:
+        for _ in range(chance.randrange(8)):
+            if len(jobs.active) > chance.randrange(20):
+                world.do("cancel", chance.choice(list(jobs.active)), 0, "")
+            else:
+                world.submit(next(news))
+
+    for _ in range(10):
+        happens()
+        there, met = {*jobs.active, *jobs.inactive}, []
+        for some in find(jobs, EVERY_JOB, 3):
+            met += [job.id for job in some]
+            happens()
+        assert len(met) == len(set(met))
+        assert set(met) <= there
+        assert there & {*jobs.active, *jobs.inactive} <= set(met)
 
 
 def test_why_has_a_rule_and_a_time_for_each_waiting_job(world: Any, spec: Callable[..., Any]) -> None:
