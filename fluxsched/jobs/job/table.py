@@ -34,11 +34,14 @@ class JobTable:
     @property
     def inactive(self) -> OrderedDict[int, Job]:
         """The ended jobs; what has not been read yet of those before a restart is read now."""
+        self._read()
+        return self._inactive
+
+    def _read(self) -> None:
         unread, self._unread = self._unread, None
         if unread is not None:
             for _ in unread:
                 pass
-        return self._inactive
 
     def read_later(self, work: Iterator[None]) -> Iterator[None]:
         """`work` ends in `keep_earlier`: it is to be done as long work, or as soon as something needs an ended job."""
@@ -120,7 +123,7 @@ class JobTable:
         """The jobs that are active now, the latest first, at most `step` at a time. Anything may happen between two
         steps: a job that has ended since comes as what it is then.
         """
-        end = self._end()
+        end = self._ended_ids.end
         since: set[int] = set()
         for jobids in self._active_ids.walk(step):  # some of which may have ended before
             since.update(self._ended_ids.between(end, self._ended_ids.end))
@@ -131,12 +134,8 @@ class JobTable:
         """The jobs that have ended by now and are kept, the last to end first, at most `step` at a time. Of those that
         are forgotten between two steps none comes.
         """
-        return self._walk_ended(step, self._end())
-
-    def _end(self) -> int:
-        """The number of the next job to end, once all have theirs: what ended before a restart is read first."""
-        assert self.inactive is self._inactive
-        return self._ended_ids.end
+        self._read()  # numbers change when what ended before a restart is read
+        return self._walk_ended(step, self._ended_ids.end)
 
     def _walk_ended(self, step: int, end: int) -> Iterator[list[Job]]:
         for high in range(end, 0, -step):

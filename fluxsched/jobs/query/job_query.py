@@ -95,14 +95,13 @@ def _candidates(jobs: JobTable, query: JobQuery, step: int) -> Iterator[list[Job
     if ids is not None:
         yield from (jobs.known(ids[at : at + step]) for at in range(0, len(ids), step))
         return
-    ended = jobs.walk_ended(step)
+    ended = jobs.walk_ended(step) if query.states & INACTIVE else ()
     if query.states & ACTIVE:
         yield from jobs.walk_active(step)
-    if query.states & INACTIVE:
-        for some in ended:
-            if some and some[0].t_inactive < query.since_s:
-                return
-            yield some
+    for some in ended:
+        if some and some[0].t_inactive < query.since_s:
+            return
+        yield some
 
 
 class _Reader:
