@@ -185,7 +185,7 @@ def test_foreign_code_that_fails_delays_jobs_and_loses_none(policy: str) -> None
         client = Client(world)
         for number in range(20):
             world.at(2.0 + number / 10, lambda: client.send("job-manager.submit", {"jobspec": spec()}))
-        world.run_until(300.0, world.check)
+        world.run_until(1500.0, world.check)
         assert not world.tasks.running
     assert len(accepted(seen)) == 20
     assert accepted(seen) == {one.jobid for one in seen if isinstance(one, TaskEnded)}

@@ -242,6 +242,19 @@ def kill_hard(alive: Callable[[int], bool], until: Until) -> Callable[[int], Non
     return kill
 
 
+@pytest.fixture
+def keeper_of() -> Callable[[int], int | None]:
+    """The keeper of the instance of this process id; None if it has none."""
+
+    def look(instance: int) -> int | None:
+        for child in Path(f"/proc/{instance}/task/{instance}/children").read_text().split():
+            if b"keeper_main.py" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return int(child)
+        return None
+
+    return look
+
+
 class World:
     """In-process instances and clients, taken down in reverse order with a whole-state check at the end."""
 

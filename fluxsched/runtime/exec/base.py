@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import FluxschedError
+
+EXPIRED = "resource allocation expired"
+"""The note of the exception of a job that has used up its time."""
 
 
 class JobLaunch(msgspec.Struct, frozen=True, gc=False):
@@ -33,6 +37,45 @@ class JobLaunch(msgspec.Struct, frozen=True, gc=False):
     """The processing units of each core id of this machine; None runs tasks unpinned."""
     scratch: Path | None = None
     """Directory with one temporary directory a job; None gives jobs none."""
+    attempt: int = 0
+    """How often the job was preempted before, under other ids."""
+    expiration_s: float = 0.0
+    """When its time is up (wall time), 0 if never: for an executor that outlives the instance, which ends it itself."""
+
+
+class ResumedJob(NamedTuple):
+    """A job that was to run when the instance before this one ended."""
+
+    launch: JobLaunch
+    record: object | None
+    """What identifies its processes; None if it never ran, for that is stored before."""
+    begun_s: float | None
+    """When it was started (wall time), None if that is not stored."""
+    is_ending: bool = False
+    """Whether it was to be ended."""
+    grace_s: float | None = None
+    """If so, how long it may take (seconds; None: as configured for all jobs)."""
+
+
+class InputPlace(Protocol):
+    """Where the tasks of a running job are sent their input."""
+
+    def send(self, data: bytes, tasks: Idset | None, *, eof: bool, answered: InputAnswer) -> None:
+        """Send data, and with `eof` its end, to these tasks or to all; `answered` is called once there is room for
+        more, or with why there is none. Raises FluxschedError for what cannot be sent at all.
+        """
+        ...
+
+
+InputAnswer = Callable[[FluxschedError | None], None]
+
+
+def _no_job(jobid: int) -> None:
+    """What follows where no input is sent."""
+
+
+def _at_once(then: Callable[[], None]) -> None:
+    then()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +91,31 @@ class Reports:
     """(jobid, processes or None, then): keep what identifies the processes, call `then` once it is on disk."""
     raised: Callable[[int, str, str], None]
     """(jobid, type, note): a running job must end for this reason; its `kill` follows."""
+    opened: Callable[[int], None] = _no_job
+    """(jobid): the job's tasks take input from now on."""
+    stored: Callable[[Callable[[], None]], None] = _at_once
+    """(then): call `then` once all that was reported before is on disk."""
 
 
 class Executor(Protocol):
     """Runs jobs in one particular way."""
 
+    def resume(self, jobs: Sequence[ResumedJob], records: Mapping[int, object], settled: Callable[[], None]) -> None:
+        """Take up the jobs of the instance before; called once, before all else, in the first turn. `records` are all
+        that it left, by job id: nothing of them is left, or it is one of the jobs, when `settled` is called.
+        """
+        ...
+
     def start(self, job: JobLaunch) -> None:
         """Begin; FluxschedError when it cannot even be tried."""
+        ...
+
+    def limit(self, jobid: int, expiration_s: float) -> None:
+        """The job's time is up at another time."""
+        ...
+
+    def input_of(self, jobid: int) -> InputPlace | None:
+        """Where the job's tasks are sent their input; None unless they run. Raises Refused if they are sent none."""
         ...
 
     def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
@@ -65,6 +126,10 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Kill what runs and wait for it."""
+        ...
+
+    def leave(self, within_s: float) -> None:
+        """End without ending the jobs, which the next instance resumes within this time (seconds)."""
         ...
 
 

@@ -40,6 +40,7 @@ class JobProcesses:
         "path",
         "pmi",
         "reaped",
+        "spool",
         "status",
         "tmpdir",
         "todo",
@@ -57,7 +58,9 @@ class JobProcesses:
         pmi: JobPmi | None,
         tmpdir: str | None,
         limit_bytes: int | None,
+        spool: str,
     ) -> None:
+        self.spool = spool
         self.limit_bytes = limit_bytes
         self.tmpdir = tmpdir
         self.jobid = jobid

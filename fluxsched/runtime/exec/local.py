@@ -18,7 +18,7 @@ from functools import partial
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, Refused
-from fluxsched.runtime.exec.base import JobLaunch, Reports
+from fluxsched.runtime.exec.base import JobLaunch, Reports, spool_directory
 from fluxsched.runtime.exec.cleanup.strays import Strays, adopt_orphans, reap_group
 from fluxsched.runtime.exec.job_processes import LOOK_S, JobProcesses
 from fluxsched.runtime.exec.tasks import temporary_directory as tmpdirs
@@ -51,15 +51,14 @@ CLOSE_S = 5.0
 class LocalExecutor:
     """Runs jobs as process groups. Starting one costs a posix_spawn a task, and no thread."""
 
-    def __init__(self, turns: Turns, reports: Reports, kill_timeout_s: float) -> None:
+    def __init__(self, turns: Turns, reports: Reports, kill_timeout_s: float, *, alone: bool = False) -> None:
+        """`alone`: this process has no children but the tasks and what descends from them."""
         self._turns = turns
         self._reports = reports
-        self._kill_timeout_s = kill_timeout_s
-        self.opened: Callable[[int], None] = lambda jobid: None
-        """Called for each job whose tasks run from now on."""
+        self.kill_timeout_s = kill_timeout_s
         self._runs: dict[int, JobProcesses] = {}
         self._pids: set[int] = set()
-        self._strays = Strays(turns.clock)
+        self._strays = Strays(turns.clock, alone=alone)
         self.memory = MemoryGuard(turns, self._exceeded)
         self._prepared = False
         self._limit: int | None = None
@@ -103,7 +102,9 @@ class LocalExecutor:
         pmi = self._pmi(job, tasks)
         filled = partial(task_environment, environment, own_templates(job, environment), tags)
         spawning = _spawn(job.cores, filled, odd_names(environment), gate, tasks, self._pids, pmi)
-        return JobProcesses(job.jobid, path, gate, spawning, Meter(self._turns.clock), pmi, tmpdir, limit_bytes)
+        spool = str(spool_directory(job.spool, job.jobid))
+        meter = Meter(self._turns.clock)
+        return JobProcesses(job.jobid, path, gate, spawning, meter, pmi, tmpdir, limit_bytes, spool)
 
     def _pmi(self, job: JobLaunch, tasks: Sequence[TaskBlock]) -> JobPmi | None:
         """A server for the job's tasks, if they are several or it is asked for."""
@@ -140,6 +141,7 @@ class LocalExecutor:
         record = procs.identity(run.gate.pgid, self._boot_id, run.path)
         if record is None:
             return "its first task vanished while it waited to run"
+        self._strays.begin(run.path, record["start_ticks"], run.spool)
         self._watch(run)
         if run.limit_bytes is not None:
             left = partial(self._strays.members, run.path, self._pids)
@@ -156,7 +158,7 @@ class LocalExecutor:
             run.input = JobInput(self._turns, pipes)
         run.opened()
         self._reports.started(run.jobid)
-        self.opened(run.jobid)
+        self._reports.opened(run.jobid)
         if run.ended:
             self._turns.post(lambda: self._sweep(run))
 
@@ -216,6 +218,7 @@ class LocalExecutor:
             run.look_s = min(2 * run.look_s, LOOK_MAX_S)
             return
         del self._runs[jobid]
+        self._strays.end(run.path)
         run.tidy()
         note = None if run.limit_bytes is None else self.memory.end(jobid)
         if note is not None:
@@ -249,7 +252,7 @@ class LocalExecutor:
         if run.todo is not None and (signum in ENDING or signum == signal.SIGKILL):
             run.todo = iter(())
         if signum in ENDING:
-            delay_s = self._kill_timeout_s if grace_s is None else grace_s
+            delay_s = self.kill_timeout_s if grace_s is None else grace_s
             run.kill_after(self._turns, delay_s, lambda: self.kill(jobid, signal.SIGKILL))
 
     def _exceeded(self, jobid: int, note: str) -> None:
@@ -264,6 +267,7 @@ class LocalExecutor:
         run.gate.close()
         run.signal(signal.SIGKILL)
         self._reap(run)
+        self._strays.end(run.path)
         run.tidy()
         if run.limit_bytes is not None:
             self.memory.end(run.jobid)
@@ -283,6 +287,7 @@ class LocalExecutor:
                 sleep(LOOK_S)
             self._reap(run, os.WNOHANG)
             run.tidy(at_once=True)
+        self._strays.kill_all()
 
 
 def _directory(cwd: str | None) -> str | None:

@@ -13,7 +13,6 @@ import asyncio
 import os
 import shutil
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -26,14 +25,15 @@ from fluxsched.runtime.access.access import Access
 from fluxsched.runtime.access.keyring import ReadKeys, authorized_keys, read_keyring
 from fluxsched.runtime.client.enclosing import environment_of
 from fluxsched.runtime.exec.base import Executor, Reports
-from fluxsched.runtime.exec.cleanup.keeper import Keeper
-from fluxsched.runtime.exec.cleanup.orphans import clear_orphans
-from fluxsched.runtime.exec.local import LocalExecutor
+from fluxsched.runtime.exec.cleanup.leftovers import PROGRAM
+from fluxsched.runtime.exec.keeper.local_host import LocalKeeperHost
+from fluxsched.runtime.exec.keeper.proxy import KeeperExecutor
 from fluxsched.runtime.exec.timed import TimedExecutor
+from fluxsched.runtime.exec.usage.memory import way_of_enforcing
 from fluxsched.runtime.instance.parts.assembly import Assembly
 from fluxsched.runtime.instance.parts.exporter import Exporter
 from fluxsched.runtime.instance.parts.surroundings import Surroundings
-from fluxsched.runtime.instance.run_directory import lock_state, make_run_directory, remove_dead, scratch_directory
+from fluxsched.runtime.instance.run_directory import lock_state, make_run_directory, remove_dead
 from fluxsched.runtime.instance.settings import Settings
 from fluxsched.runtime.instance.shutdown import end_jobs, end_modules, until
 from fluxsched.runtime.instance.stored_state import StoredState, read_store
@@ -51,12 +51,10 @@ from fluxsched.runtime.system.logs.kept_logs import ENDED, begin_line, keep_log
 from fluxsched.runtime.system.own_process import settle, uncollected
 from fluxsched.runtime.system.paths import DATABASE_NAME, LOG_NAME, TEMPORARY_VARIABLE, temporary_directory
 from fluxsched.runtime.system.private_files import SPOOL_NAME, private_state, user_name
+from fluxsched.runtime.system.processes import boot_id, identity
 from fluxsched.transport.base import Server
 
 log = logs.logger("instance")
-
-ORPHANS_S = 5.0
-"""How long a restart waits for processes of a killed predecessor to be gone (seconds)."""
 
 
 class Instance:
@@ -64,7 +62,6 @@ class Instance:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.keeper: Keeper | None = None
         self._closing = False
         self._exporter: Exporter | None = None
         self._following: asyncio.Future[None] | None = None
@@ -75,7 +72,6 @@ class Instance:
             self.effects, self.streams, self.scheduling = parts.effects, parts.streams, parts.scheduling
             self.resource, self.modules, self.reloading = parts.resource, parts.modules, parts.reloading
             self.router, self.waits, self.faults = parts.router, parts.waits, parts.faults
-            self._local.opened, parts.inputs.input_of = parts.inputs.opened, self._local.input_of
             self._restore(restored)
             self._release = begun.pop_all()
 
@@ -97,7 +93,6 @@ class Instance:
         logs.setup(path, settings.verbose, settings.log_format, lambda: self.turns.handling)
         begun.callback(self._say_ended)
         remove_dead(settings.clock)
-        scratch = begun.enter_context(scratch_directory(self.run_directory))
         notice = self._check_state(state)
         self.store = Store(state / DATABASE_NAME, self.turns)
         begun.callback(self.store.close)
@@ -114,9 +109,8 @@ class Instance:
             executors=self._executors,
             run_directory=self.run_directory,
             spool=state / SPOOL_NAME,
-            scratch=scratch,
             disk_shortage=partial(shortage, state),
-            memory_enforced=lambda: self._local.memory.way,
+            memory_enforced=way_of_enforcing,
             environment=environment_of(self.uri, settings.parent) | {TEMPORARY_VARIABLE: temporary_directory()},
             generator_id=generator_id(),
             pid=os.getpid(),
@@ -165,21 +159,22 @@ class Instance:
         return servers
 
     def _executors(self, reports: Reports) -> dict[str, Executor]:
-        if self.settings.statedir is None:  # else the next instance on it ends what this one leaves
-            self.keeper = Keeper(self.turns, self.run_directory, self._owner, self.settings.config.kill_timeout_s)
-            reports = replace(reports, record=self.keeper.before(reports.record))
-        self._local = LocalExecutor(self.turns, reports, self.settings.config.kill_timeout_s)
+        statedir, grace_s = self.settings.statedir, self.settings.config.kill_timeout_s
+        cleared = self.run_directory if statedir is None else None
+        host = LocalKeeperHost(statedir or self.run_directory, cleared, self._owner, grace_s)
+        self._local = KeeperExecutor(self.turns, reports, host, grace_s, outlives=statedir is not None)
         return {"local": self._local, "test": TimedExecutor(self.turns, reports)}
 
     @uncollected()
     def _restore(self, restored: StoredState) -> None:
-        """No process of a job may be left before its targets count as free."""
-        self._parts.restore(restored, clear_orphans(restored.processes, ORPHANS_S))
+        self._parts.restore(restored)
 
     def began(self, program: int) -> None:
-        """The initial program runs: it must not outlive the instance either."""
-        if self.keeper is not None:
-            self.keeper.keep(self.store, program)
+        """The initial program runs: without a state directory it must not outlive the instance either."""
+        record = None if self.settings.statedir is not None else identity(program, boot_id(), "")
+        if record is not None:
+            self.store.add("process", (PROGRAM, msgspec.json.encode(record)))
+            self._local.guard()
 
     # -- running ------------------------------------------------------------------------------------------------
 
@@ -249,9 +244,10 @@ class Instance:
         if self._exporter is not None:
             self._exporter.close()
         for executor in self.effects.executors.values():
-            executor.close()
-        if self.keeper is not None:
-            self.keeper.close()
+            if self.ended.result() is None or self.settings.statedir is None:
+                executor.close()
+            else:  # the next instance goes on with the jobs
+                executor.leave(0.0)
         self.router.flush()
         self.turns.stop()
         self._release.close()

@@ -73,6 +73,11 @@ class Turns:
         self._loop = loop
         self.wake()
 
+    def attach(self, start: Callable[[asyncio.AbstractEventLoop, Callable[[], None]], None]) -> None:
+        """Start one end of a connection, which wakes these turns; they must have been started."""
+        assert self._loop is not None, "connections are made in turns"
+        start(self._loop, self.wake)
+
     def report_bug(self, what: str, exc: Exception) -> None:
         """Report an unexpected exception; raise it again where none is reported."""
         if self.noted is None:

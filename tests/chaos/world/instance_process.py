@@ -85,7 +85,6 @@ def start_instance(
         executors=executors,
         run_directory=disk.state,
         spool=disk.state / "spool",
-        scratch=None,
         disk_shortage=disk.shortage,
         memory_enforced=lambda: None,
         environment={},
@@ -98,7 +97,7 @@ def start_instance(
     parts = Assembly(settings, outside, restored)
     outside.ended.add_done_callback(partial(_ended, process))
     _end_if_incomplete(parts, process)
-    parts.restore(restored, {})
+    parts.restore(restored)
     parts.start(process.loop)
     return parts
 

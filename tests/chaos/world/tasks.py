@@ -7,12 +7,12 @@ with the signal as its status; a stubborn one ends at SIGKILL only.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.exec.base import JobLaunch, Reports
+from fluxsched.runtime.exec.base import JobLaunch, Reports, ResumedJob
 from fluxsched.runtime.exec.timed import HARMLESS
 from fluxsched.runtime.loop.turns import Turns
 from tests.chaos.observations import Observation, TaskBegan, TaskEnded
@@ -83,6 +83,26 @@ class SimExecutor:
         self._kill_timeout_s = kill_timeout_s
         self._known: dict[int, Task] = {}
         process.on_end.append(self._died)
+
+    def resume(self, jobs: Sequence[ResumedJob], records: Mapping[int, object], settled: Callable[[], None]) -> None:
+        """See `Executor.resume`: what ran is dead."""
+        for jobid in records:
+            self._reports.record(jobid, None, lambda: None)
+        for job in jobs:
+            if job.record is None and not job.is_ending:
+                self.start(job.launch)
+            else:
+                self._reports.failed(job.launch.jobid, "the instance was restarted; no process of the job was left")
+        settled()
+
+    def limit(self, jobid: int, expiration_s: float) -> None:
+        """See `Executor.limit`."""
+
+    def input_of(self, jobid: int) -> None:
+        """See `Executor.input_of`."""
+
+    def leave(self, within_s: float) -> None:
+        """See `Executor.leave`."""
 
     def start(self, job: JobLaunch) -> None:
         """See `Executor.start`."""

@@ -10,12 +10,13 @@ import json
 import os
 import signal
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
-from fluxsched.runtime.system.clock import SystemClock, sleep
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.system.clock import Clock, SystemClock, sleep
 from fluxsched.runtime.system.paths import DATABASE_NAME
 from fluxsched.runtime.system.processes import Stat, boot_id, is_within, living, path_of, signal_exactly
 
@@ -50,17 +51,75 @@ def clear_orphans(records: Mapping[int, object], timeout_s: float, grace_s: floa
     is over. Answers what was found, in words for an exception's note; every job is named. A process that cannot be
     confirmed dead in time is named with its process id.
     """
-    boot = boot_id()
-    notes: dict[int, str] = {}
-    left: dict[int, _Leftover] = {}
-    for jobid, record in records.items():
-        if not isinstance(record, Mapping) or not _RECORD.items() <= {k: type(v) for k, v in record.items()}.items():
-            notes[jobid] = "the record of its processes cannot be read, so none could be looked for"
-        elif record["boot_id"] != boot:
-            notes[jobid] = "the machine was booted since, so no process of the job can be left"
+    clearing = Clearing(records, SystemClock(), timeout_s, grace_s)
+    while not clearing.step():
+        sleep(POLL_S)
+    return clearing.notes
+
+
+def clear_in_turns(
+    turns: Turns, records: Mapping[int, object], timeout_s: float, done: Callable[[dict[int, str]], None]
+) -> None:
+    """The same beside other work; `done` is called with what was found."""
+    clearing = Clearing(records, turns.clock, timeout_s)
+
+    def step() -> None:
+        if clearing.step():
+            done(clearing.notes)
         else:
-            left[jobid] = _Leftover(record)
-    return notes | _clear(left, timeout_s, grace_s)
+            turns.after(POLL_S, step)
+
+    step()
+
+
+class Clearing:
+    """Ends what is on record, a look at all processes a step."""
+
+    def __init__(
+        self, records: Mapping[int, object], clock: Clock, timeout_s: float, grace_s: float = 0.0
+    ) -> None:
+        self.notes: dict[int, str] = {}
+        """What was found, of the jobs that are done with."""
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._kill_s = clock.monotonic_s() + grace_s
+        self._left: dict[int, _Leftover] = {}
+        self._asked: set[tuple[int, int]] = set()
+        boot = boot_id()
+        for jobid, record in records.items():
+            if not _is_record(record):
+                self.notes[jobid] = "the record of its processes cannot be read, so none could be looked for"
+            elif record["boot_id"] != boot:
+                self.notes[jobid] = "the machine was booted since, so no process of the job can be left"
+            else:
+                self._left[jobid] = _Leftover(record)
+
+    def step(self) -> bool:
+        """Look once, ask or kill what is found; whether all is done."""
+        if not self._left:
+            return True
+        table = all_living()
+        now_s = self._clock.monotonic_s()
+        for jobid, one in list(self._left.items()):
+            found = one.alive(table)
+            for pid in found:
+                self._end(one, pid, table[pid][0].start_ticks, now_s)
+            if not found or now_s >= self._kill_s + self._timeout_s:
+                self.notes[jobid] = _note(one, found, self._timeout_s)
+                del self._left[jobid]
+        return not self._left
+
+    def _end(self, one: _Leftover, pid: int, start_ticks: int, now_s: float) -> None:
+        if now_s >= self._kill_s:
+            one.killed.add(pid)
+            signal_exactly(pid, start_ticks, signal.SIGKILL)
+        elif (pid, start_ticks) not in self._asked:
+            self._asked.add((pid, start_ticks))
+            signal_exactly(pid, start_ticks, *ASKING)
+
+
+def _is_record(record: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(record, Mapping) and _RECORD.items() <= {k: type(v) for k, v in record.items()}.items()
 
 
 class _Leftover:
@@ -107,34 +166,6 @@ def with_descendants(table: ProcessTable, found: set[int]) -> set[int]:
 def all_living() -> ProcessTable:
     """Every living process but this one."""
     return {pid: (stat, path_of(pid)) for pid, stat in living() if pid != os.getpid()}
-
-
-def _clear(left: dict[int, _Leftover], timeout_s: float, grace_s: float) -> dict[int, str]:
-    notes: dict[int, str] = {}
-    asked: set[tuple[int, int]] = set()
-    clock = SystemClock()
-    kill_s = clock.monotonic_s() + grace_s
-    until_s = kill_s + timeout_s
-    while left:
-        table = all_living()
-        now_s = clock.monotonic_s()
-        for jobid, one in list(left.items()):
-            found = one.alive(table)
-            for pid in found:
-                process = pid, table[pid][0].start_ticks
-                if now_s >= kill_s:
-                    one.killed.add(pid)
-                    signal_exactly(*process, signal.SIGKILL)
-                elif process not in asked:
-                    asked.add(process)
-                    signal_exactly(*process, *ASKING)
-            if found and now_s < until_s:
-                continue
-            notes[jobid] = _note(one, found, timeout_s)
-            del left[jobid]
-        if left:
-            sleep(POLL_S)
-    return notes
 
 
 def _note(one: _Leftover, found: list[int], timeout_s: float) -> str:

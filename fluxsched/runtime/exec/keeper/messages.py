@@ -151,6 +151,8 @@ class JobStarted(KeeperMessage, frozen=True, tag="started"):
 
     serial: int
     jobid: int
+    no_input: str = ""
+    """Why its tasks are sent no input; empty if they are."""
 
 
 class JobRaised(KeeperMessage, frozen=True, tag="raised"):

@@ -20,6 +20,7 @@ from pathlib import Path
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import Refused
 from fluxsched.runtime.system.exit_watch import ExitWatch
+from fluxsched.runtime.system.processes import PATH_VARIABLE
 
 MODE = 0o700
 INLINE_MAX = 16
@@ -92,7 +93,7 @@ def _remove_in_background(path: str) -> None:
     """By another process; if none can be started, the directory is removed with the instance."""
     with contextlib.suppress(OSError):
         nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
-        environment = {"PATH": os.environ.get("PATH", os.defpath)}
+        environment = {"PATH": os.environ.get("PATH", os.defpath), PATH_VARIABLE: os.environ.get(PATH_VARIABLE, "")}
         pid = os.posix_spawn("/bin/sh", ["sh", "-c", REMOVE, "sh", path], environment, file_actions=nothing)
         ExitWatch(asyncio.get_running_loop(), pid, lambda: _reap(pid))
 

@@ -86,6 +86,8 @@ def group_of(root: Path = ROOT, own: Path = OWN) -> Path | None:
     except (OSError, StopIteration):
         return None
     group = root / path.strip("/")
+    if group.name == INSTANCE_NAME and _is_delegated(group.parent):  # where a process of ours has put us all
+        group = group.parent
     return group if (group / "cgroup.controllers").exists() else None
 
 

@@ -69,7 +69,7 @@ class MemoryGuard:
     @property
     def way(self) -> str:
         """Which of the two it is, for people."""
-        return WATCHED if self._cgroups is None else f"cgroup: {self._cgroups.group}"
+        return way_of_enforcing(self._cgroups)
 
     def begin(self, jobid: int, job: Guarded) -> None:
         """Guard a job whose tasks are there and do not run yet."""
@@ -96,6 +96,12 @@ class MemoryGuard:
     def close(self) -> None:
         """Look no more."""
         self._watch.close()
+
+
+def way_of_enforcing(cgroups: Cgroups | None = None) -> str:
+    """Which of the two it is, for people: that of these control groups, else that of this process."""
+    found = cgroups or Cgroups.find()
+    return WATCHED if found is None else f"cgroup: {found.group}"
 
 
 class MemoryWatch:

@@ -72,6 +72,7 @@ class Assembly:
         self.is_complete = True
         """Whether every scheduler that was to be started came to serve its groups."""
         self._loading = 0
+        self._is_settled = False
         self._compose(restored)
 
     @property
@@ -168,11 +169,19 @@ class Assembly:
 
     def _executors(self) -> None:
         effects, outside = self.effects, self.outside
-        reports = Reports(
-            effects.started, effects.finished, effects.exec_failed, effects.record_process, effects.raise_job
+        effects.executors = outside.executors(
+            Reports(
+                effects.started,
+                effects.finished,
+                effects.exec_failed,
+                effects.record_process,
+                effects.raise_reported,
+                self.inputs.opened,
+                effects.after_commit,
+            )
         )
-        effects.executors = outside.executors(reports)
-        effects.scratch, effects.preempt_timeout_s = outside.scratch, self.settings.config.preempt_timeout_s
+        self.inputs.input_of = effects.executors["local"].input_of
+        effects.preempt_timeout_s = self.settings.config.preempt_timeout_s
         effects.environment = dict(outside.environment)
         self._take_up(self.settings.sources)
 
@@ -181,8 +190,8 @@ class Assembly:
         self.resource.made_up = sources.made_up_of
         self.effects.cores = list(sources.topology.cores) if sources.topology and not sources.made_up else None
 
-    def restore(self, restored: StoredState, notes: Mapping[int, str]) -> None:
-        """Make the dead instance's state ours. `notes` says what became of the processes of its jobs: none is left."""
+    def restore(self, restored: StoredState) -> None:
+        """Make the dead instance's state ours; its jobs are taken up in the first turn."""
         effects, manager, now_s = self.effects, self.effects.manager, self.turns.clock.wall_s()
         self.turns.wall_s = now_s  # what happens before the first turn is not older than the start
         for name, state in restored.queues.items():
@@ -191,11 +200,11 @@ class Assembly:
         found = manager.restore(restored.jobs, now_s)
         effects.perform(found.effects)
         self.resource.perform(self.resource.module.start(now_s))
-        for jobid in found.orphans:
-            reason = notes.get(jobid, "no process of the job was left")
-            effects.perform(manager.execution.exec_failed(jobid, f"the instance was restarted; {reason}", now_s))
-        for jobid in restored.processes:
-            self.store.remove("process", (jobid,))
+        self.turns.post(lambda: effects.resume(found.orphans, restored.processes, self._jobs_settled))
+
+    def _jobs_settled(self) -> None:
+        self._is_settled = True
+        self._check_ready()
 
     # -- running ------------------------------------------------------------------------------------------------
 
@@ -226,8 +235,10 @@ class Assembly:
         self._check_ready()
 
     def _check_ready(self) -> None:
-        """Ready: every target that is ours to report is online, every scheduler is ready or has failed."""
-        if not self.is_ready and self._loading == 0:
+        """Ready: every target that is ours to report is online, every scheduler is ready or has failed, and of each
+        job of the instance before it is known what became of it.
+        """
+        if not self.is_ready and self._loading == 0 and self._is_settled:
             self.is_ready = True
             self.instance.became_ready()
 

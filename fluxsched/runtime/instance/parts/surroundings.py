@@ -33,8 +33,6 @@ class Surroundings:
     run_directory: Path
     spool: Path
     """What tasks print is kept there."""
-    scratch: Path | None
-    """Temporary directories of jobs are made there."""
     disk_shortage: Callable[[], str | None]
     """Why nothing new can be stored for lack of room; None if it can."""
     memory_enforced: Callable[[], str | None]

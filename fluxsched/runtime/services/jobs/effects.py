@@ -8,7 +8,7 @@ crash forgets the later before the earlier.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from logging import DEBUG
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs import effects as effect
+from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.manager import JobManager
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages import alloc as msg
-from fluxsched.runtime.exec.base import Executor, JobLaunch
+from fluxsched.runtime.exec.base import EXPIRED, Executor, JobLaunch, ResumedJob
 from fluxsched.runtime.loop.faults import error_answer, is_expected
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Timer, Turns, pieces
@@ -50,7 +51,6 @@ class JobEffects:
     def __init__(self, manager: JobManager, router: Router, store: Store, turns: Turns, spool: Path) -> None:
         self.manager = manager
         self.spool = spool
-        self.scratch: Path | None = None
         self.publish: list[Publish] = []
         self.published: list[Callable[[], None]] = []
         self.held: Callable[[int, Idset], None] = lambda jobid, ranks: None
@@ -184,8 +184,11 @@ class JobEffects:
             if answer is not None and answer.errnum not in (0, errno.ENOSYS):
                 error = (answer.payload or b"refused").decode(errors="replace")
             self.perform(self.manager.allocation.expiration_answered(one.jobid, error, self.now_s))
-            if one.jobid in self._running:
-                self._arm_limit(one.jobid, self.manager.jobs.get(one.jobid).expiration_s)
+            executor = self._running.get(one.jobid)
+            if executor is not None:
+                expiration_s = self.manager.jobs.get(one.jobid).expiration_s
+                self._arm_limit(one.jobid, expiration_s)
+                executor.limit(one.jobid, expiration_s)
 
         self._router.call(_peer(one), "sched.expiration", payload, answered)
 
@@ -233,24 +236,10 @@ class JobEffects:
 
     def _launch(self, jobid: int) -> None:
         job = self.manager.jobs.get(jobid)
-        jobspec = job.jobspec
-        assert jobspec is not None, "a job that is to start has its jobspec"
-        assert job.R is not None, "a job that is to start has its R"
-        executor = self.executors["test" if jobspec.test_run_duration_s is not None else "local"]
-        self._running[jobid] = executor
+        self._running[jobid] = executor = self._executor_of(job)
         self.counts.started(job)
         try:
-            executor.start(
-                JobLaunch(
-                    jobid=jobid,
-                    jobspec=jobspec,
-                    R=job.R,
-                    environment=self.environment,
-                    spool=self.spool,
-                    scratch=self.scratch,
-                    cores=self.cores,
-                )
-            )
+            executor.start(self._launch_of(job))
         except Exception as exc:  # whatever it is, it is this job's alone
             if not is_expected(exc):
                 self.turns.report_bug(f"start of job {format_f58(jobid)}", exc)
@@ -258,6 +247,48 @@ class JobEffects:
             return
         if jobid in self._running:
             self._arm_limit(jobid, job.expiration_s)
+
+    def _executor_of(self, job: Job) -> Executor:
+        assert job.jobspec is not None, "a job that is to start has its jobspec"
+        return self.executors["test" if job.jobspec.test_run_duration_s is not None else "local"]
+
+    def _launch_of(self, job: Job) -> JobLaunch:
+        assert job.jobspec is not None, "a job that is to start has its jobspec"
+        assert job.R is not None, "a job that is to start has its R"
+        return JobLaunch(
+            jobid=job.id,
+            jobspec=job.jobspec,
+            R=job.R,
+            environment=self.environment,
+            spool=self.spool,
+            cores=self.cores,
+            attempt=0 if job.attempt is None else job.attempt.number,
+            expiration_s=job.expiration_s,
+        )
+
+    def resume(self, jobids: Iterable[int], records: Mapping[int, object], settled: Callable[[], None]) -> None:
+        """Have the executors take up the jobs of the instance before; `settled` is called once it is known of each
+        what became of it. Of `records` nothing else is left then.
+        """
+        found: dict[Executor, list[ResumedJob]] = {executor: [] for executor in self.executors.values()}
+        waiting = len(found)
+        for jobid in jobids:
+            job = self.manager.jobs.get(jobid)
+            self._running[jobid] = executor = self._executor_of(job)
+            begun_s = job.t_run if job.started else None
+            grace_s = self.preempt_timeout_s if job.is_preempted else None
+            one = ResumedJob(self._launch_of(job), records.get(jobid), begun_s, job.fatal is not None, grace_s)
+            found[executor].append(one)
+            self._arm_limit(jobid, job.expiration_s)
+
+        def one_settled() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if not waiting:
+                settled()
+
+        for name, executor in self.executors.items():
+            executor.resume(found[executor], records if name == "local" else {}, one_settled)
 
     def _arm_limit(self, jobid: int, expiration_s: float) -> None:
         """Have a running job ended when its time is up; 0 is no limit."""
@@ -274,11 +305,12 @@ class JobEffects:
 
     def _limit_reached(self, jobid: int) -> None:
         self._limits.pop(jobid, None)
-        self.raise_job(jobid, "timeout", "resource allocation expired")
+        self.raise_reported(jobid, "timeout", EXPIRED)
 
     def started(self, jobid: int) -> None:
-        """An executor says that the job's tasks run."""
-        self.perform(self.manager.execution.started(jobid, self.now_s))
+        """An executor says that the job's tasks run; again where it does not know that this is stored."""
+        if not self.manager.jobs.get(jobid).started:
+            self.perform(self.manager.execution.started(jobid, self.now_s))
 
     def finished(self, jobid: int, status: int, usage: dict[str, Any] | None) -> None:
         """An executor says that all tasks have ended and nothing of them is left."""
@@ -302,6 +334,12 @@ class JobEffects:
         """No job that comes shall refer to these parts of jobspecs: they are about to be removed."""
         self._parts.forget(numbers)
         self._rows.clear()
+
+    def raise_reported(self, jobid: int, kind: str, note: str) -> None:
+        """An executor says that the job must end; again where it does not know that this is stored."""
+        raised = self.manager.jobs.get(jobid).exceptions or ()
+        if not any(one["context"]["type"] == kind and one["context"].get("note") == note for one in raised):
+            self.raise_job(jobid, kind, note)
 
     def raise_jobs(self, jobids: Iterable[int], note: str) -> None:
         """Fatal exceptions in the instance's own name."""

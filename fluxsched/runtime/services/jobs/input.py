@@ -16,7 +16,8 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
 from fluxsched.jobs.job.states import INACTIVE
 from fluxsched.protocol.messages.jobs import InputRequest
-from fluxsched.runtime.exec.tasks.input import HELD_BYTES_MAX, JobInput
+from fluxsched.runtime.exec.base import InputPlace
+from fluxsched.runtime.exec.tasks.input import HELD_BYTES_MAX
 from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.effects import JobEffects
@@ -41,7 +42,7 @@ class JobInputs:
     def __init__(self, effects: JobEffects, streams: JobStreams, router: Router) -> None:
         self._effects = effects
         self._streams = streams
-        self.input_of: Callable[[int], JobInput | None] = lambda jobid: None
+        self.input_of: Callable[[int], InputPlace | None] = lambda jobid: None
         """Where the input of a running job goes."""
         self._early: dict[int, list[_Early]] = {}
         router.serve({"job-manager.input": self._input})
@@ -86,12 +87,19 @@ class JobInputs:
         if job.jobspec.input is not None:
             raise Refused(f"the tasks of job {format_f58(jobid)} read {job.jobspec.input}", errno.ENOSYS)
 
-    def _pass(self, place: JobInput, jobid: int, one: _Early) -> None:
+    def _pass(self, place: InputPlace, jobid: int, one: _Early) -> None:
+        def answered(error: FluxschedError | None) -> None:
+            if error is None:
+                one.request.respond()
+                return
+            if isinstance(error, LimitExceeded):
+                self._effects.raise_jobs([jobid], str(error))
+            one.request.error(error.errnum, str(error))
+
         try:
-            place.send(one.data, one.tasks, eof=one.eof, taken=one.request.respond)
-        except LimitExceeded as error:
-            self._effects.raise_jobs([jobid], str(error))
-            raise
+            place.send(one.data, one.tasks, eof=one.eof, answered=answered)
+        except FluxschedError as error:
+            answered(error)
 
     def _keep(self, jobid: int, one: _Early) -> None:
         held_bytes = sum(len(each.data) for each in self._early.get(jobid, ()))

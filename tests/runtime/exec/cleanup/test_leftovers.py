@@ -109,7 +109,7 @@ def test_the_note_tells_who_ended_on_sigterm_from_who_had_to_be_killed(tmp_path:
     killed = Killed("open", tmp_path, stubborn, "b1")
     until((tmp_path / "b0").exists)
     want = rf"2 processes \(.*\) of the job outlived it; of these process {killed.record['pid']} had to be killed"
-    assert re.fullmatch(want, clear_orphans({JOBID: killed.record}, 5.0, 0.1)[JOBID])
+    assert re.fullmatch(want, clear_orphans({JOBID: killed.record}, 5.0, 0.5)[JOBID])
 
 
 def test_members_are_found_when_the_leader_is_gone(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.doctor import installed
 from fluxsched.runtime.exec.base import JobLaunch
 from fluxsched.runtime.exec.usage import memory
-from fluxsched.runtime.exec.usage.cgroups import Cgroups
+from fluxsched.runtime.exec.usage.cgroups import Cgroups, group_of
 from fluxsched.runtime.exec.usage.memory import Guarded, MemoryGuard
 
 MIB = 1 << 20
@@ -122,6 +122,15 @@ def test_doctor_and_executor_judge_a_group_alike(
     os.removexattr(delegated, "user.delegate")
     check = installed._cgroup()
     assert (check.state, check.found.partition(" (")[0]) == ("none", "not delegated to us")
+
+
+def test_a_process_that_was_moved_below_the_delegated_group_finds_it(tmp_path: Path, delegated: Path) -> None:
+    """Another keeper of the same instance, or the next instance of the same unit."""
+    inside = delegated / "instance"
+    inside.mkdir(exist_ok=True)
+    (inside / "cgroup.controllers").write_text("")
+    (tmp_path / "own").write_text("0::/user.slice/a.service/instance\n")
+    assert group_of(tmp_path / "fs", tmp_path / "own") == delegated
 
 
 def test_only_a_delegated_group_with_memory_is_used(tmp_path: Path, cgroups: Cgroups, delegated: Path) -> None:

@@ -104,6 +104,7 @@ async def test_kill_9_of_all_loses_ten_seconds_of_history_at_most(site, timed, e
     before = levels(statedir)
     assert before[1] == 8.0
     peer, _, _ = await site()
+    await peer.ok("job-manager.cancel", {"id": jobid})
     assert (await peer.ok("job-manager.wait", {"id": jobid}))["success"] is False
     await submit(peer, timed, "10ms")
     await peer.ok("module.reload", {"name": "sched-fair"})

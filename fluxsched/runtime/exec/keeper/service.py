@@ -1,0 +1,352 @@
+"""The keeper's side of the conversation: jobs are started, watched and reported, with or without an instance.
+
+Law: a report is kept until an instance says that it is stored. While there is no instance time limits are the keeper's
+affair; jobs that do not outlive their instance end with it.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
+from fluxsched.runtime.exec.base import EXPIRED, JobLaunch, Reports
+from fluxsched.runtime.exec.keeper import messages as msg
+from fluxsched.runtime.exec.tasks.input import JobInput
+from fluxsched.runtime.loop.turns import Timer, Turns
+from fluxsched.runtime.system.log import logger
+from fluxsched.transport.base import Client
+
+log = logger("keeper")
+
+RECEIVE_MAX = 64
+"""Transport messages taken at a time."""
+TIMEOUT = "timeout"
+
+
+class _Job:
+    """What is known of a job beside its processes."""
+
+    __slots__ = ("attempt", "expiration_s", "limit", "runs")
+
+    def __init__(self, attempt: int, expiration_s: float) -> None:
+        self.attempt = attempt
+        self.expiration_s = expiration_s
+        self.limit: Timer | None = None
+        self.runs = False
+
+
+class TaskExecutor(Protocol):
+    """What runs the tasks: `LocalExecutor`, or that of a simulation."""
+
+    kill_timeout_s: float
+
+    def start(self, job: JobLaunch) -> None:
+        """As of `Executor`."""
+
+    def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
+        """As of `Executor`."""
+
+    def input_of(self, jobid: int) -> JobInput | None:
+        """As of `Executor`."""
+        ...
+
+    def close(self) -> None:
+        """As of `Executor`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperOutside:
+    """What a keeper acts through."""
+
+    executor: Callable[[Reports], TaskExecutor]
+    """Makes what runs the tasks, given what it reports to."""
+    clear: Callable[[Mapping[int, object], Callable[[dict[int, str]], None]], None]
+    """(records, cleared): ends what another keeper has left; `cleared` is called with what was found."""
+    scratch: Callable[[], Path | None]
+    """The directory of the jobs' temporary directories."""
+    ended: Callable[[bool], None]
+    """Called when there is nothing left to do: with True if the instance is gone, and its jobs are to end with it."""
+    pid: int
+
+
+class KeeperService:
+    """Serves one instance at a time, and the next one after it."""
+
+    def __init__(self, turns: Turns, outside: KeeperOutside) -> None:
+        self._turns = turns
+        self._outside = outside
+        self._settings: msg.KeeperSettings | None = None
+        self._cores: list[Idset] | None = None
+        self._jobs: dict[int, _Job] = {}
+        self._reports: deque[msg.JobReport] = deque()
+        self._gates: dict[int, Callable[[], None]] = {}
+        self._serial = 0
+        self._client: Client | None = None
+        self._new: list[Client] = []
+        self._outbox: list[msg.KeeperMessage] = []
+        self._returning: Timer | None = None
+        reports = Reports(self._started, self._finished, self._failed, self._record, self._raised)
+        self._executor = outside.executor(reports)
+        self._handlers: Mapping[type, Callable[[Any], None]] = {
+            msg.KeeperSettings: self._settle,
+            msg.StartJob: self._start,
+            msg.SignalJob: lambda one: self._executor.kill(one.jobid, one.signum, one.grace_s),
+            msg.LimitJob: self._limit,
+            msg.SendInput: self._input,
+            msg.Stored: lambda one: self._stored(one.serial),
+            msg.ClearProcesses: self._clear,
+            msg.Leave: self._leave,
+            msg.EndKeeper: lambda one: outside.ended(False),
+        }
+        turns.source(self._take)
+        turns.at_end(self._flush)
+
+    def attend(self, client: Client) -> None:
+        """Listen to a new connection, which becomes that of the instance with its hello."""
+        self._new.append(client)
+        self._turns.wake()
+
+    def close(self) -> None:
+        """Kill what still runs, and end all connections."""
+        self._executor.close()
+        if self._client is not None:
+            self._client.close()
+        for other in self._new:
+            other.close()
+
+    @property
+    def has_instance(self) -> bool:
+        """Whether there is one."""
+        return self._client is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no job, and no report that is to be stored."""
+        return not (self._jobs or self._reports)
+
+    # -- the connection -----------------------------------------------------------------------------------------
+
+    def _take(self, until_s: float) -> bool:
+        for other in list(self._new):
+            self._greet(other)
+        client, more = self._client, False
+        if client is not None:
+            arrived = client.receive(RECEIVE_MAX)
+            more = len(arrived) == RECEIVE_MAX
+            for frames in arrived:
+                self._receive(client, frames)
+            if client.lost is not None and self._client is client:
+                self._lost(client)
+        return more
+
+    def _greet(self, client: Client) -> None:
+        arrived = client.receive(1)
+        if not arrived:
+            if client.lost is not None:
+                self._new.remove(client)
+                self._turns.post(self._check_left)
+            return
+        self._new.remove(client)
+        try:
+            first, *rest = msg.from_instance(arrived[0])
+            if not isinstance(first, msg.KeeperHello):
+                raise RemoteProtocolError("the first message of an instance is its hello")
+        except RemoteProtocolError as fault:
+            log.error("%s", fault)
+            client.close()
+            return
+        if self._client is not None:
+            self._client.close()
+        self._client = client
+        self._disarm()
+        held = [msg.HeldJob(jobid, job.attempt, job.runs) for jobid, job in self._jobs.items()]
+        self._outbox = [msg.KeeperWelcome(msg.VERSION, self._outside.pid, held), *self._reports]
+        for one in rest:
+            self._handle(one)
+
+    def _receive(self, client: Client, frames: list[bytes]) -> None:
+        try:
+            for one in msg.from_instance(frames):
+                self._handle(one)
+        except RemoteProtocolError as fault:
+            log.error("%s", fault)
+            client.close()
+
+    def _handle(self, one: msg.FromInstance) -> None:
+        handler = self._handlers.get(type(one))
+        if handler is not None:
+            self._turns.run_isolated(lambda: handler(one), type(one).__name__)
+
+    def _flush(self) -> None:
+        outbox, self._outbox = self._outbox, []
+        if self._client is not None and outbox:
+            for frames in msg.packed(outbox):
+                self._client.send(frames)
+
+    def _lost(self, client: Client) -> None:
+        """The instance is gone: killed, or about to return."""
+        client.close()
+        self._client = None
+        self._outbox.clear()
+        if self._returning is None:
+            self._check_left()
+
+    def _check_left(self) -> None:
+        """Nothing to do without an instance that returns, or no instance that does."""
+        if self._client is not None or self._new:
+            return
+        if self._settings is None or not self._settings.outlives:
+            self._outside.ended(True)
+        elif self.is_idle:
+            self._outside.ended(False)
+        else:
+            for jobid, job in self._jobs.items():
+                self._arm(jobid, job)
+
+    def _leave(self, one: msg.Leave) -> None:
+        self._returning = self._turns.after(one.within_s, self._not_returned)
+
+    def _not_returned(self) -> None:
+        self._returning = None
+        self._check_left()
+
+    # -- time limits while there is no instance -----------------------------------------------------------------
+
+    def _limit(self, one: msg.LimitJob) -> None:
+        job = self._jobs.get(one.jobid)
+        if job is not None:
+            job.expiration_s = one.expiration_s
+
+    def _arm(self, jobid: int, job: _Job) -> None:
+        if job.expiration_s > 0.0 and job.limit is None:
+            delay_s = job.expiration_s - self._turns.clock.wall_s()
+            job.limit = self._turns.after(delay_s, partial(self._raised, jobid, TIMEOUT, EXPIRED))
+
+    def _disarm(self) -> None:
+        if self._returning is not None:
+            self._returning.cancel()
+            self._returning = None
+        for job in self._jobs.values():
+            if job.limit is not None:
+                job.limit.cancel()
+                job.limit = None
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def _settle(self, one: msg.KeeperSettings) -> None:
+        self._settings = one
+        self._cores = None if one.cores is None else [Idset.parse(text) for text in one.cores]
+        self._executor.kill_timeout_s = one.kill_timeout_s
+
+    def _start(self, one: msg.StartJob) -> None:
+        jobid = one.jobid
+        if jobid in self._jobs:
+            return
+        self._jobs[jobid] = _Job(one.attempt, one.expiration_s)
+        settings = self._settings
+        try:
+            if settings is None:
+                raise RemoteProtocolError("no settings were sent before the first job")
+            self._executor.start(
+                JobLaunch(
+                    jobid=jobid,
+                    jobspec=Jobspec.parse(one.jobspec),
+                    R=one.R,
+                    environment=settings.environment,
+                    spool=Path(settings.spool),
+                    cores=self._cores,
+                    scratch=self._outside.scratch(),
+                )
+            )
+        except FluxschedError as error:
+            self._failed(jobid, str(error))
+        except Exception as exc:  # whatever it is, it is this job's alone
+            self._turns.report_bug(f"start of job {format_f58(jobid)}", exc)
+            self._failed(jobid, f"start: a fault of fluxsched ({type(exc).__name__}: {exc}): the log has the traceback")
+
+    def _input(self, one: msg.SendInput) -> None:
+        try:
+            place = self._executor.input_of(one.jobid)
+            tasks = None if one.tasks is None else Idset.parse(one.tasks)
+            if place is None:
+                self._outbox.append(msg.InputAnswered(one.number))
+            else:
+                place.send(one.data, tasks, eof=one.eof, taken=partial(self._taken, one.number))
+        except FluxschedError as error:
+            exceeded = isinstance(error, LimitExceeded)
+            self._outbox.append(msg.InputAnswered(one.number, error.errnum, str(error), exceeded))
+
+    def _taken(self, number: int) -> None:
+        self._outbox.append(msg.InputAnswered(number))
+        self._turns.wake()
+
+    def _clear(self, one: msg.ClearProcesses) -> None:
+        self._outside.clear(one.records, self._cleared)
+
+    def _cleared(self, notes: dict[int, str]) -> None:
+        self._outbox.append(msg.ProcessesCleared(notes))
+        self._turns.wake()
+
+    def _stored(self, serial: int) -> None:
+        reports = self._reports
+        while reports and reports[0].serial <= serial:
+            report = reports.popleft()
+            if isinstance(report, msg.JobSpawned):
+                self._gates.pop(report.serial)()
+            elif isinstance(report, msg.JobFinished | msg.JobFailed):
+                del self._jobs[report.jobid]
+
+    # -- reports ------------------------------------------------------------------------------------------------
+
+    def _report(self, report: msg.JobReport) -> None:
+        self._reports.append(report)
+        if self._client is not None:
+            self._outbox.append(report)
+            self._turns.wake()
+
+    def _next(self) -> int:
+        self._serial += 1
+        return self._serial
+
+    def _record(self, jobid: int, record: object | None, then: Callable[[], None]) -> None:
+        if isinstance(record, dict):
+            serial = self._next()
+            self._gates[serial] = then
+            self._report(msg.JobSpawned(serial, jobid, record))
+
+    def _started(self, jobid: int) -> None:
+        self._jobs[jobid].runs = True
+        no_input = ""
+        try:
+            self._executor.input_of(jobid)
+        except Refused as error:
+            no_input = str(error)
+        self._report(msg.JobStarted(self._next(), jobid, no_input))
+
+    def _raised(self, jobid: int, kind: str, note: str) -> None:
+        self._report(msg.JobRaised(self._next(), jobid, kind, note))
+        if self._client is None:  # else the instance has it killed
+            self._executor.kill(jobid, signal.SIGTERM)
+
+    def _finished(self, jobid: int, status: int, usage: dict[str, Any] | None) -> None:
+        self._end(jobid)
+        self._report(msg.JobFinished(self._next(), jobid, status, usage))
+
+    def _failed(self, jobid: int, note: str) -> None:
+        self._end(jobid)
+        self._report(msg.JobFailed(self._next(), jobid, note))
+
+    def _end(self, jobid: int) -> None:
+        job = self._jobs[jobid]
+        job.runs = False
+        if job.limit is not None:
+            job.limit.cancel()

@@ -1,0 +1,244 @@
+"""What the instance does with its keepers: these are played by the test, over a transport in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import Refused
+from fluxsched.runtime.exec.base import JobLaunch, Reports, ResumedJob
+from fluxsched.runtime.exec.keeper import messages as msg
+from fluxsched.runtime.exec.keeper.proxy import TRIES_MAX, KeeperExecutor
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.transport.base import Arrived, Client
+from fluxsched.transport.memory import MemoryServer
+
+WAIT_S = 15.0
+RECORD = {"pid": 1}
+
+
+class Played:
+    """A keeper that says what the test has it say."""
+
+    def __init__(self) -> None:
+        self.server = MemoryServer()
+        self.peer = b""
+        self.heard: list[Any] = []
+        self.is_ended = False
+
+    def say(self, *messages: msg.KeeperMessage) -> None:
+        for frames in msg.packed(messages):
+            self.server.send(self.peer, frames)
+
+    def listen(self) -> None:
+        for one in self.server.receive(1000):
+            if isinstance(one, Arrived):
+                self.peer = one.peer
+                self.heard += msg.from_instance(one.frames)
+
+    def welcome(self, *held: int, version: int = msg.VERSION) -> None:
+        self.say(msg.KeeperWelcome(version, 7, [msg.HeldJob(jobid, 0, True) for jobid in held]))
+
+    def words(self, *kinds: type) -> list[Any]:
+        self.listen()
+        return [one for one in self.heard if isinstance(one, kinds)]
+
+    @property
+    def started(self) -> list[int]:
+        return [one.jobid for one in self.words(msg.StartJob)]
+
+
+class Bench:
+    """An executor with what it reports, and its keepers."""
+
+    def __init__(self) -> None:
+        self.turns = Turns(SystemClock())
+        self.said: list[tuple[Any, ...]] = []
+        self.keepers: list[Played] = []
+        self.left: list[Played] = []
+        self.fault: OSError | None = None
+        self.settled = False
+        reports = Reports(
+            lambda jobid: self.said.append(("started", jobid)),
+            lambda jobid, status, usage: self.said.append(("finished", jobid, status)),
+            lambda jobid, note: self.said.append(("failed", jobid, note)),
+            lambda jobid, record, then: self.said.append(("record", jobid, record)),
+            lambda jobid, kind, note: self.said.append(("raised", jobid, kind, note)),
+            lambda jobid: self.said.append(("opened", jobid)),
+            self.turns.post,
+        )
+        self.executor = KeeperExecutor(self.turns, reports, self, 5.0, outlives=True)
+        self.turns.start(asyncio.get_running_loop())
+
+    # the host of keepers
+
+    def living(self) -> list[Client]:
+        return [self._connect(keeper) for keeper in self.left]
+
+    def start(self) -> Client:
+        if self.fault is not None:
+            raise self.fault
+        return self._connect(Played())
+
+    def end(self, client: Client, timeout_s: float) -> None:
+        self.clients[client].is_ended = True
+
+    def _connect(self, keeper: Played) -> Client:
+        keeper.server.start(asyncio.get_running_loop(), keeper.listen)
+        self.keepers.append(keeper)
+        client = keeper.server.connect()
+        self.clients[client] = keeper
+        return client
+
+    # what the test does
+
+    clients: dict[Any, Played]
+
+    def launch(self, jobid: int) -> JobLaunch:
+        return JobLaunch(jobid, Jobspec.from_command(["true"]), {}, {}, Path("/spool"), None)
+
+    def resume(self, *jobs: ResumedJob, records: dict[int, Any] | None = None) -> None:
+        recorded = {job.launch.jobid: job.record for job in jobs if job.record is not None}
+        self.executor.resume(jobs, recorded if records is None else records, self._settle)
+
+    def _settle(self) -> None:
+        self.settled = True
+
+    def resumed(self, jobid: int, record: object | None = None, *, ending: bool = False) -> ResumedJob:
+        return ResumedJob(self.launch(jobid), record, None, ending)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+    def reported(self, kind: str) -> list[Any]:
+        return [one[1:] for one in self.said if one[0] == kind]
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    bench = Bench()
+    bench.clients = {}
+    yield bench
+    bench.turns.stop()
+
+
+async def test_a_job_passes_through_its_keeper(bench: Bench) -> None:
+    bench.resume()
+    assert bench.settled
+    assert bench.keepers == [], "the first is started with the first job"
+    bench.executor.start(bench.launch(1))
+    [keeper] = bench.keepers
+    await bench.until(lambda: keeper.started == [1])
+    assert [type(one) for one in keeper.heard] == [msg.KeeperHello, msg.KeeperSettings, msg.StartJob]
+    keeper.welcome()
+    keeper.say(msg.JobSpawned(1, 1, RECORD))
+    await bench.until(lambda: keeper.words(msg.Stored) == [msg.Stored(1)])
+    keeper.say(msg.JobStarted(2, 1), msg.JobFinished(3, 1, 256))
+    await bench.until(lambda: keeper.words(msg.Stored)[1:] == [msg.Stored(3)])
+    assert bench.said == [
+        ("record", 1, RECORD), ("started", 1), ("opened", 1), ("record", 1, None), ("finished", 1, 256),
+    ]  # fmt: skip
+
+
+async def test_after_a_restart_jobs_are_adopted_started_or_cleared(bench: Bench) -> None:
+    bench.left = [Played()]
+    known, never, lost, ending = (bench.resumed(1, RECORD), bench.resumed(2), bench.resumed(3, RECORD),
+                                  bench.resumed(4, ending=True))  # fmt: skip
+    bench.resume(known, never, lost, ending, records={1: RECORD, 3: RECORD, 9: RECORD})
+    bench.executor.start(bench.launch(5))
+    [keeper] = bench.keepers
+    await bench.until(lambda: keeper.words(msg.KeeperHello))
+    keeper.welcome(1, 8)
+    await bench.until(lambda: keeper.words(msg.ClearProcesses))
+    assert keeper.words(msg.SignalJob) == [msg.SignalJob(8, 9)], "the store knows nothing of it"
+    assert keeper.words(msg.ClearProcesses)[0].records.keys() == {3, 9}
+    assert not bench.settled
+    keeper.say(msg.ProcessesCleared({3: "process 5 of the job outlived it", 9: "-"}))
+    await bench.until(lambda: bench.settled)
+    await bench.until(lambda: keeper.started == [2, 5])
+    assert bench.reported("opened") == [(1,)]
+    assert dict(bench.reported("failed")) == {
+        3: "the instance was restarted; process 5 of the job outlived it",
+        4: "it was ended before its tasks ran",
+    }
+
+
+async def test_what_is_repeated_of_an_ended_job_is_passed_over_and_acknowledged(bench: Bench) -> None:
+    bench.left = [Played()]
+    bench.resume()
+    [keeper] = bench.keepers
+    await bench.until(lambda: keeper.words(msg.KeeperHello))
+    keeper.welcome()
+    keeper.say(msg.JobStarted(5, 1), msg.JobFinished(6, 1, 0))
+    await bench.until(lambda: keeper.words(msg.Stored) == [msg.Stored(6)])
+    assert bench.said == []
+
+
+async def test_a_keeper_of_another_version_serves_its_jobs_and_gets_no_other(bench: Bench) -> None:
+    old = Played()
+    bench.left = [old]
+    bench.resume(bench.resumed(1, RECORD))
+    await bench.until(lambda: old.words(msg.KeeperHello))
+    old.welcome(1, version=msg.VERSION + 1)
+    await bench.until(lambda: bench.settled)
+    bench.executor.start(bench.launch(2))
+    await bench.until(lambda: bench.keepers[1:] and bench.keepers[1].started == [2])
+    old.say(msg.JobFinished(1, 1, 0))
+    await bench.until(lambda: old.words(msg.EndKeeper))
+    assert (old.started, bench.reported("finished")) == ([], [(1, 0)])
+
+
+async def test_jobs_of_a_dead_keeper_are_cleared_or_given_to_the_next(bench: Bench) -> None:
+    bench.resume()
+    for jobid in (1, 2):
+        bench.executor.start(bench.launch(jobid))
+    [first] = bench.keepers
+    await bench.until(lambda: first.started == [1, 2])
+    first.say(msg.JobSpawned(1, 1, RECORD))
+    await bench.until(lambda: bench.reported("record"))
+    first.server.close()
+    await bench.until(lambda: bench.keepers[1:] and bench.keepers[1].started == [2])
+    assert first.is_ended, "whatever became of its connection"
+    second = bench.keepers[1]
+    assert second.words(msg.ClearProcesses)[0].records == {1: RECORD}
+    second.say(msg.ProcessesCleared({1: "no process of the job was left"}))
+    await bench.until(lambda: bench.reported("failed"))
+    assert bench.reported("failed") == [(1, "the keeper of its tasks was killed; no process of the job was left")]
+
+
+async def test_a_job_that_ends_its_keepers_is_given_to_a_few(bench: Bench) -> None:
+    bench.resume()
+    bench.executor.start(bench.launch(1))
+    for number in range(TRIES_MAX):
+        await bench.until(lambda number=number: bench.keepers[number:] and bench.keepers[number].started)
+        bench.keepers[number].server.close()
+    await bench.until(lambda: bench.reported("failed"))
+    assert len(bench.keepers) == TRIES_MAX
+
+
+async def test_without_a_keeper_no_job_starts(bench: Bench) -> None:
+    bench.resume()
+    bench.fault = OSError(11, "Resource temporarily unavailable")
+    with pytest.raises(Refused, match="no keeper for its tasks can be started: Resource"):
+        bench.executor.start(bench.launch(1))
+    bench.fault = None
+    bench.executor.start(bench.launch(1))
+    assert len(bench.keepers) == 1
+
+
+async def test_leaving_ends_no_job(bench: Bench) -> None:
+    bench.resume()
+    bench.executor.start(bench.launch(1))
+    [keeper] = bench.keepers
+    await bench.until(lambda: keeper.started)
+    bench.executor.leave(2.0)
+    await bench.until(lambda: keeper.words(msg.Leave))
+    assert (keeper.words(msg.EndKeeper), keeper.is_ended) == ([], False)
