@@ -124,6 +124,7 @@ def steps(*calls: tuple[Any, ...]) -> Write:
 LINK_2 = With(link=2)
 BREAKS: list[tuple[str, str, Write]] = [
     ("cores", "used by jobs 7 and 8", steps(("begin", 7, "0"), ("begin", 8, "0", "2"))),
+    ("cores", "where job 7 runs", steps(("begin", 7, "0"), ("place", "sched-a", 8, "0"))),
     ("cores", "does not exist", steps(("begin", 7, "0", "9"))),
     ("groups", "acquired by a and by b", steps(("acquire", "a", "lab", "2"), ("acquire", "b", "lab", "3", LINK_2))),
     ("groups", "belong to a and to b", steps(("acquire", "a", "lab", "2"), ("acquire", "b", "default", "2", LINK_2))),

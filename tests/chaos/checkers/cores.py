@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.chaos.checkers.base import Checker, Site
-from tests.chaos.observations import TaskBegan, TaskEnded
+from tests.chaos.observations import Answered, TaskBegan, TaskEnded
+from tests.chaos.wire import cores_of
 
 
 class Cores(Checker):
@@ -27,6 +28,18 @@ class Cores(Checker):
                 raise self.broken(f"core {core} of rank {rank} is used by jobs {other} and {task.jobid}")
         self._users |= dict.fromkeys(used, task.jobid)
         self._used.setdefault(task.jobid, []).extend(used)
+
+    def replied(self, message: Answered) -> None:
+        """A scheduler places jobs on cores where nothing runs."""
+        if message.topic == "sched.alloc" and message.payload["type"] == 0:
+            for rank, cores in cores_of(message.payload["R"]).items():
+                for core in cores:
+                    other = self._users.get((rank, core))
+                    if other is not None:
+                        raise self.broken(
+                            f"{message.actor} placed job {message.payload['id']} on core {core} of rank {rank}, "
+                            f"where job {other} runs"
+                        )
 
     def ended(self, task: TaskEnded) -> None:
         """They are free again."""

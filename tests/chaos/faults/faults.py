@@ -38,6 +38,8 @@ DELAYS_S = (0.01, 0.5, 5.0)
 STEPS_S = (-20.0, -3.0, 3.0, 40.0)
 
 
+USUAL_S = (0.0, 0.0, 0.0, 0.05, 0.3, 1.0)
+"""How long messages take in a run from its begin on: the longer, the more they cross each other."""
 AFTER_S = (0.0, 0.001, 0.003, 0.01, 0.1, 1.0, 5.0)
 """How long after an action most faults come (seconds): within what it sets off."""
 
@@ -45,13 +47,15 @@ AFTER_S = (0.0, 0.001, 0.003, 0.01, 0.1, 1.0, 5.0)
 def make_faults(chance: Random, actions_s: Sequence[float], count: int, horizon_s: float) -> list[Fault]:
     """`count` faults in order of time, most of them soon after one of the actions."""
     kinds, weights = tuple(KINDS), tuple(KINDS.values())
-    times = []
+    times: list[float] = []
+    usual_s = chance.choice(USUAL_S)
+    begin = [Fault(0.0, "delay", "", usual_s)] if usual_s else []
     for _ in range(count):
         if actions_s and chance.random() < 0.7:
             times.append(chance.choice(actions_s) + chance.choice(AFTER_S) * chance.random())
         else:
             times.append(chance.uniform(0.0, horizon_s))
-    return [_fault(chance, chance.choices(kinds, weights)[0], round(at_s, 4)) for at_s in sorted(times)]
+    return begin + [_fault(chance, chance.choices(kinds, weights)[0], round(at_s, 4)) for at_s in sorted(times)]
 
 
 def _fault(chance: Random, kind: str, at_s: float) -> Fault:

@@ -66,6 +66,15 @@ def _of_job(verb: str, *values: dict[str, Any]) -> Callable[..., Iterator[Action
     return make
 
 
+def _submit_and_cancel(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
+    (submit,) = _submit(chance, site, at_s, made)
+    submit.arguments.pop("after", None)
+    yield submit
+    for nth in range(chance.randint(1, 3)):
+        later_s = round(at_s + chance.choice((0.003, 0.01, 0.5, 2.0, 4.0)) * (1.0 + chance.random()), 4)
+        yield Action(later_s, submit.actor, "cancel", {"of": len(made), "nth": nth})
+
+
 def _targets(chance: Random, site: ChaosSite) -> str:
     return text_of(set(chance.sample(range(site.hosts), chance.choice((1, 1, 1, 2)))))
 
@@ -124,10 +133,11 @@ def _clients(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -
 Make = Callable[[Random, ChaosSite, float, list[Action]], Iterator[Action]]
 _KINDS: tuple[tuple[Make, ...], tuple[int, ...]] = (
     (
-        _submit, _of_job("cancel", {}), _of_job("urgency", {"urgency": 0}, {"urgency": 16}, {"urgency": 31}),
+        _submit, _submit_and_cancel,
+        _of_job("cancel", {}), _of_job("urgency", {"urgency": 0}, {"urgency": 16}, {"urgency": 31}),
         _of_job("wait", {}), _of_job("eventlog", {"follow": True}, {}), _of_job("lookup", {"keys": ["eventlog", "R"]}),
         _drain, _move, _queue, _ask, _list, _reload, _clients,
     ),
-    (30, 6, 4, 2, 2, 1, 6, 8, 3, 6, 3, 1, 5),
+    (26, 5, 4, 4, 2, 2, 1, 6, 8, 3, 6, 3, 1, 5),
 )  # fmt: skip
 """What may be done, and how often beside the others."""

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 from tests.chaos.checkers.base import Site
 
 CORES = 4
+FOREIGN = Path(__file__).parents[1] / "world/foreign"
 POLICIES = (
-    "fifo",
-    "easy",
-    "conservative",
-    "firstfit",
-    "hybrid",
-    "fair:backfill=easy",
-    "fair:backfill=firstfit",
-    "tree",
-)
+    "fifo", "easy", "conservative", "firstfit", "hybrid", "fair:backfill=easy", "fair:backfill=firstfit", "tree",
+    f"{FOREIGN}/faulty_policy.py:rate=0.1",
+)  # fmt: skip
+PLUGIN = f"{FOREIGN}/faulty_plugin.py:rate=0.2"
 RUNAWAY_S = 60.0
 """The longest duration of a job of queue `debug` (seconds)."""
 
@@ -40,6 +37,7 @@ def make_site(chance: Random) -> ChaosSite:
     hosts = chance.randint(3, 6)
     lab = set(range(hosts - chance.randint(1, 2), hosts))
     policy = chance.choice(POLICIES)
+    plugin = chance.random() < 0.1
     has_lab_scheduler = chance.random() < 0.5
     banks = ("physics", "chemistry") if policy.startswith("fair") else ()
     queues = {"batch": "default", "debug": "default", "lab": "lab"}
@@ -50,13 +48,14 @@ def make_site(chance: Random) -> ChaosSite:
         duration_max={"debug": RUNAWAY_S},
         nodes_max={"debug": 1},
     )
-    config = _config(chance, hosts, lab, policy, has_lab_scheduler, banks)
+    config = _config(chance, hosts, lab, f"{policy}|{PLUGIN}" if plugin else policy, has_lab_scheduler, banks)
     return ChaosSite(config, hosts, site, policy, has_lab_scheduler, banks)
 
 
 def _config(
     chance: Random, hosts: int, lab: set[int], policy: str, has_lab_scheduler: bool, banks: tuple[str, ...]
 ) -> str:
+    restart = 1000 if "faulty" in policy else chance.choice((3, 20, 1000))
     lines = [
         "[[resource.config]]", f'hosts = "node[0-{hosts - 1}]"', f'cores = "0-{CORES - 1}"',
         "[resource]", 'heartbeat = "5s"',
@@ -64,7 +63,7 @@ def _config(
         "[policy.jobspec.defaults.system]", 'queue = "batch"',
         "[queues.batch]", "[queues.debug.policy]", f'limits.duration = "{RUNAWAY_S:g}s"',
         "limits.job-size.max.nnodes = 1", "[queues.lab]", 'group = "lab"',
-        "[[scheduler]]", f'policy = "{policy}"', 'name = "sched-main"', f'restart = {chance.choice((3, 20, 1000))}',
+        "[[scheduler]]", f'policy = "{policy}"', 'name = "sched-main"', f"restart = {restart}",
         "[exec]", f'kill-timeout = "{chance.choice((1, 5, 20))}s"', f'preempt-timeout = "{chance.choice((2, 30))}s"',
     ]  # fmt: skip
     if has_lab_scheduler:
