@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 from tests.chaos.mutations.sabotage import Sabotage, sabotaged
 from tests.chaos.mutations.table import SABOTAGES
-from tests.chaos.runs.plan import make_plan
+from tests.chaos.runs.plan import SMALL_SEEDS, make_plan
 from tests.chaos.runs.run import run
 
-FIRST_SEED = 200
-"""Those before are small."""
-SEEDS_MAX = 100
-"""So many seeds may be needed to notice one."""
+SEEDS = (*range(80), *range(SMALL_SEEDS, SMALL_SEEDS + 80))
+"""These are tried, small ones first."""
 
 
 class Noticed(NamedTuple):
@@ -25,10 +23,10 @@ class Noticed(NamedTuple):
     checker: str
 
 
-def notice(one: Sabotage, seeds_max: int = SEEDS_MAX) -> Noticed:
+def notice(one: Sabotage, seeds: Sequence[int] = SEEDS) -> Noticed:
     """The first seed that notices a sabotage, by what outsiders see alone."""
     with sabotaged(one):
-        for seed in range(FIRST_SEED, FIRST_SEED + seeds_max):
+        for seed in seeds:
             violation = run(make_plan(seed), own_checks=False).violation
             if violation is not None:
                 return Noticed(one.name, seed, violation.checker)

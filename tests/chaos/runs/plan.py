@@ -14,7 +14,7 @@ from tests.chaos.workload.sites import ChaosSite, make_site
 SMALL_SEEDS = 200
 """The first seeds are small, for they run in the test suite."""
 SMALL = 10, 4, 15.0
-SIZES = ((12, 3, 40.0), (25, 6, 90.0), (25, 6, 90.0), (60, 10, 240.0))
+SIZES = (SMALL, SMALL, SMALL, SMALL, (25, 6, 60.0), (60, 10, 200.0))
 """Actions, faults, and the time in which they happen (seconds)."""
 
 
