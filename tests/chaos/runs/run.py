@@ -82,6 +82,12 @@ class _Run:
                 self._violation = violation
 
     def _until(self, world: World, until_s: float) -> None:
+        try:
+            self._step_until(world, until_s)
+        except Exception as exc:  # of the services, or of a judge who cannot read the truth
+            self._violation = Violation("instance", f"{type(exc).__name__}: {exc}", world.now_s)
+
+    def _step_until(self, world: World, until_s: float) -> None:
         while self._violation is None and world.step(until_s):
             if self._own_checks and world.time.count % CHECK_EVERY == 0:
                 self._check(world)
