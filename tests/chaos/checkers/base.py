@@ -34,6 +34,9 @@ class Violation(AssertionError):
         self.text = text
         self.at_s = at_s
 
+    def __reduce__(self) -> tuple[type[Violation], tuple[str, str, float]]:
+        return Violation, (self.checker, self.text, self.at_s)
+
 
 @dataclass(frozen=True)
 class Site:

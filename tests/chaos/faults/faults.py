@@ -31,8 +31,8 @@ CLIENTS = (
 )
 KINDS = {
     "kill-instance": 3, "kill-instance-at-effect": 6, "kill-scheduler": 3, "kill-scheduler-at-effect": 3,
-    "kill-agent": 1, "silence": 2, "cut": 5, "delay": 4, "slow": 3, "hang": 2,
-    "disk-full": 2, "disk-failing": 1, "disk-torn": 2, "step-clock": 2,
+    "kill-keeper": 2, "kill-keeper-at-effect": 2, "kill-agent": 1, "silence": 2, "cut": 5, "delay": 4, "slow": 3,
+    "hang": 2, "disk-full": 2, "disk-failing": 1, "disk-torn": 2, "step-clock": 2,
 }  # fmt: skip
 DELAYS_S = (0.01, 0.5, 5.0)
 STEPS_S = (-20.0, -3.0, 3.0, 40.0)
@@ -55,7 +55,9 @@ def make_faults(chance: Random, actions_s: Sequence[float], count: int, horizon_
             times.append(chance.choice(actions_s) + chance.choice(AFTER_S) * chance.random())
         else:
             times.append(chance.uniform(0.0, horizon_s))
-    return begin + [_fault(chance, chance.choices(kinds, weights)[0], round(at_s, 4)) for at_s in sorted(times)]
+    return begin + [
+        _fault(chance, chance.choices(kinds, weights)[0], min(round(at_s, 4), horizon_s)) for at_s in sorted(times)
+    ]
 
 
 def _fault(chance: Random, kind: str, at_s: float) -> Fault:
@@ -72,7 +74,10 @@ def _fault(chance: Random, kind: str, at_s: float) -> Fault:
         case "delay":
             victim, amount = chance.choice(("", *CLIENTS)), chance.choice(DELAYS_S)
         case "hang":
-            victim, amount = chance.choice(("instance", "sched-main", "sched-lab")), chance.choice((0.5, 5.0, 20.0))
+            victim, amount = (
+                chance.choice(("instance", "keeper", "sched-main", "sched-lab")),
+                chance.choice((0.5, 5.0, 20.0)),
+            )
         case "disk-full" | "disk-failing":
             amount = chance.choice((0.5, 10.0, 40.0))
         case "step-clock":
@@ -89,6 +94,10 @@ def bring_about(world: World, fault: Fault) -> None:
             world.kill("instance")
         case "kill-instance-at-effect":
             world.kill_at_effect("instance", int(fault.amount))
+        case "kill-keeper":
+            world.kill("keeper")
+        case "kill-keeper-at-effect":
+            world.kill_at_effect("keeper", int(fault.amount))
         case "kill-scheduler":
             world.kill(fault.victim)
         case "kill-scheduler-at-effect":

@@ -45,4 +45,5 @@ def make_plan(seed: int) -> Plan:
     planned = make_faults(fault_chance, [action.at_s for action in done], faults, horizon_s)
     # of the whole plan, also where a fault is left out: limits are only wider
     site = replace(site, site=replace(site.site, steps_s=steps_s(planned)))
-    return Plan(seed, site, tuple(enumerate(done)), tuple(enumerate(planned)), horizon_s)
+    in_time = tuple(one for one in enumerate(done) if one[1].at_s <= horizon_s)
+    return Plan(seed, site, in_time, tuple(enumerate(planned)), horizon_s)
