@@ -86,6 +86,22 @@ def broken_session(chance: Random) -> bytes:
     return bytes(whole[: chance.randrange(len(whole) + 1)] if kind == 5 else whole)
 
 
+def broken_curve(chance: Random) -> bytes:
+    """What a client says that has no key: another mechanism, or CURVE's commands with noise for boxes."""
+    if chance.random() < 0.3:
+        return broken_session(chance)
+    hello = b"\x05HELLO\x01\x00" + bytes(72) + chance.randbytes(120)
+    initiate = b"\x08INITIATE" + chance.randbytes(chance.randrange(300))
+    bodies = [
+        chance.choice((hello, hello[: chance.randrange(200)], initiate, chance.choice(COMMANDS))) for _ in range(3)
+    ]
+    said = b"".join(
+        bytes((4, len(body))) + body if len(body) < 256 else b"\x06" + struct.pack(">Q", len(body)) + body
+        for body in bodies
+    )
+    return SIGNATURE + b"\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32) + said
+
+
 def broken_stream(chance: Random) -> bytes:
     """What a local client says after its admission, wrong somewhere."""
     frame = pack_frame(encode(Message(REQUEST, "resource.status", b"{}\0", matchtag=7)))

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from fluxsched.runtime.access.key_files import read_secret
 from fluxsched.runtime.client.blocking import Handle
 
 LATENCY_MAX_S = 1.0
@@ -52,15 +53,27 @@ class LiveInstance:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._environment = {**os.environ, "XDG_RUNTIME_DIR": str(directory), "XDG_STATE_HOME": str(directory)}
-        words = ("start", "--fake", "4x4", "--scheduler", "none", "--daemon")
+        places = ("HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME")
+        self._environment = {**os.environ, **dict.fromkeys(places, str(directory))}
+        keys = directory / "fluxsched"
+        self._run("keygen", "--server")
+        self._run("keygen", "guest", "--directory", str(keys))
+        self.guest_key = read_secret(keys / "guest.key")
+        (keys / "authorized-keys").mkdir()
+        (keys / "guest.pub").rename(keys / "authorized-keys" / "guest.pub")
+        words = ("start", "--fake", "4x4", "--scheduler", "none", "--bind", "tcp://127.0.0.1:*", "--daemon")
+        self.uri = self._run(*words).strip()
+        self._handle = Handle(self.uri)
+        info = self._handle.rpc("instance.info")
+        self.pid = int(info["pid"])
+        self.tcp_uri = next(endpoint for endpoint in info["endpoints"] if endpoint.startswith("tcp://"))
+        self._first = self._look(0.0)
+
+    def _run(self, *words: str) -> str:
         done = subprocess.run(
             [PROGRAM, *words], env=self._environment, capture_output=True, text=True, check=True, timeout=60
         )
-        self.uri = done.stdout.strip()
-        self._handle = Handle(self.uri)
-        self.pid = int(self._handle.rpc("instance.info")["pid"])
-        self._first = self._look(0.0)
+        return done.stdout
 
     @property
     def ipc_path(self) -> str:

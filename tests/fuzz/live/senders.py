@@ -11,8 +11,12 @@ import socket
 from collections.abc import Callable
 from random import Random
 
+from fluxsched.errors import LimitExceeded, LocalProtocolError
+from fluxsched.transport.base import Disconnected
+from fluxsched.transport.endpoints import tcp_address
 from fluxsched.transport.framing import pack_frame
-from tests.fuzz.live.inputs import GREETING, READY, MessageMaker, broken_session, broken_stream, zmtp
+from fluxsched.transport.zeromq import BlockingClient
+from tests.fuzz.live.inputs import GREETING, READY, MessageMaker, broken_curve, broken_session, broken_stream, zmtp
 from tests.fuzz.live.instance import LiveInstance
 
 SEND_TIMEOUT_S = 5.0
@@ -36,9 +40,20 @@ def connected(path: str) -> socket.socket:
 
 def session_bytes(instance: LiveInstance, chance: Random) -> int:
     """Greetings, handshakes and frames of ZMTP that are wrong somewhere, on connections of their own."""
+    return _sessions(instance, lambda: connected(instance.ipc_path), lambda: broken_session(chance))
+
+
+def curve_bytes(instance: LiveInstance, chance: Random) -> int:
+    """The same at the port that keys open, from strangers."""
+    address = tcp_address(instance.tcp_uri)
+    where = (address.host, int(address.port))
+    return _sessions(instance, lambda: socket.create_connection(where, SEND_TIMEOUT_S), lambda: broken_curve(chance))
+
+
+def _sessions(instance: LiveInstance, connect: Callable[[], socket.socket], make: Callable[[], bytes]) -> int:
     for _ in range(BATCH // CONNECTIONS):
-        said = [broken_session(chance) for _ in range(CONNECTIONS)]
-        open_now = [connected(instance.ipc_path) for _ in said]
+        said = [make() for _ in range(CONNECTIONS)]
+        open_now = [connect() for _ in said]
         for each, text in zip(open_now, said, strict=True):
             with contextlib.suppress(OSError):
                 each.send(text[:GREETING_BYTES])
@@ -69,6 +84,22 @@ def zmtp_messages(maker: MessageMaker) -> Send:
                 heard += peer.recv(4096)
             peer.sendall(READY)
             _send_all(peer, [zmtp(parts) for parts in maker.batch(BATCH, chance)])
+        return BATCH
+
+    return send
+
+
+def guest_messages(maker: MessageMaker) -> Send:
+    """The same at the port that keys open, from a guest who has one."""
+
+    def send(instance: LiveInstance, chance: Random) -> int:
+        peer = BlockingClient(instance.tcp_uri, keys=instance.guest_key)
+        with contextlib.suppress(Disconnected, LimitExceeded, LocalProtocolError):
+            for parts in maker.batch(BATCH, chance):
+                peer.send([b"", *parts[1:]])
+            while peer.receive(0.0) is not None:
+                pass
+        peer.close()
         return BATCH
 
     return send
@@ -136,6 +167,8 @@ def senders() -> dict[str, Send]:
     """All kinds, by name."""
     return {
         "zmtp-bytes": session_bytes,
+        "curve-bytes": curve_bytes,
+        "curve-messages": guest_messages(MessageMaker(json=False)),
         "zmtp-messages": zmtp_messages(MessageMaker(json=False)),
         "local-bytes": stream_bytes,
         "local-messages": local_messages(MessageMaker(json=True)),

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.fuzz.live import instance as watched
-from tests.fuzz.live.inputs import ENDS_IT, MessageMaker, broken_session, broken_stream
+from tests.fuzz.live.inputs import ENDS_IT, MessageMaker, broken_curve, broken_session, broken_stream
 from tests.fuzz.live.instance import LiveInstance, Unwell, live_instance
 from tests.fuzz.live.senders import SlowPeers, senders
 
@@ -47,7 +47,7 @@ def test_what_is_watched_can_fail(
         living.check_left()
 
 
-@pytest.mark.parametrize("make", [broken_session, broken_stream])
+@pytest.mark.parametrize("make", [broken_session, broken_curve, broken_stream])
 def test_the_same_chance_makes_the_same_bytes(make: Callable[[Random], bytes]) -> None:
     assert [make(Random(n)) for n in range(20)] == [make(Random(n)) for n in range(20)]
 
