@@ -352,6 +352,7 @@ class Router:
         self.services.lost(peer)
         streams, peer.streams, run_isolated = peer.streams, {}, self.turns.run_isolated
         for stream in streams.values():
+            stream.is_open = False  # a handler that waits for the store must not begin it now
             on_end, stream.on_end = stream.on_end, None
             if on_end is not None:
                 run_isolated(on_end, stream.topic)
