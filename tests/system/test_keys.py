@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -213,3 +214,12 @@ def test_keygen(keys: Keys) -> None:
     assert "user 'no such' is unknown" in user("keygen", "ann", "--user", "no such", status=2).err
     user("keygen", "bob", "--user", "root", "-d", "made")
     assert "user = 0\n" in (user.directory / "made" / "bob.pub").read_text()
+
+
+def test_an_owner_elsewhere_stops_the_instance(keys: Keys) -> None:
+    """Last in this file, since the others need it. Process ids of another machine say nothing here."""
+    (key,) = keys.authorized("boss", role="owner")
+    pid = keys.site.pid()
+    with patch("fluxsched.runtime.instance.launch._alive", lambda pid: True):
+        assert keys.holder(key)("stop").word == f"stopped {keys.uri}"
+    assert "nothing listens" in keys.site("uri", status=1).err or not Path(f"/proc/{pid}").exists()

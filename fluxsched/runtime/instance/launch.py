@@ -33,6 +33,7 @@ from fluxsched.runtime.instance.start_arguments import check_start
 from fluxsched.runtime.inventory.discovery import discover
 from fluxsched.runtime.inventory.expiry import unexpired
 from fluxsched.runtime.inventory.sources import Sources, build_inventory
+from fluxsched.runtime.messaging.listening import TCP_SCHEME
 from fluxsched.runtime.messaging.tracing import printer
 from fluxsched.runtime.system import log as logs
 from fluxsched.runtime.system.clock import SystemClock, sleep
@@ -314,7 +315,7 @@ def stop(uri: str | None, timeout_s: float = 30.0) -> str:
         if clock.monotonic_s() > until_s:
             raise FluxschedError(f"{uri} closes each connection within {timeout_s:g} s", errno.ETIMEDOUT)
         sleep(STOP_POLL_S)
-    while _alive(pid):
+    while _answers(uri) if uri.startswith(TCP_SCHEME) else _alive(pid):
         if clock.monotonic_s() > until_s:
             raise FluxschedError(f"instance {uri} (process {pid}) did not end within {timeout_s:g} s", errno.ETIMEDOUT)
         sleep(STOP_POLL_S)
@@ -331,6 +332,15 @@ def _ask_to_stop(uri: str) -> int | None:
         pid = int(handle.rpc("instance.info")["pid"])
         handle.rpc("instance.stop")
     return pid
+
+
+def _answers(uri: str) -> bool:
+    """Whether something listens there still: of a process on another machine nothing else is known."""
+    try:
+        Handle(uri).close()
+    except Disconnected:
+        return False
+    return True
 
 
 def _alive(pid: int) -> bool:
