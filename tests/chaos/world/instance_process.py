@@ -10,6 +10,8 @@ from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.runtime.config.reader import Config, parse_config
 from fluxsched.runtime.config.values import SchedulerSettings
 from fluxsched.runtime.exec.base import Executor, Reports
+from fluxsched.runtime.exec.keeper.host import KeeperHost
+from fluxsched.runtime.exec.keeper.proxy import KeeperExecutor
 from fluxsched.runtime.exec.timed import TimedExecutor
 from fluxsched.runtime.instance.parts.assembly import Assembly
 from fluxsched.runtime.instance.parts.surroundings import Surroundings
@@ -22,7 +24,6 @@ from fluxsched.runtime.services.modules.starter import StartModule
 from tests.chaos.world.disk import Disk
 from tests.chaos.world.network import Network
 from tests.chaos.world.processes import Process
-from tests.chaos.world.tasks import SimExecutor, Tasks
 
 HEAD = Topology("head", (Idset.parse("0"),), (), "simulated")
 """The machine of the instance, which has no targets."""
@@ -31,16 +32,17 @@ TARGETS = "4x4"
 """Made-up ones, where neither the configuration nor the caller names any."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Site:
     """What a world consists of: the configuration file, and made-up targets where that names none."""
 
     config: str
+    """The text of the file, which may change."""
     targets: str | None = None
 
     def read(self) -> tuple[Config, Sources]:
-        """The file as it is now."""
-        return _read(self)
+        """The file as it is now. Raises InvalidValue."""
+        return _read(self.config, self.targets)
 
     def hosts(self) -> list[str]:
         """Those that have an agent: all that are not made up."""
@@ -59,14 +61,14 @@ class Site:
 
 
 @lru_cache(maxsize=256)
-def _read(site: Site) -> tuple[Config, Sources]:
-    config = parse_config(site.config, "site.toml")
-    fake = site.targets if config.resource.entries else site.targets or TARGETS
+def _read(text: str, targets: str | None) -> tuple[Config, Sources]:
+    config = parse_config(text, "site.toml")
+    fake = targets if config.resource.entries else targets or TARGETS
     return config, build_inventory(config, fake=fake, topology=lambda: HEAD)
 
 
 def start_instance(
-    site: Site, process: Process, network: Network, disk: Disk, tasks: Tasks, start_module: StartModule
+    site: Site, process: Process, network: Network, disk: Disk, keepers: KeeperHost, start_module: StartModule
 ) -> Assembly:
     """A running instance. Raises FluxschedError if it cannot start."""
     turns = Turns(process.clock)
@@ -74,7 +76,8 @@ def start_instance(
     settings = site.settings(process, disk)
 
     def executors(reports: Reports) -> dict[str, Executor]:
-        local = SimExecutor(tasks, process, turns, reports, settings.config.kill_timeout_s)
+        grace_s = settings.config.kill_timeout_s
+        local = KeeperExecutor(turns, reports, keepers, grace_s, outlives=True)
         return {"local": local, "test": TimedExecutor(turns, reports)}
 
     outside = Surroundings(

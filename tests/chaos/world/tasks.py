@@ -1,4 +1,4 @@
-"""The tasks of jobs, and an executor that runs them: nothing but time passes.
+"""The tasks of jobs, and the executor of a keeper that runs them: nothing but time passes.
 
 A job's command is `task RUN_S STATUS [stubborn]`: it ends after RUN_S with that wait status, or soon after a signal
 with the signal as its status; a stubborn one ends at SIGKILL only.
@@ -7,12 +7,12 @@ with the signal as its status; a stubborn one ends at SIGKILL only.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any
 
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.exec.base import JobLaunch, Reports, ResumedJob
+from fluxsched.runtime.exec.base import JobLaunch, Reports
 from fluxsched.runtime.exec.timed import HARMLESS
 from fluxsched.runtime.loop.turns import Turns
 from tests.chaos.observations import Observation, TaskBegan, TaskEnded
@@ -24,6 +24,8 @@ SPAWN_S = 0.001, 0.01
 """How long it takes until the tasks of a job run (seconds)."""
 DIE_S = 0.001, 0.3
 """How long tasks take to end when they are asked to."""
+ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT))
+"""Signals that SIGKILL follows."""
 ATTEMPT = 1
 """A job that is tried again has another id."""
 
@@ -39,7 +41,8 @@ class Task:
         self.cores = cores
         self.end: Event | None = None
         self.ended: Callable[[int], None] = lambda status: None
-        self.killing: Event | None = None
+        self.killed_by: int | None = None
+        """The signal that ended them before they ran."""
 
 
 class Tasks:
@@ -66,6 +69,18 @@ class Tasks:
             self._observe(TaskEnded(self.time.now_s, task.jobid, ATTEMPT, status))
             task.ended(status)
 
+    def clear(self, jobids: Iterable[int], cleared: Callable[[dict[int, str]], None]) -> None:
+        """End what is left of these jobs, and say what that was."""
+        notes = {jobid: "its tasks were killed" if jobid in self.running else "nothing was left" for jobid in jobids}
+
+        def end() -> None:
+            for jobid in notes:
+                if jobid in self.running:
+                    self.over(self.running[jobid], int(signal.SIGKILL))
+            cleared(notes)
+
+        self.time.after(self.chance.uniform(*DIE_S), end)
+
     def signal(self, task: Task, signum: int) -> None:
         """Send a signal to the tasks of a job."""
         if signum not in HARMLESS and (signum == signal.SIGKILL or not task.is_stubborn):
@@ -73,39 +88,18 @@ class Tasks:
 
 
 class SimExecutor:
-    """An `Executor` whose tasks die with the instance."""
+    """The `TaskExecutor` of one keeper. Tasks behind their gate die with it; those that run do not."""
 
-    def __init__(self, tasks: Tasks, process: Process, turns: Turns, reports: Reports, kill_timeout_s: float) -> None:
+    def __init__(self, tasks: Tasks, process: Process, turns: Turns, reports: Reports) -> None:
+        self.kill_timeout_s = 0.0
         self._tasks = tasks
-        self._turns = turns
         self._process = process
+        self._turns = turns
         self._reports = reports
-        self._kill_timeout_s = kill_timeout_s
         self._known: dict[int, Task] = {}
-        process.on_end.append(self._died)
-
-    def resume(self, jobs: Sequence[ResumedJob], records: Mapping[int, object], settled: Callable[[], None]) -> None:
-        """See `Executor.resume`: what ran is dead."""
-        for jobid in records:
-            self._reports.record(jobid, None, lambda: None)
-        for job in jobs:
-            if job.record is None and not job.is_ending:
-                self.start(job.launch)
-            else:
-                self._reports.failed(job.launch.jobid, "the instance was restarted; no process of the job was left")
-        settled()
-
-    def limit(self, jobid: int, expiration_s: float) -> None:
-        """See `Executor.limit`."""
-
-    def input_of(self, jobid: int) -> None:
-        """See `Executor.input_of`."""
-
-    def leave(self, within_s: float) -> None:
-        """See `Executor.leave`."""
 
     def start(self, job: JobLaunch) -> None:
-        """See `Executor.start`."""
+        """See `TaskExecutor.start`."""
         self._process.effect()
         words = job.jobspec.command
         if words[0] != "task" or len(words) < 3:
@@ -113,42 +107,45 @@ class SimExecutor:
         resources: dict[str, Any] = dict(job.R)
         task = Task(job.jobid, tuple(words), cores_of(resources))
         self._known[job.jobid] = task
-        self._reports.record(job.jobid, {"simulated": job.jobid}, lambda: self._recorded(task))
+        self._turns.after(self._tasks.chance.uniform(*SPAWN_S), lambda: self._spawned(task))
+
+    def _spawned(self, task: Task) -> None:
+        self._reports.record(task.jobid, {"simulated": task.jobid}, lambda: self._recorded(task))
 
     def _recorded(self, task: Task) -> None:
-        tasks = self._tasks
-        self._turns.after(tasks.chance.uniform(*SPAWN_S), lambda: self._spawn(task))
-
-    def _spawn(self, task: Task) -> None:
-        if self._known.get(task.jobid) is task:
-            self._process.effect()
+        """The gate opens."""
+        self._process.effect()
+        self._reports.started(task.jobid)
+        if task.killed_by is None:
             task.ended = lambda status: self._process.run(lambda: self._turns.post(lambda: self._ended(task, status)))
             self._tasks.begin(task)
-            self._reports.started(task.jobid)
+        else:
+            status = task.killed_by
+            self._turns.post(lambda: self._ended(task, status))
 
     def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
-        """See `Executor.kill`."""
+        """See `TaskExecutor.kill`."""
         task = self._known.get(jobid)
         if task is None:
             return
         self._process.effect()
-        if jobid not in self._tasks.running:  # it has not begun
-            if signum not in HARMLESS:
-                self._turns.post(lambda: self._ended(task, int(signum)))
-            return
-        self._tasks.signal(task, signum)
-        if signum in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
-            delay_s = self._kill_timeout_s if grace_s is None else grace_s
+        if jobid in self._tasks.running:
+            self._tasks.signal(task, signum)
+        elif signum not in HARMLESS:
+            task.killed_by = int(signum)
+        if signum in ENDING:
+            delay_s = self.kill_timeout_s if grace_s is None else grace_s
             self._turns.after(delay_s, lambda: self.kill(jobid, signal.SIGKILL))
 
+    def input_of(self, jobid: int) -> None:
+        """See `TaskExecutor.input_of`: simulated tasks read nothing."""
+
     def close(self) -> None:
-        """See `Executor.close`."""
+        """See `TaskExecutor.close`."""
+        for task in self._known.values():
+            task.ended = lambda status: None
+            self._tasks.over(task, int(signal.SIGKILL))
 
     def _ended(self, task: Task, status: int) -> None:
         if self._known.pop(task.jobid, None) is not None:
-            self._reports.record(task.jobid, None, lambda: None)
             self._reports.finished(task.jobid, status, None)
-
-    def _died(self, reason: str) -> None:
-        for task in self._known.values():
-            self._tasks.over(task, int(signal.SIGKILL))

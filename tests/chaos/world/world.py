@@ -25,6 +25,7 @@ from tests.chaos.observations import Observation
 from tests.chaos.world.agents import SimAgent, agent_name
 from tests.chaos.world.disk import Disk
 from tests.chaos.world.instance_process import Site, start_instance
+from tests.chaos.world.keeper_process import Keepers, SimKeeper, SimKeeperHost
 from tests.chaos.world.network import Network, SimClient
 from tests.chaos.world.processes import Machine, Process
 from tests.chaos.world.recorder import Recorder
@@ -32,7 +33,7 @@ from tests.chaos.world.scheduler_process import SIGNAL_S, SimModule
 from tests.chaos.world.tasks import Tasks
 from tests.chaos.world.virtual_time import VirtualTime
 
-INSTANCE = "instance"
+INSTANCE, KEEPER = "instance", "keeper"
 FIRST_PID = 100
 BACK_S = 1.0
 AGENT_START_S = 0.0, 1.0
@@ -62,6 +63,7 @@ class World:
         self.network = Network(self.time, Random(f"network {seed}"))
         self.recorder.watch_network(self.network)
         self.tasks = Tasks(self.time, Random(f"tasks {seed}"), self.recorder.tell)
+        self._keepers = Keepers(self._start_keeper, Random(f"keepers {seed}"))
 
     def __enter__(self) -> World:
         where = MEMORY_DISK if MEMORY_DISK.is_dir() else None
@@ -216,13 +218,23 @@ class World:
         process.on_end.append(lambda reason: self._again(lambda: self._start_agent(host)))
         process.run(lambda: SimAgent(self.network, process, host))
 
+    def _start_keeper(self) -> SimKeeper:
+        return SimKeeper(self._process(KEEPER), self.tasks, self._noted)
+
     def _start_instance(self) -> None:
         process = self._process(INSTANCE)
         process.on_end.append(lambda reason: self._instance_ended())
 
         def start() -> None:
             try:
-                self.parts = start_instance(self.site, process, self.network, self.disk, self.tasks, self._start_module)
+                self.parts = start_instance(
+                    self.site,
+                    process,
+                    self.network,
+                    self.disk,
+                    SimKeeperHost(process, self._keepers),
+                    self._start_module,
+                )
                 self.parts.turns.noted = self._noted
             except FluxschedError as exc:
                 process.end(f"cannot start: {exc}")
