@@ -24,10 +24,11 @@ DELAY_S = 0.0002, 0.002
 """How long a message takes unless a fault says otherwise: at least and at most (seconds)."""
 NOTICE_S = 0.001, 0.2
 """How long it takes to notice that the other side is gone."""
-SOCKET_BYTES = 16 << 10
+SOCKET_BYTES = 256
 """What the sockets of a connection hold before messages count as unsent."""
-UNSENT_BYTES_MAX = 256 << 10
-"""The limit of the real transports is so large that no simulation reaches it."""
+UNSENT_BYTES_MAX = 64 << 20
+SLOW_BYTES_MAX = 1 << 10
+"""That of a client that is slow at the moment: the real limit is so large that no simulation would reach it."""
 
 
 class Direction:
@@ -136,8 +137,9 @@ class SimServer:
             return
         size, sent = size_bytes(frames), list(frames)
         link.down.bytes += size
-        if link.down.bytes > UNSENT_BYTES_MAX:
-            self.drop(peer, slow_reader(link.down.bytes, UNSENT_BYTES_MAX))
+        limit_bytes = SLOW_BYTES_MAX if self._network.is_slow(link.actor) else UNSENT_BYTES_MAX
+        if link.down.bytes > limit_bytes:
+            self.drop(peer, slow_reader(link.down.bytes, limit_bytes))
         else:
             link.carry(link.down, lambda: link.client.deliver(sent))
 
@@ -290,6 +292,10 @@ class Network:
         if process is not None:
             process.on_end.append(lambda reason: link.client.died(f"{actor} {reason}"))
         return link.client
+
+    def is_slow(self, actor: str) -> bool:
+        """Whether it receives nothing at the moment."""
+        return self.slow_until_s.get(actor, 0.0) > self.time.now_s
 
     def calm(self) -> None:
         """End all delays that are not usual."""
