@@ -191,3 +191,19 @@ def test_foreign_code_that_fails_delays_jobs_and_loses_none(policy: str) -> None
     assert accepted(seen) == {one.jobid for one in seen if isinstance(one, TaskEnded)}
     reasons = [one.reason for one in seen if isinstance(one, ProcessEnded) and one.process == "sched-faulty"]
     assert any("a fault of the policy" in reason for reason in reasons) == ("policy.py" in policy)
+
+
+@pytest.mark.parametrize(("victim", "status"), [("instance", 0), ("keeper", 9)])
+def test_tasks_outlive_the_instance_and_are_ended_when_their_keeper_is_gone(victim: str, status: int) -> None:
+    seen: list[Observation] = []
+    with World(1) as world:
+        world.observe(seen.append)
+        client = Client(world)
+        world.at(1.0, lambda: client.send("job-manager.submit", {"jobspec": spec(10.0)}))
+        world.at(5.0, lambda: world.kill(victim))
+        world.run_until(20.0, world.check)
+        assert world.parts is not None
+        assert not world.parts.effects.manager.jobs.active
+    (jobid,) = accepted(seen)
+    assert [one.jobid for one in seen if isinstance(one, TaskBegan)] == [jobid]
+    assert [(one.jobid, one.status) for one in seen if isinstance(one, TaskEnded)] == [(jobid, status)]
