@@ -188,6 +188,16 @@ class ResourceModule:
         self.journal.post(now_s, "resource-define", {"method": inventory.method})
         return self._done(self.resources.ranks)
 
+    def reload_faults(self, inventory: Inventory, groups: Mapping[str, Idset], *, force: bool) -> list[str]:
+        """What `reload` would refuse, a sentence each; nothing changes."""
+        try:
+            plan = plan_reload(self.targets, self._groups, inventory, groups)
+            if not force:
+                refuse_held(plan, self.targets, self._groups, self._holdings.held)
+        except (InvalidValue, Refused) as fault:
+            return [str(fault)]
+        return []
+
     # ---- targets come and go
 
     def set_online(self, targets: Idset, now_s: float) -> list[ResourceEffect]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 SITE = """
 [resource.groups]
 lab = "3"
@@ -133,3 +134,58 @@ def test_banks_are_decided_at_submission_and_changed_by_a_reload(daemon: Any, us
     here("wait", job)
     assert json.loads(here("job", "info", job, "jobspec").out)["attributes"]["system"]["bank"] == "physics"
     assert "does not exist" in here("submit", "--bank", "optics", "true", status=1).err
+
+
+BROKEN = "import nothing_of_that_name\n"
+EXITS = "raise SystemExit(3)\n"
+
+
+def test_a_new_policy_that_does_not_load_is_refused_with_all_else_that_stands_against_the_file(
+    daemon: Any, path: Path
+) -> None:
+    here = daemon("--fake", "4x2", "--config", path)
+    running = here.running("-q", "debug", "-t", "20m", "-N3", "--exclusive", "sleep", "100")
+    views = (["config", "show"], ["module", "list", "--json"], ["queue", "list"])
+    shown = [here(*words).out for words in views]
+    (path.parent / "broken.py").write_text(BROKEN)
+    (path.parent / "exits.py").write_text(EXITS)
+    new = '[queues.one]\npolicy = "./broken.py"\n[queues.two]\nplugins = ["./exits.py"]\n'
+    path.write_text(
+        SITE.replace('lab = "3"', 'lab = "2-3"').replace("[queues.debug]", '[queues.debug]\ngroup = "lab"') + new
+    )
+    for command in (["config", "reload"], ["resource", "reload"]):
+        said = here(*command, status=1).err
+        for part in (
+            "[queues.one] policy: ", "nothing_of_that_name", "[queues.two] plugins: ", "with status 3",
+            "queue debug has 1 active job", "cannot reload while jobs hold", "going to group 'lab'",
+        ):  # fmt: skip
+            assert part in said, said
+    assert [here(*words).out for words in views] == shown
+    here("cancel", running)
+    here("wait", running, status=None)
+    (path.parent / "broken.py").write_text((ROOT / "examples/policy_smallest.py").read_text())
+    path.write_text(SITE + '[queues.one]\npolicy = "./broken.py"\n')
+    assert here("config", "reload", "--json").json["modules"] == ["sched-easy-lab"]
+
+
+def test_faults_of_every_section_are_told_at_once(daemon: Any, path: Path) -> None:
+    here = daemon("--fake", "4x2", "--config", path)
+    shown = here("config", "show").out
+    faults = {
+        "resource": 'heartbeat = "1ms"',
+        "resource.groups": 'lab = "99"',
+        "queues.batch": "nonsense = 1",
+        "policy.limits": "duration = []",
+        "fair": 'signal = "loud"',
+        "exec": "kill-timeout = -1",
+        "access": "allow-guest-user = 3",
+        "log": 'format = "xml"',
+        "metrics": 'bind = "0.0.0.0:1"',
+    }
+    tables = "".join(f"[{table}]\n{line}\n" for table, line in faults.items())
+    path.write_text(tables + '[[scheduler]]\npolicy = "eazy"\n')
+    said = here("config", "reload", status=1).err
+    for table in [*faults, "[scheduler]"]:
+        assert f"[{table}]" in said, said
+    assert len(said.splitlines()) == len(faults) + 1
+    assert here("config", "show").out == shown

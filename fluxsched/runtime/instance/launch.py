@@ -24,7 +24,7 @@ from fluxsched.runtime.client.enclosing import Parent, enclosing_job, inside
 from fluxsched.runtime.config.check import read_site
 from fluxsched.runtime.config.policies import check_files, composed
 from fluxsched.runtime.config.reader import Config
-from fluxsched.runtime.config.toml_reader import TomlFault
+from fluxsched.runtime.config.toml_reader import TomlFault, raise_faults
 from fluxsched.runtime.config.values import SchedulerSettings
 from fluxsched.runtime.instance.initial_program import run_program
 from fluxsched.runtime.instance.instance import Instance
@@ -129,6 +129,7 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
     return Settings(
         sources=sources(config, options.r_path, faults),
         reload=reload,
+        try_imports=lambda: _try_policies(options.config),
         config=config,
         statedir=options.statedir,
         salvage=options.salvage,
@@ -141,6 +142,12 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
         log_format=options.log_format or config.log_format,
         trace=None if options.trace is None else printer(sys.stderr, tuple(options.trace.split(","))),
     )
+
+
+def _try_policies(path: Path | None) -> None:
+    """Import all policies of a configuration. Raises InvalidValue with all its faults."""
+    config, faults = read_site(path, trying=True)
+    raise_faults(config.name, faults)
 
 
 def check_config(options: StartOptions) -> str:

@@ -10,7 +10,7 @@ from fluxsched.protocol.framing.header import Message
 from fluxsched.runtime.client.enclosing import Enclosing, Parent
 from fluxsched.runtime.config.reader import Config
 from fluxsched.runtime.config.values import SchedulerSettings
-from fluxsched.runtime.instance.parts.reloading import Read
+from fluxsched.runtime.instance.parts.reloading import Read, TryImports
 from fluxsched.runtime.inventory.sources import Sources
 from fluxsched.runtime.system.clock import Clock, SystemClock
 from fluxsched.runtime.system.logs.format import TEXT
@@ -37,6 +37,8 @@ class Settings:
     """Further endpoints (loopback tcp, local sockets)."""
     insecure_tcp: bool = False
     """tcp endpoints may be bound, where every account of the machine is taken for the owner."""
+    try_imports: TryImports | None = None
+    """Tries the policies of the configuration that a reload would read; None: they are taken as they are."""
     verbose: int = 0
     log_format: str = TEXT
     trace: Callable[[str, Message], None] | None = None

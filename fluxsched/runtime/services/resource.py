@@ -50,6 +50,7 @@ from fluxsched.runtime.system.log import logger
 
 log = logger("resource")
 
+PrepareReload = Callable[[RpcRequest, ReloadRequest, Callable[[], None]], None]
 Reload = Callable[[ReloadRequest], tuple[Inventory, Mapping[str, Idset], Callable[[], object]]]
 """Finds another inventory and its groups; the callable runs once they are in use, and returns the answer."""
 
@@ -94,6 +95,8 @@ class ResourceService:
         self._raise_jobs = raise_jobs
         self._reload = reload
         self._acquirers: dict[Hashable, Acquirer] = {}
+        self.prepare_reload: PrepareReload = lambda request, wanted, proceed: proceed()
+        """Called before a reload; it calls `proceed` when what it takes long to find out is known."""
         self._journal = JournalService(
             router, store, lambda: module.journal.events, lambda: self._printed(module.resources)
         )
@@ -222,9 +225,12 @@ class ResourceService:
 
     def reload(self, request: RpcRequest, wanted: ReloadRequest) -> None:
         """Take over another inventory and answer `request`. Raises Refused when that cannot be."""
-        inventory, groups, accepted = self._reload(wanted)
-        self.perform(self.module.reload(inventory, groups, self._turns.wall_s, force=wanted.force))
-        self._answer(request, accepted())
+        def proceed() -> None:
+            inventory, groups, accepted = self._reload(wanted)
+            self.perform(self.module.reload(inventory, groups, self._turns.wall_s, force=wanted.force))
+            self._answer(request, accepted())
+
+        self.prepare_reload(request, wanted, proceed)
 
     # -- reading ------------------------------------------------------------------------------------------------
 

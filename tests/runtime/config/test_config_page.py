@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fluxsched.runtime.config.changes import LIVE
 from fluxsched.runtime.config.reader import load_config, parse_config, queue_configs
 from fluxsched.runtime.config.values import NO_LIMIT
 
@@ -26,6 +27,14 @@ def test_every_key_that_is_read_is_on_the_page_and_in_the_example() -> None:
     assert READ - titles - rows == set()
     shown = set(re.findall(r"[\w-]+", (ROOT / "examples/site.toml").read_text()))
     assert READ - shown - {"lost-after", "min", "ncores", "ngpus"} == set()
+
+
+def test_the_page_says_which_keys_are_live() -> None:
+    page = PAGE.partition("| live | ")[2].partition("\n\n")[0]
+    said: list[tuple[str, ...]] = []
+    for table, keys in re.findall(r"^\| `\[(\w+)\]` \| ([^|]*) \|", page, re.MULTILINE):
+        said += [(table,)] if keys == "all" else [(table, key) for key in re.findall(r"`([a-z-]+)`", keys)]
+    assert said == list(LIVE)
 
 
 @pytest.mark.parametrize("text", EXAMPLES, ids=lambda text: text.splitlines()[0])

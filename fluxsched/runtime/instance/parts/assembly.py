@@ -114,8 +114,9 @@ class Assembly:
         self.agents.on_change.append(self._check_ready)
         self.instance = InstanceService(self.router, self.info, self.stop)
         self.reloading = Reloading(
-            config, self.settings.reload, self.router, self.effects, self.modules, self.resource, self.outside.read_keys
-        )
+            config, self.settings.reload, self.router, self.effects, self.modules, self.resource,
+            self.outside.read_keys, self.settings.try_imports, self.outside.background,
+        )  # fmt: skip
         self.router.permissions.owner_of = manager.jobs.user_of
         self._common_services()
         MetricsService(

@@ -1,15 +1,17 @@
 """A configuration read again while the instance runs: `config.reload`, and with it whatever `resource.reload` does.
 
-Law: all or nothing. Everything is read and judged first, the file, the targets, queues with jobs and modules; if
-anything is wrong, all of that is answered and nothing has changed. Jobs that were accepted stay accepted.
+Law: all or nothing. Everything is read and judged first: the file with its targets; then what jobs, modules and held
+targets have against it, and policies that queues did not have before, which are imported in a process of their own.
+If anything is wrong, all of that is answered and nothing has changed. Jobs that were accepted stay accepted.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from fluxsched.errors import Refused
+from fluxsched.errors import FluxschedError, Refused
 from fluxsched.protocol.messages.common import ConfigChange, ConfigReloadResponse
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.runtime.access.key_files import AuthorizedKey
@@ -18,6 +20,7 @@ from fluxsched.runtime.access.rules import AccessRules
 from fluxsched.runtime.config.changes import KeyChange, changes, in_force
 from fluxsched.runtime.config.reader import Config, banks_of, in_full, queue_configs
 from fluxsched.runtime.inventory.sources import Sources
+from fluxsched.runtime.loop.writer import ImmediateWriter, Writer
 from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.effects import JobEffects
@@ -29,6 +32,10 @@ log = logger("config")
 
 Read = Callable[[ReloadRequest], "tuple[Config, Sources]"]
 """Reads the configuration and the resources that a request wants. Raises InvalidValue with all faults."""
+
+
+TryImports = Callable[[], None]
+"""Imports the policies that the file names. Raises InvalidValue with all faults; takes a second and may wait."""
 
 
 class Reloading:
@@ -43,8 +50,16 @@ class Reloading:
         modules: ModuleService,
         resource: ResourceService,
         read_keys: ReadKeys | None,
+        try_imports: TryImports | None = None,
+        background: Writer | None = None,
     ) -> None:
         self._name = config.name
+        self._try_imports = try_imports
+        self._background = background or ImmediateWriter()
+        self._tried: Mapping[str, Any] | None = None
+        """The configuration whose new policies were tried, while it is taken up."""
+        self._import_faults: list[str] = []
+        resource.prepare_reload = self._prepare
         self._router = router
         self._read_keys = read_keys
         self._raw = config.raw
@@ -81,11 +96,16 @@ class Reloading:
         Raises InvalidValue or Refused with all that stands against it.
         """
         config, sources = self._read(wanted)
+        if self._tried is not None and self._tried != config.raw:
+            raise Refused(f"{config.name} has changed while it was read: reload it again", errno.EAGAIN)
         manager = self._effects.manager
         queues = queue_configs(config)
         keys = None if self._read_keys is None else self._read_keys(config.access)
-        if faults := [*manager.queues.faults(queues), *self._modules.faults(config.queues)]:
-            raise Refused("\n".join(f"{config.name}: {fault}" for fault in faults), errno.EBUSY)
+        busy = [*manager.queues.faults(queues), *self._modules.faults(config.queues)]
+        if busy or self._import_faults:  # what the resource module alone has against it, it says when it is asked
+            busy += self._resource.module.reload_faults(sources.inventory, sources.groups, force=wanted.force)
+            faults = [*self._import_faults, *(f"{config.name}: {fault}" for fault in busy)]
+            raise Refused("\n".join(faults), errno.EBUSY if busy else errno.EINVAL)
 
         def take_up() -> ConfigReloadResponse:
             found = changes(self._raw, config.raw)
@@ -103,6 +123,40 @@ class Reloading:
             return answer
 
         return sources, take_up
+
+
+    # -- policies that queues did not have before -----------------------------------------------------------------
+
+    def _prepare(self, request: RpcRequest, wanted: ReloadRequest, proceed: Callable[[], None]) -> None:
+        """`proceed` at once, or once new policies of queues have been tried. Raises what `read` of the file raises."""
+        try_imports, config = self._try_imports, self._read(wanted)[0]
+        if try_imports is None or _policies(config.raw) <= _policies(self._raw):
+            proceed()
+            return
+        faults: list[str] = []
+
+        def try_all() -> None:
+            try:
+                try_imports()
+            except (FluxschedError, OSError) as exc:
+                faults.append(str(exc))
+
+        def tried() -> None:
+            self._tried, self._import_faults = config.raw, faults
+            try:
+                proceed()
+            except FluxschedError as exc:
+                request.failed(exc)
+            finally:
+                self._tried, self._import_faults = None, []
+
+        self._background.run(try_all, tried)
+
+
+def _policies(raw: Mapping[str, Any]) -> set[str]:
+    """What the queues of a configuration say of policies and plugins, each as text."""
+    queues = in_full(raw).get("queues", {})
+    return {repr((queue.get("policy", {}).get("scheduler"), queue.get("plugins"))) for queue in queues.values()}
 
 
 def _told(change: KeyChange) -> ConfigChange:
