@@ -17,6 +17,9 @@ from fluxsched.errors import InvalidValue, LimitExceeded
 TEXT_CHARS_MAX = 1 << 26
 """64 Mi characters: an R of 131,072 different targets takes 10 Mi, a jobspec with embedded files (RFC 37) less."""
 
+PATH_KEYS_MAX = 64
+"""Keys in a path such as `attributes.system.duration`: a jobspec is no deeper."""
+
 SHOWN_CHARS: Final = 40
 """How much of an offending value an error repeats."""
 
@@ -119,9 +122,19 @@ def _load(text: str | bytes, what: str) -> Any:
 
 
 def with_path(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """`tree` with the value at a period-delimited path replaced; only dictionaries on the path are copied."""
+    """`tree` with the value at a period-delimited path replaced; only dictionaries on the path are copied.
+
+    Raises LimitExceeded for a path of more than PATH_KEYS_MAX keys.
+    """
+    keys = path.count(".") + 1
+    if keys > PATH_KEYS_MAX:
+        raise LimitExceeded(f"{shown(path)} has {keys} keys, the limit is {PATH_KEYS_MAX}: use fewer periods")
+    return _with_path(tree, path, value)
+
+
+def _with_path(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
     key, _, rest = path.partition(".")
     if not rest:
         return {**tree, key: value}
     below = tree.get(key)
-    return {**tree, key: with_path(below if isinstance(below, Mapping) else {}, rest, value)}
+    return {**tree, key: _with_path(below if isinstance(below, Mapping) else {}, rest, value)}
