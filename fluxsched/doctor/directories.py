@@ -18,6 +18,8 @@ from fluxsched.errors import FluxschedError
 from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.instance.run_directory import UNIX_PATH_BYTES_MAX
 from fluxsched.runtime.messaging.disk_guard import MIB, free_bytes, shortage
+from fluxsched.runtime.storage.damage import fault_of
+from fluxsched.runtime.storage.salvage import open_read_only
 from fluxsched.runtime.storage.schema import SCHEMA_VERSION
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.runtime.system.live_instances import read_info
@@ -114,15 +116,16 @@ def _database(path: Path) -> Check:
     name = "stored state"
     if not path.exists():
         return Check(DIRECTORIES, name, "none", f"{path} does not exist yet")
+    fault = fault_of(path)
+    if fault is not None:
+        remedy = "fluxsched restore a backup into a new directory, or start with --salvage"
+        return Check(DIRECTORIES, name, "fail", f"{path} is damaged: {fault}", remedy)
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        with closing(open_read_only(path)) as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
-            health = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             jobs = connection.execute("SELECT count(DISTINCT jobid) FROM job_log").fetchone()[0]
-    except sqlite3.Error as fault:
-        return Check(DIRECTORIES, name, "fail", f"{path}: {fault}", "start with another --statedir, or a backup")
-    if health != "ok":
-        return Check(DIRECTORIES, name, "fail", f"{path} is damaged: {health}", "start with another --statedir")
+    except sqlite3.Error as error:
+        return Check(DIRECTORIES, name, "fail", f"{path}: {error}", "start with another --statedir, or a backup")
     if version > SCHEMA_VERSION:
         text = f"{path} has format {version}, this fluxsched reads formats up to {SCHEMA_VERSION}"
         return Check(DIRECTORIES, name, "fail", text, "start with the version that wrote it")

@@ -12,13 +12,14 @@ meanwhile gathers behind it, in order, and `fault` says why. What no retry can r
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from logging import DEBUG
 from pathlib import Path
 from typing import Any
 
-from fluxsched.errors import FluxschedError, LimitExceeded
+from fluxsched.errors import FluxschedError, LimitExceeded, Refused
 from fluxsched.protocol.messages.metrics import StoreMetrics
 from fluxsched.runtime.loop.database import DELETES, Database, RowGroup, Values, code, count, passes
 from fluxsched.runtime.loop.histogram import SHORT_S, Histogram
@@ -63,8 +64,8 @@ class Store:
         self._turns = turns
         self._groups: list[RowGroup] = []
         self._works: list[Work] = []
-        self._settled: list[Done] = []
-        self._settling: list[Done] = []
+        self._settled: list[tuple[Done, Callable[[Exception], None] | None]] = []
+        self._settling: list[tuple[Done, Callable[[Exception], None] | None]] = []
         self._under_way: Transaction | None = None
         self.fault: str | None = None
         """Why nothing can be written at present, or None."""
@@ -104,15 +105,15 @@ class Store:
         else:
             self._works.append(work)
 
-    def when_settled(self, done: Done) -> None:
+    def when_settled(self, done: Done, failed: Callable[[Exception], None] | None = None) -> None:
         """Run `done` when exactly what is on disk has been announced: `read` and news then meet without gap or overlap.
 
-        While the disk fails that is so all the time.
+        While the disk fails that is so all the time. What `done` raises later is given to `failed`.
         """
         if self.fault is not None or not (self._groups or self._works or self._under_way):
             done()
         else:
-            self._settled.append(done)
+            self._settled.append((done, failed))
 
     def flush(self) -> None:
         """End-of-turn hook: hand what has gathered to the writer unless it is still busy."""
@@ -124,8 +125,15 @@ class Store:
         self._write(self._under_way)
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of a point query; sees what has been committed."""
-        return self._database.reader.execute(sql, parameters).fetchall()
+        """Rows of a point query; sees what has been committed. Raises Refused (EIO) if the file cannot be read."""
+        try:
+            return self._database.reader.execute(sql, parameters).fetchall()
+        except sqlite3.DatabaseError as exc:
+            raise Refused(
+                f"the state in {self._database.path} cannot be read: {exc}: a restart checks it, and continues with "
+                "what is sound",
+                errno.EIO,
+            ) from exc
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """The same, row by row, for what is too much to have at once."""
@@ -179,8 +187,8 @@ class Store:
 
     def _settle(self) -> None:
         settling, self._settling = self._settling, []
-        for done in settling:
-            self._turns.run_isolated(done, "a read of what is settled")
+        for done, failed in settling:
+            self._turns.run_isolated(done, "a read of what is settled", failed)
 
     def _failing(self, text: str, is_full: bool) -> None:
         if text != self.fault:

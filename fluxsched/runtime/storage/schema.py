@@ -13,6 +13,9 @@ import msgspec
 from fluxsched import __version__
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.storage.migrations import MIGRATIONS
+from fluxsched.runtime.system.log import logger
+
+log = logger("store")
 
 SCHEMA_VERSION = 2
 
@@ -45,6 +48,7 @@ def prepare(connection: sqlite3.Connection, path: str) -> None:
             _execute(connection, SCHEMA)
         else:
             for older in range(max(version, 1), SCHEMA_VERSION):
+                log.warning("%s is changed from format %d to %d, which may take a while", path, older, older + 1)
                 MIGRATIONS[older](connection)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("INSERT OR REPLACE INTO saved VALUES (?, ?, ?)", (*WRITER, msgspec.json.encode(__version__)))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.runtime.loop import store as stores
 from fluxsched.runtime.loop.store import Store
@@ -161,6 +164,23 @@ async def test_a_fault_that_no_retry_mends_ends_the_instance(full_disk: Disk) ->
     full_disk.turns.wake()
     await full_disk.until(lambda: failed)
     assert isinstance(failed[0], FluxschedError)
+
+
+async def test_a_file_that_cannot_be_read_is_the_answer_of_each_request_that_needs_it(world: Any) -> None:
+    site = await world.bare(fake="1x1")
+    peer = world.second(site)
+    job = await peer.ok("job-manager.submit", {"jobspec": Jobspec.from_command(["true"]).to_json()})
+    reader = site.store._database.reader
+    site.store._database.reader = sqlite3.connect(":memory:")  # as if the tables were gone
+    for topic, payload in (("lookup", {"id": job["id"], "keys": ["R"]}), ("eventlog", {"id": job["id"]})):
+        submitted = peer.send("job-manager.submit", {"jobspec": Jobspec.from_command(["true"]).to_json()})
+        asked = peer.open(f"job-manager.{topic}", payload)  # while that is being stored
+        assert (await peer.next(submitted)).errnum == 0
+        answer = await peer.next(asked)
+        assert answer.errnum == errno.EIO
+        assert "cannot be read: no such table: job_log: a restart checks it" in answer.payload
+    site.store._database.reader.close()
+    site.store._database.reader = reader
 
 
 async def test_little_room_is_kept_for_what_runs(

@@ -202,7 +202,7 @@ class JobService:
                 return
             request.respond(msg.LookupResponse(id=wanted.id, **{key: found[key] for key in wanted.keys}))
 
-        self._store.when_settled(answer)
+        self._store.when_settled(answer, request.failed)
 
     def _why(self, request: RpcRequest) -> None:
         jobid = request.payload(msg.WhyRequest).id

@@ -121,7 +121,7 @@ class JobStreams:
                     self._send_history(request, ids)
 
         if wanted.history:
-            self._store.when_settled(begin)  # or an event would be history and news
+            self._store.when_settled(begin, request.failed)  # or an event would be history and news
         else:
             begin()
 
@@ -207,7 +207,7 @@ class JobStreams:
                 return
             self._logs[jobid][request] = send
 
-        self._store.when_settled(begin)  # or an event would be on disk and news
+        self._store.when_settled(begin, request.failed)  # or an event would be on disk and news
 
     def subscribe(self, jobid: int, request: RpcRequest, send: Send) -> None:
         """Send of what happens to an active job from now on, once it is on disk, until its end or `unsubscribe`."""
