@@ -1,0 +1,45 @@
+"""A keeper and its instance talk to no other user, wherever the socket is and whatever its mode."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from fluxsched.runtime.exec.keeper import local_host, process
+from fluxsched.runtime.exec.keeper.local_host import LocalKeeperHost
+from fluxsched.runtime.exec.keeper.process import Keeper
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(tmp_path / "keeper-1"))
+    listener.listen(1)
+    return listener
+
+
+def as_another_user(connection: socket.socket) -> tuple[int, int]:
+    return os.getpid(), os.geteuid() + 1
+
+
+def test_an_instance_takes_no_keeper_of_another_user(
+    tmp_path: Path, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_host, "peer_of", as_another_user)
+    with listener:
+        assert LocalKeeperHost(tmp_path, None, -1, 0.0).living() == []
+
+
+async def test_a_keeper_hangs_up_on_another_user(
+    tmp_path: Path, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "peer_of", as_another_user)
+    keeper = Keeper(str(tmp_path / "keeper-1"), listener)
+    with listener, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
+        stranger.connect(str(tmp_path / "keeper-1"))
+        keeper._accept()  # it would need its service to attend
+        stranger.settimeout(5)
+        assert stranger.recv(1) == b""
