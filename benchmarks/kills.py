@@ -3,9 +3,10 @@
     python benchmarks/kills.py [--kills 100] [--fake 32x4] [--history 0] [--seed 1]
 
 Clients submit, cancel, drain, undrain and move targets, and watch, over real sockets; some jobs are real processes,
-others only let time pass; fifo and easy take turns. Killed are the instance, also while it starts, and its scheduler.
-The judge (outside/books.py) shares no code with fluxsched: nothing acknowledged may be lost, no core be held twice, no
-task run twice. Prints how long restarts took until a submit was acknowledged; fails at any violation.
+others only let time pass; fifo and easy take turns. Killed are the instance, also while it starts, its scheduler, and
+the keeper of its tasks. The judge (outside/books.py) shares no code with fluxsched: nothing acknowledged may be lost, no
+core be held twice, no task run twice, no job end because the instance was killed. Prints how long restarts took until a
+submit was acknowledged; fails at any violation.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 
 from outside.books import Books, Job
 from outside.jobspecs import asking, passing
-from outside.program import Program, children
+from outside.program import Program, children, keepers
 from outside.wire import Failure, Lost, Wire
 
 LOAD_S = (0.05, 1.2)
@@ -35,8 +36,8 @@ STARTING_S = (0.0, 0.6)
 ACTIVE_MAX = 300
 """Jobs under way; submitters pause above it."""
 SETTLE_S = 180.0
-KINDS = {"instance": 0.65, "starting": 0.2, "scheduler": 0.15}
-"""What is killed, and how often."""
+KINDS = {"instance": 0.55, "starting": 0.15, "scheduler": 0.15, "keeper": 0.08, "instance and keeper": 0.07}
+"""What is killed, and how often; the instance at last in any case."""
 SUBMITTERS = 3
 NOTHING_S = 0.001
 WINDOW = 512
@@ -142,7 +143,7 @@ class Run:
     def __init__(self, options: argparse.Namespace, directory: Path) -> None:
         self._chance = random.Random(options.seed)
         self._targets = int(options.fake.partition("x")[0])
-        self.books = Books(directory / "ran", options.outlive)
+        self.books = Books(directory / "ran")
         self.program = Program(directory / "state", "--fake", options.fake)
         self.service_s: list[float] = []
         self.scheduler_s: list[float] = []
@@ -172,8 +173,13 @@ class Run:
         if kind == "scheduler":
             await self._kill_scheduler(wire)
             await asyncio.sleep(self._chance.uniform(*LOAD_S))
+        if kind == "keeper":
+            self._kill_keepers(kind)
+            await asyncio.sleep(self._chance.uniform(*LOAD_S))
         wire.close()
         self._kill("instance")
+        if kind == "instance and keeper":
+            self._kill_keepers(kind)
         await load.end()
         ran = self.books.task_lines().items()
         began = {jobid for jobid, found in ran if found["b"] and not found["e"]}
@@ -182,6 +188,14 @@ class Run:
     def _kill(self, kind: str) -> None:
         self.kills[kind] += 1
         self.program.kill()
+
+    def _kill_keepers(self, kind: str) -> None:
+        """The parents of all tasks: jobs that run now may be lost, and must not run again."""
+        for job in self.books.open.values():
+            job.lost_keeper = True
+        for pid in keepers(self.program.statedir):
+            os.kill(pid, signal.SIGKILL)
+            self.kills[kind] += 1
 
     async def _kill_scheduler(self, wire: Wire) -> None:
         (module,) = [one for one in (await wire.call("module.list"))["mods"] if "sched" in one["services"]]
@@ -273,7 +287,6 @@ def main() -> int:
     parser.add_argument("--history", type=int, default=0, help="jobs that have ended before the first kill")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=600.0, help="no kill after so many")
-    parser.add_argument("--outlive", action="store_true", help="running jobs have to outlive the instance")
     parser.add_argument("--keep", action="store_true", help="leave the directory")
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="fx-kills-"))
@@ -284,6 +297,8 @@ def main() -> int:
         if run.program.process is not None and run.program.process.poll() is None:
             for pid in [*children(run.program.pid), run.program.pid]:
                 os.kill(pid, signal.SIGKILL)
+        for pid in keepers(run.program.statedir):
+            os.kill(pid, signal.SIGKILL)
         if options.keep:
             print(f"left in {directory} and {run.program.runtime}")
         else:

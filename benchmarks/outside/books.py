@@ -68,6 +68,8 @@ class Job:
     is_canceled: bool = False
     cancel_sent: bool = False
     told: set[str] = field(default_factory=set)
+    lost_keeper: bool = False
+    """Whether the keeper of its tasks may have been killed."""
 
 
 @dataclass
@@ -76,8 +78,6 @@ class Books:
 
     ran: Path
     """The file of the tasks."""
-    outlive: bool = False
-    """Whether running jobs have to outlive the instance."""
     faults: list[str] = field(default_factory=list)
     open: dict[int, Job] = field(default_factory=dict)
     """Jobs that were not seen inactive yet."""
@@ -159,7 +159,7 @@ class Books:
         if any("the instance was restarted" in event["context"].get("note", "") for event in events
                if event["name"] == "exception"):  # fmt: skip
             self.counts["ended by a restart"] += 1
-            if self.outlive:
+            if not job.lost_keeper:
                 self.fault(f"job {jobid} ran, and was ended by a restart")
         if missing := job.told - names.keys():
             self.fault(f"job {jobid} has lost events that a watcher was told of: {', '.join(sorted(missing))}")
@@ -194,13 +194,17 @@ class Books:
         self.counts["real tasks"] = len(lines)
 
     def judge_holdings(self) -> None:
-        """No core was held by two jobs at a time."""
-        for (rank, core), held in self._held.items():
-            held.sort()
-            until_s, holder = 0.0, 0
-            for begin_s, end_s, jobid in held:
-                if begin_s < until_s - ROUNDING_S:
-                    self.fault(f"core {core} of target {rank} was given to {jobid} while {holder} held it")
-                if end_s > until_s:
-                    until_s, holder = end_s, jobid
+        """No core was held by two jobs at a time, by what the instance says and by what their tasks say."""
+        ran = {jobid: (found["b"][0], found["e"][0]) for jobid, found in self.task_lines().items() if found["e"]}
+        for place, held in self._held.items():
+            self._judge_core(place, "was given to", held)
+            self._judge_core(place, "ran", [(*ran[jobid], jobid) for _, _, jobid in held if jobid in ran])
         self.counts["holdings"] = sum(map(len, self._held.values()))
+
+    def _judge_core(self, place: tuple[int, int], what: str, held: list[tuple[float, float, int]]) -> None:
+        until_s, holder = 0.0, 0
+        for begin_s, end_s, jobid in sorted(held):
+            if begin_s < until_s - ROUNDING_S:
+                self.fault(f"core {place[1]} of target {place[0]} {what} {jobid} while {holder} had it")
+            if end_s > until_s:
+                until_s, holder = end_s, jobid

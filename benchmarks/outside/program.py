@@ -114,3 +114,17 @@ def children(pid: int) -> dict[int, str]:
             except OSError:
                 continue
     return found
+
+
+def keepers(statedir: Path) -> list[int]:
+    """The processes that keep the tasks of an instance with this state directory."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        is_keeper = any(word.endswith("keeper_main.py") for word in words)
+        if is_keeper and any(word.startswith(str(statedir)) for word in words):
+            found.append(int(path.parent.name))
+    return found
