@@ -4,9 +4,9 @@
 
 Clients submit, cancel, drain, undrain and move targets, and watch, over real sockets; some jobs are real processes,
 others only let time pass; fifo and easy take turns. Killed are the instance, also while it starts, its scheduler, and
-the keeper of its tasks. The judge (outside/books.py) shares no code with fluxsched: nothing acknowledged may be lost, no
-core be held twice, no task run twice, no job end because the instance was killed. Prints how long restarts took until a
-submit was acknowledged; fails at any violation.
+the keeper of its tasks. The judge (outside/books.py) shares no code with fluxsched: nothing acknowledged may be lost,
+no core be held twice, no task run twice, no job end because the instance was killed. Prints how long restarts took
+until a submit was acknowledged; fails at any violation.
 """
 
 from __future__ import annotations
