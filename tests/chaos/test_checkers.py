@@ -171,6 +171,10 @@ BREAKS: list[tuple[str, str, Write]] = [
         ("submit", 7), ("begin", 7), ("end", 7), ("settled", {7: log(("submit", "validate", "clean"))}))),
     ("jobs", "has no finish", steps(
         ("submit", 7), ("begin", 7), ("end", 7), ("settled", {7: log((*CLEAN[:6], "release", "free", "clean"))}))),
+    ("jobs", "was lost at a restart", steps(("submit", 7), ("settled", {7: [
+        *log(CLEAN[:5]), {"timestamp": 9.0, "name": "exception", "context": {
+            "type": "exec", "severity": 0, "note": "the instance was restarted; no process was left"}},
+        *log()[7:]]}))),
     ("jobs", "its log says 0", steps(("submit", 7), ("begin", 7), ("end", 7, 256), ("settled", {7: log()}))),
     ("jobs", "its log has none", steps(
         ("submit", 7), ("call", "ann", "job-manager.cancel", {"id": 7}, {}), ("settled", {7: log()}))),

@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from tests.chaos.checkers.base import Call, Checker, Site, Truth
-from tests.chaos.observations import TaskBegan, TaskEnded
+from tests.chaos.observations import ProcessEnded, TaskBegan, TaskEnded
 
 ENOENT = 2
 START_S = 30.0
 """How long a start that was decided before a cancel was stored may be under way (seconds)."""
+KEEPER = "keeper"
 OVER = frozenset({"release", "free", "clean"})
 """Events that follow on the end of all tasks."""
 
@@ -30,6 +31,7 @@ class Jobs(Checker):
         self._canceled: dict[int, float] = {}
         self._began: dict[int, TaskBegan] = {}
         self._ended: dict[int, TaskEnded] = {}
+        self._has_keeper_ended = False
         self._attempts: dict[int, int] = {}
         """Of each attempt after the first, the job that it continues."""
 
@@ -85,6 +87,10 @@ class Jobs(Checker):
             raise self.broken(f"tasks of job {task.jobid} ended, which did not run")
         self._ended[task.jobid] = task
 
+    def process_ended(self, ended: ProcessEnded) -> None:
+        """Jobs outlive all processes but the keeper of their tasks."""
+        self._has_keeper_ended |= ended.process == KEEPER
+
     # ---- in the end
 
     def settled(self, truth: Truth) -> None:
@@ -118,6 +124,10 @@ class Jobs(Checker):
         for name in ("submit", "alloc", "start", "finish", "clean"):
             if names.count(name) > 1:
                 raise self.broken(f"the log of job {jobid} has {name} {names.count(name)} times: {names}")
+        if not self._has_keeper_ended:
+            for event in events:
+                if event["name"] == "exception" and "restarted" in event["context"].get("note", ""):
+                    raise self.broken(f"job {jobid} was lost at a restart: {event}")
         ended = self._ended.get(jobid)
         if ended is not None:
             if "alloc" not in names:
@@ -129,10 +139,8 @@ class Jobs(Checker):
 
     def _finish(self, jobid: int, ended: TaskEnded, events: list[dict[str, Any]]) -> None:
         finish = next((event for event in events if event["name"] == "finish"), None)
-        if finish is None and any(
-            event["name"] == "exception" and event["context"]["type"] == "exec" for event in events
-        ):
-            return  # lost with the instance
+        if finish is None and self._has_keeper_ended:
+            return  # it took the tasks with it
         if finish is None:
             raise self.broken(f"the tasks of job {jobid} ended; its log has no finish: {events}")
         if finish["context"]["status"] != ended.status:

@@ -30,7 +30,7 @@ CLIENTS = (
     "sched-lab",
 )
 KINDS = {
-    "kill-instance": 3, "kill-instance-at-effect": 6, "kill-scheduler": 3, "kill-scheduler-at-effect": 3,
+    "kill-instance": 3, "kill-instance-at-effect": 10, "kill-scheduler": 3, "kill-scheduler-at-effect": 3,
     "kill-keeper": 2, "kill-keeper-at-effect": 2, "kill-agent": 1, "silence": 2, "cut": 5, "delay": 4, "slow": 3,
     "hang": 2, "disk-full": 2, "disk-failing": 1, "disk-torn": 2, "step-clock": 2,
 }  # fmt: skip
@@ -83,7 +83,8 @@ def _fault(chance: Random, kind: str, at_s: float) -> Fault:
         case "step-clock":
             amount = chance.choice(STEPS_S)
     if kind.endswith("at-effect"):
-        amount = float(chance.choice((chance.randint(1, 8), chance.randint(1, 60), chance.randint(1, 400))))
+        most = chance.choice((4, 12, 60, 400))
+        amount = float(chance.randint(1, most))
     return Fault(at_s, kind, victim, amount)
 
 

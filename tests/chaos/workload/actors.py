@@ -9,6 +9,8 @@ from tests.chaos.wire import cores_of, idset, text_of
 from tests.chaos.workload.actions import Action, jobspec
 from tests.chaos.workload.user import LOST, Surroundings, User
 
+LOOK_S = 2.0
+"""How often one watcher asks for the state of all targets (seconds)."""
 ACQUIRE_AGAIN_S = 5.0
 """How long an acquirer waits before it asks again for a group that another has (seconds)."""
 
@@ -88,8 +90,17 @@ class Watcher:
     """Follows all jobs' events and the journal, and looks at all there is, anew with each connection."""
 
     def __init__(self, world: Surroundings, name: str, history: bool) -> None:
+        self._world = world
         self._history = history
         self.user = User(world, name, self._watch)
+        if history:
+            self._look()
+
+    def _look(self) -> None:
+        """Now and then, at what administrators change."""
+        self.user.call("resource.status")
+        self.user.call("resource.groups")
+        self._world.at(self._world.now_s + LOOK_S, self._look)
 
     def _watch(self) -> None:
         self.user.call("job-manager.watch", {"history": self._history}, streaming=True)

@@ -79,12 +79,16 @@ def _targets(chance: Random, site: ChaosSite) -> str:
     return text_of(set(chance.sample(range(site.hosts), chance.choice((1, 1, 1, 2)))))
 
 
+def _later(chance: Random, at_s: float) -> float:
+    return round(at_s + chance.choice((0.1, 1.0, 5.0, 40.0)) * chance.random(), 3)
+
+
 def _drain(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
     targets = _targets(chance, site)
     mode = chance.choice(({}, {"mode": "update"}, {"mode": "overwrite"}))
     yield Action(at_s, ADMINISTRATOR, "resource.drain", {"targets": targets, "reason": "tests"} | mode)
     if chance.random() < 0.7:
-        later_s = round(at_s + chance.expovariate(0.05), 3)
+        later_s = _later(chance, at_s)
         yield Action(later_s, ADMINISTRATOR, "resource.undrain", {"targets": targets})
 
 
@@ -101,7 +105,7 @@ def _queue(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> 
     what = chance.choice(("start", "start", "enable"))
     where: dict[str, Any] = chance.choice(({"name": "batch"}, {"name": "debug"}, {"name": "lab"}, {"all": True}))
     yield Action(at_s, ADMINISTRATOR, f"job-manager.queue-{what}", where | {what: False, "reason": "tests"})
-    later_s = round(at_s + chance.expovariate(0.05), 3)
+    later_s = _later(chance, at_s)
     yield Action(later_s, ADMINISTRATOR, f"job-manager.queue-{what}", where | {what: True})
 
 
@@ -138,6 +142,6 @@ _KINDS: tuple[tuple[Make, ...], tuple[int, ...]] = (
         _of_job("wait", {}), _of_job("eventlog", {"follow": True}, {}), _of_job("lookup", {"keys": ["eventlog", "R"]}),
         _drain, _move, _queue, _ask, _list, _reload, _clients,
     ),
-    (26, 5, 4, 4, 2, 2, 1, 6, 8, 3, 6, 3, 1, 5),
+    (24, 5, 4, 4, 2, 2, 1, 9, 9, 4, 4, 2, 1, 5),
 )  # fmt: skip
 """What may be done, and how often beside the others."""
