@@ -65,6 +65,8 @@ class Registers:
         self.site = site
         self.all: dict[Key, Register] = defaultdict(Register)
         self._open: dict[Call, list[tuple[Key, Write]]] = {}
+        self._excluding: dict[Hashable, list[Write]] = defaultdict(list)
+        """Undrains that come with the arrival in `exclude`, whenever that is."""
         for rank, group in site.groups.items():
             self.first(("drain", rank), False)
             self.first(("group", rank), group)
@@ -89,8 +91,15 @@ class Registers:
             write = Write(value, call.asked_s)
             register.writes.append(write)
             made.append((key, write))
+            if key[0] == "group" and value == "exclude":
+                self._exclude(key[1], call.asked_s)
         if made:
             self._open[call] = made
+
+    def _exclude(self, rank: Hashable, asked_s: float) -> None:
+        write = Write(False, asked_s)
+        self.all["drain", rank].writes.append(write)
+        self._excluding[rank].append(write)
 
     def _writes_of(self, call: Call) -> Iterator[tuple[Key, Hashable]]:
         payload = call.payload or {}
@@ -102,8 +111,6 @@ class Registers:
                 for rank in idset(payload["targets"]):
                     group = payload.get("group") or self.site.groups[rank]
                     yield ("group", rank), group
-                    if group == "exclude":
-                        yield ("drain", rank), False
             case "job-manager.queue-start" | "job-manager.queue-enable":
                 what = call.topic.rpartition("-")[2]
                 for queue in self.site.queues if payload.get("all") else [payload.get("name") or ""]:
@@ -118,6 +125,9 @@ class Registers:
                 self.all[key].writes.remove(write)
             else:
                 write.end_s, write.is_sure = min(write.end_s, now_s), True
+                if key[0] == "group" and write.value != "exclude":
+                    for undrain in self._excluding.pop(key[1], ()):  # it went elsewhere, or has been there
+                        undrain.end_s = now_s
         if call.topic == "job-manager.submit" and not errnum:
             self.first(("urgency", payload["id"]), call.payload.get("urgency", 16), call.asked_s, now_s)
 
