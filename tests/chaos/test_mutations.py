@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import pytest
 
+from tests.chaos.mutations.report import notice
 from tests.chaos.mutations.sabotage import Sabotage, function_of, sabotaged
 from tests.chaos.mutations.table import SABOTAGES
 
 WANTED = 30
+QUICKLY_NOTICED = (
+    "grow the next group before the release",
+    "drop a change that has a grow",
+    "let two acquire one group",
+    "lose a drain at a restart",
+)
 
 
 def test_there_are_enough_sabotages_of_different_names() -> None:
     assert len({one.name for one in SABOTAGES}) == len(SABOTAGES) >= WANTED
 
 
+@pytest.mark.plain_only("exchanges the code of functions")
 @pytest.mark.parametrize("one", SABOTAGES, ids=lambda one: one.name)
 def test_a_sabotage_changes_the_code_for_a_while(one: Sabotage) -> None:
     before = function_of(one.where).__code__
     with sabotaged(one):
         assert function_of(one.where).__code__ is not before
     assert function_of(one.where).__code__ is before
+
+
+@pytest.mark.plain_only("exchanges the code of functions")
+@pytest.mark.parametrize("name", QUICKLY_NOTICED)
+def test_a_sabotage_is_noticed(name: str) -> None:
+    """Some of them, each by one of the first disasters; `python -m tests.chaos --mutations` tries all."""
+    (one,) = [one for one in SABOTAGES if one.name == name]
+    assert notice(one, range(12)).seed is not None
