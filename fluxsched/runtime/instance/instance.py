@@ -72,6 +72,8 @@ class Instance:
             self.effects, self.streams, self.scheduling = parts.effects, parts.streams, parts.scheduling
             self.resource, self.modules, self.reloading = parts.resource, parts.modules, parts.reloading
             self.router, self.waits, self.faults = parts.router, parts.waits, parts.faults
+            begun.callback(parts.modules.close)
+            parts.load_schedulers()
             self._restore(restored)
             self._release = begun.pop_all()
 

@@ -72,6 +72,7 @@ class Assembly:
         self.is_complete = True
         """Whether every scheduler that was to be started came to serve its groups."""
         self._loading = 0
+        self._unloaded = settings.schedulers
         self._is_settled = False
         self._compose(restored)
 
@@ -218,10 +219,18 @@ class Assembly:
         self.agents.embed(self._ours(self.settings.sources))
         self.turns.start(loop)
         self.history.start()
-        for one in self.settings.schedulers:
+        self.load_schedulers()
+        self._check_ready()
+
+    def load_schedulers(self) -> None:
+        """Start the processes of the schedulers, unless they were: they import while the jobs are restored.
+
+        Raises FluxschedError if one cannot be started.
+        """
+        wanted, self._unloaded = self._unloaded, ()
+        for one in wanted:
             self._loading += 1
             self.modules.load(one.policy, one.name, one.groups, self._loaded, one.recovery)
-        self._check_ready()
 
     def _ours(self, sources: Sources) -> Idset:
         """The targets that the instance itself reports online: made-up ones, and of real ones those of its own host."""
