@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from tests.chaos.observations import Observation, ProcessEnded, Received, TaskBegan, TaskEnded
+from tests.chaos.runs.plan import make_plan
+from tests.chaos.runs.run import run as run_plan
 from tests.chaos.wire import request
 from tests.chaos.world.network import SimClient
 from tests.chaos.world.world import World
@@ -120,6 +122,13 @@ def faulty(seed: int) -> list[Observation]:
     return seen
 
 
+def disasters(seed: int) -> list[Observation]:
+    """What is seen of a whole disaster; of this one that the disk is full, in a text that names the file."""
+    seen: list[Observation] = []
+    run_plan(make_plan(seed), seen.append)
+    return seen
+
+
 def test_agents_report_their_hosts_until_they_are_silent() -> None:
     seen: list[Observation] = []
     with World(1, HOSTS) as world:
@@ -135,7 +144,7 @@ def test_agents_report_their_hosts_until_they_are_silent() -> None:
 
 def test_a_run_with_every_fault_is_the_same_under_another_hash_seed_and_python() -> None:
     """And what is seen of it does not depend on the directory of the world."""
-    program = "from tests.chaos.test_world import digest, faulty; print(digest(faulty(5)))"
+    program = "from tests.chaos.test_world import *; print(digest(faulty(5) + disasters(4)))"
     found = set()
     for hash_seed, python in (("1", sys.executable), ("2", sys.executable), *(("3", each) for each in other_pythons())):
         done = subprocess.run(
@@ -144,11 +153,12 @@ def test_a_run_with_every_fault_is_the_same_under_another_hash_seed_and_python()
         )  # fmt: skip
         found.add(done.stdout)
     assert len(found) == 1
+    assert any("disk is full" in str(one) for one in disasters(4))
 
 
 def other_pythons() -> list[str]:
     """Interpreters of other versions that have what the simulation needs."""
-    needed = ["-c", "import msgpack, msgspec, zmq"]
+    needed = ["-c", "import msgpack, msgspec, pytest, zmq"]
     paths = filter(None, (shutil.which(f"python3.{minor}") for minor in range(11, 15)))
     return [path for path in paths if subprocess.run([path, *needed], capture_output=True).returncode == 0]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from tests.chaos.observations import (
     Answered,
@@ -15,7 +16,7 @@ from tests.chaos.observations import (
     Received,
     Sent,
 )
-from tests.chaos.wire import REQUEST, STREAMING, messages
+from tests.chaos.wire import REQUEST, STREAMING, WireMessage, messages
 from tests.chaos.world.network import Link, Network
 from tests.chaos.world.processes import Process
 from tests.chaos.world.virtual_time import VirtualTime
@@ -27,11 +28,16 @@ class Recorder:
     def __init__(self, time: VirtualTime) -> None:
         self._time = time
         self.observers: list[Callable[[Observation], None]] = []
+        self._directory = b""
 
     def tell(self, one: Observation) -> None:
         """Tell all that observe."""
         for call in self.observers:
             call(one)
+
+    def neutralise(self, directory: Path) -> None:
+        """Have all worlds' directories seen under the same name: texts have it, and it is by chance."""
+        self._directory = directory.name.encode()
 
     def watch_network(self, network: Network) -> None:
         """Tell of all connections, and of the messages at their clients' ends."""
@@ -56,7 +62,7 @@ class Recorder:
 
     def _sent(self, link: Link, frames: list[bytes]) -> None:
         now_s, actor, number = self._time.now_s, link.actor, link.number
-        for one in messages(frames):
+        for one in self._messages(frames):
             if one.type == REQUEST:
                 is_streaming = bool(one.flags & STREAMING)
                 self.tell(Sent(now_s, actor, number, one.topic, one.payload, one.matchtag, is_streaming))
@@ -65,6 +71,10 @@ class Recorder:
 
     def _received(self, link: Link, frames: list[bytes]) -> None:
         now_s, actor, number = self._time.now_s, link.actor, link.number
-        for one in messages(frames):
+        for one in self._messages(frames):
             errnum = None if one.type == REQUEST else one.errnum
             self.tell(Received(now_s, actor, number, one.topic, one.payload, one.matchtag, errnum))
+
+    def _messages(self, frames: list[bytes]) -> Iterator[WireMessage]:
+        name = self._directory
+        return messages([frame.replace(name, b"-" * len(name)) for frame in frames] if name else frames)

@@ -68,6 +68,7 @@ class World:
     def __enter__(self) -> World:
         where = MEMORY_DISK if MEMORY_DISK.is_dir() else None
         self.directory = Path(tempfile.mkdtemp(prefix="fluxsched-chaos-", dir=where))
+        self.recorder.neutralise(self.directory)
         self.disk = Disk(self.directory, Random(f"disk {self.seed}"))
         self._log_level = logging.root.manager.disable
         logging.disable(logging.CRITICAL)

@@ -107,8 +107,8 @@ class Assembly:
         self.inputs = JobInputs(self.effects, self.streams, self.router)
         serve_jobs(self.router, self.effects, self.jobs, self.streams, self.inputs, self.store)
         self.modules = ModuleService(
-            self.router, self.scheduling, self.turns, self.outside.start_module, lambda: self.uri, config.queues,
-            config.unsatisfiable, config.preempt_timeout_s,
+            self.router, self.scheduling, self.turns, self.outside.start_module, lambda: self.uri, self.outside.pid,
+            config.queues, config.unsatisfiable, config.preempt_timeout_s,
         )  # fmt: skip
         self.jobs.policy_of = self.modules.policy_of
         self.agents = AgentService(self.resource, self.router, self.turns, config.resource)

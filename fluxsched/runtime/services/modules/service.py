@@ -7,7 +7,6 @@ resources stay with the running jobs, and its successor continues from hello. `s
 from __future__ import annotations
 
 import errno
-import os
 import re
 from collections.abc import Callable, Mapping
 
@@ -65,6 +64,7 @@ class ModuleService:
         turns: Turns,
         start: StartModule,
         uri: Callable[[], str],
+        pid: int,
         queues: Mapping[str, QueueConfig],
         unsatisfiable: str = WAIT,
         preempt_timeout_s: float = PREEMPT_TIMEOUT_S,
@@ -75,6 +75,7 @@ class ModuleService:
         self._turns = turns
         self._start_process = start
         self._uri = uri
+        self._pid = pid
         self._queues = queues
         self._terms = unsatisfiable, preempt_timeout_s
         self.builtin: dict[str, Handler] = {}
@@ -309,7 +310,7 @@ class ModuleService:
                 services=[name],
                 sendqueue=0,
                 recvqueue=0,
-                pid=os.getpid(),
+                pid=self._pid,
             )
             for name in sorted(self.builtin)
         ]
