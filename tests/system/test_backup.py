@@ -41,6 +41,12 @@ def test_an_instance_without_a_state_directory_is_saved_as_well(daemon: Any) -> 
     assert here("backup", "--json", "saved.sqlite").json["jobs"] == 0
 
 
+def test_a_backup_is_made_on_the_machine_of_the_instance(user: Any) -> None:
+    """The path that another machine names may be that of another state here."""
+    refused = user("backup", "--uri", "tcp://127.0.0.1:9", "saved.sqlite", status=1)
+    assert "tcp://127.0.0.1:9 may be on another machine" in refused.err
+
+
 @pytest.mark.parametrize(
     ("contents", "said"),
     [

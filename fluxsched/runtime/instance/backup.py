@@ -39,7 +39,14 @@ class Backup:
 def backup(uri: str | None, path: Path) -> Backup:
     """Write the state of the instance at `uri`, else of this user's only one, to a new file. Raises FluxschedError."""
     _refuse_existing(path)
-    with Handle(find_uri(uri, only=True)) as handle:
+    where = find_uri(uri, only=True)
+    if where.startswith("tcp:"):
+        raise Refused(
+            f"{where} may be on another machine, and a backup reads the instance's file: run it there, with the URI "
+            "that `fluxsched uri` prints",
+            errno.EINVAL,
+        )
+    with Handle(where) as handle:
         info = handle.rpc("instance.info")
     source = Path(info.get("statedir") or info["rundir"]) / DATABASE_NAME
     draft = path.with_name(f".{path.name}.draft")
