@@ -30,7 +30,7 @@ CLIENTS = (
     "sched-lab",
 )
 KINDS = {
-    "kill-instance": 3, "kill-instance-at-effect": 10, "kill-scheduler": 3, "kill-scheduler-at-effect": 3,
+    "kill-instance": 8, "kill-instance-at-effect": 10, "kill-scheduler": 3, "kill-scheduler-at-effect": 3,
     "kill-keeper": 2, "kill-keeper-at-effect": 2, "kill-agent": 1, "silence": 2, "cut": 5, "delay": 4, "slow": 3,
     "hang": 2, "disk-full": 2, "disk-failing": 1, "disk-torn": 2, "step-clock": 2,
 }  # fmt: skip
@@ -40,7 +40,7 @@ STEPS_S = (-20.0, -3.0, 3.0, 40.0)
 
 USUAL_S = (0.0, 0.0, 0.0, 0.05, 0.3, 1.0)
 """How long messages take in a run from its begin on: the longer, the more they cross each other."""
-AFTER_S = (0.0, 0.001, 0.003, 0.01, 0.1, 1.0, 5.0)
+AFTER_S = (0.0, 0.003, 0.006, 0.01, 0.1, 1.0, 5.0)
 """How long after an action most faults come (seconds): within what it sets off."""
 
 

@@ -110,10 +110,6 @@ JOBS = (
         "self._starts.append(one.jobid)", "self.turns.post(lambda: self._launch(one.jobid))",
     ),
     Sabotage(
-        "start a second time", f"{_SERVICES}.jobs.effects:JobEffects._committed",
-        "for jobids in pieces(starts):", "for jobids in pieces(starts + starts):",
-    ),
-    Sabotage(
         "announce before it is stored", f"{_SERVICES}.jobs.effects:JobEffects._persist",
         "    self._news.append((one.jobid, events))\n",
         "    for publish in self.publish:\n        publish([(one.jobid, events)])\n"

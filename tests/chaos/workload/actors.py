@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tests.chaos.wire import cores_of, idset, text_of
@@ -59,7 +60,13 @@ class Submitter:
             self.user.call(f"job-manager.{verb}", {"id": jobid} | arguments, streaming=streaming)
 
     def _submit(
-        self, number: int, count: int, urgency: int, after: tuple[str, int, int] | None = None, **wanted: Any
+        self,
+        number: int,
+        count: int,
+        urgency: int,
+        after: tuple[str, int, int] | None = None,
+        cancel_s: float | None = None,
+        **wanted: Any,
     ) -> None:
         if after is not None:
             scheme, of, nth = after
@@ -70,9 +77,14 @@ class Submitter:
         def done(response: Any, errnum: int) -> None:
             if not errnum:
                 self._jobs.add(number, response["id"])
+                if cancel_s is not None:
+                    self.user.world.at(self.user.world.now_s + cancel_s, partial(self._cancel, response["id"]))
 
         for _ in range(count):
             self.user.call("job-manager.submit", payload, done)
+
+    def _cancel(self, jobid: int) -> None:
+        self.user.call("job-manager.cancel", {"id": jobid})
 
 
 class Administrator:

@@ -67,12 +67,9 @@ def _of_job(verb: str, *values: dict[str, Any]) -> Callable[..., Iterator[Action
 
 
 def _submit_and_cancel(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
-    (submit,) = _submit(chance, site, at_s, made)
-    submit.arguments.pop("after", None)
-    yield submit
-    for nth in range(chance.randint(1, 3)):
-        later_s = round(at_s + chance.choice((0.003, 0.01, 0.5, 2.0, 4.0)) * (1.0 + chance.random()), 4)
-        yield Action(later_s, submit.actor, "cancel", {"of": len(made), "nth": nth})
+    for submit in _submit(chance, site, at_s, made):
+        submit.arguments["cancel_s"] = chance.choice((0.0, 0.0, 0.001, 0.1, 1.0))
+        yield submit
 
 
 def _targets(chance: Random, site: ChaosSite) -> str:

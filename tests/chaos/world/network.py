@@ -93,7 +93,7 @@ class Link:
         now_s, chance = network.time.now_s, network.chance
         last_s = max(way.last_s, now_s)
         if not whole:
-            way.ends_s = min(way.ends_s, chance.uniform(now_s, last_s))
+            way.ends_s = min(way.ends_s, chance.uniform(now_s, 2 * last_s - now_s))  # in half of the cases all of it
             last_s = min(last_s, max(way.ends_s, now_s))
         way.last_s = inf
         network.time.at(last_s + chance.uniform(*NOTICE_S), tell)
