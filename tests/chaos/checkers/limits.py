@@ -10,7 +10,7 @@ from typing import Any
 from tests.chaos.checkers.base import SCHEDULER_PREFIX, Call, Checker, Site, Truth
 from tests.chaos.observations import TaskBegan, TaskEnded
 
-LATE_S = 400.0
+LATE_S = 90.0
 """How long a job's tasks may outlast its time limit (seconds): clocks step, and a killed instance ends no job."""
 
 

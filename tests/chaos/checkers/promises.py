@@ -13,7 +13,7 @@ from tests.chaos.checkers.registers import Key, Registers
 from tests.chaos.observations import Answered, ProcessEnded, TaskBegan
 from tests.chaos.wire import cores_of, idset
 
-EFFECTIVE_S = 45.0
+EFFECTIVE_S = 30.0
 """How long a scheduler may take to learn of a drain, an instance to start what was decided before (seconds)."""
 
 

@@ -12,7 +12,7 @@ from tests.chaos.workload.sites import CORES, RUNAWAY_S, ChaosSite
 
 USERS = ("ann", "bob")
 ADMINISTRATOR = "ops"
-RUNS_S = (0.0, 0.2, 1.0, 3.0, 10.0, 40.0)
+RUNS_S = (0.0, 0.2, 1.0, 3.0, 10.0, 40.0, 300.0)
 
 
 def make_actions(chance: Random, site: ChaosSite, count: int, horizon_s: float) -> list[Action]:
@@ -77,7 +77,7 @@ def _targets(chance: Random, site: ChaosSite) -> str:
 
 
 def _later(chance: Random, at_s: float) -> float:
-    return round(at_s + chance.choice((0.1, 1.0, 5.0, 40.0)) * chance.random(), 3)
+    return round(at_s + chance.choice((0.1, 1.0, 5.0, 40.0, 200.0)) * chance.random(), 3)
 
 
 def _drain(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
@@ -109,6 +109,8 @@ def _queue(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> 
 def _ask(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
     topic = chance.choice(("resource.status", "resource.groups", "job-manager.queue-status", "resource.sched-status"))
     arguments = {"name": chance.choice(("batch", "debug", "lab"))} if topic.endswith("queue-status") else {}
+    if chance.random() < 0.2:
+        topic, arguments = "module.stats", {"name": "sched-main"}
     yield Action(at_s, ADMINISTRATOR, topic, arguments)
 
 
