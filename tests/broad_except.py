@@ -15,7 +15,7 @@ BROAD_EXCEPT = {
     "fluxsched/sim/conformance/hooked/plugin_judge.py:check": "the same",
     "fluxsched/sim/policy_guard.py:policy_faults": "a plugin's bug becomes a refusal, with its line",
     "fluxsched/runtime/config/policy_list.py:_listed": "a plugin's bug while it is imported is a line of the list",
-    "fluxsched/runtime/instance/launch.py:_daemonize": "the daemon's last line: its starter must learn why",
+    "fluxsched/runtime/instance/launch.py:_run_daemon": "the daemon's last line: its starter must learn why",
     "fluxsched/runtime/messaging/router.py:_dispatch": "a handler's bug ends its call, not the instance",
     "fluxsched/runtime/messaging/router.py:_accept": "a bug in taking an answer costs its sender the connection",
     "fluxsched/runtime/services/jobs/effects.py:_launch": "a job that cannot be started fails alone",

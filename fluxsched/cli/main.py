@@ -15,6 +15,7 @@ DEBUG_VERBOSITY = 2
 SECTIONS = {
     "Instance": {
         "start": Lazy("fluxsched.cli.instance.commands:start", "Start an instance, with a command or a shell inside."),
+        "restart": Lazy("fluxsched.cli.instance.commands:restart", "Restart an instance in place: its jobs go on."),
         "stop": Lazy("fluxsched.cli.instance.commands:stop", "Stop an instance."),
         "uri": Lazy("fluxsched.cli.instance.commands:uri", "Print where the instance listens."),
         "instances": Lazy("fluxsched.cli.instance.instances:instances", "List your instances on this machine."),

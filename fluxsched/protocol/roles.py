@@ -86,6 +86,7 @@ _OWNER = _all(
     job-manager.sched-hello job-manager.sched-ready job-manager.sched-save
     sched.alloc sched.free sched.cancel sched.prioritize sched.expiration
     module.load module.remove service.add service.remove instance.stop
+    instance.restart
     """,
 )
 

@@ -148,6 +148,7 @@ _ADMIN = (
         metrics=(Empty, MetricsResponse, "its figures for monitoring"),
         ready=(Empty, InstanceInfo, "answered once agents are online and the scheduler is ready or has failed"),
         stop=(Empty, Empty, "end the instance"),
+        restart=(Empty, Empty, "restart it in place; its jobs go on"),
         goodbye=(Empty, None, "a peer disconnects cleanly"),
     )
     | _service("attr", get=(AttrRequest, AttrResponse, "one attribute"))

@@ -142,3 +142,39 @@ def test_what_wiped_its_environment_ends_with_its_job(site: Any, alive: Any, unt
     site("cancel", other)
     site("wait", other, status=None)
     assert not alive(pid)
+
+
+def test_a_restart_in_place_keeps_jobs_process_and_address(site: Any, alive: Any, until: Any, keeper_of: Any) -> None:
+    job = site.running("sh", "-c", f"{wait_for('go')}; fluxsched uri; exit 3")
+    waiting = site.submit("-n8", "true")
+    pid, keeper = site.pid(), keeper_of(site.pid())
+    assert site("restart").out == f"restarted {site.uri}\n"
+    assert (site.pid(), keeper_of(pid)) == (pid, keeper)
+    (site.directory / "go").touch()
+    assert site("job", "attach", job, status=3).out == f"{site.uri}\n"
+    site("wait", waiting)
+    site("stop")
+    assert not alive(pid)
+    assert not alive(keeper)
+
+
+def test_a_restart_keeps_the_initial_program_without_a_state_directory(user: Any) -> None:
+    script = """
+        job=$(fluxsched submit sh -c "while [ ! -e go ]; do sleep .02; done; echo done")
+        fluxsched job wait-event $job start > /dev/null
+        fluxsched restart > /dev/null
+        touch go
+        fluxsched job attach $job
+        exit 7
+    """
+    assert user.shell(script, "--fake", "1x4", status=7).out == "done\n"
+    assert [path.name for path in user.directory.iterdir() if path.name.startswith("fluxsched-")] == []
+
+
+def test_a_restart_that_would_fail_is_refused_and_changes_nothing(user: Any, daemon: Any) -> None:
+    config = user.directory / "site.toml"
+    config.write_text('[exec]\nkill-timeout = "1s"\n')
+    here = daemon("--fake", "1x1", "--config", "site.toml")
+    config.write_text('[exec]\nkill-timeout = "soon"\n')
+    assert "kill-timeout" in here("restart", status=1).err
+    assert here("run", "echo", "on").out == "on\n"

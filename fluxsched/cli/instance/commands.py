@@ -1,4 +1,4 @@
-"""`fluxsched start|stop|uri|ping|agent`: the life of an instance. Only these start one."""
+"""`fluxsched start|stop|restart|uri|ping|agent`: the life of an instance. Only these start one."""
 
 from __future__ import annotations
 
@@ -109,6 +109,19 @@ def stop(uri: str | None, timeout: float) -> None:
     from fluxsched.runtime.instance.launch import stop
 
     click.echo(f"stopped {stop(uri, timeout)}")
+
+
+@click.command("restart", cls=Command)
+@click.option("--timeout", type=FSD, metavar="FSD", default=STOP_TIMEOUT_S, help="Give up after this. [default: 30s]")
+@uri_option
+def restart(uri: str | None, timeout: float) -> None:
+    """Restart an instance in place, as after an upgrade of fluxsched: its jobs go on, and address and process id stay.
+
+    It runs with the same arguments. With several instances and no FLUXSCHED_URI, one must be named.
+    """
+    from fluxsched.runtime.instance.launch import restart
+
+    click.echo(f"restarted {restart(uri, timeout)}")
 
 
 @click.command("uri", cls=Command)

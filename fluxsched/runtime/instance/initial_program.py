@@ -12,6 +12,7 @@ import errno
 import os
 import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from fluxsched.runtime.exec.cleanup.orphans import all_living, with_descendants
 from fluxsched.runtime.exec.cleanup.strays import adopt_orphans
 from fluxsched.runtime.system import processes as procs
 from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.runtime.system.exit_watch import ExitWatch
 
 COMMAND_END_S = 3.0
 """How long the program may take to leave when the instance is stopped before it is killed (seconds)."""
@@ -32,27 +34,42 @@ ASKING = (signal.SIGTERM, signal.SIGHUP, signal.SIGCONT)
 
 
 async def run_program(
-    words: Sequence[str], environment: Mapping[str, str], ended: asyncio.Future[Any], began: Callable[[int], None]
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    ended: asyncio.Future[Any],
+    began: Callable[[int], None],
+    *,
+    program: int | None = None,
+    goes_on: Callable[[], bool] = lambda: False,
 ) -> int:
     """Run the program until it or the instance (`ended`) ends; its exit status, as shells give it.
 
-    `began` is called with its process id.
+    `began` is called with its process id. `program` is that of one that runs already, a child of this process. If it
+    `goes_on` when the instance ends, it is left alone.
     """
-    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, lambda: None)
     adopt_orphans()
-    try:
-        process = await asyncio.create_subprocess_exec(*words, env=environment)
-    except OSError as exc:
-        text, status = cannot_run(words, exc)
-        sys.stderr.write(f"fluxsched: start: {text}\n")
-        return status
-    began(process.pid)
-    leaving = asyncio.ensure_future(process.wait())
+    if program is None:
+        try:
+            process = subprocess.Popen(words, env=environment)
+        except OSError as exc:
+            text, status = cannot_run(words, exc)
+            sys.stderr.write(f"fluxsched: start: {text}\n")
+            return status
+        program, process.returncode = process.pid, 0  # it is reaped below
+    began(program)
+    leaving: asyncio.Future[None] = loop.create_future()
+    watch = ExitWatch(loop, program, lambda: leaving.set_result(None))
     both: list[asyncio.Future[Any]] = [leaving, ended]
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     if not leaving.done():
-        await _end(process.pid)
-    return exit_status(await leaving)
+        if goes_on():
+            watch.close()
+            return 0
+        await _end(program)
+    await leaving
+    return exit_status(os.waitstatus_to_exitcode(os.waitpid(program, 0)[1]))
 
 
 async def _end(program: int) -> None:

@@ -32,6 +32,7 @@ from fluxsched.runtime.exec.timed import TimedExecutor
 from fluxsched.runtime.exec.usage.memory import way_of_enforcing
 from fluxsched.runtime.instance.parts.assembly import Assembly
 from fluxsched.runtime.instance.parts.exporter import Exporter
+from fluxsched.runtime.instance.parts.restarting import RESTART_S, HandedOver
 from fluxsched.runtime.instance.parts.surroundings import Surroundings
 from fluxsched.runtime.instance.run_directory import lock_state, make_run_directory, remove_dead
 from fluxsched.runtime.instance.settings import Settings
@@ -63,6 +64,10 @@ class Instance:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._closing = False
+        self.is_restarting = False
+        """Whether it ends to start again in place."""
+        self.program: int | None = None
+        """Its initial program."""
         self._exporter: Exporter | None = None
         self._following: asyncio.Future[None] | None = None
         with ExitStack() as begun:
@@ -80,15 +85,16 @@ class Instance:
     def _begin(self, begun: ExitStack) -> Surroundings:
         """Take what the outside world gives; `begun` gives it back, also when a later step fails."""
         settings = self.settings
-        self.run_directory, self._owner = make_run_directory()
+        handed = settings.handed
+        self.run_directory, self._owner = make_run_directory() if handed is None else handed.directory
         self.local_uri = local_uri(self.run_directory)
-        begun.callback(os.close, self._owner)
-        begun.callback(shutil.rmtree, self.run_directory, ignore_errors=True)
+        begun.callback(self._give_up)
         started_s = settings.clock.wall_s()
         self.ended: asyncio.Future[FluxschedError | None] = asyncio.get_running_loop().create_future()
         state = settings.statedir or self.run_directory
         private_state(state)
         begun.enter_context(lock_state(state))
+        (self.run_directory / LOG_NAME).unlink(missing_ok=True)  # that before a restart
         keep_log(begun, self.run_directory, settings.statedir, started_s)
         self.turns = Turns(settings.clock)
         path = self.run_directory / LOG_NAME
@@ -122,6 +128,7 @@ class Instance:
             access=access,
             read_keys=read_keys,
             state_notice=notice,
+            restart=self.restart,
         )
 
     def _access(self) -> tuple[Access, ReadKeys | None]:
@@ -169,10 +176,13 @@ class Instance:
 
     @uncollected()
     def _restore(self, restored: StoredState) -> None:
+        if self.settings.handed is not None:
+            restored.processes.pop(PROGRAM, None)  # it goes on
         self._parts.restore(restored)
 
     def began(self, program: int) -> None:
         """The initial program runs: without a state directory it must not outlive the instance either."""
+        self.program = program
         record = None if self.settings.statedir is not None else identity(program, boot_id(), "")
         if record is not None:
             self.store.add("process", (PROGRAM, msgspec.json.encode(record)))
@@ -213,6 +223,21 @@ class Instance:
         """Assert law 5 over the whole state: for tests."""
         self._parts.check()
 
+    def restart(self) -> None:
+        """End the instance, whose jobs and program go on. Raises FluxschedError if it could not start again."""
+        self.settings.check_start()
+        self.is_restarting = True
+        self.stop()
+
+    def handed_over(self) -> HandedOver:
+        """What the next instance in this process needs of this one."""
+        return HandedOver(os.getpid(), str(self.run_directory), self._owner, self.program)
+
+    def _give_up(self) -> None:
+        if not self.is_restarting:
+            shutil.rmtree(self.run_directory, ignore_errors=True)
+            os.close(self._owner)
+
     def stop(self) -> None:
         """End the instance; `ended` completes."""
         self._parts.stop()
@@ -230,8 +255,8 @@ class Instance:
         await self.close()
 
     async def close(self) -> None:
-        """Leave cleanly: modules end, running jobs are killed and their end is stored, the run directory goes.
-        Idempotent.
+        """Leave cleanly: modules end, running jobs are killed and their end is stored, the run directory goes; for a
+        restart jobs and run directory stay. Idempotent.
         """
         if self._closing:
             return
@@ -239,14 +264,17 @@ class Instance:
         self.stop()
         if self.ended.result() is None:
             self.turns.post(self.scheduling.suspend)
-            await end_jobs(self.effects, self.store)
+            if not self.is_restarting:
+                await end_jobs(self.effects, self.store)
         if self._following is not None:
             self._following.cancel()
         await end_modules(self.modules, self.turns)
         if self._exporter is not None:
             self._exporter.close()
         for executor in self.effects.executors.values():
-            if self.ended.result() is None or self.settings.statedir is None:
+            if self.is_restarting:
+                executor.leave(RESTART_S)
+            elif self.ended.result() is None or self.settings.statedir is None:
                 executor.close()
             else:  # the next instance goes on with the jobs
                 executor.leave(0.0)

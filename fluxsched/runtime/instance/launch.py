@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError
@@ -26,8 +26,10 @@ from fluxsched.runtime.config.policies import check_files, composed
 from fluxsched.runtime.config.reader import Config
 from fluxsched.runtime.config.toml_reader import TomlFault, raise_faults
 from fluxsched.runtime.config.values import SchedulerSettings
+from fluxsched.runtime.instance.agent import agent
 from fluxsched.runtime.instance.initial_program import run_program
 from fluxsched.runtime.instance.instance import Instance
+from fluxsched.runtime.instance.parts.restarting import HandedOver, restart
 from fluxsched.runtime.instance.settings import Settings
 from fluxsched.runtime.instance.start_arguments import check_start
 from fluxsched.runtime.inventory.discovery import discover
@@ -49,6 +51,7 @@ __all__ = [
     "agent",
     "check_config",
     "check_start",
+    "restart",
     "schedulers_of",
     "settings_of",
     "start",
@@ -141,6 +144,7 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
         verbose=options.verbose,
         log_format=options.log_format or config.log_format,
         trace=None if options.trace is None else printer(sys.stderr, tuple(options.trace.split(","))),
+        check_start=lambda: reload(ReloadRequest()),
     )
 
 
@@ -175,20 +179,27 @@ def schedulers_of(options: StartOptions, config: Config) -> tuple[SchedulerSetti
 
 def start(options: StartOptions) -> int:
     """Run an instance in this process until its command ends, or it is stopped; the exit status."""
-    manager = ServiceManager.take()
-    settings = settings_of(options)
+    manager, handed = ServiceManager.take(), HandedOver.take()
+    settings = replace(settings_of(options), handed=handed)
     _tell_last_end(options.statedir)
 
     def ready(instance: Instance) -> None:
         manager.tell("READY=1", f"STATUS={instance.info().size} targets, at {instance.uri}")
 
+    found: int | HandedOver = 1
     try:
-        return asyncio.run(_run(settings, options, ready))
+        found = asyncio.run(_run(settings, options, ready))
     finally:
-        manager.tell("STOPPING=1")
+        if isinstance(found, int):
+            manager.tell("STOPPING=1")
+    if isinstance(found, HandedOver):
+        manager.give_back()
+        found.execute()
+    return found
 
 
-async def _run(settings: Settings, options: StartOptions, ready: Callable[[Instance], None]) -> int:
+async def _run(settings: Settings, options: StartOptions, ready: Callable[[Instance], None]) -> int | HandedOver:
+    """Run an instance until it ends; the exit status, or what it hands over to the next one in this process."""
     loop = asyncio.get_running_loop()
     async with Instance(settings) as instance:
         for signum in (signal.SIGTERM, signal.SIGHUP):
@@ -206,7 +217,7 @@ async def _run(settings: Settings, options: StartOptions, ready: Callable[[Insta
         error = instance.ended.result() if instance.ended.done() else None
     if error is not None:
         raise error
-    return status
+    return instance.handed_over() if instance.is_restarting else status
 
 
 def _check_complete(instance: Instance) -> None:
@@ -221,12 +232,16 @@ def _check_complete(instance: Instance) -> None:
 
 async def _command(instance: Instance, options: StartOptions) -> int:
     """Run the initial program inside the instance; its exit status."""
-    if not options.command and not options.nested:  # what a command writes is its own; a shell's user has eyes
+    handed = instance.settings.handed
+    program = None if handed is None else handed.program
+    if not (options.command or options.nested or program):  # what a command writes is its own; a shell's user has eyes
         _tell_user(instance.local_uri, _made_up(instance))
     words = list(options.command) or [os.environ.get("SHELL", "/bin/sh")]
     added = {"FLUX_URI": instance.local_uri} if options.nested else {}
     environment = inside(os.environ, instance.effects.environment | added)
-    return await run_program(words, environment, instance.ended, instance.began)
+    return await run_program(
+        words, environment, instance.ended, instance.began, program=program, goes_on=lambda: instance.is_restarting
+    )
 
 
 def _tell_last_end(statedir: Path | None) -> None:
@@ -256,7 +271,10 @@ def _made_up(instance: Instance) -> str | None:
 def start_daemon(options: StartOptions) -> str:
     """Start an instance in the background; its uri, once it is ready."""
     ServiceManager.take()  # our exit tells the program that started us
-    settings = settings_of(options)
+    handed = HandedOver.take()
+    settings = replace(settings_of(options), handed=handed)
+    if handed is not None:  # this is the daemon
+        _run_daemon(settings, options, lambda instance: None, logs.logger("instance").critical)
     _tell_last_end(options.statedir)
     read_end, write_end = os.pipe()
     if os.fork() == 0:
@@ -298,14 +316,26 @@ def _daemonize(settings: Settings, options: StartOptions, tell_fd: int) -> None:
         os.write(tell_fd, json.dumps(found).encode())
         os.close(tell_fd)
 
+    def failed(text: str) -> None:
+        try:
+            os.write(tell_fd, json.dumps({"error": text}).encode())
+        except OSError:
+            logs.logger("instance").critical("%s", text)
+
+    _run_daemon(settings, options, tell, failed)
+
+
+def _run_daemon(
+    settings: Settings, options: StartOptions, ready: Callable[[Instance], None], failed: Callable[[str], None]
+) -> NoReturn:
     status = 1
     try:
-        status = asyncio.run(_run(settings, replace(options, daemon=True), tell))
+        found = asyncio.run(_run(settings, replace(options, daemon=True), ready))
+        if not isinstance(found, int):
+            found.execute()
+        status = found
     except Exception as exc:  # last resort of the daemon: the process that started it must report why
-        try:
-            os.write(tell_fd, json.dumps({"error": str(exc)}).encode())
-        except OSError:
-            logs.logger("instance").critical("%s", exc)
+        failed(str(exc))
     finally:
         os._exit(status)
 
@@ -356,31 +386,3 @@ def _alive(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
-
-
-def agent(uri: str, *, host: str | None, ranks: str | None, heartbeat_s: float | None) -> int:
-    """Stand for this machine's targets until killed; 1 when the instance goes away."""
-    topology = discover()
-    name = host or topology.host
-    resources = replace_host(topology.resources(), name)
-    with Handle(uri) as handle:
-        hello: dict[str, Any] = {"host": name, "R": resources.to_json(), "heartbeat_s": heartbeat_s or 0.0}
-        if ranks is not None:
-            hello["ranks"] = ranks
-        welcome = handle.rpc("agent.hello", hello)
-        sys.stderr.write(f"agent of {name}: reports targets {welcome['targets']}\n")
-        if name != topology.host:
-            sys.stderr.write(f"agent of {name}: they are made up: tasks on them run on {topology.host}\n")
-        sequence = 0
-        while True:
-            handle.rest(heartbeat_s or float(welcome["interval_s"]))
-            sequence += 1
-            handle.tell("agent.heartbeat", {"seq": sequence})
-
-
-def replace_host(resources: ResourceSet, host: str) -> ResourceSet:
-    """The same resources under another host name (for agents that report for a made-up host)."""
-    found = resources.to_json()
-    found["execution"]["nodelist"] = [host]
-    return ResourceSet.parse(found)
-

@@ -11,6 +11,7 @@ from fluxsched.runtime.client.enclosing import Enclosing, Parent
 from fluxsched.runtime.config.reader import Config
 from fluxsched.runtime.config.values import SchedulerSettings
 from fluxsched.runtime.instance.parts.reloading import Read, TryImports
+from fluxsched.runtime.instance.parts.restarting import HandedOver
 from fluxsched.runtime.inventory.sources import Sources
 from fluxsched.runtime.system.clock import Clock, SystemClock
 from fluxsched.runtime.system.logs.format import TEXT
@@ -43,5 +44,9 @@ class Settings:
     log_format: str = TEXT
     trace: Callable[[str, Message], None] | None = None
     clock: Clock = field(default_factory=SystemClock)
+    handed: HandedOver | None = None
+    """What this instance has handed over to itself, if it restarts."""
+    check_start: Callable[[], object] = lambda: None
+    """Reads all again that a start reads. Raises FluxschedError if it would fail."""
     servers: tuple[Server, ...] = ()
     """Ready-made transports instead of the ipc socket (in-memory ones for tests)."""

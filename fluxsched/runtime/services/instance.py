@@ -16,9 +16,15 @@ class InstanceService:
     """Serves `instance.*`, `attr.get` and the two questions that every service answers."""
 
     def __init__(
-        self, router: Router, info: Callable[[], InstanceInfo], stop: Callable[[], None]
+        self,
+        router: Router,
+        info: Callable[[], InstanceInfo],
+        stop: Callable[[], None],
+        restart: Callable[[], None] | None,
     ) -> None:
+        """`restart` raises FluxschedError where the next start would fail; None where there is no restart."""
         self._router = router
+        self._restart = restart
         self._info = info
         self._stop = stop
         self._waiting: list[Callable[[], None]] = []
@@ -29,6 +35,7 @@ class InstanceService:
                 "instance.info": lambda request: request.respond(self._info()),
                 "instance.ready": self._ready,
                 "instance.stop": self._stop_request,
+                "instance.restart": self._restart_request,
                 "instance.goodbye": lambda request: router.drop(request.peer, GOODBYE),
                 "attr.get": self._attr_get,
             }
@@ -68,6 +75,12 @@ class InstanceService:
     def _stop_request(self, request: RpcRequest) -> None:
         request.respond()
         self._stop()
+
+    def _restart_request(self, request: RpcRequest) -> None:
+        if self._restart is None:
+            raise Refused("this instance cannot restart in place: stop it, and start it again", errno.ENOSYS)
+        self._restart()
+        request.respond()
 
     def _attr_get(self, request: RpcRequest) -> None:
         name = request.payload(AttrRequest).name

@@ -22,6 +22,11 @@ class ServiceManager:
         """The one that the environment names; it is taken out of the environment."""
         return cls(os.environ.pop(VARIABLE, None))
 
+    def give_back(self) -> None:
+        """Put it into the environment again, for a program that this process becomes."""
+        if self._address:
+            os.environ[VARIABLE] = self._address
+
     def tell(self, *words: str) -> None:
         """Send assignments such as READY=1. A manager that does not listen must not end an instance."""
         if not self._address:

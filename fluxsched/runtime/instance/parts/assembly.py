@@ -113,7 +113,7 @@ class Assembly:
         self.jobs.policy_of = self.modules.policy_of
         self.agents = AgentService(self.resource, self.router, self.turns, config.resource)
         self.agents.on_change.append(self._check_ready)
-        self.instance = InstanceService(self.router, self.info, self.stop)
+        self.instance = InstanceService(self.router, self.info, self.stop, self.outside.restart)
         self.reloading = Reloading(
             config, self.settings.reload, self.router, self.effects, self.modules, self.resource,
             self.outside.read_keys, self.settings.try_imports, self.outside.background,

@@ -54,3 +54,5 @@ class Surroundings:
     """Who may connect, as whom."""
     read_keys: ReadKeys | None = None
     """Reads the authorized keys again, where a port asks for keys. Raises InvalidValue with all faults."""
+    restart: Callable[[], None] | None = None
+    """Has the instance end and start again in place; None where that cannot be."""
