@@ -163,7 +163,10 @@ def _number(obj: dict[str, Any], key: str) -> float | None:
     value = obj.get(key)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise InvalidValue(f"{key} is {str(value)[:20]!r}, not a number of seconds")
-    return None if value is None else float(value)
+    try:
+        return None if value is None else float(value)
+    except OverflowError:
+        raise InvalidValue(f"{key} is {str(value)[:20]}..., beyond the range of a double") from None
 
 
 def _name(obj: dict[str, Any], key: str) -> int | str | None:

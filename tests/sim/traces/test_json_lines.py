@@ -67,6 +67,7 @@ def test_a_jobspec_says_it_all() -> None:
         ({**JOB, "bank": "x" * 256}, "job 2: bank: 256 characters, the limit is 255"),
         ({**JOB, "bank": ["a"]}, "bank is \"['a']\", neither a number nor a text"),
         ({**JOB, "run": -1}, "job 2: run time -1.0"),
+        ({**JOB, "run": 10**400}, "run is 10000000000000000000..., beyond the range of a double"),
         ({**JOB, "user": 1.5}, "user is '1.5', neither"),
         ({**JOB, "constraint": "ssd"}, "constraint is not an object"),
         ({**JOB, "constraint": {"propertys": ["ssd"]}}, 'constraint {"propertys": ["ssd"]}: '),
