@@ -32,8 +32,6 @@ from tests.chaos.world.world import INSTANCE, World
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 MONTH_S = 365 * DAY_S / 12
-KEPT_JOBS = 2000
-"""Ended jobs that are remembered; 100,000 would be reached after months."""
 AGAIN_S = 5.0
 SETTLE_S = 10 * DAY_S
 SHARE = 1.10
@@ -43,6 +41,8 @@ SLOWED = {
     "fluxsched.runtime.scheduler_process.saving.SAVE_EVERY_S": HOUR_S,
 }
 SITE = """
+[job-manager]
+inactive-num-limit = 1000
 [[scheduler]]
 policy = "fair:backfill=easy"
 hung-after = "4h"
@@ -81,7 +81,7 @@ class Users:
         world.at(1.0, self._connect)
         for what, gap_s in ((self._submit, self._gap_s), (self._cancel, 3 * HOUR_S), (self._fail, 6 * HOUR_S),
                             (self._move, 2 * DAY_S), (self._kill_scheduler, 10 * DAY_S),
-                            (self._kill_instance, 30 * DAY_S), (self._forget, HOUR_S)):  # fmt: skip
+                            (self._kill_instance, 30 * DAY_S)):  # fmt: skip
             self._every(what, gap_s)
 
     def _every(self, what: Any, gap_s: float) -> None:
@@ -201,10 +201,6 @@ class Users:
 
     def _kill_instance(self) -> None:
         self._world.kill(INSTANCE)
-
-    def _forget(self) -> None:
-        if self._world.parts is not None:
-            self._world.parts.effects.manager.jobs.inactive_kept_max = KEPT_JOBS
 
 
 def resident_mib() -> float:
