@@ -119,5 +119,7 @@ class Process:
         """It is over, by itself or killed. Idempotent."""
         if self.is_alive:
             self.is_alive = False
-            for call in self.on_end:
+            calls, self.on_end, self._waiting = self.on_end, [], []
+            for call in calls:
                 call(reason)
+            calls.clear()  # what they hold is all that the process had in memory
