@@ -170,7 +170,7 @@ class SchedulerSession:
         if call.topic == SAVE:
             return self._saved(error)
         if call.topic == ACQUIRE and error is None:
-            if self.state in _SERVING:
+            if call.group not in self._no_grow:  # until hello has told of its jobs, a shrunk target looks free
                 self._kept.append((self._change, answer, call, now_s))
                 return ()
             return self._change(answer, call, now_s)

@@ -26,9 +26,9 @@ _S = SessionState
 _END = {"end": _S.ENDED, "leave": _S.ENDED}
 SESSION: Mapping[SessionState, Mapping[str, SessionState]] = {
     _S.IDLE: {"start": _S.ACQUIRING, **_END},
-    _S.ACQUIRING: {"change": _S.ACQUIRING, "acquired": _S.HELLO, **_END},
-    _S.HELLO: {"change": _S.HELLO, "job": _S.HELLO, "known": _S.READYING, **_END},
-    _S.READYING: {"change": _S.READYING, "ready": _S.READY, **_END},
+    _S.ACQUIRING: {"acquired": _S.HELLO, **_END},
+    _S.HELLO: {"job": _S.HELLO, "known": _S.READYING, **_END},
+    _S.READYING: {"ready": _S.READY, **_END},
     _S.READY: {
         "change": _S.READY, "question": _S.READY, "request": _S.READY, "save": _S.READY, "saved": _S.READY,
         "decide": _S.DECIDING, "leave": _S.LEAVING, "end": _S.ENDED,

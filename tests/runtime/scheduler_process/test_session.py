@@ -201,12 +201,20 @@ def test_each_event_in_each_state(state: SessionState, event: str) -> None:
         DOES[event](peers)
     except (InvalidTransition, KeyError):  # KeyError: there is no call to answer yet
         assert allowed is None
-    if event == "acquired" and state in (SessionState.HELLO, SessionState.READYING):
-        allowed = SessionState.ENDED  # the same targets twice: the stream breaks the protocol
     assert session.state is (allowed or state)
     over = state in (SessionState.LEAVING, SessionState.ENDED)
     if not over and event in KEPT and (state, event) != (SessionState.IDLE, "change"):
         assert session.kept == (allowed is None)
+
+
+def test_a_shrink_before_hello_has_told_of_all_jobs_releases_nothing_that_they_hold() -> None:
+    peers = at(SessionState.HELLO)
+    peers.answer(ACQUIRE, GroupChange(shrink=Idset.parse("0")), group="default")
+    assert peers.session.kept == 1
+    peers.answer(HELLO, msg.HelloResponse(7, 16, 1, 1.0, None, R("0")))
+    peers.answer(HELLO, error=NO_DATA)
+    peers.answer(READY, msg.ReadyResponse(0))
+    assert [one.topic for one in peers.work()] == [RAISE]
 
 
 def test_nothing_is_asked_for_before_each_group_has_grown_and_running_jobs_are_known() -> None:
