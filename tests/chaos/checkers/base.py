@@ -198,9 +198,9 @@ class Judges:
         call = Call(one.actor, one.link, one.topic, one.payload, one.at_s, one.is_streaming, bool(one.matchtag))
         if one.matchtag:
             self._open[one.link, one.matchtag] = call
+        call.is_over = one.link in self._over  # it will notice soon
         self._each("asked", call)
-        if one.link in self._over:  # it will notice soon
-            call.is_over = True
+        if call.is_over:
             self._each("given_up", call)
 
     def _received(self, one: Received) -> None:

@@ -38,6 +38,8 @@ class Releases(Checker):
 
     def asked(self, call: Call) -> None:
         """A release names what was shrunk, once, and free of tasks."""
+        if call.is_over:
+            return
         if call.topic == "resource.acquire" and call.payload and "group" in call.payload:
             self._streams[call.link, call.payload["group"]] = Stream(call.actor)
         elif call.topic == "resource.release" and call.actor.startswith(SCHEDULER_PREFIX):
