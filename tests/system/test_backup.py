@@ -36,6 +36,18 @@ def test_a_backup_of_a_running_instance_is_the_state_of_a_new_one(user: Any, dae
     assert again.info(waits)["state"] == "SCHED"
 
 
+def test_a_restored_state_leaves_the_jobs_of_the_instance_that_was_saved_alone(user: Any, daemon: Any) -> None:
+    """Its start ended them: their processes are on record in the backup."""
+    here = daemon("--fake", "1x1", "--statedir", "state")
+    runs = here.submit("sleep", "600")
+    here("job", "wait-event", runs, "start")
+    here("backup", "saved.sqlite")
+    user("restore", "saved.sqlite", "--statedir", "other")
+    again = daemon("--fake", "1x1", "--statedir", "other")
+    assert again("wait", runs, status=1).err.count("the state is a backup made while the job ran") == 1
+    assert here.info(runs)["state"] == "RUN"
+
+
 def test_an_instance_without_a_state_directory_is_saved_as_well(daemon: Any) -> None:
     here = daemon("--fake", "1x1")
     assert here("backup", "--json", "saved.sqlite").json["jobs"] == 0

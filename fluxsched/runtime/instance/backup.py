@@ -8,6 +8,7 @@ instance takes no part in it: another process reads its file, as SQLite allows, 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import sqlite3
@@ -17,6 +18,8 @@ from pathlib import Path
 
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.runtime.client.blocking import Handle
+from fluxsched.runtime.exec.cleanup.leftovers import PROGRAM
+from fluxsched.runtime.exec.cleanup.orphans import DISOWNED
 from fluxsched.runtime.instance.run_directory import lock_state
 from fluxsched.runtime.storage.damage import NEXT_SUFFIX, fault_of, sync
 from fluxsched.runtime.storage.salvage import LOG_SUFFIX, open_read_only
@@ -81,12 +84,23 @@ def restore(path: Path, statedir: Path) -> Backup:
             draft.unlink(missing_ok=True)
             private_file(draft)
             shutil.copyfile(path, draft)
+            _disown_processes(draft)
             sync(draft)
             draft.rename(target)
             sync(statedir)
+        except sqlite3.Error as fault:
+            raise FluxschedError(f"{path} cannot be restored: {fault}") from fault
         except OSError as fault:
             raise Refused(f"state directory {statedir} cannot be written: {fault.strerror}", fault.errno) from fault
     return Backup(target, found.size, found.jobs)
+
+
+def _disown_processes(draft: Path) -> None:
+    """Have it find none of the processes on record: they are those of the instance that was saved, which may live."""
+    with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'process'").fetchone():
+            connection.execute("DELETE FROM process WHERE jobid = ?", (PROGRAM,))
+            connection.execute("UPDATE process SET value = ?", (json.dumps(DISOWNED),))
 
 
 def _checked(path: Path) -> Backup:

@@ -26,6 +26,8 @@ PIDS_NAMED_MAX = 8
 """Process ids that one note names."""
 ASKING = (signal.SIGTERM, signal.SIGCONT)
 """What asks a process to end, also one that is stopped."""
+DISOWNED: Mapping[str, bool] = {"disowned": True}
+"""Instead of a record: the processes are those of the instance of which this one has a backup."""
 _RECORD: Mapping[str, type] = {"pid": int, "start_ticks": int, "sid": int, "boot_id": str, "path": str}
 
 ProcessTable = Mapping[int, tuple[Stat, str | None]]
@@ -87,7 +89,9 @@ class Clearing:
         self._asked: set[tuple[int, int]] = set()
         boot = boot_id()
         for jobid, record in records.items():
-            if not _is_record(record):
+            if record == DISOWNED:
+                self.notes[jobid] = "the state is a backup made while the job ran; what became of it since is not known"
+            elif not _is_record(record):
                 self.notes[jobid] = "the record of its processes cannot be read, so none could be looked for"
             elif record["boot_id"] != boot:
                 self.notes[jobid] = "the machine was booted since, so no process of the job can be left"
