@@ -118,7 +118,7 @@ def _database(path: Path) -> Check:
         return Check(DIRECTORIES, name, "none", f"{path} does not exist yet")
     fault = fault_of(path)
     if fault is not None:
-        remedy = "fluxsched restore a backup into a new directory, or start with --salvage"
+        remedy = "restore a backup into a new directory (fluxsched restore), or start with --salvage"
         return Check(DIRECTORIES, name, "fail", f"{path} is damaged: {fault}", remedy)
     try:
         with closing(open_read_only(path)) as connection:

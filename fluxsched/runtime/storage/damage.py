@@ -36,6 +36,8 @@ def make_sound(path: Path, has_jobs: bool, *, accept_loss: bool = False) -> str 
     following = _named(path, NEXT_SUFFIX)
     if following.exists():
         return _take_place(following, path)
+    if has_jobs and not path.exists():
+        return f"{path} is missing, though jobs have run on this state: it has no jobs, drains or groups any more"
     fault = _fault(path, has_jobs)
     if fault is None:
         return None
@@ -65,7 +67,7 @@ def fault_of(path: Path) -> str | None:
             found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     except sqlite3.Error as fault:
         return str(fault)
-    return None if found == "ok" else " ".join(found.split())
+    return None if found == "ok" else " ".join(found.split()).removeprefix("*** in database main *** ")
 
 
 def sync(path: Path) -> None:
@@ -81,7 +83,7 @@ def _fault(path: Path, has_jobs: bool) -> str | None:
     """The same if it is due, and of a file that should have something in it."""
     unclean = is_filled(_named(path, LOG_SUFFIX))
     if not is_filled(path) and not unclean:
-        return "it is empty, but jobs have run on this state" if has_jobs and path.exists() else None
+        return "it is empty, but jobs have run on this state" if has_jobs else None
     if not unclean and path.stat().st_size > CHECKED_BYTES:
         return None
     return fault_of(path)

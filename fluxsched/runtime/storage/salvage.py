@@ -54,7 +54,7 @@ def salvage(damaged: Path, target: Path) -> Salvaged:
             _clear(new)
             prepare(new, str(target))
         _drop_incomplete(new, found)
-        found.saved = _count(new, "SELECT count(*) FROM saved")
+        found.saved = _count(new, "SELECT count(*) FROM saved WHERE kind <> 'instance'")
         found.jobs = _count(new, "SELECT count(DISTINCT jobid) FROM job_log")
     return found
 

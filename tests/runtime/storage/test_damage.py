@@ -103,7 +103,7 @@ def test_a_damaged_index_costs_nothing(path: Path) -> None:
     damaged = path.read_bytes()
     notice = make_sound(path, has_jobs=True)
     assert notice is not None
-    assert "400 jobs and 201 settings (drains, groups, queues) were read, which is all" in notice
+    assert "400 jobs and 200 settings (drains, groups, queues) were read, which is all" in notice
     assert counts(path) == (JOBS, SETTINGS)
     (kept,) = aside(path)
     assert str(kept) in notice
@@ -192,7 +192,7 @@ def test_an_interrupted_change_is_completed_by_the_next_start(
 
 def test_what_is_no_database_is_refused_and_set_aside_if_that_is_accepted(path: Path) -> None:
     path.write_bytes(b"this is no database" * 100)
-    with pytest.raises(FluxschedError, match=r"lost: everything \(file is not a database\)"):
+    with pytest.raises(FluxschedError, match=r"0 jobs and 0 settings .* lost: everything \(file is not a database\)"):
         make_sound(path, has_jobs=False)
     assert make_sound(path, has_jobs=False, accept_loss=True) is not None
     assert counts(path) == (0, 0)
@@ -205,7 +205,9 @@ def test_an_empty_file_is_new_only_where_no_job_has_run(path: Path) -> None:
     with pytest.raises(FluxschedError, match="it is empty, but jobs have run on this state"):
         make_sound(path, has_jobs=True)
     path.unlink()
-    assert make_sound(path, has_jobs=True) is None
+    assert make_sound(path, has_jobs=False) is None
+    assert "state.sqlite is missing, though jobs have run on this state" in str(make_sound(path, has_jobs=True))
+    assert not path.exists()
 
 
 def test_a_large_file_is_checked_after_an_end_that_was_not_clean(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
