@@ -26,6 +26,11 @@ SOCKET_PATH_BYTES_MAX = 107
 ANY_HOST = "*"
 """A server binds it to listen at all of the machine's addresses."""
 
+FOR_FLUX = (
+    "local sockets are for Flux's own commands, which find it in FLUX_URI; fluxsched's use ipc://, which is the "
+    "owner's alone, or tcp:// with a key (`fluxsched uri`, `fluxsched keygen`)"
+)
+
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 PROBE_TIMEOUT_S = 2.0
@@ -62,7 +67,9 @@ def ipc_path(endpoint: str) -> Path | None:
         return _checked_path(endpoint, rest)
     if scheme == "tcp" and separator:
         return None
-    raise InvalidValue(f"endpoint {endpoint!r}: expected ipc:///PATH or tcp://127.0.0.1:PORT")
+    if scheme == "local" and separator:
+        raise InvalidValue(f"endpoint {endpoint!r}: {FOR_FLUX}")
+    raise InvalidValue(f"endpoint {endpoint!r}: expected ipc:///PATH or tcp://[KEY@]HOST:PORT")
 
 
 def tcp_address(endpoint: str) -> TcpAddress:

@@ -37,15 +37,17 @@ if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
 
 TCP_IS_OPEN = (
     "without keys every account of this machine could run commands there as you: "
-    "make some with `fluxsched keygen`, use ipc:// or local://, or say --insecure-tcp if all of them may"
+    "make some with `fluxsched keygen --server`, use ipc:// or local://, or say --insecure-tcp if all of them may"
 )
-BEYOND_LOOPBACK = "tcp beyond loopback needs CURVE keys (`fluxsched keygen`); without them use 127.0.0.1"
+BEYOND_LOOPBACK = "tcp beyond loopback needs CURVE keys (`fluxsched keygen --server`); without them use 127.0.0.1"
 CHOSEN_IDENTITY = "a client with a key may not choose its identity"
 """Else the first message on a connection could be taken for one of the connection that had the identity before."""
 NOT_ADMITTED = (
     "it does not know your key (an admin adds its .pub file and reloads), or the address names another server's key"
 )
 """What a client with a key supposes when its connection ends before anything came: strangers are told nothing."""
+NO_KEY = "if it is opened by keys its address is tcp://KEY@HOST:PORT, as `fluxsched uri --tcp` prints it there"
+"""The same, without a key."""
 CLIENT_SETTLE_MS = 50
 """After a client's connection ended, its last messages are handed over within this time."""
 
@@ -267,7 +269,7 @@ class ZmqClient:
         self._outbox: deque[Sequence[bytes]] = deque()
         self._unsent_bytes = 0
         self._ended_s: float | None = None
-        self._heard = keys is None
+        self._supposed = _supposed(endpoint, keys)
 
     def start(self, loop: AbstractEventLoop, wake: Callable[[], None]) -> None:
         """See `Client.start`."""
@@ -284,7 +286,7 @@ class ZmqClient:
         if not dry:
             self._pump.nudge()
         elif settled:
-            self.lost = "connection closed by the server" + ("" if self._heard else f": {NOT_ADMITTED}")
+            self.lost = f"connection closed by the server{self._supposed}"
             self._outbox.clear()
         elif self._ended_s is not None:
             self._pump.nudge_later()
@@ -296,7 +298,7 @@ class ZmqClient:
             message = self._pump.read_plain()
             if message is None:
                 return messages, True
-            self._heard = True
+            self._supposed = ""
             messages.append(message)
         return messages, False
 
@@ -341,7 +343,7 @@ class BlockingClient:
         self.endpoint = endpoint
         self._message_limit_bytes = _outgoing_limit(message_limit_bytes, keys)
         self._ended = False
-        self._heard = keys is None
+        self._supposed = _supposed(endpoint, keys)
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Send; LimitExceeded with RECEIVE_MESSAGES_MAX messages unsent."""
@@ -363,7 +365,8 @@ class BlockingClient:
             message = self._pump.read_plain()
             if message is None:
                 raise self._gone()
-        self._heard = self._heard or message is not None
+        if message is not None:
+            self._supposed = ""
         return message
 
     def _has_ended(self) -> bool:
@@ -371,12 +374,18 @@ class BlockingClient:
         return self._ended
 
     def _gone(self) -> Disconnected:
-        why = "" if self._heard else f": {NOT_ADMITTED}"
-        return Disconnected(f"the server at {self.endpoint} closed the connection{why}")
+        return Disconnected(f"the server at {self.endpoint} closed the connection{self._supposed}")
 
     def close(self) -> None:
         """End the connection; what was sent last gets a short time to leave."""
         self._pump.close()
+
+
+def _supposed(endpoint: str, keys: KeyPair | None) -> str:
+    """What is to be said if the connection ends before anything came."""
+    if keys is not None:
+        return f": {NOT_ADMITTED}"
+    return f": {NO_KEY}" if endpoint.startswith("tcp:") else ""
 
 
 def _outgoing_limit(limit_bytes: int, keys: KeyPair | None) -> int:

@@ -49,7 +49,8 @@ class Keys:
         made = [self.make(name, role) for name in names]
         for key in made:
             (self.directory / f"{key.stem}.pub").write_text(key.with_suffix(".pub").read_text())
-        self.site("config", "reload")
+        told = "".join(f'access.authorized-keys.{name}: "{role}"\n' for name in sorted(names))
+        assert self.site("config", "reload").out == told
         return made
 
     def holder(self, key: Path, uri: str | None = None) -> User:
@@ -112,7 +113,7 @@ def test_a_key_that_is_removed_is_cut_at_the_next_reload(keys: Keys) -> None:
             assert handle.rpc("instance.info")["size"] == 2
         (keys.directory / "removed.pub").unlink()
         assert removed.rpc("instance.info")["size"] == 2, "nothing changes before the reload"
-        keys.site("config", "reload")
+        assert "access.authorized-keys.removed is gone\n" in keys.site("config", "reload").out
         with pytest.raises(Disconnected):
             removed.rpc("instance.info")
         assert kept.rpc("instance.info")["size"] == 2
@@ -154,7 +155,7 @@ async def test_a_start_with_wrong_keys_is_refused_by_name(at_home: Path, keys: K
     with pytest.raises(Refused, match=r"server\.key has mode 0640: others may read it; chmod 600"):
         await world.instance(fake="1x1", bind=(TCP,))
     (at_home / "server.key").unlink()
-    with pytest.raises(Refused, match="make some with `fluxsched keygen`"):
+    with pytest.raises(Refused, match="make some with `fluxsched keygen --server`"):
         await world.instance(fake="1x1", bind=(TCP,))
 
 
@@ -209,7 +210,8 @@ def test_keygen(keys: Keys) -> None:
     user = keys.user
     assert "exists: keys are not overwritten" in user("keygen", "--server", status=1).err
     assert "give the NAME of a client, or --server" in user("keygen", status=2).err
-    assert "takes neither NAME" in user("keygen", "--server", "ann", status=2).err
+    assert "takes no NAME, --role or --user" in user("keygen", "--server", "ann", status=2).err
+    assert "takes no NAME, --role or --user" in user("keygen", "--server", "--role", "admin", status=2).err
     assert "key name '../ann'" in user("keygen", "../ann", status=2).err
     assert "user 'no such' is unknown" in user("keygen", "ann", "--user", "no such", status=2).err
     user("keygen", "bob", "--user", "root", "-d", "made")

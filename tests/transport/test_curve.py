@@ -24,7 +24,7 @@ from fluxsched.transport.authentication import (
 from fluxsched.transport.base import Disconnected, Lost
 from fluxsched.transport.curve import KeyPair, ServerKeys, parse_key
 from fluxsched.transport.endpoints import bound_address, reachable, tcp_address
-from fluxsched.transport.zeromq import CHOSEN_IDENTITY, BlockingClient, ZmqClient, ZmqServer
+from fluxsched.transport.zeromq import CHOSEN_IDENTITY, NO_KEY, BlockingClient, ZmqClient, ZmqServer
 
 OTHER = "f0" * 32
 
@@ -97,6 +97,7 @@ async def test_a_client_without_keys_of_its_own_is_not_let_in(curve: Any) -> Non
     client.send([b"", b"hello"])
     await client.until(lambda: plain.lost)
     plain.close()
+    assert plain.lost == f"connection closed by the server: {NO_KEY}"
     assert (client.items, server.items) == ([], [])
     with pytest.raises(InvalidValue, match="lets in only those who have a key, and none was given"):
         ZmqClient(server.end.endpoint)
@@ -238,7 +239,7 @@ async def test_a_port_with_keys_may_be_reachable_from_anywhere() -> None:
     assert (address.host, address.server_key) == (socket.gethostname(), keys.own.public)
     with pytest.raises(InvalidValue, match=r"needs CURVE keys .* without them use 127\.0\.0\.1"):
         ZmqServer("tcp://*:*", insecure_tcp=True, keys=keys)
-    with pytest.raises(Refused, match="make some with `fluxsched keygen`"):
+    with pytest.raises(Refused, match="make some with `fluxsched keygen --server`"):
         ZmqServer("tcp://127.0.0.1:*")
 
 

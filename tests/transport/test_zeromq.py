@@ -272,6 +272,7 @@ def test_a_dead_endpoint_is_an_error_at_once(make: Any, tmp_path: Path) -> None:
         ("ipc://@abstract", "absolute path"),
         ("ipc:///" + "x" * 107, "longer than 107 bytes"),
         ("udp://127.0.0.1:1", "expected ipc"),
+        ("local:///tmp/local-0", "local sockets are for Flux's own commands"),
         ("", "expected ipc"),
     ],
 )

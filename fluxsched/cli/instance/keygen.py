@@ -14,13 +14,12 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 @click.command("keygen", cls=Command)
 @click.option("--server", is_flag=True, help="Make the key of an instance's tcp ports, instead of a client's.")
-@click.option("--role", type=click.Choice(ROLE_NAMES), default=str(Role.GUEST), show_default=True,
-              help="What the holder may do.")  # fmt: skip
+@click.option("--role", type=click.Choice(ROLE_NAMES), help="What the holder may do. [default: guest]")  # fmt: skip
 @click.option("--user", metavar="USER", help="The account whose jobs are the holder's own.")
 @click.option("-d", "--directory", metavar="D", type=_DIRECTORY,
               help="Where to write. [default: here; for --server ~/.config/fluxsched]")  # fmt: skip
 @click.argument("name", metavar="[NAME]", required=False)
-def keygen(server: bool, role: str, user: str | None, directory: Path | None, name: str | None) -> None:
+def keygen(server: bool, role: str | None, user: str | None, directory: Path | None, name: str | None) -> None:
     """Make the key of a client called NAME, or of an instance's tcp ports, and print the file with the secret.
 
     The client's is NAME.key; give it to its holder alone, as ~/.config/fluxsched/client.key or for --key. NAME.pub
@@ -30,13 +29,13 @@ def keygen(server: bool, role: str, user: str | None, directory: Path | None, na
     from fluxsched.runtime.access.rules import key_directory, user_id
 
     if server:
-        if name is not None or user is not None:
-            raise click.UsageError("--server takes neither NAME nor --user: an instance's key has no name")
+        if (name, role, user) != (None, None, None):
+            raise click.UsageError("--server takes no NAME, --role or --user: these are of a client's key")
         click.echo(generate_server(directory or key_directory()))
         return
     if name is None:
         raise click.UsageError("give the NAME of a client, or --server")
     with usage():
         userid = None if user is None else user_id(int(user) if user.isdecimal() else user)
-        secret, _ = generate(name, parse_role(role), userid, directory or Path())
+        secret, _ = generate(name, Role.GUEST if role is None else parse_role(role), userid, directory or Path())
     click.echo(secret)

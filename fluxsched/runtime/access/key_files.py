@@ -77,6 +77,8 @@ def _write(path: Path, text: str, mode: int) -> None:
 
 def read_secret(path: Path) -> KeyPair:
     """The keys in a secret file. Raises Refused for one that others may read, InvalidValue for one that is no key."""
+    if path.suffix == PUBLIC_SUFFIX:
+        raise InvalidValue(f"{path} is a public key, for a server: the holder's own is its {SECRET_SUFFIX} file")
     table = _table(path, "secret key", READ_BY_OTHERS, f"chmod 600 {path}")
     public, secret = (_key(path, table, name) for name in ("public-key", "secret-key"))
     _check_rest(path, table)

@@ -51,8 +51,13 @@ def read_keyring(rules: AccessRules) -> Keyring | None:
 def authorized_keys(rules: AccessRules) -> dict[bytes, AuthorizedKey]:
     """The keys in the directory that `rules` name, or in the usual one, if that is there. Raises as `read_authorized`.
     """
-    directory = rules.authorized_keys or key_directory() / AUTHORIZED_NAME
+    directory = authorized_directory(rules)
     return {} if rules.authorized_keys is None and not directory.exists() else read_authorized(directory)
+
+
+def authorized_directory(rules: AccessRules) -> Path:
+    """Where the `.pub` files are that `authorized_keys` reads."""
+    return rules.authorized_keys or key_directory() / AUTHORIZED_NAME
 
 
 def read_authorized(directory: Path) -> dict[bytes, AuthorizedKey]:

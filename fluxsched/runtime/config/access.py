@@ -14,7 +14,7 @@ def read_access(table: TomlTable, directory: Path) -> AccessRules:
     allow_guests = table.flag("allow-guest-user")
     allow_root_owner = table.flag("allow-root-owner")
     private_jobs = table.flag("private-jobs")
-    server_key, authorized_keys = table.text("server-key"), table.text("authorized-keys")
+    server_key, authorized_keys = table.text("server-key", _not_empty), table.text("authorized-keys", _not_empty)
     admin_users = table.texts("admin-users", _user)
     table.done()
     return AccessRules(
@@ -33,6 +33,11 @@ def _user(text: str) -> int:
     if not text:
         raise InvalidValue("a user's name is not empty")
     return user_id(text)
+
+
+def _not_empty(path: str) -> None:
+    if not path:
+        raise InvalidValue("a path is not empty")
 
 
 def _path(text: str | None, directory: Path) -> Path | None:

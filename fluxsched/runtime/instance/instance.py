@@ -22,7 +22,7 @@ import msgspec
 from fluxsched.errors import FluxschedError
 from fluxsched.protocol.messages.common import InstanceInfo
 from fluxsched.runtime.access.access import Access
-from fluxsched.runtime.access.keyring import ReadKeys, authorized_keys, read_keyring
+from fluxsched.runtime.access.keyring import ReadKeys, authorized_directory, authorized_keys, read_keyring
 from fluxsched.runtime.client.enclosing import environment_of
 from fluxsched.runtime.exec.base import Executor, Reports
 from fluxsched.runtime.exec.cleanup.leftovers import PROGRAM
@@ -140,7 +140,11 @@ class Instance:
         if keyring is None:
             return Access(rules), None
         if not keyring.authorized:
-            log.warning("no key is authorized yet: no client can connect at a tcp port")
+            log.warning(
+                "no key is authorized yet, so no client can connect at a tcp port: `fluxsched keygen NAME` makes one, "
+                "its .pub file belongs into %s, and `fluxsched config reload` has it read",
+                authorized_directory(rules),
+            )
         return Access(rules, keyring.authorized), authorized_keys
 
     def _check_state(self, state: Path) -> str | None:

@@ -66,6 +66,13 @@ def test_a_secret_that_others_may_read_is_refused_by_name(directory: Path, mode:
         read_secret(secret)
 
 
+def test_a_public_file_given_as_a_secret_one_is_named(directory: Path) -> None:
+    """It was said to be open to others, and chmod 600 proposed."""
+    _, public = generate("ann", Role.GUEST, None, directory)
+    with pytest.raises(InvalidValue, match=r"ann.pub is a public key, .* the holder's own is its .key file"):
+        read_secret(public)
+
+
 @pytest.mark.parametrize("which", ["file", "directory"])
 def test_authorized_keys_that_others_may_change_are_refused_by_name(directory: Path, which: str) -> None:
     secret, public = generate("ann", Role.GUEST, None, directory)

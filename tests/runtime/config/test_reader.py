@@ -171,6 +171,7 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         (RESOURCE + "exclude = true", "site.toml:2: [resource] exclude: must be a string, not a boolean"),
         (RESOURCE + "heartbeat = true", "heartbeat: must be a string or a number, not a boolean"),
         (RESOURCE + "heartbeat = 1979-05-27", "not a date or time"),
+        ('[access]\nauthorized-keys = ""', "site.toml:2: [access] authorized-keys: a path is not empty"),
         (RESOURCE + "heartbeat = inf", "heartbeat: inf is not a duration: write 'infinity'"),
         (RESOURCE + 'heartbeat = "infinity"', "heartbeat: inf s is not between 0.02 s"),
         (RESOURCE + 'heartbeat = "2 weeks"', "site.toml:2: [resource] heartbeat: duration '2 weeks' is not"),

@@ -34,6 +34,9 @@ Read = Callable[[ReloadRequest], "tuple[Config, Sources]"]
 """Reads the configuration and the resources that a request wants. Raises InvalidValue with all faults."""
 
 
+AUTHORIZED = "access.authorized-keys"
+"""Under this key a change of a key is told."""
+
 TryImports = Callable[[], None]
 """Imports the policies that the file names. Raises InvalidValue with all faults; takes a second and may wait."""
 
@@ -76,19 +79,20 @@ class Reloading:
         if self._name:
             self._resource.reload(request, ReloadRequest())
         elif self._read_keys is not None:  # all that there is to read again
-            access = self._router.permissions.access
-            self._admit(access.rules, self._read_keys(access.rules))
-            request.respond(ConfigReloadResponse([], [], []))
+            rules = self._router.permissions.access.rules
+            request.respond(ConfigReloadResponse(self._admit(rules, self._read_keys(rules)), [], []))
         else:
             raise Refused("this instance was started without --config: there is no file to read again", errno.ENOENT)
 
-    def _admit(self, rules: AccessRules, keys: Mapping[bytes, AuthorizedKey] | None) -> None:
-        """Apply rules and keys to those who come, and to those who are here."""
+    def _admit(self, rules: AccessRules, keys: Mapping[bytes, AuthorizedKey] | None) -> list[ConfigChange]:
+        """Apply rules and keys to those who come, and to those who are here: what has changed of the keys."""
         access = self._router.permissions.access
+        before = access.keys
         access.change(rules, keys)
         cut = self._router.check_peers()
         if keys is not None or cut:
             log.info("%d keys are authorized; %d connections were ended", len(access.keys), cut)
+        return _changed_keys(before, access.keys)
 
     def read(self, wanted: ReloadRequest) -> tuple[Sources, Callable[[], ConfigReloadResponse]]:
         """What a reload finds, and how the configuration is taken up once its resources were.
@@ -111,10 +115,10 @@ class Reloading:
             found = changes(self._raw, config.raw)
             self._raw = in_force(self._raw, config.raw)
             manager.requests.banks = banks_of(config)
-            self._admit(config.access, keys)
+            changed_keys = self._admit(config.access, keys)
             self._effects.perform(manager.queue_control.reconfigure(queues, config.defaults.queue, self._effects.now_s))
             answer = ConfigReloadResponse(
-                [_told(change) for change in found if change.is_live],
+                [*(_told(change) for change in found if change.is_live), *changed_keys],
                 [_told(change) for change in found if not change.is_live],
                 self._modules.reconfigure(config.queues),
             )
@@ -157,6 +161,20 @@ def _policies(raw: Mapping[str, Any]) -> set[str]:
     """What the queues of a configuration say of policies and plugins, each as text."""
     queues = in_full(raw).get("queues", {})
     return {repr((queue.get("policy", {}).get("scheduler"), queue.get("plugins"))) for queue in queues.values()}
+
+
+def _changed_keys(old: Mapping[bytes, AuthorizedKey], new: Mapping[bytes, AuthorizedKey]) -> list[ConfigChange]:
+    """Each name with its role; a name that has another pair of keys than before counts as changed, too."""
+    before, after = ({key.name: key for key in keys.values()} for keys in (old, new))
+    return [
+        ConfigChange(f"{AUTHORIZED}.{name}", _role_text(before.get(name)), _role_text(after.get(name)))
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _role_text(key: AuthorizedKey | None) -> str | None:
+    return None if key is None else str(key.role)
 
 
 def _told(change: KeyChange) -> ConfigChange:
