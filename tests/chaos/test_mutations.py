@@ -13,7 +13,7 @@ QUICKLY_NOTICED = (
     "grow the next group before the release",
     "drop a change that has a grow",
     "let two acquire one group",
-    "lose a drain at a restart",
+    "lose an undrain at a restart",
 )
 
 

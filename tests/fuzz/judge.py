@@ -15,6 +15,7 @@ from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_DATA, getrlimit, setrlimit
 from types import FrameType
 
+import fluxsched
 from fluxsched.errors import FluxschedError, LocalProtocolError
 from tests.fuzz.target import Target
 
@@ -23,6 +24,7 @@ HANG_S = 1.0
 MEMORY_BYTES_MAX = 1 << 30
 """Memory that the process of a target may have: what needs more for an input of kilobytes ends with MemoryError."""
 REPORT_LINES = 12
+PACKAGE = f"{Path(fluxsched.__file__).parent}/"
 
 
 class Hang(BaseException):
@@ -64,7 +66,7 @@ def _judged(target: Target, data: bytes) -> Defect | None:
 def _defect(kind: str, fault: BaseException) -> Defect:
     at = traceback.extract_tb(fault.__traceback__)
     ours = (
-        [frame for frame in at if "/fluxsched/" in frame.filename]
+        [frame for frame in at if frame.filename.startswith(PACKAGE)]
         or [frame for frame in at if frame.filename != __file__]
         or at
     )

@@ -8,6 +8,7 @@ import click
 
 from fluxsched.cli.common.base import Command, usage
 from fluxsched.core.role import ROLE_NAMES, Role, parse_role
+from fluxsched.core.text import printable
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
@@ -31,11 +32,11 @@ def keygen(server: bool, role: str | None, user: str | None, directory: Path | N
     if server:
         if (name, role, user) != (None, None, None):
             raise click.UsageError("--server takes no NAME, --role or --user: these are of a client's key")
-        click.echo(generate_server(directory or key_directory()))
+        click.echo(printable(str(generate_server(directory or key_directory()))))
         return
     if name is None:
         raise click.UsageError("give the NAME of a client, or --server")
     with usage():
         userid = None if user is None else user_id(int(user) if user.isdecimal() else user)
         secret, _ = generate(name, Role.GUEST if role is None else parse_role(role), userid, directory or Path())
-    click.echo(secret)
+    click.echo(printable(str(secret)))

@@ -16,7 +16,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluxsched.errors import FluxschedError, Refused
+from fluxsched.core.text import is_text, printable
+from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.exec.cleanup.leftovers import PROGRAM
 from fluxsched.runtime.exec.cleanup.orphans import DISOWNED
@@ -41,6 +42,8 @@ class Backup:
 
 def backup(uri: str | None, path: Path) -> Backup:
     """Write the state of the instance at `uri`, else of this user's only one, to a new file. Raises FluxschedError."""
+    if not is_text(str(path)):
+        raise InvalidValue(f"backup {printable(str(path))} is not UTF-8 text, in which SQLite wants names")
     _refuse_existing(path)
     where = find_uri(uri, only=True)
     if where.startswith("tcp:"):

@@ -37,7 +37,7 @@ COMMANDS = (
     b"\5READY",
 )
 LENGTHS = (0, 1, 255, 256, 1 << 16, (1 << 26) + 1, 1 << 31, (1 << 32) - 1, 1 << 62, (1 << 63) - 1, (1 << 64) - 1)
-ENDS_IT = (b"instance.stop", b"module.load", b"module.reload", b"module.remove")
+ENDS_IT = (b"instance.restart", b"instance.stop", b"module.load", b"module.reload", b"module.remove")
 """Ends the instance, or starts programs: it does what it says."""
 INPUT_BYTES_MAX = 16 << 10
 

@@ -43,7 +43,7 @@ SUBMITTED = {
     "tasks": [{"command": ["task", "0.15", "0"], "slot": "task", "count": {"per_slot": 1}}],
     "attributes": {"system": {"duration": 60, "queue": "debug", "dependencies": [], "constraints": {"ranks": ["0-3"]}}},
 }  # fmt: skip
-ENDS_IT = {"instance.stop", "module.load", "module.reload", "module.remove"}
+ENDS_IT = {"instance.restart", "instance.stop", "module.load", "module.reload", "module.remove"}
 """Ends the instance, or starts programs."""
 
 

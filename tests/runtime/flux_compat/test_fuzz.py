@@ -25,7 +25,7 @@ CALLS = int(os.environ.get("FUZZ_CALLS", "1500"))
 SEED = int(os.environ.get("FUZZ_SEED", "8"))
 LIFE, BATCH = 2_500, 50
 """Calls that one instance hears, and that one peer makes."""
-ENDS_IT = {"instance.stop"}
+ENDS_IT = {"instance.restart", "instance.stop"}
 """Does what it says."""
 SLOW = {"module.load", "module.reload"}
 """Starts a process each time: one in SLOW_EACH."""

@@ -19,7 +19,7 @@ from fluxsched.transport.base import MESSAGE_BYTES_MAX, PARTS_MAX
 STREAMING, NORESPONSE = 0x40, 0x04
 HEADER = struct.Struct(">BBBBIIII")
 ANY = 0xFFFFFFFF
-SPARED = {"instance.stop", "instance.goodbye", "instance.disconnect"}
+SPARED = {"instance.restart", "instance.stop", "instance.goodbye", "instance.disconnect"}
 """What would end the conversation."""
 
 
