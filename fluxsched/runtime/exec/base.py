@@ -6,6 +6,7 @@ job is left, because the resources count as free from then on.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from fluxsched.errors import FluxschedError
 
 EXPIRED = "resource allocation expired"
 """The note of the exception of a job that has used up its time."""
+ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT))
+"""Signals that ask a task to end; SIGKILL follows if it does not."""
 
 
 class JobLaunch(msgspec.Struct, frozen=True, gc=False):

@@ -18,7 +18,7 @@ from functools import partial
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, Refused
-from fluxsched.runtime.exec.base import JobLaunch, Reports, spool_directory
+from fluxsched.runtime.exec.base import ENDING, JobLaunch, Reports, spool_directory
 from fluxsched.runtime.exec.cleanup.strays import Strays, adopt_orphans, reap_group
 from fluxsched.runtime.exec.job_processes import LOOK_S, JobProcesses
 from fluxsched.runtime.exec.tasks import temporary_directory as tmpdirs
@@ -37,8 +37,6 @@ from fluxsched.runtime.system import processes as procs
 from fluxsched.runtime.system.clock import sleep
 from fluxsched.runtime.system.exit_watch import ExitWatch
 
-ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT))
-"""Signals that ask a task to end; SIGKILL follows if it does not."""
 SPAWN_SLICE = 16
 """Tasks spawned before other events get their turn: some 15 ms of work."""
 LOOK_MAX_S = 0.25

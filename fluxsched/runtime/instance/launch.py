@@ -43,6 +43,7 @@ from fluxsched.runtime.system.live_instances import find_uri
 from fluxsched.runtime.system.logs.kept_logs import last_end
 from fluxsched.runtime.system.paths import level_here
 from fluxsched.runtime.system.private_files import private_state
+from fluxsched.runtime.system.processes import stat_of
 from fluxsched.runtime.system.service_manager import ServiceManager
 from fluxsched.transport.base import Disconnected
 
@@ -381,8 +382,5 @@ def _answers(uri: str) -> bool:
 
 
 def _alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+    stat = stat_of(pid)
+    return stat is not None and stat.alive

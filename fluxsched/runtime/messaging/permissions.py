@@ -13,6 +13,7 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.role import Role
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.protocol.framing.header import ROLE_ADMIN, ROLE_LOCAL, ROLE_OWNER, ROLE_USER
+from fluxsched.protocol.messages.jobs import URGENCY_DEFAULT
 from fluxsched.protocol.roles import Scope, least_of
 from fluxsched.runtime.access.access import Access
 from fluxsched.runtime.messaging.peers import RpcRequest
@@ -61,6 +62,12 @@ class Permissions:
         """The user whose jobs alone the sender may see; None: all."""
         is_limited = self.access.rules.private_jobs and role_of(request.message.rolemask) is Role.GUEST
         return request.userid if is_limited else None
+
+    def check_urgency(self, request: RpcRequest, urgency: int) -> None:
+        """Guests do not put their jobs before those of others. Raises Refused (EPERM)."""
+        if urgency > URGENCY_DEFAULT and role_of(request.message.rolemask) is Role.GUEST:
+            limit = f"a guest may set an urgency of {URGENCY_DEFAULT} at most"
+            raise Refused(f"urgency {urgency}: {limit}: ask an admin", errno.EPERM)
 
     def _check_own(self, request: RpcRequest) -> None:
         jobids = _jobids(request.payload(dict))

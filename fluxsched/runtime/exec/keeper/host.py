@@ -12,7 +12,10 @@ class KeeperHost(Protocol):
     """Finds and starts keepers. Connections are made, nothing has been said on them."""
 
     def living(self) -> Sequence[Client]:
-        """A connection to each keeper that an instance before has left; asked once, before any is started."""
+        """A connection to each keeper that an instance before has left; asked once, before any is started.
+
+        Raises FluxschedError if it cannot be known of one whether it is there.
+        """
         ...
 
     def start(self) -> Client:

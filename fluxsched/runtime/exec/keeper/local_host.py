@@ -1,7 +1,7 @@
 """The keepers of an instance on this machine: processes, found by their sockets in its state or run directory.
 
 Law: a process that a connection leads to is no other one, whatever its number: it is held by a pidfd as long as the
-connection lives. Only keepers of the same user are talked to.
+connection lives. Only keepers of the same user are talked to. A socket is removed only if none of them is behind it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fluxsched.errors import FluxschedError
 from fluxsched.runtime.exec.keeper import keeper_main
 from fluxsched.runtime.system.log import logger
 from fluxsched.runtime.system.private_files import FILE_MODE
@@ -49,10 +50,13 @@ class LocalKeeperHost:
             path = self._path(number)
             try:
                 found.append(self._connect(path))
-            except OSError as fault:
+            except (ConnectionRefusedError, FileNotFoundError, ProcessLookupError, PermissionError) as fault:
                 log.info("%s is removed: %s", path, fault.strerror or fault)
                 with contextlib.suppress(OSError):
                     os.unlink(path)
+            except OSError as fault:  # there may be jobs behind it, which would be lost with the socket
+                text = f"whether jobs run at keeper {path} cannot be known: {fault.strerror}; start again without that"
+                raise FluxschedError(text, fault.errno) from fault
         return found
 
     def start(self) -> Client:

@@ -3,7 +3,7 @@
 Law: a part of a transport message is one of ours; those of a turn travel together. Every report of the keeper has a
 serial number, and is kept and repeated on each new connection until the instance says that it is stored. So an instance
 that was killed misses nothing, and what it hears again it recognises by the job. The gate of a job opens when its
-`JobSpawned` is stored. A start is idempotent by job id and attempt.
+`JobSpawned` is stored. A start is idempotent by job id.
 
 A keeper serves the version that it was started with until its last job has ended. Keys that a reader does not know are
 ignored, and new keys have defaults; a change that is more than that is a new VERSION, and the reader of the old one

@@ -10,7 +10,6 @@ import msgspec
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.role import Role
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.jobs.job.attempts import CANCEL
 from fluxsched.jobs.job.job import SENT
@@ -21,13 +20,11 @@ from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.messages import alloc, queues
 from fluxsched.protocol.messages import jobs as msg
-from fluxsched.protocol.messages.jobs import URGENCY_DEFAULT
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Work
 from fluxsched.runtime.messaging.incremental import in_steps
 from fluxsched.runtime.messaging.payload_memo import JobspecMemo
 from fluxsched.runtime.messaging.peers import RpcRequest
-from fluxsched.runtime.messaging.permissions import role_of
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.services.jobs.records import list_query, stored_job
@@ -136,9 +133,7 @@ class JobService:
     def set_urgency(self, request: RpcRequest) -> int:
         """Do what an UrgencyRequest asks; the urgency that the job had before."""
         wanted = request.payload(msg.UrgencyRequest)
-        if wanted.urgency > URGENCY_DEFAULT and role_of(request.message.rolemask) is Role.GUEST:
-            limit = f"a guest may set an urgency of {URGENCY_DEFAULT} at most"
-            raise Refused(f"urgency {wanted.urgency}: {limit}: ask an admin", errno.EPERM)
+        self._router.permissions.check_urgency(request, wanted.urgency)
         job = self._manager.jobs.last(wanted.id)
         old = job.urgency
         self._effects.perform(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,19 @@ async def test_after_a_restart_jobs_are_adopted_started_or_cleared(bench: Bench)
         3: "the instance was restarted; process 5 of the job outlived it",
         4: "it was ended before its tasks ran",
     }
+
+
+async def test_a_signal_that_ends_nothing_waits_for_the_tasks_after_a_restart(bench: Bench) -> None:
+    bench.left = [Played()]
+    bench.resume(bench.resumed(1), bench.resumed(2))
+    bench.executor.kill(1, signal.SIGCONT)
+    bench.executor.kill(2, signal.SIGINT)
+    [keeper] = bench.keepers
+    await bench.until(lambda: keeper.words(msg.KeeperHello))
+    keeper.welcome()
+    await bench.until(lambda: keeper.words(msg.SignalJob))
+    assert keeper.started == [1]
+    assert bench.reported("failed") == [(2, "it was ended before its tasks ran")]
 
 
 async def test_what_is_repeated_of_an_ended_job_is_passed_over_and_acknowledged(bench: Bench) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from pathlib import Path
 
 import pytest
 
+from fluxsched.errors import FluxschedError
 from fluxsched.runtime.exec.keeper import local_host, process
 from fluxsched.runtime.exec.keeper.local_host import LocalKeeperHost
 from fluxsched.runtime.exec.keeper.process import Keeper
@@ -31,6 +33,24 @@ def test_an_instance_takes_no_keeper_of_another_user(
     monkeypatch.setattr(local_host, "peer_of", as_another_user)
     with listener:
         assert LocalKeeperHost(tmp_path, None, -1, 0.0).living() == []
+
+
+def test_a_socket_that_no_process_listens_at_is_removed(tmp_path: Path, listener: socket.socket) -> None:
+    listener.close()
+    assert LocalKeeperHost(tmp_path, None, -1, 0.0).living() == []
+    assert not (tmp_path / "keeper-1").exists()
+
+
+def test_a_socket_that_cannot_be_asked_is_kept_and_the_start_refused(
+    tmp_path: Path, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(pid: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", full)
+    with listener, pytest.raises(FluxschedError, match="keeper-1 cannot be known: Too many open files"):
+        LocalKeeperHost(tmp_path, None, -1, 0.0).living()
+    assert (tmp_path / "keeper-1").exists()
 
 
 async def test_a_keeper_hangs_up_on_another_user(
