@@ -24,7 +24,7 @@ def _second(connection: sqlite3.Connection) -> None:
     )
     connection.execute("CREATE TABLE part (id INTEGER PRIMARY KEY, digest BLOB, value BLOB)")
 
-    def add(*part: object) -> None:
+    def add(part: tuple[int, bytes, bytes]) -> None:
         connection.execute("INSERT INTO part VALUES (?, ?, ?)", part)
 
     parts = Parts(add)

@@ -29,8 +29,8 @@ DIGEST_BYTES: Final = 16
 
 _json = msgspec.json.encode
 
-AddPart = Callable[[int, bytes, bytes], None]
-"""Takes id, digest and text of a part that is to be stored now."""
+AddPart = Callable[[tuple[int, bytes, bytes]], None]
+"""Takes the row of a part that is to be stored now: id, digest and text."""
 
 
 class JobspecRow(NamedTuple):
@@ -120,7 +120,7 @@ class Parts:
         number = self._ids.get(digest)
         if number is None:
             self._last_id = number = self._last_id + 1
-            self._add(number, digest, text)
+            self._add((number, digest, text))
             self._ids[digest] = number
             if len(self._ids) > PARTS_KNOWN_MAX:
                 self._ids.popitem(last=False)

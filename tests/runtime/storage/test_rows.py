@@ -50,7 +50,7 @@ def database() -> Iterator[sqlite3.Connection]:
 def parts_of(database: sqlite3.Connection) -> Parts:
     """As an instance has them that has just started."""
 
-    def add(*row: object) -> None:
+    def add(row: tuple[int, bytes, bytes]) -> None:
         database.execute("INSERT INTO part VALUES (?, ?, ?)", row)
 
     return Parts(add, *known_parts(database.execute))

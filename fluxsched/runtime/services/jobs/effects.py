@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from logging import DEBUG
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ class JobEffects:
         self._packed_events = bytearray()
         self._given: list[tuple[int, Idset]] = []
         self._after: list[tuple[Subject | None, Callable[[], None]]] = []
-        self._parts = Parts(lambda *row: store.add("part", row), *known_parts(store.read))
+        self._parts = Parts(partial(store.add, "part"), *known_parts(store.read))
         self._rows: ObjectMemo[JobspecRow] = ObjectMemo(self._parts.split, lambda row: len(row.text))
         self.packed: ObjectMemo[msgspec.Raw] = ObjectMemo(lambda jobspec: msgspec.Raw(codec.pack(jobspec)))
         self.counts = JobCounts()

@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from fluxsched.runtime.config.operations import HistorySettings
 from fluxsched.runtime.exec.base import spool_directory
@@ -23,11 +22,11 @@ from fluxsched.runtime.system.log import logger
 
 log = logger("jobs")
 
-LOOK_S: Final = 10.0
+LOOK_S = 10.0
 """How often it is looked whether jobs have become too many or too old (seconds)."""
-PAUSE_S: Final = 0.1
+PAUSE_S = 0.1
 """Between two pieces (seconds)."""
-PIECE_JOBS: Final = 256
+PIECE_JOBS = 256
 """Jobs removed at a time: 8 ms of the writer, and 2,500 jobs a second, or 200 million a day."""
 
 
