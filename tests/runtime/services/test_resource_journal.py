@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from fluxsched.runtime.services.resource_journal import JournalService
 
 
@@ -54,6 +56,7 @@ class Handlers(dict[str, Callable[[Any], None]]):
         self.update(handlers)
 
 
+@pytest.mark.plain_only("has stand-ins for router and requests")
 def test_an_event_is_told_once_it_is_on_disk() -> None:
     history: list[dict[str, Any]] = [{"timestamp": 1.0, "name": "restart"}]
     disk, router = SlowDisk(), Handlers()
