@@ -105,7 +105,8 @@ def test_a_client_sees_the_death_of_its_instance(daemon: Any, kill_hard: Any, ma
         _, err = run.communicate(timeout=20)
     assert time.monotonic() - begin_s < 5
     assert run.returncode == 1
-    assert "closed the connection" in err
+    jobid = err.split()[-1]
+    assert f"closed the connection; {jobid} may go on: fluxsched job attach {jobid}\n" in err
     found = here("jobs", status=1)
     assert found.err.startswith(f"fluxsched: jobs: nothing listens at {here.uri}")
     for pid in processes(mark):

@@ -64,11 +64,17 @@ def attach(handle: InstanceHandle, jobid: int, *, labelled: bool, source: int | 
 
     What can be read from the descriptor `source`, if there is one, is passed on to the job's tasks.
     """
+    from fluxsched.runtime.client.blocking import Disconnected
+
     while True:
         hints = pending_hints(handle, jobid) if sys.stderr.isatty() else ()
         forwarder = None if source is None else Forwarder(handle, jobid, source)
-        follow_output(handle, jobid, follow=True, labelled=labelled, meanwhile=hints, beside=forwarder)
-        result = handle.wait(jobid, follow=False)
+        try:
+            follow_output(handle, jobid, follow=True, labelled=labelled, meanwhile=hints, beside=forwarder)
+            result = handle.wait(jobid, follow=False)
+        except Disconnected as fault:  # after a restart or a crash of the instance the job goes on
+            name = show.jobid_text(jobid)
+            raise Disconnected(f"{fault}; {name} may go on: fluxsched job attach {name}", fault.errnum) from None
         if not result.get("requeued_as"):
             return report_end(result)
         again = show.jobid_text(result["requeued_as"])

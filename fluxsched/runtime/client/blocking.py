@@ -21,7 +21,7 @@ from fluxsched.runtime.access.own_key import key_for
 from fluxsched.runtime.client.calls import TIMEOUT_S, BlockingCalls, Object, TypedCall
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.runtime.system.live_instances import find_uri
-from fluxsched.transport.base import Disconnected
+from fluxsched.transport.base import Disconnected as Disconnected
 from fluxsched.transport.zeromq import BlockingClient
 
 P = ParamSpec("P")
