@@ -165,6 +165,8 @@ class Idset:
         if run is not None:
             return iter((run,))
         mask = self.mask
+        if not mask:
+            return iter(())
         shifted = mask << 1
         both = mask & shifted
         return ((first, end - 1) for first, end in zip(_bits(mask ^ both), _bits(shifted ^ both), strict=True))

@@ -76,6 +76,22 @@ def test_an_empty_grant_is_refused() -> None:
         parse_grant(5, R())
 
 
+@pytest.mark.parametrize(
+    "children", [{"core": "0-3,7"}, {"core": "1", "gpu": "0"}, {"core": "", "gpu": "2", "nic": "0-1"}]
+)
+def test_a_grant_of_one_target_is_read_as_if_it_were_one_of_several(children: dict[str, str]) -> None:
+    (alone,) = (found := parse_grant(1, R(("70", children)))).parts
+    *_, among_others = parse_grant(2, R(("1", {"core": "60"}), ("70", children))).parts
+    assert alone == among_others
+    assert (found.ranks, found.ncores) == (Idset.of([70]), len(Idset.parse(children["core"])))
+
+
+@pytest.mark.parametrize("rank", ["07", "00", "\N{SUPERSCRIPT TWO}", "\N{ARABIC-INDIC DIGIT TWO}", "9999999", ""])
+def test_a_rank_that_is_not_written_as_rfc_22_has_it_is_refused(rank: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="R for job 5"):
+        parse_grant(5, R((rank, {"core": "0"})))
+
+
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 4), st.sets(st.integers(0, 5)), st.sets(st.integers(0, 3))), max_size=25))
 def test_the_record_is_the_sum_of_what_is_held(steps: list[tuple[int, set[int], set[int]]]) -> None:
