@@ -1,4 +1,4 @@
-"""Child processes of the instance: their end arrives as an event, through a pidfd on the loop."""
+"""Child processes of an instance or a keeper: their end arrives as an event, through a pidfd on the loop."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import FluxschedError
+from fluxsched.runtime.exec.keeper.local_host import LocalKeeperHost
 
 GROUPS = """
 [resource]
@@ -228,3 +229,12 @@ def ranks(text):
     for part in text.split(",") if text else ():
         first, _, last = part.partition("-")
         yield from range(int(first), int(last or first) + 1)
+
+
+async def test_an_instance_that_cannot_ask_what_became_of_its_jobs_ends(world, monkeypatch):
+    def living(host):
+        raise FluxschedError("too many open files")
+
+    monkeypatch.setattr(LocalKeeperHost, "living", living)
+    site = await world.instance(statedir=world.directory / "state")
+    assert str(await asyncio.wait_for(site.ended, 10)) == "too many open files"

@@ -50,8 +50,9 @@ def serve(said: bytes, path: str, listener_fd: int, run_directory: str, grace_s:
     except Exception as exc:  # last resort of a process without a terminal: its log has the reason
         log.critical("the keeper ends: %s", logs.exception_text(exc), exc_info=exc)
     finally:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+        if keeper.is_reachable:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
         if is_gone and os.path.isdir(run_directory):
             end_leftovers(run_directory, grace_s)
         keeper.close()
@@ -62,11 +63,17 @@ class Keeper:
 
     def __init__(self, path: str, listener: socket.socket) -> None:
         self._path = path
+        self._name = _file_of(path)
         self._listener = listener
         self._faults = Faults()
         self._scratch: tuple[Path, int] | None = None
         self._turns = Turns(SystemClock())
         self._service: KeeperService | None = None
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether its own socket is at its path still, and not that of a later keeper."""
+        return self._name is not None and self._name == _file_of(self._path)
 
     async def run(self, client: StreamClient) -> bool:
         """Serve until all is done; whether the instance is gone and its jobs are to end with it."""
@@ -129,7 +136,7 @@ class Keeper:
     def _look(self, ended: Callable[[bool], None]) -> None:
         """Where no instance could find it any more, its jobs end."""
         assert self._service is not None
-        if not (self._service.has_instance or os.path.exists(self._path)):
+        if not (self._service.has_instance or self.is_reachable):
             log.warning("%s is gone, so no instance can find its jobs: they are ended", self._path)
             ended(True)
             return
@@ -139,3 +146,12 @@ class Keeper:
         if self._scratch is None:
             self._scratch = scratch_directory()
         return self._scratch[0]
+
+
+def _file_of(path: str) -> tuple[int, int] | None:
+    """What tells the file at `path` from one that takes its place: a bound socket keeps its inode."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

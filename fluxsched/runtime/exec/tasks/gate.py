@@ -1,6 +1,6 @@
 """Tasks that exist but do not run yet: a small shell each, waiting at a pipe until the gate opens.
 
-Law: no code of the user runs before `open`. The instance holds the only writing end, so that its death, by whatever
+Law: no code of the user runs before `open`. The keeper holds the only writing end, so that its death, by whatever
 means, is end-of-file for the waiting shells, and they exit without running anything. Tasks that read a file wait at one
 pipe together; else each waits at its own, which is its standard input from then on: a shell's `read` takes the line
 that opens the gate and no byte more. All tasks are one process group, whose number is the first task's process id. What
@@ -33,7 +33,7 @@ GO = b"\n"
 THERE = (
     b'FLUXSCHED_GATE=${OLDPWD-}; cd -- "$1" || exit 126; OLDPWD=$FLUXSCHED_GATE; unset FLUXSCHED_GATE; shift; '
 )
-"""Where the shell was before is a directory of the instance."""
+"""Where the shell was before is a directory of the keeper."""
 UNSET = b"unset %s; "
 FROM_FILE = b'exec <"$1"; shift; '
 """The shell opens the file, since a fifo may take long."""

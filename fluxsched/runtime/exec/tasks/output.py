@@ -22,7 +22,7 @@ FILE_MODE = 0o666
 SPOOL_MODE = 0o600
 SPOOL_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 USER_FLAGS = SPOOL_FLAGS | os.O_TRUNC | os.O_NONBLOCK
-"""Truncated as by a shell's `>`; not blocking, since a fifo without a reader would stop the instance."""
+"""Truncated as by a shell's `>`; not blocking, since a fifo without a reader would stop the keeper."""
 
 
 class Streams:

@@ -1,9 +1,9 @@
 """A temporary directory a job: there before its tasks, theirs alone, and gone with them.
 
 Law: what is removed is what was made here, by name below one directory of ours; no symbolic link is followed, and a
-large tree does not block the instance: rm(1) removes it in the background. What a killed instance has left goes with
-its run directory (`instance.run_directory`). TMPDIR is the job's own unless the job says otherwise: a TMPDIR that is
-neither the instance's nor that of the job which submitted it.
+large tree does not block the keeper: rm(1) removes it in the background. What a killed keeper has left is removed by
+the next start of an instance (`instance.run_directory`). TMPDIR is the job's own unless the job says otherwise: a
+TMPDIR that is neither the instance's nor that of the job which submitted it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _remove_files(path: str) -> bool:
 
 
 def _remove_in_background(path: str) -> None:
-    """By another process; if none can be started, the directory is removed with the instance."""
+    """By another process; if none can be started, the directory is removed with the keeper."""
     with contextlib.suppress(OSError):
         nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
         environment = {"PATH": os.environ.get("PATH", os.defpath), PATH_VARIABLE: os.environ.get(PATH_VARIABLE, "")}

@@ -1,8 +1,8 @@
 """Memory limits by the kernel: a control group (v2) for each job that asked for memory, where one was delegated to us.
 
 Law: only below a group that systemd has delegated (`Delegate=yes`) anything is made or moved; groups of others are
-never touched. The kernel lets a group with groups below it have no processes of its own, so
-the instance moves into one of them first. Whatever goes wrong here is an OSError, and the job is watched instead.
+never touched. The kernel lets a group with groups below it have no processes of its own, so what is in it, instance and
+keeper, is moved into one of them first. Whatever goes wrong here is an OSError, and the job is watched instead.
 """
 
 from __future__ import annotations

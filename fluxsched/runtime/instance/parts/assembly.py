@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -202,7 +202,14 @@ class Assembly:
         found = manager.restore(restored.jobs, now_s)
         effects.perform(found.effects)
         self.resource.perform(self.resource.module.start(now_s))
-        self.turns.post(lambda: effects.resume(found.orphans, restored.processes, self._jobs_settled))
+        self.turns.post(lambda: self._resume(found.orphans, restored.processes))
+
+    def _resume(self, jobids: Iterable[int], records: Mapping[int, object]) -> None:
+        """Without an answer to what became of the jobs there can be no instance; they go on."""
+        try:
+            self.effects.resume(jobids, records, self._jobs_settled)
+        except FluxschedError as fault:
+            self.fail(fault)
 
     def _jobs_settled(self) -> None:
         self._is_settled = True

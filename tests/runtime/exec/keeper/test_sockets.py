@@ -1,4 +1,4 @@
-"""A keeper and its instance talk to no other user, wherever the socket is and whatever its mode."""
+"""The sockets of keepers: no other user is talked to there, and none is removed that leads to a keeper."""
 
 from __future__ import annotations
 
@@ -63,3 +63,13 @@ async def test_a_keeper_hangs_up_on_another_user(
         keeper._accept()  # it would need its service to attend
         stranger.settimeout(5)
         assert stranger.recv(1) == b""
+
+
+def test_a_keeper_knows_its_socket_from_one_that_took_its_place(tmp_path: Path, listener: socket.socket) -> None:
+    keeper = Keeper(str(tmp_path / "keeper-1"), listener)
+    assert keeper.is_reachable
+    (tmp_path / "keeper-1").unlink()
+    assert not keeper.is_reachable
+    with listener, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as another:
+        another.bind(str(tmp_path / "keeper-1"))
+        assert not keeper.is_reachable
