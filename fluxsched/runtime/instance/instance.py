@@ -10,6 +10,7 @@ services together from it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 from contextlib import ExitStack
@@ -19,7 +20,7 @@ from types import TracebackType
 
 import msgspec
 
-from fluxsched.errors import FluxschedError
+from fluxsched.errors import FluxschedError, Refused
 from fluxsched.protocol.messages.common import InstanceInfo
 from fluxsched.runtime.access.access import Access
 from fluxsched.runtime.access.keyring import ReadKeys, authorized_directory, authorized_keys, read_keyring
@@ -230,6 +231,8 @@ class Instance:
     def restart(self) -> None:
         """End the instance, whose jobs and program go on. Raises FluxschedError if it could not start again."""
         self.settings.check_start()
+        if self.store.fault is not None:
+            raise Refused(f"{self.store.fault}: what is not written yet would be lost by a restart", errno.EIO)
         self.is_restarting = True
         self.stop()
 
