@@ -13,7 +13,7 @@ from tests.chaos.workload.user import Surroundings, User
 
 LOOK_S = 5.0
 """How often the judge looks whether all has ended (virtual seconds)."""
-SETTLED_WITHIN_S = 1800.0
+SETTLED_WITHIN_S = 3600.0
 """When all must have ended, after the last fault (virtual seconds)."""
 ORDER_S = 12.0
 """How long requests that were under way may still change something, before it is put in order (virtual seconds)."""
