@@ -46,13 +46,19 @@ class StreamClient:
     """One connection. Owns the socket."""
 
     def __init__(
-        self, connection: socket.socket, received: bytes = b"", *, unsent_limit_bytes: int = UNSENT_BYTES_MAX
+        self,
+        connection: socket.socket,
+        received: bytes = b"",
+        *,
+        message_limit_bytes: int = MESSAGE_BYTES_MAX,
+        unsent_limit_bytes: int = UNSENT_BYTES_MAX,
     ) -> None:
         """`received` is what was read from it before."""
         self.lost: str | None = None
         self._socket = connection
         self._unsent_limit_bytes = unsent_limit_bytes
-        self._unpacker = Unpacker(MESSAGE_BYTES_MAX)
+        self._message_limit_bytes = message_limit_bytes
+        self._unpacker = Unpacker(message_limit_bytes)
         self._inbox: deque[list[bytes]] = deque()
         self._outbox: deque[memoryview] = deque()
         self._unsent_bytes = 0
@@ -86,7 +92,7 @@ class StreamClient:
 
     def send(self, frames: Sequence[bytes]) -> None:
         """See `Client.send`."""
-        check_outgoing(frames, MESSAGE_BYTES_MAX)
+        check_outgoing(frames, self._message_limit_bytes)
         if self._ending is not None:
             return
         left = memoryview(pack_frame(frames))

@@ -197,7 +197,7 @@ def test_messages_written_out_in_the_wire_page_are_what_we_send():
 def test_limits_in_the_wire_page_are_those_of_the_code():
     text = (RFC / "wire.md").read_text()
     found = re.findall(r"\| ([\d,]+)(?: bytes| MiB)? \| `([\w.]+)` \|", text)
-    assert len(found) == 19
+    assert len(found) == 23
     for value, path in found:
         module, _, constant = path.rpartition(".")
         actual = getattr(importlib.import_module(f"fluxsched.{module}"), constant)

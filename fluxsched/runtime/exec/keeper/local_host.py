@@ -18,10 +18,11 @@ from pathlib import Path
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.exec.keeper import keeper_main
+from fluxsched.runtime.exec.keeper.connection import connected
 from fluxsched.runtime.system.log import logger
 from fluxsched.runtime.system.private_files import FILE_MODE
 from fluxsched.transport.base import Client
-from fluxsched.transport.stream import StreamClient, peer_of
+from fluxsched.transport.stream import peer_of
 
 log = logger("keeper")
 
@@ -121,7 +122,7 @@ class LocalKeeperHost:
             raise
 
     def _known(self, connection: socket.socket, pid: int) -> Client:
-        client = StreamClient(connection)
+        client = connected(connection)
         self._pidfds[client] = pid, os.pidfd_open(pid)
         return client
 

@@ -55,7 +55,7 @@ class KeeperSettings(KeeperMessage, frozen=True, tag="settings"):
 
 
 class StartJob(KeeperMessage, frozen=True, tag="start"):
-    """Run a job: spawn its tasks behind their gate. A job that is there, or has been, is not started again."""
+    """Run a job: spawn its tasks behind their gate. A job that is there is not started again."""
 
     jobid: int
     attempt: int

@@ -13,6 +13,7 @@ from pathlib import Path
 from fluxsched.runtime.exec.cleanup.leftovers import end_leftovers
 from fluxsched.runtime.exec.cleanup.orphans import clear_in_turns
 from fluxsched.runtime.exec.cleanup.owned_directory import scratch_directory
+from fluxsched.runtime.exec.keeper.connection import connected
 from fluxsched.runtime.exec.keeper.service import KeeperOutside, KeeperService
 from fluxsched.runtime.exec.local import LocalExecutor
 from fluxsched.runtime.loop.faults import Faults
@@ -46,7 +47,7 @@ def serve(said: bytes, path: str, listener_fd: int, run_directory: str, grace_s:
     keeper = Keeper(path, listener)
     is_gone = False
     try:
-        is_gone = asyncio.run(keeper.run(StreamClient(first, said)))
+        is_gone = asyncio.run(keeper.run(connected(first, said)))
     except Exception as exc:  # last resort of a process without a terminal: its log has the reason
         log.critical("the keeper ends: %s", logs.exception_text(exc), exc_info=exc)
     finally:
@@ -129,7 +130,7 @@ class Keeper:
         with contextlib.suppress(OSError):
             connection, _ = self._listener.accept()
             if peer_of(connection)[1] == os.geteuid():
-                self._attend(StreamClient(connection))
+                self._attend(connected(connection))
             else:
                 connection.close()
 

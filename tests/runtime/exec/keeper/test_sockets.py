@@ -11,8 +11,10 @@ import pytest
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.exec.keeper import local_host, process
+from fluxsched.runtime.exec.keeper.connection import connected
 from fluxsched.runtime.exec.keeper.local_host import LocalKeeperHost
 from fluxsched.runtime.exec.keeper.process import Keeper
+from fluxsched.transport.base import MESSAGE_BYTES_MAX, UNSENT_BYTES_MAX
 
 
 @pytest.fixture
@@ -73,3 +75,15 @@ def test_a_keeper_knows_its_socket_from_one_that_took_its_place(tmp_path: Path, 
     with listener, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as another:
         another.bind(str(tmp_path / "keeper-1"))
         assert not keeper.is_reachable
+
+
+async def test_a_start_larger_than_other_messages_and_a_slow_keeper_cost_no_connection() -> None:
+    """Either would end the jobs of the keeper, and the first one the instance, again at each start."""
+    ours, theirs = socket.socketpair()
+    client = connected(ours)
+    with theirs:
+        for size in (MESSAGE_BYTES_MAX + 1, UNSENT_BYTES_MAX, 1):
+            client.send([bytes(size)])
+        client.receive(1)
+        assert client.lost is None
+    client.close()
