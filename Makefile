@@ -1,7 +1,7 @@
 # make run            builds an environment of its own and runs the tour: one instance, real jobs, every message shown
 # make test           builds it and runs ruff, mypy and all tests
 # make compiled       builds the package with mypyc, which needs a C compiler, in a second environment beside the first
-# make test-compiled  runs the tests of what is compiled, the system tests and the KTH proof there
+# make test-compiled  runs the tests of what is compiled, disasters, kept fuzz inputs, the system tests and the KTH proof there
 # make fuzz           fuzzes all parsers, guided by coverage, TIME=10 seconds or RUNS= inputs each, then both sockets of an
 #                     instance (Linux on x86-64)
 # make wheel          puts two wheels into dist/: the compiled one for this platform, the plain one for all
@@ -14,7 +14,8 @@ PYTEST   := -m pytest -n auto --maxprocesses=4 --dist=worksteal
 SOURCES  := $(shell find fluxsched -type f -not -name '*.pyc') pyproject.toml hatch_build.py
 # In the order in which they run; adapters/si is plain, but drives a compiled engine; test_layers, test_rooms and the like
 # read sources, which are the same
-COMPILED_TESTS := $(addprefix tests/,core protocol resource jobs sched sim runtime system adapters/si) tests/cli/test_program.py
+COMPILED_TESTS := $(addprefix tests/,core protocol resource jobs sched sim runtime chaos fuzz system adapters/si) \
+  tests/cli/test_program.py
 
 .PHONY: run test lint bench fuzz clean compiled test-compiled wheel
 

@@ -107,14 +107,12 @@ def start_instance(
 
 def _end_if_incomplete(parts: Assembly, process: Process) -> None:
     """As `fluxsched start` does: an instance one of whose schedulers never served its groups is no instance."""
-    became_ready = parts.instance.became_ready
 
     def ready() -> None:
-        became_ready()
         if not parts.is_complete:
             process.loop.call_soon(process.end, "a scheduler never served its groups")
 
-    parts.instance.became_ready = ready  # type: ignore[method-assign]
+    parts.instance.when_ready(ready)
 
 
 def _ended(process: Process, ended: object) -> None:

@@ -63,7 +63,7 @@ async def test_a_peer_that_sends_malformed_messages_in_a_loop_fills_no_log(
     peer, size = world.second(site), len((site.run_directory / "log").read_text())
     for _ in range(2_000):
         peer.socket.send_multipart([b"", b"instance.info", b"no header"])
-    await world.second(site).settle()
+    await peer.settle()
     said = (site.run_directory / "log").read_text()[size:]
     assert said.count("sent a malformed message") == logs.LINES_MAX
     assert len(said) < 200 * (logs.LINES_MAX + 5)
