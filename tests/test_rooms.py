@@ -114,7 +114,7 @@ ROOMS = {
         "messaging": {"access", "loop", "system"},
         "inventory": {"config", "system"},
         "metrics": {"client", "system"},
-        "exec": {"loop", "system"},
+        "exec": {"loop", "messaging", "system"},
         "scheduler_process": {"access", "client", "config", "loop", "messaging", "system"},
         "services": {"config", "exec", "loop", "messaging", "scheduler_process", "storage", "system"},
         "flux_compat": {"exec", "loop", "messaging", "services", "system"},

@@ -11,6 +11,7 @@ from fluxsched.errors import FluxschedError
 from fluxsched.runtime.exec.base import InputAnswer, JobLaunch
 from fluxsched.runtime.exec.keeper import messages as msg
 from fluxsched.runtime.loop.turns import Timer, Turns
+from fluxsched.runtime.messaging.payload_memo import ObjectMemo
 from fluxsched.transport.base import Client
 
 RECEIVE_MAX = 64
@@ -39,6 +40,7 @@ class KeeperLink:
         self._turns = turns
         self._outbox: list[msg.KeeperMessage] = []
         self._has_said = False
+        self._jobspecs = ObjectMemo(msg.packed_jobspec, lambda packed: memoryview(packed).nbytes)
         self._given: tuple[Mapping[str, str], Sequence[Idset] | None] | None = None
 
     @property
@@ -63,7 +65,8 @@ class KeeperLink:
             spool = os.path.realpath(job.spool)
             self.say(msg.KeeperSettings(spool, dict(job.environment), cores, kill_timeout_s, outlives))
         self.jobs.add(job.jobid)
-        self.say(msg.StartJob(job.jobid, job.attempt, job.jobspec.raw, dict(job.R), job.expiration_s))
+        jobspec = self._jobspecs.of(job.jobspec)
+        self.say(msg.StartJob(job.jobid, job.attempt, jobspec, dict(job.R), job.expiration_s))
 
     def flush(self) -> None:
         """Hand what was said to the transport."""

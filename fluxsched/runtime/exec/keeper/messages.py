@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.transport.base import PARTS_MAX
 
@@ -60,7 +61,8 @@ class StartJob(KeeperMessage, frozen=True, tag="start"):
     jobid: int
     attempt: int
     """0 for a job that was not preempted before, as in the `submit` event; each attempt has a job id of its own."""
-    jobspec: dict[str, Any]
+    jobspec: msgspec.Raw
+    """An object; of ten thousand equal jobs it is written once and read once."""
     R: dict[str, Any]
     expiration_s: float = 0.0
     """When its time is up (wall time), 0 if never; the keeper looks at it only while there is no instance."""
@@ -205,6 +207,11 @@ FromKeeper = KeeperWelcome | JobReport | InputAnswered | ProcessesCleared
 _encode = msgspec.msgpack.Encoder().encode
 _from_instance = msgspec.msgpack.Decoder(FromInstance)
 _from_keeper = msgspec.msgpack.Decoder(FromKeeper)
+
+
+def packed_jobspec(jobspec: Jobspec) -> msgspec.Raw:
+    """A jobspec as `StartJob` has it."""
+    return msgspec.Raw(_encode(jobspec.raw))
 
 
 def packed(messages: Sequence[KeeperMessage]) -> Iterator[list[bytes]]:

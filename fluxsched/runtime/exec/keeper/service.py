@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
-from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.runtime.exec.base import EXPIRED, JobLaunch, Reports
 from fluxsched.runtime.exec.keeper import messages as msg
 from fluxsched.runtime.exec.tasks.input import JobInput
 from fluxsched.runtime.loop.turns import Timer, Turns
+from fluxsched.runtime.messaging.payload_memo import JobspecMemo
 from fluxsched.runtime.system.log import logger
 from fluxsched.transport.base import Client
 
@@ -86,6 +86,7 @@ class KeeperService:
         self._outside = outside
         self._settings: msg.KeeperSettings | None = None
         self._cores: list[Idset] | None = None
+        self._jobspecs = JobspecMemo()
         self._jobs: dict[int, _Job] = {}
         self._reports: deque[msg.JobReport] = deque()
         self._gates: dict[int, Callable[[], None]] = {}
@@ -259,7 +260,7 @@ class KeeperService:
             self._executor.start(
                 JobLaunch(
                     jobid=jobid,
-                    jobspec=Jobspec.parse(one.jobspec),
+                    jobspec=self._jobspecs.read(one.jobspec),
                     R=one.R,
                     environment=settings.environment,
                     spool=Path(settings.spool),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.runtime.exec.keeper import messages as msg
 from fluxsched.transport.base import PARTS_MAX
@@ -25,6 +26,12 @@ def test_each_message_is_read_as_it_was_written() -> None:
         msg.ProcessesCleared({3: "no process of the job was left"}),
     ]
     assert [one for each in msg.packed(reports) for one in msg.from_keeper(each)] == reports
+
+
+def test_a_jobspec_is_an_object_on_the_wire() -> None:
+    jobspec = Jobspec.from_command(["true"])
+    ((frame,),) = msg.packed([msg.StartJob(1, 0, msg.packed_jobspec(jobspec), {})])
+    assert msgspec.msgpack.decode(frame)["jobspec"] == jobspec.raw
 
 
 def test_keys_of_a_newer_version_are_ignored() -> None:

@@ -1,0 +1,79 @@
+"""What a keeper makes of what its instance says: this one is played by the test."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.runtime.exec.base import JobLaunch, Reports
+from fluxsched.runtime.exec.keeper import messages as msg
+from fluxsched.runtime.exec.keeper.service import KeeperOutside, KeeperService
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.transport.stream import StreamClient
+
+WAIT_S = 15.0
+
+
+class Tasks:
+    """Remembers what it was to run."""
+
+    kill_timeout_s = 0.0
+
+    def __init__(self, reports: Reports) -> None:
+        self.launched: list[JobLaunch] = []
+
+    def start(self, job: JobLaunch) -> None:
+        self.launched.append(job)
+
+    def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None: ...
+
+    def input_of(self, jobid: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+async def test_equal_jobspecs_are_read_once_and_a_wrong_one_fails_its_job_alone() -> None:
+    turns, made, answers, arrived = Turns(SystemClock()), list[Tasks](), list[Any](), asyncio.Event()
+    instance, client = map(StreamClient, socket.socketpair())
+
+    def executor(reports: Reports) -> Any:
+        made.append(Tasks(reports))
+        return made[0]
+
+    def listen() -> None:
+        answers.extend(one for frames in instance.receive(100) for one in msg.from_keeper(frames))
+        arrived.set()
+
+    outside = KeeperOutside(executor, lambda records, cleared: None, lambda: None, lambda is_gone: None, 7)
+    service = KeeperService(turns, outside)
+    turns.start(asyncio.get_running_loop())
+    instance.start(asyncio.get_running_loop(), listen)
+    client.start(asyncio.get_running_loop(), turns.wake)
+    service.attend(client)
+    jobspec = msg.packed_jobspec(Jobspec.from_command(["true"], environment={"LANG": "C"}))
+    wrong = msgspec.Raw(msgspec.msgpack.encode({"version": 1}))
+    said: list[msg.KeeperMessage] = [msg.KeeperHello(msg.VERSION, 1), msg.KeeperSettings("/spool", {}, None, 5.0, True)]
+    said += [msg.StartJob(jobid, 0, wrong if jobid == 2 else jobspec, {}) for jobid in (1, 2, 3)]
+    for frames in msg.packed(said):
+        instance.send(frames)
+    async with asyncio.timeout(WAIT_S):
+        while len(answers) < 2:
+            arrived.clear()
+            await arrived.wait()
+    first, third = made[0].launched
+    assert (first.jobid, third.jobid, first.spool) == (1, 3, Path("/spool"))
+    assert first.jobspec is third.jobspec
+    assert first.jobspec.environment == {"LANG": "C"}
+    welcome, failed = answers
+    assert isinstance(welcome, msg.KeeperWelcome)
+    assert isinstance(failed, msg.JobFailed)
+    assert failed.jobid == 2
+    service.close()
+    instance.close()
+    turns.stop()
