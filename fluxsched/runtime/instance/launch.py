@@ -206,6 +206,8 @@ async def _run(settings: Settings, options: StartOptions, ready: Callable[[Insta
         for signum in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(signum, instance.stop)
         await instance.ready()
+        if instance.ended.done() and (fault := instance.ended.result()) is not None:
+            raise fault
         _check_complete(instance)
         ready(instance)
         status = 0

@@ -151,6 +151,9 @@ class Router:
         self, peer: Peer, topic: str, payload: bytes | None, answered: Answered, *, is_question: bool = False
     ) -> None:
         """Send `peer` a request of the instance's own; `answered` runs once. A question may be given up (`calls`)."""
+        if peer.gone:  # its loss has been told to those who waited then
+            self.turns.post(partial(answered, None))
+            return
         tag = self.calls.begin(peer, topic, answered, is_question=is_question)
         self.send(peer, make_request(topic, payload, matchtag=tag))
 
