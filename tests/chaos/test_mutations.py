@@ -11,7 +11,6 @@ from tests.chaos.mutations.table import SABOTAGES
 WANTED = 30
 QUICKLY_NOTICED = (
     "grow the next group before the release",
-    "drop a change that has a grow",
     "let two acquire one group",
     "lose an undrain at a restart",
 )

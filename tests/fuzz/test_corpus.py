@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -12,8 +13,16 @@ from tests.fuzz.catalogue import by_module, module_of, targets
 from tests.fuzz.judge import Defect, judge, limited
 from tests.fuzz.mutations import Mutator
 from tests.fuzz.target import Shape, Target
+from tests.fuzz.targets.services import KEPT
 
 MUTATED_EACH = 3
+
+
+@pytest.fixture(autouse=True, scope="module")
+def worlds_end() -> Iterator[None]:
+    """A simulated world that stays silences the log of all tests that follow."""
+    yield
+    KEPT.drop()
 
 
 @pytest.mark.parametrize("module", by_module())
