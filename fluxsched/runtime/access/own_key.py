@@ -24,7 +24,8 @@ def own_key(path: str | os.PathLike[str] | None = None) -> KeyPair:
     Raises FluxschedError (ENOENT) if there is none, and as `read_secret` does.
     """
     from fluxsched.runtime.access.key_files import read_secret
-    from fluxsched.runtime.access.rules import CLIENT_KEY_NAME, KEY_VARIABLE, key_directory
+    from fluxsched.runtime.access.rules import CLIENT_KEY_NAME, key_directory
+    from fluxsched.runtime.system.paths import KEY_VARIABLE
 
     chosen = Path(path or os.environ.get(KEY_VARIABLE) or key_directory() / CLIENT_KEY_NAME)
     if not chosen.exists():

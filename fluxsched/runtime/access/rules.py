@@ -9,8 +9,6 @@ from pathlib import Path
 
 from fluxsched.errors import InvalidValue
 
-KEY_VARIABLE = "FLUXSCHED_KEY"
-"""Where a client's key file is: the path, never the key."""
 USERID_MAX = 0xFFFFFFFD
 """The two ids above mean any user and none."""
 SERVER_KEY_NAME, CLIENT_KEY_NAME, AUTHORIZED_NAME = "server.key", "client.key", "authorized-keys"

@@ -23,6 +23,8 @@ EXPIRED = "resource allocation expired"
 """The note of the exception of a job that has used up its time."""
 ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT))
 """Signals that ask a task to end; SIGKILL follows if it does not."""
+TERMINATING = ENDING | {signal.SIGKILL}
+"""Signals with which a job is to end."""
 
 
 class JobLaunch(msgspec.Struct, frozen=True, gc=False):

@@ -18,7 +18,7 @@ from functools import partial
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, Refused
-from fluxsched.runtime.exec.base import ENDING, JobLaunch, Reports, spool_directory
+from fluxsched.runtime.exec.base import ENDING, TERMINATING, JobLaunch, Reports, spool_directory
 from fluxsched.runtime.exec.cleanup.strays import Strays, adopt_orphans, reap_group
 from fluxsched.runtime.exec.job_processes import LOOK_S, JobProcesses
 from fluxsched.runtime.exec.tasks import temporary_directory as tmpdirs
@@ -244,10 +244,10 @@ class LocalExecutor:
         run = self._runs.get(jobid)
         if run is None or run.ended:
             return
-        if run.pmi is not None and (signum in ENDING or signum == signal.SIGKILL):
+        if run.pmi is not None and signum in TERMINATING:
             run.pmi.ending()
         run.signal(signum)
-        if run.todo is not None and (signum in ENDING or signum == signal.SIGKILL):
+        if run.todo is not None and signum in TERMINATING:
             run.todo = iter(())
         if signum in ENDING:
             delay_s = self.kill_timeout_s if grace_s is None else grace_s

@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 
 URI_VARIABLE = "FLUXSCHED_URI"
+KEY_VARIABLE = "FLUXSCHED_KEY"
+"""Where a client's key file is: the path, never the key."""
 TEMPORARY_VARIABLE = "FLUXSCHED_TMPDIR"
 LEVEL_VARIABLE = "FLUXSCHED_LEVEL"
 """How many instances of ours are around a process; not set outside of any."""

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.exec.base import JobLaunch, Reports
+from fluxsched.runtime.exec.base import ENDING, JobLaunch, Reports
 from fluxsched.runtime.exec.timed import HARMLESS
 from fluxsched.runtime.loop.turns import Turns
 from tests.chaos.observations import Observation, TaskBegan, TaskEnded
@@ -24,8 +24,6 @@ SPAWN_S = 0.001, 0.01
 """How long it takes until the tasks of a job run (seconds)."""
 DIE_S = 0.001, 0.3
 """How long tasks take to end when they are asked to."""
-ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT))
-"""Signals that SIGKILL follows."""
 ATTEMPT = 1
 """A job that is tried again has another id."""
 

@@ -17,7 +17,7 @@ from signal import SIGKILL, SIGTERM
 from typing import Any
 
 from fluxsched.errors import LimitExceeded, Refused, RemoteProtocolError
-from fluxsched.runtime.exec.base import ENDING, InputPlace, JobLaunch, Reports, ResumedJob
+from fluxsched.runtime.exec.base import TERMINATING, InputPlace, JobLaunch, Reports, ResumedJob
 from fluxsched.runtime.exec.cleanup.orphans import clear_orphans
 from fluxsched.runtime.exec.keeper import messages as msg
 from fluxsched.runtime.exec.keeper.given_job import GivenJob, KeeperInput
@@ -296,7 +296,7 @@ class KeeperExecutor:
         self._is_settled = True
         for run in [run for run in self._runs.values() if run.link is None]:
             jobid = run.launch.jobid
-            if any(signum in ENDING or signum == SIGKILL for signum, _ in run.signals):
+            if any(signum in TERMINATING for signum, _ in run.signals):
                 del self._runs[jobid]
                 self._reports.failed(jobid, "it was ended before its tasks ran")
             else:

@@ -15,6 +15,7 @@ from fluxsched.runtime.exec.base import JobLaunch
 from fluxsched.runtime.exec.tasks.layout import TaskBlock
 from fluxsched.runtime.exec.tasks.tags import Tags
 from fluxsched.runtime.exec.tasks.temporary_directory import variables
+from fluxsched.runtime.system.paths import KEY_VARIABLE
 from fluxsched.runtime.system.processes import PATH_VARIABLE
 
 STALE = frozenset((
@@ -23,7 +24,7 @@ STALE = frozenset((
     "PMIX_SERVER_URI21", "PMIX_SERVER_URI3", "PMIX_SERVER_URI4", "PMIX_SERVER_URI41",
 ))  # fmt: skip
 """Set by a process manager around the submitter for its own task, which no task of ours is."""
-LEFT_OUT = STALE | {"FLUXSCHED_KEY"}
+LEFT_OUT = STALE | {KEY_VARIABLE}
 """A job finds its instance at a socket that needs no key, so it is not told where its user keeps one."""
 FLUX_LIBRARY = "FLUX_PMI_LIBRARY_PATH"
 NO_FLUX_LIBRARY = {"OMPI_MCA_schizo": "^flux", "OMPI_MCA_pmix_flux_priority": "0"}
