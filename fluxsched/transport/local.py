@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import socket
-import struct
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
@@ -27,6 +26,7 @@ from fluxsched.transport.base import (
 )
 from fluxsched.transport.endpoints import PathClaim, local_path
 from fluxsched.transport.framing import Malformed, Unpacker, pack_frame
+from fluxsched.transport.stream import READ_AHEAD_MAX, READ_BYTES, peer_of
 
 if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
     from asyncio import AbstractEventLoop
@@ -39,10 +39,6 @@ CONNECTIONS_MAX = 8_192
 """Most connections at a time, if the process may have twice as many descriptors; the next one gets EMFILE."""
 GUEST_CONNECTIONS_MAX = 128
 """Of each other user; he, too, gets EMFILE. All of them are served, and each keeps a descriptor."""
-READ_BYTES = 256 << 10
-"""Taken from a connection at a time: about what the kernel keeps."""
-READ_AHEAD_MAX = 256
-"""Messages of a connection that wait to be received; more are left in the kernel, so that its sender waits."""
 ACCEPT_RETRY_S = 0.1
 """When the process is out of descriptors: how long until the next try."""
 CLOSE_LINGER_S = 0.2
@@ -52,7 +48,6 @@ NAME_BYTES = 8
 BACKLOG = 1_024
 """Connections that wait to be accepted: scripts start many commands at once."""
 
-_CREDENTIALS = struct.Struct("3i")
 _CLOSED = "connection closed"
 
 Admit = Callable[[int], int]
@@ -164,8 +159,7 @@ class LocalServer:
     def _greet(self, connection: socket.socket) -> None:
         """Send the one byte that decides: 0, or the errno that the client reports."""
         connection.setblocking(False)
-        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        _, userid, _ = _CREDENTIALS.unpack(found)
+        _, userid = peer_of(connection)
         verdict = self._admit(userid) or (errno.EMFILE if self._is_full(userid) else 0)
         with contextlib.suppress(OSError):  # it has gone already: the first read will show it
             connection.send(bytes((verdict,)))

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 READ_BYTES = 256 << 10
-"""Taken from the connection at a time: about what the kernel keeps."""
+"""Taken from a connection at a time: about what the kernel keeps."""
 READ_AHEAD_MAX = 256
-"""Messages that wait to be received; more are left in the kernel, so that their sender waits."""
+"""Messages of a connection that wait to be received; more are left in the kernel, so that their sender waits."""
 CLOSE_LINGER_S = 0.2
 """How long a close waits for what was sent last to leave."""
 CLOSED = "connection closed"

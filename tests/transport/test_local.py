@@ -23,9 +23,9 @@ from fluxsched.transport.local import (
     CLOSE_LINGER_S,
     GUEST_MESSAGE_BYTES_MAX,
     LOCAL_MESSAGE_BYTES_MAX,
-    READ_AHEAD_MAX,
     LocalServer,
 )
+from fluxsched.transport.stream import READ_AHEAD_MAX
 
 WAIT_S = 5.0
 
