@@ -23,7 +23,7 @@ from fluxsched.protocol.sessions.acquire_stream import from_typed
 from fluxsched.runtime.instance import launch
 
 
-async def measure(uri: str, rounds: int) -> list[float]:
+async def measure(uri: str, rounds: int) -> list[tuple[float, float]]:
     figures = []
     for _ in range(rounds):
         async with fluxsched.connect(uri) as h:

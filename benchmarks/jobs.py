@@ -32,7 +32,7 @@ from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import fluxsched
 from fluxsched.protocol.framing import codec
@@ -51,6 +51,14 @@ WINDOW_WAITING = 4096
 LIMIT_S = 60.0
 """Time limit of jobs that are backfilled."""
 DAY_S = 86_400.0
+
+
+class SourceOfJobspecs(Protocol):
+    """What a burst takes its jobs from."""
+
+    def next(self) -> dict[str, Any]:
+        """The next job's."""
+        ...
 
 
 class Jobspecs:
@@ -91,7 +99,7 @@ async def crowd(uri: str, accounts: int) -> None:
         await h.rpc("instance.info")
 
 
-async def burst(uri: str, jobs: int, window: int, specs: Jobspecs) -> float:
+async def burst(uri: str, jobs: int, window: int, specs: SourceOfJobspecs) -> float:
     """Seconds from the first submit to the last job inactive, with at most `window` jobs under way."""
     wanted = iter([specs.next() for _ in range(jobs)])  # making them is no part of the path
     async with fluxsched.connect(uri) as h:

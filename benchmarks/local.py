@@ -41,6 +41,8 @@ def real_flux(flux: str, nodes: int, cores: int) -> Iterator[tuple[str, int]]:
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
         uri, pid = process.stdout.readline().split()
         yield uri, int(pid)
         process.stdin.close()
@@ -108,7 +110,7 @@ def main() -> int:
         command = [flux, *options.command.split()]
         said = {name: run(command, uri)[2] for name, (uri, _) in sides.items()}
         print("printed: " + ("the same" if len(set(said.values())) == 1 else json.dumps(said)))
-        found = {name: [] for name in sides}
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
         for number in range(options.runs):
             for name in sorted(sides, reverse=bool(number % 2)):  # who comes second has the worse cache
                 found[name].append(run(command, sides[name][0])[:2])

@@ -26,6 +26,7 @@ from fluxsched.runtime.inventory.discovery import discover
 from fluxsched.runtime.inventory.sources import build_inventory
 from fluxsched.sched import registry
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.loading import parse_spec
 
 ASKED_MIB = 250
 """What issue 3 grants both processes together."""
@@ -50,7 +51,7 @@ def show(when: str, pids: dict[str, int]) -> None:
 
 def live(fake: str, jobs: int) -> None:
     """Of real processes."""
-    command = [Path(sys.executable).with_name("fluxsched"), "start", "--fake", fake, "--daemon"]
+    command = [str(Path(sys.executable).with_name("fluxsched")), "start", "--fake", fake, "--daemon"]
     uri = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     try:
         with fluxsched.connect_sync(uri) as handle:
@@ -72,7 +73,7 @@ def objects(fake: str) -> None:
     resources = build_inventory(None, fake=fake, topology=discover).inventory.resources
     before = tracemalloc.get_traced_memory()[0]
     module = ResourceModule(Inventory(resources, "configuration"), {}, now_s=0.0, online=resources.ranks)
-    scheduler = Scheduler(registry.make(*registry.parse_spec("fifo")))
+    scheduler = Scheduler(registry.make(*parse_spec("fifo")))
     scheduler.grown("default", resources, online=resources.ranks, offline=EMPTY)
     size, peak = tracemalloc.get_traced_memory()
     del module, scheduler

@@ -58,7 +58,7 @@ class Preferring:
     name = "preferring"
 
     def score(self, shape: Any, kind: Any) -> int:
-        return min(kind.cores, 100)
+        return min(int(kind.cores), 100)
 
 
 class Known:
@@ -147,7 +147,7 @@ def _until(
 def service() -> Iterator[tuple[Address, int]]:
     """A scheduler service as a process: its address and process id."""
     with tempfile.TemporaryDirectory() as directory:
-        words = [Path(sys.executable).with_name("fluxsched"), "si", "serve", "--bind", f"unix:{directory}/s"]
+        words = [str(Path(sys.executable).with_name("fluxsched")), "si", "serve", "--bind", f"unix:{directory}/s"]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None

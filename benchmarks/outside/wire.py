@@ -46,8 +46,10 @@ class Wire:
     """One connection; answers are handed to who waits for their matchtag. Many may share a `context`."""
 
     def __init__(self, uri: str, context: zmq.Context[zmq.Socket[bytes]] | None = None) -> None:
-        self._own = zmq.Context() if context is None else None
-        self._socket = (context or self._own).socket(zmq.DEALER)
+        self._own = None if context is not None else zmq.Context()
+        shared = context if context is not None else self._own
+        assert shared is not None
+        self._socket = shared.socket(zmq.DEALER)
         self._socket.linger = 0
         self._socket.sndhwm = self._socket.rcvhwm = 0
         self._socket.connect(uri)
