@@ -1,0 +1,65 @@
+// What is changed asks first, and what is said to it, or against it, stands beside its button.
+
+import {element, setText} from "./dom.js";
+
+/**
+ * A dialog that asks first. `fields`: [{name, label, value?, required?, options?: [[value, word]], type?}]; `confirm` is the
+ * word on the button. Gives the fields' values, or null.
+ */
+export function ask({title, text = "", fields = [], confirm = "OK", danger = false}) {
+  const inputs = fields.map((field) => {
+    const made = field.options
+      ? element("select", {name: field.name}, field.options.map(([value, word]) => element("option", {value}, word)))
+      : element("input", {name: field.name, type: field.type ?? "text", required: field.required, autocomplete: "off", maxlength: 1000});
+    if (field.value !== undefined) made.value = field.value;
+    return element("label", {}, field.label, made);
+  });
+  const heading = element("h2", {id: "ask-title"}, title);
+  const yes = element("button", {class: danger ? "danger" : "primary", value: "yes"}, confirm);
+  const no = element("button", {type: "button", onclick: () => dialog.close()}, "Leave it");
+  const form = element("form", {method: "dialog"}, heading, text && element("p", {class: "wraps"}, text), inputs, element("p", {class: "buttons"}, no, yes));
+  const dialog = element("dialog", {"aria-labelledby": "ask-title"}, form);
+  document.body.append(dialog);
+  const before = document.activeElement;
+  dialog.showModal();
+  (form.querySelector("input, select") ?? yes).focus();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => {
+      resolve(dialog.returnValue === "yes" ? Object.fromEntries(new FormData(form)) : null);
+      dialog.remove();
+      before?.focus?.();
+    });
+  });
+}
+
+/** Forms that act (`data-action`): with script they ask here and stay on the page; without it the server asks. */
+export function forms(source) {
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    if (!form.dataset.action) return;
+    event.preventDefault();
+    const button = event.submitter;
+    const {csrf, ...fields} = Object.fromEntries(new FormData(form, button));
+    const name = button?.formAction?.includes("/actions/") ? button.formAction.split("/actions/").pop() : form.dataset.action;
+    const shown = form.querySelector(".answer") ?? form.parentElement.parentElement.querySelector(".answer");
+    const words = Object.entries(fields).map(([key, value]) => `${key}: ${value}`).join("\n");
+    const title = button.dataset.title ?? form.dataset.title;
+    if (!(await ask({title, text: words, confirm: button.textContent.replace("…", ""), danger: button.classList.contains("danger")}))) return;
+    await acted(source, name, fields, button, shown);
+  });
+}
+
+/** Perform an action; what is said to it, or against it, stands beside its button. Gives whether it was done. */
+export async function acted(source, name, fields, button, shown) {
+  button.disabled = true;
+  let isDone = true;
+  try {
+    setText(shown, await source.act(name, fields));
+  } catch (error) {
+    isDone = false;
+    setText(shown, error.message);
+  }
+  shown.classList.toggle("failed", !isDone);
+  button.disabled = false;
+  return isDone;
+}

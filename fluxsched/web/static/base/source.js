@@ -1,0 +1,144 @@
+// Where a view gets its data: one stream of server-sent events a tab, questions, and actions.
+
+import {ask} from "./dialog.js";
+
+const HIDDEN_S = 5;
+const AGAIN_S = [1, 2, 4, 8, 15, 30];
+
+/** What a view is given: data of `view` under `params`, live. `page` is told figures, the instance and the connection. */
+export function liveSource(view, params, page) {
+  const told = {whole: [], change: [], problem: []};
+  const csrf = document.querySelector('meta[name="csrf"]').content;
+  let current = {...params};
+  let stream = null;
+  let failures = 0;
+  let timer = 0;
+  let last = null;
+
+  function tell(kind, value) {
+    if (kind === "whole") last = value;
+    for (const each of told[kind]) each(value);
+  }
+
+  function on(name, deed) {
+    const mine = stream;
+    stream.addEventListener(name, (event) => {
+      if (mine === stream) deed(JSON.parse(event.data));
+    });
+  }
+
+  function open() {
+    close();
+    stream = new EventSource(`/events?${query({view, ...current})}`);
+    on("whole", (value) => {
+      failures = 0;
+      page.connection("live");
+      tell("whole", value);
+    });
+    on("change", (value) => tell("change", value));
+    on("figures", (value) => page.figures(value));
+    on("instance", (value) => page.instance(value));
+    stream.addEventListener("open", () => page.connection("open"));
+    stream.addEventListener("error", lost);
+  }
+
+  /** The browser tries again by itself unless the server has refused the stream: then it is asked for its words. */
+  async function lost(event) {
+    if (event.target !== stream) return;
+    page.connection("waiting");
+    if (stream.readyState !== EventSource.CLOSED) return;
+    stream.close();
+    const wait_s = AGAIN_S[Math.min(failures, AGAIN_S.length - 1)];
+    failures += 1;
+    page.connection("off", await refusal(`/events?${query({view, ...current})}`));
+    clearTimeout(timer);
+    timer = setTimeout(open, 1000 * wait_s);
+  }
+
+  function close() {
+    clearTimeout(timer);
+    stream?.close();
+    stream = null;
+  }
+
+  function visibility() {
+    clearTimeout(timer);
+    if (document.hidden) timer = setTimeout(close, 1000 * HIDDEN_S);
+    else if (!stream) open();
+  }
+
+  document.addEventListener("visibilitychange", visibility);
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", (event) => event.persisted && open());
+
+  return {
+    get params() {
+      return current;
+    },
+    whole(deed) {
+      told.whole.push(deed);
+      if (last) deed(last);
+    },
+    change(deed) {
+      told.change.push(deed);
+    },
+    filter(more) {
+      current = kept({...current, ...more});
+      last = null;
+      history.replaceState(null, "", `${location.pathname}${Object.keys(current).length ? `?${query(current)}` : ""}`);
+      open();
+    },
+    async act(name, fields) {
+      const body = new URLSearchParams({...fields, csrf, confirmed: "yes"});
+      return (await answerOf(fetch(`/actions/${name}`, {method: "POST", body, headers: {Accept: "application/json"}}))).said ?? "done";
+    },
+    ask,
+    fetch(other, asked = {}) {
+      return answerOf(fetch(`/data/${other}?${query(asked)}`, {headers: {Accept: "application/json"}}));
+    },
+    open,
+    close,
+  };
+}
+
+function kept(params) {
+  return Object.fromEntries(Object.entries(params).filter(([, value]) => value !== "" && value !== null && value !== undefined));
+}
+
+function query(params) {
+  return new URLSearchParams(kept(params)).toString();
+}
+
+/** The JSON of an answer; raises an Error with the instance's words. */
+async function answerOf(asked) {
+  let response;
+  try {
+    response = await asked;
+  } catch {
+    throw new Error("the page's server does not answer");
+  }
+  const text = await response.text();
+  let answer = {};
+  try {
+    answer = JSON.parse(text);
+  } catch {
+    if (response.ok) throw new Error("the page's server gave no JSON");
+  }
+  if (!response.ok || answer.error) throw new Error(answer.error ?? `the page's server answered ${response.status}`);
+  return answer;
+}
+
+/** Why a stream was refused, or "". */
+async function refusal(url) {
+  const stop = new AbortController();
+  try {
+    const response = await fetch(url, {headers: {Accept: "application/json"}, signal: stop.signal});
+    if (response.ok) return "";
+    const text = await response.text();
+    return text.startsWith("{") ? JSON.parse(text).error : text.slice(0, 300);
+  } catch {
+    return "";
+  } finally {
+    stop.abort();
+  }
+}

@@ -1,0 +1,153 @@
+// The page around a view: top bar, connection, colours, keyboard, and the forms that act. Loads the view that the body names.
+
+import {announce, element, setText, show} from "./base/dom.js";
+import {forms} from "./base/dialog.js";
+import {liveSource} from "./base/source.js";
+import {fillTimes, number} from "./base/words.js";
+
+const VIEWS = new Set(["machine", "jobs", "job", "timeline", "groups", "shares", "history"]);
+const CHORD_S = 1.5;
+const THEMES = {auto: ["Auto", "as the system has them"], light: ["Light", "light"], dark: ["Dark", "dark"]};
+const STATES = JSON.parse(document.querySelector('meta[name="states"]')?.content || "[]");
+
+start();
+
+async function start() {
+  theme();
+  keyboard();
+  fillTimes(document);
+  const view = document.body.dataset.view;
+  if (!VIEWS.has(view)) return;
+  const params = Object.fromEntries(new URLSearchParams(location.search));
+  const jobid = view === "job" ? decodeURIComponent(location.pathname.split("/").pop()) : null;
+  const source = liveSource(view, jobid ? {id: jobid} : params, {connection, figures, instance});
+  forms(source);
+  const module = await import(`./${view}.js`);
+  module.show(document.getElementById("view"), source);
+  source.open();
+}
+
+/* top bar */
+
+const CONNECTIONS = {live: "live", waiting: "reconnecting", off: "not connected", lost: "instance lost"};
+
+function connection(state, words = "") {
+  const shown = document.getElementById("connection");
+  const isLost = !document.getElementById("lost").hidden;
+  const kind = state === "live" || state === "open" ? (isLost ? "lost" : "live") : state;
+  if (kind === "live" && state === "open" && shown.dataset.state === "page") return;
+  shown.dataset.state = kind;
+  setText(shown.querySelector(".said"), CONNECTIONS[kind]);
+  shown.title = words;
+  if (state === "off" && words) banner(words);
+  if (state === "live" && document.getElementById("lost").dataset.of === "page") banner("");
+}
+
+function banner(words, of = "page") {
+  const lost = document.getElementById("lost");
+  setText(lost, words);
+  lost.dataset.of = of;
+  show(lost, Boolean(words));
+}
+
+function instance(said) {
+  const isLost = said.instance === "lost";
+  const wasLost = !document.getElementById("lost").hidden;
+  banner(isLost ? `The instance does not answer: ${said.why ?? "no reason is known"}. What you see is as of then; it is looked for again.` : "", "instance");
+  document.body.classList.toggle("stale", isLost);
+  connection(isLost ? "lost" : "live");
+  if (wasLost && !isLost) announce("The instance is back.");
+}
+
+function figures(said) {
+  const bar = document.getElementById("figures");
+  const percent = said.cores ? Math.round((100 * said.cores_in_use) / said.cores) : 0;
+  const figure = (name, value, ...words) => {
+    const there = bar.querySelector(`[data-figure="${name}"]`);
+    if (there) setText(there, value);
+    return there ?? element("p", {class: "figure"}, element("span", {class: "value", "data-figure": name}, value), " ", element("span", {class: "unit"}, ...words));
+  };
+  const parts = [
+    figure("utilisation", `${percent}%`, "of ", element("span", {"data-figure": "cores"}, number(said.cores)), " cores in use"),
+    figure("running", number(said.running), "running"),
+    figure("waiting", number(said.waiting), "waiting"),
+  ];
+  figure("cores", number(said.cores));
+  if (!bar.childElementCount) bar.append(...parts, element("ul", {class: "by-state", "aria-label": "Targets by state"}));
+  const there = STATES.filter((each) => said.targets[each.state]);
+  bar.querySelector(".by-state").replaceChildren(...there.map((each) =>
+    element("li", {class: `state-${each.state}`}, element("span", {class: "swatch", "aria-hidden": "true"}),
+      element("span", {class: "value"}, number(said.targets[each.state])), " ", element("span", {class: "unit"}, each.word))));
+  show(bar, true);
+}
+
+/* colours */
+
+function theme() {
+  const button = document.getElementById("theme");
+  const names = Object.keys(THEMES);
+  const now = () => document.documentElement.dataset.theme ?? "auto";
+  const label = () => {
+    setText(button, THEMES[now()][0]);
+    button.title = `Colours: ${THEMES[now()][1]}`;
+    button.setAttribute("aria-label", button.title);
+  };
+  button.addEventListener("click", () => {
+    const next = names[(names.indexOf(now()) + 1) % names.length];
+    if (next === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = next;
+    try {
+      localStorage.setItem("theme", next);
+    } catch {
+      // storage is blocked: the choice lasts as long as the page
+    }
+    label();
+    dispatchEvent(new Event("colours"));
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("colours")));
+  label();
+  show(button, true);
+}
+
+/* keyboard */
+
+const KEYS = [
+  ["/", "search"], ["?", "this help"], ["Esc", "close what is open, leave a field"], ["t t", "light, dark or the system's colours"],
+  ["↑ ↓ ← →", "in the map: another target; with Shift: select"], ["Enter", "in the map: the target's details"], ["+ − 0", "in the map: closer, farther, everything"],
+];
+
+function keyboard() {
+  const help = document.getElementById("help");
+  help.addEventListener("click", keyHelp);
+  show(help, true);
+  let chord = "";
+  let timer = 0;
+  document.addEventListener("keydown", (event) => {
+    const at = event.target;
+    if (event.key === "Escape" && at.matches("input, select, textarea")) at.blur();
+    if (event.ctrlKey || event.metaKey || event.altKey || at.matches("input, select, textarea") || document.querySelector("dialog[open]")) return;
+    const pressed = chord + event.key;
+    clearTimeout(timer);
+    chord = !chord && "gt".includes(event.key) ? event.key : "";
+    timer = setTimeout(() => (chord = ""), 1000 * CHORD_S);
+    const link = pressed.length === 2 && pressed[0] === "g" ? document.querySelector(`nav a[data-key="${CSS.escape(pressed[1])}"]`) : null;
+    if (link) link.click();
+    else if (pressed === "tt") document.getElementById("theme").click();
+    else if (event.key === "?") keyHelp();
+    else if (event.key === "/") document.querySelector("[data-search]")?.focus();
+    else return;
+    event.preventDefault();
+  });
+}
+
+function keyHelp() {
+  const links = [...document.querySelectorAll("nav a")].map((link) => [`g ${link.dataset.key}`, link.textContent]);
+  const rows = [...links, ...KEYS].flatMap(([keys, words]) => [
+    element("dt", {}, keys.split(" ").map((key) => [element("kbd", {}, key), " "])), element("dd", {}, words),
+  ]);
+  const close = element("button", {autofocus: true}, "Close");
+  const dialog = element("dialog", {"aria-labelledby": "keys-title", onclose: () => dialog.remove()},
+    element("form", {method: "dialog"}, element("h2", {id: "keys-title"}, "Keyboard"), element("dl", {class: "keys"}, rows), element("p", {class: "buttons"}, close)));
+  document.body.append(dialog);
+  dialog.showModal();
+}
