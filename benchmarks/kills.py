@@ -191,11 +191,10 @@ class Run:
 
     def _kill_keepers(self, kind: str) -> None:
         """The parents of all tasks: jobs that run now may be lost, and must not run again."""
-        for job in self.books.open.values():
-            job.lost_keeper = True
         for pid in keepers(self.program.statedir):
             os.kill(pid, signal.SIGKILL)
             self.kills[kind] += 1
+        self.books.keeper_kills_s.append(time.time())
 
     async def _kill_scheduler(self, wire: Wire) -> None:
         (module,) = [one for one in (await wire.call("module.list"))["mods"] if "sched" in one["services"]]

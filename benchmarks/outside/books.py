@@ -68,8 +68,6 @@ class Job:
     is_canceled: bool = False
     cancel_sent: bool = False
     told: set[str] = field(default_factory=set)
-    lost_keeper: bool = False
-    """Whether the keeper of its tasks may have been killed."""
 
 
 @dataclass
@@ -87,6 +85,8 @@ class Books:
     group: dict[int, set[str]] = field(default_factory=lambda: defaultdict(lambda: {"default"}))
     results: dict[int, str] = field(default_factory=dict)
     """Of inactive jobs."""
+    keeper_kills_s: list[float] = field(default_factory=list)
+    """When the keepers of tasks were killed: jobs of that time may have ended with them."""
     _real: set[int] = field(default_factory=set)
     _held: dict[tuple[int, int], list[tuple[float, float, int]]] = field(default_factory=lambda: defaultdict(list))
 
@@ -159,8 +159,9 @@ class Books:
         if any("the instance was restarted" in event["context"].get("note", "") for event in events
                if event["name"] == "exception"):  # fmt: skip
             self.counts["ended by a restart"] += 1
-            if not job.lost_keeper:
-                self.fault(f"job {jobid} ran, and was ended by a restart")
+            first_s, last_s = events[0]["timestamp"], events[-1]["timestamp"]
+            if not any(first_s <= kill_s <= last_s for kill_s in self.keeper_kills_s):
+                self.fault(f"job {jobid} ran, and was ended by a restart: {events}")
         if missing := job.told - names.keys():
             self.fault(f"job {jobid} has lost events that a watcher was told of: {', '.join(sorted(missing))}")
         if job.is_real:
