@@ -36,6 +36,7 @@ _GUESTS = _all(
     attr.get attr.list broker.ping config.get groups.get state-machine.get state-machine.wait
     instance.info instance.ready instance.goodbye module.list
     resource.status resource.sched-status resource.groups resource.stats-get sched.resource-status
+    resource.watch resource.watch-cancel job-manager.running
     job-manager.list job-manager.select job-manager.select-cancel job-manager.queue-list job-manager.queue-status
     job-list.list job-list.list-attrs
     """,
@@ -86,11 +87,11 @@ _OWNER = _all(
     job-manager.sched-hello job-manager.sched-ready job-manager.sched-save
     sched.alloc sched.free sched.cancel sched.prioritize sched.expiration
     module.load module.remove service.add service.remove instance.stop
-    instance.restart
+    instance.restart instance.trace instance.trace-cancel
     """,
 )
 
-_COUNTS = _all(Role.GUEST, None, "job-list.job-stats job-manager.stats-get sched.accounts")
+_COUNTS = _all(Role.GUEST, None, "job-list.job-stats job-manager.stats-get sched.accounts sched.plan")
 """These tell of all jobs: where jobs are private they are the admins'."""
 
 _SERVICES = (

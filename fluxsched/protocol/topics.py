@@ -20,6 +20,10 @@ from fluxsched.protocol.messages.common import (
     FreeForm,
     InstanceInfo,
 )
+from fluxsched.protocol.messages.live.machine import MachineChange
+from fluxsched.protocol.messages.live.plan import PlanRequest, PlanResponse
+from fluxsched.protocol.messages.live.running import RunningRequest, RunningResponse
+from fluxsched.protocol.messages.live.trace import TraceRequest, TraceResponse
 from fluxsched.protocol.messages.metrics import MetricsResponse
 
 
@@ -75,6 +79,8 @@ _RESOURCE = _service(
     reload=(resource.ReloadRequest, ConfigReloadResponse, "replace the inventory"),
     journal=(Empty, resource.JournalResponse, "resource events, history first", True),
     journal_cancel=(CancelRequest, None, "end a journal stream"),
+    watch=(Empty, MachineChange, "state of all targets and its changes", True),
+    watch_cancel=(CancelRequest, None, "end a resource.watch stream"),
 )
 
 _JOB_MANAGER = _service(
@@ -100,6 +106,7 @@ _JOB_MANAGER = _service(
     output_cancel=(CancelRequest, None, "end an output stream"),
     input=(jobs.InputRequest, Empty, "send input to a job's tasks"),
     why=(jobs.WhyRequest, jobs.WhyResponse, "why a job is not running"),
+    running=(RunningRequest, RunningResponse, "jobs that hold resources, the largest first"),
     sched_hello=(alloc.HelloRequest, alloc.HelloResponse, "register a scheduler; the running jobs follow", True),
     sched_ready=(alloc.ReadyRequest, alloc.ReadyResponse, "a scheduler accepts alloc requests"),
     sched_save=(alloc.SaveRequest, Empty, "keep a scheduler's state for the next one of its groups"),
@@ -120,6 +127,7 @@ _SCHED = _service(
     expiration=(alloc.ExpirationRequest, Empty, "change a running job's expiration"),
     permit=(alloc.PermitRequest, Empty, "permit a job for which a plugin waits, or refuse it"),
     why=(alloc.SchedWhyRequest, alloc.SchedWhyResponse, "why a job waits"),
+    plan=(PlanRequest, PlanResponse, "when and where waiting jobs will start"),
     accounts=(accounts.AccountsRequest, accounts.AccountsResponse, "accounts: usage, shares, limits"),
 ) | _service("feasibility", check=(alloc.FeasibilityRequest, Empty, "check whether a jobspec could ever run"))
 
@@ -149,6 +157,8 @@ _ADMIN = (
         ready=(Empty, InstanceInfo, "answered once agents are online and the scheduler is ready or has failed"),
         stop=(Empty, Empty, "end the instance"),
         restart=(Empty, Empty, "restart it in place; its jobs go on"),
+        trace=(TraceRequest, TraceResponse, "messages as they pass", True),
+        trace_cancel=(CancelRequest, None, "end a trace stream"),
         goodbye=(Empty, None, "a peer disconnects cleanly"),
     )
     | _service("attr", get=(AttrRequest, AttrResponse, "one attribute"))

@@ -329,6 +329,10 @@ class ResourceModule:
         """The values of a `resource.status` response: ResourceSet, idsets, drain lines by idset."""
         return status.status(self.targets, self._groups, self._monitor, self._drains, self._holdings)
 
+    def states(self) -> dict[str, Idset]:
+        """Each target in one state (rfc/live.md): the names are the same each time, some sets may be empty."""
+        return status.states(self.targets, self._groups, self._monitor, self._drains, self._holdings)
+
     def sched_status(self, allocated: ResourceSet = EMPTY_R) -> dict[str, ResourceSet]:
         """The values of `resource.sched-status`; what is allocated, down to the core, is the job manager's to say."""
         return status.sched_status(self.targets, self._groups, self._moves.usable, allocated)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.resource.sessions import Sessions
 from fluxsched.resource.state.drain import Drains
@@ -31,6 +31,27 @@ def status(
         "lost": targets.lost,
         "groups": dict(groups.members),
     }
+
+
+def states(
+    targets: Targets, groups: Groups, monitor: Monitor, drains: Drains, holdings: HeldTargets
+) -> dict[str, Idset]:
+    """Each target in one state, the first that applies; in time linear in bits of the sets, not in targets."""
+    held, ranks, left, found = holdings.held, targets.resources.ranks, targets.resources.ranks, dict[str, Idset]()
+    for name, those in (
+        ("lost", targets.lost),
+        ("excluded", groups.members[EXCLUDE]),
+        ("offline", ranks - monitor.online),
+        ("draining", drains.drained & held),
+        ("drained", drains.drained),
+        ("torpid", monitor.torpid),
+        ("leaving", EMPTY if groups.nothing_moves else groups.all_leaving),
+        ("allocated", held),
+    ):
+        found[name] = left & those
+        left -= those
+    found["free"] = left
+    return found
 
 
 def sched_status(targets: Targets, groups: Groups, usable: Idset, allocated: ResourceSet) -> dict[str, ResourceSet]:

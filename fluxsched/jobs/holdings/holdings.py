@@ -193,9 +193,9 @@ class Holdings:
             held |= part.ranks
         return held
 
-    def busy_cores(self) -> dict[int, int]:
-        """By rank a mask of the cores that jobs hold; to be read only."""
-        return self._busy.get("core", {})
+    def busy(self, kind: str) -> dict[int, int]:
+        """By rank a mask of the cores, GPUs or other children that jobs hold; to be read only."""
+        return self._busy.get(kind, {})
 
     def entries(self) -> list[tuple[int, Children]]:
         """All that jobs hold, by rank: what `resource.sched-status` calls allocated."""

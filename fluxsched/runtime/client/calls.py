@@ -19,6 +19,10 @@ from fluxsched.protocol.framing.bundle import unpack_bundle
 from fluxsched.protocol.framing.header import RESPONSE, Message, decode
 from fluxsched.protocol.messages import jobs, resource
 from fluxsched.protocol.messages.common import Empty, Payload
+from fluxsched.protocol.messages.live.machine import MachineChange
+from fluxsched.protocol.messages.live.plan import PlanRequest, PlanResponse
+from fluxsched.protocol.messages.live.running import RunningRequest, RunningResponse
+from fluxsched.protocol.messages.live.trace import TraceRequest, TraceResponse
 from fluxsched.protocol.sessions.rpc import Calls
 from fluxsched.runtime.system.clock import matchtag_before
 from fluxsched.runtime.system.log import logger
@@ -141,6 +145,26 @@ class InstanceCalls:
     def watch(self, names: list[str] | None = None) -> Payload:
         """All jobs' events from now on (WatchResponse), of the given names only when there are any."""
         return jobs.WatchRequest(names=names or None)
+
+    @stream("resource.watch", MachineChange)
+    def watch_resources(self) -> Payload:
+        """The state of every target, then its changes (MachineChange)."""
+        return Empty()
+
+    @stream("instance.trace", TraceResponse)
+    def trace(self, topics: Sequence[str] = ()) -> Payload:
+        """Messages as they pass (TraceResponse), those whose topics have one of these beginnings if there are any."""
+        return TraceRequest(tuple(topics))
+
+    @rpc("job-manager.running", RunningResponse, _object)
+    def running(self, targets: str | None = None, max_entries: int | None = None) -> Payload:
+        """The jobs that hold resources, the largest first (RunningResponse)."""
+        return RunningRequest(targets, max_entries)
+
+    @rpc("sched.plan", PlanResponse, _object)
+    def plan(self, group: str = "default", max_entries: int | None = None) -> Payload:
+        """When and where jobs will start that wait (PlanResponse)."""
+        return PlanRequest(group, max_entries)
 
     def start(self, topic: str, payload: object, token: Callable[..., None], *, streaming: bool = False) -> Message:
         """The request of a new call."""

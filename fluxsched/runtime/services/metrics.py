@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fluxsched import __version__
-from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.jobs.manager import JobManager
 from fluxsched.protocol.messages.metrics import GroupMetrics, MetricsResponse, PeerMetrics, QueueMetrics
@@ -57,7 +57,7 @@ class MetricsService:
                 resident_bytes=resident_bytes(),
                 faults=self._faults(),
                 targets={name: len(ranks) for name, ranks in targets.items()},
-                cores=core_states(self._module.resources, usable, self._manager.holdings.busy_cores()),
+                cores=core_states(self._module.resources, usable, self._manager.holdings.busy("core")),
                 groups=tuple(
                     GroupMetrics(
                         group.name,
@@ -94,25 +94,15 @@ class MetricsService:
 
 
 def target_states(module: ResourceModule) -> tuple[dict[str, Idset], Idset]:
-    """Each target in one state, the gravest that applies, and those that jobs may be put on or are on."""
-    status = module.status()
-    drained = EMPTY
-    for ranks in status["drain"]:
-        drained |= ranks
-    left, found = module.resources.ranks, dict[str, Idset]()
-    for name, ranks in (
-        ("lost", status["lost"]),
-        ("excluded", status["exclude"]),
-        ("offline", status["offline"]),
-        ("draining", drained & module.held),
-        ("drained", drained),
-        ("torpid", status["torpid"]),
-        ("allocated", module.held),
-    ):
-        found[name] = left & ranks
-        left -= ranks
-    found["free"] = left
-    return found, found["allocated"] | left
+    """Each target in one state, the gravest that applies, and those that jobs may be put on or are on.
+
+    A target that leaves its group counts as what it is besides: allocated or free.
+    """
+    found = module.states()
+    leaving = found.pop("leaving")
+    found["allocated"] |= leaving & module.held
+    found["free"] |= leaving - module.held
+    return found, found["allocated"] | found["free"]
 
 
 def core_states(resources: ResourceSet, usable: Idset, busy: dict[int, int]) -> dict[str, int]:

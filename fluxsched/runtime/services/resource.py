@@ -42,10 +42,11 @@ from fluxsched.resource.module import ResourceModule
 from fluxsched.resource.state.groups import GroupView
 from fluxsched.resource.state.inventory import Inventory
 from fluxsched.runtime.loop.store import Store
-from fluxsched.runtime.loop.turns import Timer, Turns
+from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.resource_journal import JournalService
+from fluxsched.runtime.services.slow_readers import SlowReaders
 from fluxsched.runtime.system.log import logger
 
 log = logger("resource")
@@ -56,8 +57,6 @@ Reload = Callable[[ReloadRequest], tuple[Inventory, Mapping[str, Idset], Callabl
 
 PRINTS_KEPT = 4
 """Resource sets whose JSON is kept: the whole, and what a few groups acquired."""
-SLOW_READER_RETRY_S = 0.02
-"""How long a stream whose peer has unsent bytes waits before it looks again; meanwhile its changes merge."""
 
 
 class Acquirer:
@@ -89,7 +88,9 @@ class ResourceService:
         self.allocated: Callable[[], ResourceSet] = lambda: EMPTY_R
         self.made_up: Callable[[ResourceSet], Idset] = lambda resources: EMPTY
         """Which of these targets are not this machine."""
-        self._router = router
+        self.changed: Callable[[], None] = lambda: None
+        """Called when anything about the targets may have changed, but for what jobs hold."""
+        self._slow = SlowReaders(router, turns)
         self._store = store
         self._turns = turns
         self._raise_jobs = raise_jobs
@@ -98,10 +99,9 @@ class ResourceService:
         self.prepare_reload: PrepareReload = lambda request, wanted, proceed: proceed()
         """Called before a reload; it calls `proceed` when what it takes long to find out is known."""
         self._journal = JournalService(
-            router, store, lambda: module.journal.events, lambda: self._printed(module.resources)
+            router, store, lambda: module.journal.events, lambda: self.printed(module.resources)
         )
         self._prints: deque[tuple[ResourceSet, dict[str, Any]]] = deque(maxlen=PRINTS_KEPT)
-        self._retry: Timer | None = None
         router.serve(self._handlers())
         turns.at_end(self.publish)
 
@@ -236,28 +236,20 @@ class ResourceService:
 
     def _status(self, request: RpcRequest) -> None:
         status = self.module.status()
-        drain = {
-            str(targets): DrainInfo(
-                timestamp=line.timestamp_s,
-                reason=line.reason or "",
-                user=line.user,
-                state=cast("Literal['drained', 'draining']", line.state),
-            )
-            for targets, line in status["drain"].items()
-        }
+        drain = drain_lines(status)
         sets = {name: str(status[name]) for name in ("online", "offline", "exclude", "torpid", "lost")}
         groups = {name: str(targets) for name, targets in status["groups"].items()}
         sets["made_up"] = str(self.made_up(status["R"]))
-        request.respond(StatusResponse(R=self._printed(status["R"]), drain=drain, groups=groups, **sets))
+        request.respond(StatusResponse(R=self.printed(status["R"]), drain=drain, groups=groups, **sets))
 
     def sched_status(self, request: RpcRequest) -> None:
         """Answer what schedulers may use, what of it is down, and what is allocated."""
         status = self.module.sched_status(self.allocated())
-        parts = {name: self._printed(resources) for name, resources in status.items()}
+        parts = {name: self.printed(resources) for name, resources in status.items()}
         request.respond(SchedStatusResponse(**parts, made_up=str(self.made_up(status["all"]))))
 
     def _groups(self, request: RpcRequest) -> None:
-        request.respond(GroupsResponse([_group_info(group) for group in self.module.groups()]))
+        request.respond(GroupsResponse([group_info(group) for group in self.module.groups()]))
 
     # -- effects ------------------------------------------------------------------------------------------------
 
@@ -278,6 +270,7 @@ class ResourceService:
                 case effect.Ended(acquirer=key, errnum=errnum, text=text):
                     if (acquirer := self._acquirers.pop(key, None)) is not None:
                         acquirer.request.error(errnum, text)
+        self.changed()
         self._turns.wake()
 
     def _to_acquirer(self, key: Hashable, change: GroupChange) -> None:
@@ -290,7 +283,7 @@ class ResourceService:
             acquirer.request.error(errno.EOVERFLOW, str(exc))
             self._turns.post(lambda: self._end_acquirer(acquirer.request))
 
-    def _printed(self, resources: ResourceSet) -> dict[str, Any]:
+    def printed(self, resources: ResourceSet) -> dict[str, Any]:
         """R as JSON, kept for the sets printed last: 16,384 different targets take 25 ms, and all ask for the same."""
         for known, printed in self._prints:
             if known is resources:
@@ -304,18 +297,12 @@ class ResourceService:
         for acquirer in self._acquirers.values():
             if not acquirer.session.pending:
                 continue
-            if self._router.unsent_bytes(acquirer.request.peer):
-                self._retry_later()
+            if self._slow.must_wait(acquirer.request.peer):
                 continue
             for change in acquirer.session.take():
-                for message in to_messages(change, acquirer.session.typed, self._printed):
+                for message in to_messages(change, acquirer.session.typed, self.printed):
                     acquirer.request.respond(message)
         self._journal.publish()
-
-    def _retry_later(self) -> None:
-        """One timer for all: a turn that finds a slow reader must not make another one."""
-        if self._retry is None or self._retry.call is None:
-            self._retry = self._turns.after(SLOW_READER_RETRY_S, self._turns.wake)
 
     def _answer(self, request: RpcRequest, payload: object = None) -> None:
         """Answer once all that was decided so far is on disk."""
@@ -331,7 +318,21 @@ class ResourceService:
         }
 
 
-def _group_info(group: GroupView) -> GroupInfo:
+def drain_lines(status: Mapping[str, Any]) -> dict[str, DrainInfo]:
+    """The drains of a `ResourceModule.status()`, by targets."""
+    return {
+        str(targets): DrainInfo(
+            timestamp=line.timestamp_s,
+            reason=line.reason or "",
+            user=line.user,
+            state=cast("Literal['drained', 'draining']", line.state),
+        )
+        for targets, line in status["drain"].items()
+    }
+
+
+def group_info(group: GroupView) -> GroupInfo:
+    """A group as a message."""
     acquirer = group.acquirer.peer.name if isinstance(group.acquirer, RpcRequest) else None
     return GroupInfo(
         name=group.name,

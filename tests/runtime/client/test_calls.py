@@ -28,7 +28,7 @@ CALLS: dict[str, TypedCall[Any, Any, Any]] = {
 }
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "submit": (SPEC, 20), "wait": (7,), "cancel": (7, "enough"), "drain": ("0-3", "fan"), "undrain": ("0",),
-    "watch": (["clean"],),
+    "watch": (["clean"],), "watch_resources": (), "trace": (["sched."],), "running": ("0-3", 10), "plan": ("lab", 10),
 }  # fmt: skip
 
 
@@ -114,7 +114,8 @@ def test_both_clients_send_the_same_and_read_the_same() -> None:
 
 ANSWERS: dict[str, dict[str, Any]] = {
     "submit": {"id": 7}, "wait": {"id": 7, "success": False, "status": 256, "errstr": "exit 1"}, "cancel": {},
-    "drain": {}, "undrain": {},
+    "drain": {}, "undrain": {}, "running": {"jobs": [[7, "0", 1.0, 0.0, 4, 1000, "", "true"]], "left_out": 0},
+    "plan": {"jobs": [[7, 1.0, 0.0, None, 1, 4, True]], "left_out": 0},
 }  # fmt: skip
 
 

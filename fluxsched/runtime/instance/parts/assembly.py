@@ -51,6 +51,7 @@ from fluxsched.runtime.services.jobs.waits import JobWaits
 from fluxsched.runtime.services.metrics import MetricsService
 from fluxsched.runtime.services.modules.service import ModuleService
 from fluxsched.runtime.services.resource import ResourceService, allocated
+from fluxsched.runtime.services.resource_watch import ResourceWatch
 from fluxsched.runtime.system import log as logs
 
 log = logs.logger("instance")
@@ -96,6 +97,7 @@ class Assembly:
         raise_jobs = self.effects.raise_jobs
         self.resource = ResourceService(module, self.router, self.store, self.turns, raise_jobs, self._reload)
         self.resource.allocated = lambda: allocated(manager.holdings, module.resources)
+        self.watch = ResourceWatch(self.resource, manager.holdings, self.router, self.turns)
         manager.holdings.there = lambda: module.resources
         self.effects.held, self.effects.unheld = self._held, self._unheld
         self.scheduling = SchedulingService(self.effects, self.router, self.store)
@@ -131,9 +133,11 @@ class Assembly:
         self.turns.at_end(self.router.flush)
 
     def _held(self, jobid: int, ranks: Idset) -> None:
+        self.watch.note_jobs(ranks)
         self._follow_jobs(self.resource.module.hold(jobid, ranks))
 
     def _unheld(self, jobid: int, ranks: Idset) -> None:
+        self.watch.note_jobs(ranks)
         self._follow_jobs(self.resource.module.unhold(jobid, ranks, self.turns.wall_s))
 
     def _follow_jobs(self, effects: list[Any]) -> None:

@@ -1,0 +1,26 @@
+"""`job-manager.running`: the jobs that hold resources, the largest first."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from fluxsched.protocol.messages.common import IdsetText, JobNumber, Payload, Size, TargetsText, Unsigned32, WallTime
+
+RunningEntry = tuple[JobNumber, IdsetText, WallTime, WallTime, Size, Unsigned32, str, str]
+"""Job id, the targets that it holds, `t_run`, expiration (0: none), cores, userid, queue (empty: none) and name."""
+
+
+class RunningRequest(Payload, frozen=True):
+    """Those on some `targets` only, if given; `max_entries` of them at most."""
+
+    targets: TargetsText | None = None
+    max_entries: Annotated[int, Meta(ge=0, le=0x7FFFFFFF)] | None = None
+
+
+class RunningResponse(Payload, frozen=True, omit_defaults=False):
+    """Jobs, those with most core-seconds first (up to their limits), and how many more there are."""
+
+    jobs: list[RunningEntry]
+    left_out: Size

@@ -1,0 +1,225 @@
+"""`resource.watch`: the state of every target and how many of its cores and GPUs are held, whole, then what is new.
+
+Law: without a stream nothing is gathered. With streams, all that happens within WATCH_EVERY_S is one look at the
+targets that changed, however many jobs changed them; what it found is worded once for all readers who know the same. A
+slow reader's changes merge, so what is kept for one is bounded by the machine.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.jobs.holdings.holdings import Holdings
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.messages.live.machine import MachineChange
+from fluxsched.protocol.messages.resource import DrainInfo
+from fluxsched.resource.state.groups import GroupView
+from fluxsched.runtime.loop.turns import Timer, Turns
+from fluxsched.runtime.messaging.peers import RpcRequest
+from fluxsched.runtime.messaging.router import Router, forget
+from fluxsched.runtime.services.resource import ResourceService, drain_lines, group_info
+from fluxsched.runtime.services.slow_readers import SlowReaders
+
+WATCH_EVERY_S = 0.1
+"""The least time between two looks: people see no more, and first answers of that time share their cost."""
+
+_KINDS = {"busy": "core", "busy_gpus": "gpu"}
+
+
+class Look(NamedTuple):
+    """What was found; sets are values, so that two looks are compared quickly."""
+
+    resources: ResourceSet
+    states: dict[str, Idset]
+    drained: Idset
+    drains: dict[str, DrainInfo]
+    groups: list[GroupView]
+    made_up: Idset
+
+
+class MachineReader:
+    """One stream: what its reader has been told, and the targets whose number of busy cores or GPUs is news to it."""
+
+    __slots__ = ("recounted", "told")
+
+    def __init__(self) -> None:
+        self.told: Look | None = None
+        self.recounted = dict.fromkeys(_KINDS, EMPTY)
+
+
+class ResourceWatch:
+    """Serves `resource.watch`."""
+
+    def __init__(self, service: ResourceService, holdings: Holdings, router: Router, turns: Turns) -> None:
+        self._service = service
+        self._module = service.module
+        self._holdings = holdings
+        self._turns = turns
+        self._slow = SlowReaders(router, turns)
+        self._readers: dict[RpcRequest, MachineReader] = {}
+        self._behind = False
+        """Whether some reader has not been told of the last look."""
+        self._is_stale = False
+        self._touched: list[Idset] = []
+        self._counts: dict[str, dict[int, int]] = {}
+        """By kind and target how many jobs held at the last look; none where it was none."""
+        self._last: Look | None = None
+        self._next_s = 0.0
+        self._timer: Timer | None = None
+        service.changed = self._note_change
+        router.serve({"resource.watch": self._open})
+        turns.at_end(self._publish)
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    def note_jobs(self, ranks: Idset) -> None:
+        """A job holds more or less on these targets than before."""
+        if self._readers:
+            self._touched.append(ranks)
+
+    def _note_change(self) -> None:
+        self._is_stale = True
+
+    def _open(self, request: RpcRequest) -> None:
+        request.open_stream(lambda: self._end(request))
+        if not self._readers:
+            self._is_stale = True
+            self._counts = {key: self._count(kind) for key, kind in _KINDS.items()}
+        self._readers[request] = MachineReader()
+        self._behind = True
+
+    def _end(self, request: RpcRequest) -> None:
+        forget(self._readers, request)
+        if not self._readers:
+            self._last, self._counts, self._touched, self._behind = None, {}, [], False
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    def _publish(self) -> None:
+        """End-of-turn hook."""
+        if not self._readers or not (self._touched or self._is_stale or self._behind):
+            return
+        if self._timer is not None and self._timer.call is not None:
+            return
+        now_s = self._turns.clock.monotonic_s()
+        if now_s < self._next_s:
+            self._timer = self._turns.after(self._next_s - now_s, self._turns.wake)
+            return
+        self._next_s = now_s + WATCH_EVERY_S
+        if self._touched or self._is_stale:
+            self._look()
+        self._tell()
+
+    def _look(self) -> None:
+        touched, self._touched = self._touched, []
+        mask = 0
+        for ranks in touched:
+            mask |= ranks.mask
+        union = Idset(mask)
+        for key, kind in _KINDS.items():
+            changed = self._recount(key, kind, union)
+            if changed:
+                for reader in self._readers.values():
+                    reader.recounted[key] |= changed
+        before, is_stale, self._is_stale = self._last, self._is_stale, False
+        states = self._module.states()
+        drained = states["draining"] | states["drained"]
+        if before is None or is_stale:
+            status = self._module.status()
+            resources = status["R"]
+            self._last = Look(
+                resources, states, drained, drain_lines(status), self._module.groups(), self._service.made_up(resources)
+            )
+        elif states != before.states:
+            drains = before.drains
+            if not union.isdisjoint(drained):  # a job that ends leaves a target drained that was draining
+                drains = drain_lines(self._module.status())
+            self._last = before._replace(states=states, drained=drained, drains=drains)
+
+    def _count(self, kind: str) -> dict[int, int]:
+        return {rank: mask.bit_count() for rank, mask in self._holdings.busy(kind).items()}
+
+    def _recount(self, key: str, kind: str, touched: Idset) -> Idset:
+        """Count anew on these targets; those where it is another number now."""
+        busy, counts, changed = self._holdings.busy(kind), self._counts[key], list[int]()
+        for rank in touched:
+            now = busy.get(rank, 0).bit_count()
+            if now != counts.get(rank, 0):
+                changed.append(rank)
+                if now:
+                    counts[rank] = now
+                else:
+                    del counts[rank]
+        return Idset.of(changed)
+
+    # -- telling ------------------------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        now, self._behind = self._last, False
+        assert now is not None, "there was a look"
+        worded: dict[tuple[object, ...], msgspec.Raw | None] = {}
+        for request, reader in self._readers.items():
+            if self._slow.must_wait(request.peer):
+                self._behind = True
+                continue
+            known = () if reader.told is None else (id(reader.told), *reader.recounted.values())
+            if known not in worded:
+                worded[known] = self._word(reader, now)
+            answer = worded[known]
+            if answer is not None:
+                request.respond(answer)
+            reader.told, reader.recounted = now, dict.fromkeys(_KINDS, EMPTY)
+
+    def _word(self, reader: MachineReader, now: Look) -> msgspec.Raw | None:
+        """What is news to a reader; None if nothing is."""
+        told = reader.told
+        if told is None:
+            found = self._whole(now)
+        else:
+            found = {key: self._by_count(key, ranks) for key, ranks in reader.recounted.items() if ranks}
+            if told is not now:
+                found |= self._differences(told, now)
+        return msgspec.Raw(codec.pack(MachineChange(**found))) if found else None
+
+    def _whole(self, now: Look) -> dict[str, Any]:
+        return {
+            "R": self._service.printed(now.resources),
+            "states": {name: str(ranks) for name, ranks in now.states.items() if ranks},
+            **{key: self._by_count(key, counts) for key, counts in self._counts.items()},
+            "drains": now.drains,
+            "groups": [group_info(group) for group in now.groups],
+            "made_up": str(now.made_up),
+        }
+
+    def _differences(self, told: Look, now: Look) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if told.states != now.states:
+            changed = [(name, ranks - told.states[name]) for name, ranks in now.states.items()]
+            if states := {name: str(ranks) for name, ranks in changed if ranks}:
+                found["states"] = states
+        if told.resources is not now.resources:
+            found["R"] = self._service.printed(now.resources)
+        if told.drains != now.drains:
+            found["drains"] = now.drains
+        if told.groups != now.groups:
+            found["groups"] = [group_info(group) for group in now.groups]
+        if told.made_up != now.made_up:
+            found["made_up"] = str(now.made_up)
+        return found
+
+    def _by_count(self, key: str, ranks: Idset | dict[int, int]) -> dict[str, str]:
+        """Targets by how many of their cores or GPUs are held."""
+        counts, found = self._counts[key], dict[int, list[int]]()
+        for rank in ranks:
+            count = counts.get(rank, 0)
+            same = found.get(count)
+            if same is None:
+                found[count] = [rank]
+            else:
+                same.append(rank)
+        return {str(count): str(Idset.of(there)) for count, there in sorted(found.items())}
