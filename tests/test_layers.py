@@ -38,6 +38,7 @@ MAY_IMPORT = {
         "runtime.config.policies", "runtime.inventory.sources", "runtime.scheduler_process.effects",
         "runtime.scheduler_process.session",
     },
+    "views": {"core", "errors", "protocol.messages", "runtime.client", "runtime.system.clock"},
     "doctor": {"core", "errors", "runtime", "sim", "adapters.flux.install"},
     "adapters": {"core", "errors", "protocol", "runtime", "sched"},
     "cli": {
@@ -47,7 +48,7 @@ MAY_IMPORT = {
         "runtime.instance.proxy", "runtime.access.key_files", "runtime.access.rules",
         "adapters.flux.install", "adapters.si.config.report",
         "adapters.si.service", "adapters.si.wire", "adapters.si.load", "adapters.si.rm", "doctor.doctor",
-        "sim.commands", "sim.package", "sim.plugin", "sim.policy",
+        "sim.commands", "sim.package", "sim.plugin", "sim.policy", "views",
     },
 }  # fmt: skip
 PURE = ("errors", "core", "protocol", "resource", "jobs", "sched")

@@ -134,6 +134,15 @@ ROOMS = {
         "policy": {"conformance", "policy_guard"},
         "commands": {"engine", "policy_guard", "results", "traces"},
     },
+    "views": {
+        "states": set(),
+        "changes": set(),
+        "connection": set(),
+        "machine": set(),
+        "subscription": {"changes"},
+        "feeds": {"changes", "machine"},
+        "follower": {"changes", "connection", "feeds", "subscription"},
+    },
     "cli": {
         "common": set(),
         "jobs": {"common"},

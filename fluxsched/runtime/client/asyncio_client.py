@@ -134,6 +134,7 @@ class AsyncHandle(AsyncCalls):
         self._outbox: list[Message] = []
         self._flushing = False
         self._looking: asyncio.TimerHandle | None = None
+        self._gone: asyncio.Future[RPCError] = self._loop.create_future()
 
     async def __aenter__(self) -> AsyncHandle:
         if self._client is None:
@@ -150,6 +151,15 @@ class AsyncHandle(AsyncCalls):
             self._looking.cancel()
         if self._client is not None:
             self._client.close()
+
+    async def gone(self) -> RPCError:
+        """Wait until the instance is lost; what calls fail with since."""
+        return await asyncio.shield(self._gone)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is."""
+        return self._gone.done()
 
     def rpc(
         self, topic: str, payload: Object | None = None, *, timeout_s: float | None = TIMEOUT_S
@@ -256,6 +266,8 @@ class AsyncHandle(AsyncCalls):
     def _lost(self) -> None:
         reason = "the connection is closed" if self._client is None else self._client.lost
         error = RPCError(f"the instance at {self.uri} is gone: {reason}", errno.ECONNRESET)
+        if not self._gone.done():
+            self._gone.set_result(error)
         for token in self.calls.abandon():
             token(Answer(token=None, payload=None, error=error, done=True))
 

@@ -1,0 +1,214 @@
+"""The live picture of an instance for many viewers: one connection, one request however many viewers ask the same.
+
+    async with Follower(uri) as follower:
+        async with follower.subscribe("machine") as messages:
+            async for kind, body in messages:
+                ...
+
+`kind` is `instance` (first: `{"instance": "there", ...}` with what `instance.info` says, or `{"instance": "lost",
+"why": TEXT, "retry_s": S}`; later whenever that changes), `whole` (next, after each loss, and whenever differences do
+not do) or `change` (what is new; `changes.joined(whole, change)` is the whole after it). A body is JSON-ready and must
+not be changed: viewers share it. `message.json` is its text, made once. What an instance refuses is a whole
+`{"refused": TEXT}`; it is asked again.
+
+Topics and parameters, wholes, changes:
+- `machine`: `{"R", "states": {STATE: idset}, "busy": {CORES: idset}, "busy_gpus", "drains", "groups", "made_up",
+  "counts": {STATE: n}, "cores": {"total", "in_use"}, "gpus": {"total", "in_use"}, "sections": {"group" | "property" |
+  "host": [[TITLE, idset]...]}}`; a change, of any but R: `{"states": {"drained": "7"}, "counts": {...}}`.
+
+Law: what has no viewer is not asked for. A viewer that reads nothing costs one merged message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from fluxsched.core.text import some_of
+from fluxsched.errors import InvalidValue, RPCError
+from fluxsched.runtime.client.asyncio_client import AsyncHandle
+from fluxsched.views.changes import Body
+from fluxsched.views.connection import Connect, Connection
+from fluxsched.views.feeds.feed import Feed, checked
+from fluxsched.views.feeds.machine import MachineFeed
+from fluxsched.views.subscription import Kind, Subscription, ViewMessage
+
+REFUSED_RETRY_S = 5.0
+"""After how long what was refused is asked again (seconds)."""
+ENDED_S = 0.5
+"""An instance that ends a stream is usually gone a moment later, and that is what is told (seconds)."""
+
+Params = Mapping[str, Any]
+MakeFeed = Callable[[Params], Feed]
+
+
+def _machine(params: Params) -> Feed:
+    checked("machine", params)
+    return MachineFeed()
+
+
+TOPICS: Mapping[str, MakeFeed] = {"machine": _machine}
+
+
+class Channel:
+    """One feed, and who follows it."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        self.viewers: set[Subscription] = set()
+        self.task: asyncio.Task[None] | None = None
+        self._latest: ViewMessage | None = None
+        """The whole as it is now, once for all viewers that come before it changes."""
+
+    def whole(self, body: Body) -> None:
+        """See `Audience`."""
+        self._tell("whole", body)
+
+    def change(self, body: Body) -> None:
+        """See `Audience`."""
+        self._tell("change", body)
+
+    def _tell(self, kind: Kind, body: Body) -> None:
+        message = ViewMessage(kind, body)
+        self._latest = message if kind == "whole" else None
+        for viewer in self.viewers:
+            viewer.put(message)
+
+    def greet(self, viewer: Subscription) -> None:
+        """A viewer that comes now gets the whole, if there is one."""
+        if self._latest is None and (body := self.feed.now()) is not None:
+            self._latest = ViewMessage("whole", body)
+        if self._latest is not None:
+            viewer.put(self._latest)
+
+    async def follow(self, handle: Any) -> None:
+        """Run the feed until the connection is lost; what is refused is asked again."""
+        while True:
+            try:
+                await self.feed.run(handle, self)
+                why = "the instance has ended the stream"
+                await asyncio.sleep(ENDED_S)
+            except RPCError as fault:
+                if handle.is_gone:
+                    return
+                why = str(fault)
+            self.whole({"refused": why})
+            await asyncio.sleep(REFUSED_RETRY_S)
+
+
+class Follower:
+    """See above. To be made and used within one running event loop."""
+
+    def __init__(
+        self,
+        uri: str | None = None,
+        *,
+        key: str | os.PathLike[str] | None = None,
+        connect: Connect | None = None,
+    ) -> None:
+        self._connection = Connection(connect or (lambda: AsyncHandle(uri, key=key)), self)
+        self._channels: dict[str, Channel] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._instance: ViewMessage | None = None
+        self._is_closed = False
+
+    def subscribe(self, topic: str, params: Params | None = None) -> Subscription:
+        """Follow a topic. Raises InvalidValue for an unknown topic or parameter."""
+        if topic not in TOPICS:
+            raise InvalidValue(f"there is no view {topic!r}; there are {some_of(list(TOPICS))}")
+        if self._is_closed:
+            raise InvalidValue(f"view {topic}: this follower is closed")
+        given = {name: value for name, value in (params or {}).items() if value is not None}
+        name = json.dumps([topic, given], sort_keys=True, default=str)
+        channel = self._channels.get(name) or Channel(TOPICS[topic](given))
+        viewer = Subscription(lambda viewer: self._leave(name, viewer))
+        self._channels[name] = channel
+        channel.viewers.add(viewer)
+        if self._instance is not None:
+            viewer.put(self._instance)
+        channel.greet(viewer)
+        self._connection.open()
+        self._start(name, channel)
+        return viewer
+
+    async def ask(self, topic: str, payload: dict[str, Any] | None = None) -> dict[str, Any]:
+        """One request over the same connection. Raises RPCError: the instance's, or that it is lost."""
+        handle = await self._connection.there()
+        answer: dict[str, Any] = await handle.rpc(topic, payload)
+        return answer
+
+    async def close(self) -> None:
+        """End all subscriptions and the connection."""
+        self._is_closed = True
+        for channel in [*self._channels.values()]:
+            for viewer in [*channel.viewers]:
+                viewer.close()
+        await asyncio.gather(*self._ending, return_exceptions=True)
+        await self._connection.close()
+
+    async def __aenter__(self) -> Follower:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- what becomes of the connection
+
+    def connected(self, handle: Any, info: Mapping[str, Any]) -> None:
+        """See `ConnectionListener`."""
+        self._tell_all(ViewMessage("instance", {"instance": "there", **info}))
+        for name, channel in self._channels.items():
+            self._start(name, channel)
+
+    async def lost(self, why: str, retry_s: float) -> None:
+        """See `ConnectionListener`."""
+        self._tell_all(ViewMessage("instance", {"instance": "lost", "why": why, "retry_s": retry_s}))
+        tasks = [self._stopped(channel) for channel in self._channels.values()]
+        await asyncio.gather(*[task for task in tasks if task is not None], return_exceptions=True)
+
+    def _tell_all(self, message: ViewMessage) -> None:
+        self._instance = message
+        for channel in self._channels.values():
+            for viewer in channel.viewers:
+                viewer.put(message)
+
+    # -- feeds
+
+    def _start(self, name: str, channel: Channel) -> None:
+        handle = self._connection.handle
+        if channel.task is None and handle is not None:
+            channel.task = asyncio.create_task(channel.follow(handle))
+            channel.task.add_done_callback(lambda task: self._note_fault(task, name, channel))
+
+    def _note_fault(self, task: asyncio.Task[None], name: str, channel: Channel) -> None:
+        """A fault of ours in a feed is raised in its viewers' loops; those who come later begin with another feed."""
+        if task.cancelled() or (fault := task.exception()) is None:
+            return
+        if self._channels.get(name) is channel:
+            del self._channels[name]
+        for viewer in channel.viewers:
+            viewer.fail(fault)
+
+    def _stopped(self, channel: Channel) -> asyncio.Task[None] | None:
+        task, channel.task = channel.task, None
+        if task is not None:
+            task.cancel()
+        return task
+
+    def _leave(self, name: str, viewer: Subscription) -> None:
+        channel = self._channels.get(name)
+        if channel is None or viewer not in channel.viewers:
+            return
+        channel.viewers.discard(viewer)
+        if not channel.viewers:
+            del self._channels[name]
+            task = self._stopped(channel)
+            if task is not None:
+                self._ending.add(task)
+                task.add_done_callback(self._ending.discard)

@@ -1,0 +1,121 @@
+"""The picture of the machine: partitions, arrangements, and that wholes and changes agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxsched.core.idset import Idset
+from fluxsched.views.changes import joined
+from fluxsched.views.machine import SECTIONS_MAX, Machine, Section, bounded
+from fluxsched.views.states import STATES, state_named, states_table
+
+TARGETS = 24
+WORDS = [state.word for state in STATES]
+
+
+def r_of(count: int, hosts: str, properties: dict[str, str] | None = None) -> dict[str, Any]:
+    execution: dict[str, Any] = {
+        "R_lite": [{"rank": f"0-{count - 1}", "children": {"core": "0-7"}}],
+        "nodelist": [hosts],
+    }
+    return {"version": 1, "execution": {**execution, **({"properties": properties} if properties else {})}}
+
+
+def first(count: int = TARGETS) -> dict[str, Any]:
+    groups = [{"name": "default", "targets": f"0-{count - 3}"}, {"name": "debug", "targets": f"{count - 2}"}]
+    return {
+        "R": r_of(count, f"n[0-{count - 1}]"), "states": {"free": f"0-{count - 1}"}, "busy": {}, "busy_gpus": {},
+        "drains": {}, "groups": groups, "made_up": "",
+    }  # fmt: skip
+
+
+ranks = st.sets(st.integers(0, TARGETS // 2 - 1), min_size=1).map(lambda ids: str(Idset.of(ids)))
+answers = st.one_of(
+    st.tuples(st.sampled_from(WORDS), ranks).map(lambda pair: {"states": {pair[0]: pair[1]}}),
+    st.tuples(st.integers(0, 8), ranks).map(lambda pair: {"busy": {str(pair[0]): pair[1]}}),
+    ranks.map(lambda text: {"groups": [{"name": "default", "targets": text}]}),
+    st.sampled_from((first(TARGETS // 2), first())),
+)
+
+
+def view(whole: dict[str, Any]) -> dict[str, Any]:
+    """A whole as it is compared: idle targets may be told as such or not at all."""
+    return whole | {"busy": {count: ranks for count, ranks in whole["busy"].items() if count != "0"}}
+
+
+@settings(max_examples=50)
+@given(st.lists(answers, max_size=8), st.integers(0, 3))
+def test_whole_and_changes_are_the_whole_asked_anew(history: list[dict[str, Any]], unread: int) -> None:
+    """However many changes were merged before they were read."""
+    machine = Machine()
+    machine.apply(first())
+    held, waiting = machine.whole(), dict[str, Any]()
+    for at, answer in enumerate(history):
+        change = machine.apply(answer)
+        if change is None:
+            held, waiting = machine.whole(), {}
+            continue
+        waiting = joined(waiting, change)
+        if at % (unread + 1) == 0:
+            held, waiting = joined(held, waiting), {}
+    assert view(joined(held, waiting)) == view(machine.whole())
+    assert sum(machine.states.counts().values()) == len(machine.resources)
+
+
+@settings(max_examples=30)
+@given(st.lists(answers, max_size=6))
+def test_a_viewer_can_keep_a_machine_of_its_own(history: list[dict[str, Any]]) -> None:
+    machine, other = Machine(), Machine()
+    machine.apply(first())
+    other.apply(machine.whole())
+    for answer in history:
+        change = machine.apply(answer)
+        other.apply(machine.whole() if change is None else change)
+    assert view(other.whole()) == view(machine.whole())
+
+
+def test_targets_are_arranged_by_group_by_property_and_by_host() -> None:
+    machine = Machine()
+    machine.apply({**first(), "R": r_of(TARGETS, "a[1-8],b[1-15],login", {"big": "0-3", "fast": "2-9"})})
+    assert [(one.title, str(one.ranks)) for one in machine.arranged("group")] == [
+        ("default", "0-21"), ("debug", "22"), ("no group", "23")
+    ]  # fmt: skip
+    assert [(one.title, str(one.ranks)) for one in machine.arranged("property")] == [
+        ("big", "0-1"), ("big, fast", "2-3"), ("fast", "4-9"), ("no property", "10-23")
+    ]  # fmt: skip
+    assert [(one.title, str(one.ranks)) for one in machine.arranged("host")] == [
+        ("a[1-8]", "0-7"), ("b[1-15]", "8-22"), ("login", "23")
+    ]  # fmt: skip
+
+
+def test_an_arrangement_has_a_bounded_number_of_sections() -> None:
+    sections = bounded(Section(str(rank), Idset(1 << rank)) for rank in range(SECTIONS_MAX + 10))
+    assert len(sections) == SECTIONS_MAX
+    assert (sections[-1].title, len(sections[-1].ranks)) == ("others", 11)
+    machine = Machine()
+    each = {f"p{rank}": str(rank) for rank in range(SECTIONS_MAX + 10)}
+    machine.apply({**first(512), "R": r_of(512, "n[0-511]", each)})
+    assert len(machine.arranged("property")) <= SECTIONS_MAX
+    assert sum(len(one.ranks) for one in machine.arranged("property")) == 512
+
+
+def test_131072_targets_are_a_few_idsets() -> None:
+    machine = Machine()
+    machine.apply(first(131_072))
+    machine.apply({"states": {"drained": "7,99-100"}, "busy": {"4": "131071"}})
+    whole = machine.whole()
+    assert whole["counts"] == {"free": 131_069, "drained": 3}
+    assert whole["cores"] == {"total": 8 * 131_072, "in_use": 4}
+    assert machine.states.value_of(99) == "drained"
+    assert len(str(whole)) < 3000
+
+
+def test_each_state_has_a_word_a_sign_and_colours_of_its_own() -> None:
+    for values in ([one.word for one in STATES], [one.sign for one in STATES], [one.light for one in STATES],
+                   [one.dark for one in STATES], [one.terminal for one in STATES]):  # fmt: skip
+        assert len(set(values)) == len(STATES)
+    assert state_named("newer").sign == "?"
+    assert [row["word"] for row in states_table()] == WORDS
