@@ -1,6 +1,6 @@
 """What a feed is: the one that asks an instance for a topic, for all viewers that asked the same.
 
-Law: a feed keeps no viewer. It knows the whole at any time, and tells changes to whoever runs it; an instance that is
+Law: a feed keeps no viewer. It knows the whole at any time, and tells changes to its audience; an instance that is
 gone ends `run` with an RPCError, and the next `run` begins anew with a whole.
 """
 
