@@ -32,7 +32,7 @@ class ConnectionListener(Protocol):
         """It is gone, and will be looked for."""
 
 
-class Connection:
+class KeptConnection:
     """Keeps a handle open from `open` to `close`."""
 
     def __init__(self, connect: Connect, listener: ConnectionListener) -> None:

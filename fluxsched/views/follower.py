@@ -32,10 +32,10 @@ from fluxsched.core.text import some_of
 from fluxsched.errors import InvalidValue, RPCError
 from fluxsched.runtime.client.asyncio_client import AsyncHandle
 from fluxsched.views.changes import Body
-from fluxsched.views.connection import Connect, Connection
+from fluxsched.views.connection import Connect, KeptConnection
 from fluxsched.views.feeds.feed import Feed, checked
 from fluxsched.views.feeds.machine import MachineFeed
-from fluxsched.views.subscription import Kind, Subscription, ViewMessage
+from fluxsched.views.subscription import MessageKind, Subscription, ViewMessage
 
 REFUSED_RETRY_S = 5.0
 """After how long what was refused is asked again (seconds)."""
@@ -72,7 +72,7 @@ class Channel:
         """See `Audience`."""
         self._tell("change", body)
 
-    def _tell(self, kind: Kind, body: Body) -> None:
+    def _tell(self, kind: MessageKind, body: Body) -> None:
         message = ViewMessage(kind, body)
         self._latest = message if kind == "whole" else None
         for viewer in self.viewers:
@@ -110,7 +110,7 @@ class Follower:
         key: str | os.PathLike[str] | None = None,
         connect: Connect | None = None,
     ) -> None:
-        self._connection = Connection(connect or (lambda: AsyncHandle(uri, key=key)), self)
+        self._connection = KeptConnection(connect or (lambda: AsyncHandle(uri, key=key)), self)
         self._channels: dict[str, Channel] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._instance: ViewMessage | None = None

@@ -19,14 +19,14 @@ ARRANGEMENTS = ("group", "property", "host")
 _DIGITS_AT_END = re.compile(r"[0-9]+$")
 
 
-class Section(NamedTuple):
+class MapSection(NamedTuple):
     """Targets that are shown together, under a title."""
 
     title: str
     ranks: Idset
 
 
-class Partition:
+class TargetParts:
     """Targets by a value, each in one part: its state, or its cores in use."""
 
     def __init__(self) -> None:
@@ -62,20 +62,20 @@ class Partition:
         return next((value for value, ranks in self.parts.items() if rank in ranks), None)
 
 
-class Machine:
+class LiveMachine:
     """The picture, empty before the first answer."""
 
     def __init__(self) -> None:
         self.resources = EMPTY_R
-        self.states = Partition()
-        self.busy = Partition()
+        self.states = TargetParts()
+        self.busy = TargetParts()
         """Targets by cores in use; a target that has none in use is in none, or in "0"."""
-        self.busy_gpus = Partition()
+        self.busy_gpus = TargetParts()
         self.groups: Sequence[Mapping[str, Any]] = ()
         self.drains: Any = ()
         self.made_up = EMPTY
         self._r: Mapping[str, Any] = {}
-        self._by_place: dict[str, list[Section]] = {}
+        self._by_place: dict[str, list[MapSection]] = {}
 
     def apply(self, answer: Mapping[str, Any]) -> dict[str, Any] | None:
         """Take an answer; the change for viewers, or None if they need the whole anew, as when R has changed."""
@@ -134,21 +134,21 @@ class Machine:
     def _sections(self) -> dict[str, list[list[str]]]:
         return {by: [[one.title, str(one.ranks)] for one in self.arranged(by)] for by in ARRANGEMENTS}
 
-    def arranged(self, by: str) -> list[Section]:
+    def arranged(self, by: str) -> list[MapSection]:
         """All targets in parts: by `group`, by what `property` they have, by `host` name without its last number."""
         return bounded(self._by_group()) if by == "group" else self._by_place.get(by, [])
 
-    def _by_group(self) -> Iterator[Section]:
+    def _by_group(self) -> Iterator[MapSection]:
         left = self.resources.ranks
         for group in self.groups:
             if ranks := left & Idset.parse(group["targets"]):
                 left -= ranks
-                yield Section(group["name"], ranks)
+                yield MapSection(group["name"], ranks)
         if left:
-            yield Section("no group", left)
+            yield MapSection("no group", left)
 
 
-def bounded(sections: Iterator[Section]) -> list[Section]:
+def bounded(sections: Iterator[MapSection]) -> list[MapSection]:
     """At most SECTIONS_MAX: what is beyond is one section."""
     found = list(sections)
     if len(found) <= SECTIONS_MAX:
@@ -156,10 +156,10 @@ def bounded(sections: Iterator[Section]) -> list[Section]:
     others = EMPTY
     for one in found[SECTIONS_MAX - 1 :]:
         others |= one.ranks
-    return [*found[: SECTIONS_MAX - 1], Section("others", others)]
+    return [*found[: SECTIONS_MAX - 1], MapSection("others", others)]
 
 
-def _by_property(resources: ResourceSet) -> Iterator[Section]:
+def _by_property(resources: ResourceSet) -> Iterator[MapSection]:
     """A section for each combination of properties that some targets have, in order of their ranks."""
     parts: list[tuple[tuple[str, ...], Idset]] = [((), resources.ranks)]
     for name, ranks in sorted(resources.properties.items()):
@@ -172,20 +172,20 @@ def _by_property(resources: ResourceSet) -> Iterator[Section]:
             if piece
         ]
     for names, ranks in sorted(parts, key=lambda part: part[1].min()):
-        yield Section(", ".join(names) or "no property", ranks)
+        yield MapSection(", ".join(names) or "no property", ranks)
 
 
-def _by_host(resources: ResourceSet) -> Iterator[Section]:
+def _by_host(resources: ResourceSet) -> Iterator[MapSection]:
     """A section for each name that hosts have before their last number, in order of ranks; all in one without names."""
     if not resources.nodelist.hosts:
         if resources.ranks:
-            yield Section("targets", resources.ranks)
+            yield MapSection("targets", resources.ranks)
         return
     found: dict[str, list[int]] = {}
     for rank, host in zip(resources.ranks, resources.nodelist.hosts, strict=False):
         found.setdefault(_DIGITS_AT_END.sub("", host) or host, []).append(rank)
     for ranks in found.values():
-        yield Section(_title(resources, Idset.of(ranks)), Idset.of(ranks))
+        yield MapSection(_title(resources, Idset.of(ranks)), Idset.of(ranks))
 
 
 def _title(resources: ResourceSet, ranks: Idset) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from fluxsched.views.changes import Body, joined
 
-Kind = Literal["whole", "change", "instance"]
+MessageKind = Literal["whole", "change", "instance"]
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -24,7 +24,7 @@ class ViewMessage:
 
     __slots__ = ("_json", "body", "kind")
 
-    def __init__(self, kind: Kind, body: Body) -> None:
+    def __init__(self, kind: MessageKind, body: Body) -> None:
         self.kind = kind
         self.body = body
         self._json: bytes | None = None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
 from fluxsched.views.changes import joined
-from fluxsched.views.machine import SECTIONS_MAX, Machine, Section, bounded
+from fluxsched.views.machine import SECTIONS_MAX, LiveMachine, MapSection, bounded
 from fluxsched.views.states import STATES, state_named, states_table
 
 TARGETS = 24
@@ -50,7 +50,7 @@ def view(whole: dict[str, Any]) -> dict[str, Any]:
 @given(st.lists(answers, max_size=8), st.integers(0, 3))
 def test_whole_and_changes_are_the_whole_asked_anew(history: list[dict[str, Any]], unread: int) -> None:
     """However many changes were merged before they were read."""
-    machine = Machine()
+    machine = LiveMachine()
     machine.apply(first())
     held, waiting = machine.whole(), dict[str, Any]()
     for at, answer in enumerate(history):
@@ -68,7 +68,7 @@ def test_whole_and_changes_are_the_whole_asked_anew(history: list[dict[str, Any]
 @settings(max_examples=30)
 @given(st.lists(answers, max_size=6))
 def test_a_viewer_can_keep_a_machine_of_its_own(history: list[dict[str, Any]]) -> None:
-    machine, other = Machine(), Machine()
+    machine, other = LiveMachine(), LiveMachine()
     machine.apply(first())
     other.apply(machine.whole())
     for answer in history:
@@ -78,7 +78,7 @@ def test_a_viewer_can_keep_a_machine_of_its_own(history: list[dict[str, Any]]) -
 
 
 def test_targets_are_arranged_by_group_by_property_and_by_host() -> None:
-    machine = Machine()
+    machine = LiveMachine()
     machine.apply({**first(), "R": r_of(TARGETS, "a[1-8],b[1-15],login", {"big": "0-3", "fast": "2-9"})})
     assert [(one.title, str(one.ranks)) for one in machine.arranged("group")] == [
         ("default", "0-21"), ("debug", "22"), ("no group", "23")
@@ -92,10 +92,10 @@ def test_targets_are_arranged_by_group_by_property_and_by_host() -> None:
 
 
 def test_an_arrangement_has_a_bounded_number_of_sections() -> None:
-    sections = bounded(Section(str(rank), Idset(1 << rank)) for rank in range(SECTIONS_MAX + 10))
+    sections = bounded(MapSection(str(rank), Idset(1 << rank)) for rank in range(SECTIONS_MAX + 10))
     assert len(sections) == SECTIONS_MAX
     assert (sections[-1].title, len(sections[-1].ranks)) == ("others", 11)
-    machine = Machine()
+    machine = LiveMachine()
     each = {f"p{rank}": str(rank) for rank in range(SECTIONS_MAX + 10)}
     machine.apply({**first(512), "R": r_of(512, "n[0-511]", each)})
     assert len(machine.arranged("property")) <= SECTIONS_MAX
@@ -103,7 +103,7 @@ def test_an_arrangement_has_a_bounded_number_of_sections() -> None:
 
 
 def test_131072_targets_are_a_few_idsets() -> None:
-    machine = Machine()
+    machine = LiveMachine()
     machine.apply(first(131_072))
     machine.apply({"states": {"drained": "7,99-100"}, "busy": {"4": "131071"}})
     whole = machine.whole()

@@ -26,7 +26,7 @@ from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.services.jobs.records import stored_job, stored_result
-from fluxsched.runtime.services.jobs.streams import Follower, JobStreams
+from fluxsched.runtime.services.jobs.streams import JobStreams, OutputFollower
 from fluxsched.runtime.services.jobs.task_output import Budget, TaskOutput
 
 INITIAL_SENTINEL = 2
@@ -74,7 +74,7 @@ class _EventSender:
             self._request.respond()
 
 
-class _OutputFollower(Follower):
+class _FluxFollower(OutputFollower):
     """Follows a job's output as RFC 24 writes it."""
 
     chunk_bytes = OUTPUT_BYTES
@@ -161,7 +161,7 @@ class JobInfoService:
     def _watch_output(self, request: RpcRequest, wanted: msg.EventlogWatchRequest) -> None:
         def begin(record: Mapping[str, Any]) -> None:
             log = OutputLog(wanted.id, record, lambda: self._time_s(wanted.id))
-            self._streams.follow_output(_OutputFollower(request, wanted.id, log, wanted.flags))
+            self._streams.follow_output(_FluxFollower(request, wanted.id, log, wanted.flags))
 
         self._with_record(request, wanted.id, begin)
 

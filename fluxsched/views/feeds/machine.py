@@ -6,14 +6,14 @@ from typing import Any
 
 from fluxsched.views.changes import Body
 from fluxsched.views.feeds.feed import Asking, Audience, streaming
-from fluxsched.views.machine import Machine
+from fluxsched.views.machine import LiveMachine
 
 
 class MachineFeed:
     """Keeps the picture for viewers that come later."""
 
     def __init__(self) -> None:
-        self.machine: Machine | None = None
+        self.machine: LiveMachine | None = None
         self._whole: dict[str, Any] | None = None
 
     def now(self) -> Body | None:
@@ -24,7 +24,7 @@ class MachineFeed:
 
     async def run(self, handle: Asking, audience: Audience) -> None:
         """See `Feed`."""
-        machine = Machine()
+        machine = LiveMachine()
         with streaming(handle, "resource.watch") as answers:
             async for answer in answers:
                 change = machine.apply(answer)

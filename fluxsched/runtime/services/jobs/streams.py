@@ -50,7 +50,7 @@ class Waiter(NamedTuple):
 
 
 
-class Follower:
+class OutputFollower:
     """One stream of what a job's tasks write; another dialect of it is another class."""
 
     chunk_bytes = CHUNK_BYTES
@@ -89,7 +89,7 @@ class JobStreams:
         self._logs: defaultdict[int, dict[RpcRequest, Send]] = defaultdict(dict)
         self._waits: defaultdict[int, dict[RpcRequest | None, Waiter]] = defaultdict(dict)
         """By the last attempt of the job that is waited for."""
-        self._followers: dict[RpcRequest, tuple[Follower, TaskOutput]] = {}
+        self._followers: dict[RpcRequest, tuple[OutputFollower, TaskOutput]] = {}
         self._polling = False
         self._wanted: set[str] | None = set()
         self._news: list[tuple[int, float, str, dict[str, Any]]] = []
@@ -272,9 +272,9 @@ class JobStreams:
 
     def _output(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.OutputRequest)
-        self.follow_output(Follower(request, wanted.id, wanted.follow))
+        self.follow_output(OutputFollower(request, wanted.id, wanted.follow))
 
-    def follow_output(self, follower: Follower) -> None:
+    def follow_output(self, follower: OutputFollower) -> None:
         """Open a stream of what a job's tasks have written, and with `follow` will write. Raises Refused (ENOENT)."""
         request, jobid = follower.request, follower.jobid
         self._manager.jobs.get(jobid)
