@@ -29,7 +29,7 @@ class GivenJob:
         """Whether it may be sent more: what comes after something that was too much would be behind a hole."""
         self.tries = 0
         self.signals: list[tuple[int, float | None]] = []
-        """Sent to it before it had a keeper."""
+        """Sent to it before its processes were on record: another keeper than now may have to start it."""
 
 
 class KeeperInput:

@@ -107,9 +107,9 @@ class KeeperExecutor:
         run = self._runs.get(jobid)
         if run is None:
             return
-        if run.link is None:
+        if run.link is None or run.record is None:  # another keeper may have to start it, and must know
             run.signals.append((signum, grace_s))
-        else:
+        if run.link is not None:
             run.link.say(msg.SignalJob(jobid, signum, grace_s))
 
     def limit(self, jobid: int, expiration_s: float) -> None:
@@ -180,12 +180,7 @@ class KeeperExecutor:
             raise Refused(f"{TRIES_MAX} keepers ended while they were to start it: see the log")
         link = run.link = self._current()
         link.start(run.launch, self._kill_timeout_s, outlives=self._outlives)
-        self._pass_signals(run)
-
-    def _pass_signals(self, run: GivenJob) -> None:
-        signals, run.signals = run.signals, []
-        for signum, grace_s in signals:
-            self.kill(run.launch.jobid, signum, grace_s)
+        _pass_signals(run, link)
 
     def _take(self, until_s: float) -> bool:
         more = False
@@ -249,7 +244,10 @@ class KeeperExecutor:
             self.guard()
 
     def _give_or_fail(self, run: GivenJob) -> None:
+        """Start a job whose tasks have not run, unless it was to end meanwhile."""
         try:
+            if any(signum in TERMINATING for signum, _ in run.signals):
+                raise Refused("it was ended before its tasks ran")
             self._give(run)
         except Refused as fault:
             del self._runs[run.launch.jobid]
@@ -273,7 +271,7 @@ class KeeperExecutor:
             if run.link is None:
                 run.link, run.is_open = link, held.runs
                 self._left.pop(held.jobid, None)
-                self._pass_signals(run)
+                _pass_signals(run, link)
                 if held.runs:
                     self._reports.opened(held.jobid)
         self._retire(link)
@@ -295,12 +293,7 @@ class KeeperExecutor:
             return
         self._is_settled = True
         for run in [run for run in self._runs.values() if run.link is None]:
-            jobid = run.launch.jobid
-            if any(signum in TERMINATING for signum, _ in run.signals):
-                del self._runs[jobid]
-                self._reports.failed(jobid, "it was ended before its tasks ran")
-            else:
-                self._give_or_fail(run)
+            self._give_or_fail(run)
         self._settled()
 
     def _clear(self, records: Mapping[int, object]) -> None:
@@ -342,6 +335,7 @@ class KeeperExecutor:
         run = self._run_of(link, one.jobid)
         if run is not None:
             run.record = one.record
+            run.signals.clear()
             self._reports.record(one.jobid, one.record, _nothing)
 
     def _started(self, link: KeeperLink, one: msg.JobStarted) -> None:
@@ -382,6 +376,14 @@ class KeeperExecutor:
         else:
             kind = LimitExceeded if one.exceeded else Refused
             link.answer_input(one.number, kind(one.note, one.errnum))
+
+
+def _pass_signals(run: GivenJob, link: KeeperLink) -> None:
+    """Signals from before this keeper had the job; once processes are on record no other keeper starts it."""
+    for signum, grace_s in run.signals:
+        link.say(msg.SignalJob(run.launch.jobid, signum, grace_s))
+    if run.record is not None:
+        run.signals.clear()
 
 
 def _nothing() -> None:

@@ -228,6 +228,23 @@ async def test_jobs_of_a_dead_keeper_are_cleared_or_given_to_the_next(bench: Ben
     assert bench.reported("failed") == [(1, "the keeper of its tasks was killed; no process of the job was left")]
 
 
+async def test_a_signal_outlives_the_keeper_that_was_to_start_the_job(bench: Bench) -> None:
+    """Seed 25351: jobs were canceled in the turn in which their keeper died; the next one ran them past all limits."""
+    bench.resume()
+    for jobid in (1, 2):
+        bench.executor.start(bench.launch(jobid))
+    [first] = bench.keepers
+    await bench.until(lambda: first.started == [1, 2])
+    bench.executor.kill(1, signal.SIGTERM)
+    bench.executor.kill(2, signal.SIGCONT)
+    first.server.close()
+    await bench.until(lambda: bench.keepers[1:] and bench.keepers[1].words(msg.SignalJob))
+    second = bench.keepers[1]
+    assert second.started == [2]
+    assert second.words(msg.SignalJob) == [msg.SignalJob(2, signal.SIGCONT, None)]
+    assert bench.reported("failed") == [(1, "it was ended before its tasks ran")]
+
+
 async def test_a_job_that_ends_its_keepers_is_given_to_a_few(bench: Bench) -> None:
     bench.resume()
     bench.executor.start(bench.launch(1))
