@@ -74,10 +74,10 @@ function figures(said) {
   ];
   figure("cores", number(said.cores));
   if (!bar.childElementCount) bar.append(...parts, element("ul", {class: "by-state", "aria-label": "Targets by state"}));
-  const there = STATES.filter((each) => said.targets[each.state]);
+  const there = STATES.filter((each) => said.targets[each.word]);
   bar.querySelector(".by-state").replaceChildren(...there.map((each) =>
-    element("li", {class: `state-${each.state}`}, element("span", {class: "swatch", "aria-hidden": "true"}),
-      element("span", {class: "value"}, number(said.targets[each.state])), " ", element("span", {class: "unit"}, each.word))));
+    element("li", {class: `state-${each.word}`}, element("span", {class: "swatch", "aria-hidden": "true"}),
+      element("span", {class: "value"}, number(said.targets[each.word])), " ", element("span", {class: "unit"}, each.word))));
   show(bar, true);
 }
 

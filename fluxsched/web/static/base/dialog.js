@@ -10,7 +10,7 @@ export function ask({title, text = "", fields = [], confirm = "OK", danger = fal
   const inputs = fields.map((field) => {
     const made = field.options
       ? element("select", {name: field.name}, field.options.map(([value, word]) => element("option", {value}, word)))
-      : element("input", {name: field.name, type: field.type ?? "text", required: field.required, autocomplete: "off", maxlength: 1000});
+      : element("input", {name: field.name, type: field.type ?? "text", required: field.required, autocomplete: "off", maxlength: field.type ? null : 1000, min: field.min, max: field.max});
     if (field.value !== undefined) made.value = field.value;
     return element("label", {}, field.label, made);
   });

@@ -61,6 +61,10 @@ export function liveSource(view, params, page) {
     stream = null;
   }
 
+  function address() {
+    history.replaceState(null, "", `${location.pathname}${Object.keys(current).length ? `?${query(current)}` : ""}`);
+  }
+
   function visibility() {
     clearTimeout(timer);
     if (document.hidden) timer = setTimeout(close, 1000 * HIDDEN_S);
@@ -85,8 +89,13 @@ export function liveSource(view, params, page) {
     filter(more) {
       current = kept({...current, ...more});
       last = null;
-      history.replaceState(null, "", `${location.pathname}${Object.keys(current).length ? `?${query(current)}` : ""}`);
+      address();
       open();
+    },
+    /** Another order of the same data: only the address tells it. */
+    sort(by) {
+      current = kept({...current, sort: by});
+      address();
     },
     async act(name, fields) {
       const body = new URLSearchParams({...fields, csrf, confirmed: "yes"});

@@ -1,0 +1,147 @@
+// Jobs: a table that follows the instance row by row; filters are those of `fluxsched jobs`.
+
+import {element, keyed, setText} from "./base/dom.js";
+import {count, duration, exact, number, time} from "./base/words.js";
+
+const TYPED_S = 0.35;
+const CLOCK_S = 1;
+const KINDS = {RUN: "on", CLEANUP: "on", COMPLETED: "good", FAILED: "bad", TIMEOUT: "bad"};
+
+/** State or result of a job, in lower case, and what kind of pill it is. */
+export function stateOf(job) {
+  const state = job.result ?? job.state;
+  const words = {sched: "waiting", run: "running", depend: "depends", priority: "waiting", new: "new", cleanup: "ending"};
+  return [words[state.toLowerCase()] ?? state.toLowerCase(), KINDS[state] ?? ""];
+}
+
+/** How long a job has run, or ran, at a time. */
+export function runtime(job, now_s) {
+  return job.t_run ? (job.t_cleanup ?? job.t_inactive ?? now_s) - job.t_run : undefined;
+}
+
+/** When a job that waits can start, as its scheduler says; undefined if it does not. */
+export function estimate(job) {
+  return job.state === "SCHED" ? job.annotations?.sched?.t_estimate || undefined : undefined;
+}
+
+/** Follow jobs in the table in `root`. */
+export function show(root, source) {
+  const body = root.querySelector("#jobs-table tbody");
+  const note = root.querySelector("#jobs-note");
+  const form = root.querySelector("#filters");
+  let rows = new Map();
+  let order = [];
+  let left = 0;
+  let ahead_s = 0; // what the instance's clock is ahead of this one
+
+  /* data */
+
+  source.whole((data) => {
+    rows = new Map(data.jobs.map((job) => [job.jobid, job]));
+    order = data.order ?? data.jobs.map((job) => job.jobid);
+    take(data);
+  });
+
+  source.change((data) => {
+    for (const jobid of data.gone ?? []) rows.delete(jobid);
+    for (const job of data.jobs ?? []) rows.set(job.jobid, job);
+    order = data.order ?? order.filter((jobid) => rows.has(jobid));
+    take(data);
+  });
+
+  function take(data) {
+    if (data.now) ahead_s = data.now - Date.now() / 1000;
+    left = data.left_out ?? left;
+    draw();
+  }
+
+  const now = () => Date.now() / 1000 + ahead_s;
+
+  /* rows */
+
+  const VALUES = {
+    id: (job) => job.t_submit, state: (job) => stateOf(job)[0], user: (job) => job.user, name: (job) => job.name,
+    queue: (job) => job.queue ?? "", nnodes: (job) => job.nnodes ?? 0, ncores: (job) => job.ncores ?? 0, urgency: (job) => job.urgency,
+    time: (job) => runtime(job, now()) ?? -1,
+  };
+
+  function sorted(jobs) {
+    const by = source.params.sort ?? "";
+    const value = VALUES[by.replace("-", "")];
+    if (!value) return jobs;
+    const sign = by.startsWith("-") ? -1 : 1;
+    return jobs.map((job) => [value(job), job]).sort(([one], [other]) => (one < other ? -sign : one > other ? sign : 0)).map(([, job]) => job);
+  }
+
+  function draw() {
+    const shown = sorted(order.map((jobid) => rows.get(jobid)).filter(Boolean));
+    keyed(body, shown, (job) => job.jobid, make, fill);
+    setText(note, shown.length ? `${count(shown.length, "job")} shown${left ? `, ${number(left)} more: narrow the filters to see them` : ""}` : "No job passes these filters.");
+  }
+
+  function make(job) {
+    const cell = (kind, ...children) => element("td", {class: kind}, ...children);
+    return element("tr", {}, cell("mono", element("a", {href: `/jobs/${encodeURIComponent(job.jobid)}`}, job.jobid)), cell("", element("span", {class: "pill"})),
+      cell(""), cell("name"), cell("wide"), cell("number"), cell("number wide"), cell("number"), cell("number wide"), cell("reason", element("span", {}), element("span", {class: "eta"})));
+  }
+
+  function fill(row, job) {
+    if (row.job === job) return;
+    row.job = job;
+    const [state, kind] = stateOf(job);
+    const pill = row.children[1].firstChild;
+    setText(pill, state);
+    pill.className = `pill ${kind}`;
+    const texts = [job.user, job.name, job.queue ?? "", job.nnodes ?? "", job.ncores ?? "", null, job.urgency];
+    for (const [at, text] of texts.entries()) if (text !== null) setText(row.children[at + 2], text);
+    row.children[3].title = job.name;
+    const [where, eta] = row.children[9].children;
+    setText(where, job.reason || job.nodelist || "");
+    eta.title = exact(estimate(job));
+    clock(row);
+  }
+
+  /** What passes with time. */
+  function clock(row) {
+    setText(row.children[7], duration(runtime(row.job, now())));
+    const start_s = estimate(row.job);
+    setText(row.children[9].lastChild, start_s ? `${row.job.reason ? " · " : ""}starts ${start_s > now() ? `in ${duration(start_s - now())}` : "soon"} (${time(start_s)})` : "");
+  }
+
+  setInterval(() => {
+    if (document.hidden) return;
+    for (const row of body.children) if (row.job && (row.job.state === "RUN" || estimate(row.job))) clock(row);
+  }, 1000 * CLOCK_S);
+
+  body.addEventListener("click", (event) => {
+    const row = event.target.closest("tr");
+    if (row && !event.target.closest("a") && String(getSelection()) === "") row.querySelector("a").click();
+  });
+
+  /* filters and order */
+
+  let typed = 0;
+  const apply = () => source.filter(Object.fromEntries([...new FormData(form)].filter(([name]) => name !== "sort")));
+  form.addEventListener("submit", (event) => (event.preventDefault(), apply()));
+  form.addEventListener("change", () => (clearTimeout(typed), apply()));
+  form.addEventListener("input", () => {
+    clearTimeout(typed);
+    typed = setTimeout(apply, 1000 * TYPED_S);
+  });
+
+  for (const link of root.querySelectorAll("a[data-sort]")) {
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      const {sort} = link.dataset;
+      const before = source.params.sort ?? "";
+      source.sort(before === sort ? `-${sort}` : before === `-${sort}` ? "" : sort);
+      for (const each of root.querySelectorAll("a[data-sort]")) {
+        const now = source.params.sort ?? "";
+        const heading = each.closest("th");
+        if (now.replace("-", "") === each.dataset.sort) heading.setAttribute("aria-sort", now.startsWith("-") ? "descending" : "ascending");
+        else heading.removeAttribute("aria-sort");
+      }
+      draw();
+    });
+  }
+}

@@ -1,0 +1,280 @@
+// The machine: map, tools, the panel of a target, and the table of states that says the same in words.
+
+import {Cells} from "./map/cells.js";
+import {MapCanvas} from "./map/canvas.js";
+import {panel as makePanel, change, told} from "./map/panel.js";
+import {pointing} from "./map/pointing.js";
+import {search} from "./map/search.js";
+import {announce, element, keyed, setText, show as shown} from "./base/dom.js";
+import {count, exact, number, time} from "./base/words.js";
+import {idset, sizeOf} from "./base/sets.js";
+
+const TABLE_S = 1;
+const LOAD_AGAIN_S = 1;
+const IDSET_CHARS = 2000;
+const QUIET = new Set(["allocated", "free"]);
+
+/** Draw the machine into `root`, with data of `source`. */
+export function show(root, source) {
+  const states = JSON.parse(document.querySelector('meta[name="states"]')?.content || "[]");
+  const may = new Set((document.querySelector('meta[name="may"]')?.content ?? "").split(" "));
+  const cells = new Cells(states.map((each) => each.word));
+  const tools = root.querySelector("#map-tools");
+  const room = root.querySelector("#map-room");
+  shown(tools, true);
+  shown(room, true);
+
+  /* the map, made with the first data */
+
+  const canvas = element("canvas", {tabindex: "0", role: "application", "aria-label": "Map of targets. Arrow keys go from target to target, Enter opens one, the table below says the same.", "aria-describedby": "told"});
+  const tip = element("div", {class: "tip", hidden: true});
+  const frame = element("div", {class: "map"}, canvas, tip, zoomButtons());
+  room.append(frame);
+  let map = null;
+  const panel = makePanel(room, cells, source, may, () => {
+    room.classList.remove("paneled");
+    canvas.focus();
+  });
+
+  function zoomButtons() {
+    const button = (label, words, deed) => element("button", {class: "quiet", type: "button", "aria-label": words, title: words, onclick: deed}, label);
+    return element("div", {class: "zoom"}, button("−", "farther", () => map?.zoom(1 / 1.6)), button("+", "closer", () => map?.zoom(1.6)), button("⤢", "everything", () => map?.fit()));
+  }
+
+  function begin() {
+    map = new MapCanvas(canvas, cells, Object.fromEntries(states.map((each) => [each.word, each.sign])));
+    canvas.map = map; // measured by benchmarks
+    pointing(map, {hover, open, choose, focus}, () => band.getAttribute("aria-pressed") === "true");
+    new ResizeObserver(() => map.resize()).observe(frame);
+    addEventListener("colours", () => map.recolour());
+  }
+
+  function hover(at, x, y) {
+    shown(tip, at >= 0);
+    if (at < 0) return;
+    setText(tip, told(cells, at));
+    const [width, height] = [tip.offsetWidth, tip.offsetHeight];
+    tip.style.left = `${Math.max(4, Math.min(x + 14, frame.clientWidth - width - 4))}px`;
+    tip.style.top = `${y + 18 + height > frame.clientHeight ? Math.max(4, y - height - 10) : y + 18}px`;
+  }
+
+  function focus(at) {
+    if (at === undefined || at < 0) return;
+    map.focused = at;
+    map.reveal(at);
+    if (document.activeElement !== canvas) return;
+    announce(told(cells, at));
+    const [left, top, size] = map.where(at);
+    hover(at, left + size, top + size);
+  }
+
+  function open(at) {
+    hover(-1);
+    room.classList.add("paneled");
+    panel.open(at);
+    if (matchMedia("(max-width: 760px)").matches || document.activeElement === canvas) panel.focus();
+  }
+
+  /* what is chosen, and what is found */
+
+  const chosenSaid = element("span", {});
+  const answer = element("p", {class: "answer", role: "status"});
+  const drainThem = element("button", {type: "button", onclick: () => changeChosen("drain", drainThem)}, "Drain…");
+  const undrainThem = element("button", {type: "button", onclick: () => changeChosen("undrain", undrainThem)}, "Return to service…");
+  const chosenBar = element("div", {class: "buttons chosen", role: "group", "aria-label": "Selected targets", hidden: true}, chosenSaid,
+    may.has("drain") && [drainThem, undrainThem], element("button", {class: "quiet", type: "button", onclick: () => clear()}, "Clear"));
+  const band = element("button", {type: "button", "aria-pressed": "false", title: "Dragging selects targets (as with Shift)", onclick: () => band.setAttribute("aria-pressed", String(band.getAttribute("aria-pressed") !== "true"))}, "Select");
+
+  function choose(indexes, isMore) {
+    const isToggle = indexes.length === 1 && isMore && map.chosen.has(indexes[0]);
+    for (const at of indexes) if (isToggle) map.chosen.delete(at); else map.chosen.add(at);
+    setText(answer, "");
+    tellChosen();
+    map.paint();
+  }
+
+  function clear() {
+    map.chosen.clear();
+    tellChosen();
+    map.paint();
+  }
+
+  function chosenRanks() {
+    return [...map.chosen].map((at) => cells.ranks[at]).sort((one, other) => one - other);
+  }
+
+  function tellChosen() {
+    const ranks = chosenRanks();
+    const set = idset(ranks);
+    shown(chosenBar, ranks.length > 0);
+    setText(chosenSaid, `${count(ranks.length, "target")} selected: ${set.length > 40 ? `${set.slice(0, 40)}…` : set}`);
+  }
+
+  async function changeChosen(name, button) {
+    if (await change(name, chosenRanks(), cells, source, button, answer)) clear();
+  }
+
+  const input = element("input", {name: "search", type: "search", "data-search": true, "aria-label": "Search targets", placeholder: "ranks, hosts or a job: 0-3, node[0-3], ƒ2JL", autocomplete: "off", spellcheck: "false"});
+  const found = element("span", {class: "found", role: "status"});
+  const select = element("button", {type: "button", hidden: true, onclick: () => choose(keptIndexes(), null)}, "Select these");
+  const form = element("form", {class: "fields search", role: "search", onsubmit: (event) => (event.preventDefault(), seek())}, input, found, select);
+  input.addEventListener("input", () => input.value || seek());
+
+  function keptIndexes() {
+    const indexes = [];
+    for (let at = 0; at < cells.count; at += 1) if (map.kept?.[at]) indexes.push(at);
+    return indexes;
+  }
+
+  async function seek() {
+    filterBy(null);
+    found.classList.remove("failed");
+    if (!input.value.trim()) return keep(null, "");
+    try {
+      const said = await search(input.value, cells, source);
+      const kept = new Uint8Array(cells.count);
+      for (const at of said.found) kept[at] = 1;
+      keep(kept, `${count(said.found.length, "target")} of ${said.words}`);
+      map.focused = said.found[0];
+      map.reveal(said.found[0]);
+    } catch (error) {
+      keep(null, error.message);
+      found.classList.add("failed");
+    }
+  }
+
+  function keep(kept, words) {
+    map.kept = kept;
+    map.paint();
+    setText(found, words);
+    shown(select, kept !== null && may.has("drain"));
+  }
+
+  /* legend and arrangement */
+
+  const legend = element("div", {class: "legend", role: "group", "aria-label": "States: show only one"});
+  const arrangement = element("select", {"aria-label": "Arrange by", onchange: () => arrangeBy(arrangement.value)});
+  const arranged = element("label", {hidden: true}, "by", arrangement);
+  tools.append(form, arranged, band, legend, chosenBar, answer);
+  let only = null;
+
+  function filterBy(word) {
+    only = word === only ? null : word;
+    for (const each of legend.children) each.setAttribute("aria-pressed", String(each.dataset.key === only));
+  }
+
+  function keepOnly() {
+    if (only === null) return keep(null, "");
+    const number_ = cells.stateNumber(only);
+    return keep(Uint8Array.from(cells.state, (state) => (state === number_ ? 1 : 0)), "");
+  }
+
+  function press(word) {
+    input.value = "";
+    filterBy(word);
+    keepOnly();
+    if (only !== null) setText(found, `only ${only}`);
+  }
+
+  function tellLegend() {
+    const counts = cells.counts();
+    const there = cells.words.map((word, at) => [word, counts[at]]).filter(([word, size]) => size || word === only);
+    keyed(legend, there, ([word]) => word,
+      ([word]) => element("button", {type: "button", "aria-pressed": "false", class: `state-${word}`, title: states.find((each) => each.word === word)?.meaning, onclick: () => press(word)},
+        element("span", {class: "swatch", "aria-hidden": "true"}), word, element("span", {class: "value"})),
+      (button, [, size]) => setText(button.lastChild, number(size)));
+    return there;
+  }
+
+  /* the tables, and what is said aloud */
+
+  let before = "";
+
+  function tables() {
+    const there = tellLegend();
+    keyed(root.querySelector("#states-table tbody"), there, ([word]) => word,
+      ([word]) => element("tr", {}, element("th", {scope: "row", class: `state-${word}`}, element("span", {class: "swatch", "aria-hidden": "true"}), word), element("td", {class: "number"}), element("td", {class: "mono wraps"})),
+      (row, [word, size]) => {
+        const [ranks, left] = cells.idsetOf(cells.stateNumber(word), IDSET_CHARS);
+        setText(row.children[1], number(size));
+        setText(row.children[2], left ? `${ranks}, and ${count(left, "more")}`.replace("mores", "more") : ranks);
+      });
+    shown(root.querySelector("#drains-section"), Object.keys(cells.drains).length > 0);
+    keyed(root.querySelector("#drains-table tbody"), Object.entries(cells.drains), ([ranks]) => ranks,
+      () => element("tr", {}, element("th", {scope: "row", class: "mono wraps"}), element("td", {class: "number"}), element("td", {}), element("td", {}, element("time", {})), element("td", {}), element("td", {class: "wraps"})),
+      (row, [ranks, drain]) => {
+        const texts = [ranks, number(sizeOf(ranks)), drain.state ?? "drained", null, drain.user ?? "", drain.reason];
+        for (const [at, text] of texts.entries()) if (text !== null) setText(row.children[at], text);
+        setText(row.children[3].firstChild, time(drain.timestamp));
+        row.children[3].firstChild.title = exact(drain.timestamp);
+      });
+    const aloud = there.filter(([word]) => !QUIET.has(word)).map(([word, size]) => `${number(size)} ${word}`).join(", ");
+    if (before && aloud !== before) announce(`Targets: ${aloud || "all in service"}.`);
+    before = aloud || "all";
+  }
+
+  const tablesSoon = atMostEvery(TABLE_S, tables);
+  const panelSoon = atMostEvery(LOAD_AGAIN_S, () => panel.shown >= 0 && panel.load());
+
+  /* data */
+
+  source.whole((data) => {
+    const shownRank = panel.shown >= 0 ? cells.ranks[panel.shown] : -1;
+    cells.whole(data);
+    tellArrangements();
+    renew();
+    if (shownRank >= 0 && !(cells.index[shownRank] >= 0)) panel.hide();
+    tables();
+  });
+
+  source.change((data) => {
+    const changed = cells.change(data);
+    tellArrangements();
+    if (changed === null) renew();
+    else if (only !== null) keepOnly();
+    else map.repaint(changed);
+    panel.fill();
+    if (changed?.includes(panel.shown)) panelSoon();
+    tablesSoon();
+  });
+
+  function renew() {
+    if (!map) return begin();
+    map.kept = null;
+    map.chosen.clear();
+    map.focused = -1;
+    tellChosen();
+    map.arrange();
+    map.resize();
+    if (only !== null) keepOnly();
+    else if (input.value) seek();
+  }
+
+  /** An arrangement that puts everything into one section says nothing, unless it is the first. */
+  function tellArrangements() {
+    const names = Object.keys(cells.sections).filter((by, at) => at === 0 || cells.sections[by].length > 1);
+    shown(arranged, names.length > 1);
+    keyed(arrangement, names, (by) => by, (by) => element("option", {value: by}, by === "host" ? "host name" : by), () => {});
+  }
+
+  function arrangeBy(by) {
+    map.by = by;
+    map.arrange();
+    map.resize();
+  }
+}
+
+/** Do it now, or as soon as `seconds` have passed since the last time. */
+function atMostEvery(seconds, deed) {
+  let last = -Infinity;
+  let timer = 0;
+  return () => {
+    if (timer) return;
+    const wait_ms = Math.max(0, last + 1000 * seconds - performance.now());
+    timer = setTimeout(() => {
+      timer = 0;
+      last = performance.now();
+      deed();
+    }, wait_ms);
+  };
+}

@@ -1,0 +1,124 @@
+// The panel of one target, and what one may do to targets.
+
+import {element, keyed, setText} from "../base/dom.js";
+import {acted, ask} from "../base/dialog.js";
+import {context, count, duration, exact, number, time} from "../base/words.js";
+import {idset} from "../base/sets.js";
+
+const IDS_SHOWN = 60;
+
+/** What is said of a target in one line each; also read aloud. */
+export function told(cells, at) {
+  const drain = cells.drainOf(at);
+  const [busy, cores] = [cells.busy[at], cells.cores[at]];
+  const gpus = cells.gpus[at] ? `, ${cells.busyGpus[at]} of ${count(cells.gpus[at], "GPU")}` : "";
+  return [`${cells.host(at)} · rank ${cells.ranks[at]}`, `${cells.stateOf(at)} · ${busy} of ${count(cores, "core")}${gpus} in use`, drain && `${drain.reason}${drain.user ? ` (${drain.user})` : ""}`].filter(Boolean).join("\n");
+}
+
+/** Drain targets or return them to service: asks first. Gives whether it was done. */
+export async function change(name, ranks, cells, source, button, answer) {
+  const isDrain = name === "drain";
+  const set = idset(ranks);
+  const which = ranks.length === 1 ? cells.host(cells.index[ranks[0]]) : count(ranks.length, "target");
+  const fields = await ask({
+    title: isDrain ? `Drain ${which}?` : `Return ${which} to service?`,
+    text: `Ranks ${set.length > IDS_SHOWN ? `${set.slice(0, IDS_SHOWN)}…` : set}. ${isDrain ? "Nothing new starts there; what runs goes on to its end." : "New jobs may start there."}`,
+    fields: [{name: "reason", label: isDrain ? "Reason" : "Note (may be empty)", required: isDrain}],
+    confirm: isDrain ? "Drain" : "Return to service",
+  });
+  if (!fields) return false;
+  const asked = {targets: set, ...(fields.reason ? {reason: fields.reason} : {}), ...(ranks.length > 1 ? {mode: "update"} : {})};
+  return acted(source, name, asked, button, answer);
+}
+
+/** The panel beside the map; `open(index)` shows a target, `change()` tells it that something is new. */
+export function panel(root, cells, source, may, closed) {
+  let shown = -1;
+  let asked = 0;
+  const heading = element("h2", {id: "panel-heading", tabindex: "-1"});
+  const state = element("p", {});
+  const facts = element("dl", {class: "record"});
+  const answer = element("p", {class: "answer", role: "status"});
+  const drain = element("button", {type: "button", onclick: () => act("drain", drain)}, "Drain…");
+  const undrain = element("button", {type: "button", onclick: () => act("undrain", undrain)}, "Return to service…");
+  const jobs = element("ul", {class: "plain"});
+  const events = element("ol", {class: "events"});
+  const close = element("button", {class: "quiet close", type: "button", "aria-label": "Close", onclick: () => hide()}, "✕");
+  const box = element("section", {class: "card panel", "aria-labelledby": "panel-heading", hidden: true},
+    close, heading, state, facts, may.has("drain") && element("p", {class: "buttons"}, drain, undrain), answer,
+    element("h3", {}, "Jobs here"), jobs, element("h3", {}, "Events"), events);
+  root.append(box);
+  box.addEventListener("keydown", (event) => event.key === "Escape" && hide());
+
+  async function act(name, button) {
+    if (await change(name, [cells.ranks[shown]], cells, source, button, answer)) load();
+  }
+
+  function hide() {
+    if (box.hidden) return;
+    box.hidden = true;
+    shown = -1;
+    closed();
+  }
+
+  function fill() {
+    if (shown < 0) return;
+    const word = cells.stateOf(shown);
+    const drained = cells.drainOf(shown);
+    const group = cells.groupOf(shown);
+    setText(heading, cells.host(shown) || `rank ${cells.ranks[shown]}`);
+    state.replaceChildren(element("span", {class: `state-${word}`}, element("span", {class: "swatch"})), word);
+    const rows = [
+      ["rank", number(cells.ranks[shown])],
+      ["cores", `${cells.busy[shown]} of ${cells.cores[shown]} in use`],
+      cells.gpus[shown] && ["GPUs", `${cells.busyGpus[shown]} of ${cells.gpus[shown]} in use`],
+      group && ["group", group.name],
+      ["properties", cells.propertiesOf(shown).join(", ")],
+      drained && ["reason", drained.reason || "none given"],
+      drained && ["drained by", drained.user ?? ""],
+      drained && ["since", time(drained.timestamp)],
+    ].filter((row) => row && row[1] !== "");
+    keyed(facts, rows, (row) => row[0], ([name]) => element("div", {}, element("dt", {}, name), element("dd", {})), (row, [, value]) => setText(row.lastChild, value));
+    drain.hidden = Boolean(drained);
+    undrain.hidden = !drained;
+  }
+
+  async function load() {
+    const [mine, rank] = [(asked += 1), cells.ranks[shown]];
+    try {
+      const said = await source.fetch("target", {rank});
+      if (mine !== asked) return;
+      const now_s = said.now ?? Date.now() / 1000;
+      jobs.replaceChildren(...(said.jobs.length ? said.jobs.map((job) => element("li", {},
+        element("a", {href: `/jobs/${encodeURIComponent(job.jobid)}`, class: "mono"}, job.jobid), ` ${job.name} `,
+        element("span", {class: "unit"}, `${job.user ?? ""} ${job.t_run ? duration(now_s - job.t_run) : ""}`))) : [element("li", {class: "unit"}, "none")]));
+      events.replaceChildren(...(said.events.length ? [...said.events].reverse().map((event) => element("li", {},
+        element("time", {title: exact(event.timestamp)}, time(event.timestamp)), element("span", {class: "event"}, event.name),
+        element("span", {class: "context"}, context(event.context)))) : [element("li", {class: "unit"}, "none")]));
+    } catch (error) {
+      if (mine === asked) jobs.replaceChildren(element("li", {class: "failed"}, error.message));
+    }
+  }
+
+  return {
+    open(at) {
+      const isNew = at !== shown;
+      shown = at;
+      box.hidden = false;
+      setText(answer, "");
+      if (isNew) {
+        jobs.replaceChildren();
+        events.replaceChildren();
+      }
+      fill();
+      load();
+    },
+    focus: () => heading.focus(),
+    get shown() {
+      return shown;
+    },
+    fill,
+    load,
+    hide,
+  };
+}
