@@ -186,6 +186,10 @@ class Holdings:
         if jobid in self._shared and jobid not in self._parts:
             self._usage.give((INSTANCE,), self._shared.pop(jobid))
 
+    def jobids(self) -> list[int]:
+        """The jobs that hold something now."""
+        return list(self._parts)
+
     def ranks(self, jobid: int) -> Idset:
         """The ranks on which the job holds something."""
         held = EMPTY

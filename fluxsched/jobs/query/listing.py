@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from heapq import nlargest, nsmallest
+from heapq import nlargest
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -41,8 +41,8 @@ def in_flux_order(jobs: JobTable, query: JobQuery) -> Iterator[list[Job] | None]
     """The first `max_entries` jobs as Flux orders them: those that wait by their place in the queue, then those that
     run and those that have ended, each from the latest.
     """
-    waiting = _Best(query.max_entries, Job.key)
-    running = _Best(query.max_entries, lambda job: (-job.t_run, -job.id))
+    waiting = Best(query.max_entries, Job.key)
+    running = Best(query.max_entries, lambda job: (-job.t_run, -job.id))
     ended: list[Job] = []
     for some in find(jobs, query):
         for job in some:
@@ -53,7 +53,7 @@ def in_flux_order(jobs: JobTable, query: JobQuery) -> Iterator[list[Job] | None]
     yield (waiting.first() + running.first() + ended)[: query.max_entries]
 
 
-class _Best:
+class Best:
     """The first `count` of many, without keeping the many."""
 
     def __init__(self, count: int, key: Callable[[Job], Any]) -> None:
@@ -62,12 +62,14 @@ class _Best:
         self._jobs: list[Job] = []
 
     def append(self, job: Job) -> None:
+        """One more."""
         self._jobs.append(job)
         if len(self._jobs) > 2 * self._count + STEP_JOBS:
             self._jobs = self.first()
 
     def first(self) -> list[Job]:
-        return nsmallest(self._count, self._jobs, key=self._key)
+        """The first of those so far, in order."""
+        return sorted(self._jobs, key=self._key)[: self._count]  # a part is sorted already, so no heap is faster
 
 
 def newest(jobs: JobTable, query: JobQuery) -> Iterator[list[int] | None]:

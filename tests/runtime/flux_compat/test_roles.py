@@ -131,13 +131,30 @@ async def test_in_private_mode_guests_see_their_own_jobs_only(world: Any, flux: 
             await site.ok(topic, {"id": mine, **more})
             errnum, _ = await site.ask(topic, {"id": other, **more})
             assert errnum == (errno.EPERM if is_private else 0), topic
-        for topic in COUNTS_OF_JOBS - {"sched.accounts"}:
+        for topic in COUNTS_OF_JOBS - {"sched.accounts", "sched.plan"}:
             errnum, _ = await site.ask(topic)
             assert errnum == (errno.EPERM if is_private else 0), topic
         become(site, BOB, ADMIN)
         assert await listed(site) == [{mine, other}] * 3
         become(site, os.getuid(), 5)
         assert await listed(site) == [{mine, other}] * 3
+
+
+@pytest.mark.parametrize("is_private", [False, True], ids=["public", "private"])
+async def test_in_private_mode_guests_see_what_runs_of_their_own(world: Any, flux: Any, is_private: bool) -> None:
+    config = "[access]\nprivate-jobs = true\n" if is_private else "[access]\n"
+    async with type(flux)(await world.instance(fake="1x4", config=config)) as site:
+        spec = {**JOBSPEC, "attributes": {"system": {"duration": 60, "exec": {"test": {"run_duration": "60s"}}}}}
+        ids = []
+        for user in (ANN, BOB):
+            become(site, user, OWNER_AS_OTHER)
+            ids.append((await site.ok("job-manager.submit", {"jobspec": spec}))["id"])
+        while len((await site.ok("job-manager.running"))["jobs"]) < 2:
+            pass
+        become(site, ANN, GUEST)
+        found = await site.ok("job-manager.running")
+        assert {entry[0] for entry in found["jobs"]} == ({ids[0]} if is_private else set(ids))
+        assert found["left_out"] == 0, "how many others there are is not told either"
 
 
 def test_the_topics_of_both_dialects_are_tried() -> None:

@@ -44,6 +44,7 @@ from fluxsched.runtime.services.instance import InstanceService
 from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.services.jobs.history import JobHistory
 from fluxsched.runtime.services.jobs.input import JobInputs
+from fluxsched.runtime.services.jobs.running import RunningService
 from fluxsched.runtime.services.jobs.scheduling import SchedulingService
 from fluxsched.runtime.services.jobs.service import JobService
 from fluxsched.runtime.services.jobs.streams import JobStreams
@@ -103,6 +104,7 @@ class Assembly:
         self.scheduling = SchedulingService(self.effects, self.router, self.store)
         self.scheduling.foreign = module.foreign
         self.jobs = JobService(self.effects, self.scheduling, self.router, self.store, new_id)
+        RunningService(manager, self.router, self.turns, self.resource.targets)
         self.streams = JobStreams(self.effects, self.router, self.store, self.turns)
         self.waits = JobWaits(self.effects, self.router, self.store, self.turns)
         self.history = JobHistory(self.effects, self.store, config.history, self.outside.background)
