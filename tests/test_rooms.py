@@ -139,6 +139,7 @@ ROOMS = {
         "changes": set(),
         "connection": set(),
         "machine": set(),
+        "blocks": {"machine", "states"},
         "subscription": {"changes"},
         "feeds": {"changes", "machine"},
         "follower": {"changes", "connection", "feeds", "subscription"},
