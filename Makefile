@@ -22,8 +22,12 @@ COMPILED_TESTS := $(addprefix tests/,core protocol resource jobs sched sim runti
 run: $(READY)
 	@$(BIN)/python examples/tour.py
 
-test: $(READY) lint
-	$(BIN)/python $(PYTEST)
+# mypy runs beside the tests; if it finds something, that comes after their summary
+test: $(READY)
+	$(BIN)/ruff check .
+	@mkdir -p .mypy_cache; $(BIN)/mypy >.mypy_cache/said 2>&1 & types=$$!; \
+	  $(BIN)/python $(PYTEST); tests=$$?; \
+	  wait $$types || { cat .mypy_cache/said; exit 1; }; exit $$tests
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -56,7 +60,7 @@ clean:
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fluxsched needs Python >= 3.11, $(PYTHON) is " + sys.version.split()[0] + "; say make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'
 	@touch $@
 
 $(COMPILED)/.ready: $(SOURCES)
