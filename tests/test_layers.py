@@ -39,6 +39,7 @@ MAY_IMPORT = {
         "runtime.scheduler_process.session",
     },
     "views": {"core", "errors", "protocol.messages", "runtime.client", "runtime.system.clock"},
+    "web": {"core", "errors"},
     "doctor": {"core", "errors", "runtime", "sim", "adapters.flux.install"},
     "adapters": {"core", "errors", "protocol", "runtime", "sched"},
     "cli": {
@@ -48,7 +49,7 @@ MAY_IMPORT = {
         "runtime.instance.proxy", "runtime.access.key_files", "runtime.access.rules",
         "adapters.flux.install", "adapters.si.config.report",
         "adapters.si.service", "adapters.si.wire", "adapters.si.load", "adapters.si.rm", "doctor.doctor",
-        "sim.commands", "sim.package", "sim.plugin", "sim.policy", "views",
+        "sim.commands", "sim.package", "sim.plugin", "sim.policy", "views", "web.standalone",
     },
 }  # fmt: skip
 PURE = ("errors", "core", "protocol", "resource", "jobs", "sched")

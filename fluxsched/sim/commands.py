@@ -17,6 +17,7 @@ from fluxsched.sim.engine.run import DEFAULT_POLICY, run
 from fluxsched.sim.engine.simulation import Progress
 from fluxsched.sim.policy_guard import is_foreign, policy_faults
 from fluxsched.sim.results.accounts import write_courses
+from fluxsched.sim.results.drawing import drawing
 from fluxsched.sim.results.report import BANK, as_json, report
 from fluxsched.sim.results.result import Result, write_csv
 from fluxsched.sim.traces.files import read_trace, write_trace
@@ -38,7 +39,7 @@ class StudyOptions:
     `bank` (one of BANKS) is what of a job stands for a bank that the trace does not name.
 
     Raises InvalidValue for options without a meaning: policies that do not exist or are given twice, labels that are
-    not unique, and two machines.
+    not unique, and two machines. `html` is written by the command, of `Study.drawing`.
     """
 
     trace: Path
@@ -53,6 +54,7 @@ class StudyOptions:
     until_s: float | None = None
     jobs_out: Path | None = None
     plot: Path | None = None
+    html: Path | None = None
     check: bool = False
     feedback: bool = False
     by: str | None = None
@@ -92,10 +94,14 @@ class Study:
         """For programs."""
         return as_json(self.trace, self.results)
 
+    def drawing(self) -> dict[str, Any]:
+        """For a page."""
+        return drawing(self.trace, self.results)
+
 
 def simulate(options: StudyOptions, stopwatch: Callable[[], float], bar: Bar | None = None) -> Study:
     """Every policy on the trace, then the files that were asked for. Raises InvalidValue before anything is written."""
-    _check_written(options.jobs_out, options.accounts_out, options.plot)
+    _check_written(options)
     trace = _read(options)
     results = [
         _simulated(trace, policy, label, options, stopwatch, bar)
@@ -124,7 +130,7 @@ def _simulated(
             config=options.config,
             site=() if options.site is None else options.site,
             until_s=inf if options.until_s is None else options.until_s,
-            placements=options.plot is not None,
+            placements=options.plot is not None or options.html is not None,
             check=options.check,
             feedback=options.feedback,
             stopwatch=stopwatch,
@@ -140,7 +146,7 @@ def replay_live(
     options: StudyOptions, instance: LiveInstance, speed: float, clock: ReplayClock, bar: Bar | None = None
 ) -> Study:
     """The trace against a running instance. Raises like `replay`, and InvalidValue for what only simulations can do."""
-    _check_written(options.jobs_out, None, options.plot)
+    _check_written(options)
     given = {
         "policy": options.policies, "procs": options.procs, "nodes": options.nodes, "cores": options.cores,
         "gpus": options.gpus, "R": options.r_path, "config": options.config, "site": options.site,
@@ -190,15 +196,15 @@ def _check_labels(labels: tuple[str, ...], policies: int) -> None:
             raise InvalidValue(f"label {label!r} is given twice: labels must be different")
 
 
-def _check_written(jobs_out: Path | None, accounts_out: Path | None, plot: Path | None) -> None:
+def _check_written(options: StudyOptions) -> None:
     """A file that cannot be written, or a plot that cannot be drawn, is refused before the simulation, not after it."""
-    for path in (jobs_out, accounts_out, plot):
+    for path in (options.jobs_out, options.accounts_out, options.plot, options.html):
         if path is not None and not path.parent.is_dir():
             raise InvalidValue(f"{path} cannot be written: there is no directory {path.parent}")
-    if plot is not None:
+    if options.plot is not None:
         from fluxsched.sim.results.plots import check_path
 
-        check_path(plot)
+        check_path(options.plot)
 
 
 def _written(study: Study, options: StudyOptions) -> Study:

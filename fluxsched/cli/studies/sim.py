@@ -66,7 +66,8 @@ def sim() -> None:
 @click.option("--until", "until_s", metavar="T", type=FSD, help="Stop after this virtual time (FSD: 90d).")
 @click.option("--jobs-out", metavar="F.csv", type=_OUT, help="Write the table of jobs for all policies.")
 @click.option("--accounts-out", metavar="F.csv", type=_OUT, help="Write usage against share over time, by account.")
-@click.option("--plot", metavar="F", type=_OUT, help="Write plots to F.png, F.svg or F.html (needs fluxsched[plots]).")
+@click.option("--plot", metavar="F", type=_OUT, help="Write plots to F.png or F.svg (needs fluxsched[plots]).")
+@click.option("--html", metavar="F", type=_OUT, help="Write one page with all charts, policies side by side.")
 @click.option("--by", type=click.Choice(["user", "queue", "bank"]),
               help="Also show a table of users, queues or accounts.")  # fmt: skip
 @click.option(
@@ -97,6 +98,10 @@ def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> N
         else:
             with connect(uri) as handle:
                 study = replay_live(order, handle, speed, _RealTime(), bar)
+    if order.html is not None:
+        from fluxsched.web.standalone.study import study_page
+
+        order.html.write_text(study_page(study.drawing()), encoding="utf-8")
     _print(study, as_json)
 
 

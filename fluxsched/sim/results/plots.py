@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue
-from fluxsched.sim.results.report import report
 from fluxsched.sim.results.result import Result
 from fluxsched.sim.results.step_functions import averages, busy_steps, queue_steps, sampled
 from fluxsched.sim.traces.trace import Trace
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = (".png", ".svg", ".html")
+FORMATS = (".png", ".svg")
 
 STEPS_DRAWN_MAX = 4000
 """Points of a line: more than a page has pixels."""
@@ -91,12 +89,10 @@ class Scale(NamedTuple):
 
 
 def plot(trace: Trace, results: Sequence[Result], path: Path) -> None:
-    """Draw to a file: an image, or a page of its own with the report on it. Raises like `check_path`."""
+    """Draw to a file. Raises like `check_path`."""
     check_path(path)
     figure = draw(trace, results)
-    if path.suffix == ".html":
-        path.write_text(_page(trace, results, _svg(figure)), encoding="utf-8")
-    elif path.suffix == ".svg":
+    if path.suffix == ".svg":
         path.write_text(_svg(figure), encoding="utf-8")
     else:
         figure.savefig(path, dpi=110, metadata={"Software": None})
@@ -105,7 +101,8 @@ def plot(trace: Trace, results: Sequence[Result], path: Path) -> None:
 def check_path(path: Path) -> None:
     """Raises InvalidValue for a name that is no plot's, and where matplotlib is not installed."""
     if path.suffix not in FORMATS:
-        raise InvalidValue(f"plot {path}: the name should end in {', '.join(FORMATS)}")
+        page = "; --html writes a page" if path.suffix == ".html" else ""
+        raise InvalidValue(f"plot {path}: the name should end in {' or '.join(FORMATS)}{page}")
     if find_spec("matplotlib") is None:
         raise InvalidValue("plots need matplotlib: pip install 'fluxsched[plots]'")
 
@@ -273,15 +270,3 @@ def _svg(figure: Figure) -> str:
     with rc_context({"svg.hashsalt": "fluxsched", "svg.fonttype": "none"}):
         figure.savefig(file, format="svg", metadata={"Date": None})
     return file.getvalue()
-
-
-def _page(trace: Trace, results: Sequence[Result], svg: str) -> str:
-    """One file that needs no other."""
-    text = "\n".join(report(trace, results, "user"))
-    image = svg[svg.index("<svg") :]
-    title = escape(trace.name)
-    style = "body{font-family:sans-serif;margin:2em}svg{width:100%;height:auto}pre{overflow-x:auto}"
-    return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
-        f"<style>{style}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<pre>{escape(text)}</pre>\n{image}</body>\n</html>\n"
-    )

@@ -1,0 +1,1 @@
+"""Views as files of their own, which need no server and no network."""

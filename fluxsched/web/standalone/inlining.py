@@ -1,0 +1,113 @@
+"""A view as one file that needs no server and no network: modules, styles and data in the page itself.
+
+Law: it carries a content security policy that allows exactly the script and the styles in it, by their hashes; data is
+JSON in a script element of its own, in which no `<` stands. A module is `import { a, b } from "./x.js";` at the
+beginning of lines and `export function|class|const`, no more, so that no bundler is needed: each becomes a function
+that returns what it exports.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from hashlib import sha256
+from html import escape
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+STATIC: Final = Path(__file__).parent.parent / "static"
+
+_IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.{1,2}/[\w./-]+\.js)";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
+_OTHER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
+
+
+def standalone(title: str, body: str, module: str, styles: tuple[str, ...], data: dict[str, Any]) -> str:
+    """A page whose `body` (markup) is there without script, and is then taken over by `show(root, source)` of a module
+    of `static/`; `root` is its `main`, and `source` gives `data` as the whole, once.
+    """
+    script = f"{modules(module)}\n{_START}"
+    style = "\n".join([(STATIC / name).read_text("utf-8") for name in styles])
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n{body}\n"
+        '<div id="announce" class="unseen" aria-live="polite"></div>\n'
+        f'<script type="application/json" id="data">{embedded(data)}</script>\n'
+        f"<script>{script}</script>\n</body>\n</html>\n"
+    )
+
+
+_START: Final = """
+const data = JSON.parse(document.getElementById("data").textContent);
+shown.show(document.querySelector("main"), { whole: (use) => use(data), change() {}, filter() {}, params: {} });
+})();
+"""
+
+
+def embedded(data: dict[str, Any]) -> str:
+    """JSON that cannot end the element that it is in."""
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+
+
+def modules(name: str) -> str:
+    """A module of `static/`, called `shown`, with all that it needs before it, as one plain script that is not closed
+    yet. Raises ValueError for a module that is written otherwise than the law above says, or needs itself.
+    """
+    parts: dict[str, str] = {}
+    _inline(name, parts, ())
+    return "(() => {\n'use strict';\n" + "\n".join(parts.values()) + f"\nconst shown = {_variable(name)};"
+
+
+def _inline(name: str, parts: dict[str, str], above: tuple[str, ...]) -> None:
+    """Adds a module after those that it imports, once."""
+    if name in parts:
+        return
+    if name in above:
+        raise ValueError(f"module {name} imports itself: {' -> '.join([*above, name])}")
+    text = (STATIC / name).read_text("utf-8")
+    for wanted, needed in _IMPORT.findall(text):
+        other = _beside(name, needed)
+        _inline(other, parts, (*above, name))
+        exported = set(_exports((STATIC / other).read_text("utf-8")))
+        if missing := {each.split()[0] for each in wanted.split(",") if each.strip()} - exported:
+            raise ValueError(f"module {name}: {other} does not export {', '.join(sorted(missing))}")
+    names = _exports(text)
+    text = _EXPORT.sub("", _IMPORT.sub(lambda found: _taken(name, found), text))
+    if odd := _OTHER.search(text):
+        raise ValueError(f"module {name}: {odd.group()!r}: write imports and exports in the plain form only")
+    parts[name] = f"const {_variable(name)} = (() => {{\n{text}\nreturn {{ {', '.join(names)} }};\n}})();"
+
+
+def _exports(text: str) -> list[str]:
+    return [found.group(1) for found in _EXPORT.finditer(text)]
+
+
+def _taken(name: str, found: re.Match[str]) -> str:
+    """`import { a as b }` as a `const` of what the other module returned."""
+    wanted = re.sub(r"(\w+) as (\w+)", r"\1: \2", found.group(1))
+    return f"const {{{wanted}}} = {_variable(_beside(name, found.group(2)))};"
+
+
+def _beside(name: str, needed: str) -> str:
+    parts: list[str] = []
+    for part in (PurePosixPath(name).parent / needed).parts:
+        if part == "..":
+            parts.pop()
+        else:
+            parts.append(part)
+    return "/".join(parts)
+
+
+def _variable(name: str) -> str:
+    return "module_" + re.sub(r"\W", "_", name.removesuffix(".js"))
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"

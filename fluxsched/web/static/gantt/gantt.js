@@ -1,0 +1,185 @@
+// A Gantt chart on a canvas: targets down, time across, one window on both that is zoomed and moved by pointer and keys.
+// Law: it draws what it is given and says what is pointed at or chosen; what a job is called is only ever text.
+
+import { CORES, END, KIND, Rectangles, START, USER, usedCores } from "./bars.js";
+import { Raster, PIXELS_MAX } from "./raster.js";
+import { Painter } from "./painter.js";
+import { onTheme, Palette } from "../charts/palette.js";
+import { control } from "./pointing.js";
+
+/** Parts of the time in the overview below. */
+const OVERVIEW_PARTS = 480;
+
+/** The least that a window shows: seconds, targets. */
+const SPAN_LEAST = 10, ROWS_LEAST = 1;
+
+export class Gantt {
+  /** `options`: `label` (for readers of the screen), `ofDay` (times are of the day), `chosen(bar)`, `pointed(bar, event)`,
+   * `moved(window)`, `overview` (draw the strip below; default true), `hosts` (names of targets by rank). */
+  constructor(host, options = {}) {
+    this.options = { ofDay: true, overview: true, label: "Jobs on targets over time", ...options };
+    this.canvas = document.createElement("canvas");
+    this.canvas.className = "gantt";
+    this.canvas.tabIndex = 0;
+    this.canvas.setAttribute("role", "application");
+    this.canvas.setAttribute("aria-label", this.options.label);
+    host.append(this.canvas);
+    this.palette = options.palette ?? new Palette();
+    this.raster = new Raster();
+    this.painter = new Painter(this);
+    this.keyOf = (bar) => bar[USER];
+    this.data = { now: 0, begin: 0, end: 1, targets: [0, 0], spans: [] };
+    this.rectangles = new Rectangles([], 1);
+    this.window = { begin: 0, end: 1, top: 0, bottom: 1 };
+    this.whole = true;
+    this.selected = this.pointed = -1;
+    this.dimmed = null;
+    new ResizeObserver(() => this.draw()).observe(this.canvas);
+    onTheme(() => { this.palette.refresh(); this.draw(); });
+    control(this);
+  }
+
+  /** What is shown: `bars`, `spans` ([idset, state, from, to, note]), `now`, `begin`, `end`, `targets` ([first, last]),
+   * `cores` (of a target). The window stays where it is, unless it showed everything. */
+  show(data) {
+    const chosen = this.bars()[this.selected]?.[0];
+    this.data = { spans: [], ...data };
+    this.rectangles = new Rectangles(data.bars, data.cores);
+    this.selected = chosen === undefined ? -1 : data.bars.findIndex((bar) => bar[0] === chosen);
+    this.pointed = -1;
+    this.overview = usedCores(data.bars, data.begin, data.end, OVERVIEW_PARTS, data.now ?? data.end);
+    this.rank();
+    if (this.whole) this.reset(false);
+    this.draw();
+  }
+
+  bars() {
+    return this.rectangles.bars;
+  }
+
+  /** Colour bars by a key of theirs; `keys`, if there are any, are all of them, in order. */
+  colourBy(keyOf, keys = null) {
+    this.keyOf = keyOf;
+    this.dimmed = null;
+    this.palette.reset(keys);
+    this.rank();
+    this.draw();
+  }
+
+  /** The keys with most core-seconds get colours. */
+  rank() {
+    const weights = new Map(), { begin, end } = this.data;
+    for (const bar of this.bars()) {
+      const key = this.keyOf(bar), length = Math.min(bar[END] || end, end) - Math.max(bar[START], begin);
+      weights.set(key, (weights.get(key) ?? 0) + Math.max(1, length) * Math.max(1, bar[CORES]));
+    }
+    this.keys = this.palette.rank(weights);
+  }
+
+  /** Everything that there is. */
+  reset(says = true) {
+    const { begin, end, targets } = this.data;
+    this.whole = true;
+    this.window = { begin, end: Math.max(end, begin + SPAN_LEAST), top: targets[0], bottom: targets[1] + 1 };
+    if (says) this.moved();
+  }
+
+  /** Show this part of it, as far as there is one. */
+  look(window, says = true) {
+    const { begin, end, targets } = this.data;
+    const span = Math.min(Math.max(window.end - window.begin, SPAN_LEAST), Math.max(end - begin, SPAN_LEAST));
+    const all = targets[1] + 1 - targets[0];
+    const rows = Math.min(Math.max(window.bottom - window.top, ROWS_LEAST), all);
+    const left = Math.min(Math.max(window.begin, begin), Math.max(end, begin + SPAN_LEAST) - span);
+    const top = Math.min(Math.max(window.top, targets[0]), targets[1] + 1 - rows);
+    this.window = { begin: left, end: left + span, top, bottom: top + rows };
+    this.whole = span >= (end - begin) * 0.999 && rows >= all * 0.999;
+    if (says) this.moved();
+    else this.draw();
+  }
+
+  moved() {
+    this.options.moved?.(this.window, this.whole);
+    this.draw();
+  }
+
+  /** Zoom by a factor, at a place of the window (0 to 1). */
+  zoom(factorX, factorY = 1, atX = 0.5, atY = 0.5) {
+    const { begin, end, top, bottom } = this.window;
+    const time = begin + (end - begin) * atX, row = top + (bottom - top) * atY;
+    this.look({
+      begin: time - (time - begin) * factorX, end: time + (end - time) * factorX,
+      top: row - (row - top) * factorY, bottom: row + (bottom - row) * factorY,
+    });
+  }
+
+  /** Move the window by parts of itself. */
+  pan(partX, partY = 0) {
+    const { begin, end, top, bottom } = this.window;
+    const time = (end - begin) * partX, rows = (bottom - top) * partY;
+    this.look({ begin: begin + time, end: end + time, top: top + rows, bottom: bottom + rows });
+  }
+
+  /** The bar at a point of the canvas (CSS pixels), or -1. */
+  at(x, y) {
+    const { plot, lines } = this.painter.layout;
+    const { begin, end, top, bottom } = this.window;
+    if (x < plot.left || x >= plot.right) return -1;
+    const time = begin + ((x - plot.left) / (plot.right - plot.left)) * (end - begin);
+    if (y >= plot.top && y < plot.bottom) {
+      return this.rectangles.find(time, top + ((y - plot.top) / (plot.bottom - plot.top)) * (bottom - top));
+    }
+    const line = lines.find((each) => y >= each.top && y < each.bottom && each.from <= time && time < each.to);
+    return line ? line.bar : -1;
+  }
+
+  /** Make this bar the selected one, and have it in the window. */
+  select(at) {
+    this.selected = at;
+    const bar = this.bars()[at];
+    if (bar) {
+      const { begin, end } = this.window;
+      const last = Math.min(bar[END] || this.data.end, this.data.end);
+      if (last < begin || bar[START] > end) {
+        const middle = (Math.max(bar[START], this.data.begin) + last) / 2, half = (end - begin) / 2;
+        this.look({ ...this.window, begin: middle - half, end: middle + half });
+      }
+    }
+    this.options.selected?.(bar ?? null);
+    this.draw();
+  }
+
+  /** The next or the previous bar of the window, by start. */
+  step(direction) {
+    const { begin, end } = this.window;
+    const order = this.bars()
+      .map((bar, at) => [bar[START], at, bar])
+      .filter(([start, , bar]) => start < end && (bar[END] || Infinity) > begin)
+      .sort((one, other) => one[0] - other[0] || one[1] - other[1]);
+    if (order.length === 0) return;
+    const here = order.findIndex(([, at]) => at === this.selected);
+    const next = here < 0 ? (direction > 0 ? 0 : order.length - 1) : (here + direction + order.length) % order.length;
+    this.select(order[next][1]);
+  }
+
+  /** Draw in the next frame. */
+  draw() {
+    if (this.frame) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      if (this.canvas.isConnected && this.canvas.clientWidth > 0) this.painter.draw();
+    });
+  }
+
+  /** Pixels of the screen for one of the page, as far as they are not too many. */
+  ratio() {
+    const wanted = Math.min(window.devicePixelRatio || 1, 2);
+    const pixels = this.canvas.clientWidth * this.canvas.clientHeight * wanted * wanted;
+    return pixels > PIXELS_MAX ? wanted * Math.sqrt(PIXELS_MAX / pixels) : wanted;
+  }
+
+  /** Does a bar count as one that is planned only? */
+  static isPlanned(bar) {
+    return bar[KIND] === "reserved" || bar[KIND] === "forecast";
+  }
+}
