@@ -21,6 +21,7 @@ BROAD_EXCEPT = {
     "fluxsched/runtime/services/jobs/effects.py:_launch": "a job that cannot be started fails alone",
     "fluxsched/runtime/exec/keeper/service.py:_start": "a job that cannot be started fails alone",
     "fluxsched/runtime/exec/keeper/process.py:serve": "the keeper's last line: its log must have the reason",
+    "fluxsched/runtime/loop/queries.py:ask": "a bug in a query is reported to who asked, and the thread goes on",
     "fluxsched/runtime/loop/turns.py:run_isolated": "a bug in one call is noted, and the others are made",
     "fluxsched/runtime/loop/turns.py:isolated_work": "the same of long work",
     "fluxsched/runtime/loop/turns.py:_turn": "the shell's last line: a bug ends the instance, with its story",

@@ -116,11 +116,12 @@ ROOMS = {
         "metrics": {"client", "system"},
         "exec": {"loop", "messaging", "system"},
         "scheduler_process": {"access", "client", "config", "loop", "messaging", "system"},
-        "services": {"config", "exec", "loop", "messaging", "scheduler_process", "storage", "system"},
+        "history": {"loop", "storage", "system"},
+        "services": {"config", "exec", "history", "loop", "messaging", "scheduler_process", "storage", "system"},
         "flux_compat": {"exec", "loop", "messaging", "services", "system"},
         "instance": {
-            "access", "client", "config", "exec", "flux_compat", "inventory", "loop", "messaging", "services",
-            "storage", "system",
+            "access", "client", "config", "exec", "flux_compat", "history", "inventory", "loop", "messaging",
+            "services", "storage", "system",
         },
     },
     "sim": {
@@ -158,6 +159,7 @@ ROOMS = {
 
 FULL_FOLDERS = {
     "fluxsched/core": "values: one parser and one printer each",
+    "fluxsched/protocol/messages": "messages, one service a file",
     "tests/core": "values, one a file",
     "tests/system": "whole instances, one concern of users a file",
 }  # folder -> what all its files are

@@ -39,6 +39,7 @@ _GUESTS = _all(
     resource.watch resource.watch-cancel job-manager.running
     job-manager.list job-manager.select job-manager.select-cancel job-manager.queue-list job-manager.queue-status
     job-list.list job-list.list-attrs
+    history.report
     """,
 )
 """Listings leave out what a guest may not see."""
@@ -91,11 +92,16 @@ _OWNER = _all(
     """,
 )
 
-_COUNTS = _all(Role.GUEST, None, "job-list.job-stats job-manager.stats-get sched.accounts sched.plan")
+_COUNTS = _all(
+    Role.GUEST,
+    None,
+    "job-list.job-stats job-manager.stats-get sched.accounts sched.plan history.samples history.intervals",
+)
 """These tell of all jobs: where jobs are private they are the admins'."""
 
 _SERVICES = (
-    "agent", "attr", "config", "feasibility", "instance", "job-manager", "module", "resource", "sched", "service",
+    "agent", "attr", "config", "feasibility", "history", "instance", "job-manager", "module", "resource", "sched",
+    "service",
 )  # fmt: skip
 _COMMON = {f"{service}.{name}": (Role.GUEST, None) for service in _SERVICES for name in ("ping", "disconnect")}
 _STATS = {f"{service}.stats-get": (Role.ADMIN, None) for service in _SERVICES}

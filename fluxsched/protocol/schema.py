@@ -19,6 +19,7 @@ from fluxsched.protocol.messages import (
     common,
     flux_instance,
     flux_jobs,
+    history,
     jobs,
     modules,
     queues,
@@ -29,8 +30,8 @@ from fluxsched.protocol.messages.live import machine, plan, running, trace
 from fluxsched.protocol.topics import COMMON, TOPICS, Topic
 
 MODULES: tuple[ModuleType, ...] = (
-    accounts, acquire, agents, alloc, common, flux_instance, flux_jobs, jobs, machine, modules, plan, queues, resource,
-    running, trace,
+    accounts, acquire, agents, alloc, common, flux_instance, flux_jobs, history, jobs, machine, modules, plan, queues,
+    resource, running, trace,
 )  # fmt: skip
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from fluxsched.protocol.messages import accounts, acquire, agents, alloc, jobs, modules, queues, resource
+from fluxsched.protocol.messages import accounts, acquire, agents, alloc, history, jobs, modules, queues, resource
 from fluxsched.protocol.messages.common import (
     AttrRequest,
     AttrResponse,
@@ -160,6 +160,12 @@ _ADMIN = (
         trace=(TraceRequest, TraceResponse, "messages as they pass", True),
         trace_cancel=(CancelRequest, None, "end a trace stream"),
         goodbye=(Empty, None, "a peer disconnects cleanly"),
+    )
+    | _service(
+        "history",
+        samples=(history.SamplesRequest, history.SamplesResponse, "utilisation, queues and jobs over time"),
+        intervals=(history.IntervalsRequest, history.IntervalsResponse, "when targets could not be used, and why"),
+        report=(history.ReportRequest, history.ReportResponse, "what jobs used, by user, bank, queue, ..."),
     )
     | _service("attr", get=(AttrRequest, AttrResponse, "one attribute"))
     | _service(

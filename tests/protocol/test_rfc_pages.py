@@ -121,7 +121,7 @@ def test_every_class_is_on_some_topic():
     }
     within = {
         "ConfigChange", "GroupInfo", "DrainInfo", "ResourceEvent", "JobInfo", "UsageInfo", "ModuleInfo", "JobStates",
-        "AccountInfo", "QueueJobs", "TracedMessage",
+        "AccountInfo", "QueueJobs", "ReportRow", "TracedMessage",
     }  # fmt: skip
     assert {one.__name__ for one in set(schema.all_classes()) - carried} == within
 

@@ -287,4 +287,5 @@ class Instance:
                 executor.leave(0.0)
         self.router.flush()
         self.turns.stop()
+        self._parts.sampling.stop()
         self._release.close()

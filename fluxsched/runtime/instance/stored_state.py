@@ -17,6 +17,7 @@ from fluxsched.runtime.services.jobs.scheduler_states import KINDS
 from fluxsched.runtime.services.resource_journal import STORED_EVENTS_MAX
 from fluxsched.runtime.storage.jobs import JobRecord, ended_last, last_jobid, read_active, read_ended
 from fluxsched.runtime.storage.schema import WRITER
+from fluxsched.runtime.storage.usage import COUNTED
 from fluxsched.runtime.system.log import logger
 
 log = logger("instance")
@@ -38,6 +39,8 @@ class StoredState:
     queues: dict[str, Any] = field(default_factory=dict)
     epoch_ms: int | None = None
     last_jobid: int = 0
+    counted: int = 0
+    """The last row of jobs up to which accounts have what ended."""
 
 
 def read_store(store: Store) -> StoredState:
@@ -49,6 +52,8 @@ def read_store(store: Store) -> StoredState:
             found.queues[key] = decoded
         elif (kind, key) == ("instance", "epoch_ms"):
             found.epoch_ms = int(decoded)
+        elif (kind, key) == COUNTED:
+            found.counted = int(decoded)
         elif (kind, key) != WRITER:
             found.saved.append(Saved(kind, key, decoded))
     journal = store.read("SELECT event FROM journal ORDER BY seq DESC LIMIT ?", (STORED_EVENTS_MAX,))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.loop.checkpoints import Checkpoints
 from fluxsched.runtime.storage.schema import prepare
+from fluxsched.runtime.storage.usage import ADD_USAGE, ADD_USAGE_UP, ALL_IS_COUNTED, FEWER_ARE_COUNTED
 from fluxsched.runtime.system.log import logger
 from fluxsched.runtime.system.private_files import private_file
 
@@ -34,7 +35,7 @@ PASSING = frozenset(
 )  # fmt: skip
 """SQLite's primary result codes of faults that pass once the surroundings of the file are repaired."""
 
-INSERTS = {
+INSERTS: Mapping[str, tuple[str, ...]] = {
     "saved": ("INSERT OR REPLACE INTO saved (kind, key, value) VALUES ", "(?,?,?)"),
     "journal": ("INSERT INTO journal (event) VALUES ", "(?)"),
     "job_log": (
@@ -43,9 +44,18 @@ INSERTS = {
     ),
     "part": ("INSERT INTO part (id, digest, value) VALUES ", "(?,?,?)"),
     "process": ("INSERT OR REPLACE INTO process (jobid, value) VALUES ", "(?,?)"),
-}
-"""The statement for a table's rows, and what stands in it for one of them. The interpreter takes a microsecond to hand
-over a `None` or `bytes`, so a job's rows have 0 and "" for NULL, and bytearrays."""
+    "sample": (
+        "INSERT OR REPLACE INTO sample (step, t, observed, allocated, free, drained, down, excluded, rest) VALUES ",
+        "(?,?,?,?,?,?,?,?,?)",
+    ),
+    "run": ("INSERT OR REPLACE INTO run (began, seen) VALUES ", "(?,?)"),
+    "interval": (
+        "INSERT OR REPLACE INTO interval (id, targets, state, note, began, ended) VALUES ", "(?,?,?,?,?,?)"
+    ),
+    "usage": ADD_USAGE,
+}  # fmt: skip
+"""The statement for a table's rows, what stands in it for one of them, and what comes after them. The interpreter takes
+a microsecond to hand over a `None` or `bytes`, so a job's rows have 0 and "" for NULL, and bytearrays."""
 DELETES = {
     "saved": "DELETE FROM saved WHERE kind = ? AND key = ?",
     "process": "DELETE FROM process WHERE jobid = ?",
@@ -53,11 +63,17 @@ DELETES = {
     "job_log": "DELETE FROM job_log WHERE jobid = ?",
     "part": "DELETE FROM part WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM job_log WHERE environment = ?1) "
     "AND NOT EXISTS (SELECT 1 FROM job_log WHERE files = ?1)",
+    "sample": "DELETE FROM sample WHERE step = ? AND t >= ? AND t < ?",
+    "run": "DELETE FROM run WHERE seen < ?",
+    "interval": "DELETE FROM interval WHERE ended < ? OR id <= ?",
+    "usage": "DELETE FROM usage WHERE t >= ? AND t < ?",
 }
+STATEMENTS = {"add usage up": ADD_USAGE_UP, "all is counted": ALL_IS_COUNTED, "fewer are counted": FEWER_ARE_COUNTED}
+"""What changes rows by others."""
 
 Values = tuple[Any, ...]
 RowGroup = tuple[str, list[Values]]
-"""Rows of one table that come one after another; or, with a statement of DELETES, one deletion."""
+"""Rows of one table that come one after another; or a statement of DELETES or STATEMENTS with its values."""
 
 
 class Moved(sqlite3.Error):
@@ -103,6 +119,10 @@ class Database:
         except sqlite3.Error as exc:
             return exc
         return None
+
+    def connect(self) -> sqlite3.Connection:
+        """Another connection, which only reads. Raises sqlite3.Error."""
+        return sqlite3.connect(f"{Path(self.path).absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
 
     def close(self) -> None:
         """Close all connections; SQLite copies its log into the file. Idempotent."""
@@ -167,5 +187,5 @@ def _statements(table: str, rows: list[Values]) -> Iterator[tuple[str, Values]]:
 
 @cache
 def _insert(table: str, size: int) -> str:
-    sql, one = INSERTS[table]
-    return sql + ",".join([one] * size)
+    sql, one, *after = INSERTS[table]
+    return sql + ",".join([one] * size) + "".join(after)

@@ -21,7 +21,7 @@ from typing import Any
 
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
 from fluxsched.protocol.messages.metrics import StoreMetrics
-from fluxsched.runtime.loop.database import DELETES, Database, RowGroup, Values, code, count, passes
+from fluxsched.runtime.loop.database import DELETES, STATEMENTS, Database, RowGroup, Values, code, count, passes
 from fluxsched.runtime.loop.histogram import SHORT_S, Histogram
 from fluxsched.runtime.loop.turns import Turns, Work
 from fluxsched.runtime.loop.writer import ThreadedWriter, Writer
@@ -91,6 +91,10 @@ class Store:
         """Have the rows under `key` deleted with the next transaction, in order with what was added."""
         self._groups.append((DELETES[table], [key]))
 
+    def change(self, statement: str, values: Values = ()) -> None:
+        """Have a statement of `database.STATEMENTS` executed with the next transaction, in the same order."""
+        self._groups.append((STATEMENTS[statement], [values]))
+
     def after_commit(self, done: Done) -> None:
         """Run `done` in a turn once everything added so far is on disk; at once if it already is."""
         if not self._groups and self._under_way is None:
@@ -138,6 +142,10 @@ class Store:
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """The same, row by row, for what is too much to have at once."""
         return self._database.reader.execute(sql, parameters)
+
+    def connect(self) -> sqlite3.Connection:
+        """A connection for reading in another thread. Raises sqlite3.Error."""
+        return self._database.connect()
 
     def close(self) -> None:
         """Write what is left, then close; callbacks of the last transaction are not run. What the disk does not take

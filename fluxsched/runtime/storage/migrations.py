@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from fluxsched.runtime.storage.events import pack_events
+from fluxsched.runtime.storage.history import TABLES
 from fluxsched.runtime.storage.parts import JobspecRow, Parts
 
 CHUNK_ROWS: Final = 256
@@ -57,5 +58,11 @@ def _rows(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
         seq = rows[-1][0]
 
 
-MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = MappingProxyType({1: _second})
+def _third(connection: sqlite3.Connection) -> None:
+    """From 2 to 3 (0.2.0): there is a history. What earlier jobs used is counted by the instance, as after a kill."""
+    for statement in TABLES:
+        connection.execute(statement)
+
+
+MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = MappingProxyType({1: _second, 2: _third})
 """What makes a file of each older form one of the next."""

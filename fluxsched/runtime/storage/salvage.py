@@ -19,10 +19,14 @@ from fluxsched.jobs.lifecycle import restore
 from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
 from fluxsched.runtime.storage.jobs import read_job
 from fluxsched.runtime.storage.schema import prepare
+from fluxsched.runtime.storage.usage import KEY as USAGE_KEY
 
 LOG_SUFFIX: Final = "-wal"
 """Of the name of SQLite's log beside a file; one that was closed has none."""
-KEYS: Final = {"saved": "kind, key", "journal": "seq", "job_log": "seq", "part": "id", "process": "jobid"}
+KEYS: Final = {
+    "saved": "kind, key", "journal": "seq", "job_log": "seq", "part": "id", "process": "jobid",
+    "sample": "step, t", "run": "began", "interval": "id", "usage": ", ".join(("t", *USAGE_KEY)),
+}  # fmt: skip
 """The tables that an instance has, of whatever form, and the order in which their rows are kept."""
 
 

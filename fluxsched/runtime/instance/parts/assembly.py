@@ -28,18 +28,21 @@ from fluxsched.runtime.client.enclosing import attributes_of
 from fluxsched.runtime.config.reader import banks_of, queue_configs
 from fluxsched.runtime.exec.base import Reports
 from fluxsched.runtime.flux_compat.endpoint import serve_instance, serve_jobs
+from fluxsched.runtime.history.sampling import Sampling
 from fluxsched.runtime.instance.parts.reloading import Reloading
 from fluxsched.runtime.instance.parts.surroundings import Surroundings
 from fluxsched.runtime.instance.settings import Settings
 from fluxsched.runtime.instance.stored_state import StoredState
 from fluxsched.runtime.inventory.sources import Sources
 from fluxsched.runtime.loop.faults import Faults
+from fluxsched.runtime.loop.queries import Queries
 from fluxsched.runtime.messaging.disk_guard import DiskGuard
 from fluxsched.runtime.messaging.listening import local_uri
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.messaging.services import Handler
 from fluxsched.runtime.messaging.tracing import with_log
 from fluxsched.runtime.services.agents import AgentService
+from fluxsched.runtime.services.history import HistoryService, look_at
 from fluxsched.runtime.services.instance import InstanceService
 from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.services.jobs.history import JobHistory
@@ -128,6 +131,8 @@ class Assembly:
             module, manager, self.effects.counts, self.store, self.router, self.outside.started_s,
             lambda: self.faults.count,
         )  # fmt: skip
+        self.sampling = Sampling(self.turns, self.store, lambda: look_at(module, manager, self.effects.counts))
+        self.past = HistoryService(Queries(self.store, self.outside.background), self.turns, self.router)
         serve_instance(self.router, self.resource, self.instance, self.modules, self.turns, self.outside.started_s)
         self._executors()
         self.router.guard(DiskGuard(self.store, self.turns, self.outside.disk_shortage).guards())
@@ -157,6 +162,7 @@ class Assembly:
             "resource": lambda request: request.respond(self.resource.report()),
             "job-manager": self.jobs.stats,
             "instance": lambda request: request.respond(self.report()),
+            "history": lambda request: request.respond(self.past.report()),
         }
         self.modules.builtin.update(stats)
         self.instance.serve_common(stats)
@@ -232,6 +238,7 @@ class Assembly:
         self.agents.embed(self._ours(self.settings.sources))
         self.turns.start(loop)
         self.history.start()
+        self.sampling.start()
         self.load_schedulers()
         self._check_ready()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.job.result import RESULTS, result_name
 from fluxsched.protocol.messages.metrics import JobMetrics
-from fluxsched.runtime.loop.histogram import LONG_S, Histogram
+from fluxsched.runtime.history.samples import JobFlow
+from fluxsched.runtime.loop.histogram import LONG_S, WAITS_S, Histogram
 
 
 class JobCounts:
@@ -15,7 +16,7 @@ class JobCounts:
         self.submitted = 0
         self._started = 0
         self._ended: dict[str, int] = dict.fromkeys(RESULTS, 0)
-        self._wait = Histogram(LONG_S)
+        self._wait = Histogram(WAITS_S)
 
     def started(self, job: Job) -> None:
         """The job's shells are started. It has waited from its submit until it was allocated resources."""
@@ -29,6 +30,12 @@ class JobCounts:
             self._ended[name] += 1
 
     def value(self) -> JobMetrics:
-        """All counts until now."""
-        ended = {name.lower(): count for name, count in self._ended.items()}
-        return JobMetrics(self.submitted, self._started, ended, self._wait.value())
+        """All counts until now, for monitoring."""
+        return JobMetrics(self.submitted, self._started, self._ended_by_result(), self._wait.coarser(LONG_S))
+
+    def for_history(self) -> JobFlow:
+        """The same for samples."""
+        return JobFlow(self.submitted, self._started, self._ended_by_result(), self._wait.counts())
+
+    def _ended_by_result(self) -> dict[str, int]:
+        return {name.lower(): count for name, count in self._ended.items()}
